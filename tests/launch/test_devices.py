@@ -1,17 +1,21 @@
-"""Several GPUs, all of them faked: which worker sees which."""
+"""This machine as a launcher: which worker sees which GPU, all of them faked, and what another terminal is told."""
 
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from runner.launch import devices
+from runner.launch import devices, notes, run_jobs
 from runner.launch import processes as local
 from runner.launch.devices import Devices, to_share, visible, workers
-from runner.launch.processes import Work, run_jobs
+from runner.launch.local import Local
+from runner.launch.notes import Heartbeat
+from runner.launch.processes import Tally, Work
+from runner.launch.status import states
 from runner.terminal import Line
 
 
@@ -76,7 +80,7 @@ def test_workers_at_the_same_time_have_different_devices(smoke_jobs, monkeypatch
     real = local.start
     monkeypatch.setattr(local, "start", start)
     jobs = smoke_jobs(3)
-    tally = run_jobs(Work(jobs, 2), Line(io.StringIO()), devices=["5", "7"])
+    tally = local.run_jobs(Work(jobs, 2), Line(io.StringIO()), devices=["5", "7"])
     assert len(tally.recorded) == 3
     assert set(used) == {"5", "7"}
 
@@ -84,5 +88,47 @@ def test_workers_at_the_same_time_have_different_devices(smoke_jobs, monkeypatch
 def test_a_worker_sees_its_device_alone(smoke_jobs) -> None:
     """Its process is asked: by a loss that raises what the environment says."""
     (job,) = smoke_jobs(1, r0="tests.failing.SaysItsDevice")
-    tally = run_jobs(Work([job], 1), Line(io.StringIO()), devices=["7"])
+    tally = local.run_jobs(Work([job], 1), Line(io.StringIO()), devices=["7"])
     assert tally.failed[0][1] == "RuntimeError: CUDA_VISIBLE_DEVICES=7"
+
+
+@pytest.fixture
+def asked(monkeypatch) -> dict[str, Any]:
+    """Arguments of `runner.launch.processes.run_jobs`, which runs nothing here."""
+    found: dict[str, Any] = {}
+
+    def fake(work: Work, line: Line, *, devices: Any, watch: Heartbeat) -> Tally:
+        jobs = work.jobs
+        found.update(at_once=work.at_once, devices=devices, threads=work.threads)
+        watch.began(jobs[:1])
+        watch.epoch(jobs[0].run_id, "epoch 2/3")
+        watch.write()
+        found["states"] = states(jobs)
+        return Tally(recorded=list(jobs))
+
+    monkeypatch.setattr(local, "run_jobs", fake)
+    return found
+
+
+def test_three_gpus_have_three_workers_and_jobs_may_say_otherwise(asked, smoke_jobs, line, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    run_jobs(Local(), Work(smoke_jobs(2, "auto")), line)
+    assert (asked["at_once"], asked["devices"], asked["threads"]) == (3, ["0", "1", "2"], 1)
+    run_jobs(Local(), Work(smoke_jobs(2, "auto"), at_once=6), line)
+    assert (asked["at_once"], asked["devices"]) == (6, ["0", "1", "2"])
+
+
+def test_another_command_is_told_how_far_it_is(asked, smoke_jobs, line, tmp_path: Path) -> None:
+    first, second = smoke_jobs(2)
+    run_jobs(Local(), Work([first, second]), line)
+    assert asked["states"][first.run_id].text == "epoch 2/3"
+    assert asked["states"][second.run_id].kind == "queued"
+    assert not list(notes.folder_of(tmp_path).glob("*.*-*"))
+    assert notes.notes(notes.folder_of(tmp_path)) == []
+
+
+def test_where_notes_cannot_be_written_runs_are_made_all_the_same(asked, smoke_jobs, line, tmp_path: Path) -> None:
+    notes.folder_of(tmp_path).write_text("no folder")
+    assert len(run_jobs(Local(), Work(smoke_jobs(1)), line).recorded) == 1

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -177,108 +177,61 @@ def test_disabled_writes_nothing(smoke, tmp_path: Path) -> None:
     assert not (tmp_path / "tracking").exists()
 
 
-class Failing:
-    """In the place of wandb: what is called fails, from the start or once epochs are sent."""
+class Fake:
+    """In the place of wandb: notes metrics and rows. A call in `fails` raises, and one in `hangs` never ends."""
 
-    def __init__(self, *, start: bool) -> None:
-        self._start, self.summary = start, SimpleNamespace(update=self.log)
-        self.Settings = dict
+    Settings = dict
 
-    def login(self, prompt: bool) -> bool:
-        return False
-
-    def init(self, **_: Any) -> Failing:
-        if self._start:
-            raise OSError("no space left on device")
-        return self
-
-    def define_metric(self, *_: Any, **__: Any) -> None:
-        """Work."""
-
-    def log(self, values: dict[str, Any]) -> None:
-        raise ConnectionResetError("Connection lost")
-
-    def finish(self, **_: Any) -> None:
-        raise ConnectionResetError("Connection lost")
-
-
-class Noting(Failing):
-    """In the place of wandb: notes the metrics that are defined, and the rows that are logged."""
-
-    def __init__(self) -> None:
-        super().__init__(start=False)
+    def __init__(
+        self, folder: Path, fails: Sequence[str] = (), hangs: Sequence[str] = (), logs_in: bool = True
+    ) -> None:
+        self.fails, self.hangs, self.logs_in = fails, hangs, logs_in
+        self.dir = f"{folder}/run-2026-abc/files"
         self.rows: list[dict[str, Any]] = []
         self.axes: dict[str, Any] = {}
+        self.killed = 0
+        self.summary = SimpleNamespace(update=self.log)
+        self.sdk = SimpleNamespace(wandb_setup=SimpleNamespace(singleton=self._kill))
+        self.finish, self.log_artifact = (self._call(name) for name in ("finish", "log_artifact"))
+        self.Artifact = lambda *_, **__: SimpleNamespace(add_file=lambda *_, **__: None)
+
+    def _kill(self) -> None:
+        self.killed += 1
+        raise AssertionError
+
+    def _call(self, name: str, answer: Any = None) -> Callable[..., Any]:
+        def called(*_: Any, **__: Any) -> Any:
+            if name in self.hangs:
+                threading.Event().wait()
+            if name in self.fails:
+                raise ConnectionResetError(f"Connection lost in {name}")
+            return answer
+
+        return called
+
+    def login(self, prompt: bool) -> bool:
+        return self._call("login", self.logs_in)()
+
+    def init(self, **_: Any) -> Fake:
+        return self._call("init", self)()
 
     def define_metric(self, name: str, step_metric: str | None = None, **_: Any) -> None:
         self.axes[name] = step_metric
 
     def log(self, values: dict[str, Any]) -> None:
+        self._call("log")()
         self.rows.append(values)
-
-
-@pytest.mark.parametrize("every", [0, 2])
-def test_single_steps_are_logged_against_the_step_and_are_in_no_record(composed, monkeypatch, every: int) -> None:
-    wandb = Noting()
-    monkeypatch.setattr(tracking, "_wandb", lambda: wandb)
-    config = composed("scale=smoke", "scale.epochs=1", f"tracking.every={every}")
-    assert execute(config, quietly) == "finished"
-    record = record_of(config)
-    rows = [row for row in wandb.rows if "by_step/step" in row]
-    taken = record["final"]["steps"]
-    assert [row["by_step/step"] for row in rows] == list(range(every, taken + 1, every) if every else ())
-    assert "by_step" not in json.dumps(record)
-    if every:
-        assert all(row.keys() == {tracking.STEP, *tracking.BY_STEP} for row in rows)
-        assert {wandb.axes[name] for name in tracking.BY_STEP} == {tracking.STEP}
-
-
-class Silent(Failing):
-    """In the place of wandb: what is called never ends, from one of its calls on."""
-
-    def __init__(self, call: str, dir: Path) -> None:
-        super().__init__(start=False)
-        self._call, self.dir, self.released = call, str(dir / "files"), 0
-        self.sdk = SimpleNamespace(wandb_setup=SimpleNamespace(singleton=self._killed))
-
-    def _killed(self) -> Any:
-        self.released += 1
-        raise AssertionError
 
     def teardown(self) -> None:
         """End."""
 
-    def _ends(self, call: str) -> None:
-        if call == self._call:
-            threading.Event().wait()
-
-    def login(self, prompt: bool) -> bool:
-        self._ends("login")
-        return True
-
-    def init(self, **_: Any) -> Silent:
-        self._ends("init")
-        return self
-
-    def log(self, values: dict[str, Any]) -> None:
-        self._ends("log")
-
-    def Artifact(self, *_: Any, **__: Any) -> Any:  # noqa: N802
-        return SimpleNamespace(add_file=lambda *_, **__: None)
-
-    def log_artifact(self, _: Any) -> None:
-        self._ends("log_artifact")
-
-    def finish(self, **_: Any) -> None:
-        self._ends("finish")
-
 
 @pytest.fixture
-def silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str], Silent]]:
-    """`silent("finish")`: from this call on W&B does nothing more, and is given up after an instant."""
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Fake]]:
+    """`fake(hangs=["finish"])`: W&B from now on, which is given up after an instant without an answer."""
 
-    def make(call: str) -> Silent:
-        wandb = Silent(call, tmp_path / "run-2026-abc")
+    def make(**options: Any) -> Fake:
+        wandb = Fake(tmp_path, **options)
         monkeypatch.setattr(tracking, "_wandb", lambda: wandb)
         monkeypatch.setattr(tracking, "_PATIENCE", 0.3)
         return wandb
@@ -291,12 +244,35 @@ def silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
 SMALL = ("scale=smoke", "scale.epochs=2", "diagnostics=[]", "architecture.units=4", "architecture.filters=[2,2]")
 
 
+@pytest.mark.parametrize("every", [0, 2])
+def test_single_steps_are_logged_against_the_step_and_are_in_no_record(composed, fake, every: int) -> None:
+    wandb, config = fake(), composed(*SMALL, f"tracking.every={every}")
+    assert execute(config, quietly) == "finished"
+    record = record_of(config)
+    rows = [row for row in wandb.rows if "by_step/step" in row]
+    taken = record["final"]["steps"]
+    assert [row["by_step/step"] for row in rows] == list(range(every, taken + 1, every) if every else ())
+    assert "by_step" not in json.dumps(record)
+    if every:
+        assert all(row.keys() == {tracking.STEP, *tracking.BY_STEP} for row in rows)
+        assert {wandb.axes[name] for name in tracking.BY_STEP} == {tracking.STEP}
+
+
+def test_a_run_without_privacy_is_plotted_by_epoch(composed, fake) -> None:
+    wandb = fake()
+    assert execute(composed(*SMALL, "noise_multiplier=0", "clipping=none"), quietly) == "finished"
+    assert wandb.axes["*"] == "epoch"
+    assert "epsilon" not in wandb.axes
+    assert not any(name.startswith("epsilon") for row in wandb.rows if "epoch" in row for name in row)
+
+
 @pytest.mark.parametrize(
     ("mode", "call"), [("online", "init"), *(("offline", call) for call in ("init", "log", "log_artifact", "finish"))]
 )
-def test_no_call_of_wandbs_holds_up_a_run(composed, silent, capsys, mode: str, call: str) -> None:
+def test_no_call_of_wandbs_holds_up_a_run(composed, fake, capsys, mode: str, call: str) -> None:
     """It is recorded, and its accuracy is said, before W&B is waited for."""
-    wandb, config, said, epochs = silent(call), composed(*SMALL, f"tracking={mode}"), list[float](), list[float]()
+    wandb, config = fake(hangs=[call]), composed(*SMALL, f"tracking={mode}")
+    said, epochs = list[float](), list[float]()
     tracking._REACHED.set()
 
     def on_record(path: Path) -> None:
@@ -308,11 +284,11 @@ def test_no_call_of_wandbs_holds_up_a_run(composed, silent, capsys, mode: str, c
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tracking:")]
     assert "no answer in 0.3 seconds" in lines[0]
     assert len(lines) == 1 + (call == "init" and mode == "online"), "then it is tried offline"
-    assert wandb.released == len(lines)
+    assert wandb.killed == len(lines)
 
 
-def test_who_stops_a_run_that_waits_for_wandb_is_told_that_it_is_recorded(composed, silent, monkeypatch) -> None:
-    silent("finish")
+def test_who_stops_a_run_that_waits_for_wandb_is_told_that_it_is_recorded(composed, fake, monkeypatch) -> None:
+    fake(hangs=["finish"])
     monkeypatch.setattr(tracking, "_PATIENCE", 30.0)
     config = composed(*SMALL)
     began, ended = [], threading.Event()
@@ -335,37 +311,34 @@ def test_who_stops_a_run_that_waits_for_wandb_is_told_that_it_is_recorded(compos
     assert execute(config, quietly) == "skipped"
 
 
-@pytest.mark.parametrize(("start", "said"), [(True, "no space left"), (False, "Connection lost")])
-def test_a_run_goes_on_where_wandb_does_not(composed, monkeypatch, capsys, start: bool, said: str) -> None:
+@pytest.mark.parametrize("fails", [["init"], ["log", "finish"]])
+def test_a_run_goes_on_where_wandb_does_not(composed, fake, capsys, fails: list[str]) -> None:
     """Its process killed, or the disk full: a line, once, and the record is what it is without W&B."""
-    monkeypatch.setattr(tracking, "_wandb", lambda: Failing(start=start))
-    config = composed("scale=smoke", "scale.epochs=2")
+    fake(fails=fails)
+    config = composed(*SMALL)
     assert execute(config, quietly) == "finished"
     assert record_of(config)["history"]["epoch"] == [1, 2]
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tracking:")]
-    assert len(lines) == 1
-    assert said in lines[0]
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tracking:")]
+    assert f"Connection lost in {fails[0]}" in line
 
 
 @pytest.mark.parametrize(
-    ("fake", "said"),
+    ("options", "said"),
     [
-        (lambda folder: None, "tracking=online"),
-        (lambda folder: Failing(start=True), "wandb login"),
-        (lambda folder: Silent("login", folder / "run-2026-abc"), r"no answer in 0\.3 seconds"),
-        (lambda folder: Silent("init", folder / "run-2026-abc"), r"no answer in 0\.3 seconds"),
+        ({"logs_in": False}, "wandb login"),
+        ({"hangs": ["login"]}, r"no answer in 0\.3 seconds"),
+        ({"hangs": ["init"]}, r"no answer in 0\.3 seconds"),
     ],
-    ids=["not installed", "no login", "a login without an answer", "no beginning"],
 )
-def test_what_cannot_begin_online_is_refused_before_work(composed, monkeypatch, tmp_path: Path, fake, said) -> None:
-    wandb = fake(tmp_path)
-    monkeypatch.setattr(tracking, "_wandb", lambda: wandb)
-    monkeypatch.setattr(tracking, "_PATIENCE", 0.3)
+def test_what_cannot_begin_online_is_refused_before_work(composed, fake, options: Any, said: str) -> None:
+    fake(**options)
     with pytest.raises(ConfigError, match=said):
         execute(composed(*SMALL, "tracking=online"), quietly)
 
 
-def test_without_wandb_an_offline_run_goes_on(composed, monkeypatch, capsys) -> None:
+def test_without_wandb_an_offline_run_goes_on_and_online_is_refused(composed, monkeypatch, capsys) -> None:
     monkeypatch.setattr(tracking, "_wandb", lambda: None)
     assert execute(composed(*SMALL), quietly) == "finished"
     assert "wandb is not installed" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="tracking=online"):
+        execute(composed("tracking=online"), quietly)
