@@ -111,16 +111,6 @@ def test_of_several_writers_one_is_first(tmp_path: Path, monkeypatch: pytest.Mon
         assert first == [path.read_text()]
 
 
-def test_private_files_are_the_users(tmp_path: Path) -> None:
-    before = os.umask(0o002)
-    try:
-        write_whole(tmp_path / "private", "", replace=True, private=True)
-        write_whole(tmp_path / "shared", "", replace=True)
-    finally:
-        os.umask(before)
-    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("private", "shared")] == [0o600, 0o664]
-
-
 def test_what_cannot_be_written_is_saved_and_put_in_its_place_by_a_command(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(files.tempfile, "tempdir", str(tmp_path / "elsewhere"))
     (tmp_path / "elsewhere").mkdir()
@@ -186,38 +176,31 @@ def test_who_waits_for_a_lock_says_so_and_waits_no_longer_than_it_may(tmp_path: 
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
-@pytest.mark.parametrize(("around", "folder", "file"), [(0o2775, 0o070, 0o060), (0o777, 0o077, 0o066)])
+@pytest.mark.parametrize(
+    ("around", "granted", "denied"),
+    [(0o2775, 0o060, 0o002), (0o777, 0o066, 0o000), (0o755, 0o000, 0o022), (0o1777, 0o000, 0o022)],
+    ids=["a group's", "everybody's", "the user's", "like /tmp, in which each user's files are the user's own"],
+)
 def test_whoever_may_write_around_new_files_may_write_to_them(
-    tmp_path: Path, umask: int, around: int, folder: int, file: int
+    tmp_path: Path, umask: int, around: int, granted: int, denied: int
 ) -> None:
-    """A user's umask does not keep others out of what they share."""
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    shared.chmod(around)
-    before = os.umask(umask)
-    try:
-        write_whole(shared / "a" / "b" / "record", "whole", replace=False)
-        with locked(shared / "locks" / "lock"):
-            pass
-    finally:
-        os.umask(before)
-    for name in ("a", "a/b", "locks"):
-        assert (shared / name).stat().st_mode & folder == folder
-    for name in ("a/b/record", "locks/lock"):
-        assert (shared / name).stat().st_mode & file == file
-
-
-@pytest.mark.parametrize("around", [0o755, 0o1777])
-def test_no_file_is_opened_to_others_where_they_may_not_write(tmp_path: Path, around: int) -> None:
-    """Nor below a folder like /tmp, in which each user's files are the user's own."""
+    """A user's umask does not keep others out of what they share. Private files are the user's alone."""
     place = tmp_path / "place"
     place.mkdir()
     place.chmod(around)
-    write_whole(place / "new" / "record", "whole", replace=False)
-    write_whole(place / "new" / "private", "whole", replace=False, private=True)
-    for path in (place / "new", place / "new" / "record"):
-        assert not path.stat().st_mode & 0o022
-    assert not (place / "new" / "private").stat().st_mode & 0o077
+    before = os.umask(umask)
+    try:
+        write_whole(place / "a" / "b" / "record", "whole", replace=False)
+        write_whole(place / "a" / "private", "whole", replace=False, private=True)
+        with locked(place / "locks" / "lock"):
+            pass
+    finally:
+        os.umask(before)
+    for name in ("a", "a/b", "locks", "a/b/record", "locks/lock"):
+        mode = (place / name).stat().st_mode
+        assert mode & granted == granted
+        assert not mode & denied & umask, "what the umask takes stays taken"
+    assert not (place / "a" / "private").stat().st_mode & 0o077
 
 
 def test_a_lock_of_another_user_is_held_without_the_right_to_write(tmp_path, monkeypatch) -> None:

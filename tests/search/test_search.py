@@ -189,7 +189,7 @@ def test_a_stopped_run_leaves_its_epochs_and_can_still_be_made(smoke) -> None:
     assert not recorded(config), "epochs of a run are no run"
 
 
-def test_what_another_budget_stopped_is_tried_again(space: Space, tmp_path: Path, fabricate) -> None:
+def test_what_another_budget_stopped_is_tried_again(space, tmp_path: Path, fabricate) -> None:
     """Stopped beyond a sound epsilon of 3, after an epoch of three: with 8, nothing tells against going on."""
     folder, draw = folder_of("smoke", tmp_path), space.draws[0]
     record = read_record(fabricate(draw, [50.0], sound=[3.5]))
