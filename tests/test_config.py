@@ -219,13 +219,9 @@ def test_a_composed_config_of_these_tests_is_what_hydra_composes(composed, tmp_p
 def test_help_shows_the_groups(tmp_path) -> None:
     code, shown, _ = _run_in_fork(["--help"], tmp_path)
     assert code == 0
-    groups = "dataset features normalization architecture activation loss clipping accountant optimizer"
-    for group in groups.split():
-        assert re.search(rf"^{group}: ", shown, re.MULTILINE)
-    assert re.search(r"^experiment/tempered_sigmoid: .*mnist_tanh", shown, re.MULTILINE)
-    assert re.search(r"^sweeps/tempered_sigmoid: .*fig_3", shown, re.MULTILINE)
-    for name in DIAGNOSTICS:
+    for name in ("dataset", "clipping", "normalization", *DIAGNOSTICS):
         assert re.search(rf"^{name}: \w+", shown, re.MULTILINE)
+    assert re.search(r"^experiment/tempered_sigmoid: .*mnist_tanh", shown, re.MULTILINE)
 
 
 def test_calibration_meets_its_target_from_below(composed) -> None:

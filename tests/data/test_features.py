@@ -108,13 +108,6 @@ def test_an_interrupted_computation_leaves_nothing(folder: Path) -> None:
     assert torch.equal(kept("some.rows", [4, 3], lambda: [torch.ones(4, 3)], Line()), torch.ones(4, 3))
 
 
-@pytest.mark.parametrize("pieces", [[torch.zeros(3, 3)], [torch.zeros(4, 3), torch.zeros(1, 3)], [torch.zeros(4, 2)]])
-def test_rows_that_do_not_fit_are_refused(pieces: list[torch.Tensor], folder: Path) -> None:
-    with pytest.raises(ValueError, match="Expected"):
-        kept("some.rows", [4, 3], lambda: pieces, Line())
-    assert not list(folder.glob("*.rows"))
-
-
 def test_what_is_written_into_features_stays_in_the_process() -> None:
     first = ScatterNet(2, 4)(pictures())
     kept_value = first[0, 0, 0, 0].item()

@@ -40,6 +40,14 @@ def test_every_file_of_the_group_makes_a_launcher(monkeypatch) -> None:
         (["--wait=no"], "WAIT=no is for a cluster"),
         (["--wait=maybe"], "Expected WAIT=yes or no, got 'maybe'"),
         (["scale=smoke"], "Write --scale smoke"),
+        (["--items", "fig-33"], "fig-33"),
+        (["--jobs", "0"], "JOBS"),
+        (["--jobs", "two"], "two"),
+        (["--budget", "soon"], "BUDGET"),
+        (["--scale", "large"], "Unknown scale 'large'"),
+        (["optimizer.lr=1"], "optimizer.lr=1"),
+        (["runtime.threads=0"], "runtime.threads=0"),
+        (["--time"], "--time goes with --plan"),
     ],
 )
 def test_wrong_requests_are_one_sentence_and_exit_code_2(
@@ -50,6 +58,11 @@ def test_wrong_requests_are_one_sentence_and_exit_code_2(
     monkeypatch.setattr(reproduce, "check_data", lambda pending: None)
     monkeypatch.setattr(reproduce, "_ordered", lambda jobs, pending, estimates: pending)
     assert said in refusal(reproduce.main, [*SMOKE, f"runtime.results_root={tmp_path}", *arguments])
+
+
+def test_an_unknown_paper_and_none_are_refused(refusal) -> None:
+    assert "tempered" in refusal(reproduce.main, ["papered-sigmoid"])
+    assert "paper" in refusal(reproduce.main, [])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 
 from runner.launch import devices, notes, run_jobs
 from runner.launch import processes as local
-from runner.launch.devices import Devices, to_share, visible, workers
+from runner.launch.devices import to_share, visible, workers
 from runner.launch.local import Local
 from runner.launch.notes import Heartbeat
 from runner.launch.processes import Tally, Work
@@ -53,14 +53,6 @@ def test_one_gpu_or_none_is_not_shared_out(gpus, smoke_jobs, monkeypatch) -> Non
     gpus(0)
     monkeypatch.setattr(devices.os, "cpu_count", lambda: 64)
     assert (to_share(smoke_jobs(4, "auto")), workers(smoke_jobs(4, "auto"))) == ([], 8)
-
-
-def test_the_device_that_fewest_have_is_taken_next() -> None:
-    shared = Devices(["a", "b"])
-    assert [shared.taken() for _ in range(4)] == ["a", "b", "a", "b"]
-    shared.give_back("b")
-    assert shared.taken() == "b"
-    assert Devices([]).taken() is None
 
 
 def test_workers_at_the_same_time_have_different_devices(smoke_jobs, monkeypatch) -> None:

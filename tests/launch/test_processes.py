@@ -15,7 +15,7 @@ from runner.cli import reproduce
 from runner.cli.commands import carry_out
 from runner.cli.reproduce import check_data, parse_duration
 from runner.data import DataError
-from runner.launch.processes import Work, _Clock, run_jobs
+from runner.launch.processes import Work, run_jobs
 from runner.records.files import failure_path, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.runs.execute import execute
@@ -72,22 +72,6 @@ def test_no_run_starts_that_would_end_after_the_deadline(tmp_path: Path, smoke_j
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_time_left_goes_by_what_is_done_of_runs_that_are_not_over(smoke_jobs, monkeypatch) -> None:
-    """Four runs, two at a time, were estimated at 10 s each. Half of two are done after 20 s, so a run takes 40 s."""
-    now = 100.0
-    monkeypatch.setattr("runner.launch.processes.time.monotonic", lambda: now)
-    jobs = smoke_jobs(4)
-    clock = _Clock(jobs, {job.run_id: 10.0 for job in jobs}, workers=2)
-    assert clock.left() == 20.0
-    now += 20.0
-    for job in jobs[:2]:
-        clock.at(job.run_id, 0.5)
-    assert clock.left() == 60.0
-    clock.at(jobs[0].run_id, 1.0)
-    clock.drop(jobs[3:])
-    assert clock.left() == pytest.approx(15 * (40 / 15) / 2)
-
-
 def _records(tmp_path: Path) -> dict[str, int]:
     return {path.stem: path.stat().st_mtime_ns for path in tmp_path.glob("smoke/runs/*.json")}
 
@@ -97,26 +81,6 @@ def test_budgets() -> None:
     for text in ("", "30", "half an hour", "-5m", "5m3h", "0m", "0h0m0s"):
         with pytest.raises(ValueError, match="is no time to run in"):
             parse_duration(text)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["papered-sigmoid"], "tempered"),
-        (["tempered-sigmoid", "--items", "fig-33"], "fig-33"),
-        (["tempered-sigmoid", "--jobs", "0"], "JOBS"),
-        (["tempered-sigmoid", "--jobs", "two"], "two"),
-        ([], "paper"),
-        (["tempered-sigmoid", "--budget", "soon"], "BUDGET"),
-        (["tempered-sigmoid", "--scale", "large"], "large"),
-        (["tempered-sigmoid", "--scale", "large", "--items", "fig-1"], "Unknown scale 'large'"),
-        (["tempered-sigmoid", "--items", "fig-4", "optimizer.lr=1"], "optimizer.lr=1"),
-        (["tempered-sigmoid", "--items", "fig-4", "runtime.threads=0"], "runtime.threads=0"),
-        (["tempered-sigmoid", "--items", "fig-4", "scale=paper"], "scale=paper"),
-    ],
-)
-def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], said: str, refusal) -> None:
-    assert said in refusal(reproduce.main, arguments)
 
 
 def test_a_wrong_setting_among_many_is_refused_before_any_runs(tmp_path, monkeypatch, capsys) -> None:

@@ -20,7 +20,7 @@ from runner.records.files import (
     write_record,
     write_whole,
 )
-from runner.records.identity import identify, identify_recorded, recorded_config, resolved
+from runner.records.identity import identify, identify_recorded, recorded_config
 from runner.records.jobs import Job, sweep_jobs
 from runner.runs.execute import execute
 
@@ -112,12 +112,6 @@ def test_at_smoke_scale_interpolations_see_what_is_trained(composed) -> None:
     assert found == {"batch_size": 32, "epochs": 3, "seed": 1, "dataset.test_examples": 359, "max_epsilon": None}
     assert config.schedule.total_iters == 3
     assert composed("schedule=linear").schedule.total_iters == 57
-
-
-def test_resolving_again_changes_nothing(composed) -> None:
-    for overrides in (("scale=smoke",), ("clipping._target_=tests.failing.OwnClipping",)):
-        config = composed(*overrides)
-        assert resolved(config) == config
 
 
 @pytest.mark.parametrize("name", ["../../elsewhere", "paper/..", "", "papers"])

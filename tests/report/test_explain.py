@@ -21,7 +21,6 @@ from runner.report.explain import (
     places_of,
     released_text,
     run_text,
-    served_text,
 )
 
 RUNS = REPOSITORY / "results" / "runs"
@@ -56,14 +55,6 @@ def test_costs_by_every_accountant() -> None:
     assert set(rows) == {"as", *(path.stem for path in (REPOSITORY / "conf" / "accountant").glob("*.yaml"))}
     assert rows["rdp_classic"] == ["2.929", "2.929"]
     assert rows["pld"] == ["2.315", "2.315"]
-
-
-def test_whom_a_run_serves() -> None:
-    places = list(places_of(REPOSITORY / "results", "180425e2e241"))
-    assert ("tempered_sigmoid", "fig-3") in {(place.paper.name, place.item.name) for place in places}
-    served = served_text(REPOSITORY / "results", places)
-    assert any(line.startswith("claim of tempered_sigmoid/fig-3: MNIST, DP-SGD, tanh") for line in served)
-    assert not any("DP-SGD, ReLU: claimed 96.6" in line for line in served), "another experiment's"
 
 
 def test_a_run_of_ones_own_is_explained(fabricate, jobs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

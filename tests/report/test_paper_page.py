@@ -8,8 +8,7 @@ import pytest
 
 from runner.claims.rows import ClaimRow
 from runner.report.markdown import cells_of
-from runner.report.paper_page import epsilon_text, tables_of
-from runner.report.papers import every_paper
+from runner.report.paper_page import epsilon_text
 from tests.claims.made_up import claim
 
 CLAIM = claim(item="fig-3", dataset="MNIST", claimed="2.5", unit="epsilon", quantity="epsilon_at_accuracy_94")
@@ -36,16 +35,3 @@ def test_bounds_are_rounded_so_that_they_stay_bounds() -> None:
     assert epsilon_text(ROW) == "2.5 → 8.72 ✗"
     assert epsilon_text(replace(ROW, epsilon_sound=2033.21)) == "2.5 → 2034 ✗"
     assert cells_of(replace(ROW, at_least=True)).measured == "≥ 2.64"
-
-
-def test_a_table_names_data_sets_once_and_a_note_of_all_rows_once() -> None:
-    (paper, *_) = every_paper()
-    noted = replace(CLAIM, method="DP-SGD | tanh", note="RDP")
-    rows = [replace(ROW, claim=noted), replace(ROW, claim=replace(noted, dataset="CIFAR10"), verdict="differs")]
-    text = tables_of(paper, rows)
-    assert text.count("| **CIFAR-10** |") == text.count("| **MNIST** |") == 1
-    assert text.count("DP-SGD \\| tanh: epsilon at accuracy 94 |") == 2, "a bar ends no cell"
-    assert text.count("- RDP.\n") == 1
-    assert "| **differs** |" in text
-    own = tables_of(paper, [rows[0], replace(rows[1], claim=replace(rows[1].claim, note="PLD"))])
-    assert "- DP-SGD | tanh on MNIST: RDP.\n- DP-SGD | tanh on CIFAR-10: PLD.\n" in own

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 from pathlib import Path
 
 import pytest
@@ -25,16 +24,3 @@ def test_threads_change_a_record_by_rounding_only(smoke, tmp_path: Path) -> None
     assert one["run_id"] == two["run_id"]
     assert one["history"]["epsilon_sound"] == two["history"]["epsilon_sound"]
     assert one["history"]["test_loss"] == pytest.approx(two["history"]["test_loss"], rel=1e-3)
-
-
-def test_garbage_is_collected_again_when_a_run_trains(smoke) -> None:
-    """The command line turns the collector off for its imports."""
-    config = smoke("scale.epochs=1")
-    collected: list[bool] = []
-    gc.disable()
-    try:
-        execute(config, on_epoch=lambda row, run: collected.append(gc.isenabled()))
-    finally:
-        gc.enable()
-        gc.unfreeze()
-    assert collected == [True]

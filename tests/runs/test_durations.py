@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from runner.cli import reproduce
-from runner.config import ConfigError
 from runner.records.identity import plain
 from runner.runs.durations import Durations, like, plan_text, timed
 from runner.training import call_by_call
@@ -140,5 +139,3 @@ def test_a_plan_of_what_is_left(tmp_path, capsys: pytest.CaptureFixture[str], mo
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("text "))
     assert row.split()[1:] == ["4", "0", "4", "0", "4h00m"]
     assert not list(tmp_path.iterdir())
-    with pytest.raises(ConfigError, match="--time goes with --plan"):
-        reproduce.main(["tempered-sigmoid", "--time"])

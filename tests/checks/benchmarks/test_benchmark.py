@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from checks.benchmarks import clipless, full_run, methods
+from checks.benchmarks import full_run, methods
 from checks.benchmarks import run as command
 from runner.networks.lipschitz.spectral import projected
-from runner.training.prepare import Run
 
 OTHER = ("backprop", "jax_vmap")  # another step; weights of its own, compared in a test of its own
 SAME = [name for name in methods.methods() if not name.startswith("non_private") and name not in OTHER]
@@ -52,17 +51,6 @@ def test_a_clipless_step_is_an_ordinary_one_projected(monkeypatch: pytest.Monkey
         torch.testing.assert_close(own.detach(), moved, rtol=1e-4, atol=1e-5)
 
 
-def test_times_of_an_epoch_are_of_all_methods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The table of figure 4, with made-up times: a step takes 2 s."""
-    monkeypatch.setattr(clipless, "interleaved", lambda steps, *_: {name: [2.0] * 3 for name in steps})
-    monkeypatch.setattr(clipless, "peak_memory", lambda *_: 7.0)
-    assert clipless.main(["--networks", "VGG5", "--batches", "20", "--output", f"{tmp_path}/clipless.csv"]) == 0
-    rows = list(csv.DictReader((tmp_path / "clipless.csv").open()))
-    assert [row["method"] for row in rows] == list(clipless.METHODS)
-    assert {row["s_per_epoch"] for row in rows} == {"5000.0"}  # 2,500 steps
-    assert {row["parameters"] for row in rows} == {str(122 * 32**2 + 155 * 32 + 490)}  # weights by the width, biases
-
-
 @pytest.mark.parametrize("name", ["M", "R"])
 def test_jax_clips_and_sums_the_same(name: str) -> None:
     pytest.importorskip("jax")
@@ -91,25 +79,6 @@ def test_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     printed = capsys.readouterr().out
     assert "GFLOP/s" in printed
     assert printed.count("one_pass") == 2
-
-
-def test_a_whole_run_is_timed_every_way(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    timed: list[tuple[int, str, str]] = []
-
-    def seconds(runs: list[Run], data: object) -> float:
-        timed.append((len(runs), runs[0].config.runtime.engine.value, runs[0].step.value))
-        return 2.0
-
-    monkeypatch.setattr(full_run, "seconds", seconds)
-    monkeypatch.setattr(full_run, "warm_up", lambda *_: None)
-    monkeypatch.setattr(full_run, "price", lambda run: None)
-    assert full_run.main(["--device", "cpu", "--epochs", "1"]) == 0
-    assert timed == [(1, "one_pass", "eager"), (1, "isolated", "eager")]
-    timed.clear()
-    ways = ["--ways", "graph", "lockstep:2", "--experiment", "losing_less/fashion_mnist_ours"]
-    assert full_run.main(["--device", "cpu", "--epochs", "1", *ways]) == 0
-    assert timed == [(1, "one_pass", "graph"), (2, "one_pass", "graph")]
-    assert "lockstep:2" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("bad", ["--device tpu", "--ways fast", "--ways lockstep:1", "--experiment no/such"])

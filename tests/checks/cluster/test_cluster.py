@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from checks.cluster import paper, ray, slurm
-from checks.cluster.processes import daemon, descendants, kill, wait_until
 from checks.cluster.report import Played, write
 from checks.cluster.scenes import _without_paths
 from runner.config import REPOSITORY
@@ -66,22 +65,6 @@ def test_a_transcript_names_no_path_and_what_was_left_out(tmp_path: Path) -> Non
     assert _without_paths(said) == [
         "Slurm job 1_0 ended without a word", "... 2 lines of runs that ended, the last of which:", "b · finished y",
     ]  # fmt: skip
-
-
-def test_a_process_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
-    started = daemon(["sh", "-c", "sleep 100 & sleep 100 & wait"], tmp_path / "log")
-    wait_until(lambda: len(descendants(started.pid)) == 3, 10, "three processes")
-    every = descendants(started.pid)
-    kill(every)
-    started.wait(10)
-    wait_until(lambda: not any(Path(f"/proc/{each}/cmdline").exists() and _runs(each) for each in every), 10, "an end")
-
-
-def _runs(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.cluster
