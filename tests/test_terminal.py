@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -105,3 +106,21 @@ def test_losing_stderr_ends_nothing(tmp_path, lost: str) -> None:
     ran = subprocess.run([sys.executable, "-c", PREPARED, tmp_path / "file", ""], stderr=target, cwd=REPOSITORY)
     assert ran.returncode == 0
     assert (tmp_path / "file").exists()
+
+
+_SLOW = ("torch", "scipy.stats", "pandas", "opacus", "matplotlib", "dp_accounting")
+_ANSWER = f"""
+import runpy, sys
+try:
+    runpy.run_module("runner", run_name="__main__", alter_sys=True)
+except SystemExit as ended:
+    assert not ended.code, ended.code
+print("imported:", [name for name in {_SLOW} if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("command", ["--help", "show --results {}", "explain --help", "claims"])
+def test_no_answer_waits_for_a_library_that_it_does_not_need(command: str, tmp_path: Path) -> None:
+    arguments = command.format(tmp_path).split()
+    made = subprocess.run([sys.executable, "-c", _ANSWER, *arguments], cwd=REPOSITORY, capture_output=True, text=True)
+    assert made.stdout.splitlines()[-1:] == ["imported: []"], made.stderr

@@ -7,7 +7,6 @@ import fcntl
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -111,34 +110,12 @@ def test_of_several_writers_one_is_first(tmp_path: Path, monkeypatch: pytest.Mon
         assert first == [path.read_text()]
 
 
-def test_what_cannot_be_written_is_saved_and_put_in_its_place_by_a_command(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(files.tempfile, "tempdir", str(tmp_path / "elsewhere"))
-    (tmp_path / "elsewhere").mkdir()
-    path = tmp_path / "a folder" / "file.json"
-    with monkeypatch.context() as full:
-        full.setattr(os, "replace", failing(errno.ENOSPC))
-        with pytest.raises(OSError, match="No space left on device") as lost:
-            write_or_rescue(path, CONTENT, replace=True)
-    assert not path.exists()
-    subprocess.run(str(lost.value).partition("in its place: ")[2], shell=True, check=True)
-    assert path.read_text() == CONTENT
-    assert not list((tmp_path / "elsewhere").iterdir())
-
-
 def test_what_cannot_be_saved_anywhere_is_printed(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(files.tempfile, "tempdir", str(tmp_path / "missing"))
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="printed"):
         write_or_rescue(tmp_path / "file" / "below", CONTENT, replace=True)
     assert capsys.readouterr().out == CONTENT + "\n"
-
-
-def test_a_trial_leaves_nothing(tmp_path: Path) -> None:
-    check_writable(tmp_path / "not" / "there")
-    assert not list(tmp_path.iterdir())
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="exists"):
-        check_writable(tmp_path / "file" / "below")
 
 
 def test_a_lock_file_is_neither_followed_nor_emptied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,6 @@ from runner.claims.evidence import Evidence, collect
 from runner.claims.measure import measure
 from runner.claims.verdicts import judge
 from runner.cli.aggregate import aggregate, headline
-from runner.cli.commands import carry_out
 from runner.cli.reproduce import _conclude
 from runner.launch.processes import Tally
 from runner.records.jobs import Job
@@ -209,21 +208,6 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
     assert here.startswith(".: runs.csv, settings.csv, ")
     assert there.startswith(f"{tmp_path / PAPER / 'table-1'}: ")
     assert there.endswith("table.md, table.csv")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["nonsense"], "Unknown paper 'nonsense': choose from backprop_clipping"),
-        ([PAPER, "--scale", "huge"], "Unknown scale 'huge': choose from paper, smoke."),
-        ([PAPER, "--items", "fig-9"], "Unknown item 'fig-9': choose from fig-3, table-3"),
-    ],
-)
-def test_bad_input_is_one_sentence(arguments, sentence, capsys):
-    assert carry_out("aggregate", arguments) == 2
-    error = capsys.readouterr().err
-    assert sentence in error
-    assert error.count("\n") == 1
 
 
 def test_ratios_of_norms(tmp_path, fabricate, jobs):

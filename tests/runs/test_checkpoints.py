@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import io
 import os
@@ -195,3 +196,17 @@ def test_saved_weights_are_those_that_were_measured(smoke) -> None:
     again = evaluate(objective, load(run)[1], run.dataset.classes)
     assert again.accuracy == pytest.approx(record["final"]["test_accuracy"], rel=1e-5)
     assert again.loss == pytest.approx(record["final"]["test_loss"], rel=1e-4)
+
+
+def test_threads_change_a_record_by_rounding_only(smoke, tmp_path: Path) -> None:
+    found = []
+    for threads in (1, 2):
+        config = copy.deepcopy(smoke("scale.epochs=1", "scale.batch_size=143", f"runtime.threads={threads}"))
+        config.runtime.results_root = f"{tmp_path}/{threads}"
+        assert execute(config, quietly) == "finished"
+        found.append(record_of(config))
+    torch.set_num_threads(1)
+    one, two = found
+    assert one["run_id"] == two["run_id"]
+    assert one["history"]["epsilon_sound"] == two["history"]["epsilon_sound"]
+    assert one["history"]["test_loss"] == pytest.approx(two["history"]["test_loss"], rel=1e-3)

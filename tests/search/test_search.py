@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from runner.claims.evidence import folder_of
-from runner.cli.search import main
 from runner.config import ConfigError
 from runner.launch import Work
 from runner.launch.away import relocated
@@ -265,18 +264,3 @@ def test_a_trial_reports_to_the_study_from_a_process_of_its_own(space: Space, tm
 def test_a_run_without_a_shared_disk_is_not_stopped(space: Space, tmp_path: Path) -> None:
     with study_of(space, tmp_path, 3.0, draws=0) as study:
         assert relocated(study.ask()[1], tmp_path).goes_on is None
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "sweep"),
-        (["lipschitz/fig_5a"], "varies draw"),
-        (["lipschitz/fig_9z"], "fig_9z"),
-        ([SWEEP, "--jobs", "0"], "--jobs"),
-        ([SWEEP, "--epsilon", "0"], "--epsilon"),
-        ([SWEEP, "--scale", "smoke", "optimizer.lr=1"], "optimizer.lr=1"),
-    ],
-)
-def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], said: str, refusal) -> None:
-    assert said in refusal(main, arguments)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from checks.benchmarks import full_run, methods
+from checks.benchmarks import methods
 from checks.benchmarks import run as command
 from runner.networks.lipschitz.spectral import projected
 
@@ -79,9 +79,3 @@ def test_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     printed = capsys.readouterr().out
     assert "GFLOP/s" in printed
     assert printed.count("one_pass") == 2
-
-
-@pytest.mark.parametrize("bad", ["--device tpu", "--ways fast", "--ways lockstep:1", "--experiment no/such"])
-def test_a_bad_question_is_refused_in_one_line(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert full_run.main(bad.split()) == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 1

@@ -120,9 +120,3 @@ def test_the_command_says_what_differs_and_what_fails(monkeypatch, capsys) -> No
     assert command.main(arguments) == 1
     assert "DIFFERS  architecture=tempered_sigmoid_mnist" in (said := capsys.readouterr().out)
     assert "ZeroDivisionError" in said
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_it_says_so(refusal) -> None:
-    assert "PyTorch finds no CUDA device here" in refusal(command.main, [])
-    assert "--rehearse" in refusal(command.main, ["--device", "cpu"])
