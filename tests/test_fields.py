@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 
-from runner.config import FIELDS, Config
+from runner.config import FIELDS
 from runner.config.fields import (
-    COUNT,
     Differs,
     Part,
-    of_class,
     properties_of,
-    ranged,
-    ranges_of,
     stated,
 )
 
@@ -39,23 +34,3 @@ def test_what_may_differ_between_runs_that_are_trained_together() -> None:
         "seed", "draw", "noise_multiplier", "target_epsilon", "max_epsilon", "delta", "accountant", "tracking",
         "save_model", "title",
     }  # fmt: skip
-
-
-def test_ranges_are_found_in_groups_too() -> None:
-    @dataclasses.dataclass
-    class Inner:
-        free: int = 0
-        workers: int | None = ranged(None, COUNT)
-
-    @dataclasses.dataclass
-    class Outer:
-        part: Any = of_class("torch.nn.Module", differs=Differs.nothing)
-        inner: Inner = stated(part=Part.machine, differs=Differs.nothing)
-
-    Outer.__annotations__["inner"] = Inner  # a local class has no name that could be looked up
-    assert list(ranges_of(Outer)) == [("inner.workers", COUNT)]
-    assert [name for name, _ in ranges_of(Config)][:3] == [
-        "runtime.threads",
-        "runtime.physical_batch",
-        "runtime.lockstep",
-    ]

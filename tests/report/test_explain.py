@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.commands import carry_out
 from runner.cli.explain import main
 from runner.config import REPOSITORY
 from runner.records.files import read_record
@@ -65,19 +64,3 @@ def test_a_run_of_ones_own_is_explained(fabricate, jobs, tmp_path: Path, capsys:
     assert main([read_record(path)["run_id"][:6], "--results", str(tmp_path)]) == 0
     assert text in capsys.readouterr().out
     assert found(tmp_path, read_record(path)["setting_id"][:6]) == path
-
-
-def test_what_cannot_be_explained_is_said_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for what, sentence in (
-        ("0", "records begin with 0"),
-        ("ffffffffffff", "No record in"),
-        ("tempered_sigmoid/fig3", "no item 'fig3'. Did you mean tempered_sigmoid/fig-3,"),
-        ("losing-less/zzz", "Did you mean losing_less/fig-3, losing_less/fig-1a,"),
-        ("fig-14", "fig-14 of which paper? Did you mean losing_less/fig-14?"),
-        ("tempered_sigmod/fig-3", "Did you mean tempered_sigmoid?"),
-        ("nobody", "Papers are backprop_clipping,"),
-    ):
-        assert carry_out("explain", [what]) == 2
-        assert sentence in capsys.readouterr().err
-    with pytest.raises(ValueError, match="No record"):
-        found(tmp_path, "0")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,9 +10,8 @@ import pytest
 from runner.cli.show import main
 from runner.config import REPOSITORY
 from runner.records.files import digest_of, read_record
-from runner.records.jobs import Job
 from runner.report import own_plot
-from runner.report.own import own_records, privacy_text, result_text, runs_table
+from runner.report.own import own_records, privacy_text, result_text
 from runner.report.own_plot import drawn, figure_of
 from tests.forked import run_in_fork
 
@@ -29,41 +26,6 @@ def test_a_run_that_takes_steps_back_guarantees_the_most_it_could_have_released(
     final = {"epsilon": 3.0, "epsilon_sound": 5.0, "epsilon_sound_at_max_tries": 9.3151}
     assert privacy_text(final) == "ε 3 as the paper counts, sound 9.316"
     assert privacy_text({"epsilon": "inf", "epsilon_sound": "inf"}) == "not private"
-
-
-def test_the_columns_are_what_the_runs_differ_in(fabricate, jobs) -> None:
-    tanh, relu = (jobs("fig_3", name)[0] for name in ("mnist_tanh", "mnist_relu"))
-    another = copy.deepcopy(tanh.config)
-    another.seed = 7
-    seeded = Job.of(tanh.sweep, tanh.overrides, another)
-    paths = [fabricate(tanh, [97.0]), fabricate(relu, [96.0]), fabricate(seeded, [11.0], status="diverged")]
-    table = runs_table([read_record(path) for path in paths])
-    assert list(table.header) == ["run", "scale", "epochs", "accuracy", "ε", "sound ε", "activation", "seed"]
-    assert [row[3:] for row in table.rows] == [
-        ["97.00%", "2.9", "2.3", "Tanh", "0"],
-        ["96.00%", "2.9", "2.3", "ReLU", "0"],
-        ["11.00% †", "2.9", "2.3", "Tanh", "7"],
-    ]
-
-
-def test_the_records_of_the_repository_are_nobodys_own(tmp_path: Path, fabricate, jobs, capsys) -> None:
-    committed = {path.stem for path in (REPOSITORY / "results" / "runs").glob("*.json")}
-    assert len(committed) > 100
-    listed = subprocess.run(["git", "ls-files", "results/runs"], cwd=REPOSITORY, capture_output=True, text=True)
-    if listed.stdout:
-        own = {record["run_id"] for record in own_records(REPOSITORY / "results")[0]}
-        assert not own & {Path(line).stem for line in listed.stdout.splitlines()}
-    path = fabricate(jobs("fig_3", "mnist_tanh")[0], [97.0])
-    assert main(["--results", str(tmp_path)]) == 0
-    assert f"{path.stem}  1     paper  1       97.00%" in capsys.readouterr().out
-    path.with_stem("0" * 12).write_text("{")
-    newer = json.loads(path.read_text()) | {"schema": 2}
-    path.with_stem("1" * 12).write_text(json.dumps(newer | {"digest": digest_of(newer)}))
-    assert main(["--results", str(tmp_path)]) == 1
-    said = capsys.readouterr()
-    assert f"{'0' * 12}.json is not a whole record" in said.err
-    assert f"{'1' * 12}.json was written by a newer version" in said.err
-    assert f"{path.stem}  1     paper" in said.out, "one that cannot be read hides no other"
 
 
 def test_a_run_ends_with_its_result_and_a_multirun_with_a_table(tmp_path: Path) -> None:
@@ -112,3 +74,19 @@ def test_there_is_none_of_one_run_nor_of_shrunk_ones_nor_without_matplotlib(
     assert drawn(paths[:1]) is drawn(paths[:1] * 2) is drawn(small) is None
     monkeypatch.setattr(own_plot, "find_spec", lambda _: None)
     assert drawn(paths) is None
+
+
+def test_records_that_cannot_be_read_are_named_and_hide_no_other(tmp_path: Path, fabricate, jobs, capsys) -> None:
+    """Records of the repository are nobody's own."""
+    assert (
+        len(list((REPOSITORY / "results" / "runs").glob("*.json"))) > 100 > len(own_records(REPOSITORY / "results")[0])
+    )
+    path = fabricate(jobs("fig_3", "mnist_tanh")[0], [97.0])
+    path.with_stem("0" * 12).write_text("{")
+    newer = json.loads(path.read_text()) | {"schema": 2}
+    path.with_stem("1" * 12).write_text(json.dumps(newer | {"digest": digest_of(newer)}))
+    assert main(["--results", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert f"{'0' * 12}.json is not a whole record" in said.err
+    assert f"{'1' * 12}.json was written by a newer version" in said.err
+    assert f"{path.stem}  1     paper  1       97.00%" in said.out

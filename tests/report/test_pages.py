@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 
 from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY
-from runner.records.jobs import Job
 from runner.report.files import Table, markdown, read_csv, write_csv, write_table_csv
 from runner.report.markdown import cells_of
 from runner.report.paper_page import epsilon_text
@@ -52,7 +50,7 @@ def test_every_setting_on_the_leaderboard_has_its_own_title() -> None:
     assert not [title for _, title in settings if "_" in title or "=" in title]
 
 
-def test_what_a_sweep_varies_is_in_words(jobs: Callable[..., list[Job]]) -> None:
+def test_what_a_sweep_varies_is_in_words(jobs) -> None:
     budgets = jobs("fig_5", "mnist_printed", paper="backprop_clipping")
     assert title_of(budgets[0]) == "Backpropagation clipping, as printed, ε 0.05"
     table = jobs("table_1", "mnist_printed", paper="backprop_clipping")[0]

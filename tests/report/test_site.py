@@ -12,13 +12,11 @@ import pytest
 
 from runner.config import REPOSITORY
 from runner.report.claim_rows import rows_of
-from runner.report.files import write_csv
-from runner.report.leaderboard.tables import COLUMNS
 from runner.report.markdown import cells_of, verdict_text
 from runner.report.paper_page import epsilon_text
 from runner.report.papers import every_paper
 from runner.report.site import command, pages
-from runner.report.site.tables import FilterTable, Row, leaderboard_table
+from runner.report.site.tables import FilterTable, Row
 from runner.report.site.text import render
 
 pytest.importorskip("itables")
@@ -101,14 +99,6 @@ def test_the_claims_are_those_of_all_papers_as_the_pages_show_them(read: dict[st
     shown = [(cells_of(row), verdict_text(row), epsilon_text(row)) for row in judged]
     assert [row[1:5] for row in rows] == [[of.claimed, of.measured_of, word, ε] for of, word, ε in shown]
     assert [of["verdict"] for of in read["claims.html"].filters] == [row.verdict for row in judged]
-
-
-def test_a_row_of_the_leaderboard_has_its_number_its_runs_and_its_epsilon(tmp_path: Path) -> None:
-    row = dict.fromkeys(COLUMNS, "no") | {"dataset": "CIFAR10", "title": EVIL, "mean": 61.6, "std": 0.5, "n": 3}
-    row |= {"sound_epsilon_at_most": 3.0, "sound_epsilon": 2.98123, "low": 60.36, "high": 62.84}
-    (entry,) = leaderboard_table(write_csv(tmp_path / "leaderboard.csv", COLUMNS, [row])).rows
-    assert (entry.name, entry.under) == (EVIL, "CIFAR-10")
-    assert list(entry.cells.values()) == ["3", "61.60 ± 0.50 (3)", "[60.36, 62.84]", "2.982"]
 
 
 def test_no_text_of_a_row_is_markup() -> None:
