@@ -42,3 +42,19 @@ def said() -> io.StringIO:
 @pytest.fixture
 def line(said: io.StringIO) -> Line:
     return Line(said)
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """`commands(squeue="exit 1")`: scripts in the place of programs; what they were asked is kept in a file."""
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    (tmp_path / "bin").mkdir()
+
+    def make(**scripts: str) -> Path:
+        for name, script in scripts.items():
+            path = tmp_path / "bin" / name
+            path.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n{script}\n')
+            path.chmod(0o755)
+        return tmp_path / "asked"
+
+    return make

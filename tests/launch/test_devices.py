@@ -102,10 +102,8 @@ def asked(monkeypatch) -> dict[str, Any]:
     return found
 
 
-def test_three_gpus_have_three_workers_and_jobs_may_say_otherwise(asked, smoke_jobs, line, monkeypatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+def test_three_gpus_have_three_workers_and_jobs_may_say_otherwise(asked, smoke_jobs, line, gpus) -> None:
+    gpus(3)
     run_jobs(Local(), Work(smoke_jobs(2, "auto")), line)
     assert (asked["at_once"], asked["devices"], asked["threads"]) == (3, ["0", "1", "2"], 1)
     run_jobs(Local(), Work(smoke_jobs(2, "auto"), at_once=6), line)

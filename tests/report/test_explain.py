@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-import pytest
-
-from runner.cli.explain import main
 from runner.config import REPOSITORY
 from runner.records.files import read_record
 from runner.records.identity import resolved
@@ -16,10 +12,8 @@ from runner.records.verify import run_of
 from runner.report.explain import (
     command_text,
     cost_text,
-    found,
     places_of,
     released_text,
-    run_text,
 )
 
 RUNS = REPOSITORY / "results" / "runs"
@@ -54,13 +48,3 @@ def test_costs_by_every_accountant() -> None:
     assert set(rows) == {"as", *(path.stem for path in (REPOSITORY / "conf" / "accountant").glob("*.yaml"))}
     assert rows["rdp_classic"] == ["2.929", "2.929"]
     assert rows["pld"] == ["2.315", "2.315"]
-
-
-def test_a_run_of_ones_own_is_explained(fabricate, jobs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = fabricate(jobs("fig_3", "mnist_tanh")[0], [97.0, 98.0])
-    text = run_text(path, tmp_path)
-    assert "468 sums over batches" in text
-    assert "its config says what it was" in text
-    assert main([read_record(path)["run_id"][:6], "--results", str(tmp_path)]) == 0
-    assert text in capsys.readouterr().out
-    assert found(tmp_path, read_record(path)["setting_id"][:6]) == path
