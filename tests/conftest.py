@@ -25,7 +25,6 @@ os.environ["DP_REPRO_TRUST"] = "tests"  # whose classes configs name here: no fo
 
 Compose = Callable[..., "DictConfig"]
 Fabricate = Callable[..., Path]
-Refusal = Callable[[Callable[[list[str]], int], list[str]], str]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -163,7 +162,7 @@ def fabricate(tmp_path: Path) -> Fabricate:
 
 
 @pytest.fixture
-def refusal(capsys: pytest.CaptureFixture[str]) -> Refusal:
+def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """`refusal(main, ["--jobs", "0"])`: the one line in which a command refuses its arguments, with exit code 2."""
 
     def said(main: Callable[[list[str]], int], arguments: list[str]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from runner.launch import devices, notes, run_jobs
 from runner.launch import processes as local
 from runner.launch.devices import to_share, visible, workers
 from runner.launch.local import Local
-from runner.launch.notes import Heartbeat
+from runner.launch.notes import Heartbeat, Note
 from runner.launch.processes import Tally, Work
 from runner.launch.status import states
 from runner.terminal import Line
@@ -122,3 +124,16 @@ def test_another_command_is_told_how_far_it_is(asked, smoke_jobs, line, tmp_path
 def test_where_notes_cannot_be_written_runs_are_made_all_the_same(asked, smoke_jobs, line, tmp_path: Path) -> None:
     notes.folder_of(tmp_path).write_text("no folder")
     assert len(run_jobs(Local(), Work(smoke_jobs(1)), line).recorded) == 1
+
+
+def test_what_a_command_that_was_killed_left_behind_is_forgotten(asked, smoke_jobs, line, tmp_path: Path) -> None:
+    (job,) = smoke_jobs(1)
+    folder = notes.folder_of(tmp_path)
+    notes.write(folder, Note("1", "local", "", (job.run_id,)))
+    with suppress(SystemExit), Heartbeat(folder, "1") as heartbeat:
+        heartbeat.began([job])
+        raise SystemExit
+    os.utime(folder / "1.beat", (0, (folder / "1.beat").stat().st_mtime - 2 * notes.SILENT))
+    assert states([job])[job.run_id].kind == "lost"
+    run_jobs(Local(), Work([job]), line)
+    assert notes.notes(folder) == []

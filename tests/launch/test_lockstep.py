@@ -96,3 +96,9 @@ def test_runs_that_cannot_be_stacked_are_trained_one_after_the_other(tmp_path: P
     assert len(tally.recorded) == 2
     records = [record_of(job.config) for job in jobs]
     assert [record["provenance"]["lockstep"] for record in records] == [1, 1]
+
+
+def test_a_search_over_numbers_is_one_group_a_data_set(tmp_path: Path) -> None:
+    jobs = jobs_of(tmp_path, "runtime.lockstep=100", sweep="tempered_sigmoid/fig_2")
+    assert len({job.config.activation.scale for job in jobs}) > 1
+    assert len(grouped(jobs)) == len({job.config.dataset.name for job in jobs}) == 3

@@ -213,3 +213,17 @@ def test_a_full_disk_stops_no_run(tmp_path: Path, smoke_jobs) -> None:
     (tmp_path / "file").write_text("no folder")
     with Heartbeat(tmp_path / "file", "task") as heartbeat:
         heartbeat.ended(smoke_jobs(1)[0], "finished", "")
+
+
+def test_a_run_under_way_stays_so_whatever_a_later_command_that_died_says(tmp_path: Path, smoke_jobs) -> None:
+    computed, waits = smoke_jobs(2)
+    folder = post(tmp_path, "1", "", computed, waits, launcher="local")
+    post(tmp_path, "2", "", computed, waits, launcher="local")
+    with suppress(SystemExit), Heartbeat(folder, "2") as heartbeat:
+        heartbeat.began([waits])
+        raise SystemExit
+    silent(folder, "2", 2 * notes.SILENT)
+    with Heartbeat(folder, "1") as heartbeat:
+        heartbeat.began([computed])
+        heartbeat.write()
+        assert [state.kind for state in states([computed, waits]).values()] == ["running", "queued"]

@@ -67,10 +67,3 @@ def test_a_search_that_has_not_run_is_lacking_too(tmp_path) -> None:
     by_sweep = [row["sweep"] for row in read_csv(path)]
     assert by_sweep.count(claim.sweep) == 10
     assert by_sweep.count(claim.searches[0]) == len(by_sweep) - 10 > 0
-
-
-def test_runs_at_what_a_search_chose_have_its_searches() -> None:
-    claims = [c for c in PAPER.claims if c.item == "table-4" and c.searches]
-    by_sweep = {claim.sweep.rpartition("/")[2]: claim.searches for claim in claims}
-    searches = [f"{PAPER.name}/table_4_search_{optimizer}" for optimizer in ("adam", "sgd")]
-    assert by_sweep == {"table_4": searches, "table_4_chosen": searches}

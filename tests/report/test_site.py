@@ -12,11 +12,13 @@ import pytest
 
 from runner.config import REPOSITORY
 from runner.report.claim_rows import rows_of
+from runner.report.files import write_csv
+from runner.report.leaderboard.tables import COLUMNS
 from runner.report.markdown import cells_of, verdict_text
 from runner.report.paper_page import epsilon_text
 from runner.report.papers import every_paper
 from runner.report.site import command, pages
-from runner.report.site.tables import FilterTable, Row
+from runner.report.site.tables import FilterTable, Row, leaderboard_table
 from runner.report.site.text import render
 
 pytest.importorskip("itables")
@@ -159,3 +161,11 @@ def test_only_a_folder_that_it_made_is_replaced(tmp_path: Path, refusal) -> None
     assert (mine / "thesis.tex").read_text() == "mine"
     assert "No record" in refusal(command.main, ["--output", str(tmp_path / "new"), "--runs", "000000000000"])
     assert not (tmp_path / "new").exists()
+
+
+def test_a_row_of_the_leaderboard_has_its_number_its_runs_and_its_epsilon(tmp_path: Path) -> None:
+    row = dict.fromkeys(COLUMNS, "no") | {"dataset": "CIFAR10", "title": EVIL, "mean": 61.6, "std": 0.5, "n": 3}
+    row |= {"sound_epsilon_at_most": 3.0, "sound_epsilon": 2.98123, "low": 60.36, "high": 62.84}
+    (entry,) = leaderboard_table(write_csv(tmp_path / "leaderboard.csv", COLUMNS, [row])).rows
+    assert (entry.name, entry.under) == (EVIL, "CIFAR-10")
+    assert list(entry.cells.values()) == ["3", "61.60 ± 0.50 (3)", "[60.36, 62.84]", "2.982"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import hashlib
 import io
 import os
@@ -199,13 +200,17 @@ def test_saved_weights_are_those_that_were_measured(smoke) -> None:
 
 
 def test_threads_change_a_record_by_rounding_only(smoke, tmp_path: Path) -> None:
-    found = []
+    """And garbage is collected in training. The command line turns the collector off for its imports."""
+    found, collected = [], list[bool]()
+    gc.disable()
     for threads in (1, 2):
         config = copy.deepcopy(smoke("scale.epochs=1", "scale.batch_size=143", f"runtime.threads={threads}"))
         config.runtime.results_root = f"{tmp_path}/{threads}"
-        assert execute(config, quietly) == "finished"
+        assert execute(config, lambda row, run: collected.append(gc.isenabled())) == "finished"
         found.append(record_of(config))
     torch.set_num_threads(1)
+    gc.unfreeze()
+    assert all(collected)
     one, two = found
     assert one["run_id"] == two["run_id"]
     assert one["history"]["epsilon_sound"] == two["history"]["epsilon_sound"]

@@ -264,3 +264,8 @@ def test_a_trial_reports_to_the_study_from_a_process_of_its_own(space: Space, tm
 def test_a_run_without_a_shared_disk_is_not_stopped(space: Space, tmp_path: Path) -> None:
     with study_of(space, tmp_path, 3.0, draws=0) as study:
         assert relocated(study.ask()[1], tmp_path).goes_on is None
+
+
+def test_a_trial_beyond_the_budget_is_stopped(space: Space, tmp_path: Path) -> None:
+    with study_of(space, tmp_path, 3.0, draws=0) as study:
+        assert not study.after_epoch(study.ask()[0], {"epoch": 1, "epsilon_sound": 3.1, "test_accuracy": 99.0})

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from checks.benchmarks import methods
+from checks.benchmarks import clipless, measure, methods
 from checks.benchmarks import run as command
 from runner.networks.lipschitz.spectral import projected
 
@@ -79,3 +79,20 @@ def test_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     printed = capsys.readouterr().out
     assert "GFLOP/s" in printed
     assert printed.count("one_pass") == 2
+
+
+def test_times_of_an_epoch_are_of_all_methods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The table of figure 4, with made-up times: a step takes 2 s."""
+    monkeypatch.setattr(clipless, "interleaved", lambda steps, *_: {name: [2.0] * 3 for name in steps})
+    monkeypatch.setattr(clipless, "peak_memory", lambda *_: 7.0)
+    assert clipless.main(["--networks", "VGG5", "--batches", "20", "--output", f"{tmp_path}/clipless.csv"]) == 0
+    rows = list(csv.DictReader((tmp_path / "clipless.csv").open()))
+    assert [row["method"] for row in rows] == list(clipless.METHODS)
+    assert {row["s_per_epoch"] for row in rows} == {"5000.0"}  # 2,500 steps
+    assert {row["parameters"] for row in rows} == {str(122 * 32**2 + 155 * 32 + 490)}  # weights by the width, biases
+
+
+def test_operations_are_counted_by_hand() -> None:
+    """M: forward and weight gradients of all layers, input gradients of all but the first, two per multiplication."""
+    layers = [16 * 64 * 14 * 14, 32 * 256 * 5 * 5, 512 * 32, 32 * 10]
+    assert measure.step_operations("M", 3) == 3 * 2 * (3 * sum(layers) - layers[0])

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from checks.mutants.catalogue import every
+from checks.mutants.mutant import Mutant
 from checks.mutants.trial import NOTICED, PASSED, copied
 from runner.config import REPOSITORY
 
@@ -46,3 +49,13 @@ for number, outcome in _tried([([test], f) for f in faults], Path({str(tree)!r})
     said = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert said.stdout.splitlines() == [f"0 {NOTICED} claims/test_intervals.py::test_within", f"1 {PASSED} "]
     assert (tree / "runner/claims/statistics.py").read_text() == before
+
+
+def test_a_fault_or_a_test_that_is_not_there_is_an_error() -> None:
+    """The text of a fault has to be there once."""
+    for old, found in (("b", 2), ("c", 0)):
+        with pytest.raises(ValueError, match=f"there {found} times"):
+            Mutant("x.py", old, "d", "wrong", "test_fields.py").mutated("ab b")
+    for test in ("no_such.py", "test_fields.py::test_no_such"):
+        with pytest.raises(ValueError, match="there is no tests/"):
+            Mutant("config.py", "a", "b", "wrong", test).check_tests(REPOSITORY)
