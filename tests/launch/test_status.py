@@ -77,7 +77,7 @@ def test_a_run_fails_with_why_by_its_file_or_by_its_task(tmp_path: Path, smoke_j
 
 
 def test_a_run_whose_task_left_the_queue_without_a_word_is_lost(tmp_path, smoke_jobs, in_queue, monkeypatch) -> None:
-    """Where Slurm does not answer, the signs of life count."""
+    """Signs of life count where Slurm does not answer."""
     begun, not_begun = smoke_jobs(2)
     folder = post(tmp_path, "1", "8_0", begun)
     post(tmp_path, "2", "8_1", not_begun)

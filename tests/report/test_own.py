@@ -78,7 +78,7 @@ def test_there_is_none_of_one_run_nor_of_shrunk_ones_nor_without_matplotlib(
 
 
 def test_records_that_cannot_be_read_are_named_and_hide_no_other(tmp_path: Path, fabricate, jobs, capsys) -> None:
-    """Records of the repository are nobody's own."""
+    """Committed records belong to no user."""
     listed = subprocess.run(["git", "ls-files", "results/runs"], cwd=REPOSITORY, capture_output=True, text=True)
     own = {record["run_id"] for record in own_records(REPOSITORY / "results")[0]}
     assert not listed.stdout or not own & {Path(line).stem for line in listed.stdout.splitlines()}
