@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from runner.cli.commands import carry_out
 from runner.config import REPOSITORY
 from runner.records.files import read_record
 from runner.records.identity import resolved
@@ -48,3 +51,11 @@ def test_costs_by_every_accountant() -> None:
     assert set(rows) == {"as", *(path.stem for path in (REPOSITORY / "conf" / "accountant").glob("*.yaml"))}
     assert rows["rdp_classic"] == ["2.929", "2.929"]
     assert rows["pld"] == ["2.315", "2.315"]
+
+
+def test_a_study_is_explained_by_its_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert carry_out("explain", ["studies/corners"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("# Does the papers' progress add up on CIFAR-10?\n\n- **CIFAR10, ε = 3**: ")
+    assert "\nCIFAR10  3        all four " in said
+    assert said.endswith("\nMade by: python -m runner study studies/corners.yaml\n")

@@ -11,8 +11,10 @@ from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY
 from runner.report.files import Table, markdown, read_csv, write_csv, write_table_csv
 from runner.report.markdown import cells_of
-from runner.report.paper_page import epsilon_text
+from runner.report.paper_page import epsilon_text, tables_of
+from runner.report.papers import every_paper
 from runner.report.titles import title_of, titles_of
+from runner.report.verdict_figures import _word
 from tests.claims.made_up import claim
 
 CLAIM = claim(item="fig-3", dataset="MNIST", claimed="2.5", unit="epsilon", quantity="epsilon_at_accuracy_94")
@@ -85,3 +87,21 @@ def test_no_committed_table_is_wider_than_a_page() -> None:
 def test_a_column_has_a_name_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="two columns have one name, of epochs, seed, epochs"):
         write_csv(tmp_path / "runs.csv", ["epochs", "seed", "epochs"], [])
+
+
+def test_an_order_has_the_numbers_of_both_settings() -> None:
+    order = replace(ROW, claim=replace(CLAIM, direction="above_other"), measured=97.9, mean=97.9, difference=1.6)
+    assert cells_of(order).measured == "97.90 ± 0.24 against 96.30"
+    assert cells_of(replace(order, difference=97.9)).measured == "97.90 ± 0.24"  # the difference itself is measured
+
+
+def test_a_number_at_an_epsilon_that_does_not_hold_is_marked_on_the_page_and_in_the_figures() -> None:
+    (paper, *_) = every_paper()
+    for row, words in (
+        (ROW, "consistent, **ε not guaranteed**"),
+        (replace(ROW, verdict="reproduced", guarantee="refuted"), "reproduced, **ε refuted**"),
+        (replace(ROW, guarantee="guaranteed"), "consistent"),
+        (replace(ROW, verdict="too few runs"), "too few runs"),
+    ):
+        assert f" | {words} | " in tables_of(paper, [row])
+        assert (_word(row) == row.verdict) == ("ε" not in words)
