@@ -77,6 +77,16 @@ def test_a_sweep_is_composed_again_when_a_file_that_it_read_changes(checkout: Pa
     assert by_hydra(), "the code of ids"
 
 
+def test_what_a_sweep_does_not_read_leaves_it_as_it_is(checkout: Path, by_hydra, monkeypatch) -> None:
+    (checkout / "conf/optimizer/new.yaml").write_text("_target_: torch.optim.SGD\n")
+    (checkout / "conf/optimizer/adam.yaml").write_text("_target_: torch.optim.Adam\n")
+    (checkout / EXPERIMENT / "new.yaml").write_text("# @package _global_\n")
+    (checkout / "sweeps/tempered_sigmoid/new.yaml").write_text("# @package _global_\n")
+    (checkout / "runner/records/verify.py").write_text("")
+    monkeypatch.setenv("ANOTHER", "1")
+    assert not by_hydra()
+
+
 def test_damaged_entries_and_those_open_to_others_are_composed_again(by_hydra) -> None:
     whole = entry().read_text()
     forged = whole.replace('"seed": 0', '"seed": 9')
