@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterable
 
 import torch
 
@@ -39,24 +36,3 @@ def workers(jobs: Iterable[Job]) -> int:
     if torch.cuda.is_available():
         return max(1, len(to_share(jobs)))
     return min(os.cpu_count() or 1, _MOST)
-
-
-@dataclass(frozen=True)
-class Devices:
-    """Devices that processes take and give back: the one with the fewest users is taken next."""
-
-    names: Sequence[str]
-    _users: ClassVar[Counter[str]] = Counter()  # of the whole process, which may carry out several requests at a time
-
-    def taken(self) -> str | None:
-        """Take the device with the fewest users, and return its name, or None without a choice."""
-        if not self.names:
-            return None
-        name = min(self.names, key=lambda each: self._users[each])
-        self._users[name] += 1
-        return name
-
-    def give_back(self, name: str | None) -> None:
-        """Say that one process less uses the device."""
-        if name is not None:
-            self._users[name] -= 1

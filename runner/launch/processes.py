@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Protocol
 
-from runner.launch.devices import Devices
 from runner.launch.lockstep import grouped
 from runner.launch.worker import BUSY_PAUSE, Worker, received, start
 from runner.records.jobs import Job
 from runner.terminal import Line, duration
+
+_USERS = Counter[str | None]()  # processes by device, of all requests that this process carries out at a time
 
 
 @dataclass
@@ -64,13 +65,9 @@ def run_processes(work: Work, line: Line, *, devices: Sequence[str] = (), watch:
     spread over the GPUs in `devices`. Each process sees one alone (see `runner.launch.devices`).
     """
     jobs, estimates, workers = work.jobs, work.estimates, work.at_once or 1
-    queue, tally, running, shared = deque(grouped(jobs)), Tally(), list[Worker](), Devices(devices)
+    queue, tally, running = deque(grouped(jobs)), Tally(), list[Worker]()
     clock = _Clock(jobs, estimates, workers)
     number = 1
-
-    def left_text() -> str:
-        return f"{duration(clock.left())} left for all {len(jobs)}"
-
     try:
         while queue or running:
             while queue and len(running) < workers:
@@ -80,7 +77,9 @@ def run_processes(work: Work, line: Line, *, devices: Sequence[str] = (), watch:
                     tally.not_started.extend(group)
                     clock.drop(group)
                     continue
-                running.append(start(group, work.threads, number, device=shared.taken()))
+                device = min(devices, key=lambda name: _USERS[name], default=None)
+                _USERS[device] += 1
+                running.append(start(group, work.threads, number, device=device))
                 number += len(group)
                 if watch is not None:
                     watch.began(group)
@@ -94,11 +93,11 @@ def run_processes(work: Work, line: Line, *, devices: Sequence[str] = (), watch:
                     if watch is not None:
                         watch.epoch(run_id, text)
                     clock.at(run_id, done)
-                    line.show(f"{_name(worker, len(jobs))} · {text} · {left_text()}")
+                    line.show(f"{_name(worker, len(jobs))} · {text} · {clock.left()}")
                     continue
                 running.remove(worker)
                 worker.process.join()
-                shared.give_back(worker.device)
+                _USERS[worker.device] -= 1
                 for place, (job, (outcome, text)) in enumerate(zip(worker.jobs, content, strict=True)):
                     if outcome == "busy":  # another process on this machine computes it: try again after the others
                         number -= 1
@@ -115,7 +114,7 @@ def run_processes(work: Work, line: Line, *, devices: Sequence[str] = (), watch:
                         tally.recorded.append(job)
                     ending = f"{outcome} {text}".strip()
                     which = f"run {worker.number + place} of {len(jobs)} · {job.sweep} {job.label}"
-                    line.keep(f"{which} · {ending} · {left_text()}")
+                    line.keep(f"{which} · {ending} · {clock.left()}")
     finally:
         for worker in running:
             worker.process.terminate()
@@ -145,11 +144,12 @@ class _Clock:
         for job in jobs:
             self._estimates[job.run_id] = 0.0
 
-    def left(self) -> float:
+    def left(self) -> str:
         done = sum(seconds * self._done[run_id] for run_id, seconds in self._estimates.items())
         elapsed = (time.monotonic() - self._started) * min(self._workers, len(self._estimates))
         ratio = elapsed / done if done else 1.0
-        return (sum(self._estimates.values()) - done) * ratio / self._workers
+        seconds = (sum(self._estimates.values()) - done) * ratio / self._workers
+        return f"{duration(seconds)} left for all {len(self._estimates)}"
 
 
 def _name(worker: Worker, total: int) -> str:

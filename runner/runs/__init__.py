@@ -1,1 +1,1 @@
-"""Many runs: what makes a run this run, its record, how it is executed, and who carries jobs out."""
+"""The life of one run: execution, checkpoints, tracking, weights, and how long it takes."""
