@@ -21,16 +21,12 @@ _PACKAGES = ("torch", "torchvision", "opacus", "dp-accounting", "hydra-core", "n
 
 
 def provenance(
-    run: Run,
-    trained: Trained,
-    wall_seconds: float,
-    processor_seconds: float | None = None,
-    resumed_after: Sequence[int] = (),
+    run: Run, trained: Trained, wall_seconds: float, processor_seconds: float, resumed_after: Sequence[int]
 ) -> dict[str, Any]:
     """Collect the provenance of a record, in seconds and MiB.
 
-    `processor_seconds` are seconds of all threads of the process, without other processes. They are left out if they
-    are not known, as for a resumed run. Examples per second count training without evaluation.
+    `processor_seconds` are seconds of all threads of the process, without other processes. A resumed run leaves them
+    out. Examples per second count training without evaluation.
 
     `command` repeats the run. `epsilon_unsound` is the reason why no sound ε is known. `epsilon_rests_on` names the
     user's classes that ε depends on and that cannot be enforced. An update rule that accepts and rejects adds its share
@@ -46,7 +42,7 @@ def provenance(
         **({"epsilon_rests_on": believed} if believed else {}),
         **({"resumed_after": list(resumed_after)} if resumed_after else {}),
         **({} if named is None else {named: trained.seconds_deciding / trained.seconds_training}),
-        **({} if resumed_after or processor_seconds is None else {"processor_seconds": processor_seconds}),
+        **({} if resumed_after else {"processor_seconds": processor_seconds}),
         **({"instructions": torch.backends.cpu.get_cpu_capability()} if run.device.type == "cpu" else {}),
         **({} if (used := kernels.used()) is None else {"kernels": used}),
         **({"command": command} if (command := run.config.tracking.command) else {}),
