@@ -5,7 +5,7 @@ import math
 import pytest
 from dp_accounting import GaussianDpEvent, NoOpDpEvent
 
-from runner.accounting import Gdp, Pld, Rdp, RdpClassic, Zcdp, calibrate_noise_multiplier, last_within
+from runner.accounting import Gdp, Pld, RdpClassic, Zcdp, calibrate_noise_multiplier, last_within
 from tests.accounting.releases import DELTA, sampled
 
 
@@ -17,15 +17,6 @@ def test_fashion_mnist_in_40_epochs(batch, expected):
         return sampled(batch / 60000, noise_multiplier, 60000 // batch * 40)
 
     assert calibrate_noise_multiplier(RdpClassic(), releases_for, 2.7, DELTA) == pytest.approx(expected, abs=2e-4)
-
-
-@pytest.mark.parametrize(("accountant", "target"), [(Rdp(), 0.5), (Pld(), 0.5), (Gdp(), 2.0), (Zcdp(), 2.0)])
-def test_the_budget_holds_and_is_used(accountant, target):
-    def epsilon(noise_multiplier):
-        return accountant.epsilon(sampled(0.05, noise_multiplier, 500), DELTA)
-
-    found = calibrate_noise_multiplier(accountant, lambda nm: sampled(0.05, nm, 500), target, DELTA, 5e-3)
-    assert epsilon(found) <= target < epsilon(found - 5e-3)
 
 
 def test_zcdp_inverts_in_closed_form():

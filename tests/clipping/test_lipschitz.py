@@ -19,9 +19,9 @@ from runner.networks.lipschitz.layers import GroupSort2
 from runner.networks.lipschitz.losses import SharpCrossEntropy
 from runner.networks.objective import InputBound
 from runner.training.checks import check_constraint
-from runner.training.loop import load
 from runner.training.prepare import prepare
 from runner.training.trust import rests_on
+from tests.references import distance
 
 LIPSCHITZ = ("experiment=lipschitz/mnist_mlp", "target_epsilon=null", "noise_multiplier=1.0")
 
@@ -127,8 +127,7 @@ def test_parts_that_state_less_than_they_do_are_cut_to_it(smoke, override):
     whole = run.clipping.sum_contributions(engine, inputs, targets, groups).gradients
     rest = run.clipping.sum_contributions(engine, inputs[1:], targets[1:], groups).gradients
     for group in run.mechanism.noise_groups:
-        moved = torch.cat([(whole[name] - rest[name]).flatten() for name in group.parameters]).norm().item()
-        assert moved <= group.sensitivity * (1 + 1e-4)
+        assert distance(whole, rest, group.parameters) <= group.sensitivity * (1 + 1e-4)
 
 
 def test_a_part_that_states_what_it_does_is_bounded_by_that(smoke):
@@ -136,11 +135,3 @@ def test_a_part_that_states_what_it_does_is_bounded_by_that(smoke):
     first, last = (group.sensitivity for group in run.mechanism.noise_groups)
     assert first == pytest.approx(0.5 * 0.1, rel=1e-3)  # what is behind the layer is halved
     assert last == pytest.approx(0.5 * 0.1, rel=1e-3)  # and so is its input
-
-
-def test_features_are_cut_to_the_norm_that_they_state(smoke):
-    run = prepare(smoke(*LIPSCHITZ, "features._target_=tests.bounding.TooLong"))
-    train, *_ = load(run)
-    norms = train.images.flatten(1).norm(dim=1)
-    assert norms.max().item() == pytest.approx(1.0, abs=1e-5)
-    assert norms.max() <= 1

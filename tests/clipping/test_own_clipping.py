@@ -23,6 +23,7 @@ from runner.clipping import (
     own_clipping,
 )
 from runner.gradients import ENGINES, IsolatedEngine, NotMappableError, Objective
+from tests.references import distance
 
 NORM = 0.1
 
@@ -122,11 +123,7 @@ def moved(clipping: Any, made: Objective, inputs: Tensor, targets: Tensor, out: 
     rest = torch.arange(len(targets)) != out
     whole = gradient_sum(clipping, engine, inputs, targets, 8).gradients
     fewer = gradient_sum(clipping, engine, inputs[rest], targets[rest], 8).gradients
-    parts = []
-    for group in clipping.groups:
-        squares = [(whole[name] - fewer[name]).double().square().sum() for name in group.parameters]
-        parts.append(float(torch.stack(squares).sum().sqrt()) / group.sensitivity)
-    return parts
+    return [distance(whole, fewer, group.parameters) / group.sensitivity for group in clipping.groups]
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-25, 1.0, 1e30])

@@ -15,6 +15,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from runner.clipping.per_example import clip_factors
 from runner.gradients import IsolatedEngine, Mapped, NotMappableError, Objective
 from runner.gradients.isolated.recording import _rebuilt
+from tests.references import clipped_sum, per_example
 
 PLAIN = nn.CrossEntropyLoss(reduction="none")
 COUNT, CLASSES = 5, 4
@@ -121,21 +122,11 @@ def made(build: Callable[[], nn.Module], loss: nn.Module = PLAIN) -> Objective:
     return Objective(build(), loss).double()
 
 
-def alone(objective: Objective, inputs: Tensor, targets: Tensor) -> list[dict[str, Tensor]]:
-    """Gradients by ordinary autograd, of one example after the other."""
-    parameters = dict(objective.named_parameters())
-    found = []
-    for i in range(len(targets)):
-        loss = objective(inputs[i : i + 1], targets[i : i + 1]).sum()
-        found.append(dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True)))
-    return found
-
-
 @pytest.mark.parametrize("name", EXACT)
 def test_gradients_are_those_of_each_example_alone(name: str) -> None:
     objective = made(EXACT[name])
     inputs, targets = examples()
-    expected = alone(objective, inputs, targets)
+    expected = per_example(objective, inputs, targets)
     found, losses = IsolatedEngine(objective).gradients(inputs, targets)
     for parameter, gradients in found.items():
         torch.testing.assert_close(gradients, torch.stack([each[parameter] for each in expected]))
@@ -147,21 +138,7 @@ def test_a_number_without_dimensions_is_clipped() -> None:
     objective, (inputs, targets) = made(Scaled), examples()
     names = [name for name, _ in objective.named_parameters()]
     found = IsolatedEngine(objective).clipped_sum(inputs, targets, [names], lambda norms: clip_factors(norms, 0.1))
-    each = torch.stack([torch.cat([g.flatten() for g in one.values()]) for one in alone(objective, inputs, targets)])
-    expected = (each * clip_factors(each.norm(dim=1), 0.1)[:, None]).sum(0)
-    torch.testing.assert_close(torch.cat([found.gradients[name].flatten() for name in names]), expected)
-
-
-def test_weights_are_those_of_the_call() -> None:
-    objective = made(Network)
-    engine, (inputs, targets) = IsolatedEngine(objective), examples()
-    engine.gradients(inputs, targets)
-    with torch.no_grad():
-        objective.network.first.weight.mul_(-2.0)
-    expected = alone(objective, inputs, targets)[0]
-    torch.testing.assert_close(
-        engine.gradients(inputs, targets)[0]["network.first.weight"][0], expected["network.first.weight"]
-    )
+    torch.testing.assert_close(found.gradients, clipped_sum(per_example(objective, inputs, targets), 0.1))
 
 
 # What a forward pass can keep, and where.
@@ -456,42 +433,9 @@ def test_memory_that_grows_is_not_recorded() -> None:
         Mapped(lambda shared, x: x.clone().resize_(64), {}, (torch.zeros(8),), torch.empty(64, device="meta"))
 
 
-def test_a_loss_that_is_told_the_epoch() -> None:
-    class Weighted(nn.Module):
-        weight = 1.0
-
-        def start_epoch(self, epoch: int) -> None:
-            self.weight = 1.0 + epoch
-
-        def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-            return self.weight * F.cross_entropy(logits, targets, reduction="none")
-
-    objective = made(Network, Weighted())
-    engine, (inputs, targets) = IsolatedEngine(objective), examples()
-    losses = []
-    for epoch in (0, 1, 2):
-        objective.start_epoch(epoch)
-        losses.append(engine.gradients(inputs, targets)[1])
-    torch.testing.assert_close(losses[2], 3 * losses[0])
-    torch.testing.assert_close(losses[1], 2 * losses[0])
-
-
 def test_a_loss_of_the_whole_batch_is_refused() -> None:
     with pytest.raises(NotMappableError, match=r"drop .mean"):
         IsolatedEngine(made(Network, nn.CrossEntropyLoss())).gradients(*examples())
-
-
-def test_a_gradient_that_is_not_finite_adds_nothing() -> None:
-    class Broken(Network):
-        def between(self, h: Tensor) -> Tensor:
-            return h * torch.where(h.sum() > 0, 1.0, torch.nan)
-
-    objective = made(Broken)
-    inputs, targets = examples()
-    names = [[name for name, _ in objective.named_parameters()]]
-    found = IsolatedEngine(objective).clipped_sum(inputs, targets, names, lambda norms: clip_factors(norms, 0.1))
-    assert all(total.isfinite().all() for total in found.gradients.values())
-    assert 0 < (~found.norms.isfinite()).sum() < COUNT
 
 
 class ByData(Network):

@@ -90,15 +90,6 @@ def test_an_epoch_of_shuffled_batches_costs_its_least_noise() -> None:
     assert sound_epsilon(falling.actual, DELTA) == pytest.approx(closed_form((3 / 4 + 1) ** 0.5, DELTA), abs=1e-3)
 
 
-def test_every_step_is_released_with_the_noise_of_the_schedule() -> None:
-    mechanism = chosen(choosing.Alternating)
-    zeros = {group.parameters[0]: torch.zeros(50_000) for group in THREE}
-    for step, multiplier in ((0, 2.0), (1, 1.0), (2, 2.0), (39, 1.0)):
-        noisy = mechanism.at(step).release(zeros, torch.Generator().manual_seed(step))
-        stds = [noisy[group.parameters[0]].double().std().item() * 100 for group in THREE]
-        assert stds == pytest.approx([multiplier * 3**0.5 * group.sensitivity for group in THREE], rel=0.015)
-
-
 def test_what_is_trained_has_the_noise_that_is_charged(of_kind: OfKind, monkeypatch) -> None:
     """Step by step, over epochs: what each release multiplies the normal numbers by, and what the history says."""
     run = prepare(of_kind("TwoLevels", "scale.epochs=2"))
@@ -146,16 +137,6 @@ def test_a_target_is_met_by_all_steps_together(of_kind: OfKind) -> None:
     )  # of rho: 8 = rho + 2 sqrt(rho ln 1/delta)
     assert sigma == pytest.approx(math.sqrt(steps * (1 + 4) / 2) / root, abs=2e-4)
     assert run.accountant.epsilon(run.mechanism.charges_of_epochs(2).claimed, DELTA) == pytest.approx(8, abs=1e-3)
-
-
-def test_a_budget_ends_a_run_by_its_schedule(composed) -> None:
-    """Three epochs of MNIST, less noise after the first."""
-    target = ("+mechanism._target_=tests.choosing.TwoLevels", "+mechanism._partial_=true")
-    kind = ("experiment=tempered_sigmoid/mnist_tanh", *target, "accountant=pld", "epochs=3", "noise_multiplier=1.5")
-    q = 256 / 60_000
-    one, two = by_dp_accounting((1.5, 234), q=q), by_dp_accounting((1.5, 234), (0.75, 234), q=q)
-    for budget, epochs in ((one + 0.01, 1), (two - 0.01, 1), (two + 0.01, 2)):
-        assert prepare(composed(*kind, f"max_epsilon={budget}")).epochs == epochs
 
 
 def test_shares_are_of_a_steps_privacy() -> None:

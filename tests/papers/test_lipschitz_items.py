@@ -193,16 +193,6 @@ def test_a_bias_is_compared_with_the_bound_of_the_library(tmp_path, fabricate):
     assert judge(claim, found, "paper").verdict == "not reproduced"
 
 
-def test_searches_are_measured_at_their_best_epoch_within_the_budget(tmp_path, fabricate):
-    (claim,) = (c for c in PAPER.claims if (c.item, c.dataset) == ("fig-11", "MNIST"))
-    draws = sweep_jobs("lipschitz/fig_11a_as_paper", ("scale=smoke",))
-    fabricate(draws[0], [60.0, 70.0, 95.0], sound=[1.0, 3.0, 3.5])
-    fabricate(draws[1], [80.0, 65.0, 66.0], sound=[1.0, 2.0, 2.5])
-    fabricate(draws[2], [99.0], sound=[3.2])
-    found = measure(claim, collect(["lipschitz/fig_11a_as_paper"], "smoke", tmp_path), PAPER.formulas)
-    assert (found.value, found.epsilon_sound) == (70.0, 3.0)
-
-
 def test_violations_are_counted_and_nan_is_one():
     ratios = {"largest": {"a": [0.5, 1.0], "b": [1.01, math.nan]}}
     assert measures.above_bound(Runs([recorded(bound_ratios=ratios)])) == (2, 4)

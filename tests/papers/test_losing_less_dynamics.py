@@ -31,21 +31,6 @@ def test_ratios_of_norms_are_cross_entropys_over_ours(tmp_path, record):
         assert lines(axes) == {OURS: ([0, 1], [1.0, ours]), CE: ([0, 1], [1.0, ce])}
 
 
-def test_all_layers_count_and_the_smallest_ratio_decides(tmp_path, record):
-    record("fig_11", "mnist_ours", diagnostics=norms(4, 4.0, 5.0, 2))
-    record("fig_11", "mnist_ce", diagnostics=norms(4, 6.0, 10.0, 1))
-    last = only_verdict(tmp_path, "fig-11", number="last_weight_norm")
-    assert (last.measured.value, last.verdict) == (pytest.approx(0.75), "too few runs")  # 6 over 8
-    hidden, pre_activations = (
-        only_verdict(tmp_path, "fig-11", number="hidden_weight_norms"),
-        only_verdict(tmp_path, "fig-12"),
-    )
-    assert (hidden.measured.value, hidden.verdict) == (pytest.approx(1.5), "too few runs")
-    assert ": 1.5, 1.5, 1.5" in hidden.measured.explanation
-    assert (hidden.measured.n, hidden.measured.planned) == (2, 10)
-    assert (pre_activations.measured.value, pre_activations.verdict) == (pytest.approx(1.0), "too few runs")
-
-
 def test_figure_5_has_weights_above_pre_activations(tmp_path, record):
     for dataset, layers in (("cifar10", 8), ("fashion_mnist", 4)):
         record("fig_5", f"{dataset}_ours", diagnostics=norms(layers, 4.0, 5.0, 2))
@@ -124,16 +109,6 @@ def test_training_accuracy_by_class(tmp_path, record):
     assert cat.measured.epsilon == pytest.approx(2.0)
     assert by_claim["train_accuracy_class_car_epoch_2", "ce"].measured.value == 33.0
     assert by_claim["train_accuracy_class_cat_epoch_20", "ce"].measured.value == 36.0
-
-
-def test_classes_are_closer_to_training_without_privacy(tmp_path, record):
-    for loss, right in (("ours", 60), ("ce", 45), ("sgd", 80)):
-        at = {2: right, 20: right + 5, 40: right}
-        record("fig_13", f"mnist_{loss}", diagnostics=confusion(at, (2, 20, 40)))
-    judged = only_verdict(tmp_path, "fig-13", dataset="MNIST")
-    assert (judged.measured.value, judged.measured.reference) == (20.0, 35.0)
-    assert (judged.measured.sample, judged.measured.against) == (Sample((20.0,), (0,)), Sample((35.0,), (0,)))
-    assert judged.verdict == "too few runs"
 
 
 def test_other_seeds_of_a_setting_are_in_its_mean_and_range(tmp_path, record):

@@ -70,10 +70,6 @@ def test_a_kernel_is_used_by_shape(
     assert compiled._used == {name}
 
 
-def test_the_instruction_set_decides_on_tanh() -> None:
-    assert (tanh._MANY == 1 << 20) == (torch.backends.cpu.get_cpu_capability() == "AVX512")
-
-
 @pytest.mark.parametrize("wanted", ["", "0"])
 def test_a_record_has_a_hash_of_the_kernels_and_the_instruction_set(
     wanted: str, composed: Compose, monkeypatch: pytest.MonkeyPatch

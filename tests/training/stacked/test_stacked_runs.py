@@ -184,8 +184,3 @@ def test_a_mechanism_that_does_a_step_its_own_way_is_refused(smoke, name: str, i
         prepare(smoke(*own, "runtime.step=graph"))
     with pytest.raises(NotStackableError, match=f"{name} overrides `{its_own}`"):
         training(runs_of(smoke, [(), ("seed=1",)], *own, examples=100, side=20), data_of(100, 20, torch.float32))
-
-
-def test_a_mechanism_that_only_charges_its_own_way_is_taken(smoke) -> None:
-    own = ("+mechanism._target_=tests.choosing.ChargesSome", "+mechanism._partial_=true", *SMALL)
-    training(runs_of(smoke, [(), ("seed=1",)], *own, examples=100, side=20), data_of(100, 20, torch.float32))

@@ -33,18 +33,6 @@ def test_two_steps_by_hand() -> None:
     assert weight.item() == pytest.approx(before - 0.1 * mean / math.sqrt(1e-2), rel=1e-12)
 
 
-def test_without_noise_it_is_adam() -> None:
-    torch.manual_seed(0)
-    ours, theirs = (torch.nn.Parameter(torch.ones(50, dtype=torch.float64)) for _ in range(2))
-    optimizers = AdamBC([ours], lr=0.01, floor=1e-30), torch.optim.Adam([theirs], lr=0.01, eps=0.0)
-    for _ in range(10):
-        ours.grad = torch.randn(50, dtype=torch.float64)
-        theirs.grad = ours.grad.clone()
-        for optimizer in optimizers:
-            optimizer.step()
-    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize("clipping", ["flat", "per_layer"])
 def test_the_variance_is_that_of_the_noise_that_is_drawn(smoke, clipping: str) -> None:
     """10% off, as for a forgotten sqrt(D) or batch size, is far outside the error of 10,000 numbers."""

@@ -17,13 +17,11 @@ from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import Joint, Printed
-from runner.records.files import read_record, record_path, results_folder
-from runner.runs.execute import execute
 from runner.training.final import final_metrics
 from runner.training.loop import load, train
 from runner.training.prepare import prepare
 from runner.training.updates.plain import PlainUpdates
-from runner.training.updates.screened import Annealing, Screening, slack
+from runner.training.updates.screened import Annealing, Screening
 from runner.training.updates.screening_loss import ScreeningLoss
 
 CLASSES, FEATURES = 4, 6
@@ -242,28 +240,6 @@ def test_a_loss_that_is_not_a_number_is_never_within_a_bound() -> None:
         assert math.isnan(loss.total())
 
 
-def test_sorting_keeps_the_images_and_puts_large_losses_first() -> None:
-    objective, split = small_objective(), images(1700)  # four batches
-    loss = ScreeningLoss(objective.network, split)
-    whole = loss.total()
-    seen = loss.images_seen
-    assert not loss.at_most(whole * 0.7)[0]
-    unsorted = loss.images_seen - seen
-    loss.sort()
-    assert loss.total() == pytest.approx(whole, rel=1e-6)
-    assert whole / len(split) == pytest.approx(mean_loss(objective, split), rel=1e-6)
-    seen = loss.images_seen
-    assert not loss.at_most(whole * 0.7)[0]
-    assert loss.images_seen - seen < unsorted
-
-
-def test_slack_inverts_the_acceptance_probability() -> None:
-    for uniform in (1e-12, 0.1, 0.5, 1 - 2**-53):
-        for temperature in (1e-3, 1.0, 4e4):
-            assert math.exp(-slack(uniform, temperature) * temperature) == pytest.approx(uniform)
-    assert slack(0.0, 1.0) == slack(0.5, 0.0) == math.inf
-
-
 def test_the_halves_of_the_public_split_share_no_image() -> None:
     split = Split(torch.arange(7.0).view(7, 1, 1, 1), torch.arange(7))
     reporting, screening = Annealing(10, 10, "public_split").split(split)
@@ -379,18 +355,6 @@ def test_accuracy_on_images_that_did_not_screen(smoke, overrides: tuple[str, ...
     assert value == trained.history["test_accuracy"][0] if apart else math.isnan(value)
     if not apart:
         assert trained.history["screening_accuracy"] == trained.history["test_accuracy"]
-
-
-def test_the_record_is_whole_and_says_what_screening_took(smoke) -> None:
-    config = smoke("screening=annealing", "screening.images=test", "epochs=1", "noise_multiplier=2.0")
-    assert execute(config, lambda row, run: None) == "finished"
-    (path,) = (results_folder(config) / "runs").glob("*.json")
-    record = read_record(path)
-    assert path == record_path(results_folder(config), record["run_id"])
-    assert 0 < record["provenance"]["screening_share"] < 1
-    assert record["final"]["accepted"] <= record["final"]["tries"] == 44
-    assert record["final"]["unscreened_accuracy"] == "nan"
-    assert record["config"]["screening"]["rejection_threshold"] == 10
 
 
 @pytest.mark.parametrize(
