@@ -246,14 +246,3 @@ def test_a_schedule_is_no_fixed_sequence_of_calls_and_no_screening(of_kind: OfKi
                 "TwoLevels", "screening=annealing", "screening.initial_temperature=1", "screening.rejection_threshold=1"
             )
         )
-
-
-def test_the_noise_of_a_schedule_is_asked_of_a_step() -> None:
-    mechanism = chosen(choosing.Alternating)
-    for asked in (
-        lambda: mechanism.noise_std(THREE[0]),
-        lambda: mechanism.release({name: torch.zeros(1) for name in "abc"}, torch.Generator()),
-        lambda: mechanism.charge_step(None, 0),
-    ):
-        with pytest.raises(TypeError, match="from step to step"):
-            asked()

@@ -127,12 +127,6 @@ def test_the_sizes_of_poisson_batches_are_binomial_to_their_ends() -> None:
     assert max(sizes) >= 8  # such a size has the chance 4e-4
 
 
-def test_empty_batches_are_steps() -> None:
-    sizes = batch_sizes(10, 1, 5)
-    assert len(sizes) == 50
-    assert 0 in sizes
-
-
 def test_shuffled_batches_are_disjoint_and_of_full_size() -> None:
     """No example is in two of an epoch's batches, so the ledger charges once an epoch."""
     m = Mechanism(Sampling.shuffled, examples=1003, batch_size=100, noise_multiplier=1.0, noise_groups=ONE)

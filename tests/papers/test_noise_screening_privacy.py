@@ -60,20 +60,6 @@ def test_one_step_against_quadrature(sigma, t, k) -> None:
     assert delta == pytest.approx(DELTA, rel=1e-5)
 
 
-def test_one_step_against_simulation() -> None:
-    """Algorithm 2's loop itself, 200,000 times: how often the kept value is above a point."""
-    generator = np.random.default_rng(0)
-    step, runs = OneStep(1.23, 1.5, 3), 200_000
-    kept, waiting = np.full(runs, np.nan), np.arange(runs)
-    for rejections in range(4):
-        y = 1 + 1.23 * generator.standard_normal(len(waiting))
-        done = (abs(y - 0.5) > 1.5) | (rejections >= 3)
-        kept[waiting[done]] = y[done]
-        waiting = waiting[~done]
-    for point in (-2.0, -1.0, 0.5, 1.5, 2.5, 3.5):
-        assert (kept > point).mean() == pytest.approx(step.kept_above(1, point), abs=4e-3)
-
-
 def test_without_screening_it_is_the_mechanism_itself() -> None:
     assert OneStep(1.23, 0.0, 10).accepted == pytest.approx(1)
     assert OneStep(1.23, 0.0, 10).epsilon(DELTA) == pytest.approx(gaussian_epsilon(1 / 1.23, DELTA), abs=1e-6)

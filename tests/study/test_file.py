@@ -137,9 +137,3 @@ def test_a_file_that_is_missing_or_empty_is_refused(tmp_path: Path) -> None:
 def test_the_committed_studies_can_be_read() -> None:
     for path in sorted((REPOSITORY / "studies").glob("*.yaml")):
         assert read(path).arms
-
-
-@pytest.mark.parametrize("text", ["", "- clipping=flat", "clipping=flat"])
-def test_a_file_without_keys_is_no_study(text: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"mine.yaml is no study: expected keys, of title, base"):
-        read(written(tmp_path, text))
