@@ -22,7 +22,6 @@ from runner.mechanism.dp_sgd import Mechanism, Scheduled
 from runner.mechanism.layerwise import OfMeanLoss, _DisjointBatches
 from runner.training.loop import Trained, load, train, training
 from runner.training.prepare import Run, prepare
-from runner.training.stacked import NotStackableError
 from tests import choosing
 from tests.accounting.releases import closed_form
 
@@ -37,11 +36,7 @@ def of_kind(smoke) -> OfKind:
 
     def make(name: str, *overrides: str) -> DictConfig:
         target = name if "." in name else f"tests.choosing.{name}"
-        small = (
-            "architecture.units=4",
-            "architecture.filters=[2,2]",
-            "noise_multiplier=1.5",
-        )
+        small = ("architecture.units=4", "architecture.filters=[2,2]", "noise_multiplier=1.5")
         return smoke(
             "experiment=tempered_sigmoid/mnist_tanh", f"+mechanism._target_={target}", "+mechanism._partial_=true",
             *small, *overrides,
@@ -151,13 +146,10 @@ def test_shares_are_of_a_steps_privacy() -> None:
     assert [noisy[name].double().std().item() * 100 for name in "abc"] == pytest.approx(stds, rel=0.015)
 
 
-def test_a_class_that_chooses_nothing_is_dp_sgd_itself() -> None:
-    assert chosen(choosing.OwnName) == chosen(Mechanism) == Mechanism(Sampling.poisson, 1000, 100, 2.0, THREE)
-
-
-def test_nothing_but_choices_is_taken_of_a_class() -> None:
+@pytest.mark.parametrize("kind", [Mechanism, choosing.OwnName, choosing.Sly])
+def test_nothing_but_choices_is_taken_of_a_class(kind: type) -> None:
     """Values that it changes, methods that it puts on itself, and sensitivities that it overwrites stay its own."""
-    mechanism = chosen(choosing.Sly)
+    mechanism = chosen(kind)
     assert type(mechanism) is Mechanism
     assert mechanism == Mechanism(Sampling.poisson, 1000, 100, 2.0, THREE)
     assert [group.sensitivity for group in mechanism.noise_groups] == [0.5, 2.0, 0.1]
@@ -234,15 +226,6 @@ def test_an_event_that_the_accountant_does_not_know_is_refused_before_work_start
         prepare(of_kind("ChargesLaplace"))
 
 
-def test_a_schedule_is_no_fixed_sequence_of_calls_and_no_screening(of_kind: OfKind) -> None:
-    with pytest.raises(ConfigError, match="Scheduled overrides `at`"):
-        prepare(of_kind("TwoLevels", "runtime.step=graph"))
-    runs = [prepare(of_kind("TwoLevels", f"seed={seed}")) for seed in (0, 1)]
-    with pytest.raises(NotStackableError, match="Scheduled overrides `at`"):
-        training(runs, load(runs[0]))
+def test_a_schedule_takes_no_screening(of_kind: OfKind) -> None:
     with pytest.raises(ConfigError, match="the noise has to be the same at all steps"):
-        prepare(
-            of_kind(
-                "TwoLevels", "screening=annealing", "screening.initial_temperature=1", "screening.rejection_threshold=1"
-            )
-        )
+        prepare(of_kind("TwoLevels", "screening=annealing"))

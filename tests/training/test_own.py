@@ -70,11 +70,11 @@ def moved(run: Run, count: int = 24) -> float:
 
 
 @pytest.mark.parametrize(
-    "name", [*coupling.COUPLED, *coupling.WHILE_TRAINING, *coupling.REMEMBERING, *coupling.SEPARATE]
+    "name", ["Centred", *coupling.COUPLED, *coupling.WHILE_TRAINING, *coupling.REMEMBERING, *coupling.SEPARATE]
 )
-def test_no_network_moves_a_sum_beyond_the_bound(name: str, with_part: Make) -> None:
-    """Networks that mix examples are taken one example at a time, or refused where they need several."""
-    run = prepare(with_part("architecture", f"tests.coupling.{name}"))
+def test_no_network_and_no_loss_moves_a_sum_beyond_the_bound(name: str, with_part: Make) -> None:
+    """Those that mix examples are taken one example at a time, or refused where they need several."""
+    run = prepare(with_part("loss" if name == "Centred" else "architecture", f"tests.coupling.{name}"))
     try:
         check_own(run)
     except ConfigError as error:
@@ -83,12 +83,6 @@ def test_no_network_moves_a_sum_beyond_the_bound(name: str, with_part: Make) -> 
     assert isinstance(run.engine(run.new_objective()), IsolatedEngine)
     assert moved(run) <= 1 + 1e-4
     assert rests_on(run) == [f"{name}{OF_ALL}"]
-
-
-def test_a_loss_that_mixes_examples_is_isolated(with_part: Make) -> None:
-    run = prepare(with_part("loss", "tests.coupling.Centred"))
-    check_own(run)
-    assert moved(run) <= 1 + 1e-4
 
 
 class Branches(coupling.Plain):

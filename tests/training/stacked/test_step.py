@@ -19,15 +19,10 @@ DRAWN = 20  # the expected batch size
 
 def problem(smoke: Callable, *overrides: str, examples: int = 100, dtype: torch.dtype = torch.float64):
     """A run of two epochs of five steps on made-up data of 12 x 12 pixels, and that data."""
-    config = smoke(
-        "epochs=2",
-        f"batch_size={DRAWN}",
-        "noise_multiplier=0.7",
-        *(() if "clipping=none" in overrides else ("clipping.norm=0.3",)),
-        *(() if "tests.failing" in str(overrides) else ("architecture.filters=[3,4]", "architecture.units=5")),
-        "optimizer.lr=0.5",
-        *overrides,
-    )
+    norm = () if "clipping=none" in overrides else ("clipping.norm=0.3",)
+    small = () if "tests.failing" in str(overrides) else ("architecture.filters=[3,4]", "architecture.units=5")
+    usual = ("epochs=2", f"batch_size={DRAWN}", "noise_multiplier=0.7", "optimizer.lr=0.5")
+    config = smoke(*usual, *norm, *small, *overrides)
     config.dataset.train_examples = examples
     config.dataset.shape = [1, 20, 20]
     torch.manual_seed(5)
@@ -194,19 +189,12 @@ def test_a_longer_batch_makes_room_and_cuts_nothing(smoke) -> None:
         ("clipping._target_=tests.failing.OwnClipping", "OwnClipping"),
         ("runtime.engine=isolated", "engine"),
         ("architecture._target_=tests.failing.dilated", "dilation"),
+        # what shows only with data
+        ("activation._target_=torch.nn.Dropout", "random"),
+        ("architecture._target_=tests.failing.penalised", "known"),
     ],
 )
-def test_what_cannot_be_one_sequence_is_refused(smoke, override: str, said: str) -> None:
-    config, _ = problem(smoke, override, "runtime.step=graph")
-    with pytest.raises(ConfigError, match=said):
-        prepare(config)
-
-
-@pytest.mark.parametrize(
-    ("override", "said"),
-    [("activation._target_=torch.nn.Dropout", "random"), ("architecture._target_=tests.failing.penalised", "known")],
-)
-def test_what_shows_only_with_data_is_refused_before_the_first_step(smoke, override: str, said: str) -> None:
+def test_what_cannot_be_one_sequence_is_refused_before_the_first_step(smoke, override: str, said: str) -> None:
     config, split = problem(smoke, override, "runtime.step=graph", dtype=torch.float32)
     with pytest.raises(ConfigError, match=said):
         train(prepare(config), (split, split), lambda row: None)
