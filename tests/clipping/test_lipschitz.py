@@ -80,24 +80,6 @@ def test_noise_is_local_by_bounds_or_global_by_their_root_of_squares():
     assert 1 / math.sqrt(shift) == pytest.approx(1.5)
 
 
-REFUSED = {
-    "no constraint": ("~constraint", "choose constraint=spectral"),
-    "unbounded features": ("features=pixels", "choose features that bound it"),
-    "another activation": ("activation=tempered_sigmoid", "no bound is known for a TemperedSigmoid"),
-    "another loss": ("loss=losing_less", "no Lipschitz constant is known for the loss LosingLess"),
-    "another network": ("architecture=handcrafted_mnist architecture.units=32", "no bound is known for a MaxPool2d"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_no_bound_covers_is_refused_before_data(smoke, case):
-    override, words = REFUSED[case]
-    overrides = [*LIPSCHITZ, *override.split()]
-    extra = [] if case != "another loss" else ["~loss.gradient_bound"]
-    with pytest.raises(ConfigError, match=words):
-        prepare(smoke(*overrides, *extra))
-
-
 def test_a_constraint_is_for_layers_it_knows():
     network = nn.Sequential(nn.Flatten(), nn.LayerNorm(4), nn.Linear(4, 2))
     with pytest.raises(ConfigError, match=r"it is for linear layers and convolutions, but network\.1 is a LayerNorm"):

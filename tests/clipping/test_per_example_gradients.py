@@ -161,13 +161,6 @@ def test_whole_contribution_of_per_layer_clipping_keeps_the_norm() -> None:
     assert math.isclose(math.sqrt(sum(g.sensitivity**2 for g in groups)), 0.9)
 
 
-@pytest.mark.parametrize("strategy", [Flat, PerLayer, Automatic])
-def test_bounds_must_be_positive_and_finite(strategy) -> None:
-    for bound in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(ValueError, match=r"clipping\.norm"):
-            strategy(bound)
-
-
 def test_norms_of_many_small_entries_are_not_lost() -> None:
     """One large entry with 294,911 small ones: one float32 sum would lose a part in 4,000 of the norm."""
     gradient = torch.full((1, 256, 128, 3, 3), 2.3e-4)

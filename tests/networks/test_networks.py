@@ -80,12 +80,6 @@ def test_tempered_sigmoid_values_and_bounds() -> None:
     )
 
 
-@pytest.mark.parametrize("arguments", [(0, 1, 0), (-1, 1, 0), (1, 0, 0), (float("nan"), 1, 0)])
-def test_tempered_sigmoid_refuses_what_is_no_sigmoid(arguments: tuple) -> None:
-    with pytest.raises(ValueError, match="activation"):
-        TemperedSigmoid(*arguments)
-
-
 def test_weights_depend_on_the_seed_only(composed) -> None:
     def weights(*overrides: str) -> torch.Tensor:
         return next(prepare(composed(*overrides)).new_objective().parameters())

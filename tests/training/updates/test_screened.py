@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.clipping import NoiseGroup
-from runner.config import ConfigError, Sampling
+from runner.config import Sampling
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
@@ -357,21 +357,6 @@ def test_accuracy_on_images_that_did_not_screen(smoke, overrides: tuple[str, ...
         assert trained.history["screening_accuracy"] == trained.history["test_accuracy"]
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "screening.initial_temperature=.inf",
-        "screening.rejection_threshold=1.5",
-        "screening.images=train",
-        "screening.restores=momentum",
-        "+screening.typo=1",
-    ],
-)
-def test_bad_values_are_refused_in_one_sentence(smoke, override: str) -> None:
-    with pytest.raises(ConfigError, match="screening"):
-        prepare(smoke("screening=annealing", override))
-
-
 @pytest.mark.parametrize(("kind", "sampling"), [(Joint, Sampling.poisson), (Printed, Sampling.shuffled)])
 def test_mechanisms_that_charge_in_a_way_of_their_own_are_refused(kind: type[Mechanism], sampling: Sampling) -> None:
     """Printed charges an epoch at its first step, kept or not: one that ends at kept steps would be charged wrongly."""
@@ -379,13 +364,3 @@ def test_mechanisms_that_charge_in_a_way_of_their_own_are_refused(kind: type[Mec
     Annealing(1.0, 3).check(Mechanism(*numbers))
     with pytest.raises(ValueError, match=r"no mechanism but DP-SGD's own"):
         Annealing(1.0, 3).check(kind(*numbers))
-
-
-def test_a_budget_that_pays_for_no_step_is_refused(smoke) -> None:
-    config = smoke("screening=annealing", "noise_multiplier=1.0")
-    config.max_epsilon = 1e-3
-    with pytest.raises(ConfigError, match="single step"):
-        prepare(config)
-    config.noise_multiplier = 0
-    with pytest.raises(ConfigError, match="private"):
-        prepare(config)

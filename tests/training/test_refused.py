@@ -1,0 +1,67 @@
+"""Values that no class accepts and parts that do not go together: one sentence, before work starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from runner.config import ConfigError
+from runner.training.prepare import prepare
+
+BY_STEP = "schedule=linear_by_step epochs=1 batch_size=240 scale.batch_size=240"  # six steps
+STATISTICS = "normalization=private_statistics"
+LIPSCHITZ = "experiment=lipschitz/mnist_mlp target_epsilon=null noise_multiplier=1"
+REFUSED = {
+    "activation=tempered_sigmoid activation.scale": ("0", "-1", ".nan"),
+    "activation=tempered_sigmoid activation.inverse_temperature": ("0",),
+    "averaging=ema averaging.decay": ("-0.1", "1.0"),
+    "clipping=flat clipping.norm": ("0", "-1", ".inf", ".nan"),
+    "clipping=per_layer clipping.norm": ("0",),
+    "clipping=automatic clipping.norm": ("0",),
+    "clipping=backprop clipping.input_bound": ("0", "-1", ".inf", ".nan", "1e-30"),
+    "clipping=backprop clipping.upstream_bound": ("0", "1e-30"),
+    "loss=huber loss.threshold": ("0",),
+    "loss=focal loss.gamma": ("-1",),
+    "loss=sse_focal loss.gamma": ("-1",),
+    "loss=sse_focal loss.threshold_epoch": (".inf",),
+    "loss=losing_less loss.beta": ("0",),
+    f"{STATISTICS} normalization.noise_multiplier": ("-1", ".inf"),
+    f"{STATISTICS} normalization.mean_norm": ("0", ".inf"),
+    f"{STATISTICS} normalization.square_norm": ("-1",),
+    "optimizer=adam_bc optimizer.lr": ("-1",),
+    "optimizer=adam_bc +optimizer.betas": ("[1.0,0.9]", "[0.9,-0.1]"),
+    "optimizer=adam_bc optimizer.floor": ("0",),
+    f"{BY_STEP} schedule.warmup_steps": ("-1", "6"),
+    f"{BY_STEP} schedule.last_share": ("1.5",),
+    f"{BY_STEP} schedule.decay": ("x",),
+    "screening=annealing screening.initial_temperature": (".inf",),
+    "screening=annealing screening.rejection_threshold": ("1.5",),
+    "screening=annealing screening.images": ("train",),
+    "screening=annealing screening.restores": ("momentum",),
+    "tracking.every": ("-1",),
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in REFUSED.items() for value in values])
+def test_a_value_out_of_range_is_refused_by_its_fields_name(smoke, field: str, value: str) -> None:
+    *options, name = field.split()
+    with pytest.raises(ConfigError, match=name.partition(".")[2]):
+        prepare(smoke(*options, f"{name}={value}"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ("optimizer=adam_bc +mechanism={_target_:tests.choosing.Alternating,_partial_:true}", "needs the same noise"),
+        ("screening=annealing +screening.typo=1", "screening"),
+        ("screening=annealing noise_multiplier=1 max_epsilon=1e-3", "single step"),
+        ("screening=annealing noise_multiplier=0 max_epsilon=1e-3", "private"),
+        ("runtime.step=graph tracking.every=1", r"tracking\.every reads single steps"),
+        (f"{LIPSCHITZ} ~constraint", "choose constraint=spectral"),
+        (f"{LIPSCHITZ} features=pixels", "choose features that bound it"),
+        (f"{LIPSCHITZ} activation=tempered_sigmoid", "no bound is known for a TemperedSigmoid"),
+        (f"{LIPSCHITZ} loss=losing_less ~loss.gradient_bound", "no Lipschitz constant is known for the loss"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(composed, overrides: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        prepare(composed(*overrides.split()))
