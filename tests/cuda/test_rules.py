@@ -20,7 +20,6 @@ from checks.parity.step import made_up
 from checks.rehearsal import Gpu, made_up_cuda
 from runner.accounting import sound_epsilon
 from runner.accounting.accountants import Pld
-from runner.clipping import Flat
 from runner.config import ConfigError, StepMode
 from runner.data.datasets import Split
 from runner.runs.execute import execute
@@ -74,12 +73,6 @@ def test_a_step_that_cannot_be_captured_is_taken_call_by_call(
     assert said in capsys.readouterr().err
     with pytest.raises(ConfigError, match=said):
         trained([on(run, "cuda:0", StepMode.graph)])
-
-
-def test_tensors_of_two_devices_are_refused(run: Run, gpu: Gpu, monkeypatch: Any) -> None:
-    monkeypatch.setattr(Flat, "factors", lambda self, norms, numbers: torch.ones(norms.shape) * norms)
-    with pytest.raises(RuntimeError, match="same device"):
-        trained([on(run, "cuda:0")])
 
 
 def test_a_longer_batch_replaces_the_graph(run: Run, gpu: Gpu) -> None:

@@ -10,7 +10,7 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
-from runner.accounting import Gdp, Ledger, Pld, Zcdp, calibrate_noise_multiplier
+from runner.accounting import Ledger
 from runner.clipping import Backprop, NoiseGroup, gradient_sum
 from runner.config import ConfigError, Sampling
 from runner.gradients import Objective
@@ -22,11 +22,6 @@ from runner.training.prepare import prepare
 DELTA = 1e-5
 A, B = 2.0, 0.1
 LAYERS = tuple(NoiseGroup((f"{i}.weight",), 0.03) for i in range(4))  # the MNIST network: a b = 3 * 0.01
-PAPER = {  # data set: examples, batch, epochs, layers, claimed epsilon
-    "MNIST": (60_000, 4096, 25, 4, 0.07),
-    "FashionMNIST": (60_000, 4096, 40, 4, 0.87),
-    "CIFAR10": (50_000, 4096, 100, 10, 3.64),
-}
 
 
 def four(noise_multiplier: float, groups: tuple[NoiseGroup, ...], examples: int = 600, batch: int = 100) -> dict:
@@ -174,19 +169,6 @@ def test_a_row_of_the_last_batch_is_of_its_own_mean_and_moves_no_more_than_is_ch
     assert apart * (1.3 / 60) == pytest.approx(1, rel=0.01)
 
 
-def printed(data: str, noise_multiplier: float = 1.0) -> dict:
-    examples, batch, _, layers, _ = PAPER[data]
-    groups = tuple(NoiseGroup((str(i),), 0.01) for i in range(layers))
-    return four(noise_multiplier, groups, examples, batch)
-
-
-def calibrated(data: str) -> float:
-    _, _, epochs, _, epsilon = PAPER[data]
-    return calibrate_noise_multiplier(
-        Zcdp(), lambda nm: printed(data, nm)["zero_out"].charges_of_epochs(epochs).claimed, epsilon, DELTA
-    )
-
-
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
@@ -206,22 +188,6 @@ def calibrated(data: str) -> float:
 def test_what_does_not_go_together_is_refused(composed, overrides: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         prepare(composed("clipping=backprop", *overrides.split()))
-
-
-@pytest.mark.parametrize(
-    ("option", "accountant", "sampling"),
-    [
-        ("joint", Pld, Sampling.poisson),
-        ("printed", Zcdp, Sampling.shuffled),
-        ("corrected", Gdp, Sampling.poisson),
-        ("original_bug", Zcdp, Sampling.shuffled),
-    ],
-)
-def test_an_option_brings_its_accountant_and_sampling(composed, option: str, accountant: type, sampling: Sampling):
-    asked = ["mechanism.asked_for=original_bug"] if option == "original_bug" else []
-    run = prepare(composed("clipping=backprop", f"mechanism={option}", *asked))
-    assert isinstance(run.accountant, accountant)
-    assert run.mechanism.sampling is sampling
 
 
 @pytest.mark.parametrize(("network", "accepted"), [("chain", True), ("residual", False), ("saved", False)])

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from matplotlib.colors import to_rgba
 
 from runner.claims.claim import Claim
@@ -81,12 +80,3 @@ def gradients(mean: tuple[float, float], spread: float, bins: tuple[int, int]) -
     counts = [[10 * (place == filled) for place in range(201)] for filled in bins]
     columns = {"epoch": [1, 2], "counts": counts, "mean": list(mean), "median": [3.0, 3.0], "p90": [3 + spread, 9.0]}
     return {"gradient_histogram": columns}
-
-
-def confusion(right: dict[int, int], epochs: tuple[int, ...] = (2, 20, 30)) -> dict:
-    """Matrices of 100 examples a class: by epoch, `right` of each class, the others taken for the next class."""
-    counts = []
-    for epoch in epochs:
-        matrix = np.diag([right[epoch]] * 10) + (100 - right[epoch]) * np.roll(np.eye(10, dtype=int), 1, axis=1)
-        counts.append(matrix.tolist())
-    return {"confusion": {"epoch": list(epochs), "counts": counts}}

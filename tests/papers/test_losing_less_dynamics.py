@@ -10,7 +10,6 @@ from tests.papers.losing_less import (
     CE,
     OURS,
     claims,
-    confusion,
     evidence_of,
     gradients,
     lines,
@@ -59,18 +58,6 @@ def test_norms_of_gradients(tmp_path, record):
     assert {verdict(c, tmp_path).verdict for c in claims("fig-14")} == {"not run"}  # the other data sets
 
 
-def test_cosines(tmp_path, record):
-    # The fabricated epochs have 234 steps: the last measurement is after the first epoch. Every 24th step is regular.
-    for name, values in (("ours", [0.9, 0.7, 0.21]), ("ce", [0.6, 0.5, 0.41])):
-        cosine = {"step": [0, 233, 240], "cosine": values}
-        record("fig_1", f"cifar10_{name}", (80.0, 90.0), sound=[0.5, 2.3], diagnostics={"gradient_cosine": cosine})
-    first, every = only_verdict(tmp_path, "fig-7", dataset="CIFAR10"), only_verdict(tmp_path, "fig-1d")
-    assert first.measured.value == pytest.approx(0.8 - 0.55)
-    assert every.measured.value == pytest.approx((0.9 + 0.21) / 2 - (0.6 + 0.41) / 2)
-    assert first.measured.epsilon_sound < every.measured.epsilon_sound  # after the first epoch, and after the last
-    assert (first.verdict, every.verdict) == ("too few runs", "too few runs")
-
-
 def test_the_hessian(tmp_path, record):
     # Nine values: epochs 0 to 2 are early. Signs do not count.
     for name, values in (("ours", [-1.0] * 3 + [8.0] * 6), ("ce", [4.0] * 3 + [-16.0] * 6)):
@@ -88,27 +75,6 @@ def test_the_hessian(tmp_path, record):
     assert early.measured.value == pytest.approx((1 / 8) / (4 / 16))
     assert (early.measured.comparison, early.measured.against.values) == ("ratio", (pytest.approx(1 / 4),))
     assert early.verdict == "too few runs"
-
-
-def test_training_accuracy_by_class(tmp_path, record):
-    ours = confusion({2: 50, 20: 45, 30: 90})
-    ours["confusion"]["counts"][0][1] = [0, 30, 10, *[0] * 7]  # of the cars 30 of 40 are right: 75%
-    epochs = {"accuracy": [50.0] * 30, "epsilon": [0.1 * e for e in range(1, 31)]}
-    record("fig_8", "cifar10_ours", seed=0, diagnostics=ours, **epochs)
-    record("fig_8", "cifar10_ours", seed=1, diagnostics=confusion({2: 55, 20: 60, 30: 90}), **epochs)
-    record("fig_8", "cifar10_ce", diagnostics=confusion({2: 33, 20: 36, 30: 80}), **epochs)
-    by_claim = {(c.quantity, c.alone.rpartition("_")[2]): verdict(c, tmp_path) for c in claims("fig-8")}
-    assert by_claim["train_accuracy_class_car_epoch_2", ""].measured.value == 65.0 - 33.0
-    car = by_claim["train_accuracy_class_car_epoch_2", "ours"]
-    assert (car.measured.value, car.verdict) == (65.0, "not judged")
-    assert car.measured.epsilon == pytest.approx(0.2)
-    truck = by_claim["train_accuracy_class_truck_epoch_2", "ours"]
-    assert (truck.measured.value, truck.verdict) == (52.5, "not judged")
-    cat = by_claim["train_accuracy_class_cat_epoch_20", "ours"]
-    assert (cat.measured.value, cat.verdict) == (52.5, "not judged")
-    assert cat.measured.epsilon == pytest.approx(2.0)
-    assert by_claim["train_accuracy_class_car_epoch_2", "ce"].measured.value == 33.0
-    assert by_claim["train_accuracy_class_cat_epoch_20", "ce"].measured.value == 36.0
 
 
 def test_other_seeds_of_a_setting_are_in_its_mean_and_range(tmp_path, record):
