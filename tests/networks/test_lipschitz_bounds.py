@@ -181,24 +181,14 @@ def test_a_gradient_bound_scales_rows_and_silences_what_is_not_finite():
     assert torch.allclose(one, clipped[:2])
 
 
-def hooked(layer: nn.Module) -> nn.Module:
-    layer.register_forward_hook(lambda _, __, output: 10 * output)
+def hooked(register: Callable[[nn.Linear], object]) -> nn.Module:
+    layer = linear(4, 2, False)
+    register(layer)
     return nn.Sequential(nn.Flatten(), layer)
 
 
-def hooked_on_the_way_back(layer: nn.Module) -> nn.Module:
-    layer.register_full_backward_pre_hook(lambda _, gradients: tuple(10 * each for each in gradients))
-    return layer
-
-
-def hooked_at_its_weights(layer: nn.Linear) -> nn.Module:
-    layer.weight.register_hook(lambda gradient: 10 * gradient)
-    return layer
-
-
-def with_forward(layer: nn.Linear) -> nn.Module:
+def with_forward(layer: nn.Linear) -> None:
     layer.forward = lambda x: 10 * nn.functional.linear(x, layer.weight)  # type: ignore[method-assign]
-    return nn.Sequential(nn.Flatten(), layer)
 
 
 class Loose(Spectral):
@@ -221,10 +211,13 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: nn.Sequential(nn.AvgPool2d(2, divisor_override=1), nn.Flatten(), linear(1, 2, False)),
         "AvgPool2d",
     ),
-    "hooked": (lambda: hooked(linear(4, 2, False)), "hooks"),
-    "hooked on the way back": (lambda: hooked_on_the_way_back(linear(4, 2, False)), "hooks"),
-    "hooked at its weights": (lambda: hooked_at_its_weights(linear(4, 2, False)), "hooks"),
-    "its own way": (lambda: with_forward(linear(4, 2, False)), "another forward pass"),
+    "hooked": (lambda: hooked(lambda layer: layer.register_forward_hook(lambda *_: None)), "hooks"),
+    "hooked on the way back": (
+        lambda: hooked(lambda layer: layer.register_full_backward_pre_hook(lambda *_: None)),
+        "hooks",
+    ),
+    "hooked at its weights": (lambda: hooked(lambda layer: layer.weight.register_hook(lambda *_: None)), "hooks"),
+    "its own way": (lambda: hooked(with_forward), "another forward pass"),
     "sigmoid": (lambda: nn.Sequential(nn.Flatten(), nn.Sigmoid(), linear(4, 2, False)), "Sigmoid"),
 }
 

@@ -38,16 +38,18 @@ def small_objective(seed: int = 0) -> Objective:
     return Objective(nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, CLASSES)), nn.CrossEntropyLoss(reduction="none"))
 
 
-def make(rule: Annealing, *, momentum: float = 0.0, lr: float = 0.3, paid_for: int | None = None, seed: int = 0):
-    objective = small_objective(seed)
-    optimizer = torch.optim.SGD(objective.parameters(), lr=lr, momentum=momentum)
-    draws = torch.Generator().manual_seed(seed)
-    return objective, optimizer, Screening(rule, objective, PlainUpdates(optimizer), images(), draws, paid_for)
+def make(rule: Annealing, *, momentum: float = 0.0, adam: bool = False, kind: type[PlainUpdates] = PlainUpdates):
+    objective = small_objective()
+    sgd = torch.optim.SGD(objective.parameters(), lr=0.3, momentum=momentum)
+    optimizer = torch.optim.Adam(objective.parameters(), lr=1.0) if adam else sgd
+    screening = Screening(rule, objective, kind(optimizer), images(), torch.Generator().manual_seed(0))
+    screening.start_epoch()
+    return objective, optimizer, screening
 
 
-def random_gradients(objective: Objective, generator: torch.Generator) -> None:
+def random_gradients(objective: Objective, generator: torch.Generator, size: float = 1.0) -> None:
     for parameter in objective.parameters():
-        parameter.grad = torch.randn(parameter.shape, generator=generator)
+        parameter.grad = size * torch.randn(parameter.shape, generator=generator)
 
 
 def flat(objective: Objective) -> torch.Tensor:
@@ -109,21 +111,16 @@ def test_it_is_algorithm_2(momentum: float, q0: float, mu0: int) -> None:
 def test_a_rejection_leaves_no_trace() -> None:
     """Bit for bit: weights, and a momentum buffer that was not there before the try."""
     objective, optimizer, screening = make(Annealing(1e9, 1000), momentum=0.9)
-    screening.start_epoch()
-    random_gradients(objective, torch.Generator().manual_seed(3))
+    random_gradients(objective, torch.Generator().manual_seed(3), 100)
     screening.accepted = 1  # so that Q is not 0
     before = flat(objective)
-    for parameter in objective.parameters():
-        parameter.grad *= 100
     assert not screening.step()
     assert torch.equal(flat(objective), before)
     assert not optimizer.state
     screening.accepted = 0
     assert screening.step(), "the first update is always kept"
     after, buffers = flat(objective), [optimizer.state[p]["momentum_buffer"].clone() for p in objective.parameters()]
-    random_gradients(objective, torch.Generator().manual_seed(4))
-    for parameter in objective.parameters():
-        parameter.grad *= 100
+    random_gradients(objective, torch.Generator().manual_seed(4), 100)
     assert not screening.step()
     assert torch.equal(flat(objective), after)
     for parameter, buffer in zip(objective.parameters(), buffers, strict=True):
@@ -133,14 +130,11 @@ def test_a_rejection_leaves_no_trace() -> None:
 def test_momentum_keeps_rejected_gradients_where_weights_alone_are_put_back() -> None:
     """v = 0.9 v + g at every try, w = w - 0.3 v at kept ones: a first gradient, two that are rejected, one kept."""
     objective, optimizer, screening = make(Annealing(1e9, 2, restores="weights"), momentum=0.9)
-    screening.start_epoch()
     generator = torch.Generator().manual_seed(3)
     w, v = flat(objective), torch.zeros(len(flat(objective)))
     found = []
     for size in (1.0, 100.0, 100.0, 100.0):  # the large ones raise the loss; the last is kept by force
-        random_gradients(objective, generator)
-        for parameter in objective.parameters():
-            parameter.grad *= size
+        random_gradients(objective, generator, size)
         v = 0.9 * v + torch.cat([p.grad.flatten() for p in objective.parameters()])
         found.append(screening.step())
         w = w - 0.3 * v if found[-1] else w
@@ -152,11 +146,7 @@ def test_momentum_keeps_rejected_gradients_where_weights_alone_are_put_back() ->
 
 
 def test_adam_is_taken_back_too() -> None:
-    objective = small_objective()
-    optimizer = torch.optim.Adam(objective.parameters(), lr=1.0)
-    updates, draws = PlainUpdates(optimizer), torch.Generator().manual_seed(0)
-    screening = Screening(Annealing(1e9, 1000), objective, updates, images(), draws)
-    screening.start_epoch()
+    objective, optimizer, screening = make(Annealing(1e9, 1000), adam=True)
     random_gradients(objective, torch.Generator().manual_seed(3))
     assert screening.step()
     state = {p: {n: v.clone() for n, v in s.items()} for p, s in optimizer.state.items()}
@@ -179,10 +169,7 @@ class Projected(PlainUpdates):
 
 
 def test_what_a_wrapped_rule_did_is_kept_or_taken_back_with_the_step() -> None:
-    objective = small_objective()
-    updates = Projected(torch.optim.SGD(objective.parameters(), lr=0.3, momentum=0.9))
-    screening = Screening(Annealing(1e9, 1000), objective, updates, images(), torch.Generator().manual_seed(0))
-    screening.start_epoch()
+    objective, _, screening = make(Annealing(1e9, 1000), momentum=0.9, kind=Projected)
     random_gradients(objective, torch.Generator().manual_seed(3))
     assert flat(objective).abs().max() > 0.1
     assert screening.step()
