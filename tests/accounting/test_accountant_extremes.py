@@ -81,15 +81,6 @@ def test_every_extreme_has_an_answer_in_time_in_order_and_monotone():
     assert peak_memory() - before < 1.4e6  # 2 GB, less the 0.6 GB that the libraries take, whatever ran before
 
 
-@pytest.mark.parametrize(("q", "sigma", "steps"), [(0.5, 0.1, 100), (1e-3, 0.1, 1000)])
-def test_the_closed_form_bounds_the_numerical_one_and_is_not_far(q, sigma, steps):
-    """Two derivations of large epsilons: neither below the other's certain side, within a factor of 1.6."""
-    mechanisms = sampled_gaussians(sampled(q, sigma, steps), DELTA)
-    closed = counting_epsilon(mechanisms, DELTA)
-    numerical = sound_epsilon(sampled(q, sigma, steps), DELTA)
-    assert numerical <= closed <= 1.6 * numerical
-
-
 def test_the_closed_form_of_sampled_steps_by_enumeration():
     """delta at the reported epsilon, summed over how often the record was drawn, is within delta."""
     for q, sigma, steps in ((0.3, 0.2, 12), (0.05, 0.5, 40), (0.9, 1.0, 5)):

@@ -11,7 +11,6 @@ import pytest
 from runner.claims.claim import Claim
 from runner.claims.measured import Measured, of_sample, of_two
 from runner.claims.statistics import best_less_claim, measured_mean
-from runner.claims.summary import summarise
 from runner.claims.verdicts import judge
 from tests.claims import made_up
 from tests.claims.made_up import sample
@@ -262,14 +261,6 @@ def test_not_run_has_no_number():
     judged = judge(claim(at_epsilon="2.93", claimed="98.1"), Measured(planned=10), "paper")
     assert (judged.verdict, judged.guarantee, judged.difference) == ("not run", "not run", None)
     assert judged.mean is None
-
-
-def test_summary_by_hand():
-    two = summarise([1.0, 2.0, 6.0])
-    assert (two.n, two.mean, two.min, two.median, two.max) == (3, 3.0, 1.0, 2.0, 6.0)
-    assert two.std == pytest.approx(math.sqrt(7))  # (4 + 1 + 9) / 2
-    assert summarise([4.0]).std is None
-    assert summarise([]).mean is None
 
 
 @pytest.mark.parametrize(("bound", "verdict"), [(2.9, "too few runs"), (3.3, "differs"), (3.31, "not reproduced")])

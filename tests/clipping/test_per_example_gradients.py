@@ -114,16 +114,6 @@ def test_pieces_add_up(engine: str) -> None:
         torch.testing.assert_close(pieces.norms, whole.norms)
 
 
-def test_empty_batch_is_the_zero_sum() -> None:
-    objective, inputs, targets = make("small_cnn")
-    found = gradient_sum(PerLayer(0.9), ENGINES["isolated"](objective), inputs[:0], targets[:0], physical_batch=4)
-    assert {name: g.shape for name, g in found.gradients.items()} == {
-        name: p.shape for name, p in objective.named_parameters()
-    }
-    assert all(not g.any() for g in found.gradients.values())
-    assert len(found.losses) == 0
-
-
 class _Scaled(nn.Module):
     """A loss whose gradients an adversary scales: by 0, by huge numbers, to not-a-number."""
 

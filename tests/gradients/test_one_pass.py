@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import OrderedDict
 from collections.abc import Collection
 
 import pytest
@@ -164,28 +163,6 @@ def test_a_module_that_is_there_twice_counts_twice(shared: nn.Module, path: str)
     inputs = torch.randn(5, 1, 9, 9)
     network(inputs)
     assert_exact(Objective(network, spread()), inputs, torch.tensor([0, 1, 5, 9, 9]), 1e-5)
-
-
-class Walked(nn.Module):
-    """Takes its chain apart: what comes after its tanh is an output, and its pool is used again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        parts = {"conv": nn.Conv2d(1, 4, 3), "act": nn.Tanh(), "pool": nn.MaxPool2d(2)}
-        self.body, self.last = nn.Sequential(OrderedDict(parts)), nn.Linear(4, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        tapped = x.new_zeros(len(x), 4)
-        for part in self.body:
-            x = part(x)
-            if isinstance(part, nn.Tanh):
-                tapped = x.mean(dim=(2, 3))
-        return self.last(tapped + self.body.pool(x).flatten(2).sum(2))
-
-
-def test_a_module_that_takes_its_chain_apart(path: str) -> None:
-    torch.manual_seed(0)
-    assert_exact(Objective(Walked(), spread()), torch.randn(5, 1, 9, 9), torch.tensor([0, 1, 5, 9, 9]), 1e-5)
 
 
 def test_an_exchange_that_changes_the_function_is_noticed(capsys, monkeypatch) -> None:

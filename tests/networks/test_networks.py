@@ -72,16 +72,6 @@ def test_tempered_sigmoid_values_and_bounds() -> None:
     )
 
 
-def test_weights_depend_on_the_seed_only(composed) -> None:
-    def weights(*overrides: str) -> torch.Tensor:
-        return next(prepare(composed(*overrides)).new_objective().parameters())
-
-    torch.manual_seed(1)
-    first = weights("seed=3")
-    assert torch.equal(weights("seed=3", "noise_multiplier=2"), first)
-    assert not torch.equal(weights("seed=4"), first)
-
-
 def test_a_class_says_itself_that_it_is_monotone() -> None:
     """A subclass may compute anything else: what it inherits says nothing of it."""
 

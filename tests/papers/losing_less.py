@@ -73,10 +73,3 @@ def norms(layers: int, weights: float, pre_activations: float, last: float) -> d
     for kind, norm in ((WEIGHTS, weights), (PRE_ACTIVATIONS, pre_activations)):
         epochs[kind] = {str(layer): [1.0, norm * (last if layer == layers - 1 else 1)] for layer in range(layers)}
     return {"layer_norms": epochs}
-
-
-def gradients(mean: tuple[float, float], spread: float, bins: tuple[int, int]) -> dict:
-    """Two epochs: their mean norms, 90th percentile less median, and the bin that all 10 gradients are in."""
-    counts = [[10 * (place == filled) for place in range(201)] for filled in bins]
-    columns = {"epoch": [1, 2], "counts": counts, "mean": list(mean), "median": [3.0, 3.0], "p90": [3 + spread, 9.0]}
-    return {"gradient_histogram": columns}

@@ -6,7 +6,7 @@ import pytest
 
 from runner.claims.evidence import collect
 from runner.papers.losing_less import tables
-from tests.papers.losing_less import claims, only_verdict, verdict
+from tests.papers.losing_less import only_verdict
 
 
 def test_the_best_of_the_runs_below_the_budget_by_hand(tmp_path, record):
@@ -29,43 +29,6 @@ def test_the_best_of_the_runs_below_the_budget_by_hand(tmp_path, record):
     rows = tables.budgets_3(collect(["losing_less/fig_3"], results_root=tmp_path), ()).rows
     row = next(r for r in rows if r[:3] == ["CIFAR-10", "losing-less", "2"])
     assert row[3:] == ["3 of 5", "1", "55.00", "54.00", "54.00", "53.00", "2", "72.00", "71.00", "71.00", "70.00"]
-
-
-def test_the_gain_is_ours_less_cross_entropy(tmp_path, record):
-    for seed, (ours, ce) in enumerate(((63.0, 59.0), (62.0, 59.5))):
-        record("fig_3", "cifar10_ours", (99.0, ours), seed, epsilon=[2.9, 3.005])
-        record("fig_3", "cifar10_ce", (1.0, ce), seed, epsilon=[2.9, 3.005])
-    gain = only_verdict(tmp_path, "fig-3", quantity="accuracy_gain")
-    assert (gain.measured.value, gain.row.difference, gain.verdict) == (3.5, -0.5, "too few runs")
-
-
-def test_the_ablation(tmp_path, record):
-    # After a quarter of 40 epochs, and at the end.
-    ends = {"ours": (80, 98.0), "sse_focal": (78, 97.0), "sse_ce": (77, 96.5), "sse": (75, 96.0), "ce": (70, 96.2)}
-    for loss, (early, late) in ends.items():
-        accuracy = [early] * 10 + [90] * 29 + [late]
-        record("fig_9", f"mnist_{loss}", accuracy, epsilon=list(range(1, 41)))
-    on_mnist = claims("fig-9", sweep="losing_less/fig_9", dataset="MNIST")
-    leads = {c.method: verdict(c, tmp_path) for c in on_mnist}
-    values = {method: round(j.measured.value, 6) for method, j in leads.items()}
-    assert values == {
-        "Losing-less loss minus the best other": 1.0,
-        "Squared error minus cross-entropy": 5.0,
-        "Squared error and focal loss minus squared error": 1.0,
-        "Losing-less loss minus squared error and focal loss": 1.0,
-    }
-    assert {j.verdict for j in leads.values()} == {"too few runs"}
-    spent = {method: j.measured.epsilon for method, j in leads.items()}
-    assert spent == {**dict.fromkeys(values, 40), "Squared error minus cross-entropy": 10}
-    full = leads["Losing-less loss minus the best other"].measured
-    assert (full.n, full.planned) == (2, 10)  # of the pair that is shown
-    for loss, late in (("ours", 86.0), ("ce", 87.5), ("sse", 85.0), ("sse_ce", 85.0)):
-        record("fig_9", f"fashion_mnist_{loss}", [late])
-    of_all = {"method": "Losing-less loss minus the best other", "dataset": "FashionMNIST"}
-    assert only_verdict(tmp_path, "fig-9", **of_all).verdict == "not run", "not against all of them"
-    record("fig_9", "fashion_mnist_sse_focal", [85.0])
-    worse = only_verdict(tmp_path, "fig-9", **of_all)
-    assert (worse.measured.value, worse.verdict) == (-1.5, "too few runs")
 
 
 def test_the_gain_on_cifar10_is_above_the_others_seed_by_seed(tmp_path, record):

@@ -295,27 +295,6 @@ def test_a_run_ends_where_the_papers_epsilon_is_reached(smoke) -> None:
     assert found == pytest.approx(sound_epsilon(((event, 60),), 1e-5))
 
 
-def test_noise_is_calibrated_for_every_try(smoke) -> None:
-    """target_epsilon buys `epochs` of tries, however many are kept."""
-    run = prepare(
-        smoke("screening=annealing", "epochs=3", "noise_multiplier=null", "target_epsilon=2", "accountant=pld", *SMALL)
-    )
-    trained = train(run, load(run), lambda row: None)
-    assert trained.history["tries"][-1] == 132
-    assert 1.99 < trained.history["epsilon_sound"][-1] <= 2
-    assert run.paid_for is None
-
-
-def test_a_temperature_or_a_threshold_of_zero_is_plain_dp_sgd(smoke) -> None:
-    plain = prepare(smoke("epochs=1", "noise_multiplier=2.0", *SMALL))
-    history = train(plain, load(plain), lambda row: None).history
-    for zero in ("initial_temperature", "rejection_threshold"):
-        _, screened, _ = trained_run(smoke, "epochs=1", f"screening.{zero}=0", "screening.images=test")
-        assert {name: screened.history[name] for name in history} == history
-        assert screened.history["accepted"] == [44]
-    assert screened.history["forced"][0] > 0
-
-
 def test_images_that_screen_and_images_reported_on(smoke) -> None:
     def splits(*overrides: str):
         return load(prepare(smoke("screening=annealing", *overrides)))
