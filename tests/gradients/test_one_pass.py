@@ -187,9 +187,9 @@ class CalledTwice(nn.Module):
 class Penalised(nn.Module):
     """The loss reads a weight directly: its gradient does not pass through the layer."""
 
-    def __init__(self) -> None:
+    def __init__(self, bias: bool = True) -> None:
         super().__init__()
-        self.layer = nn.Linear(8, 10)
+        self.layer = nn.Linear(8, 10, bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layer(x) * self.layer.weight.square().sum()
