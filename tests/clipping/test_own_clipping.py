@@ -15,7 +15,6 @@ from runner.clipping import (
     Automatic,
     Backprop,
     Flat,
-    Lipschitz,
     NoiseGroup,
     Numbers,
     PerLayer,
@@ -185,11 +184,6 @@ class Within(Backprop):
     pass
 
 
-@dataclass(frozen=True)
-class OwnLipschitz(Lipschitz):
-    pass
-
-
 class Nothing:
     def noise_groups(self, model: nn.Module) -> Sequence[NoiseGroup]:
         return ()
@@ -210,7 +204,6 @@ class Unbounded(Flat):
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a batch": (lambda: SeesTheBatch(NORM), "would see a whole batch: write `factors"),
     "backprop": (lambda: Within(1.0, 1.0), "would see a whole batch"),
-    "lipschitz": (OwnLipschitz, "would see a whole batch"),
     "no method": (Nothing, "has no method that clips one example"),
     "a parameter": (lambda: NamesOne(NORM), "does not name every parameter once"),
     "no bound": (lambda: Unbounded(NORM), "states a sensitivity of inf: it has to be from 1e-12 to 1e\\+12"),

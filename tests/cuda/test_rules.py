@@ -87,21 +87,6 @@ def test_a_longer_batch_replaces_the_graph(run: Run, gpu: Gpu) -> None:
         del step, kept
 
 
-def test_a_shape_that_changes_after_the_capture_is_found(run: Run, gpu: Gpu, monkeypatch: Any) -> None:
-    body, shown = StackedStep.body, 2
-
-    def some(self: StackedStep, state: Any, indices: Tensor, mask: Tensor, noise: Tensor) -> list[Tensor]:
-        return body(self, state, indices[:, :shown], mask[:, :shown], noise)
-
-    monkeypatch.setattr(StackedStep, "body", some)
-    step = step_of(run)
-    batches = draw_epoch(run.mechanism, [torch.Generator("cuda").manual_seed(0)])
-    step.make_room(batches.length)
-    shown = batches.length
-    with pytest.raises(RuntimeError, match="not the step that was captured"):
-        step.take(batches, 0)
-
-
 # Kernels and library calls of a step that is not compiled, without its noise. The numbers may only fall.
 LAUNCHES = {
     "private": (NETWORK, 131),
@@ -241,15 +226,23 @@ def test_a_step_that_cannot_be_compiled_is_captured_as_it_is(run: Run, gpu: Gpu,
     assert "it cannot be compiled (no compiler)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("forgotten", ["noise", "_mask", "_indices"])
-def test_a_graph_that_reads_another_buffer_stops_the_run(run: Run, gpu: Gpu, forgotten: str) -> None:
+@pytest.mark.parametrize("changed", ["noise", "_mask", "_indices", "shape"])
+def test_a_step_that_is_not_the_captured_one_stops_the_run(run: Run, gpu: Gpu, changed: str, monkeypatch: Any) -> None:
     """A buffer that is replaced after the capture is not the one that the graph reads."""
+    body, shown = StackedStep.body, 2 if changed == "shape" else 1000
+
+    def some(self: StackedStep, state: Any, indices: Tensor, mask: Tensor, noise: Tensor) -> list[Tensor]:
+        return body(self, state, indices[:, :shown], mask[:, :shown], noise)
+
+    monkeypatch.setattr(StackedStep, "body", some)
     step = step_of(run)
     batches = draw_epoch(run.mechanism, [torch.Generator("cuda").manual_seed(0)])
     step.make_room(batches.length)
-    if forgotten == "noise":
+    if changed == "noise":
         step.noise = [torch.Generator("cuda").manual_seed(0)]
+    elif changed == "shape":
+        shown = batches.length
     else:
-        setattr(step, forgotten, getattr(step, forgotten).clone())
+        setattr(step, changed, getattr(step, changed).clone())
     with pytest.raises(RuntimeError, match="not the step that was captured"):
         step.take(batches, 0)

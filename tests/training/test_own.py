@@ -85,21 +85,6 @@ def test_no_network_and_no_loss_moves_a_sum_beyond_the_bound(name: str, with_par
     assert rests_on(run) == [f"{name}{OF_ALL}"]
 
 
-class Branches(coupling.Plain):
-    """Asks for a number, so it runs in a process for each example."""
-
-    def rows(self, x: Tensor) -> Tensor:
-        return 2 * x if x.sum() > 100 else x
-
-
-def test_what_cannot_be_recorded_is_named(with_part: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    run = prepare(with_part("architecture", f"{HERE}.Branches"))
-    check_own(run)
-    assert capsys.readouterr().err.startswith("Branches: ")
-    text, of_all = rests_on(run)
-    assert (text.partition(":")[0], of_all) == ("Branches", f"Branches{OF_ALL}")
-
-
 CALLS: list[torch.device] = []
 
 
