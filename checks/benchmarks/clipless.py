@@ -18,7 +18,9 @@ import torch
 
 from checks.benchmarks.command import Command
 from checks.benchmarks.measure import interleaved, one_thread_each, peak_memory, quartiles, waited_for
-from checks.benchmarks.methods import EXAMPLES, LIPSCHITZ, methods, problem
+from checks.benchmarks.methods import methods
+from checks.benchmarks.own import EXAMPLES
+from checks.benchmarks.problems import LIPSCHITZ, problem
 from runner.config import REPOSITORY
 from runner.records.provenance import device_name
 from runner.speed import machine

@@ -1,16 +1,32 @@
-"""The benchmark as a figure: speed relative to the non-private step, over the batch size, a panel for each network."""
+"""The benchmark as a figure: the speed of each method relative to the non-private step, a row for each network."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from checks.benchmarks.problems import TITLES
 from runner.report import plots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_TITLES = {"M": "M: MNIST CNN, 26k", "R": "R: MNIST CNN, ReLU, 19k", "C": "C: CIFAR-10 CNN, 550k"}
+NAMES = {
+    "one_pass": "clipped here",
+    "one_pass_graph": "clipped here, as a graph",
+    "backprop": "backpropagation clipping here",
+    "clipless": "without clipping here",
+    "isolated": "own layers here",
+    "vmap": "torch.func",
+    "vmap_compiled": "torch.func, compiled",
+    "opacus_hooks": "Opacus, hooks",
+    "opacus_ghost": "Opacus, ghost clipping",
+    "fastdp": "fastDP",
+    "jax_vmap": "JAX",
+    "non_private_compiled": "no privacy, compiled",
+    "non_private_faster": "no privacy, kernels from here",
+}
+_MARKERS = "osD^v<>Pph*X"
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
@@ -19,28 +35,33 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     Raises:
         ImportError: matplotlib is not installed.
     """
-    networks, methods = (list(dict.fromkeys(row[key] for row in rows)) for key in ("network", "method"))
     with plots.style():
-        plots.write_svg(_drawn(rows, networks, methods), path)
+        plots.write_svg(_drawn(rows), path)
 
 
-def _drawn(rows: list[dict[str, Any]], networks: list[str], methods: list[str]) -> Figure:
-    figure = plots.figure(5 * len(networks), 4.2)
-    panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)
-    for panel, network in zip(panels[0], networks, strict=True):
-        for method in methods:
-            of = [row for row in rows if row["network"] == network and row["method"] == method]
-            batches, ratios = [row["batch"] for row in of], [row["ratio"] for row in of]
-            spread = [
-                [row["ratio"] - row["ratio_q1"] for row in of],
-                [row["ratio_q3"] - row["ratio"] for row in of],
-            ]
-            panel.errorbar(batches, ratios, yerr=spread, marker="o", markersize=3, capsize=2, label=method)
-        panel.set_xscale("log", base=2)
-        panel.set_xticks(sorted({row["batch"] for row in rows}), sorted({row["batch"] for row in rows}))
-        panel.set_title(_TITLES[network])
-        panel.set_xlabel("batch size")
-    panels[0][0].set_ylim(bottom=0)  # shared; only now, for it stops the axis from growing
-    panels[0][0].set_ylabel("speed / non-private")
-    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+def _drawn(rows: list[dict[str, Any]]) -> Figure:
+    cells = list(dict.fromkeys((row["network"], row["batch"]) for row in rows))
+    methods = [name for name in NAMES if any(row["method"] == name for row in rows)]
+    figure = plots.figure(8, 1.8 + 0.4 * len(cells))
+    axes = figure.subplots()
+    axes.axvline(1, color="0.6", linewidth=1)
+    for method, marker in zip(methods, _MARKERS, strict=False):
+        of = [row for row in rows if row["method"] == method]
+        places = [cells.index((row["network"], row["batch"])) for row in of]
+        own = method in ("one_pass", "one_pass_graph", "backprop", "clipless", "isolated")
+        axes.plot(
+            [row["ratio"] for row in of],
+            places,
+            marker,
+            markersize=7 if own else 5,
+            markerfacecolor=None if own else "none",
+            label=NAMES[method],
+        )
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_yticks(range(len(cells)), [f"{TITLES[network]}, {batch}" for network, batch in cells])
+    axes.set_ylim(len(cells) - 0.5, -0.5)
+    axes.grid(axis="y", linewidth=0.5)
+    axes.set_xlabel("speed / PyTorch's ordinary step (filled: this project)")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     return figure

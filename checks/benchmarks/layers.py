@@ -16,7 +16,9 @@ from torch import nn
 
 from checks.benchmarks.command import Command
 from checks.benchmarks.measure import interleaved, one_thread_each
-from checks.benchmarks.methods import Step, methods, problem
+from checks.benchmarks.methods import methods
+from checks.benchmarks.own import Step
+from checks.benchmarks.problems import problem
 from runner.networks.lipschitz.layers import GroupSort2, L2Pool2d
 from runner.speed import machine
 from runner.speed.faster import faster

@@ -18,7 +18,9 @@ from pathlib import Path
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from checks.benchmarks.methods import Step, methods, problem
+from checks.benchmarks.methods import methods
+from checks.benchmarks.own import Step
+from checks.benchmarks.problems import problem
 
 SLOW = 2.0  # seconds of a step
 
@@ -62,6 +64,7 @@ def quartiles(values: list[float]) -> tuple[float, float, float]:
 
 
 MATMUL_OPERATIONS = 8 * 2 * 1024**3
+CONVOLUTION_OPERATIONS = 2 * 64 * 32 * 32 * 64 * 64 * 9
 
 
 def waited_for(step: Step, device: str) -> Step:
@@ -83,6 +86,18 @@ def matrix_products(device: str = "cpu") -> Step:
     def step() -> None:
         for _ in range(8):
             torch.mm(a, b, out=out)
+
+    return step
+
+
+def convolutions(device: str = "cpu") -> Step:
+    """Make a step of one 3 x 3 convolution of 64 images with 64 channels, `CONVOLUTION_OPERATIONS`, by PyTorch."""
+    images, filters = torch.randn(64, 64, 32, 32, device=device), torch.randn(64, 64, 3, 3, device=device)
+    images, filters = (each.to(memory_format=torch.channels_last) for each in (images, filters))
+
+    def step() -> None:
+        with torch.no_grad():
+            torch.nn.functional.conv2d(images, filters, padding=1)
 
     return step
 

@@ -1,10 +1,8 @@
-"""`python -m checks benchmark`: a table of every engine in results/benchmark/<instruction set> as CSV and figure."""
+"""`python -m checks benchmark`: a table of every engine in results/benchmark/<instruction set>, a figure and a page."""
 
 from __future__ import annotations
 
 import argparse
-import csv
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,9 +11,10 @@ from typing import Any
 import torch
 
 from checks.benchmarks.command import Command
-from checks.benchmarks.figure import draw
 from checks.benchmarks.measure import (
+    CONVOLUTION_OPERATIONS,
     MATMUL_OPERATIONS,
+    convolutions,
     interleaved,
     matrix_products,
     one_thread_each,
@@ -24,25 +23,29 @@ from checks.benchmarks.measure import (
     step_operations,
     waited_for,
 )
-from checks.benchmarks.methods import methods, problem
+from checks.benchmarks.methods import methods
+from checks.benchmarks.problems import BATCHES, problem
+from checks.benchmarks.report import write
 from runner.config import REPOSITORY
 from runner.records.provenance import device_name
 from runner.speed import machine
 from runner.speed.kernels import kernels_wanted, why_off
 
+EVERY = methods("M") | methods("L")
+
 
 def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = Command(prog="python -m checks benchmark", description=__doc__)
-    parser.add_argument("--networks", nargs="+", default=["M", "R", "C"], choices=["M", "R", "C"])
-    parser.add_argument("--batches", nargs="+", type=int, default=[128, 256, 512, 1024, 2048, 4096])
-    parser.add_argument("--methods", nargs="+", choices=list(methods()), help="default: all that the device is for")
+    parser.add_argument("--networks", nargs="+", choices=list(BATCHES), help="default: all")
+    parser.add_argument("--batches", nargs="+", type=int, help="default: one or two by network")
+    parser.add_argument("--methods", nargs="+", choices=list(EVERY), help="default: all that the device is for")
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     parser.add_argument("--rounds", type=int, default=15, help="steps of each method at most (at least three)")
     parser.add_argument("--seconds", type=float, default=120, help="start no new round after so long")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--no-memory", action="store_true", help="leave peak memory out")
     parser.add_argument("--plain-malloc", action="store_true", help="let glibc give freed memory back, as by default")
-    parser.add_argument("--quick", action="store_true", help="batches of 128 and 512, few rounds, no memory")
+    parser.add_argument("--quick", action="store_true", help="M with 128 examples, few rounds, no memory")
     parser.add_argument("--output", type=Path, help="default: in results/benchmark, cuda or the instruction set")
     arguments = parser.options(given)
     cpu = arguments.device == "cpu"
@@ -50,13 +53,14 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
         parser.error(f"--device {arguments.device}: PyTorch finds no CUDA device here.")
     if arguments.methods is None:
         left_out = "one_pass_graph" if cpu else "jax_vmap"
-        arguments.methods = [name for name in methods() if name != left_out]
+        arguments.methods = [name for name in EVERY if name != left_out]
         if cpu:
             print("one_pass_graph is left out: it is for CUDA (--device cuda).")
     kind = torch.backends.cpu.get_cpu_capability().lower().replace(" ", "-") if cpu else "cuda"
     arguments.output = arguments.output or REPOSITORY / "results" / "benchmark" / kind
     if arguments.quick:
-        arguments.batches, arguments.rounds, arguments.seconds, arguments.no_memory = [128, 512], 5, 20.0, True
+        arguments.networks, arguments.batches = arguments.networks or ["M"], [128]
+        arguments.rounds, arguments.seconds, arguments.no_memory = 5, 20.0, True
     if "non_private" not in arguments.methods:
         arguments.methods.insert(0, "non_private")
     return arguments
@@ -65,11 +69,12 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
 def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[str, Any]]:
     """Measure one network at one batch size: a row for each method."""
     device = arguments.device
-    steps = {name: methods()[name](problem(network, batch, device)) for name in arguments.methods}
-    steps["products"] = matrix_products(device)
+    possible = methods(network)
+    steps = {name: possible[name](problem(network, batch, device)) for name in possible if name in arguments.methods}
+    steps |= {"products": matrix_products(device), "convolutions": convolutions(device)}
     waited = {name: waited_for(step, device) for name, step in steps.items()}
     times = interleaved(waited, arguments.rounds, arguments.seconds, _clock(arguments))
-    speed = MATMUL_OPERATIONS / min(times.pop("products"))
+    speed = max(MATMUL_OPERATIONS / min(times.pop("products")), CONVOLUTION_OPERATIONS / min(times.pop("convolutions")))
     floor = step_operations(network, batch) / speed
     rows = []
     for name, seconds in times.items():
@@ -91,7 +96,10 @@ def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[
                 "share_of_floor": _digits(floor / median),
                 "peak_mib": None if memory is None else _digits(memory),
                 "rounds": len(seconds),
-                "matmul_gflops": _digits(speed / 1e9),
+                "gflops": _digits(speed / 1e9),
+                "device": device_name(torch.device(device)),
+                "pytorch": torch.__version__,
+                "date": time.strftime("%Y-%m-%d"),
             }
         )
     return rows
@@ -117,55 +125,31 @@ def _line(row: dict[str, Any]) -> str:
     )
 
 
-class _Report:
-    """The printed lines, saved next to the table."""
-
-    def __init__(self) -> None:
-        self.text = ""
-
-    def say(self, line: str) -> None:
-        print(line, flush=True)
-        self.text += line.rstrip() + "\n"
-
-
-def main(given: Sequence[str]) -> int:
-    """Measure, and write the table and the figure. Return the exit code."""
-    arguments = _arguments(given)
-    one_thread_each(arguments.threads)
-    machine.set_up(arguments.threads, keep_freed=not arguments.plain_malloc)
-    report = _Report()
-    report.say(
+def _heading(arguments: argparse.Namespace) -> str:
+    return (
         f"{time.strftime('%Y-%m-%d')}, {device_name(torch.device(arguments.device))}, PyTorch {torch.__version__}, "
         f"{arguments.threads} thread(s), float32, freed memory "
         f"{'as glibc does it' if arguments.plain_malloc else 'kept'}.\n"
         f"{machine.described()}; kernels: {why_off() or kernels_wanted()}. "
         f"Times are {'of the process alone' if _clock(arguments) is time.process_time else 'by the clock'}.\n"
         "Medians [quartiles]; ratio: speed against the non-private step of the same round; floor: the non-private\n"
-        "step's operations at the best speed of large matrix products, measured in turns with the steps (convolutions\n"
-        "can be faster than that on some processors); peak: MiB a step adds;\n"
-        "non_private_faster: with the max-pooling, tanh and slices of this project's engines.\n"
+        "step's operations at the best speed of large matrix products and convolutions, measured in turns with the\n"
+        "steps; peak: MiB a step adds.\n"
+        f"net batch  {'method':<29}ms [quartiles]         examples/s  ratio              floor      peak"
     )
-    report.say(f"net batch  {'method':<29}ms [quartiles]         examples/s  ratio              floor      peak")
+
+
+def main(given: Sequence[str]) -> int:
+    """Measure, and write the table, the figure and the page. Return the exit code."""
+    arguments = _arguments(given)
+    one_thread_each(arguments.threads)
+    machine.set_up(arguments.threads, keep_freed=not arguments.plain_malloc)
+    print(_heading(arguments), flush=True)
     rows: list[dict[str, Any]] = []
-    for network in arguments.networks:
-        for batch in arguments.batches:
-            measured = _rows(arguments, network, batch)
-            products = measured[0]["matmul_gflops"]
-            seconds = measured[0]["share_of_floor"] * measured[0]["ms"] / 1e3
-            report.say(
-                f"{network:<3}{batch:>6}  floor {1e3 * seconds:,.1f} ms: matrix products at {products:.0f} GFLOP/s"
-            )
-            for row in measured:
-                report.say(_line(row))
-            rows += measured
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "engines.txt").write_text(report.text)
-    with (arguments.output / "engines.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    try:
-        draw(rows, arguments.output / "engines.svg")
-    except ImportError:
-        print("No figure: matplotlib is not installed.", file=sys.stderr)
+    for network in arguments.networks or BATCHES:
+        for batch in arguments.batches or BATCHES[network]:
+            for row in _rows(arguments, network, batch):
+                print(_line(row), flush=True)
+                rows.append(row)
+    write(rows, arguments.output)
     return 0

@@ -89,5 +89,6 @@ def _said(name: str, check: Callable[[], Difference]) -> tuple[str, float, str, 
 
 
 def _benchmark(device: str, folder: Path) -> int:
-    command = [sys.executable, "-m", "checks.benchmarks", "--quick", "--device", device, "--output", str(folder)]
-    return subprocess.run([*command, *(["--networks", "M"] if device == "cpu" else [])], check=False).returncode
+    networks = ["M"] if device == "cpu" else ["M", "C"]
+    command = [sys.executable, "-m", "checks", "benchmark", "--quick", "--networks", *networks, "--device", device]
+    return subprocess.run([*command, "--output", str(folder)], cwd=REPOSITORY, check=False).returncode

@@ -77,15 +77,17 @@ def aggregate(
 def aggregate_studies() -> list[Path]:
     """Write the pages of this project's studies anew, of those that have one, and the report.
 
+    A mistake in any file of a study is refused before any page is written.
+
     Returns:
         The files.
     """
     written: list[Path] = []
-    for path in study_files():
-        if (RESULTS / "studies" / path.stem).exists():
-            study = read(path)
-            repeated = command("study", path.relative_to(REPOSITORY).as_posix())
-            written += write(study, progress_of(study, settings_of(study)), RESULTS, PAPER_SCALE, repeated)
+    every = [(study, progress_of(study, settings_of(study))) for study in map(read, study_files())]
+    for study, progress in every:
+        if (RESULTS / "studies" / study.name).exists():
+            repeated = command("study", study.path.relative_to(REPOSITORY).as_posix())
+            written += write(study, progress, RESULTS, PAPER_SCALE, repeated)
     return written + _write_index(RESULTS, PAPER_SCALE)
 
 

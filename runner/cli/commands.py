@@ -33,7 +33,7 @@ COMMANDS = {
     "search": Command("runner.cli.search", "search the fields that a sweep draws, by Optuna"),
     "show": Command("runner.cli.show", "a table of your own runs"),
     "claims": Command("runner.cli.claims", "a table of the papers' claims, by paper, verdict or guarantee"),
-    "explain": Command("runner.cli.explain", "a recorded run or an item of a paper, explained"),
+    "explain": Command("runner.cli.explain", "a recorded run, an item of a paper or a study, explained"),
     "bounds": Command("runner.training.bounds", "how far one example can move each gradient sum of a config"),
     "leaderboard": Command("runner.cli.leaderboard", "all methods at equal sound ε"),
     "site": Command("runner.report.site.command", "the pages of results and docs as a website in a folder"),

@@ -33,7 +33,10 @@ _FRAMES = "\nException raised from"  # the beginning of a stack of C++ in some o
 def refused(error: Exception) -> str | None:
     """Explain in one sentence why a request cannot be carried out; None if the error is no user's."""
     from runner.data import DataError
+    from runner.study.plan import ArmError
 
+    if isinstance(error, ArmError):
+        return f"{error.place}: {sentence(error)}"
     if isinstance(error, (HydraException, OmegaConfBaseException)):
         return sentence(error)
     if isinstance(error, ImportError) and (error.name or "").partition(".")[0] in _EXTRAS:

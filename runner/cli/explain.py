@@ -1,6 +1,6 @@
-"""A recorded run (its training, releases and cost) or an item of a paper, explained: `python -m runner explain RUN`.
+"""A recorded run (its training, releases, cost), an item of a paper or a study: `python -m runner explain RUN`.
 
-Exit codes: 0 explained, 2 bad input (no such run or item, a damaged record) with one sentence.
+Exit codes: 0 explained, 2 bad input (no such run, item or study, a damaged record) with one sentence.
 """
 
 from __future__ import annotations
@@ -14,18 +14,22 @@ from runner.terminal import Parser
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Explain a run or an item, and return the exit code."""
+    """Explain a run, an item or a study, and return the exit code."""
     parser = Parser(prog="python -m runner explain", description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "what", help="the beginning of the id of a run or a setting (9f3a), or an item (tempered_sigmoid/fig-3)"
+        "what",
+        help="the beginning of the id of a run or a setting (9f3a), an item (tempered_sigmoid/fig-3), or a study with "
+        "a page (studies/composition)",
     )
     parser.add_argument("--results", type=Path, default=RESULTS, help="the runs' runtime.results_root")
     chosen = parser.parse_args(arguments)
     results = chosen.results.expanduser()
-    from runner.report.explain import found, item_text, named, run_text  # here, because --help needs no PyTorch
+    from runner.report import explain  # here, because --help needs no PyTorch
 
     if re.fullmatch("[0-9a-f]{1,12}", chosen.what):
-        print(run_text(found(results, chosen.what), results))
+        print(explain.run_text(explain.found(results, chosen.what), results))
+    elif chosen.what.startswith("studies/"):
+        print(explain.study_text(results, Path(chosen.what).stem))
     else:
-        print(item_text(results, *named(chosen.what)))
+        print(explain.item_text(results, *explain.named(chosen.what)))
     return 0

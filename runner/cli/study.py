@@ -18,7 +18,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.claims.evidence import check_scale
 from runner.cli.aggregate import shown
-from runner.cli.errors import sentence
 from runner.cli.reproduce import add_common, check_data, check_overrides, print_failed
 from runner.config import PAPER, REPOSITORY, ConfigError
 from runner.launch import Work, launcher_of, run_jobs
@@ -48,22 +47,19 @@ def main(arguments: Sequence[str]) -> int:
     check_overrides(overrides)
     launcher = launcher_of(options.launcher, of_launcher)
     study, line = read(options.file), Line(at_once=False)
-    try:
-        settings = settings_of(study, options.scale, [*_search_path(options.config_dir), *overrides])
+    settings = settings_of(study, options.scale, [*_search_path(options.config_dir), *overrides])
+    progress = progress_of(study, settings)
+    _check(settings, progress, line)
+    times = durations.recorded(settings[0].trial({}).config)
+    print(_plan(study, progress, options.jobs, times), file=sys.stdout if options.plan else sys.stderr)
+    if options.plan:
+        return 0
+    failed: list[tuple[Job, str]] = []
+    while not failed and (jobs := [job for arm in progress for job in arm.next]):
+        check_data(jobs)
+        work = Work(jobs, options.jobs, options.threads, durations.estimated(jobs, times))
+        failed = run_jobs(launcher, work, line).failed
         progress = progress_of(study, settings)
-        _check(settings, progress, line)
-        times = durations.recorded(settings[0].trial({}).config)
-        print(_plan(study, progress, options.jobs, times), file=sys.stdout if options.plan else sys.stderr)
-        if options.plan:
-            return 0
-        failed: list[tuple[Job, str]] = []
-        while not failed and (jobs := [job for arm in progress for job in arm.next]):
-            check_data(jobs)
-            work = Work(jobs, options.jobs, options.threads, durations.estimated(jobs, times))
-            failed = run_jobs(launcher, work, line).failed
-            progress = progress_of(study, settings)
-    except ArmError as error:
-        raise ConfigError(f"{error.place}: {sentence(error)}") from error
     line.clear()
     written = write(study, progress, folder_of(settings), options.scale, _repeated(options))
     if options.scale != PAPER:
@@ -117,30 +113,34 @@ def _check(settings: Sequence[Setting], progress: Sequence[Progress], line: Line
 
 def _plan(study: Study, progress: Sequence[Progress], at_once: int | None, times: durations.Durations) -> str:
     """State the numbers of runs, and the time that the missing ones take."""
-    trials = [_trials(study, arm.setting) for arm in progress]
-    done = sum(len(arm.trials) + len(arm.finals.recorded) for arm in progress)
+    trials = [_trials(study, arm) for arm in progress]
+    finals = [len(arm.finals) or len(study.seeds) for arm in progress]
+    done = [len(arm.trials) + len(arm.finals.recorded) for arm in progress]
     firsts = [arm.setting.trial({}) for arm in progress]
     seconds = durations.estimated(firsts, times)
-    left, unknown = 0.0, 0
-    for arm, first, planned in zip(progress, firsts, trials, strict=True):
-        runs = max(planned - len(arm.trials), 0)
-        runs += len(arm.finals) - len(arm.finals.recorded) if arm.chosen is not None else len(study.seeds)
-        left += runs * seconds.get(first.run_id, 0.0)
+    known, unknown = 0.0, 0
+    for place, first in enumerate(firsts):
+        runs = trials[place] + finals[place] - done[place]
+        known += runs * seconds.get(first.run_id, 0.0)
         unknown += runs if first.run_id not in seconds else 0
     at_once = at_once or workers(firsts)
+    about = f"about {duration(known / at_once)} with --jobs {at_once}, on a machine that does nothing else"
+    left = [*([about] if known else []), *([f"{unknown} runs of unknown time"] if unknown else [])]
     lines = [
         f"{study.title}: {len(study.arms)} arms at {len(progress) // len(study.arms)} x (data set, ε), "
-        f"{sum(trials)} trials and {len(study.seeds) * len(progress)} final runs, {done} of them recorded.",
-        f"About {duration(left / at_once)} with --jobs {at_once}, on a machine that does nothing else"
-        + (f", and {unknown} runs of unknown time." if unknown else "."),
+        f"{sum(trials)} trials and {sum(finals)} final runs, {sum(done)} of them recorded.",
+        f"Left: {', and '.join(left) or 'nothing'}.",
     ]
-    if study.widen and any(trials):
+    if study.widen and any(arm.setting.search and arm.chosen is None for arm in progress):
         lines.append(f"A best value at the edge of its range gives each arm up to {MOST_WIDENED} further trials.")
     return "\n".join(lines)
 
 
-def _trials(study: Study, setting: Setting) -> int:
-    return (study.trials or combinations_of(setting.search) or 0) if setting.search else 0
+def _trials(study: Study, arm: Progress) -> int:
+    """Count the trials of an arm: those that the file asks for, or more if its range was widened."""
+    search = arm.setting.search
+    planned = (study.trials or combinations_of(search) or 0) if search else 0
+    return max(planned, len(arm.trials) + (len(arm.next) if arm.chosen is None else 0))
 
 
 def _parser() -> Parser:

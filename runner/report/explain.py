@@ -46,6 +46,7 @@ _NAMED = (
     "schedule", "averaging",
 )  # fmt: skip
 _LISTED = 6  # kinds of releases; of more, kinds with the same sampling become one, with the range of their noise
+_OF_ARM = ("dataset", "epsilon", "arm", "accuracy", "seeds", "gain", "low", "high", "answer")  # of a study
 _PRIVATE = ("clipping", "mechanism", "screening", "constraint")
 
 
@@ -329,3 +330,19 @@ def item_text(results: Path, paper: Paper, item: Item) -> str:
         root = [f"runtime.results_root={json.dumps(folder, ensure_ascii=False)}" for folder in elsewhere(results)[1:]]
         made = command("reproduce", paper.name, "--items", item.name, *root)
     return "\n".join([*lines, "", f"Every number: {results / paper.name / item.name}", f"Made by: {made}"])
+
+
+def study_text(results: Path, name: str) -> str:
+    """Explain a study by the answers on its page, its arms, and the command that makes it.
+
+    Raises:
+        ValueError: it has no page.
+    """
+    place = results / "studies" / name
+    if not (place / "README.md").exists():
+        raise ValueError(f"{name} has no page in {place.parent} yet: python -m runner study studies/{name}.yaml")
+    page = (place / "README.md").read_text(encoding="utf-8")
+    lines = [line for line in page.partition("\n## ")[0].splitlines() if not line.startswith("![")]
+    arms = [{column: row[column] for column in _OF_ARM} for row in read_csv(place / "table.csv")]
+    (made,) = (line.removeprefix("$ ") for line in page.splitlines() if line.startswith("$ "))
+    return "\n".join([*lines, "", aligned(Table.of(arms)), "", f"Every number: {place}", f"Made by: {made}"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
 from runner.claims.rows import ClaimRow
 from runner.claims.statistics import Interval
-from runner.claims.verdicts import FAILS, HOLDS, TOO_FEW_RUNS
+from runner.claims.verdicts import CONFIRMED, FAILS, HOLDS, NOT_GUARANTEED, REFUTED, TOO_FEW_RUNS
 from runner.report.files import bound_text, number, plus_minus
 
 CLAIMED_EPSILON = "the claimed ε is"  # guaranteed, or not
@@ -19,7 +19,8 @@ CLAIMED_EPSILON = "the claimed ε is"  # guaranteed, or not
 class Cells:
     """A judged claim as texts, in the units of the claim, with a dash for an empty cell.
 
-    measured: the number, ± the standard deviation of the runs if it is their mean. runs: "3 of 10" or "computed".
+    measured: the number, ± the standard deviation of the runs if it is their mean; of an order both settings' numbers.
+    runs: "3 of 10" or "computed".
     spread: minimum / median / maximum.
     """
 
@@ -61,7 +62,7 @@ def cells_of(row: ClaimRow) -> Cells:
         claimed=claim.claimed or "in words",
         margin=_margin_text(row),
         at=claim.at_epsilon.replace("inf", "∞") or "–",
-        measured=plus_minus(row.measured, std, unit, at_least=row.at_least, places=places),
+        measured=plus_minus(row.measured, std, unit, at_least=row.at_least, places=places) + _against(row, places),
         spread=" / ".join(spread) or "–",
         runs="computed" if row.computed else f"{row.n_each or row.n} of {row.n_planned}" if row.n_planned else "",
         best=plus_minus(row.best_epoch_mean, None, unit),
@@ -71,6 +72,13 @@ def cells_of(row: ClaimRow) -> Cells:
         sound=sound_text(row.epsilon_sound, row.epsilon_tries),
         guarantee=row.guarantee,
     )
+
+
+def _against(row: ClaimRow, places: int | None) -> str:
+    """Format the number of the other setting of an order; "" if the measured number is itself the difference."""
+    if row.claim.direction not in ORDERS or row.measured is None or row.difference in (None, row.measured):
+        return ""
+    return f" against {number(row.measured - row.difference, row.claim.unit, places=places)}"
 
 
 def chosen_cells(rows: Sequence[ClaimRow], columns: Mapping[str, str]) -> list[list[str]]:
@@ -140,6 +148,11 @@ def verdict_text(row: ClaimRow) -> str:
     if row.verdict == TOO_FEW_RUNS and row.runs_needed:
         return f"{row.verdict} ({row.runs_have} of {row.runs_needed})"
     return f"{row.verdict} (by formula)" if row.verdict in (HOLDS, FAILS) else row.verdict
+
+
+def wrong_epsilon(row: ClaimRow) -> bool:
+    """Return True if a number is as claimed, but at an ε that is refuted or not guaranteed."""
+    return row.verdict in (*CONFIRMED, HOLDS) and row.guarantee in (NOT_GUARANTEED, REFUTED)
 
 
 def sound_text(sound: float | None, tries: float | None) -> str:

@@ -44,6 +44,8 @@ _FIGURES = """
 ![How many claims have which verdict](verdicts/figure.svg)
 
 ![How far each measured number is from its claim](strips/figure.svg)
+
+Numbers as claimed, but at an ε that is not guaranteed, have a colour of their own in the figures.
 """
 
 

@@ -8,7 +8,7 @@ from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import DIFFERS, FAILS, GUARANTEED, NOT_GUARANTEED, NOT_REPRODUCED, REFUTED
 from runner.report.files import Table, markdown
 from runner.report.items import Item, Paper
-from runner.report.markdown import cells_of
+from runner.report.markdown import cells_of, wrong_epsilon
 from runner.terminal import number
 
 HEADER = ("claim", "paper", "here (runs)", "verdict", "ε paper → sound", "difference [95%]")
@@ -17,10 +17,10 @@ _BAD = (DIFFERS, NOT_REPRODUCED, FAILS)
 _HOLDS = {GUARANTEED: " ✓", NOT_GUARANTEED: " ✗", REFUTED: " ✗"}
 
 HOW_TO_READ = """*Here*: mean ± standard deviation of the runs, with the number of runs, of those planned if some are
-missing. *ε paper → sound*: the ε that the paper names, then a proven upper bound for the runs here. ✓: the claimed ε is
-guaranteed for them. ✗: it is not. *Difference*: measured minus claimed, with its 95% interval; for a gain that is
-judged as an order, the gain. What the verdicts mean: [the index of results](../README.md). All columns, margins and
-notes: `claims.csv` of each table.
+missing. An order has the numbers of both settings. *ε paper → sound*: the ε that the paper names, then a proven upper
+bound for the runs here. ✓: the claimed ε is guaranteed for them. ✗: it is not. *Difference*: measured minus claimed,
+with its 95% interval; for a gain that is judged as an order, the gain. What the verdicts mean: [the index of
+results](../README.md). All columns, margins and notes: `claims.csv` of each table.
 """
 
 
@@ -84,6 +84,8 @@ def _table(rows: Sequence[ClaimRow]) -> str:
 def _cells(row: ClaimRow) -> list[str]:
     of = cells_of(row)
     verdict = f"**{of.verdict}**" if row.verdict in _BAD else of.verdict
+    if wrong_epsilon(row):
+        verdict += f", **ε {row.guarantee}**"
     return [of.method, of.claimed, of.measured_of, verdict, epsilon_text(row), of.difference]
 
 

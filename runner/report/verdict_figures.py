@@ -5,33 +5,39 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from runner.claims import verdicts
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import CONSISTENT, FAILS, HOLDS, NOT_JUDGED, TOO_FEW_RUNS
 from runner.report import plots
+from runner.report.markdown import method_text, wrong_epsilon
+from runner.report.paper_page import dataset_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_NO_EPSILON = "as claimed, but at an ε that is not guaranteed"
 _COLOURS = {  # in the order of the bars
     verdicts.REPRODUCED: "#009E73",
     verdicts.EXCEEDS: "#0072B2",
-    HOLDS: "#009E73",
     CONSISTENT: "#56B4E9",
+    HOLDS: "#A6D9C7",
+    _NO_EPSILON: "#CC79A7",
     verdicts.DIFFERS: "#E69F00",
-    FAILS: "#C1440E",
+    FAILS: "#E8A892",
     verdicts.NOT_REPRODUCED: "#C1440E",
     TOO_FEW_RUNS: "#C4C4C4",
     verdicts.NOT_RUN: "#ECECEC",
 }
-_IN_STRIPS = [word for word in _COLOURS if word not in (HOLDS, FAILS, verdicts.NOT_RUN)]
-_MARKERS = {verdicts.DIFFERS: "s", verdicts.NOT_REPRODUCED: "D", verdicts.EXCEEDS: "^"}
+_BY_FORMULA = (HOLDS, FAILS)
+_IN_STRIPS = [word for word in _COLOURS if word not in (*_BY_FORMULA, verdicts.NOT_RUN)]
+_MARKERS = {verdicts.DIFFERS: "s", verdicts.NOT_REPRODUCED: "D", verdicts.EXCEEDS: "^", _NO_EPSILON: "X"}
 _DARK = ("#009E73", "#0072B2", "#C1440E")  # colours behind white letters
 _FARTHEST = 6  # margins from the claim, at the ends of a strip
-_FEWEST = 3  # claims with a number and a margin, for a panel
-_NARROWEST = 0.006  # share of a bar that a digit fits into
+_NARROWEST = 0.02  # share of a bar that two digits fit into
+_LINE = 72  # characters of a claim's name
 
 
 def write_figures(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]], label: str = "") -> list[Path]:
@@ -65,72 +71,59 @@ def _counts(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
     axes.grid(visible=False)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    shown = [word for word in _COLOURS if any(row.verdict == word for row in bars["all papers"])]
-    names = [f"{word} (by formula)" if _hatch(word) else word for word in shown]
-    handles = [
-        Patch(facecolor=_COLOURS[word], hatch=_hatch(word), edgecolor="white", label=name)
-        for word, name in zip(shown, names, strict=True)
-    ]
-    drawn.legend(handles=handles, loc="outside lower center", ncol=5, frameon=False, handlelength=1)
+    shown = [word for word in _COLOURS if any(_word(row) == word for row in bars["all papers"])]
+    names = [f"{word} by formula, without runs" if word in _BY_FORMULA else word for word in shown]
+    handles = [Patch(color=_COLOURS[word], label=name) for word, name in zip(shown, names, strict=True)]
+    drawn.legend(handles=handles, loc="outside lower center", ncol=4, frameon=False, handlelength=1)
     drawn.suptitle(f"What became of the {len(bars['all papers'])} claims", fontsize=11)
     return drawn
 
 
 def _bar(axes: Axes, place: float, rows: Sequence[ClaimRow]) -> None:
-    counts, left = Counter(row.verdict for row in rows), 0.0
-    for word, colour in _COLOURS.items():
-        share = counts[word] / max(len(rows), 1)
-        if not share:
-            continue
-        axes.barh(place, share, left=left, height=0.72, color=colour, hatch=_hatch(word), edgecolor="white")
+    """Divide a bar by verdict; a part that is too narrow for its number is drawn wider."""
+    counts, left = Counter(map(_word, rows)), 0.0
+    widths = {word: max(counts[word] / len(rows), _NARROWEST) for word in _COLOURS if counts[word]}
+    for word, width in widths.items():
+        share, colour = width / sum(widths.values()), _COLOURS[word]
+        axes.barh(place, share, left=left, height=0.72, color=colour, edgecolor="white")
         axes.text(
             left + share / 2,
             place,
-            str(counts[word]) if share > _NARROWEST else "",
+            str(counts[word]),
             ha="center",
             va="center",
             fontsize=8,
             color="white" if colour in _DARK else "#222222",
-            bbox={"boxstyle": "round,pad=.15", "fc": colour, "ec": "none"} if _hatch(word) else None,
         )
         left += share
     axes.text(1.01, place, str(len(rows)), va="center")
 
 
-def _hatch(word: str) -> str | None:
-    return "////" if word in (HOLDS, FAILS) else None
+def _word(row: ClaimRow) -> str:
+    """Return the verdict, or another word if the number is as claimed but its ε is not guaranteed."""
+    return _NO_EPSILON if wrong_epsilon(row) else row.verdict
 
 
 def _distances(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
     """Draw a dot for each claim with a number and a margin, at its distance from the claim in margins."""
-    panels = {title: [row for row in rows if _has_distance(row)] for title, rows in by_paper.items()}
-    panels = {title: rows for title, rows in panels.items() if len(rows) >= _FEWEST}
+    panels = {
+        title: found for title, rows in by_paper.items() if (found := [row for row in rows if _has_distance(row)])
+    }
     if not panels:
         return None
-    drawn = plots.figure(plots.WIDTH, 1.2 + 0.11 * sum(map(len, panels.values())))
-    left, right = _halves(panels)
-    columns: Any = drawn.subfigures(1, 2)
-    for column, titles in zip(columns, (left, right), strict=True):
-        heights = [len(panels[title]) + 12 for title in titles]
-        grid = column.subplots(max(len(titles), 1), squeeze=False, height_ratios=heights or None)
-        for axes, title in zip(grid.flat, titles, strict=False):
-            _strips(axes, panels[title])
-            axes.set_title(f"{title.capitalize()}: {len(panels[title])} claims", loc="left")
+    heights = [1 + sum(map(_height, rows)) for rows in panels.values()]
+    drawn = plots.figure(plots.WIDTH, 1 + 0.75 * len(panels) + 0.19 * sum(heights))
+    grid = drawn.subplots(len(panels), squeeze=False, height_ratios=heights)
+    for axes, (title, rows) in zip(grid.flat, panels.items(), strict=True):
+        _strips(axes, rows)
+        axes.set_title(title.capitalize(), loc="left")
     handles = [
         grid.flat[0].plot([], [], **_look(word), linewidth=0 if word == TOO_FEW_RUNS else 1.6, label=word)[0]
         for word in _IN_STRIPS
     ]
-    drawn.legend(handles=handles, loc="outside lower center", ncol=len(handles), frameon=False)
+    drawn.legend(handles=handles, loc="outside lower center", ncol=4, frameon=False)
     drawn.suptitle("How far is each measured number from the claim?", fontsize=11)
     return drawn
-
-
-def _halves(panels: Mapping[str, Sequence[ClaimRow]]) -> tuple[list[str], list[str]]:
-    """Divide the titles into two columns with about equal numbers of claims."""
-    columns: tuple[list[str], list[str]] = ([], [])
-    for title in sorted(panels, key=lambda title: -len(panels[title])):
-        min(columns, key=lambda column: sum(len(panels[one]) + 12 for one in column)).append(title)
-    return columns
 
 
 def _has_distance(row: ClaimRow) -> bool:
@@ -139,31 +132,43 @@ def _has_distance(row: ClaimRow) -> bool:
 
 
 def _strips(axes: Axes, rows: Sequence[ClaimRow]) -> None:
-    place, ticks = 0.0, {}
-    for item in dict.fromkeys(row.claim.item for row in rows):
-        of_item = sorted((row for row in rows if row.claim.item == item), key=_distance)
-        for row in of_item:
-            _strip(axes, place, row)
-            place -= 1
-        ticks[place + 1 + (len(of_item) - 1) / 2] = item.replace("fig-", "figure ").replace("-", " ").capitalize()
-        place -= 1
+    items, top, names = [row.claim.item for row in rows], 0.0, {}
+    for row in sorted(rows, key=lambda row: (items.index(row.claim.item), _distance(row))):
+        place = top - _height(row) / 2
+        _strip(axes, place, row)
+        names[place] = _name(row)
+        top -= _height(row)
     axes.axvspan(-1, 1, color="#009E73", alpha=0.1, linewidth=0)
     axes.axvline(0, color="#888888", linewidth=0.8)
-    axes.set_yticks(list(ticks), list(ticks.values()))
+    axes.set_yticks(list(names), list(names.values()), fontsize=8)
     axes.tick_params(axis="y", length=0)
-    axes.set_ylim(place + 0.5, 1)
+    axes.set_ylim(top - 0.5, 0.5)
     axes.set_xlim(-_FARTHEST - 0.2, _FARTHEST + 0.2)
     axes.set_xticks([-6, -4, -2, 0, 2, 4, 6], ["≤ −6", "−4", "−2", "claim", "2", "4", "≥ 6"])
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("distance in margins (right: better than claimed)")
 
 
+def _name(row: ClaimRow) -> str:
+    """Name a claim by its place in the paper, its data set, its ε, and what is measured."""
+    claim = row.claim
+    sign, at = ("<" if claim.at_epsilon.startswith("<") else "="), claim.at_epsilon.lstrip("<")
+    where = [claim.source, dataset_name(claim.dataset), *([f"ε {sign} {at}"] if at not in ("", "inf") else [])]
+    text = f"{', '.join(where)}: {method_text(claim)}"
+    return fill(text[0].upper() + text[1:], _LINE)
+
+
+def _height(row: ClaimRow) -> float:
+    """Return the height of a claim's row, by the lines of its name."""
+    return 1 + 0.5 * _name(row).count("\n")
+
+
 def _strip(axes: Axes, place: float, row: ClaimRow) -> None:
     at, interval = _distance(row), row.interval
     if interval is not None and row.verdict != TOO_FEW_RUNS:
         ends = sorted(_scale(row) * end for end in (interval.low, interval.high))
-        axes.plot([max(ends[0], -_FARTHEST), min(ends[1], _FARTHEST)], [place, place], color=_COLOURS[row.verdict])
-    look = _look(row.verdict)
+        axes.plot([max(ends[0], -_FARTHEST), min(ends[1], _FARTHEST)], [place, place], color=_COLOURS[_word(row)])
+    look = _look(_word(row))
     if abs(at) > _FARTHEST:
         look["marker"] = "<" if at < 0 else ">"
     axes.plot(min(max(at, -_FARTHEST), _FARTHEST), place, clip_on=False, zorder=3, **look)

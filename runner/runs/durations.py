@@ -181,7 +181,8 @@ def plan_text(jobs: Mapping[str, Sequence[Job]], left: set[str], seconds: Mappin
         ids = {job.run_id for job in planned}
         known = [seconds[each] for each in ids & left if each in seconds]
         counts = f"{len(ids):>6}{len(ids - left):>6}{len(ids & left):>6}{len(ids & left) - len(known):>9}"
-        lines.append(f"{name:<{width}}{counts}{_time(sum(known) / workers):>14}")
+        time_left = "unknown" if ids & left and not known else _time(sum(known) / workers)
+        lines.append(f"{name:<{width}}{counts}{time_left:>14}")
     lines.append(
         f"Time left is with JOBS={workers}, on a machine that does nothing else, by the records of runs with the same "
         "setting, or the same shapes of data, network and batch size. It leaves out runs of unknown time, which "

@@ -188,13 +188,13 @@ class _Reader:
             else {"arms": tuple(self._arm(name, common) for name in self._arms())}
         )
         trials = self.content.get("trials")
-        if trials is not None and not _whole(trials, 1):
+        if "trials" in self.content and not _whole(trials, 1):
             self._wrong(("trials",), f"expected a number of trials from 1 to {_MOST:,}, got {trials!r}")
         epsilons = self._list("epsilon", [EPSILON], _epsilon, "numbers > 0 of at most six digits")
         study = Study(
             name=self.path.stem,
             path=self.path,
-            title=str(self.content.get("title", self.path.stem.replace("_", " "))),
+            title=self._title(),
             base=self._overrides(("base",), self.content.get("base", "")),
             datasets=tuple(self._list("datasets", [""], lambda name: isinstance(name, str), "names of data sets")),
             epsilons=tuple(map(float, epsilons)),
@@ -203,13 +203,17 @@ class _Reader:
             equal=self._flag("equal", True),
             widen=self._flag("widen", True),
             finding=self._finding(),
-            remarks=tuple(self._list("remarks", [], lambda text: isinstance(text, str), "sentences"))
-            if "remarks" in self.content
-            else (),
+            remarks=tuple(self._list("remarks", [], _text, "sentences")) if "remarks" in self.content else (),
             **found,
         )
         self._check_trials(study)
         return study
+
+    def _title(self) -> str:
+        title = self.content.get("title", self.path.stem.replace("_", " "))
+        if not _text(title):
+            self._wrong(("title",), f"expected a text, got {title!r}")
+        return str(title)
 
     def _arms(self) -> list[str]:
         arms = self.content["arms"]
@@ -314,10 +318,10 @@ class _Reader:
         return tuple(listed)
 
     def _finding(self) -> Statement | None:
-        found = self.content.get("finding")
-        if found is None:
+        if "finding" not in self.content:
             return None
-        if not isinstance(found, dict) or not isinstance(found.get("text"), str):
+        found = self.content["finding"]
+        if not isinstance(found, dict) or not _text(found.get("text")):
             self._wrong(("finding",), "expected a text, and numbers by name")
         self._names(("finding",), found, ("text", "numbers"))
         numbers = found.get("numbers", {})
@@ -405,6 +409,10 @@ def _read(value: Any) -> Any:
     except (TypeError, ValueError, OverflowError):
         return value
     return found if isinstance(found, bool) or _number(found) else value
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _number(value: Any) -> bool:

@@ -27,7 +27,7 @@ class Compared:
     """An arm, and its gain over the first arm in points of test accuracy, if both have run with a common seed.
 
     Attributes:
-        adjusted: the p-value of the gain, by Holm's procedure for all gains of the study.
+        adjusted: the p-value of the gain, by Holm's procedure for all gains of the study; None for one seed.
         needed: the number of seeds that would decide, or None if no number would.
     """
 
@@ -43,11 +43,25 @@ class Compared:
     @property
     def word(self) -> str:
         """The answer in words."""
-        if self.gain is None or self.adjusted is None:
-            return ""
-        if not self.decided:
-            return "not decided"
-        return "better" if self.gain.value > 0 else "worse"
+        return _answer(self.gain, self.adjusted, "better", "worse")
+
+
+def _answer(found: Estimate | None, adjusted: float | None, above: str, below: str) -> str:
+    """Return the answer of a test in words; "" without one. An interval is not corrected."""
+    if found is None or (found.interval and adjusted is None):
+        return ""
+    if found.interval is None or adjusted is None:
+        return "one seed cannot tell"
+    if adjusted <= ERROR:
+        return above if found.value > 0 else below
+    outside = found.spread and not found.interval.low <= 0 <= found.interval.high
+    return "not decided after correction" if outside else "not decided"
+
+
+def _adjusted(found: Sequence[Estimate | None]) -> list[float | None]:
+    """Adjust p-values by Holm's procedure. An estimate of one seed has none."""
+    adjusted = iter(holm([one.p for one in found if one and one.interval]))
+    return [next(adjusted) if one and one.interval else None for one in found]
 
 
 def compared(arms: Sequence[Progress]) -> list[Compared]:
@@ -58,11 +72,11 @@ def compared(arms: Sequence[Progress]) -> list[Compared]:
         base = first[arm.setting.pair]
         accuracies = {"arm": arm.accuracies(), "first": base.accuracies()}
         gains.append(None if arm is base else estimate(accuracies, {"arm": 1.0, "first": -1.0}))
-    tested = [gain for gain in gains if gain is not None]
-    adjusted = iter(holm([gain.p for gain in tested]))
+    adjusted = _adjusted(gains)
+    number = sum(p is not None for p in adjusted)
     return [
-        Compared(arm) if gain is None else Compared(arm, gain, next(adjusted), gain.seeds_to_decide(len(tested)))
-        for arm, gain in zip(arms, gains, strict=True)
+        Compared(arm, gain, p, gain.seeds_to_decide(number) if gain and p is not None else None)
+        for arm, gain, p in zip(arms, gains, adjusted, strict=True)
     ]
 
 
@@ -76,7 +90,7 @@ def by_pair(found: Sequence[Compared]) -> dict[tuple[str, float], list[Compared]
 
 def tests(found: Sequence[Compared]) -> int:
     """Return the number of gains that are tested."""
-    return sum(one.gain is not None for one in found)
+    return sum(one.adjusted is not None for one in found)
 
 
 @dataclass(frozen=True)
@@ -95,7 +109,7 @@ class Effect:
     @property
     def answer(self) -> str:
         """The answer in words."""
-        return "" if self.adjusted is None else "differs from 0" if self.adjusted <= ERROR else "not decided"
+        return _answer(self.found, self.adjusted, "differs from 0", "differs from 0")
 
 
 def effects(study: Study, arms: Sequence[Progress]) -> list[Effect]:
@@ -105,8 +119,8 @@ def effects(study: Study, arms: Sequence[Progress]) -> list[Effect]:
         for places in effects_of(len(study.parts)):
             name = " × ".join(study.parts[place] for place in places)
             every.append((of, name, estimate(_cells(of), weights_of(places, len(study.parts)))))
-    adjusted = iter(holm([found.p for *_, found in every if found is not None]))
-    return [Effect(*one, None if one[-1] is None else next(adjusted)) for one in every]
+    adjusted = _adjusted([found for *_, found in every])
+    return [Effect(*one, p) for one, p in zip(every, adjusted, strict=True)]
 
 
 ALL, SUM, LESS = "all together", "sum of each alone", "together less the sum"

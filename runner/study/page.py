@@ -29,11 +29,8 @@ _TEXT = """# {title}
 {figure}{remarks}{sums}## The arms
 
 {table}
-- **Gain.** Test accuracy minus that of *{first}* under the same seed, in points: the mean of {seeds} with its 95%
-  interval (Student).
-- **Answer.** {holm}
-- **Seeds.** The number in brackets would decide with a probability of 80%, if gain and spread are the measured ones.
-- **Privacy.** ε is sound: a proven upper bound for one final run, at δ = {delta}. {neighbours}
+- **Gain.** Test accuracy minus that of *{first}* under the same seed, in points{seeds}.
+{tests}- **Privacy.** ε is sound: a proven upper bound for one final run, at δ = {delta}. {neighbours}
 - {search}
 {notes}{effects}{settings}{board}
 ## The cost
@@ -95,17 +92,23 @@ def answers(study: Study, found: Sequence[Compared]) -> list[str]:
     """State the answer on each data set at each epsilon in a sentence: of several arms, of that with the most gain."""
     texts = []
     for (_, epsilon), of in by_pair(found).items():
-        gains = [one for one in of if one.gain is not None]
+        gains = [(one, one.gain) for one in of if one.gain is not None]
         at = f"**{of[0].arm.setting.dataset_name}, ε = {epsilon:g}**"
         if not gains:
             texts.append(f"- {at}: not run yet.")
             continue
-        best = max(gains, key=lambda one: one.gain.value if one.gain else 0.0)
+        best, gain = max(gains, key=lambda pair: pair[1].value)
+        arm, first = f"*{best.arm.setting.arm.name}*", f"*{study.arms[0].name}*"
+        value, _, interval = _points(gain).partition(" ")
+        by = f"{value} points {interval}".rstrip()
+        if not gain.interval:
+            texts.append(f"- {at}: {arm} has {by} over {first}, but {best.word}.")
+            continue
         words = {"better": "is better than", "worse": "is worse than"}.get(best.word, "is not shown to differ from")
         most = " has the highest mean gain, and" if len(gains) > 1 else ""
-        value, _, interval = _points(best.gain).partition(" ")
-        by = f"{value} points {interval}".rstrip() + f", {_seeds(len(best.gain.seeds) if best.gain else 0)}"
-        texts.append(f"- {at}: *{best.arm.setting.arm.name}*{most} {words} *{study.arms[0].name}*: {by}.")
+        correction = best.word.removeprefix("not decided ")
+        after = f" ({correction})" if correction.startswith("after") else ""
+        texts.append(f"- {at}: {arm}{most} {words} {first}{after}: {by}, {len(gain.seeds)} seeds.")
     return texts
 
 
@@ -113,6 +116,7 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
     arms = [one.arm for one in found]
     runs = [run for arm in arms for run, _ in arm.counted().values()]
     searched = any(arm.setting.search for arm in arms)
+    most = max((len(one.gain.seeds) for one in found if one.gain), default=0)
     return _TEXT.format(
         title=study.title,
         banner="" if scale == PAPER else f"> **{scale.upper()}: no result.** Shrunk runs on stand-in data.\n\n",
@@ -125,8 +129,8 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
         remarks="".join(f"- {text}\n" for text in study.remarks) + ("\n" if study.remarks else ""),
         sums=f"## Do the gains add up?\n\n{markdown(_sums(study, arms))}\n" if study.parts[1:] else "",
         table=markdown(_table(study, found)),
-        seeds=_seeds(max((len(one.gain.seeds) for one in found if one.gain), default=0)),
-        holm=_holm(tests(found)),
+        seeds=f": the mean of {most} seeds with its 95%\n  interval (Student)" if most > 1 else "",
+        tests=_tests(tests(found)),
         delta=f"{max((run.delta for run in runs), default=1e-5):g}".replace("e-0", "e-"),
         neighbours=_neighbours(arms),
         search=_SEARCH.format(trials=_trials(arms)) if searched else _NO_SEARCH,
@@ -139,12 +143,8 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
     )
 
 
-def _seeds(count: int) -> str:
-    return f"{count} seed" if count == 1 else f"{count} seeds"
-
-
 def _table(study: Study, found: Sequence[Compared]) -> Table:
-    gain = f"gain over {study.arms[0].name} [95%]"
+    gain = f"gain over {study.arms[0].name}" + (" [95%]" if tests(found) else "")
     rows = []
     for of in by_pair(found).values():
         for one in of:
@@ -211,12 +211,19 @@ def _runs(arms: Sequence[Progress]) -> list[dict[str, object]]:
     return rows
 
 
-def _holm(number_of: int) -> str:
-    if number_of < 2:
-        return "*Better* and *worse*: zero is outside the interval, at a level of 5%."
+def _tests(number_of: int) -> str:
+    """Say how a number of gains are tested."""
+    if not number_of:
+        return "- **Answer.** One seed has no interval, so it cannot tell.\n"
+    answer = "zero is outside the interval, at a level of 5%."
+    if number_of > 1:
+        answer = (
+            f"the p-value is at most 5% after Holm's correction for all {number_of} gains here. So the probability "
+            "that any of these words is wrong by chance is at most 5%. The intervals are not corrected."
+        )
     return (
-        f"*Better* and *worse*: the p-value is at most 5% after Holm's correction for all {number_of} gains here. "
-        "So the probability that any of these words is wrong by chance is at most 5%. The intervals are not corrected."
+        f"- **Answer.** *Better* and *worse*: {answer}\n- **Seeds.** The number in brackets would decide with a "
+        "probability of 80%, if gain and spread are the measured ones.\n"
     )
 
 
@@ -286,7 +293,7 @@ def _sums(study: Study, arms: Sequence[Progress]) -> Table:
     note = (
         f"Points of test accuracy over *{study.arms[0].name}* [95%]. Near 100% a point is harder to gain. The last "
         "column has the errors that all together leave, over those if each removed the share that it removes alone. "
-        "Above 1, the shares do not add up either."
+        "Above 1, the shares do not add up either. Nothing in this table is corrected for the number of comparisons."
     )
     return Table(("data set", "sound ε", SUM, ALL, LESS, "do they add up?", "errors left, ratio [95%]"), rows, (note,))
 

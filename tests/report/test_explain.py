@@ -114,6 +114,16 @@ def test_what_cannot_be_explained_is_said_in_a_sentence(tmp_path: Path, capsys: 
         found(tmp_path, "0")
 
 
+def test_a_study_is_explained_by_its_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert carry_out("explain", ["studies/corners"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("# Does the papers' progress add up on CIFAR-10?\n\n- **CIFAR10, ε = 3**: ")
+    assert "\nCIFAR10  3        all four " in said
+    assert said.endswith("\nMade by: python -m runner study studies/corners.yaml\n")
+    assert carry_out("explain", ["studies/none"]) == 2
+    assert "yet: python -m runner study studies/none.yaml" in capsys.readouterr().err
+
+
 def test_of_an_order_the_lead_is_shown_with_its_interval_and_the_two_settings() -> None:
     """The first setting's mean alone would be no evidence for the order."""
     paper, item = named("tempered-sigmoid/fig-3")

@@ -10,6 +10,7 @@ from runner.claims.rows import ClaimRow
 from runner.report.markdown import cells_of
 from runner.report.paper_page import epsilon_text, tables_of
 from runner.report.papers import every_paper
+from runner.report.verdict_figures import _word
 from tests.claims.made_up import claim
 
 CLAIM = claim(item="fig-3", dataset="MNIST", claimed="2.5", unit="epsilon", quantity="epsilon_at_accuracy_94")
@@ -42,6 +43,24 @@ def test_an_accuracy_has_at_most_two_digits_and_a_negative_gain_a_minus_sign() -
     accuracy = replace(ROW, claim=replace(CLAIM, unit="%"), measured=98.126, mean=98.126, std=0.0123)
     assert cells_of(accuracy).measured == "98.13 ± 0.01"
     assert cells_of(replace(ROW, measured=-3.184, mean=None, std=None)).measured == "−3.18"
+
+
+def test_an_order_has_the_numbers_of_both_settings() -> None:
+    order = replace(ROW, claim=replace(CLAIM, direction="above_other"), measured=97.9, mean=97.9, difference=1.6)
+    assert cells_of(order).measured == "97.90 ± 0.24 against 96.30"
+    assert cells_of(replace(order, difference=97.9)).measured == "97.90 ± 0.24"  # the difference itself is measured
+
+
+def test_a_number_at_an_epsilon_that_does_not_hold_is_marked_on_the_page_and_in_the_figures() -> None:
+    (paper, *_) = every_paper()
+    for row, words in (
+        (ROW, "consistent, **ε not guaranteed**"),
+        (replace(ROW, verdict="reproduced", guarantee="refuted"), "reproduced, **ε refuted**"),
+        (replace(ROW, guarantee="guaranteed"), "consistent"),
+        (replace(ROW, verdict="too few runs"), "too few runs"),
+    ):
+        assert f" | {words} | " in tables_of(paper, [row])
+        assert (_word(row) == row.verdict) == ("ε" not in words)
 
 
 def test_a_table_names_data_sets_once_and_a_note_of_all_rows_once() -> None:

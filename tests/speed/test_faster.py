@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from checks.benchmarks.methods import problem
+from checks.benchmarks.problems import problem
 from runner.networks.lipschitz.layers import GlobalL2Pool, GroupSort2, L2Pool2d
 from runner.speed.convolution import FastConvolution
 from runner.speed.faster import faster

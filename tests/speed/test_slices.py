@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from checks.benchmarks.methods import problem
+from checks.benchmarks.problems import problem
 from runner.clipping import NoClipping, gradient_sum
 from runner.gradients import ENGINES, GradientSum
 from runner.speed import slices

@@ -100,6 +100,12 @@ def test_the_arms_of_a_factorial_are_all_combinations(tmp_path: Path) -> None:
         (("[0.25, 0.5, 1, 2, 4]", "{1: {3: [1, 2]}}"), "line 8: search.optimizer.lr: values by ε are {1: [0.5, 1]"),
         (("[0.25, 0.5, 1, 2, 4]", "{times: {from: 1, to: 2}}"), "line 8: search.optimizer.lr: multiples are"),
         (("seeds: 5", "title: 2026-11-31"), "a value is neither a text nor a number (day is out of range for month)."),
+        (("seeds: 5", "title:"), "line 7: title: expected a text, got None."),
+        (("seeds: 5", "title: [1]"), "line 7: title: expected a text, got [1]."),
+        (("seeds: 5", "trials:"), "line 7: trials: expected a number of trials from 1 to 10,000, got None."),
+        (("seeds: 5", "finding:"), "line 7: finding: expected a text, and numbers by name."),
+        (("seeds: 5", 'remarks: ""'), "line 7: remarks: expected sentences, each once, got ''."),
+        (("seeds: 5", "remarks: []"), "line 7: remarks: expected sentences, each once, got []."),
         (("seeds: 5", "finding: It is better."), "line 7: finding: expected a text, and numbers by name."),
         (("seeds: 5", 'finding: {text: "By {x}"}'), "line 7: finding.text: numbers has no 'x'."),
         (

@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from runner.claims.summary import summarise
+from runner.cli import aggregate
 from runner.cli import study as command
 from runner.config import REPOSITORY
 from runner.launch import Work
@@ -21,6 +23,7 @@ from runner.report.leaderboard.methods import Methods
 from runner.runs.durations import Durations
 from runner.study import board
 from runner.study.file import read
+from runner.study.outcome import compared
 from runner.study.plan import settings_of
 from runner.study.progress import progress_of
 
@@ -161,7 +164,14 @@ def test_a_plan_runs_nothing(carried: Carried, capsys: pytest.CaptureFixture[str
     assert carried(FILE, "--plan", "--jobs", "4") == []
     said = capsys.readouterr().out
     assert "3 arms at 1 x (data set, ε), 9 trials and 6 final runs, 0 of them recorded." in said
-    assert "with --jobs 4" in said
+    assert "Left: 15 runs of unknown time." in said
+
+
+def test_a_plan_counts_trials_of_widened_ranges(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
+    carried(FILE)
+    capsys.readouterr()
+    carried(FILE, "--plan")
+    assert "18 trials and 6 final runs, 24 of them recorded.\nLeft: nothing.\n" in capsys.readouterr().out
 
 
 def test_a_smoke_study_is_marked(carried: Carried, tmp_path: Path) -> None:
@@ -200,6 +210,16 @@ def test_an_arm_that_cannot_be_compared_is_refused_before_any_work(
     assert sentence in said
 
 
+def test_the_pages_are_not_written_if_a_study_is_wrong(
+    tmp_path: Path, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(FILE.replace("clipping=flat", "clipping=flatt"), encoding="utf-8")
+    monkeypatch.setattr(aggregate, "study_files", lambda: [REPOSITORY / "studies" / "corners.yaml", path])
+    monkeypatch.setattr(aggregate, "write", lambda *_: pytest.fail("a page was written"))
+    assert f"{path}, line 4: arms.flat clipping: clipping has no option" in refusal(aggregate.main, ["studies"])
+
+
 def own_option(folder: Path) -> Path:
     """Write an option of your own whose experiment sets the group, too; returns its folder."""
     (folder / "options" / "clipping").mkdir(parents=True)
@@ -213,6 +233,34 @@ def test_an_own_option_has_the_values_of_its_file(carried: Carried, tmp_path: Pa
     jobs = carried(text, "--config-dir", str(own_option(tmp_path)))[0]
     assert {job.field("clipping.norm") for job in jobs if job.overrides["arm"] == "AUTO-S, wide"} == {0.3}
     assert all("hydra.searchpath=" in job.field("tracking.command") for job in jobs)
+
+
+def answered(*seeds: tuple[float, ...]) -> list[str]:
+    """Compare arms that have these accuracies under the seeds 0, 1, 2."""
+    setting = SimpleNamespace(pair=("mnist", 3.0))
+    arms = [SimpleNamespace(setting=setting, accuracies=dict(enumerate(of)).copy) for of in seeds]
+    return [one.word for one in compared(arms)]  # type: ignore[arg-type]
+
+
+def test_an_answer_tells_one_seed_and_the_correction_for_many_gains() -> None:
+    assert answered((90,), (99,)) == ["", "one seed cannot tell"]
+    beyond = (91.0, 91.4, 92.0)  # p = 0.037: below 5%, and above 2.5%
+    assert answered((90, 90, 90), beyond) == ["", "better"]
+    assert answered((90, 90, 90), beyond, (90, 90.1, 89.9)) == ["", "not decided after correction", "not decided"]
+    assert answered((90, 90, 90), beyond, (99,)) == ["", "better", "one seed cannot tell"]
+
+
+def test_a_gain_far_from_the_others_is_an_arrow_with_its_numbers(
+    carried: Carried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = {"flat clipping": 0, "AUTO-S": 20, "AUTO-S, wide": -0.5}
+    made = "tests.study.test_study.accuracy"
+    monkeypatch.setattr(made, lambda job: 80 - lost[job.overrides["arm"]] * job.field("seed"))
+    carried(FILE.replace("[0.5, 1, 2]", "[1]"))
+    svg = (tmp_path / "studies" / "mine" / "figure.svg").read_text(encoding="utf-8")
+    assert "−30.00 [−157.06, +97.06]" in svg  # t(1) = 12.706205 times 10
+    assert "seeds −40.00 to −20.00" in svg
+    assert ">−20<" not in svg  # no tick so far from the other gain
 
 
 PARTS = """

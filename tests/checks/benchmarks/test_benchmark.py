@@ -3,53 +3,58 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
 
-from checks.benchmarks import clipless, full_run, layers, measure, methods
+from checks.benchmarks import clipless, full_run, layers, measure, methods, own, report
 from checks.benchmarks import run as command
+from checks.benchmarks.problems import Problem, problem
+from checks.parity import run as parity
+from runner.config import REPOSITORY
 from runner.networks.lipschitz.spectral import projected
 from runner.training.prepare import Run
 
-OTHER = ("backprop", "jax_vmap")  # another step; weights of its own, compared in a test of its own
+OTHER = ("backprop", "jax_vmap", "vmap_compiled")  # another step; a test of its own; what compiles in half a minute
 SAME = [name for name in methods.methods() if not name.startswith("non_private") and name not in OTHER]
 
 
 @pytest.mark.parametrize("method", SAME)
 def test_every_private_method_takes_the_same_step(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without noise and with a large learning rate, so that the same step is timed."""
-    monkeypatch.setattr(methods, "NOISE_MULTIPLIER", 0.0)
-    monkeypatch.setattr(methods, "LEARNING_RATE", 1.0)
-    monkeypatch.setattr(methods, "CLIPPING_NORM", 0.5)
-    monkeypatch.setattr(methods.Problem, "physical_batch", 4)
-    reference, own = (methods.problem("M", 8) for _ in range(2))
-    methods.isolated(reference)()
-    before = methods.problem("M", 8).network.state_dict()
-    methods.methods()[method](own)()
-    for name, weight in own.network.state_dict().items():
+    monkeypatch.setattr(own, "NOISE_MULTIPLIER", 0.0)
+    monkeypatch.setattr(own, "LEARNING_RATE", 1.0)
+    monkeypatch.setattr(own, "CLIPPING_NORM", 0.5)
+    monkeypatch.setattr(Problem, "physical_batch", 4)
+    reference, tried = (problem("M", 8) for _ in range(2))
+    own.isolated(reference)()
+    before = problem("M", 8).network.state_dict()
+    methods.methods()[method](tried)()
+    for name, weight in tried.network.state_dict().items():
         torch.testing.assert_close(weight, reference.network.state_dict()[name], rtol=1e-4, atol=1e-6)
         assert not torch.equal(weight, before[name])
 
 
 def test_a_clipless_step_is_an_ordinary_one_projected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without noise, in pieces of any size: the plain mean gradient of the bounded loss, then the projection."""
-    monkeypatch.setattr(methods, "NOISE_MULTIPLIER", 0.0)
-    monkeypatch.setattr(methods, "LEARNING_RATE", 1.0)
-    monkeypatch.setattr(methods, "examples_in_cache", lambda *_: 3)
-    of, reference = methods.problem("VGG5", 8), methods.problem("VGG5", 8)
+    monkeypatch.setattr(own, "NOISE_MULTIPLIER", 0.0)
+    monkeypatch.setattr(own, "LEARNING_RATE", 1.0)
+    monkeypatch.setattr(own, "examples_in_cache", lambda *_: 3)
+    of, reference = problem("VGG5", 8), problem("VGG5", 8)
     step = methods.methods("VGG5")["clipless"](of)
     step()
     losses = torch.nn.functional.cross_entropy(50 * reference.network(reference.inputs), reference.targets) / 50
     losses.backward()
-    for weight, own in zip(reference.network.parameters(), of.network.parameters(), strict=True):
+    for weight, now in zip(reference.network.parameters(), of.network.parameters(), strict=True):
         assert weight.grad is not None
         moved = (weight - weight.grad).detach()
         if weight.dim() > 1:
             moved = projected(moved.flatten(1)).view_as(moved)
-            assert torch.linalg.matrix_norm(own.detach().flatten(1), 2) <= 1 + 1e-5
-        torch.testing.assert_close(own.detach(), moved, rtol=1e-4, atol=1e-5)
+            assert torch.linalg.matrix_norm(now.detach().flatten(1), 2) <= 1 + 1e-5
+        torch.testing.assert_close(now.detach(), moved, rtol=1e-4, atol=1e-5)
 
 
 def test_a_layer_is_timed_as_the_engines_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +83,7 @@ def test_jax_clips_and_sums_the_same(name: str) -> None:
     from runner.clipping import Flat
     from runner.gradients import OnePassEngine
 
-    of = methods.problem(name, 8)
+    of = problem(name, 8)
     expected = Flat(0.5).sum_contributions(OnePassEngine(of.objective), of.inputs, of.targets).gradients
     found = clipped_sum(of.network, weights_of(of.network), of.inputs.numpy(), of.targets.numpy(), 0.5)
     flat = [part for layer in found for part in layer]
@@ -87,10 +92,10 @@ def test_jax_clips_and_sums_the_same(name: str) -> None:
 
 
 def test_what_is_done_beside_privacy_changes_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(methods, "LEARNING_RATE", 1.0)
-    plain, faster = (methods.problem("M", 8) for _ in range(2))
-    methods.non_private(plain)()
-    methods.non_private_faster(faster)()
+    monkeypatch.setattr(own, "LEARNING_RATE", 1.0)
+    plain, faster = (problem("M", 8) for _ in range(2))
+    own.non_private(plain)()
+    own.non_private_faster(faster)()
     for name, weight in faster.network.state_dict().items():
         torch.testing.assert_close(weight, plain.network.state_dict()[name], rtol=1e-4, atol=1e-6)
 
@@ -127,8 +132,36 @@ def test_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert float(rows[0]["ratio"]) == 1
     assert (tmp_path / "engines.svg").stat().st_size > 1000
     printed = capsys.readouterr().out
-    assert "GFLOP/s" in printed
     assert printed.count("one_pass") == 2
+
+
+def test_the_page_and_the_sentence_have_the_worst_and_the_best() -> None:
+    """A median of the table each, by network, and the best of the other libraries there."""
+    ratios = {"C": {"one_pass": 1.9, "vmap": 0.5, "opacus_hooks": 0.4}, "L": {"one_pass": 0.7, "vmap_compiled": 0.1}}
+    rows = [
+        {"network": network, "batch": "512", "method": method, "ratio": str(ratio)}
+        | {"device": "a CPU", "pytorch": "2", "date": "2026-01-01"}
+        for network, methods_of in ratios.items()
+        for method, ratio in methods_of.items()
+    ]
+    assert "| L: two linear layers | 512 | 0.70 | – | 0.10 | – |" in report.page({"avx512": rows})
+    readme = report.with_sentence(f"a {report.BEGIN}old{report.END} b", ("avx512", rows))
+    assert "has 0.70 (two linear layers) to 1.90 times (CIFAR-10, six convolutions)" in readme
+    assert "the best other library has 0.10 to 0.50" in readme
+    assert "old" not in readme
+    with pytest.raises(ValueError, match="markers"):
+        report.with_sentence("a b", ("avx512", rows))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:1"])
+def test_gpu_check_starts_this_benchmark(device: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(
+        parity.subprocess, "run", lambda command, **_: commands.append(command) or Namespace(returncode=0)
+    )
+    assert parity._benchmark(device, tmp_path) == 0
+    monkeypatch.undo()
+    assert subprocess.run([*commands[0], "--help"], cwd=REPOSITORY, capture_output=True, check=False).returncode == 0
 
 
 def test_a_whole_run_is_timed_every_way(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,143 @@
+"""One training step by every method: gradients of a batch, clipped and noised if private, and one SGD update.
+
+Each builder gets its own network and returns a function without arguments that takes one step on one batch. Sampling
+and updates are the same in all methods. Only the way to per-example gradients differs. `peers` has other libraries'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from checks.benchmarks.problems import Problem, problem
+from runner.clipping import Backprop, Clipping, Flat, Lipschitz, gradient_sum
+from runner.config import Sampling
+from runner.data.datasets import Split
+from runner.gradients import Engine, IsolatedEngine, Objective, OnePassEngine
+from runner.mechanism.dp_sgd import Mechanism
+from runner.networks.lipschitz import Spectral
+from runner.networks.lipschitz.losses import SharpCrossEntropy
+from runner.networks.objective import InputBound
+from runner.speed.faster import faster
+from runner.speed.slices import examples_in_cache
+from runner.training.stacked import StackedStep, whole
+
+CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 1e-6
+EXAMPLES = 50_000
+_ROUNDING = 1e-5
+Step = Callable[[], None]
+
+
+def non_private_by(of: Problem, losses: Callable[[Tensor, Tensor], Tensor], pieces: int) -> Step:
+    """Take an ordinary step by the losses [batch] of examples and their labels, piece by piece."""
+    batch = len(of.targets)
+    optimizer = torch.optim.SGD(of.network.parameters(), lr=LEARNING_RATE)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        for inputs, targets in zip(of.inputs.split(pieces), of.targets.split(pieces), strict=True):
+            (losses(inputs, targets).sum() / batch).backward()
+        optimizer.step()
+
+    return step
+
+
+def non_private(of: Problem) -> Step:
+    """Take an ordinary step on the whole batch, channels last, the reference of all other methods."""
+    return non_private_by(of, of.objective, len(of.targets))
+
+
+def non_private_faster(of: Problem) -> Step:
+    """Take an ordinary step with the engines' optimizations apart from privacy: `faster` and fitting the cache."""
+    return non_private_by(of, faster(of.objective), examples_in_cache(of.network, of.inputs.shape[1:]))
+
+
+def private(of: Problem, clipping: Clipping, engine: Callable[[Objective], Engine], physical_batch: int) -> Step:
+    """Take a step by one of this project's interfaces to per-example gradients, in pieces of `physical_batch`."""
+    return _private_step(of, of.objective, clipping, engine, physical_batch)
+
+
+def _private_step(
+    of: Problem,
+    objective: Objective,
+    clipping: Clipping,
+    engine: Callable[[Objective], Engine],
+    physical_batch: int,
+) -> Step:
+    per_example = engine(objective)
+    return released(
+        of,
+        objective,
+        clipping,
+        lambda: gradient_sum(clipping, per_example, of.inputs, of.targets, physical_batch).gradients,
+    )
+
+
+def released(of: Problem, objective: Objective, clipping: Clipping, sums: Callable[[], dict[str, Tensor]]) -> Step:
+    """Take a step that adds the noise of `clipping` to the sums of a batch, and updates the weights."""
+    batch, generator = len(of.targets), torch.Generator(of.targets.device).manual_seed(0)
+    mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
+    optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
+
+    def step() -> None:
+        gradients = mechanism.release(sums(), generator)
+        for name, parameter in objective.named_parameters():
+            parameter.grad = gradients[name]
+        optimizer.step()
+        objective.project()  # if there is a constraint
+
+    return step
+
+
+def one_pass(of: Problem) -> Step:
+    """Take a step with this project's engine on the whole batch."""
+    return private(of, Flat(CLIPPING_NORM), OnePassEngine, len(of.targets))
+
+
+def one_pass_graph(of: Problem) -> Step:
+    """Take the one_pass step as one fixed sequence of calls, on CUDA as a graph (see `runner.training.stacked`)."""
+    objective, batch, clipping, device = of.objective, len(of.targets), Flat(CLIPPING_NORM), of.targets.device
+    mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
+    optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
+    step = StackedStep([objective], [clipping], [mechanism], [optimizer], Split(of.inputs, of.targets))
+    batches = whole(batch, 1, device)
+    step.make_room(batches.length)
+    return lambda: step.take(batches, 0)
+
+
+def backprop(of: Problem) -> Step:
+    """Take a step of backpropagation clipping: an ordinary pass that clips on its way, with different gradients."""
+    return private(of, Backprop(1.0, 1.0), OnePassEngine, examples_in_cache(of.network, of.inputs.shape[1:]))
+
+
+def isolated(of: Problem) -> Step:
+    """Take a step with the engine for users' own layers: one example's recorded gradient, mapped by torch.func."""
+    return private(of, Flat(CLIPPING_NORM), IsolatedEngine, len(of.targets))
+
+
+def clipless(of: Problem) -> Step:
+    """Take a clipless DP-SGD step: an ordinary pass, in slices, noise by bounds, and the projection."""
+    objective = _constrained(of)
+    pieces = examples_in_cache(of.network, of.inputs.shape[1:])
+    return _private_step(of, objective, Lipschitz(), OnePassEngine, pieces)
+
+
+def projection(of: Problem) -> Step:
+    """Apply the projection after an update alone."""
+    return _constrained(of).project
+
+
+def _constrained(of: Problem) -> Objective:
+    """Build the network with bounded images and weights."""
+    objective = Objective(
+        of.network, SharpCrossEntropy(50.0), InputBound(tuple(of.inputs.shape[1:]), 1.0 + _ROUNDING), Spectral()
+    )
+    objective.project()
+    return objective
+
+
+def clipless_bounded(of: Problem) -> Step:
+    """Take a clipless step of the network "L bounded", which has the layers of L and GroupSort in place of ReLU."""
+    return clipless(problem("L bounded", len(of.targets), of.targets.device.type))

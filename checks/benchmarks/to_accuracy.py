@@ -1,0 +1,78 @@
+"""Processor time of a run to an accuracy, here and by a script with Opacus: `python -m checks benchmark-opacus`.
+
+Both train the network of table 1 of Tempered Sigmoid with tanh on MNIST, with one thread. Batches, learning rate,
+clipping norm and noise are the same. The time of a process starts with the import of PyTorch. A first run here, without
+timing, tells after which epoch the accuracy is reached.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from checks.benchmarks.command import Command
+from runner.config import REPOSITORY
+
+EPOCHS = 20
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Time both in turns, print the medians, and return the exit code."""
+    parser = Command(prog="python -m checks benchmark-opacus", description=__doc__)
+    parser.add_argument("--accuracy", type=float, default=95.0, help="percent of the test images")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--data", type=Path, default=Path.home() / ".cache" / "dp-data")
+    options = parser.options(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        history = _record(Path(folder) / "first", options.data, EPOCHS)["history"]
+        reached = [
+            epoch
+            for epoch, found in zip(history["epoch"], history["test_accuracy"], strict=True)
+            if found >= options.accuracy
+        ]
+        if not reached:
+            parser.error(f"--accuracy {options.accuracy}: {EPOCHS} epochs do not reach it here.")
+        here, there = [], []
+        for number in range(options.rounds):
+            before = _children()
+            record = _record(Path(folder) / str(number), options.data, reached[0])
+            here.append(_children() - before)
+            before = _children()
+            command = [
+                sys.executable,
+                "-m",
+                "checks.benchmarks.opacus_script",
+                str(options.data),
+                str(options.accuracy),
+            ]
+            answer = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+            there.append(_children() - before)
+    print(f"here:   {statistics.median(here):6.1f} s, {reached[0]} epochs, {record['final']['test_accuracy']:.2f}%")
+    taken, accuracy = answer.split()
+    print(f"Opacus: {statistics.median(there):6.1f} s, {taken} epochs, {float(accuracy):.2f}%")
+    return 0
+
+
+def _record(results: Path, data: Path, epochs: int) -> dict[str, Any]:
+    """Carry out a run in a process of its own, and return its record."""
+    overrides = ["experiment=tempered_sigmoid/mnist_tanh", f"epochs={epochs}", "diagnostics=[]"]
+    places = [f"runtime.results_root={results}", f"runtime.data_root={data}", "runtime.device=cpu"]
+    command = [sys.executable, "-m", "runner", *overrides, *places, "runtime.threads=1", "tracking.mode=disabled"]
+    environment = os.environ | {"PYTHONWARNINGS": "ignore"}
+    subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, check=True)
+    (record,) = (results / "runs").glob("*.json")
+    return dict(json.loads(record.read_text(encoding="utf-8")))
+
+
+def _children() -> float:
+    """Return the processor time of all processes started here that have ended, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
