@@ -26,12 +26,6 @@ from tests.references import clipped_sum, error, norm, per_example
 NORM = 0.7
 
 
-@pytest.fixture
-def path(kernels: str) -> str:
-    """Runs each test with and without what is compiled."""
-    return kernels
-
-
 def clip(norms: Tensor) -> Tensor:
     return (NORM / norms).clamp(max=1.0)
 
@@ -106,7 +100,7 @@ def test_every_method_on_odd_convolutions(number: int, method: str, monkeypatch)
 
 
 @pytest.mark.parametrize("channels", [1, 70])
-def test_wide_rows_and_strides_by_kernel_rows(channels: int, path: str) -> None:
+def test_wide_rows_and_strides_by_kernel_rows(channels: int, kernels: str) -> None:
     """Windows longer than `_SHORT_ROW`: rows sorted by their phase modulo the stride, odd heights."""
     torch.manual_seed(0)
     for stride, kernel in ((1, 3), (2, 4), (3, 5)):
@@ -119,7 +113,7 @@ def test_wide_rows_and_strides_by_kernel_rows(channels: int, path: str) -> None:
 
 
 @pytest.mark.parametrize("count", [63, 64, 65, 200])
-def test_slices_of_many_examples(count: int, path: str, monkeypatch) -> None:
+def test_slices_of_many_examples(count: int, kernels: str, monkeypatch) -> None:
     """In one slice, and in slices of 64, the sum equals the isolated engine's."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(48, 5), nn.Tanh(), nn.Linear(5, 10))
@@ -140,7 +134,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_example_contributes_zero(case: str, path: str) -> None:
+def test_a_broken_example_contributes_zero(case: str, kernels: str) -> None:
     torch.manual_seed(0)
     network, shape, bad = BROKEN[case]
     objective = Objective(network, spread())
@@ -156,7 +150,7 @@ def test_a_broken_example_contributes_zero(case: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("shared", [nn.MaxPool2d(2, 1), nn.ReLU(inplace=True)], ids=lambda m: type(m).__name__)
-def test_a_module_that_is_there_twice_counts_twice(shared: nn.Module, path: str) -> None:
+def test_a_module_that_is_there_twice_counts_twice(shared: nn.Module, kernels: str) -> None:
     torch.manual_seed(0)
     layers = [nn.Conv2d(1, 4, 3), shared, nn.MaxPool2d(2), nn.Conv2d(4, 4, 2), shared, nn.Flatten(), nn.LazyLinear(10)]
     network = nn.Sequential(*layers)

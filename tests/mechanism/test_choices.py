@@ -121,19 +121,6 @@ def test_a_schedule_goes_on_where_it_was_stopped(of_kind: OfKind) -> None:
     assert resumed.history == whole.history
 
 
-def test_a_target_is_met_by_all_steps_together(of_kind: OfKind) -> None:
-    """By zCDP, whose rho is the sum of 1 / (2 sigma^2): half the steps at sigma, half at sigma / 2."""
-    run = prepare(
-        of_kind("TwoLevels", "noise_multiplier=null", "target_epsilon=8", "accountant=zcdp", "scale.epochs=2")
-    )
-    sigma, steps = run.mechanism.noise_multiplier, run.mechanism.steps_per_epoch
-    root = math.sqrt(math.log(1 / DELTA) + 8) - math.sqrt(
-        math.log(1 / DELTA)
-    )  # of rho: 8 = rho + 2 sqrt(rho ln 1/delta)
-    assert sigma == pytest.approx(math.sqrt(steps * (1 + 4) / 2) / root, abs=2e-4)
-    assert run.accountant.epsilon(run.mechanism.charges_of_epochs(2).claimed, DELTA) == pytest.approx(8, abs=1e-3)
-
-
 def test_shares_are_of_a_steps_privacy() -> None:
     mechanism = chosen(choosing.FirstMost)
     assert type(mechanism) is Mechanism

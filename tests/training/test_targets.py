@@ -132,20 +132,6 @@ def test_a_class_of_another_group_is_refused(group: str, target: str) -> None:
         check_targets(OmegaConf.create({group: {"_target_": target}}), group)
 
 
-@pytest.mark.parametrize(
-    ("group", "target"),
-    [
-        ("activation", "torch.nn.modules.activation.Mish"),
-        ("architecture", "opacus.layers.DPLSTM"),
-        ("architecture", "runner.networks.architectures.small_cnn"),
-        ("loss", "runner.networks.losses.nn.CrossEntropyLoss"),
-    ],
-)
-def test_what_a_group_takes_may_be_named(group: str, target: str) -> None:
-    check_targets(OmegaConf.create({group: {"_target_": target}}), group)
-    check_targets(OmegaConf.create({group: {"_target_": target}}), group, of_record=True)
-
-
 def test_no_config_trusts_itself(mark: Path, tmp_path: Path) -> None:
     """Hydra sets the environment that a config asks for. One sentence and exit code 2 all the same."""
     command = [
