@@ -1,10 +1,15 @@
-"""Values that no class accepts and parts that do not go together: one sentence, before work starts."""
+"""Values that no class accepts, parts that do not go together, and weights beyond the memory: refused in a sentence."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
+import torch
+from torch import nn
 
 from runner.config import ConfigError
+from runner.training.checks import within_memory
 from runner.training.prepare import prepare
 
 BY_STEP = "schedule=linear_by_step epochs=1 batch_size=240 scale.batch_size=240"  # six steps
@@ -65,3 +70,17 @@ def test_a_value_out_of_range_is_refused_by_its_fields_name(smoke, field: str, v
 def test_what_does_not_go_together_is_refused(composed, overrides: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         prepare(composed(*overrides.split()))
+
+
+def test_weights_beyond_the_memory_are_refused_before_any_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of 1,000 pages of 1,000 bytes holds 83,333 weights, each with its gradient and noise."""
+    monkeypatch.setattr(os, "sysconf", lambda name: 1000)
+    drawn = torch.get_rng_state()
+    with pytest.raises(ConfigError, match="more memory than"), within_memory():
+        nn.Linear(84, 1000, bias=False)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    with within_memory():
+        nn.Linear(83, 1000, bias=False)
+        with pytest.raises(ConfigError):
+            nn.Linear(1, 334, bias=False)
+    nn.Linear(84, 1000)
