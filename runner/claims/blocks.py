@@ -72,6 +72,11 @@ class _Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[mi
         return found
 
 
+def dataset_name(dataset: str) -> str:
+    """Return the name that people give a data set of a claim."""
+    return {"CIFAR10": "CIFAR-10", "any": "any data set", "all": "all data sets"}.get(dataset, dataset)
+
+
 def claims_in(text: str) -> Iterator[tuple[Fields, int]]:
     """Read a file of claims.
 

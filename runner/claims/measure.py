@@ -104,7 +104,6 @@ def _setting(claim: Claim, evidence: Evidence, name: str) -> tuple[Runs, str]:
 
 
 def _how(settings: Mapping[str, tuple[Runs, str]]) -> str:
-    """Explain how the runs of each setting were chosen."""
     if len(settings) == 1:
         return next(iter(settings.values()))[1]
     return "; ".join(f"{name.rpartition('/')[2]}: {how}" for name, (_, how) in settings.items() if how)
@@ -149,7 +148,6 @@ def _whole(claim: Claim, settings: Mapping[str, Runs]) -> list[tuple[str, ...]]:
 
 
 def _statements(claim: Claim, evidence: Evidence, planned: Sequence[Runs], at: Sequence[RunsAt]) -> list[Measured]:
-    """Measure a statement for each number that the reader returns."""
     read = reader_of(claim.number)
     numbers = [[_numbers(read(run, epoch)) for run, epoch in runs] for runs in at]
     of_accuracies = claim.reader[0] == "test_accuracy" and claim.compare != "ratio"
@@ -192,7 +190,6 @@ _WORDS = {"difference": "less", "ratio": "over", "order": "and"}
 
 
 def _text(claim: Claim, at: Sequence[RunsAt], found: Sequence[Measured]) -> str:
-    """Describe the comparison and its epoch."""
     if len(at) == 1:
         return _text_of_one(claim, at[0])
     values = [one.value or 0.0 for one in found]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from runner.records.files import upper_bound
 from runner.records.jobs import Job
+
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,14 @@ class Sample:
     seeds: tuple[int, ...] = ()
 
 
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Group items by a key, in the order in which its values first occur."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
 def last_accuracy(run: PlannedRun) -> float:
     """Return the test accuracy in percent after the last epoch, of diverged runs, too."""
     return run.final("test_accuracy")
@@ -127,10 +138,7 @@ class Runs(tuple[PlannedRun, ...]):
 
     def by(self, key: Callable[[PlannedRun], Hashable]) -> dict[Any, Runs]:
         """Group the runs by a key, in the order in which its values first occur."""
-        groups: dict[Hashable, list[PlannedRun]] = {}
-        for run in self:
-            groups.setdefault(key(run), []).append(run)
-        return {of: Runs(runs) for of, runs in groups.items()}
+        return {of: Runs(runs) for of, runs in grouped(self, key).items()}
 
     def by_value(self, field: str) -> dict[float, Runs]:
         """Group the runs by the number in a field of their config, the smallest first."""

@@ -78,7 +78,6 @@ def _with_outcome(claim: Claim, cells: Mapping[str, str]) -> ClaimRow:
 
 
 def _of_claim(claim: Claim) -> dict[str, str]:
-    """The columns of a claim."""
     return {name: cell(getattr(claim, name)) for name in _CLAIM} | {"experiments": " ".join(claim.experiments)}
 
 
@@ -101,7 +100,6 @@ def _cell(value: object) -> object:
 
 
 def _value(name: str, text: str) -> Any:
-    """Convert a cell to the type of its field."""
     kind = _TYPES[name]
     if kind is str:
         return text

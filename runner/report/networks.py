@@ -31,7 +31,6 @@ def network_table(sweep: str, experiment: str, note: str) -> Tabulate:
 
 
 def _flat(network: nn.Module) -> Iterator[nn.Module]:
-    """Yield the layers of nested sequences, in order."""
     for layer in network.children():
         if isinstance(layer, nn.Sequential):
             yield from _flat(layer)

@@ -16,9 +16,9 @@ from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import NOT_JUDGED, NOT_RUN, REFUTED
 from runner.report import not_run, paper_page, verdict_figures
+from runner.report.cells import CLAIMED_EPSILON, cells_of, chosen_cells
 from runner.report.claim_rows import rows_of
 from runner.report.files import Table, aligned, markdown, read_csv, write_text
-from runner.report.markdown import CLAIMED_EPSILON, cells_of, chosen_cells
 from runner.report.papers import Paper, every_paper, load
 from runner.report.statements import stated
 from runner.report.studies import listed
@@ -119,7 +119,6 @@ def _figure(folder: Path, paper: Paper) -> str:
 
 
 def _words() -> str:
-    """Return the text that explains the words of these pages."""
     text = (Path(__file__).parent / "words.md").read_text(encoding="utf-8")
     return "\n" + text.format(widest=verdicts.WIDEST, fewest=FEWEST_RUNS)
 

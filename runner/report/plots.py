@@ -11,6 +11,8 @@ from statistics import fmean, median
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
 
+from runner.claims.blocks import DATASETS as IN_PAPERS
+from runner.claims.blocks import dataset_name
 from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.runs import Runs
 
@@ -39,7 +41,7 @@ _TICKS_APART = 0.06  # of an axis
 _PLACES = re.compile(r'\b(?:d|x|y|width|height|transform)="[^"]*"')
 _LONG = re.compile(r"-?\d+\.\d{3,}")
 _HASHED = re.compile(r'id="([^"]*[0-9a-f]{10}[^"]*)"')
-DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
+DATASETS = {file: dataset_name(name) for name, file in IN_PAPERS.items()}
 _NOT_RUN = ", not run"
 WIDTH = 9.4  # inches: a page of 900 pixels, on which text keeps its size
 MARKERS = "os^Dv<>P*Xhd"  # by place, so that lines differ without their colours

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from runner.claims.rows import ClaimRow
 from runner.claims.statistics import Interval
+from runner.report.cells import sound_bound_text
 from runner.report.claim_rows import rows_of
 from runner.report.files import read_csv
 from runner.report.items import Paper
@@ -17,9 +19,6 @@ from runner.terminal import number
 
 _GUARDS = ("verdict", "guarantee")  # under which a statement holds
 _OF_STUDY = ("effects.csv", "table.csv")
-
-
-PARTS = ("", "size", "gain", "interval", "sound", "least", "claimed", "runs")
 
 
 class MissingError(ValueError):
@@ -61,25 +60,13 @@ class Number:
         return cls(float(row["accuracy"]), float(row["gain"]) if row["gain"] else None, interval, runs=row["seeds"])
 
     def __format__(self, part: str) -> str:
-        if not part and self.measured is not None:
-            return _short(self.measured)
-        if part == "size" and self.measured is not None:
-            return _short(abs(self.measured))
-        if part == "gain" and self.difference is not None:
-            return _short(self.difference)
-        if part == "interval" and self.interval:
-            return f"[{_signed(self.interval.low)}, {_signed(self.interval.high)}]"
-        if part == "sound" and self.sound is not None:
-            return number(self.sound, places=2 if self.sound < 100 else 0, bound="upper")
-        if part == "least" and self.least is not None:
-            return number(self.least, places=1, bound="lower")
-        if part == "claimed" and self.claimed is not None:
-            return self.claimed
-        if part == "runs" and self.runs is not None:
-            return self.runs
-        if part in PARTS:
+        if part not in PARTS:
+            raise ValueError(f"a number has no part {part!r}")
+        field, text = PARTS[part]
+        value = getattr(self, field)
+        if value is None:
             raise MissingError(part)
-        raise ValueError(f"a number has no part {part!r}")
+        return text(value)
 
 
 def _short(value: float) -> str:
@@ -89,6 +76,18 @@ def _short(value: float) -> str:
 
 def _signed(value: float) -> str:
     return _short(value) if value < 0 else f"+{_short(value)}"
+
+
+PARTS: dict[str, tuple[str, Callable[[Any], str]]] = {  # the field of each part, and its format
+    "": ("measured", _short),
+    "size": ("measured", lambda value: _short(abs(value))),
+    "gain": ("difference", _short),
+    "interval": ("interval", lambda interval: f"[{_signed(interval.low)}, {_signed(interval.high)}]"),
+    "sound": ("sound", sound_bound_text),
+    "least": ("least", lambda value: number(value, places=1, bound="lower")),
+    "claimed": ("claimed", str),
+    "runs": ("runs", str),
+}
 
 
 def stated(of: Paper | StudyPage, folder: Path) -> str:

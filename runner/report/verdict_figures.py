@@ -9,11 +9,11 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from runner.claims import verdicts
+from runner.claims.blocks import dataset_name
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import CONSISTENT, FAILS, HOLDS, NOT_JUDGED, TOO_FEW_RUNS
 from runner.report import plots
-from runner.report.markdown import method_text, wrong_epsilon
-from runner.report.paper_page import dataset_name
+from runner.report.cells import method_text, wrong_epsilon
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -143,8 +143,6 @@ def read(path: Path) -> Study:
 
 @dataclass
 class _Reader:
-    """The content of a file, and the line of each key."""
-
     path: Path
     text: str
     content: dict[str, Any] = field(init=False)
@@ -237,7 +235,6 @@ class _Reader:
         return self._overrides(place, found.get("overrides", "")), self._search(place, found.get("search", {}))
 
     def _cells(self, common: Search) -> Iterator[Arm]:
-        """Combine the levels of all parts."""
         parts = self._arms()
         levels = []
         for name in parts:

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.claims.contrasts import Estimate
-from runner.claims.runs import PlannedRun
 from runner.claims.summary import summarise
 from runner.config import PAPER
 from runner.report import plots
-from runner.report.files import Table, markdown, mean_text, write_csv, write_table_csv, write_text
-from runner.report.markdown import difference_text
+from runner.report.cells import difference_text
+from runner.report.files import Table, delta_text, markdown, mean_text, write_csv, write_table_csv, write_text
 from runner.report.statements import stated
 from runner.report.studies import StudyPage
 from runner.study.board import board
@@ -30,7 +29,7 @@ _TEXT = """# {title}
 
 {table}
 - **Gain.** Test accuracy minus that of *{first}* under the same seed, in points{seeds}.
-{tests}- **Privacy.** ε is sound: a proven upper bound for one final run, at δ = {delta}. {neighbours}
+{tests}- **Privacy.** ε is sound: a proven upper bound for one final run, at {delta}. {neighbours}
 - {search}
 {notes}{effects}{settings}{board}
 ## The cost
@@ -131,7 +130,7 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
         table=markdown(_table(study, found)),
         seeds=f": the mean of {most} seeds with its 95%\n  interval (Student)" if most > 1 else "",
         tests=_tests(tests(found)),
-        delta=f"{max((run.delta for run in runs), default=1e-5):g}".replace("e-0", "e-"),
+        delta=delta_text(max((run.delta for run in runs), default=1e-5)),
         neighbours=_neighbours(arms),
         search=_SEARCH.format(trials=_trials(arms)) if searched else _NO_SEARCH,
         notes="".join(f"- {text}\n" for text in _notes(arms)),
@@ -175,10 +174,7 @@ def _chosen(arms: Sequence[Progress]) -> Table:
     for arm in arms:
         name, values = arm.setting.arm.name, arm.chosen
         edges = at_edge(arm.setting.search, arm.trials) if values is not None else []
-        shown = [
-            f"{key} = {_plain(value)}{' (at the edge)' if key in edges else ''}"
-            for key, value in (values or {}).items()
-        ]
+        shown = [f"{key} = {_plain(v)}{' (at the edge)' if key in edges else ''}" for key, v in (values or {}).items()]
         tried = [f"{', '.join(map(_plain, t.values.values()))}: {number(t.accuracy, '%')}" for t in arm.trials]
         rows.append(
             {
@@ -212,7 +208,6 @@ def _runs(arms: Sequence[Progress]) -> list[dict[str, object]]:
 
 
 def _tests(number_of: int) -> str:
-    """Say how a number of gains are tested."""
     if not number_of:
         return "- **Answer.** One seed has no interval, so it cannot tell.\n"
     answer = "zero is outside the interval, at a level of 5%."
@@ -329,19 +324,8 @@ def _effect(one: Effect) -> dict[str, object]:
 
 
 _ARM = (
-    "dataset",
-    "epsilon",
-    "arm",
-    "accuracy",
-    "std",
-    "seeds",
-    "gain",
-    "low",
-    "high",
-    "p",
-    "needed",
-    "answer",
-    "trials",
+    *("dataset", "epsilon", "arm", "accuracy", "std", "seeds"),
+    *("gain", "low", "high", "p", "needed", "answer", "trials"),
 )
 
 
@@ -366,15 +350,11 @@ def _cost(arms: Sequence[Progress]) -> str:
     trials = {run.job.run_id: run for arm in arms for run in arm.searched}
     finals = {run.job.run_id: run for arm in arms for run in arm.finals.recorded}
     every = {**trials, **finals}.values()
-    seconds = sum(_processor_seconds(run) for run in every)
-    devices = ", ".join(sorted({str((run.record or {})["provenance"].get("device")) for run in every}))
+    made = [run.record["provenance"] for run in every if run.record]
+    seconds = sum(float(of.get("processor_seconds", of["wall_seconds"])) for of in made)
+    devices = ", ".join(sorted({str(of.get("device")) for of in made}))
     time = f"took {duration(seconds)} of processor time in all ({devices})"
     return f"{len(trials)} trials and {len(finals)} final runs {time}."
-
-
-def _processor_seconds(run: PlannedRun) -> float:
-    of = (run.record or {})["provenance"]
-    return float(of.get("processor_seconds", of["wall_seconds"]))
 
 
 def _points(gain: Estimate | None) -> str:

@@ -8,7 +8,8 @@ the last epoch within the epsilon.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -70,12 +71,8 @@ class Setting:
     def _values(self, name: str, of: Any) -> Any:
         if not isinstance(of, Times):
             return of
-        try:
+        with _named(self.arm):
             own: Any = OmegaConf.select(resolved(self.config), name)
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ArmError(self.arm.place) from error
-        except ConfigError as error:
-            raise ConfigError(f"{self.arm.place}: {error}") from error
         if not isinstance(own, (int, float)) or not own:
             raise ConfigError(f"{self.arm.place}: {name} has no number to multiply, so list its values.")
         return tuple(rounded(own * factor) for factor in of)
@@ -102,14 +99,10 @@ class Setting:
 
     def _made(self, values: Mapping[str, Value], seed: int, evaluation: EvaluationSplit) -> Job:
         config = copy.deepcopy(self.config)
-        try:
+        with _named(self.arm):
             for name, value in {**values, "seed": seed, "evaluation": evaluation}.items():
                 _set(config, name, value)
             final = resolved(config)
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ArmError(self.arm.place) from error
-        except ConfigError as error:
-            raise ConfigError(f"{self.arm.place}: {error}") from error
         typed = [f"{name}={_typed(value)}" for name, value in values.items()]
         final.tracking.command = command_of(
             [*self.overrides, *typed, f"seed={final.seed}", f"evaluation={evaluation.value}"]
@@ -122,6 +115,17 @@ class Setting:
         names = {"arm": self.arm.name, "dataset": str(plain(final)["dataset"]["name"])}
         told = {**names, "ε": f"{self.epsilon:g}", **{name: _typed(value) for name, value in values.items()}}
         return Job.of(f"study/{self.study}", {**told, "seed": str(final.seed)}, final)
+
+
+@contextmanager
+def _named(arm: Arm) -> Iterator[None]:
+    """Name an arm's place in the study's file if its config is refused."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{arm.place}: {error}") from error
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise ArmError(arm.place) from error
 
 
 def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> list[Setting]:
@@ -143,12 +147,8 @@ def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> 
                 told += ["accountant=pld", f"target_epsilon={epsilon:g}", "noise_multiplier=null", "max_epsilon=null"]
                 told += [] if scale == PAPER else [f"scale={scale}"]
                 overrides = tuple(merged([*study.base, *told, *arm.overrides, *extra]))
-                try:
+                with _named(arm):
                     config = composed(overrides)
-                except ConfigError as error:
-                    raise ConfigError(f"{arm.place}: {error}") from error
-                except (HydraException, OmegaConfBaseException, ValueError) as error:
-                    raise ArmError(arm.place) from error
                 found.append(Setting(study.name, arm, dataset, epsilon, config, overrides))
     return found
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from runner.claims.rows import ClaimRow
-from runner.report.markdown import cells_of
+from runner.report.cells import cells_of
 from runner.report.paper_page import epsilon_text, tables_of
 from runner.report.papers import every_paper
 from runner.report.verdict_figures import _word

@@ -20,10 +20,10 @@ from runner.clipping import Backprop
 from runner.gradients import Objective
 from runner.papers.backprop_clipping.figures import PAPER, TABLE_1
 from runner.papers.backprop_clipping.measures import STATED, last_layer_epsilon
+from runner.report import plots
 from runner.report.files import Table, bound_text, number
 from runner.report.items import Tabulate
 from runner.report.networks import network_table
-from runner.report.plots import DATASETS
 
 _REPOSITORY = f"{PAPER}/repo_mnist"
 _A, _B = 1.5, 0.3
@@ -54,7 +54,7 @@ figure_4 = network_table(
 def table_1(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
     """Return the claimed settings: noise by theorem 1, its cost for both kinds of neighbours, and the settings run."""
     rows = []
-    for dataset, title in DATASETS.items():
+    for dataset, title in plots.DATASETS.items():
         run, claimed, actual = ledger_of(TABLE_1, f"{PAPER}/{dataset}_printed")
         with_bug, _, bug = ledger_of(TABLE_1, f"{PAPER}/{dataset}_original_bug")
         mechanism, delta, count = run.mechanism, run.config.delta, len(run.mechanism.noise_groups)

@@ -29,10 +29,9 @@ from runner.networks.lipschitz.losses import (
     SharpCrossEntropy,
 )
 from runner.networks.objective import InputBound, Objective
+from runner.report import plots
 from runner.report.files import Table
 from runner.report.items import Tabulate
-from runner.report.plots import figure as empty_figure
-from runner.report.plots import log_axis, spaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -284,14 +283,14 @@ def theorem(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
 
 def figure(_: Evidence) -> Figure:
     """Draw the bound against the depth, a line per regime."""
-    drawn = empty_figure(6, 4)
+    drawn = plots.figure(6, 4)
     axes = drawn.subplots()
     for place, (slope, words) in enumerate(SLOPES.items()):
         bounds = [bound_of_depth(slope, d) for d in DEPTHS]
-        axes.plot(DEPTHS, bounds, **spaced(bounds, place), label=f"a = {slope:g}: {words}")
+        axes.plot(DEPTHS, bounds, **plots.spaced(bounds, place), label=f"a = {slope:g}: {words}")
     claimed = [closed_form(1.0, depth) for depth in DEPTHS]
     axes.plot(DEPTHS, claimed, color="k", linestyle="--", linewidth=1, label="claimed for a = 1: √D")
-    log_axis(axes, "y")
+    plots.log_axis(axes, "y")
     axes.set(xlabel="layers D", ylabel="bound on the norm of the gradient, L = X₀ = 1")
     axes.legend()
     return drawn

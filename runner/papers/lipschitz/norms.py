@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from runner.claims.evidence import Evidence
 from runner.claims.runs import PlannedRun
+from runner.report import plots
 from runner.report.items import Draw
-from runner.report.plots import WIDTH, figure, mark_not_run, name_not_run, one_legend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,12 +22,12 @@ def histograms(sweep: str, label: Callable[[PlannedRun], str]) -> Draw:
     """Return a figure of two panels, images and gradients after the last epoch, with a line per run of the sweep."""
 
     def draw(evidence: Evidence) -> Figure:
-        drawn = figure(WIDTH, 3.8)
+        drawn = plots.figure(plots.WIDTH, 3.8)
         images, gradients = drawn.subplots(1, 2)
         planned = evidence.planned(sweep, _EXPERIMENT)
         for place, run in enumerate(planned):
             if run.record is None:
-                name_not_run(images, label(run), f"C{place}")
+                plots.name_not_run(images, label(run), f"C{place}")
                 continue
             found = run.diagnostic("norm_histograms")
             for axes, histogram in ((images, found["inputs"]), (gradients, found["gradients"][-1])):
@@ -37,8 +37,8 @@ def histograms(sweep: str, label: Callable[[PlannedRun], str]) -> Draw:
         for axes, title in ((images, "images"), (gradients, "gradients, after one epoch")):
             axes.set(title=title, xlabel="L2 norm", ylabel="share of 2,048 training images", xlim=(0, None))
             if not planned.recorded:
-                mark_not_run(axes, without_ticks=True)
-        one_legend(drawn, 5)
+                plots.mark_not_run(axes, without_ticks=True)
+        plots.one_legend(drawn, 5)
         return drawn
 
     return draw

@@ -15,9 +15,8 @@ from runner.claims.measured import Measured, of_sample
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Sample
 from runner.config import REPOSITORY
+from runner.report import plots
 from runner.report.files import Table, read_csv
-from runner.report.plots import LOOKS, WIDTH, log_axis, one_legend
-from runner.report.plots import figure as empty_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,7 +74,7 @@ def figure(_: Evidence) -> Figure | None:
     if not rows:
         return None
     networks = list(dict.fromkeys(row["network"] for row in rows))
-    drawn = empty_figure(WIDTH, 6)
+    drawn = plots.figure(plots.WIDTH, 6)
     for column, network in enumerate(networks):
         for line, (name, label) in enumerate(
             (("s_per_epoch", "time of an epoch (s)"), ("peak_mib", "peak memory of a step (MiB)"))
@@ -84,15 +83,15 @@ def figure(_: Evidence) -> Figure | None:
             axes.set_title(network)
             for method, look in _LOOKS.items():
                 of = [row for row in rows if row["network"] == network and row["method"] == method and row[name]]
-                batches, (colour, marker) = [int(row["batch"]) for row in of], LOOKS[look]
+                batches, (colour, marker) = [int(row["batch"]) for row in of], plots.LOOKS[look]
                 if of:
                     values = [float(row[name]) for row in of]
                     axes.plot(batches, values, color=colour, marker=marker, label=METHODS[method])
-            log_axis(axes, "x", sorted({int(row["batch"]) for row in rows}))
+            plots.log_axis(axes, "x", sorted({int(row["batch"]) for row in rows}))
             axes.set(xlabel="batch size", ylim=(0, None))
             if column == 0:
                 axes.set_ylabel(label)
-    one_legend(drawn)
+    plots.one_legend(drawn)
     return drawn
 
 
@@ -145,7 +144,6 @@ def _over(method: str, others: Sequence[str], column: str) -> dict[str, float]:
 
 
 def _by_batch(method: str) -> dict[str, dict[int, float]]:
-    """Return seconds of a step by network and batch size."""
     found: dict[str, dict[int, float]] = {}
     for row in measured():
         if row["method"] == method:

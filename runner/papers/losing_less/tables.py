@@ -18,10 +18,10 @@ from runner.claims.measured import Measured
 from runner.claims.rows import ClaimRow
 from runner.papers.losing_less.figures import END_TO_END, PFE, SENSITIVITY, Networks
 from runner.papers.losing_less.measures import values_tried
+from runner.report import plots
 from runner.report.files import Table, delta_text, number
 from runner.report.items import Tabulate
 from runner.report.networks import network_table
-from runner.report.plots import DATASETS
 from runner.training.prepare import Run
 
 BUDGETS = (1.5, 2.0, 3.0)
@@ -38,7 +38,7 @@ def budgets(networks: Networks) -> Tabulate:
             header += [f"{kind}: last epoch", *(f"{kind}: {name} (%)" for name in _CELLS)]
         rows = []
         for (dataset, title), (loss, label) in product(
-            DATASETS.items(), (("ours", "losing-less"), ("ce", "cross-entropy"))
+            plots.DATASETS.items(), (("ours", "losing-less"), ("ce", "cross-entropy"))
         ):
             planned = evidence.planned(networks.sweep, networks.experiment(dataset, loss))
             for budget in BUDGETS:
@@ -88,7 +88,6 @@ def _epsilons(sweep: str, experiment: str, *, steps_alone: bool = False) -> dict
 
 
 def _last_epochs(run: Run, accountant: RdpClassic | Rdp) -> str:
-    """Return the last epochs within 1.5, 2 and 3."""
     return " / ".join(str(_last_epoch(run, accountant, budget)) for budget in BUDGETS)
 
 
@@ -132,7 +131,7 @@ def table_5(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     within = f"last epoch within {' / '.join(f'{budget:g}' for budget in BUDGETS)}"
     rows: list[dict[str, object]] = []
     deltas: list[float] = []
-    for networks, (dataset, title) in product((END_TO_END, PFE), reversed(DATASETS.items())):
+    for networks, (dataset, title) in product((END_TO_END, PFE), reversed(plots.DATASETS.items())):
         experiment = networks.experiment(dataset, "ce")
         run = prepared(networks.sweep, experiment)
         config, epsilons = run.config, _epsilons(networks.sweep, experiment)
@@ -168,7 +167,7 @@ def table_5(_: Evidence, __: Sequence[ClaimRow]) -> Table:
 def table_6(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Return parameters of the proposed loss, read from the experiments."""
     rows = []
-    for networks, (dataset, title) in product((END_TO_END, PFE), reversed(DATASETS.items())):
+    for networks, (dataset, title) in product((END_TO_END, PFE), reversed(plots.DATASETS.items())):
         loss = prepared(networks.sweep, networks.experiment(dataset, "ours")).config.loss
         rows.append([networks.features, title, loss.threshold_epoch, loss.beta, loss.gamma])
     note = (

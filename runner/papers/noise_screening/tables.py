@@ -12,14 +12,7 @@ from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs
 from runner.claims.statistics import difference
 from runner.papers.noise_screening import settings
-from runner.papers.noise_screening.measures import (
-    accuracy_of,
-    carried_on,
-    reaches,
-    screened,
-    until,
-    within,
-)
+from runner.papers.noise_screening.measures import accuracy_of, carried_on, reaches, screened, until, within
 from runner.papers.noise_screening.settings import DATASETS, claimed_at, delta, kept_steps, screened_run, screening
 from runner.report.files import Table, bound_text, delta_text, mean_text, number, plus_minus, spread_text
 
@@ -78,7 +71,6 @@ def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
 
 
 def _method(row: ClaimRow) -> str:
-    """Return the method and the reading of a claim."""
     return ", ".join(filter(None, (row.claim.method, row.claim.reading)))
 
 
@@ -102,7 +94,6 @@ def _measured(planned: Runs) -> list[str]:
 
 
 def _mean_ratio(runs: Runs, one: str, other: str) -> float:
-    """Return the mean over the runs of one number of the last epoch over another."""
     return statistics.fmean(run.final(one) / run.final(other) for run in runs)
 
 

@@ -14,9 +14,9 @@ from runner.claims.reading import claims_of
 from runner.config import REPOSITORY
 from runner.networks.activations import TemperedSigmoid
 from runner.papers.tempered_sigmoid.figures import FIG_3, PAPER, TRIPLE
+from runner.report import plots
 from runner.report.files import Table
 from runner.report.networks import network_table
-from runner.report.plots import LOOKS, MARKERS, figure, spaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,12 +50,12 @@ def tempered_sigmoid(triple: Triple, x: Tensor) -> Tensor:
 
 def figure_1(_: Evidence) -> Figure:
     """Draw phi for some (s, T, o), with emphasis on (2, 2, 1), which is tanh."""
-    drawn = figure(6, 4)
+    drawn = plots.figure(6, 4)
     axes = drawn.subplots()
     for i, triple in enumerate(triples()):
         label = "({:g}, {:g}, {:g})".format(*triple) + (" = tanh" if triple == tanh() else "")
-        width, look = (3.0, LOOKS["tanh"]) if triple == tanh() else (1.2, (f"C{i}", MARKERS[i + 1]))
-        line = spaced(_X, i, look[1])
+        width, look = (3.0, plots.LOOKS["tanh"]) if triple == tanh() else (1.2, (f"C{i}", plots.MARKERS[i + 1]))
+        line = plots.spaced(_X, i, look[1])
         axes.plot(_X, tempered_sigmoid(triple, _X), linewidth=width, color=look[0], **line, label=label)
     axes.set(xlabel="x", ylabel="φ(x) = s · sigmoid(T x) − o")
     axes.legend(title="(s, T, o)", loc="upper left")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from runner.claims.blocks import dataset_name
 from runner.claims.summary import summarise
+from runner.report.cells import difference_text
 from runner.report.files import Table, delta_text, markdown, number
 from runner.report.leaderboard.comparison import SHOWN, Comparison, Gain, Line, settings_of
 from runner.report.leaderboard.entries import ADDED, DELTA, Entry
 from runner.report.leaderboard.methods import SEARCHED, Methods
 from runner.report.leaderboard.published import Published, best_published
-from runner.report.markdown import difference_text
-from runner.report.plots import DATASETS
 
 _ID = 8  # hex digits of a run's id on the page
 _NOT_ALIKE = "not tuned like plain DP-SGD"
@@ -102,7 +102,7 @@ def _answer(compared: Comparison, methods: Methods) -> str:
         runs = " (one run)" if len(entry.accuracies) == 1 else ""
         over = "" if gain is None else f", {_over_plain(gain)}"
         sentences.append(f"ε ≤ {epsilon:g}: *{_name(line, methods)}*, {number(entry.mean, places=1)}%{runs}{over}.")
-    return f"- **Best on {named(compared.dataset)}** at " + " At ".join(sentences)
+    return f"- **Best on {dataset_name(compared.dataset)}** at " + " At ".join(sentences)
 
 
 def _over_plain(gain: Gain) -> str:
@@ -114,13 +114,13 @@ def _section(compared: Comparison, methods: Methods, known: Sequence[Published])
     numbers = (cell for epsilon in SHOWN for cell in (f"ε ≤ {epsilon:g}", f"over plain, ε ≤ {epsilon:g}"))
     header = ["method", *numbers, "how its settings were chosen", "ID"]
     rows = [_row(compared, line, methods) for line in compared.rows if line.at]
-    return f"### {named(compared.dataset)}\n\n{markdown(Table(header, rows))}\n{_published(compared, known)}\n"
+    return f"### {dataset_name(compared.dataset)}\n\n{markdown(Table(header, rows))}\n{_published(compared, known)}\n"
 
 
 def _commands(compared: Comparison, methods: Methods) -> str:
     entries = {entry.run: (_name(line, methods), entry) for line in compared.rows for entry in line.at.values()}
     rows = [[name, f"`{run[:_ID]}`", f"`{entry.command}`"] for run, (name, entry) in entries.items()]
-    return f"### {named(compared.dataset)}\n\n{markdown(Table(('method', 'ID', 'command'), rows))}"
+    return f"### {dataset_name(compared.dataset)}\n\n{markdown(Table(('method', 'ID', 'command'), rows))}"
 
 
 def _row(compared: Comparison, line: Line, methods: Methods) -> list[str]:
@@ -147,7 +147,6 @@ def _gain(gain: Gain) -> str:
 
 
 def _name(line: Line, methods: Methods) -> str:
-    """Name a method and the further ideas in its settings."""
     known = methods.ideas.get(line.method)
     ideas = dict.fromkeys(idea for entry in line.at.values() for idea in entry.ideas if idea != known)
     return line.method + (f", with {_listed([*ideas])}" if ideas else "")
@@ -194,15 +193,10 @@ def _disputed(known: Sequence[Published]) -> str:
     for method, read, disputed in dict.fromkeys((p.method, p.read, p.disputed) for p in known if p.disputed):
         of = [one for one in known if one.method == method]
         accuracies = {d: [f"{one.accuracy:g}%" for one in of if one.dataset == d] for d in (one.dataset for one in of)}
-        numbers = _listed([f"{_listed(each)} on {named(dataset)}" for dataset, each in accuracies.items()])
+        numbers = _listed([f"{_listed(each)} on {dataset_name(dataset)}" for dataset, each in accuracies.items()])
         epsilons = _listed([f"{epsilon:g}" for epsilon in dict.fromkeys(one.epsilon for one in of)])
         texts.append(f"[{method}]({read}) reports {numbers}, at ε = {epsilons}. [Its ε is disputed]({disputed}).")
     return " ".join(texts)
-
-
-def named(dataset: str) -> str:
-    """Return the name of a data set for people."""
-    return next((name for name in DATASETS.values() if name.replace("-", "") == dataset), dataset)
 
 
 def _listed(texts: Sequence[str]) -> str:

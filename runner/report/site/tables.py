@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.claims.blocks import dataset_name
 from runner.claims.rows import ClaimRow
+from runner.report.cells import CLAIMED_EPSILON, cells_of, method_text, verdict_text
 from runner.report.claim_rows import rows_of
 from runner.report.files import bound_text, number, plus_minus, read_csv
 from runner.report.items import Paper
-from runner.report.markdown import CLAIMED_EPSILON, cells_of, method_text, verdict_text
-from runner.report.paper_page import dataset_name, epsilon_text
+from runner.report.paper_page import epsilon_text
 from runner.report.site.text import anchor
 
 Named = Mapping[str, str]

@@ -159,3 +159,8 @@ def sound_text(sound: float | None, tries: float | None) -> str:
     """Format the sound epsilon and, for a run that could have released more, the cost of the tries it made."""
     text = bound_text(sound)
     return text if tries is None else f"{text} (tries made: {bound_text(tries)})"
+
+
+def sound_bound_text(epsilon: float) -> str:
+    """Format a sound epsilon for a sentence: with two decimals, above a hundred with none, rounded up."""
+    return number(epsilon, places=2 if epsilon < 100 else 0, bound="upper")
