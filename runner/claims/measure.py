@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import update_wrapper, wraps
+from functools import partial
 from statistics import fmean
 from types import ModuleType
 
@@ -22,15 +22,8 @@ from runner.claims.readers import reader_of
 from runner.claims.runs import Runs, RunsAt, Sample
 
 
-class Formula:
+class Formula(partial[Measured]):
     """A function of a claim and the evidence, found by its name, for claims beyond readers and comparisons."""
-
-    def __init__(self, function: Callable[[Claim, Evidence], Measured]) -> None:
-        self.function = function
-        update_wrapper(self, function)
-
-    def __call__(self, claim: Claim, evidence: Evidence) -> Measured:
-        return self.function(claim, evidence)
 
 
 def formulas_in(module: ModuleType) -> Mapping[str, Formula]:
@@ -41,7 +34,6 @@ def formulas_in(module: ModuleType) -> Mapping[str, Formula]:
 def computed(formula: Callable[[Claim], Measured]) -> Formula:
     """Make a formula that needs no run."""
 
-    @wraps(formula)
     def of_none(claim: Claim, _: Evidence) -> Measured:
         return replace(formula(claim), computed=True)
 
@@ -51,7 +43,6 @@ def computed(formula: Callable[[Claim], Measured]) -> Formula:
 def of_runs(formula: Callable[[Claim, Runs], Measured]) -> Formula:
     """Make a formula of the planned runs of the claim's experiment, if any of them is recorded."""
 
-    @wraps(formula)
     def of_one(claim: Claim, evidence: Evidence) -> Measured:
         planned = planned_for(claim, evidence, claim.experiment)
         return counted(planned, formula(claim, planned) if planned.recorded else Measured())

@@ -132,9 +132,9 @@ def mean_of(values: Sequence[float], level: float = LEVEL) -> Interval:
     return less_claim([measured_mean(values)], 0.0, None, level)
 
 
-def difference(one: Sequence[float], other: Sequence[float], level: float = LEVEL) -> Interval:
+def difference(one: Sequence[float], other: Sequence[float]) -> Interval:
     """Compute Welch's interval of the difference of two means, one minus the other, of two or more runs each."""
-    return less_claim([measured_mean(one), measured_mean(other)], 0.0, None, level)
+    return less_claim([measured_mean(one), measured_mean(other)], 0.0, None)
 
 
 def best_less_claim(mean: Mean, claimed: float, runs: int, level: float = LEVEL) -> Interval:

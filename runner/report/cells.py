@@ -123,15 +123,16 @@ def difference_text(
     If a level is claimed, the text is the interval of the measured number, next to the level.
     """
     if interval is None:
-        return "–" if difference is None else _signed(difference, unit, places)
+        return "–" if difference is None else signed(difference, unit, places)
     if level is not None:
         low, high = (number(end + level, unit, places=places) for end in (interval.low, interval.high))
         return f"[{low}, {high}], threshold {number(level, unit)}"
-    ends = f"[{_signed(interval.low, unit, places)}, {_signed(interval.high, unit, places)}]"
-    return ends if difference is None else f"{_signed(difference, unit, places)} {ends}"
+    ends = f"[{signed(interval.low, unit, places)}, {signed(interval.high, unit, places)}]"
+    return ends if difference is None else f"{signed(difference, unit, places)} {ends}"
 
 
-def _signed(value: float, unit: str, places: int | None) -> str:
+def signed(value: float, unit: str, places: int | None) -> str:
+    """Format a number with its sign."""
     return ("+" if value >= 0 else "−") + number(abs(value), unit, places=places)
 
 

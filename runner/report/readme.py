@@ -12,12 +12,13 @@ from runner.report.statements import findings_list
 BEGIN, END = "<!-- results: written by `python -m runner aggregate` -->", "<!-- end of results -->"
 
 
-def write_readme(results: Path, readme: Path = REPOSITORY / "README.md") -> Path:
+def write_readme(results: Path) -> Path:
     """Replace the text between the markers of the README by the findings of the last aggregation.
 
     Raises:
         ValueError: the README lacks these two markers, in this order.
     """
+    readme = REPOSITORY / "README.md"
     before, begin, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

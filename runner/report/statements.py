@@ -9,7 +9,7 @@ from typing import Any
 
 from runner.claims.rows import ClaimRow
 from runner.claims.statistics import Interval
-from runner.report.cells import sound_bound_text
+from runner.report.cells import signed, sound_bound_text
 from runner.report.claim_rows import rows_of
 from runner.report.files import read_csv
 from runner.report.items import Paper
@@ -69,13 +69,12 @@ class Number:
         return text(value)
 
 
-def _short(value: float) -> str:
-    text = number(abs(value), places=1 if abs(value) >= 1 else 2)
-    return f"−{text}" if value < 0 else text
-
-
 def _signed(value: float) -> str:
-    return _short(value) if value < 0 else f"+{_short(value)}"
+    return signed(value, "", 1 if abs(value) >= 1 else 2)
+
+
+def _short(value: float) -> str:
+    return _signed(value).removeprefix("+")
 
 
 PARTS: dict[str, tuple[str, Callable[[Any], str]]] = {  # the field of each part, and its format

@@ -21,9 +21,9 @@ from omegaconf.errors import OmegaConfBaseException, ValidationError
 from runner.config import PAPER, ConfigError, Dimension, EvaluationSplit
 from runner.records.identity import plain, resolved
 from runner.records.jobs import Job, command_of, composed
+from runner.report.leaderboard.methods import HELD_OUT
 from runner.study.file import SEARCH_SEED, Arm, Space, Study, Times, Value, space_at
 
-HELD_OUT = "held-out"  # a tag of runs whose settings were chosen on held-out training images
 FIXED = ("accountant", "noise_multiplier", "max_epsilon")  # overrides that all settings have
 _DIGITS = 3
 

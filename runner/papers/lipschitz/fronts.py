@@ -34,12 +34,13 @@ def front(dataset: str, number: str, chosen: str) -> Draw:
     def draw(evidence: Evidence) -> Figure:
         drawn = plots.figure(plots.WIDTH, 5.6)
         axes = drawn.subplots()
+        plain = evidence.planned(f"{PAPER}/fig_{number}_plain", f"tempered_sigmoid/{dataset}_tanh")
         levels = [
             *_searched(axes, evidence, number),
             *_as_paper(axes, evidence.planned(f"{PAPER}/fig_{number}_as_paper", f"{PAPER}/{dataset}_drawn")),
             *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_mlp"), 256, _SMALL),
             *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_{chosen}"), 512, _LARGE),
-            *_plain(axes, evidence.planned(f"{PAPER}/fig_{number}_plain", f"tempered_sigmoid/{dataset}_tanh")),
+            *_band(axes, plain, "plain DP-SGD, a convolutional network with tanh: test images", _PLAIN),
         ]
         _finish(axes, levels, dataset, "accuracy (%)", easier(evidence, number, dataset))
         return drawn
@@ -100,17 +101,12 @@ def _searched(axes: Axes, evidence: Evidence, number: str) -> list[float]:
 
 
 def _as_paper(axes: Axes, planned: Runs) -> list[float]:
-    curves = [(run.history("epsilon_sound"), run.history("test_accuracy")) for run in planned.recorded]
-    label = "as the paper does: largest on test images"
-    return _step(axes, pareto(curves), label, _AS_PAPER, plots.runs_text(planned))
+    points = pareto((run.history("epsilon_sound"), run.history("test_accuracy")) for run in planned.recorded)
+    return _step(axes, points, "as the paper does: largest on test images", _AS_PAPER, plots.runs_text(planned))
 
 
 def _ours(axes: Axes, planned: Runs, units: int, colour: str) -> list[float]:
     return _band(axes, planned, f"{units} units, a setting chosen here: test images, mean and range", colour)
-
-
-def _plain(axes: Axes, planned: Runs) -> list[float]:
-    return _band(axes, planned, "plain DP-SGD, a convolutional network with tanh: test images", _PLAIN)
 
 
 def _step(axes: Axes, points: Sequence[tuple[float, float]], label: str, colour: str, count: str) -> list[float]:

@@ -22,19 +22,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEASURED = REPOSITORY / "results" / "benchmark" / "clipless.csv"  # never written by a run
-METHODS = {
-    "non_private_faster": "not private",
-    "clipless": "clipless DP-SGD",
-    "one_pass": "DP-SGD, this project's engine",
-    "opacus_hooks": "DP-SGD, Opacus",
-    "projection": "the projection alone",
-}
-_LOOKS = {
-    "non_private_faster": "SGD, ReLU",
-    "clipless": "Lipschitz",
-    "one_pass": "ReLU",
-    "opacus_hooks": "plain DP-SGD, Opacus",
-    "projection": "Lipschitz, projection",
+METHODS = {  # label and look
+    "non_private_faster": ("not private", "SGD, ReLU"),
+    "clipless": ("clipless DP-SGD", "Lipschitz"),
+    "one_pass": ("DP-SGD, this project's engine", "ReLU"),
+    "opacus_hooks": ("DP-SGD, Opacus", "plain DP-SGD, Opacus"),
+    "projection": ("the projection alone", "Lipschitz, projection"),
 }
 _CLIPPED = ("one_pass", "opacus_hooks")
 _LARGE = 512  # the smallest batch size that counts as large
@@ -55,7 +48,7 @@ def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
         {
             "network": f"{row['network']}, {int(row['parameters']):,} parameters",
             "batch": row["batch"],
-            "method": METHODS[row["method"]],
+            "method": METHODS[row["method"]][0],
             "s an epoch": f"{row['s_per_epoch']} [{row['s_q1']}, {row['s_q3']}]",
             "peak MiB": row["peak_mib"],
         }
@@ -81,12 +74,12 @@ def figure(_: Evidence) -> Figure | None:
         ):
             axes = drawn.add_subplot(2, len(networks), line * len(networks) + column + 1)
             axes.set_title(network)
-            for method, look in _LOOKS.items():
+            for method, (name_of, look) in METHODS.items():
                 of = [row for row in rows if row["network"] == network and row["method"] == method and row[name]]
                 batches, (colour, marker) = [int(row["batch"]) for row in of], plots.LOOKS[look]
                 if of:
                     values = [float(row[name]) for row in of]
-                    axes.plot(batches, values, color=colour, marker=marker, label=METHODS[method])
+                    axes.plot(batches, values, color=colour, marker=marker, label=name_of)
             plots.log_axis(axes, "x", sorted({int(row["batch"]) for row in rows}))
             axes.set(xlabel="batch size", ylim=(0, None))
             if column == 0:
@@ -113,13 +106,13 @@ def _of_table(ratios: Callable[[], Mapping[str, float]]) -> Formula:
 @_of_table
 def faster_than_clipping() -> Mapping[str, float]:
     """Return seconds of a clipless epoch over the faster clipped one, at each batch size of 512 or more."""
-    return _over("clipless", _CLIPPED, "s_per_epoch")
+    return _over_clipped("s_per_epoch")
 
 
 @_of_table
 def memory_below_clipping() -> Mapping[str, float]:
     """Return peak memory of a clipless step over the lower clipped one, at each batch size of 512 or more."""
-    return _over("clipless", _CLIPPED, "peak_mib")
+    return _over_clipped("peak_mib")
 
 
 @_of_table
@@ -133,13 +126,13 @@ def projection_cost() -> Mapping[str, float]:
     }
 
 
-def _over(method: str, others: Sequence[str], column: str) -> dict[str, float]:
-    """Return a method's column over the least of others', by network and batch size."""
+def _over_clipped(column: str) -> dict[str, float]:
+    """Return the clipless column over the least of the clipped methods', by network and batch size."""
     values = {(row["network"], int(row["batch"]), row["method"]): row[column] for row in measured()}
     return {
-        f"{network}, {batch}": float(value) / min(float(values[network, batch, other]) for other in others)
+        f"{network}, {batch}": float(value) / min(float(values[network, batch, other]) for other in _CLIPPED)
         for (network, batch, of), value in values.items()
-        if of == method and batch >= _LARGE and value
+        if of == "clipless" and batch >= _LARGE and value
     }
 
 

@@ -24,7 +24,6 @@ from runner.training.prepare import prepare, without_calibration
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
 DELTA = 1e-5
-ADDED = "add-or-remove-one"  # the neighbours of most
 _VARIED = {  # what else a sweep varies makes a search of it
     *("experiment", "seed", "target_epsilon"),
     *("dataset", "activation", "loss", "clipping"),
@@ -96,7 +95,8 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
     held_out: set[str] = set()
     method_of: dict[str, str] = {}
     hashes: dict[str, str] = {}  # the setting that is trained, by setting id
-    for run in sorted(filter(_counts, runs), key=lambda run: run.record is None):  # a recorded one before its like
+    shown = [run for run in runs if counts(run.job)]
+    for run in sorted(shown, key=lambda run: run.record is None):  # a recorded one before its like
         if run.job.setting_id not in hashes:
             hashes[run.job.setting_id] = trained(run.job.values)
         setting = hashes[run.job.setting_id]
@@ -118,10 +118,6 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
         }
         found += [Entry(**described, **at) for epsilon in epsilons if (at := _within(recorded, epsilon))]
     return sorted(found, key=lambda e: (e.dataset, e.epsilon, -e.mean, e.title))
-
-
-def _counts(run: PlannedRun) -> bool:
-    return counts(run.job)
 
 
 def counts(job: Job) -> bool:

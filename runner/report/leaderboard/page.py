@@ -9,8 +9,8 @@ from runner.claims.summary import summarise
 from runner.report.cells import difference_text
 from runner.report.files import Table, delta_text, markdown, number
 from runner.report.leaderboard.comparison import SHOWN, Comparison, Gain, Line, settings_of
-from runner.report.leaderboard.entries import ADDED, DELTA, Entry
-from runner.report.leaderboard.methods import SEARCHED, Methods
+from runner.report.leaderboard.entries import DELTA, Entry
+from runner.report.leaderboard.methods import ADDED, SEARCHED, Methods
 from runner.report.leaderboard.published import Published, best_published
 
 _ID = 8  # hex digits of a run's id on the page
