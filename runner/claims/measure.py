@@ -72,11 +72,7 @@ def measure(claim: Claim, evidence: Evidence, formulas: Mapping[str, Formula]) -
 def planned_for(claim: Claim, evidence: Evidence, experiment: str, *, chosen: bool = True) -> Runs:
     """Return the planned runs of one of a claim's experiments, from the first of its sweeps that has it.
 
-    Args:
-        claim: the claim.
-        evidence: the planned runs of its sweeps.
-        experiment: the experiment.
-        chosen: only the runs that `where` selects.
+    `chosen`: only the runs that the claim's `where` selects.
     """
     of_sweeps = (evidence.planned(sweep, experiment) for sweep in claim.sweeps)
     planned = next((runs for runs in of_sweeps if runs), Runs())

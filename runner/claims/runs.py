@@ -44,9 +44,9 @@ class PlannedRun:
         """The last recorded epoch, from 0."""
         return len(self.history("epoch")) - 1
 
-    def last_within(self, epsilon: float) -> int | None:
-        """Return the last epoch, from 0, whose sound epsilon is within a bound, or None if there is none."""
-        return max((at for at, spent in enumerate(self.history("epsilon_sound")) if spent <= epsilon), default=None)
+    def last_within(self, epsilon: float, by: str = "epsilon_sound") -> int | None:
+        """Return the last epoch, from 0, whose sound (or other) epsilon is within a bound, or None if none is."""
+        return max((at for at, spent in enumerate(self.history(by)) if spent <= epsilon), default=None)
 
     @property
     def updates_chosen_by_all_images(self) -> bool:

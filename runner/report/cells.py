@@ -82,12 +82,7 @@ def _against(row: ClaimRow, places: int | None) -> str:
 
 
 def chosen_cells(rows: Sequence[ClaimRow], columns: Mapping[str, str]) -> list[list[str]]:
-    """Format some cells of judged claims, a row for each claim.
-
-    Args:
-        rows: the judged claims.
-        columns: the names of the cells, by heading.
-    """
+    """Format some cells of judged claims, a row for each claim. `columns` has the names of the cells, by heading."""
     return [[getattr(of, name) for name in columns.values()] for of in map(cells_of, rows)]
 
 

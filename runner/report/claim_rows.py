@@ -43,11 +43,6 @@ def rows_of(folder: Path, paper: Paper, items: Sequence[str] | None = None) -> l
 def read_rows(folder: Path, paper: Paper, item: Item) -> list[ClaimRow]:
     """Read the judged claims of an item from its last aggregation; without one, they are not run.
 
-    Args:
-        folder: the folder of results.
-        paper: the paper.
-        item: its item.
-
     Raises:
         ValueError: another version aggregated them, or the claims have changed since.
     """

@@ -93,6 +93,11 @@ class Effect:
     adjusted: float | None = None
 
     @property
+    def place(self) -> tuple[str, ...]:
+        """The data set and epsilon, for people."""
+        return self.arms[0].setting.named[:2]
+
+    @property
     def answer(self) -> str:
         """The answer in words."""
         return _answer(self.found, self.adjusted, "differs from 0", "differs from 0")

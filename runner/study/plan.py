@@ -63,6 +63,11 @@ class Setting:
         """The name of the data set for people."""
         return str(self.config.dataset.get("name") or self.dataset)
 
+    @property
+    def named(self) -> tuple[str, str, str]:
+        """The data set, epsilon and the arm, for people."""
+        return self.dataset_name, f"{self.epsilon:g}", self.arm.name
+
     @cached_property
     def search(self) -> Space:
         """The searched fields, with multiples as values."""

@@ -4,6 +4,8 @@ The paper's text has no accuracies (its plots are images). So the checks cover m
 library, and the accuracy of its method in this benchmark.
 """
 
+from functools import partial
+
 from runner.papers.lipschitz import bounds, fronts, norms, timing
 from runner.report.items import Item, Paper, Statement
 
@@ -21,14 +23,14 @@ ITEMS = (
             ),
         ),
         fields=_DRAWN,
-        draw=fronts.front("mnist", "5a", "softer"),
+        draw=partial(fronts.front, "mnist", "5a", "softer"),
     ),
     Item(
         "fig-5b",
         "Figure 5b: accuracy against ε, FashionMNIST: every epoch of every trial (dots), and fronts",
         sweeps=tuple(f"lipschitz/fig_5b{part}" for part in ("", "_search", "_as_paper", "_appendix_d1", "_plain")),
         fields=_DRAWN,
-        draw=fronts.front("fashion_mnist", "5b", "wide"),
+        draw=partial(fronts.front, "fashion_mnist", "5b", "wide"),
     ),
     Item(
         "repo",
@@ -61,13 +63,13 @@ ITEMS = (
         "fig-6",
         "Figure 6: norms of images and gradients by colour space, CIFAR-10",
         sweeps=("lipschitz/fig_6",),
-        draw=norms.histograms("lipschitz/fig_6", lambda run: str(run.field("features.space")).upper()),
+        draw=partial(norms.histograms, "lipschitz/fig_6", lambda run: str(run.field("features.space")).upper()),
     ),
     Item(
         "fig-7",
         "Figure 7: norms of images and gradients with clipped images and without, CIFAR-10",
         sweeps=("lipschitz/fig_7",),
-        draw=norms.histograms("lipschitz/fig_7", norms.clipped_to),
+        draw=partial(norms.histograms, "lipschitz/fig_7", norms.clipped_to),
     ),
     Item(
         "fig-11",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,7 +31,6 @@ from runner.networks.lipschitz.losses import (
 from runner.networks.objective import InputBound, Objective
 from runner.report import plots
 from runner.report.files import Table
-from runner.report.items import Tabulate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -309,23 +308,24 @@ def clipped_cross_entropy(_: Claim) -> Measured:
     return Measured(worst, explanation="largest difference of 4,000 rows, as a share of the clipping bound")
 
 
-def _ratios(found: Callable[[], dict[str, tuple[float, str]]], note: str) -> Tabulate:
-    def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-        rows = [
-            {"layer": name, "stated": words, "largest found over stated": f"{ratio:.4f}",
-             "holds": "yes" if ratio <= 1 + 1e-9 else "no"}
-            for name, (ratio, words) in found().items()
-        ]  # fmt: skip
-        return Table.of(rows, (note,))
-
-    return table
+def _ratios(found: Callable[[], dict[str, tuple[float, str]]], note: str, _: Evidence, __: Sequence[ClaimRow]) -> Table:
+    rows = [
+        {"layer": name, "stated": words, "largest found over stated": f"{ratio:.4f}",
+         "holds": "yes" if ratio <= 1 + 1e-9 else "no"}
+        for name, (ratio, words) in found().items()
+    ]  # fmt: skip
+    return Table.of(rows, (note,))
 
 
 def _losses() -> dict[str, tuple[float, str]]:
     return {name: (over_stated(name)[0], words) for name, (_, words) in LOSSES.items()}
 
 
-_FOUND = "Spectral norms of Jacobians, at inputs or weights that make them large. "
-table_1 = _ratios(_losses, "Of ten logits; what is used here is exact (`runner/networks/lipschitz/losses.py`).")
-table_2 = _ratios(parameter_jacobians, _FOUND + "Bounds used here: `runner/networks/lipschitz/bounds.py`.")
-table_3 = _ratios(input_jacobians, _FOUND + "Bounds used here: `runner/networks/lipschitz/bounds.py`.")
+_EXACT = "Of ten logits; what is used here is exact (`runner/networks/lipschitz/losses.py`)."
+_FOUND = (
+    "Spectral norms of Jacobians, at inputs or weights that make them large. "
+    "Bounds used here: `runner/networks/lipschitz/bounds.py`."
+)
+table_1 = partial(_ratios, _losses, _EXACT)
+table_2 = partial(_ratios, parameter_jacobians, _FOUND)
+table_3 = partial(_ratios, input_jacobians, _FOUND)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from runner.claims.evidence import Evidence
 from runner.claims.runs import Runs
 from runner.report import plots
-from runner.report.items import Draw
 from runner.search import best, curve, pareto, space_of
 
 if TYPE_CHECKING:
@@ -22,30 +21,26 @@ _SEARCHED, _CLIPPED, _PLAIN = (plots.LOOKS[name][0] for name in ("Lipschitz", "L
 _RETRAINED, _AS_PAPER, _SMALL, _LARGE = "C2", "C1", "C4", "C5"  # other ways to choose a Lipschitz network
 
 
-def front(dataset: str, number: str, chosen: str) -> Draw:
-    """Return a figure of one data set: every epoch of every trial, and different fronts.
+def front(dataset: str, number: str, chosen: str, evidence: Evidence) -> Figure:
+    """Draw one data set: every epoch of every trial, and different fronts.
 
     One front is on held-out images, over all epochs of all trials. One is on test images: the trial chosen by the
     first, trained again with other seeds. One is the paper's: the largest accuracy on test images over all epochs of
     all draws. Two settings from explorations are added; the second, `chosen`, was chosen on held-out images of MNIST.
     Plain DP-SGD at the same sound epsilons is added, too.
     """
-
-    def draw(evidence: Evidence) -> Figure:
-        drawn = plots.figure(plots.WIDTH, 5.6)
-        axes = drawn.subplots()
-        plain = evidence.planned(f"{PAPER}/fig_{number}_plain", f"tempered_sigmoid/{dataset}_tanh")
-        levels = [
-            *_searched(axes, evidence, number),
-            *_as_paper(axes, evidence.planned(f"{PAPER}/fig_{number}_as_paper", f"{PAPER}/{dataset}_drawn")),
-            *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_mlp"), 256, _SMALL),
-            *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_{chosen}"), 512, _LARGE),
-            *_band(axes, plain, "plain DP-SGD, a convolutional network with tanh: test images", _PLAIN),
-        ]
-        _finish(axes, levels, dataset, "accuracy (%)", easier(evidence, number, dataset))
-        return drawn
-
-    return draw
+    drawn = plots.figure(plots.WIDTH, 5.6)
+    axes = drawn.subplots()
+    plain = evidence.planned(f"{PAPER}/fig_{number}_plain", f"tempered_sigmoid/{dataset}_tanh")
+    levels = [
+        *_searched(axes, evidence, number),
+        *_as_paper(axes, evidence.planned(f"{PAPER}/fig_{number}_as_paper", f"{PAPER}/{dataset}_drawn")),
+        *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_mlp"), 256, _SMALL),
+        *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_{chosen}"), 512, _LARGE),
+        *_band(axes, plain, "plain DP-SGD, a convolutional network with tanh: test images", _PLAIN),
+    ]
+    _finish(axes, levels, dataset, "accuracy (%)", easier(evidence, number, dataset))
+    return drawn
 
 
 def clipped(evidence: Evidence) -> Figure:

@@ -3,11 +3,12 @@
 from functools import partial
 
 from runner.papers.losing_less import dynamics, figures, tables
+from runner.papers.losing_less.measures import SENSITIVITY
 from runner.report.items import Item, Paper, Statement
 
 _with_more_seeds = partial(Item, also=(dynamics.MORE_SEEDS,))
 _of_fig_1, _of_fig_11 = (partial(_with_more_seeds, sweeps=(f"losing_less/{name}",)) for name in ("fig_1", "fig_11"))
-_FIG_10 = tuple(f"losing_less/{sweep}" for sweep in figures.SENSITIVITY)
+_FIG_10 = tuple(f"losing_less/{sweep}" for sweep in SENSITIVITY)
 _LOSS = ("loss.threshold_epoch", "loss.beta", "loss.gamma")
 
 ITEMS = (

@@ -7,6 +7,7 @@ item's planned runs, and figure 3's planned runs with other seeds of the same se
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from runner.claims.runs import PlannedRun, Runs
 from runner.papers.losing_less.figures import LOSSES as ALL_LOSSES
 from runner.papers.losing_less.figures import PAPER
 from runner.report import plots
-from runner.report.items import Draw
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,60 +78,55 @@ def _look(place: int) -> tuple[str, str]:
 
 
 def one_panel(
-    sweep: str, experiments: str, draw: DrawRuns, *, adjust: Adjust | None = None, legend: Any = "best", **settings: Any
-) -> Draw:
-    """Return a figure of one panel: both losses' runs, drawn by `draw`, and the axes' settings (`xlabel`)."""
+    sweep: str,
+    experiments: str,
+    draw: DrawRuns,
+    evidence: Evidence,
+    *,
+    adjust: Adjust | None = None,
+    legend: Any = "best",
+    **settings: Any,
+) -> Figure:
+    """Draw one panel: both losses' runs by `draw`, and the axes' settings (`xlabel`)."""
+    drawn = plots.figure(5.6, 3.8)
+    axes = drawn.subplots()
+    runs = _both(axes, evidence, sweep, experiments, draw)
+    axes.set(**settings)
+    if settings.get("yscale") == "log":
+        plots.log_axis(axes, "y")
+    if runs and adjust:
+        adjust(axes, runs)
+    axes.legend(loc=legend)
+    return drawn
 
-    def figure_of(evidence: Evidence) -> Figure:
-        drawn = plots.figure(5.6, 3.8)
-        axes = drawn.subplots()
-        runs = _both(axes, evidence, sweep, experiments, draw)
-        axes.set(**settings)
-        if settings.get("yscale") == "log":
-            plots.log_axis(axes, "y")
-        if runs and adjust:
-            adjust(axes, runs)
-        axes.legend(loc=legend)
-        return drawn
 
-    return figure_of
-
-
-def line(read: Callable[[PlannedRun], tuple[Any, Any]]) -> DrawRuns:
-    """Return a function that draws x and y of the runs: the mean as a line, the range as an area, to the shortest."""
-
-    def draw(axes: Axes, runs: Runs, label: str, place: int) -> None:
-        read_of = [read(run) for run in runs]
-        length = min(len(y) for _, y in read_of)
-        ys = np.array([np.asarray(y, dtype=np.float64)[:length] for _, y in read_of])
-        x = list(read_of[0][0])[:length]
-        found = plots.Band(x, ys.mean(0).tolist(), ys.min(0).tolist(), ys.max(0).tolist())
-        colour, marker = _look(place)
-        found.draw(axes, colour, 0.25, **plots.spaced(x, place, marker), label=label)
-
-    return draw
+def line(read: Callable[[PlannedRun], tuple[Any, Any]], axes: Axes, runs: Runs, label: str, place: int) -> None:
+    """Draw x and y of the runs: the mean as a line, the range as an area, to the shortest."""
+    read_of = [read(run) for run in runs]
+    length = min(len(y) for _, y in read_of)
+    ys = np.array([np.asarray(y, dtype=np.float64)[:length] for _, y in read_of])
+    x = list(read_of[0][0])[:length]
+    found = plots.Band(x, ys.mean(0).tolist(), ys.min(0).tolist(), ys.max(0).tolist())
+    colour, marker = _look(place)
+    found.draw(axes, colour, 0.25, **plots.spaced(x, place, marker), label=label)
 
 
 def norm(kind: str, layer: int) -> DrawRuns:
     """Return a function that draws a layer's norm by epoch, from 0, before training; `layer` may be negative."""
-    return line(lambda run: (diagnostics.norm_epochs(run), diagnostics.layer_norms(run, kind)[layer]))
+    return partial(line, lambda run: (diagnostics.norm_epochs(run), diagnostics.layer_norms(run, kind)[layer]))
 
 
-def histogram(epochs: int | None) -> DrawRuns:
-    """Return a function that draws per-example gradient norms up to 100, of the first `epochs` or all.
+def histogram(epochs: int | None, axes: Axes, runs: Runs, label: str, place: int) -> None:
+    """Draw per-example gradient norms up to 100, of the first `epochs` or all.
 
     The mean over the runs is drawn. The legend has the share of larger norms.
     """
-
-    def draw(axes: Axes, runs: Runs, label: str, place: int) -> None:
-        counts = np.mean([diagnostics.gradient_counts(run, epochs) for run in runs], axis=0)
-        edges = np.arange(len(counts)) * _BIN
-        above = 100 * counts[-1] / counts.sum() if counts.sum() else 0.0
-        text = label + (f", {above:.2g}% above {LARGEST_NORM:g}" if above else "")
-        axes.stairs(counts[:-1], edges, color=_look(place)[0], fill=True, alpha=0.35)
-        axes.stairs(counts[:-1], edges, color=_look(place)[0], linestyle=_OUTLINES[place], label=text)
-
-    return draw
+    counts = np.mean([diagnostics.gradient_counts(run, epochs) for run in runs], axis=0)
+    edges = np.arange(len(counts)) * _BIN
+    above = 100 * counts[-1] / counts.sum() if counts.sum() else 0.0
+    text = label + (f", {above:.2g}% above {LARGEST_NORM:g}" if above else "")
+    axes.stairs(counts[:-1], edges, color=_look(place)[0], fill=True, alpha=0.35)
+    axes.stairs(counts[:-1], edges, color=_look(place)[0], linestyle=_OUTLINES[place], label=text)
 
 
 def _up_to_nearly_all(axes: Axes, runs: list[PlannedRun]) -> None:
@@ -165,23 +160,17 @@ def _first_cosines(run: PlannedRun) -> tuple[diagnostics.Array, diagnostics.Arra
 _COSINE, _GRADIENT = "cosine of clipped and unclipped gradient", "norm of a per-example gradient"
 _SINGULAR = "largest singular value of the Hessian"
 _TO_THE_LARGEST: dict[str, Any] = {"yscale": "log", "xlim": (0, LARGEST_NORM)}
-_OF_CIFAR10, _FROM_0 = ("fig_1", "cifar10_{}"), (0, None)
+_BY_EPOCH: dict[str, Any] = {"xlabel": "epoch", "ylim": (0, None)}
+_eigenvalues = partial(line, diagnostics.eigenvalues)
+_of_cifar10 = partial(one_panel, "fig_1", "cifar10_{}")
 
-figure_1a = one_panel(
-    *_OF_CIFAR10, norm(PRE_ACTIVATIONS, -1), xlabel="epoch", ylabel="mean norm of the logits", ylim=_FROM_0
-)
-figure_1b = one_panel(
-    *_OF_CIFAR10, norm(WEIGHTS, -1), xlabel="epoch", ylabel="norm of the last layer's weights", ylim=_FROM_0
-)
-figure_1c = one_panel(*_OF_CIFAR10, histogram(1), xlabel=_GRADIENT, ylabel="examples", adjust=_up_to_nearly_all)
-figure_1d = one_panel(
-    *_OF_CIFAR10, _cosines, xlabel=_COSINE, ylabel="steps", legend="upper left", adjust=_from_the_lowest
-)
-figure_2 = one_panel(
-    "fig_2", "mnist_{}_hessian", line(diagnostics.eigenvalues), xlabel="epoch", ylabel=_SINGULAR, yscale="log"
-)
-figure_6 = one_panel(*_OF_CIFAR10, histogram(None), xlabel=_GRADIENT, ylabel="examples", **_TO_THE_LARGEST)
-figure_7 = one_panel(*_OF_CIFAR10, line(_first_cosines), xlabel="step of epoch 1", ylabel=_COSINE)
+figure_1a = partial(_of_cifar10, norm(PRE_ACTIVATIONS, -1), ylabel="mean norm of the logits", **_BY_EPOCH)
+figure_1b = partial(_of_cifar10, norm(WEIGHTS, -1), ylabel="norm of the last layer's weights", **_BY_EPOCH)
+figure_1c = partial(_of_cifar10, partial(histogram, 1), xlabel=_GRADIENT, ylabel="examples", adjust=_up_to_nearly_all)
+figure_1d = partial(_of_cifar10, _cosines, xlabel=_COSINE, ylabel="steps", legend="upper left", adjust=_from_the_lowest)
+figure_2 = partial(one_panel, "fig_2", "mnist_{}_hessian", _eigenvalues, ylabel=_SINGULAR, xlabel="epoch", yscale="log")
+figure_6 = partial(_of_cifar10, partial(histogram, None), xlabel=_GRADIENT, ylabel="examples", **_TO_THE_LARGEST)
+figure_7 = partial(_of_cifar10, partial(line, _first_cosines), xlabel="step of epoch 1", ylabel=_COSINE)
 
 
 def _layer_count(evidence: Evidence, sweep: str, dataset: str) -> int:
@@ -209,17 +198,13 @@ def figure_5(evidence: Evidence) -> Figure:
     return _norms(evidence, "fig_5", rows)
 
 
-def all_layers(kind: str) -> Draw:
-    """Return a figure of the norms of all layers, in rows of four, the data sets one after another."""
-
-    def draw(evidence: Evidence) -> Figure:
-        rows = []
-        for dataset in reversed(plots.DATASETS):
-            layers = _layer_count(evidence, "fig_11", dataset)
-            rows += [(dataset, kind, tuple(range(first, min(first + 4, layers)))) for first in range(0, layers, 4)]
-        return _norms(evidence, "fig_11", rows)
-
-    return draw
+def all_layers(kind: str, evidence: Evidence) -> Figure:
+    """Draw the norms of all layers, in rows of four, the data sets one after another."""
+    rows = []
+    for dataset in reversed(plots.DATASETS):
+        layers = _layer_count(evidence, "fig_11", dataset)
+        rows += [(dataset, kind, tuple(range(first, min(first + 4, layers)))) for first in range(0, layers, 4)]
+    return _norms(evidence, "fig_11", rows)
 
 
 def _norms(evidence: Evidence, sweep: str, rows: Sequence[tuple[str, str, Sequence[int]]]) -> Figure:
@@ -243,15 +228,14 @@ def _norms(evidence: Evidence, sweep: str, rows: Sequence[tuple[str, str, Sequen
     return drawn
 
 
-figure_11 = all_layers(WEIGHTS)
-figure_12 = all_layers(PRE_ACTIVATIONS)
+figure_11, figure_12 = partial(all_layers, WEIGHTS), partial(all_layers, PRE_ACTIVATIONS)
 
 
 def figure_14(evidence: Evidence) -> Figure:
     """Draw histograms of per-example gradient norms over all epochs, a panel per data set."""
     drawn = plots.figure(6, 8)
     for axes, (dataset, title) in zip(drawn.subplots(3, 1), reversed(plots.DATASETS.items()), strict=True):
-        if _both(axes, evidence, "fig_11", f"{dataset}_{{}}", histogram(None)):
+        if _both(axes, evidence, "fig_11", f"{dataset}_{{}}", partial(histogram, None)):
             axes.set(**_TO_THE_LARGEST)
             plots.log_axis(axes, "y")
         axes.set(title=title, ylabel="examples")

@@ -9,7 +9,7 @@ from runner.claims.costs import most_guaranteed
 from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.reading import claims_of
 from runner.papers.noise_screening import settings
-from runner.papers.noise_screening.measures import screened, within
+from runner.papers.noise_screening.measures import screened
 from runner.papers.noise_screening.settings import claimed_at
 from runner.papers.noise_screening.theorem_1 import at_least, worst
 from runner.report import plots
@@ -41,7 +41,7 @@ def panel(axes: Axes, evidence: Evidence, dataset: str) -> None:
     for pattern, label in METHODS.items():
         experiment = pattern.format(dataset)
         planned = settings.planned(evidence, experiment)
-        reached = planned.recorded.at(lambda run: within(run, claimed_at()))
+        reached = planned.recorded.at(lambda run: run.last_within(claimed_at(), "epsilon"))
         if not reached:
             continue
         accuracy = fmean(reached.values("test_accuracy"))

@@ -15,11 +15,10 @@ from runner.claims.guarantee import guaranteed
 from runner.claims.reading import claims_of
 from runner.claims.runs import PlannedRun, Runs
 from runner.papers.noise_screening import cost, settings
-from runner.papers.noise_screening.measures import screened, within
+from runner.papers.noise_screening.measures import screened
 from runner.papers.noise_screening.settings import claimed_at
 from runner.report import plots
 from runner.report.files import bound_text
-from runner.report.items import Draw
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -190,7 +189,7 @@ def curve(runs: Runs, x: str, y: str, points: int = 100) -> plots.Band:
 
     Values between two epochs are interpolated linearly, as screened runs of one setting have epochs at different x.
     """
-    reached = runs.at(lambda run: within(run, claimed_at()))
+    reached = runs.at(lambda run: run.last_within(claimed_at(), "epsilon"))
     series = [(run.history(x)[: end + 1], run.history(y)[: end + 1]) for run, end in reached]
     if not series:
         return plots.Band([], [], [], [])
@@ -205,50 +204,48 @@ def by_setting(
     field: str,
     label: str,
     scale: str,
+    claimed: Callable[[Axes, Runs, str], object],
+    evidence: Evidence,
+    *,
     also: str = "",
-    claimed: Callable[[Axes, Runs], object] | None = None,
-) -> Draw:
-    """Return a figure of accuracy (left) and the cost of all attempts (right) by a field, one dot per run.
+) -> Figure | None:
+    """Draw accuracy (left) and the cost of all attempts (right) by a field, one dot per run.
 
     It is not drawn if fewer than half of the field's values have a run.
 
     Args:
+        claimed: draws the paper's claim about an item into the panel of accuracies.
         also: an experiment of table 1 whose runs are at one more value.
-        claimed: draws the paper's claim into the panel of accuracies.
     """
-
-    def draw(evidence: Evidence) -> Figure | None:
-        planned = Runs((*evidence.sweeps[f"noise_screening/{sweep}"], *settings.planned(evidence, also)))
-        if plots.too_few(list(planned.by_value(field).values())):
-            return None
-        drawn = plots.figure(plots.WIDTH, 4)
-        accuracy, costs = drawn.subplots(1, 2)
-        runs = Runs(run for of in planned.recorded.by_value(field).values() for run in of)
-        at = [float(run.field(field)) for run in runs]
-        text = f"{_METHOD}, {plots.runs_text(planned)}"
-        colour, marker = plots.LOOKS[_METHOD]
-        accuracy.plot(at, runs.finals("test_accuracy"), marker, color=colour, markersize=5, label=text)
-        if claimed and evidence.scale == PAPER_SCALE:
-            claimed(accuracy, runs)
-        accuracy.margins(y=0.3)
-        accuracy.set(ylabel="accuracy (%), screening images", xlabel=label)
-        accuracy.set_ylim(top=min(accuracy.get_ylim()[1], 100))
-        charged = (
-            (runs.finals("epsilon"), "oC0", "kept updates, as the paper counts"),
-            (runs.finals("epsilon_sound"), "sC1", "tries made, had their number been fixed"),
-            ([guaranteed(run) for run in runs], "^C3", "most tries allowed: sound"),
-        )
-        for spent, style, text in charged:
-            costs.plot(at, spent, style, markersize=4, label=text)
-        costs.set(ylabel="ε, by three counts", xlabel=label)
-        costs.set_ylim(bottom=0)
-        for axes in (accuracy, costs):
-            if scale == "log":
-                plots.log_axis(axes, "x", () if field.startswith("screening") else sorted(set(at)))
-            plots.legend_below(axes, 0.2)
-        return drawn
-
-    return draw
+    planned = Runs((*evidence.sweeps[f"noise_screening/{sweep}"], *settings.planned(evidence, also)))
+    if plots.too_few(list(planned.by_value(field).values())):
+        return None
+    drawn = plots.figure(plots.WIDTH, 4)
+    accuracy, costs = drawn.subplots(1, 2)
+    runs = Runs(run for of in planned.recorded.by_value(field).values() for run in of)
+    at = [float(run.field(field)) for run in runs]
+    text = f"{_METHOD}, {plots.runs_text(planned)}"
+    colour, marker = plots.LOOKS[_METHOD]
+    accuracy.plot(at, runs.finals("test_accuracy"), marker, color=colour, markersize=5, label=text)
+    if evidence.scale == PAPER_SCALE:
+        claimed(accuracy, runs, sweep.replace("_", "-"))
+    accuracy.margins(y=0.3)
+    accuracy.set(ylabel="accuracy (%), screening images", xlabel=label)
+    accuracy.set_ylim(top=min(accuracy.get_ylim()[1], 100))
+    charged = (
+        (runs.finals("epsilon"), "oC0", "kept updates, as the paper counts"),
+        (runs.finals("epsilon_sound"), "sC1", "tries made, had their number been fixed"),
+        ([guaranteed(run) for run in runs], "^C3", "most tries allowed: sound"),
+    )
+    for spent, style, text in charged:
+        costs.plot(at, spent, style, markersize=4, label=text)
+    costs.set(ylabel="ε, by three counts", xlabel=label)
+    costs.set_ylim(bottom=0)
+    for axes in (accuracy, costs):
+        if scale == "log":
+            plots.log_axis(axes, "x", () if field.startswith("screening") else sorted(set(at)))
+        plots.legend_below(axes, 0.2)
+    return drawn
 
 
 _METHOD = "screening, momentum 0.9"
@@ -261,17 +258,17 @@ def _best(item: str, quantity: str) -> float:
     return claim.aim
 
 
-def _claimed_rate(axes: Axes, _: Runs) -> None:
+def _claimed_rate(axes: Axes, _: Runs, item: str) -> None:
     """Draw the best learning rate, its accuracy and the lowest accuracy that the paper states."""
-    rate, lowest = _best("fig-4a", "best learning rate"), _best("fig-4a", "lowest accuracy for learning rates 0.1 to 2")
-    accuracy = _best("fig-4a", "test_accuracy")
+    rate, lowest = _best(item, "best learning rate"), _best(item, "lowest accuracy for learning rates 0.1 to 2")
+    accuracy = _best(item, "test_accuracy")
     text = f"claimed best: {accuracy:g}% at {rate:g}"
     axes.plot(rate, accuracy, color=plots.LOOKS[_METHOD][0], label=text, **plots.CLAIMED)
     axes.axhline(lowest, color="grey", linestyle="--", linewidth=1, label=f"claimed for all: above {lowest:g}%")
 
 
-def _claimed_batch(axes: Axes, _: Runs) -> None:
-    size = _best("fig-4b", "best batch size")
+def _claimed_batch(axes: Axes, _: Runs, item: str) -> None:
+    size = _best(item, "best batch size")
     axes.axvline(size, color="grey", linestyle="--", linewidth=1, label=f"claimed best: {size:g}")
 
 
@@ -285,21 +282,13 @@ def _claimed_equal(axes: Axes, runs: Runs, item: str) -> None:
         axes.hlines(mean, min(values), max(values), color="grey", linestyle="--", linewidth=1, label=text)
 
 
-figure_4a = by_setting("fig_4a", "optimizer.lr", "learning rate", "linear", claimed=_claimed_rate)
-figure_4b = by_setting(
-    "fig_4b", "batch_size", "batch size", "log", also="noise_screening/mnist_free", claimed=_claimed_batch
+figure_4a = partial(by_setting, "fig_4a", "optimizer.lr", "learning rate", "linear", _claimed_rate)
+figure_4b = partial(
+    by_setting, "fig_4b", "batch_size", "batch size", "log", _claimed_batch, also="noise_screening/mnist_free"
 )
-figure_4c = by_setting(
-    "fig_4c",
-    "screening.initial_temperature",
-    "initial temperature Q₀",
-    "log",
-    claimed=partial(_claimed_equal, item="fig-4c"),
+figure_4c = partial(
+    by_setting, "fig_4c", "screening.initial_temperature", "initial temperature Q₀", "log", _claimed_equal
 )
-figure_4d = by_setting(
-    "fig_4d",
-    "screening.rejection_threshold",
-    "rejection threshold μ₀",
-    "linear",
-    claimed=partial(_claimed_equal, item="fig-4d"),
+figure_4d = partial(
+    by_setting, "fig_4d", "screening.rejection_threshold", "rejection threshold μ₀", "linear", _claimed_equal
 )

@@ -48,11 +48,6 @@ def screened(run: PlannedRun) -> bool:
     return bool(run.field("screening"))
 
 
-def within(run: PlannedRun, bound: float) -> int | None:
-    """Return the last epoch (from 0) whose epsilon, as the paper counts, is at most `bound`."""
-    return max((e for e, spent in enumerate(run.history("epsilon")) if spent <= bound), default=None)
-
-
 @Formula
 def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
     """Return the first epoch's epsilon, as the paper counts, at which the accuracy in brackets is reached.

@@ -12,7 +12,7 @@ from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs
 from runner.claims.statistics import difference
 from runner.papers.noise_screening import settings
-from runner.papers.noise_screening.measures import accuracy_of, carried_on, reaches, screened, until, within
+from runner.papers.noise_screening.measures import accuracy_of, carried_on, reaches, screened, until
 from runner.papers.noise_screening.settings import DATASETS, claimed_at, delta, kept_steps, screened_run, screening
 from runner.report.files import Table, bound_text, delta_text, mean_text, number, plus_minus, spread_text
 
@@ -76,7 +76,7 @@ def _method(row: ClaimRow) -> str:
 
 def _measured(planned: Runs) -> list[str]:
     runs = planned.recorded
-    private = runs.at(lambda run: within(run, claimed_at()))
+    private = runs.at(lambda run: run.last_within(claimed_at(), "epsilon"))
     if not runs:
         return ["–", "–", planned.recorded_of, *["–"] * 5]
     if not private:  # training without privacy

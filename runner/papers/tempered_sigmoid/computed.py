@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
@@ -69,14 +69,16 @@ def figure_1_data() -> Table:
     return Table(header, torch.stack(columns, dim=1).tolist())
 
 
-table_1 = network_table(
+table_1 = partial(
+    network_table,
     FIG_3,
     f"{PAPER}/mnist_tanh",
     "The paper gives neither paddings nor the stride of the poolings. Here the first convolution has SAME padding (6 "
     "in total for an 8x8 kernel with stride 2 on 28 pixels, so 3 on every side), the poolings have stride 1 and the "
     "second convolution has no padding.",
 )
-table_2 = network_table(
+table_2 = partial(
+    network_table,
     FIG_3,
     f"{PAPER}/cifar10_tanh",
     "The paper gives no padding. It has to be SAME: without padding the feature map would vanish before the last "

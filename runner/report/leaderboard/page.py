@@ -59,15 +59,7 @@ With `runtime.results_root=again` at its end, it repeats the row's first run. Wi
 def page(
     found: Sequence[Entry], compared: Sequence[Comparison], methods: Methods, known: Sequence[Published], trials: int
 ) -> str:
-    """Write the page.
-
-    Args:
-        found: all entries.
-        compared: the methods on each data set.
-        methods: the methods and their settings.
-        known: published accuracies.
-        trials: the number of recorded runs of searches.
-    """
+    """Write the page. `trials` is the number of recorded runs of searches."""
     several = [
         settings_of(found, line.method, one.dataset, e) for one in compared for line in one.rows for e in line.at
     ]

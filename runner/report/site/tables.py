@@ -61,12 +61,7 @@ class FilterTable:
 
 
 def claims_table(results: Path, papers: Sequence[Paper], exists: Callable[[str], bool]) -> FilterTable:
-    """Make the table of all claims, as last aggregated.
-
-    Args:
-        results: the folder of results.
-        papers: the papers.
-        exists: returns True if the site has a file.
+    """Make the table of all claims, as last aggregated, with links to the files that exist in the site.
 
     Raises:
         ValueError: another version aggregated them.
