@@ -25,9 +25,9 @@ from runner.records.verify import run_of
 from runner.report import own
 from runner.report.cells import cells_of
 from runner.report.claim_rows import rows_of
-from runner.report.files import Table, aligned, elsewhere, read_csv
+from runner.report.files import Table, aligned, elsewhere, enumerated, read_csv
 from runner.report.papers import Item, Paper, every_paper, known, load
-from runner.terminal import bound_text, command, number
+from runner.terminal import bound_text, command, nearest, number
 from runner.training.modules import is_beside
 from runner.training.prepare import Run
 
@@ -80,19 +80,13 @@ def named(what: str) -> tuple[Paper, Item]:
         items = {each.name: each for each in paper.items}
         if item in items:
             return paper, items[item]
-        near = difflib.get_close_matches(item, items) or list(items)
-        raise ValueError(f"{paper.name} has no item {item!r}. Did you mean {_either(paper.name, near)}?")
-    near = [each.name for each in every_paper() if what in {one.name for one in each.items}]
+        near = [f"{name}/{each}" for each in difflib.get_close_matches(item, items) or items]
+        raise ValueError(f"{name} has no item {item!r}. Did you mean {enumerated(near, 'or')}?")
+    near = [f"{each.name}/{what}" for each in every_paper() if what in {one.name for one in each.items}]
     if near:
-        raise ValueError(f"{what} of which paper? Did you mean {_either('', [f'{each}/{what}' for each in near])}?")
-    near = difflib.get_close_matches(name, known())
-    hint = f"Did you mean {_either('', near)}?" if near else f"Papers are {', '.join(known())}."
+        raise ValueError(f"{what} of which paper? Did you mean {enumerated(near, 'or')}?")
+    hint = nearest(name, known())
     raise ValueError(f"{what} is neither the beginning of a run's id nor an item of a paper. {hint}")
-
-
-def _either(paper: str, names: Sequence[str]) -> str:
-    full = [f"{paper}/{name}" if paper else name for name in names]
-    return " or ".join([", ".join(full[:-1]), full[-1]] if full[1:] else full)
 
 
 def run_text(path: Path, results: Path) -> str:

@@ -304,12 +304,12 @@ def accuracy_against_epsilon(
     rows = -(-len(shown) // across)
     drawn = figure(min(WIDTH, 3.6 * max(2, across)), 6.2 * rows)
     axes = drawn.subplots(2 * rows, across, squeeze=False)
-    for place, panel in enumerate(shown):
-        block, column = divmod(place, across)
-        above, below = pair = axes[2 * block][column], axes[2 * block + 1][column]
+    pairs = [pair for block in range(rows) for pair in zip(*axes[2 * block : 2 * block + 2], strict=True)]
+    for place, (panel, pair) in enumerate(zip(shown, pairs, strict=False)):
+        above, below = pair
         for one, name in zip(pair, ("epsilon", "epsilon_sound"), strict=True):
             _accuracy_panel(one, evidence, panel, name, centre)
-            if column == 0:
+            if place % across == 0:
                 one.set_ylabel("test accuracy (%)")
         above.set_title(panel.title)
         low, high = min(one.get_ylim()[0] for one in pair), max(one.get_ylim()[1] for one in pair)
@@ -319,10 +319,8 @@ def accuracy_against_epsilon(
             if spread_by_error:
                 by_error(one)
         legend_below(below, 0.2, ncols=1 if len(panel.curves) < 3 or across > 1 else 2, of=above)
-    for place in range(len(shown), across * rows):
-        block, column = divmod(place, across)
-        axes[2 * block][column].remove()
-        axes[2 * block + 1][column].remove()
+    for one in (one for pair in pairs[len(shown) :] for one in pair):
+        one.remove()
     name_not_drawn(drawn, few)
     return drawn
 

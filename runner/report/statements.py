@@ -9,16 +9,18 @@ from typing import Any
 
 from runner.claims.rows import ClaimRow
 from runner.claims.statistics import Interval
+from runner.config import REPOSITORY
 from runner.report.cells import signed, sound_bound_text
 from runner.report.claim_rows import rows_of
-from runner.report.files import read_csv
+from runner.report.files import read_csv, write_text
 from runner.report.items import Paper
-from runner.report.papers import load
+from runner.report.papers import every_paper, load
 from runner.report.studies import StudyPage, study_pages
 from runner.terminal import number
 
 _GUARDS = ("verdict", "guarantee")  # under which a statement holds
 _OF_STUDY = ("effects.csv", "table.csv")
+_BEGIN, _END = "<!-- results: written by `python -m runner aggregate` -->", "<!-- end of results -->"
 
 
 class MissingError(ValueError):
@@ -143,3 +145,17 @@ def findings_list(papers: Sequence[Paper], folder: Path) -> str:
             name = of.name.replace("_", " ")
             lines.append(f"{len(lines) + 1}. {text} ([{name}](results/{page}/README.md))\n")
     return "".join(lines)
+
+
+def write_readme(results: Path) -> Path:
+    """Replace the text between the markers of the README by the findings of the last aggregation.
+
+    Raises:
+        ValueError: the README lacks these two markers, in this order.
+    """
+    readme = REPOSITORY / "README.md"
+    before, begin, rest = readme.read_text(encoding="utf-8").partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise ValueError(f"{readme} has lost the markers of the list of findings.")
+    return write_text(readme, f"{before}{_BEGIN}\n{findings_list(every_paper(), results)}{_END}{after}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from runner.claims.evidence import Evidence
 from runner.claims.measure import Formula
 from runner.claims.measured import Measured, of_sample
 from runner.claims.rows import ClaimRow
-from runner.claims.runs import Sample
+from runner.claims.runs import Sample, grouped
 from runner.config import REPOSITORY
 from runner.report import plots
 from runner.report.files import Table, read_csv
@@ -88,46 +88,18 @@ def figure(_: Evidence) -> Figure | None:
     return drawn
 
 
-def _of_table(ratios: Callable[[], Mapping[str, float]]) -> Formula:
+def _sampled(ratios: Callable[[], Mapping[str, float]], _: Claim, __: Evidence) -> Measured:
     """Return a measure from the one table of times: a ratio per network and batch size, taken as a sample."""
-
-    @wraps(ratios)
-    def measured_ratios(_: Claim, __: Evidence) -> Measured:
-        found = ratios()
-        if not found:
-            return Measured(explanation="not measured yet", planned=1)
-        sample = Sample(tuple(found.values()), tuple(range(len(found))))
-        words = ", ".join(f"{name} {ratio:.3g}" for name, ratio in found.items())
-        return replace(of_sample("mean", sample, explanation=words), n=1, planned=1)
-
-    return Formula(measured_ratios)
-
-
-@_of_table
-def faster_than_clipping() -> Mapping[str, float]:
-    """Return seconds of a clipless epoch over the faster clipped one, at each batch size of 512 or more."""
-    return _over_clipped("s_per_epoch")
-
-
-@_of_table
-def memory_below_clipping() -> Mapping[str, float]:
-    """Return peak memory of a clipless step over the lower clipped one, at each batch size of 512 or more."""
-    return _over_clipped("peak_mib")
-
-
-@_of_table
-def projection_cost() -> Mapping[str, float]:
-    """Return seconds of one projection at each batch size over the smallest batch size, for each network."""
-    return {
-        f"{network}, {batch}": seconds / by_batch[min(by_batch)]
-        for network, by_batch in _by_batch("projection").items()
-        for batch, seconds in by_batch.items()
-        if batch > min(by_batch)
-    }
+    found = ratios()
+    if not found:
+        return Measured(explanation="not measured yet", planned=1)
+    sample = Sample(tuple(found.values()), tuple(range(len(found))))
+    words = ", ".join(f"{name} {ratio:.3g}" for name, ratio in found.items())
+    return replace(of_sample("mean", sample, explanation=words), n=1, planned=1)
 
 
 def _over_clipped(column: str) -> dict[str, float]:
-    """Return the clipless column over the least of the clipped methods', by network and batch size."""
+    """Return the clipless column over the least of the clipped methods', at each batch size of 512 or more."""
     values = {(row["network"], int(row["batch"]), row["method"]): row[column] for row in measured()}
     return {
         f"{network}, {batch}": float(value) / min(float(values[network, batch, other]) for other in _CLIPPED)
@@ -136,10 +108,18 @@ def _over_clipped(column: str) -> dict[str, float]:
     }
 
 
-def _by_batch(method: str) -> dict[str, dict[int, float]]:
-    found: dict[str, dict[int, float]] = {}
-    for row in measured():
-        if row["method"] == method:
-            batch = int(row["batch"])
-            found.setdefault(row["network"], {})[batch] = float(row["s_per_epoch"]) / (EXAMPLES // batch)
+def _of_projection() -> dict[str, float]:
+    """Return seconds of one projection at each batch size over the smallest batch size, for each network."""
+    found: dict[str, float] = {}
+    rows = [row for row in measured() if row["method"] == "projection"]
+    for network, of in grouped(rows, lambda row: row["network"]).items():
+        steps = {int(row["batch"]): EXAMPLES // int(row["batch"]) for row in of}
+        seconds = {batch: float(row["s_per_epoch"]) / steps[batch] for batch, row in zip(steps, of, strict=True)}
+        least = min(seconds)
+        found |= {f"{network}, {batch}": s / seconds[least] for batch, s in seconds.items() if batch > least}
     return found
+
+
+faster_than_clipping = Formula(_sampled, partial(_over_clipped, "s_per_epoch"))
+memory_below_clipping = Formula(_sampled, partial(_over_clipped, "peak_mib"))
+projection_cost = Formula(_sampled, _of_projection)

@@ -70,14 +70,11 @@ def _with_half(patterns: Sequence[str]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _draw_curve(axes: Axes, found: plots.Band, method: str, line: str, label: str) -> None:
+def _draw_curve(axes: Axes, found: plots.Band, method: str, line: str, sizes: str) -> None:
     colour, marker = plots.LOOKS[method]
     markers = plots.spaced(found.middle, list(plots.LOOKS).index(method), marker)
-    found.draw(axes, colour, linestyle=line, linewidth=1.2, **markers, label=label)
-
-
-def _label(method: str, line: str) -> str:
-    return method if line == "-" else f"{method}, half the images"
+    label = method if line == "-" else f"{method}, half the images"
+    found.draw(axes, colour, linestyle=line, linewidth=1.2, **markers, label=f"{label}, {sizes}")
 
 
 def _acceptance(axes: Axes, evidence: Evidence, dataset: str) -> None:
@@ -94,7 +91,7 @@ def _acceptance(axes: Axes, evidence: Evidence, dataset: str) -> None:
             continue
         whole = Runs(_whole_epochs(run) for run in planned.recorded)
         found = curve(whole, "epsilon", "acceptance_rate", points=400)
-        _draw_curve(axes, found, method, line, f"{_label(method, line)}, {plots.runs_text(planned)}")
+        _draw_curve(axes, found, method, line, plots.runs_text(planned))
         floors.add(1 / (1 + planned[0].field("screening.rejection_threshold")))
     for floor in floors:
         axes.axhline(floor, color="k", linestyle=":", linewidth=0.8, label=f"least by the rule: {floor:.3f}")
@@ -142,7 +139,7 @@ def _methods(axes: Axes, evidence: Evidence, dataset: str, x: str, y: str) -> No
         if sound and screened(planned[0]):
             guarantees.append(most_guaranteed(planned))
         sizes = (plots.runs_text(settings.planned(evidence, pattern.format(each))) for each in plots.DATASETS)
-        _draw_curve(axes, found, method, line, f"{_label(method, line)}, {', '.join(sizes)}")
+        _draw_curve(axes, found, method, line, ", ".join(sizes))
         levels += found.middle[len(found.middle) // 4 :]
     axes.set_xlabel("ε of the tries made,\nwere their number fixed" if sound else plots.AS_PAPER)
     if guarantees:

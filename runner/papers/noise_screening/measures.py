@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from statistics import fmean
 from typing import TypeAlias
 
 import numpy as np
@@ -58,7 +57,7 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
     The sound epsilon is for the steps until then, as if their number had been fixed beforehand, like the claimed one:
     see `until`.
     """
-    accuracy = accuracy_of(claim)
+    accuracy = float(claim.reader[1])
     planned = carried_on(claim, evidence, claim.experiment, accuracy)
     recorded = planned.recorded
     reached = recorded.at(reaches(accuracy))
@@ -162,11 +161,6 @@ def pooled(claim: Claim, evidence: Evidence) -> Measured:
     return counted(planned, over_values(claim, evidence, [planned]))
 
 
-def accuracy_of(claim: Claim) -> float:
-    """Return the accuracy in percent that a claim names."""
-    return float(claim.reader[1])
-
-
 def carried_on(claim: Claim, evidence: Evidence, experiment: str, accuracy: float) -> Runs:
     """Return the planned runs of one of a claim's experiments, with longer runs if needed and available.
 
@@ -217,22 +211,11 @@ def reaches(accuracy: float) -> Callable[[PlannedRun], int | None]:
     return lambda run: next((e for e, value in enumerate(run.history("test_accuracy")) if value >= accuracy), None)
 
 
-def mean_at(runs: Runs, name: str, epsilon: float) -> float | None:
-    """Return a column's mean over the runs at a paper's epsilon; None before the first epoch of one of them.
-
-    Values between two epochs are interpolated linearly, and after the last epoch its value is used. Epochs of screened
-    runs are at other epsilons than epochs of plain runs.
-    """
-    if not runs or any(epsilon < run.history("epsilon")[0] for run in runs):
-        return None
-    return fmean(float(np.interp(epsilon, run.history("epsilon"), run.history(name))) for run in runs)
-
-
 @Formula
 def lead(claim: Claim, evidence: Evidence) -> Measured:
     """Return the share of the second experiment's epochs, to the claim's epsilon, at which the first leads all others.
 
-    It leads in the mean of the column in brackets, at equal epsilon as the paper counts (see `mean_at`). Larger is
+    It leads in the mean of the column in brackets, at equal epsilon as the paper counts (see `_curves`). Larger is
     better, except for a loss. A tie is no lead. With three runs of each experiment it has an interval, from the
     percentile bootstrap: the runs of each experiment are drawn again separately.
     """
@@ -253,9 +236,12 @@ def lead(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def _curves(runs: Runs, column: str, grid: Sequence[float]) -> Array:
-    """Return a column of each run at these epsilons, NaN before its first epoch: [runs, epsilons]."""
-    found = [[mean_at(Runs([run]), column, epsilon) for epsilon in grid] for run in runs]
-    return np.array([[math.nan if value is None else value for value in of] for of in found])
+    """Return a column of each run at these epsilons, NaN before its first epoch: [runs, epsilons].
+
+    Values between two epochs are interpolated linearly, and after the last epoch its value is used. Epochs of screened
+    runs are at other epsilons than epochs of plain runs.
+    """
+    return np.array([np.interp(grid, run.history("epsilon"), run.history(column), left=math.nan) for run in runs])
 
 
 def _share(means: Sequence[Array]) -> float:

@@ -12,7 +12,7 @@ from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs
 from runner.claims.statistics import difference
 from runner.papers.noise_screening import settings
-from runner.papers.noise_screening.measures import accuracy_of, carried_on, reaches, screened, until
+from runner.papers.noise_screening.measures import carried_on, reaches, screened, until
 from runner.papers.noise_screening.settings import DATASETS, claimed_at, delta, kept_steps, screened_run, screening
 from runner.report.files import Table, bound_text, delta_text, mean_text, number, plus_minus, spread_text
 
@@ -129,7 +129,7 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     for j in judged:
         if j.claim.reader[0] != "epsilon_at_accuracy":
             continue
-        accuracy, claimed = accuracy_of(j.claim), j.claim.claimed.replace(">6", "not within 6")
+        accuracy, claimed = float(j.claim.reader[1]), j.claim.claimed.replace(">6", "not within 6")
         method = _method(j)
         recorded = carried_on(j.claim, evidence, j.claim.experiment, accuracy).recorded
         for run in recorded:

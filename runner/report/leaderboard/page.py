@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from runner.claims.blocks import dataset_name
 from runner.claims.summary import summarise
 from runner.report.cells import difference_text
-from runner.report.files import Table, delta_text, markdown, number
+from runner.report.files import Table, delta_text, enumerated, markdown, number
 from runner.report.leaderboard.comparison import SHOWN, Comparison, Gain, Line, settings_of
 from runner.report.leaderboard.entries import DELTA, Entry
 from runner.report.leaderboard.methods import ADDED, SEARCHED, Methods
@@ -79,7 +79,7 @@ def page(
         published_delta=delta_text(*(one.delta for one in known)),
         disputed=_disputed(known),
         rows=len(found),
-        epsilons=_listed([f"{epsilon:g}" for epsilon in dict.fromkeys(entry.epsilon for entry in found)]),
+        epsilons=enumerated([f"{epsilon:g}" for epsilon in dict.fromkeys(entry.epsilon for entry in found)]),
     )
 
 
@@ -141,7 +141,7 @@ def _gain(gain: Gain) -> str:
 def _name(line: Line, methods: Methods) -> str:
     known = methods.ideas.get(line.method)
     ideas = dict.fromkeys(idea for entry in line.at.values() for idea in entry.ideas if idea != known)
-    return line.method + (f", with {_listed([*ideas])}" if ideas else "")
+    return line.method + (f", with {enumerated([*ideas])}" if ideas else "")
 
 
 def _words(entry: Entry, gain: Gain | None) -> str:
@@ -185,11 +185,7 @@ def _disputed(known: Sequence[Published]) -> str:
     for method, read, disputed in dict.fromkeys((p.method, p.read, p.disputed) for p in known if p.disputed):
         of = [one for one in known if one.method == method]
         accuracies = {d: [f"{one.accuracy:g}%" for one in of if one.dataset == d] for d in (one.dataset for one in of)}
-        numbers = _listed([f"{_listed(each)} on {dataset_name(dataset)}" for dataset, each in accuracies.items()])
-        epsilons = _listed([f"{epsilon:g}" for epsilon in dict.fromkeys(one.epsilon for one in of)])
+        numbers = enumerated([f"{enumerated(each)} on {dataset_name(dataset)}" for dataset, each in accuracies.items()])
+        epsilons = enumerated([f"{epsilon:g}" for epsilon in dict.fromkeys(one.epsilon for one in of)])
         texts.append(f"[{method}]({read}) reports {numbers}, at ε = {epsilons}. [Its ε is disputed]({disputed}).")
     return " ".join(texts)
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))
