@@ -107,11 +107,7 @@ def _entries(block: Value) -> Mapping[str, Value]:
 
 
 def _fields(values: Mapping[str, Value]) -> Fields:
-    """Check that all of these values are fields.
-
-    Raises:
-        ClaimsError: one is not.
-    """
+    """Check that all of these values are fields, or raise a ClaimsError."""
     for name, value in values.items():
         if name not in FIELDS and not (name.endswith("+") and name[:-1] in TEXTS):
             there_are = ", ".join((*FIELDS, "claims", "settings", *DATASETS))

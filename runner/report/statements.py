@@ -121,11 +121,7 @@ def _found(fields: Mapping[str, str], paper: str, folder: Path) -> Number | None
 
 
 def _of_study(fields: Mapping[str, str], place: Path) -> Number | None:
-    """Find the row of a study's tables that fields name; None if it has no number or is not there.
-
-    Raises:
-        ValueError: several rows have these fields.
-    """
+    """Find the only row of a study's tables that fields name; None if it has no number or is not there."""
     named = {name: value for name, value in fields.items() if name != "study"}.items()
     every = (row for name in _OF_STUDY if (place / name).exists() for row in read_csv(place / name))
     rows = [row for row in every if named <= row.items()]

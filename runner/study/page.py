@@ -59,17 +59,9 @@ _PARTS = "each part alone, their sum, and of all together,"
 
 
 def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, command: str) -> list[Path]:
-    """Write README.md, the tables and the figure of a study.
+    """Write README.md, the tables and the figure of a study into studies/NAME below `folder`, and return the files.
 
-    Args:
-        study: the question.
-        arms: the settings with their runs.
-        folder: the results folder. The page is in studies/NAME below it.
-        scale: an option of the group `scale`.
-        command: repeats the study.
-
-    Returns:
-        The files.
+    The page gives the `command`, which repeats the study.
     """
     place, found = folder / "studies" / study.name, compared(arms)
     chosen = _chosen(arms)

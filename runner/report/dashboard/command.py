@@ -76,11 +76,7 @@ def _for_wandb(dashboards: Sequence[Dashboard], chosen: Any) -> None:
 
 
 def _save(made: Any) -> None:
-    """Save a workspace in W&B.
-
-    Raises:
-        ConfigError: W&B did not take it; the message has the error.
-    """
+    """Save a workspace in W&B, or raise a ConfigError with W&B's error."""
     try:
         within(made.save_as_new_view)
     except Exception as error:
