@@ -153,27 +153,6 @@ class ChargesSome(Mechanism):
 
 
 @dataclass(frozen=True)
-class ChargesOnce(Telescopes):
-    """Correlated noise, charged as one Gaussian an epoch."""
-
-    kept: ClassVar[float] = 0.9
-
-    def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
-        if step_in_epoch == 0:
-            ledger.release(GaussianDpEvent(self.noise_multiplier), GaussianDpEvent(self.noise_multiplier))
-
-
-@dataclass(frozen=True)
-class KeepsMomentum(Mechanism):
-    """Adds the sums of all earlier steps before the noise."""
-
-    def release(self, sums: dict[str, Tensor], generator: Generator) -> dict[str, Tensor]:
-        kept = self.__dict__.setdefault("kept", {})
-        kept |= {name: total + 0.9 * kept.get(name, 0) for name, total in sums.items()}
-        return super().release(dict(kept), generator)
-
-
-@dataclass(frozen=True)
 class ChargesLaplace(Mechanism):
     """An event that no accountant here knows."""
 

@@ -25,7 +25,6 @@ os.environ["DP_REPRO_TRUST"] = "tests"  # whose classes configs name here: no fo
 
 Compose = Callable[..., "DictConfig"]
 Fabricate = Callable[..., Path]
-Refusal = Callable[[Callable[[list[str]], int], list[str]], str]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -163,7 +162,7 @@ def fabricate(tmp_path: Path) -> Fabricate:
 
 
 @pytest.fixture
-def refusal(capsys: pytest.CaptureFixture[str]) -> Refusal:
+def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """`refusal(main, ["--jobs", "0"])`: the one line in which a command refuses its arguments, with exit code 2."""
 
     def said(main: Callable[[list[str]], int], arguments: list[str]) -> str:
@@ -193,3 +192,15 @@ def jobs() -> Callable[..., list[Job]]:
         return [job for job in listed if job.experiment == f"{paper}/{experiment}"]
 
     return of
+
+
+def quietly(row: dict[str, float], run: Any) -> None:
+    """Watch a run, and say nothing."""
+
+
+def record_of(config: DictConfig) -> dict[str, Any]:
+    """Return the record of the run of a config."""
+    from runner.records.files import read_record, record_path, results_folder
+    from runner.records.identity import identify
+
+    return read_record(record_path(results_folder(config), identify(config)[0]))

@@ -57,17 +57,12 @@ def fields_of(config: DictConfig) -> dict[str, Any]:
 
     def within(node: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         for name, value in node.items():
-            if name not in NOT_DRAWN:
-                yield from (
-                    within(value, f"{prefix}{name}.")
-                    if isinstance(value, DictConfig)
-                    else [
-                        (
-                            prefix + name,
-                            list(value) if hasattr(value, "__iter__") and not isinstance(value, str) else value,
-                        )
-                    ]
-                )
+            if name in NOT_DRAWN:
+                continue
+            if isinstance(value, DictConfig):
+                yield from within(value, f"{prefix}{name}.")
+            else:
+                yield prefix + name, value
 
     return dict(within(config, ""))
 

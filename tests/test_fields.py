@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 
-from runner.config import FIELDS, Config, Runtime, Scale, Tracking
+from runner.config import FIELDS
 from runner.config.fields import (
-    COUNT,
     Differs,
     Part,
-    Properties,
-    of_class,
     properties_of,
-    ranged,
-    ranges_of,
     stated,
 )
-
-
-def test_every_field_states_its_properties() -> None:
-    assert list(FIELDS) == [field.name for field in dataclasses.fields(Config)]
-    assert all(isinstance(properties, Properties) for properties in FIELDS.values())
-    for schema in (Runtime, Tracking, Scale):  # their fields have the properties of their group
-        assert all(field.metadata.get("properties") is None for field in dataclasses.fields(schema))
 
 
 def test_a_field_that_states_none_is_refused() -> None:
@@ -38,19 +25,6 @@ def test_a_field_that_states_none_is_refused() -> None:
         properties_of(Incomplete)
 
 
-def test_groups_of_classes_are_required_unless_they_are_null_by_default() -> None:
-    groups = {name: field for name, field in FIELDS.items() if field.names_class}
-    optional = {name for name, field in groups.items() if field.optional}
-    assert optional == {
-        "augmentation", "normalization", "mechanism", "screening", "schedule", "averaging", "constraint",
-    }  # fmt: skip
-    assert set(groups) - optional == {
-        "dataset", "features", "architecture", "activation", "loss", "clipping", "accountant", "optimizer",
-    }  # fmt: skip
-    defaults = {field.name: field.default for field in dataclasses.fields(Config)}
-    assert {name for name in groups if defaults[name] is None} == optional
-
-
 def test_what_may_differ_between_runs_that_are_trained_together() -> None:
     """A wrong one trains runs on each other's batches, or keeps them apart for nothing."""
     numbers = {name for name, field in FIELDS.items() if field.differs is Differs.numbers}
@@ -60,29 +34,3 @@ def test_what_may_differ_between_runs_that_are_trained_together() -> None:
         "seed", "draw", "noise_multiplier", "target_epsilon", "max_epsilon", "delta", "accountant", "tracking",
         "save_model", "title",
     }  # fmt: skip
-
-
-def test_ranges_are_found_in_groups_too() -> None:
-    @dataclasses.dataclass
-    class Inner:
-        free: int = 0
-        workers: int | None = ranged(None, COUNT)
-
-    @dataclasses.dataclass
-    class Outer:
-        part: Any = of_class("torch.nn.Module", differs=Differs.nothing)
-        inner: Inner = stated(part=Part.machine, differs=Differs.nothing)
-
-    Outer.__annotations__["inner"] = Inner  # a local class has no name that could be looked up
-    assert list(ranges_of(Outer)) == [("inner.workers", COUNT)]
-    assert [name for name, _ in ranges_of(Config)][:3] == [
-        "runtime.threads",
-        "runtime.physical_batch",
-        "runtime.lockstep",
-    ]
-
-
-def test_lists_are_not_shared_between_configs() -> None:
-    one, other = Config(), Config()
-    one.diagnostics.append("hessian")
-    assert other.diagnostics == []

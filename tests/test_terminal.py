@@ -1,38 +1,32 @@
 """Progress lines and numbers of a run under way."""
 
-import io
+import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from runner.cli import explain, show
 from runner.config import REPOSITORY
-from runner.terminal import Line, bound_text, epoch_text, number, part_done, printable
-from tests.conftest import Refusal
+from runner.terminal import bound_text, epoch_text, number, part_done, printable
 
 ROW = {"epoch": 2, "test_accuracy": 91.234, "epsilon": 1.0, "epsilon_sound": 0.875, "accepted": 30}
 
 
-def test_a_wrong_command_line_is_one_sentence_that_names_the_command(refusal: Refusal):
-    assert refusal(show.main, ["--last", "x"]) == "show: argument --last: invalid int value: 'x'"
-    assert refusal(explain.main, []) == "explain: the following arguments are required: what"
-
-
-def test_a_run_is_measured_by_its_epochs():
-    assert part_done({"epoch": 2}, 8, None) == 0.25
-    assert epoch_text(ROW, 8) == "epoch 2/8 · accuracy 91.23% · ε 1.00 (sound 0.88)"
-
-
-@pytest.mark.parametrize(("most_kept", "done"), [(40, 0.75), (1000, 0.25)])
-def test_a_screened_run_by_what_ends_it_first(most_kept, done):
-    assert part_done(ROW, 8, most_kept) == done
-    assert f"epoch 2, 30 of {most_kept} updates · " in epoch_text(ROW, 8, most_kept)
-
-
-def test_a_sound_epsilon_under_way_is_not_said_to_be_less_than_it_is():
-    assert epoch_text(ROW | {"epsilon": 2.934, "epsilon_sound": 2.312}, 8).endswith("ε 2.93 (sound 2.32)")
+@pytest.mark.parametrize(
+    ("changes", "most_kept", "done", "text"),
+    [
+        ({}, None, 0.25, "epoch 2/8 · accuracy 91.23% · ε 1.00 (sound 0.88)"),
+        ({}, 40, 0.75, "epoch 2, 30 of 40 updates · accuracy 91.23% · ε 1.00 (sound 0.88)"),
+        ({}, 1000, 0.25, "epoch 2, 30 of 1000 updates · accuracy 91.23% · ε 1.00 (sound 0.88)"),
+        ({"epsilon_sound": 2.312}, None, 0.25, "epoch 2/8 · accuracy 91.23% · ε 1.00 (sound 2.32)"),
+        ({"epsilon": math.inf, "epsilon_sound": math.inf}, None, 0.25, "epoch 2/8 · accuracy 91.23% · not private"),
+    ],
+)
+def test_how_far_a_run_is_and_a_sound_epsilon_rounded_up(changes, most_kept, done: float, text: str) -> None:
+    row = ROW | changes
+    assert (part_done(row, 8, most_kept), epoch_text(row, 8, most_kept)) == (done, text)
 
 
 def test_a_number_has_four_digits_or_so_many_decimals_and_a_bound_stays_one():
@@ -43,25 +37,6 @@ def test_a_number_has_four_digits_or_so_many_decimals_and_a_bound_stays_one():
     assert [number(97.899, "%", bound=of) for of in ("lower", "upper")] == ["97.89", "97.90"]
     assert [number(0.87 + 1e-12, places=3, bound="upper"), bound_text(0.87 + 1e-12)] == ["0.870", "0.87"]
     assert [bound_text(2.31441), bound_text(None), bound_text(float("inf"))] == ["2.315", "–", "∞"]
-
-
-def test_a_run_without_noise_is_called_not_private():
-    assert epoch_text(ROW | {"epsilon": float("inf"), "epsilon_sound": float("inf")}, 8).endswith("not private")
-
-
-def test_a_line_knows_how_long_it_has_been_silent(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr("runner.terminal.time.monotonic", lambda: now[0])
-    line = Line(io.StringIO())
-    now[0] += 40
-    assert line.silent == 40
-    line.show("first")
-    assert line.silent == 0
-    now[0] += 5
-    line.show("too soon for a log file")
-    assert line.silent == 5
-    line.keep("kept")
-    assert line.silent == 0
 
 
 def test_a_command_whose_output_nobody_reads_on_ends_without_a_word():
@@ -131,3 +106,21 @@ def test_losing_stderr_ends_nothing(tmp_path, lost: str) -> None:
     ran = subprocess.run([sys.executable, "-c", PREPARED, tmp_path / "file", ""], stderr=target, cwd=REPOSITORY)
     assert ran.returncode == 0
     assert (tmp_path / "file").exists()
+
+
+_SLOW = ("torch", "scipy.stats", "pandas", "opacus", "matplotlib", "dp_accounting")
+_ANSWER = f"""
+import runpy, sys
+try:
+    runpy.run_module("runner", run_name="__main__", alter_sys=True)
+except SystemExit as ended:
+    assert not ended.code, ended.code
+print("imported:", [name for name in {_SLOW} if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("command", ["--help", "show --results {}", "explain --help", "claims"])
+def test_no_answer_waits_for_a_library_that_it_does_not_need(command: str, tmp_path: Path) -> None:
+    arguments = command.format(tmp_path).split()
+    made = subprocess.run([sys.executable, "-c", _ANSWER, *arguments], cwd=REPOSITORY, capture_output=True, text=True)
+    assert made.stdout.splitlines()[-1:] == ["imported: []"], made.stderr

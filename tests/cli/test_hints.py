@@ -7,15 +7,12 @@ import shutil
 from argparse import ArgumentParser
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from runner.cli import explain, show
 from runner.cli.commands import COMMANDS
-from runner.cli.reproduce import main as reproduce
-from runner.cli.search import _summary
 from runner.records.files import digest_of, read_record, text_of
 from runner.records.jobs import composed
 from runner.report.claim_rows import rows_of
@@ -103,31 +100,3 @@ def test_what_another_version_aggregated_names_the_command_that_comes_first(resu
         rows_of(results, paper, ["fig-3"])
     chosen = parsed(str(refused.value))
     assert (chosen.paper, chosen.results, chosen.scale) == (paper.name, results, "paper")
-
-
-def test_a_search_names_the_command_that_trains_the_best(parsed, results: Path) -> None:
-    trial = SimpleNamespace(
-        stopped=False, values={"optimizer.lr": 0.25}, run_id="0" * 12, accuracy_within=lambda budget: 97.0,
-        history={"epsilon_sound": [], "test_accuracy": []},
-    )  # fmt: skip
-    experiment = "tempered_sigmoid/mnist_tanh"
-    space = SimpleNamespace(
-        draws=[SimpleNamespace(experiment=experiment)], composed=SimpleNamespace(scale=SimpleNamespace(name="smoke"))
-    )
-    root = f"runtime.results_root={results.parent}/again"
-    lines = _summary(space, [], trial, 3.0, [root]).splitlines()
-    config = parsed("\n".join(lines))
-    assert (config.optimizer.lr, config.scale.name, config.evaluation.value) == (0.25, "smoke", "test")
-    assert config.runtime.results_root == f"{results.parent}/again"
-
-
-def test_runs_that_go_on_without_the_command_have_one_that_says_how_far_they_are(monkeypatch, parsed, capsys) -> None:
-    module = import_module("runner.cli.reproduce")
-    monkeypatch.setattr(module, "launcher_of", lambda *_, **__: None)
-    monkeypatch.setattr(module, "_by_item", lambda *_: {})
-    monkeypatch.setattr(module, "run_jobs", lambda *_: SimpleNamespace(under_way=[1, 2]))
-    asked = ["tempered-sigmoid", "--items", "fig-3", "--scale", "smoke", "--wait", "no", "runtime.threads=1"]
-    assert reproduce(asked) == 0
-    chosen = parsed(capsys.readouterr().out)
-    assert chosen.status
-    assert (chosen.paper, chosen.items, chosen.scale) == ("tempered-sigmoid", "fig-3", "smoke")

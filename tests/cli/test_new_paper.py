@@ -8,44 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-import yaml
-
-from runner.claims.blocks import claims_in
-from runner.cli.new_paper import main, write_paper
 from runner.config import REPOSITORY
 
 NAME = "lost_method"
-
-
-def test_all_that_a_paper_needs_is_written_and_nothing_is_left_to_substitute(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").touch()
-    written = {str(path.relative_to(tmp_path)): path.read_text() for path in write_paper(NAME, tmp_path)}
-    assert not [path for path, text in written.items() if "$" in path + text]
-    for path, text in written.items():
-        if path.endswith(".yaml"):
-            assert yaml.safe_load(text), path
-        else:
-            compile(text, path, "exec")
-    (claim,) = (fields for fields, _ in claims_in(written[f"runner/papers/{NAME}/claims.yaml"]))
-    experiments = {f"mnist_{name.partition('_')[2]}" for name in claim["runs"].texts}
-    assert {f"conf/experiment/{NAME}/{name}.yaml" for name in experiments} < written.keys()
-
-
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("lipschitz", "new-paper: lipschitz exists: runner/papers/lipschitz. Choose another name."),
-        ("runs", "new-paper: runs exists: results/runs."),
-        ("smoke", "new-paper: smoke exists."),
-        ("my-paper", "'my-paper' is no identifier of small letters, digits and underscores: my_paper would be."),
-        ("../etc", "is no identifier"),
-        ("class", "is no identifier"),
-        ("", "is no identifier"),
-    ],
-)
-def test_a_name_that_exists_or_is_no_identifier_is_refused(refusal, name: str, sentence: str) -> None:
-    assert sentence in refusal(main, [name])
 
 
 def test_a_new_paper_loads_lists_its_runs_aggregates_and_passes_the_tests_of_papers(tmp_path: Path) -> None:

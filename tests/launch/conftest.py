@@ -20,12 +20,12 @@ Jobs = Callable[..., list[Job]]
 def smoke_jobs(tmp_path: Path) -> Jobs:
     """`smoke_jobs(3)`: short runs with results in the test's folder; `smoke_jobs(3, r1="a.Loss")`: one with a loss."""
 
-    def make(count: int, **losses: str) -> list[Job]:
+    def make(count: int, device: str = "cpu", **losses: str) -> list[Job]:
         found = sweep_jobs("tempered_sigmoid/text_sgd", ("scale=smoke", "scale.epochs=1", "tracking=disabled"))[:count]
         made = []
         for place, job in enumerate(found):
             config = copy.deepcopy(job.config)
-            config.runtime.results_root = str(tmp_path)
+            config.runtime.results_root, config.runtime.device = str(tmp_path), device
             config.loss._target_ = losses.get(f"r{place}", config.loss._target_)
             made.append(Job.of(job.sweep, job.overrides, resolved(config)))
         return made
@@ -42,3 +42,19 @@ def said() -> io.StringIO:
 @pytest.fixture
 def line(said: io.StringIO) -> Line:
     return Line(said)
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """`commands(squeue="exit 1")`: scripts in the place of programs; what they were asked is kept in a file."""
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    (tmp_path / "bin").mkdir()
+
+    def make(**scripts: str) -> Path:
+        for name, script in scripts.items():
+            path = tmp_path / "bin" / name
+            path.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n{script}\n')
+            path.chmod(0o755)
+        return tmp_path / "asked"
+
+    return make

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
-from runner.cli import reproduce, search
-from runner.config import ConfigError
-from runner.launch import choice
-from runner.launch.choice import known, launcher_of, split
-from runner.launch.local import Local
-from tests.conftest import Refusal
+from runner.cli import reproduce
+from runner.launch.choice import known, launcher_of
 
 SMOKE = ["tempered-sigmoid", "--scale", "smoke", "--items", "fig-4"]
 
@@ -30,56 +25,15 @@ def test_every_file_of_the_group_makes_a_launcher(monkeypatch) -> None:
     )  # fmt: skip
 
 
-def test_overrides_of_the_launcher_are_told_from_those_of_runs() -> None:
-    ours, theirs = split(["launcher.minutes=30", "runtime.device=cpu"])
-    assert (ours, theirs) == (["minutes=30"], ["runtime.device=cpu"])
-
-
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("name", "installed", "said"),
     [
-        (["--launcher", "pbs"], "no launcher 'pbs': choose from local, ray, slurm"),
-        (["launcher.minutes=3"], "launcher.minutes=3 sets no option of the launcher local"),
-        (["--launcher", "slurm", "launcher.hours=3"], "partition"),
-        (["--launcher", "slurm", "launcher._target_=os.system"], "sets no option"),
-        (["--launcher", "slurm", "launcher.minutes=0"], "minutes=0 has to be above 0"),
-        (["--launcher", "slurm", "launcher.retries=-1"], "retries=-1 has to be 0 or more"),
-        (["--launcher", "ray", "launcher.cpus=0"], "cpus=0 has to be above 0"),
-        (["--wait=no"], "WAIT=no is for a cluster"),
-        (["--wait=maybe"], "Expected WAIT=yes or no, got 'maybe'"),
-        (["scale=smoke"], "Write --scale smoke"),
+        ("slurm", False, "pip install -e '.[slurm]'"),
+        ("ray", False, "pip install -e '.[ray]'"),
+        ("slurm", True, "sbatch and srun, which are not on this machine"),
     ],
 )
-def test_wrong_requests_are_one_sentence_and_exit_code_2(
-    arguments: list[str], said: str, refusal: Refusal, tmp_path: Path, capsys, monkeypatch
-) -> None:
-    monkeypatch.setattr(reproduce, "estimated", lambda *_: {})
-    monkeypatch.setattr(reproduce, "_check", lambda pending: None)
-    monkeypatch.setattr(reproduce, "check_data", lambda pending: None)
-    monkeypatch.setattr(reproduce, "_ordered", lambda jobs, pending, estimates: pending)
-    assert said in refusal(reproduce.main, [*SMOKE, f"runtime.results_root={tmp_path}", *arguments])
-
-
-@pytest.mark.parametrize("main", [reproduce.main, search.main])
-@pytest.mark.parametrize(("name", "package"), [("slurm", "submitit"), ("ray", "ray")])
-def test_what_is_not_installed_is_said_with_the_command_that_installs_it(
-    main, name: str, package: str, refusal: Refusal, monkeypatch
-) -> None:
-    monkeypatch.setattr(f"runner.launch.{name}.find_spec", lambda module: None if module == package else object())
-    request = SMOKE if main is reproduce.main else ["lipschitz/fig_5a_search", "--scale", "smoke"]
-    assert f"pip install -e '.[{name}]'" in refusal(main, [*request, "--launcher", name])
-
-
-def test_slurm_without_slurm_is_said(refusal: Refusal, monkeypatch) -> None:
-    monkeypatch.setattr("runner.launch.slurm.find_spec", lambda module: object())
+def test_what_a_launcher_needs_is_said(name: str, installed: bool, said: str, refusal, monkeypatch) -> None:
+    monkeypatch.setattr(f"runner.launch.{name}.find_spec", lambda module: object() if installed else None)
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert "sbatch and srun, which are not on this machine" in refusal(reproduce.main, [*SMOKE, "--launcher", "slurm"])
-
-
-def test_no_option_of_a_launcher_is_a_field_of_a_run() -> None:
-    from runner.config import FIELDS
-
-    assert "launcher" not in FIELDS
-    with pytest.raises(ConfigError):
-        choice.launcher_of("local", ["partition=gpu"])
-    assert launcher_of("local") == Local()
+    assert said in refusal(reproduce.main, [*SMOKE, "--launcher", name])

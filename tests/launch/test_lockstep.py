@@ -11,12 +11,13 @@ import pytest
 
 from runner.launch.lockstep import grouped
 from runner.launch.processes import Work, run_jobs
-from runner.records.files import claim, failure_path, read_record, record_path, results_folder
+from runner.records.files import claim, failure_path, results_folder
 from runner.records.identity import identify
 from runner.records.jobs import Job, sweep_jobs
 from runner.runs.execute import execute, execute_together
 from runner.terminal import Line
 from runner.training.stacked import NotStackableError
+from tests.conftest import quietly, record_of
 
 
 def jobs_of(tmp_path: Path, *overrides: str, sweep: str = "tempered_sigmoid/text_sgd", seeds: int = 3) -> list[Job]:
@@ -38,23 +39,15 @@ def test_runs_that_differ_in_seed_and_numbers_are_grouped(tmp_path: Path) -> Non
     assert [len(group) for group in grouped(jobs_of(tmp_path))] == [1] * len(jobs)
 
 
-def test_a_search_over_numbers_is_one_group_a_data_set(tmp_path: Path) -> None:
-    jobs = jobs_of(tmp_path, "runtime.lockstep=100", sweep="tempered_sigmoid/fig_2")
-    assert len({job.config.activation.scale for job in jobs}) > 1
-    assert len(grouped(jobs)) == len({job.config.dataset.name for job in jobs}) == 3
-
-
 def test_each_run_of_a_group_has_the_record_it_has_alone(tmp_path: Path) -> None:
     alone, together = (jobs_of(tmp_path / name, f"runtime.lockstep={n}") for name, n in (("alone", 1), ("group", 3)))
     alone, together = ([job for job in jobs if job.config.dataset.name == "MNIST"] for jobs in (alone, together))
     for job in alone:
-        assert execute(job.config, lambda row, run: None) == "finished"
+        assert execute(job.config, quietly) == "finished"
     said = io.StringIO()
     assert len(run_jobs(Work(together, 1), Line(said)).recorded) == len(together) == 3
     assert said.getvalue().count("finished") == 3
-    found = [
-        [read_record(record_path(results_folder(job.config), job.run_id)) for job in jobs] for jobs in (alone, together)
-    ]
+    found = [[record_of(job.config) for job in jobs] for jobs in (alone, together)]
     for one, other in zip(*found, strict=True):
         assert {name: one[name] for name in ("run_id", "setting_id", "status", "config")} == {
             name: other[name] for name in ("run_id", "setting_id", "status", "config")
@@ -67,10 +60,10 @@ def test_each_run_of_a_group_has_the_record_it_has_alone(tmp_path: Path) -> None
 
 def test_recorded_and_busy_runs_leave_a_group_and_the_others_are_trained(tmp_path: Path) -> None:
     configs = [job.config for job in jobs_of(tmp_path, seeds=4) if job.config.dataset.name == "MNIST"]
-    assert execute(configs[0], lambda row, run: None) == "finished"
+    assert execute(configs[0], quietly) == "finished"
     with claim(tmp_path, identify(configs[1])[0]) as claimed:
         assert claimed
-        outcomes = execute_together(configs, lambda row, run: None)
+        outcomes = execute_together(configs, quietly)
     assert outcomes == ["skipped", "busy", "finished", "finished"]
     recorded = {path.stem for path in tmp_path.rglob("runs/*.json")}
     assert recorded == {identify(configs[i])[0] for i in (0, 2, 3)}
@@ -98,8 +91,14 @@ def test_runs_that_cannot_be_stacked_are_trained_one_after_the_other(tmp_path: P
         config.activation._target_ = "torch.nn.RReLU"
         jobs.append(Job.of(job.sweep, job.overrides, config))
     with pytest.raises(NotStackableError, match="RReLU is not a module"):
-        execute_together([job.config for job in jobs], lambda row, run: None)
+        execute_together([job.config for job in jobs], quietly)
     tally = run_jobs(Work(jobs, 1), Line(io.StringIO()))
     assert len(tally.recorded) == 2
-    records = [read_record(record_path(results_folder(job.config), job.run_id)) for job in jobs]
+    records = [record_of(job.config) for job in jobs]
     assert [record["provenance"]["lockstep"] for record in records] == [1, 1]
+
+
+def test_a_search_over_numbers_is_one_group_a_data_set(tmp_path: Path) -> None:
+    jobs = jobs_of(tmp_path, "runtime.lockstep=100", sweep="tempered_sigmoid/fig_2")
+    assert len({job.config.activation.scale for job in jobs}) > 1
+    assert len(grouped(jobs)) == len({job.config.dataset.name for job in jobs}) == 3

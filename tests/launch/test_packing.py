@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,31 +21,26 @@ def ids(tasks: Any) -> list[list[str]]:
     return [[job.run_id for job in task] for task in tasks]
 
 
-def test_an_hour_holds_six_runs_of_ten_minutes() -> None:
-    tasks = packed(groups_of(*[1] * 14), {f"{n}": 600.0 for n in range(14)}, 60, unknown=240)
-    assert [len(task) for task in tasks] == [6, 6, 2]
+DEAR = {"0": 600.0, "1": 7200.0, "2": 600.0, "3": 600.0}
 
 
-def test_a_dear_run_is_alone_and_nothing_is_out_of_order() -> None:
-    seconds = {"0": 600.0, "1": 7200.0, "2": 600.0, "3": 600.0}
-    assert ids(packed(groups_of(1, 1, 1, 1), seconds, 60, unknown=240)) == [["0"], ["1"], ["2", "3"]]
-
-
-def test_a_lockstep_is_not_torn_and_counts_whole() -> None:
-    seconds = {f"{n}": 1000.0 for n in range(6)}
-    assert ids(packed(groups_of(3, 3), seconds, 60, unknown=240)) == [["0", "1", "2"], ["3", "4", "5"]]
-
-
-def test_two_at_a_time_take_twice_as_many() -> None:
-    assert len(packed(groups_of(*[1] * 12), {f"{n}": 600.0 for n in range(12)}, 60, at_once=2, unknown=240)) == 1
-
-
-def test_runs_of_unknown_time_count_as_the_longest_that_a_task_may_take() -> None:
-    assert ids(packed(groups_of(1, 1, 2, 1), {"0": 600.0, "2": 600.0, "4": 600.0}, 60, unknown=240)) == [
-        ["0"], ["1"], ["2", "3"], ["4"],
-    ]  # fmt: skip
-    assert ids(packed(groups_of(1, 1, 1), {}, 60, at_once=4, unknown=240)) == [["0"], ["1"], ["2"]]
-    assert ids(packed(groups_of(1, 1, 1), {}, 30, at_once=2, unknown=30)) == [["0", "1"], ["2"]]
+@pytest.mark.parametrize(
+    ("sizes", "seconds", "minutes", "at_once", "unknown", "tasks"),
+    [
+        ([1] * 14, dict.fromkeys(map(str, range(14)), 600.0), 60, 1, 240, ["0-5", "6-11", "12-13"]),
+        ([1] * 12, dict.fromkeys(map(str, range(12)), 600.0), 60, 2, 240, ["0-11"]),
+        ([1, 1, 1, 1], DEAR, 60, 1, 240, ["0-0", "1-1", "2-3"]),
+        ([3, 3], dict.fromkeys("012345", 1000.0), 60, 1, 240, ["0-2", "3-5"]),
+        ([1, 1, 2, 1], {"0": 600.0, "2": 600.0, "4": 600.0}, 60, 1, 240, ["0-0", "1-1", "2-3", "4-4"]),
+        ([1, 1, 1], {}, 60, 4, 240, ["0-0", "1-1", "2-2"]),
+        ([1, 1, 1], {}, 30, 2, 30, ["0-1", "2-2"]),
+    ],
+    ids=["six of ten minutes", "two at a time", "a dear one", "a lockstep", "unknown", "all unknown", "the longest"],
+)
+def test_tasks_by_hand(sizes, seconds, minutes, at_once, unknown, tasks) -> None:
+    found = ids(packed(groups_of(*sizes), seconds, minutes, at_once=at_once, unknown=unknown))
+    assert [f"{task[0]}-{task[-1]}" for task in found] == tasks
+    assert [run_id for task in found for run_id in task] == [f"{n}" for n in range(sum(sizes))]
 
 
 @given(st.lists(st.floats(0, 1800), max_size=40))

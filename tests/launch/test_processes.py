@@ -15,28 +15,14 @@ from runner.cli import reproduce
 from runner.cli.commands import carry_out
 from runner.cli.reproduce import check_data, parse_duration
 from runner.data import DataError
-from runner.launch.processes import Work, _Clock, run_jobs
-from runner.records.files import failure_path, read_record, record_path, results_folder
-from runner.records.identity import resolved
+from runner.launch.processes import Work, run_jobs
+from runner.records.files import failure_path, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.runs.execute import execute
-from runner.terminal import Line, duration
-from tests.conftest import Refusal
+from runner.terminal import Line
+from tests.conftest import quietly, record_of
 
 MEASURED = ("run_id", "status", "config", "history", "final", "diagnostics")
-
-
-def small_jobs(tmp_path: Path, **losses: str) -> list[Job]:
-    """Four short runs on the digits; `losses` replaces the loss of a run, by its place (`r1="tests.failing.Dies"`)."""
-    extra = ("scale=smoke", "scale.epochs=1", "tracking=disabled")
-    jobs = []
-    for place, job in enumerate(sweep_jobs("tempered_sigmoid/text_sgd", extra)):
-        config = copy.deepcopy(job.config)
-        config.runtime.results_root = str(tmp_path)
-        config.loss._target_ = losses.get(f"r{place}", config.loss._target_)
-        config = resolved(config)
-        jobs.append(Job.of(job.sweep, job.overrides, config))
-    return jobs
 
 
 def run(jobs: list[Job], deadline: float | None = None, estimate: float = 0.0):
@@ -45,8 +31,8 @@ def run(jobs: list[Job], deadline: float | None = None, estimate: float = 0.0):
     return run_jobs(Work(jobs, 2, 1, estimates, deadline), Line(said)), said.getvalue()
 
 
-def test_a_failing_and_a_dying_job_stop_no_other_and_recorded_runs_are_skipped(tmp_path: Path) -> None:
-    jobs = small_jobs(tmp_path, r0="tests.failing.Dies", r1="tests.failing.RaisesInTraining")
+def test_a_failing_and_a_dying_job_stop_no_other_and_recorded_runs_are_skipped(tmp_path: Path, smoke_jobs) -> None:
+    jobs = smoke_jobs(4, r0="tests.failing.Dies", r1="tests.failing.RaisesInTraining")
     folder = results_folder(jobs[0].config)
     failed_before = failure_path(folder, jobs[2].run_id)
     failed_before.parent.mkdir(parents=True)
@@ -73,70 +59,28 @@ def test_a_failing_and_a_dying_job_stop_no_other_and_recorded_runs_are_skipped(t
 
     alone = copy.deepcopy(jobs[2].config)
     alone.runtime.results_root, alone.runtime.threads = f"{tmp_path}/alone", 1
-    assert execute(alone, lambda row, run: None) == "finished"
-    ours, theirs = (read_record(record_path(results_folder(c), jobs[2].run_id)) for c in (alone, jobs[2].config))
+    assert execute(alone, quietly) == "finished"
+    ours, theirs = record_of(alone), record_of(jobs[2].config)
     assert {name: ours[name] for name in MEASURED} == {name: theirs[name] for name in MEASURED}
 
 
-def test_no_run_starts_that_would_end_after_the_deadline(tmp_path: Path) -> None:
-    jobs = small_jobs(tmp_path)[:2]
+def test_no_run_starts_that_would_end_after_the_deadline(tmp_path: Path, smoke_jobs) -> None:
+    jobs = smoke_jobs(2)
     tally, _ = run(jobs, deadline=time.monotonic() + 60, estimate=61.0)
     assert [job.run_id for job in tally.not_started] == [job.run_id for job in jobs]
     assert not tally.recorded
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_time_left_goes_by_what_is_done_of_runs_that_are_not_over(tmp_path: Path, monkeypatch) -> None:
-    """Four runs, two at a time, were estimated at 10 s each. Half of two are done after 20 s, so a run takes 40 s."""
-    now = 100.0
-    monkeypatch.setattr("runner.launch.processes.time.monotonic", lambda: now)
-    jobs = small_jobs(tmp_path)
-    clock = _Clock(jobs, {job.run_id: 10.0 for job in jobs}, workers=2)
-    assert clock.left() == 20.0
-    now += 20.0
-    for job in jobs[:2]:
-        clock.at(job.run_id, 0.5)
-    assert clock.left() == 60.0
-    clock.at(jobs[0].run_id, 1.0)
-    clock.drop(jobs[3:])
-    assert clock.left() == pytest.approx(15 * (40 / 15) / 2)
-
-
 def _records(tmp_path: Path) -> dict[str, int]:
     return {path.stem: path.stat().st_mtime_ns for path in tmp_path.glob("smoke/runs/*.json")}
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("2h", 7200), ("1h30m", 5400)])
-def test_budgets(text: str, seconds: float) -> None:
-    assert parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "30", "half an hour", "-5m", "5m3h", "0m", "0h0m0s"])
-def test_budgets_that_are_no_times(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time to run in"):
-        parse_duration(text)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["papered-sigmoid"], "tempered"),
-        (["tempered-sigmoid", "--items", "fig-33"], "fig-33"),
-        (["tempered-sigmoid", "--jobs", "0"], "JOBS"),
-        (["tempered-sigmoid", "--jobs", "two"], "two"),
-        ([], "paper"),
-        (["tempered-sigmoid", "--budget", "soon"], "BUDGET"),
-        (["tempered-sigmoid", "--scale", "large"], "large"),
-        (["tempered-sigmoid", "--scale", "large", "--items", "fig-1"], "Unknown scale 'large'"),
-        (["tempered-sigmoid", "--items", "fig-4", "optimizer.lr=1"], "optimizer.lr=1"),
-        (["tempered-sigmoid", "--items", "fig-4", "runtime.threads=0"], "runtime.threads=0"),
-        (["tempered-sigmoid", "--items", "fig-4", "scale=paper"], "scale=paper"),
-    ],
-)
-def test_wrong_requests_are_one_sentence_and_exit_code_2(arguments: list[str], said: str, refusal: Refusal) -> None:
-    from runner.cli.reproduce import main
-
-    assert said in refusal(main, arguments)
+def test_budgets() -> None:
+    assert [parse_duration(text) for text in ("90s", "30m", "2h", "1h30m")] == [90, 1800, 7200, 5400]
+    for text in ("", "30", "half an hour", "-5m", "5m3h", "0m", "0h0m0s"):
+        with pytest.raises(ValueError, match="is no time to run in"):
+            parse_duration(text)
 
 
 def test_a_wrong_setting_among_many_is_refused_before_any_runs(tmp_path, monkeypatch, capsys) -> None:
@@ -151,14 +95,9 @@ def test_a_wrong_setting_among_many_is_refused_before_any_runs(tmp_path, monkeyp
     assert "norm" in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(3.4, "3s"), (725, "12m05s"), (12_060, "3h21m")])
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-def test_images_that_are_not_there_are_missed_once_and_before_any_run(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_images_that_are_not_there_are_missed_once_and_before_any_run(tmp_path: Path, smoke_jobs, monkeypatch) -> None:
     """Not by each of the runs for itself, as a failure of its own."""
-    (job, *_) = small_jobs(tmp_path)
+    (job, *_) = smoke_jobs(4)
     config = copy.deepcopy(job.config)
     config.dataset.bundled, config.runtime.data_root = False, str(tmp_path / "empty")
     pending = [Job.of(job.sweep, job.overrides, config)] * 3

@@ -69,7 +69,7 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, fabricate: Fabricate, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+def cluster(tmp_path: Path, fabricate, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     fake = Cluster(notes.folder_of(tmp_path), fabricate)
     monkeypatch.setattr(Slurm, "check", lambda self, wait: None)
     monkeypatch.setattr(Slurm, "_submitted", lambda self, *arguments: fake.submitted(self, *arguments))
@@ -129,36 +129,22 @@ def test_runs_whose_tasks_keep_dying_fail_with_the_reason(cluster: Cluster, smok
     assert why.startswith("Slurm job 7_3 ended without a report (NODE_FAIL); see ")
 
 
-def test_a_task_that_waits_is_left_in_the_queue(cluster: Cluster, smoke_jobs, line, monkeypatch) -> None:
-    """Also after it ran and was queued again, although it writes no heartbeat then."""
+@pytest.mark.parametrize("states", [{"7_1": "PENDING"}, None], ids=["it waits", "Slurm does not answer"])
+def test_a_silent_task_that_may_go_on_is_left_alone(cluster: Cluster, smoke_jobs, line, monkeypatch, states) -> None:
+    """A task that ran and was queued again writes no heartbeat either."""
     looks: list[float] = []
 
     def patient(seconds: float) -> None:
         looks.append(seconds)
+        cluster.states = states if len(looks) < 20 else {}
         if len(looks) == 20:
-            cluster.states.clear()
             cluster.finishes(cluster.tasks[0])
 
     monkeypatch.setattr(slurm.time, "sleep", patient)
-    cluster.deeds = [cluster.waits]
+    cluster.deeds = [cluster.waits if states else cluster.hangs]
     tally = run_jobs(small(silence=1e-9), Work(smoke_jobs(1)), line)
     assert len(looks) >= 20
     assert len(cluster.tasks) == len(tally.recorded) == 1
-
-
-def test_while_slurm_does_not_answer_nothing_is_lost(cluster: Cluster, smoke_jobs, line, monkeypatch) -> None:
-    looks: list[float] = []
-
-    def patient(seconds: float) -> None:
-        looks.append(seconds)
-        cluster.states = None if len(looks) < 10 else {}
-        if len(looks) == 10:
-            cluster.finishes(cluster.tasks[0])
-
-    monkeypatch.setattr(slurm.time, "sleep", patient)
-    cluster.deeds = [cluster.hangs]
-    tally = run_jobs(small(silence=1e-9), Work(smoke_jobs(1)), line)
-    assert (len(cluster.tasks), len(tally.recorded)) == (1, 1)
 
 
 def test_what_goes_on_from_before_is_followed_and_not_handed_over_twice(cluster: Cluster, smoke_jobs, line) -> None:
@@ -174,19 +160,15 @@ def test_what_goes_on_from_before_is_followed_and_not_handed_over_twice(cluster:
     assert jobs[0].run_id in {job.run_id for job in tally.recorded}
 
 
-def test_notes_of_tasks_that_left_the_queue_do_not_keep_runs_back(cluster: Cluster, smoke_jobs, line) -> None:
-    (job,) = smoke_jobs(1)
-    notes.write(cluster.folder, Note(notes.new_name(), "slurm", "3_0", (job.run_id,)))
-    assert len(run_jobs(small(), Work([job]), line).recorded) == 1
-    assert len(cluster.tasks) == 1
-
-
-def test_runs_that_may_be_under_way_wait_for_slurm_to_answer(cluster: Cluster, smoke_jobs, line) -> None:
+def test_a_note_keeps_runs_back_while_its_task_may_be_in_the_queue(cluster: Cluster, smoke_jobs, line) -> None:
     (job,) = smoke_jobs(1)
     notes.write(cluster.folder, Note(notes.new_name(), "slurm", "3_0", (job.run_id,)))
     cluster.states = None
     with pytest.raises(ConfigError, match="Slurm does not answer"):
         run_jobs(small(), Work([job]), line)
+    cluster.states = {}
+    assert len(run_jobs(small(), Work([job]), line).recorded) == 1
+    assert len(cluster.tasks) == 1
 
 
 def test_runs_that_fail_are_told_from_those_that_had_no_time(cluster: Cluster, smoke_jobs, line) -> None:

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +17,10 @@ import pytest
 
 from runner.cli import reproduce
 from runner.config import REPOSITORY
-from runner.launch import notes, queue, status
+from runner.launch import notes, queue
 from runner.launch.notes import Heartbeat, Note
 from runner.launch.status import State, states, status_text
 from runner.records.files import failure_path, results_folder
-from tests.conftest import Fabricate
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def silent(folder: Path, name: str, seconds: float) -> None:
     os.utime(path, (path.stat().st_atime, path.stat().st_mtime - seconds))
 
 
-def test_every_kind_of_run_is_told(tmp_path: Path, smoke_jobs, fabricate: Fabricate, in_queue) -> None:
+def test_every_kind_of_run_is_told(tmp_path: Path, smoke_jobs, fabricate, in_queue) -> None:
     done, computed, waits, pending = smoke_jobs(4)
     fabricate(done, [50.0])
     folder = post(tmp_path, "1", "8_0", done, computed, waits)
@@ -76,16 +76,19 @@ def test_a_run_fails_with_why_by_its_file_or_by_its_task(tmp_path: Path, smoke_j
     assert found[by_task.run_id] == State("failed", "its process ended with exit code -9")
 
 
-def test_a_run_whose_task_left_the_queue_without_a_word_is_lost(tmp_path: Path, smoke_jobs, in_queue) -> None:
+def test_a_run_whose_task_left_the_queue_without_a_word_is_lost(tmp_path, smoke_jobs, in_queue, monkeypatch) -> None:
+    """Signs of life count where Slurm does not answer."""
     begun, not_begun = smoke_jobs(2)
     folder = post(tmp_path, "1", "8_0", begun)
     post(tmp_path, "2", "8_1", not_begun)
-    try:
-        with Heartbeat(folder, "1") as heartbeat:
-            heartbeat.began([begun])
-            raise SystemExit
-    except SystemExit:
-        silent(folder, "1", 240)
+    with suppress(SystemExit), Heartbeat(folder, "1") as heartbeat:
+        heartbeat.began([begun])
+        heartbeat.write()
+        with monkeypatch.context() as silence:
+            silence.setattr(queue, "states", lambda: None)
+            assert states([begun])[begun.run_id].kind == "running"
+        raise SystemExit
+    silent(folder, "1", 240)
     found = states([begun, not_begun])
     assert {state.kind for state in found.values()} == {"lost"}
     assert "Slurm job 8_0 is gone without a report, 4m" in found[begun.run_id].text
@@ -156,6 +159,57 @@ def test_a_live_command_of_this_machine_may_be_silent(tmp_path: Path, smoke_jobs
     assert found[waits.run_id] == State("queued")
 
 
+def test_the_command_tells_and_runs_nothing(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(reproduce, "run_jobs", lambda *_: pytest.fail("a run was started"))
+    request = ["tempered-sigmoid", "--scale", "smoke", "--items", "fig-4", f"runtime.results_root={tmp_path}"]
+    assert reproduce.main([*request, "--status"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["fig-4", "8", "0", "0", "0", "0", "0", "8"]
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_note_is_read_as_it_was_written_and_litter_is_passed_over(tmp_path: Path) -> None:
+    first, second = (Note(notes.new_name(), "slurm", f"12_{n}", ("a" * 12, "b" * 12), n + 1) for n in range(2))
+    for note in (second, first):
+        notes.write(tmp_path, note)
+    (tmp_path / "0.task").write_text("half a no")
+    (tmp_path / "1.task").write_text("[]")
+    assert notes.notes(tmp_path) == [first, second]
+    notes.remove(tmp_path, first.name)
+    assert notes.notes(tmp_path) == [second]
+
+
+def test_a_task_says_again_and_again_what_it_computes(tmp_path: Path, smoke_jobs, monkeypatch) -> None:
+    monkeypatch.setattr(notes, "HEARTBEAT", 0.01)
+    (job,) = smoke_jobs(1)
+    assert notes.last_report(tmp_path, "task") is None
+    with Heartbeat(tmp_path, "task") as heartbeat:
+        heartbeat.began([job])
+        heartbeat.epoch(job.run_id, "epoch 1/3")
+        until = time.monotonic() + 5
+        while not (report := notes.last_report(tmp_path, "task")).running and time.monotonic() < until:
+            time.sleep(0.01)
+        assert (report.running, report.over) == ({job.run_id: "epoch 1/3"}, False)
+        heartbeat.ended(job, "finished", "")
+    last = notes.last_report(tmp_path, "task")
+    assert (last.running, last.ended, last.over) == ({}, {job.run_id: ("finished", "")}, True)
+
+
+def test_age_is_by_the_clock_of_the_disk(tmp_path: Path, monkeypatch) -> None:
+    """The clock of this machine does not matter."""
+    with Heartbeat(tmp_path, "task"):
+        pass
+    path = tmp_path / "task.beat"
+    os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 100))
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert 100 <= notes.last_report(tmp_path, "task").age < 110
+
+
+def test_a_full_disk_stops_no_run(tmp_path: Path, smoke_jobs) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with Heartbeat(tmp_path / "file", "task") as heartbeat:
+        heartbeat.ended(smoke_jobs(1)[0], "finished", "")
+
+
 def test_a_run_under_way_stays_so_whatever_a_later_command_that_died_says(tmp_path: Path, smoke_jobs) -> None:
     computed, waits = smoke_jobs(2)
     folder = post(tmp_path, "1", "", computed, waits, launcher="local")
@@ -168,21 +222,3 @@ def test_a_run_under_way_stays_so_whatever_a_later_command_that_died_says(tmp_pa
         heartbeat.began([computed])
         heartbeat.write()
         assert [state.kind for state in states([computed, waits]).values()] == ["running", "queued"]
-
-
-def test_where_slurm_does_not_answer_signs_of_life_count(tmp_path: Path, smoke_jobs, monkeypatch) -> None:
-    monkeypatch.setattr(status.queue, "states", lambda: None)
-    (job,) = smoke_jobs(1)
-    folder = post(tmp_path, "1", "8_0", job)
-    with Heartbeat(folder, "1") as heartbeat:
-        heartbeat.began([job])
-        heartbeat.write()
-        assert states([job])[job.run_id].kind == "running"
-
-
-def test_the_command_tells_and_runs_nothing(tmp_path: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(reproduce, "run_jobs", lambda *_: pytest.fail("a run was started"))
-    request = ["tempered-sigmoid", "--scale", "smoke", "--items", "fig-4", f"runtime.results_root={tmp_path}"]
-    assert reproduce.main([*request, "--status"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["fig-4", "8", "0", "0", "0", "0", "0", "8"]
-    assert not list(tmp_path.rglob("*.json"))

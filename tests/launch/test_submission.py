@@ -15,17 +15,12 @@ submitit = pytest.importorskip("submitit", reason="no submitit: pip install -e '
 
 
 @pytest.fixture
-def sbatch(tmp_path: Path, monkeypatch):
+def sbatch(tmp_path: Path, commands, monkeypatch):
     """`sbatch("exit 1")`: what stands in its place; the file that it was given is kept."""
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     monkeypatch.setattr(queue, "states", lambda: {})
-    (tmp_path / "bin").mkdir()
 
     def make(script: str) -> Path:
-        for name in ("sbatch", "srun"):
-            path = tmp_path / "bin" / name
-            path.write_text(f"#!/bin/sh\ncp $1 {tmp_path}/given\n{script}\n")
-            path.chmod(0o755)
+        commands(srun="", sbatch=f"cp $1 {tmp_path}/given\n{script}")
         return tmp_path / "given"
 
     return make

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.errors import HydraException
@@ -31,13 +30,8 @@ EVIL = {
     "package": f"# @package hydra\n{CALLBACK}\n",
     "package below": "#@package hydra.callbacks\nevil: {_target_: torch.load}\n",
     "package after another line end": "# @package _global_\u2028# @package hydra.callbacks\nevil: {_target_: a.B}\n",
-    "logging": f"{GLOBAL}hydra: {{job_logging: {{handlers: {{x: {{(): os.system, command: ls}}}}}}}}\n",
     "environment": f"{GLOBAL}hydra: {{job: {{env_set: {{CXX: ./evil}}}}}}\n",
-    "copied environment": f"{GLOBAL}hydra: {{job: {{env_copy: [HOME]}}}}\n",
-    "folder": f"{GLOBAL}hydra: {{output_subdir: evil}}\n",
-    "launcher": f"{GLOBAL}hydra: {{launcher: {{_target_: mine.Launcher}}}}\n",
     "launcher by a default": f"{GLOBAL}defaults: [override /hydra/launcher: joblib]\n",
-    "sweeper": f"{GLOBAL}hydra: {{mode: MULTIRUN, sweeper: {{_target_: mine.Sweeper, params: {{seed: 1}}}}}}\n",
     "search path": f"{GLOBAL}hydra: {{searchpath: [file:///elsewhere]}}\n",
     "default into": f"{GLOBAL}defaults: [/activation@hydra.callbacks.evil: tanh]\n",
     "overrides": f"{GLOBAL}hydra: {{{SWEEP}}}}}, overrides: {{hydra: [+hydra.job.env_set.CXX=evil]}}}}\n",
@@ -92,13 +86,6 @@ def test_what_a_sweep_says_of_its_jobs_is_refused(tmp_path: Path, name: str) -> 
     job = [f"{key}={value}" for key, value in config.hydra.sweeper.params.items() if key != "seed"]
     with pytest.raises(HydraException, match="is refused"):
         loader.load_sweep_config(config, ["seed=0", *job])
-
-
-def test_the_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        HydraException, match=rf"{tmp_path}/experiment/given\.yaml: hydra\.job\.env_set\.CXX is refused"
-    ):
-        composed(tmp_path, EVIL["environment"])
 
 
 @pytest.mark.parametrize("name", HARMLESS)
@@ -199,14 +186,6 @@ def test_a_run_starts_from_the_primary_config_here(tmp_path: Path) -> None:
         Judge(create_config_search_path(str(tmp_path)))
     with pytest.raises(ValueError, match="There is no --experimental-rerun"):
         check_options(["--experimental-rerun", "config.pickle"])
-
-
-def test_files_here_say_no_more_than_they_may() -> None:
-    for path in [*(REPOSITORY / "conf").rglob("*.yaml"), *(REPOSITORY / "sweeps").rglob("*.yaml")]:
-        told = (yaml.safe_load(path.read_text()) or {}).get("hydra", {})
-        if path != REPOSITORY / "conf" / "config.yaml":
-            assert told.keys() <= {"mode", "sweeper"}, path
-            assert told.get("sweeper", {}).keys() <= {"params"}, path
 
 
 def test_the_command_judges_each_job_of_a_sweep(tmp_path: Path) -> None:

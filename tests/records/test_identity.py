@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
-from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
@@ -13,7 +11,6 @@ from omegaconf import OmegaConf
 from runner.config import FIELDS, ConfigError
 from runner.config.fields import Part
 from runner.records.files import (
-    claim,
     dumps,
     read_record,
     record_path,
@@ -23,8 +20,8 @@ from runner.records.files import (
     write_record,
     write_whole,
 )
-from runner.records.identity import hashed_config, identify, identify_recorded, recorded_config, resolved
-from runner.records.jobs import sweep_jobs
+from runner.records.identity import identify, identify_recorded, recorded_config
+from runner.records.jobs import Job, sweep_jobs
 from runner.runs.execute import execute
 
 
@@ -33,33 +30,8 @@ def test_golden_id(composed) -> None:
     assert identify(composed("experiment=tempered_sigmoid/mnist_tanh"))[0] == "180425e2e241"
 
 
-def test_runtime_and_tracking_are_no_part_of_a_run(composed) -> None:
-    plain = identify(composed())
-    changed = composed(
-        "runtime.threads=3", "runtime.engine=isolated", "tracking=disabled", "runtime.data_root=/elsewhere"
-    )
-    assert identify(changed) == plain
-
-
-def test_everything_else_is(composed) -> None:
-    run, setting = identify(composed())
-    assert identify(composed("seed=1")) != (run, setting)
-    assert identify(composed("seed=1"))[1] == setting
-    for override in ("optimizer.lr=0.3", "delta=1e-6", "accountant=pld", "diagnostics=[gradient_norms]", "scale=smoke"):
-        other_run, other_setting = identify(composed(override))
-        assert other_run != run
-        assert other_setting != setting
-
-
 def test_numbers_are_compared_by_value(composed) -> None:
     assert identify(composed("optimizer.lr=1")) == identify(composed("optimizer.lr=1.0"))
-
-
-def test_absent_fields_do_not_count(composed) -> None:
-    """A field that a later version adds with a null default leaves old ids alone."""
-    config = composed()
-    assert "target_epsilon" in config
-    assert "target_epsilon" not in hashed_config(config)
 
 
 def test_a_class_is_its_bare_name_wherever_it_is_nested(composed) -> None:
@@ -142,12 +114,6 @@ def test_at_smoke_scale_interpolations_see_what_is_trained(composed) -> None:
     assert composed("schedule=linear").schedule.total_iters == 57
 
 
-def test_resolving_again_changes_nothing(composed) -> None:
-    for overrides in (("scale=smoke",), ("clipping._target_=tests.failing.OwnClipping",)):
-        config = composed(*overrides)
-        assert resolved(config) == config
-
-
 @pytest.mark.parametrize("name", ["../../elsewhere", "paper/..", "", "papers"])
 def test_the_name_of_a_scale_is_that_of_an_option(composed, name: str) -> None:
     """It becomes a folder."""
@@ -173,55 +139,6 @@ def test_a_damaged_record_is_none_and_makes_room(composed, capsys) -> None:
     assert f"{path} was no whole record: it is {path.stem}.broken-1 now" in capsys.readouterr().err
 
 
-def test_records_say_nothing_of_the_machine_in_their_config(composed) -> None:
-    assert not {"runtime", "tracking"} & set(recorded_config(composed()))
-
-
-def test_smoke_results_are_kept_apart(composed, tmp_path: Path) -> None:
-    assert results_folder(composed()) == tmp_path / "results"
-    assert results_folder(composed("scale=smoke")) == tmp_path / "results" / "smoke"
-
-
-def record_of(run_config, **changes) -> dict:
-    run_id, setting_id = identify(run_config)
-    history = {
-        "epoch": [1, 2],
-        "steps": [10, 20],
-        "epsilon": [1.5, 2.0],
-        "epsilon_sound": [1.25, 1.5],
-        "train_loss": [0.5, 0.25],
-        "test_loss": [0.5, 0.25],
-        "test_accuracy": [90.0, 98.123456],
-    }
-    final = {name: values[-1] for name, values in history.items()}
-    final |= {"best_test_accuracy": 98.123456, "best_epoch": 2}
-    final |= {"noise_multiplier": 1.1, "sampling_rate": 0.01, "parameters": 26010}
-    record = {
-        "run_id": run_id,
-        "setting_id": setting_id,
-        "status": "finished",
-        "config": recorded_config(run_config),
-        "history": history,
-        "final": final,
-        "diagnostics": {},
-        "provenance": {"git_revision": None, "wall_seconds": 1.0},
-    }
-    return record | changes
-
-
-def test_records_round_trip_with_five_digits(composed, tmp_path: Path) -> None:
-    record = record_of(composed("optimizer.lr=0.123456789"))
-    record["diagnostics"] = {"loss": math.nan, "bound": math.inf}
-    path = record_path(tmp_path, record["run_id"])
-    assert write_record(path, record)
-    read = read_record(path)
-    assert read["final"]["test_accuracy"] == 98.123
-    assert read["config"]["optimizer"]["lr"] == 0.123456789, "the id is the hash of the config as it is"
-    assert math.isnan(float(read["diagnostics"]["loss"]))
-    assert float(read["diagnostics"]["bound"]) == math.inf
-    assert json.loads(dumps(read)) == read
-
-
 def test_epsilons_and_the_noise_that_they_take_are_rounded_up() -> None:
     """An upper bound must stay one: 2.9300397 is no more 2.93, nor is noise of 1.34812 noise of 1.3481."""
     found = rounded({"epsilon_sound": 2.9300397, "epsilon": [1.000001, math.inf], "loss": 1.000001})
@@ -230,65 +147,25 @@ def test_epsilons_and_the_noise_that_they_take_are_rounded_up() -> None:
     assert rounded({"noise_multiplier": 1.23}) == {"noise_multiplier": 1.23}
 
 
-def test_a_record_is_never_overwritten(composed, tmp_path: Path) -> None:
-    record = record_of(composed())
-    path = record_path(tmp_path, record["run_id"])
-    assert write_record(path, record)
-    assert not write_record(path, record | {"status": "diverged"})
+def test_records_round_trip_with_five_digits_and_the_config_as_it_is(fabricate, jobs) -> None:
+    """The id is the hash of the config."""
+    (job, *_) = jobs("fig_3", "mnist_tanh")
+    config = job.config.copy()
+    config.optimizer.lr = 0.123456789
+    job = Job.of(job.sweep, job.overrides, config)
+    read = read_record(fabricate(job, [90.0, 98.123456], diagnostics={"loss": math.nan, "bound": math.inf}))
+    assert read["final"]["test_accuracy"] == 98.123
+    assert read["config"]["optimizer"]["lr"] == 0.123456789
+    assert math.isnan(float(read["diagnostics"]["loss"]))
+    assert float(read["diagnostics"]["bound"]) == math.inf
+    assert json.loads(dumps(read)) == read
+
+
+def test_a_record_is_never_overwritten(fabricate, jobs) -> None:
+    path = fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
+    other = read_record(path) | {"status": "diverged"}
+    assert not write_record(path, other)
     assert read_record(path)["status"] == "finished"
-    assert write_record(path, record | {"status": "diverged"}, replace=True)
+    assert write_record(path, other, replace=True)
     assert read_record(path)["status"] == "diverged"
     assert [p.name for p in path.parent.iterdir()] == [path.name]
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"run_id": "other"}', "{}"])
-def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "abc.json"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=r"abc\.json is not a whole record"):
-        read_record(path)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"status": "failed"}, "status"),
-        ({"setting_id": "0" * 12}, "ids"),
-        ({"config": {"dataset": "CIFAR10", "epochs": 2}}, "config.dataset"),
-    ],
-)
-def test_a_record_that_is_not_the_run_it_is_filed_under_is_refused(composed, tmp_path, changes, said) -> None:
-    record = record_of(composed(), **changes)
-    path = record_path(tmp_path, record["run_id"])
-    write_record(path, record)
-    with pytest.raises(ValueError, match=said):
-        read_record(path)
-
-
-def test_a_record_of_another_run_under_this_name_is_refused(composed, tmp_path: Path) -> None:
-    other = record_of(composed("seed=1"))
-    mine = identify(composed())[0]
-    path = record_path(tmp_path, mine)
-    write_record(path, other | {"run_id": mine})
-    with pytest.raises(ValueError, match="ids"):
-        read_record(path)
-
-
-def _try_to_claim(root: Path, answers) -> None:
-    with claim(root, "abc") as claimed:
-        answers.put(claimed)
-
-
-def test_a_run_is_claimed_by_one_process(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    answers = context.Queue()
-    with claim(tmp_path, "abc") as mine:
-        assert mine
-        other = context.Process(target=_try_to_claim, args=(tmp_path, answers))
-        other.start()
-        other.join()
-        assert answers.get() is False
-    again = context.Process(target=_try_to_claim, args=(tmp_path, answers))
-    again.start()
-    again.join()
-    assert answers.get() is True

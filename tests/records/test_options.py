@@ -18,10 +18,6 @@ def test_a_name_with_dashes_is_refused_and_hydra_is_not_left_to_take_it_for_one_
         check_options([typed, "tempered_sigmoid/mnist_tanh"])
 
 
-def test_hydras_own_options_and_overrides_pass():
-    check_options(["--multirun", "--cfg=job", "--config-dir", "mine", "-m", "seed=1", "+loss.beta=2", "~normalization"])
-
-
 def test_hydras_own_are_all_there():
     parser = get_args_parser()
     there = {name for action in parser._actions for name in action.option_strings if name.startswith("--")}

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from runner.records.jobs import Job, sweep_jobs
 from runner.report.files import read_csv
 from runner.training.prepare import prepare
 from runner.training.targets import targets
+from tests.forked import run_in_fork
 
 GOLDEN = Path(__file__).with_name("sweeps.json")
 SWEEPS = sorted(
@@ -66,13 +66,6 @@ def test_the_runs_of_each_sweep_are_those_of_the_golden_file() -> None:
     assert not changed, f"If that is meant: python -m tests.records.test_sweeps writes {GOLDEN.name} anew."
 
 
-def test_each_experiment_says_how_to_run_it() -> None:
-    assert len(EXPERIMENTS) >= 170
-    for experiment in EXPERIMENTS:
-        header = (REPOSITORY / f"conf/experiment/{experiment}.yaml").read_text()
-        assert f"# python -m runner experiment={experiment}\n" in header
-
-
 def test_each_experiment_has_a_title_of_its_own() -> None:
     """A method has one title on all data sets; two of one data set have different ones."""
     seen: dict[tuple[str, str], str] = {}
@@ -114,9 +107,7 @@ def claimed(job: Job) -> float:
     return max(epsilon for epsilon in of_claims if math.isfinite(epsilon))
 
 
-def test_one_run_of_each_class_and_of_each_data_set_of_each_paper_can_be_prepared(
-    composed: Callable[..., object],
-) -> None:
+def test_one_run_of_each_class_and_of_each_data_set_of_each_paper_can_be_prepared(composed) -> None:
     """And by its experiment alone, without the overrides of a sweep, it costs what its paper claims."""
     prepared: set[tuple[str, str]] = set()
     for sweep, jobs in listed().items():
@@ -135,3 +126,19 @@ def test_one_run_of_each_class_and_of_each_data_set_of_each_paper_can_be_prepare
 if __name__ == "__main__":
     lines = (f'"{name}": {json.dumps(of)}' for name, of in sorted(digests().items()))
     GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def test_a_scale_lists_as_many_runs_as_it_says_first_seeds_first() -> None:
+    jobs = sweep_jobs("noise_screening/table_1", ("scale=smoke",))
+    assert (len(jobs), {job.config.seed for job in jobs}) == (12, {0})
+
+
+def test_sweep_jobs_are_what_hydra_launches(tmp_path) -> None:
+    """The listing against `python -m runner --multirun` itself, by run id."""
+    sweep = "tempered_sigmoid/text_sgd"
+    extra = ("scale=smoke", "scale.epochs=1", "tracking=disabled", f"runtime.results_root={tmp_path}")
+    code, _, told = run_in_fork([f"sweeps={sweep}", f"hydra.sweep.dir={tmp_path}/hydra", *extra], tmp_path)
+    assert code == 0, told
+    recorded = {path.stem for path in tmp_path.rglob("smoke/runs/*.json")}
+    assert recorded == {job.run_id for job in sweep_jobs(sweep, extra)}
+    assert len(recorded) == 4

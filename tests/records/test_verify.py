@@ -16,6 +16,7 @@ from runner.records.files import digest_of, read_record, results_folder, text_of
 from runner.records.identity import identify_recorded
 from runner.records.verify import main, verify
 from runner.runs.execute import execute
+from tests.conftest import quietly
 
 Record = dict[str, Any]
 Place = tuple[str | int, ...]
@@ -58,19 +59,8 @@ def test_a_record_as_it_was_written_is_as_it_should_be(run_id: str, tmp_path: Pa
     assert noticed(ended(committed(run_id)), tmp_path) == []
 
 
-def scaled(name: str, factor: float, places: slice = slice(None)) -> Callable[[Record], None]:
-    def change(record: Record) -> None:
-        column = record["history"][name]
-        column[places] = [float(f"{value * factor:.5g}") for value in column[places]]
-
-    return change
-
-
-def counted(name: str, of: Callable[[int], int]) -> Callable[[Record], None]:
-    def change(record: Record) -> None:
-        record["history"][name] = [of(value) for value in record["history"][name]]
-
-    return change
+def counted(record: Record, name: str, of: Callable[[int], int]) -> None:
+    record["history"][name] = [of(value) for value in record["history"][name]]
 
 
 def cut(record: Record, epochs: int) -> None:
@@ -92,20 +82,11 @@ def half_kept(record: Record) -> None:
     history["epsilon"] = [verifying._epsilon(setting, kept) for kept in history["accepted"]]
 
 
-def both(*changes: Callable[[Record], None]) -> Callable[[Record], None]:
-    return lambda record: [change(record) for change in changes] and None
-
-
+# Changes of several values at once, additions, and changes of what is only partly determined. The test below has each
+# change of one value.
 TAMPERED = {
-    "epsilon_sound after epoch 8": (PLAIN, scaled("epsilon_sound", 0.99, slice(7, 8))),
-    "epsilon after epoch 8": (PLAIN, scaled("epsilon", 0.99, slice(7, 8))),
-    "epsilon_sound after epoch 1": (PLAIN, scaled("epsilon_sound", 1 - 1.9e-4)),
-    "epsilon after epoch 1": (PLAIN, scaled("epsilon", 1 + 1.9e-4)),
-    "steps after epoch 20": (PLAIN, lambda r: r["history"]["steps"].__setitem__(-1, 261)),
     "test_accuracy after epoch 3": (PLAIN, lambda r: r["history"]["test_accuracy"].__setitem__(2, 90.001)),
     "the last epoch is 10, and should be 20": (PLAIN, lambda r: cut(r, 10)),
-    "max_tries is missing, and should be 260": (PLAIN, lambda r: (cut(r, 10), r.update(status="diverged"))),
-    "epsilon_sound_at_max_tries is missing": (PLAIN, lambda r: r.update(status="diverged")),
     "max_tries is 260, and should be missing": (
         PLAIN,
         lambda r: r["final"].update(max_tries=260, epsilon_sound_at_max_tries=2.0405),
@@ -114,35 +95,20 @@ TAMPERED = {
         PLAIN,
         lambda r: (r.update(status="diverged"), r["final"].update(max_tries=260, epsilon_sound_at_max_tries=1.0)),
     ),
-    "neighbouring_relation is missing, and should be add-or-remove-one": (
-        PLAIN,
-        lambda r: r["final"].pop("neighbouring_relation"),
-    ),
     "its history has the columns accepted": (PLAIN, lambda r: r["history"].update(accepted=r["history"]["steps"])),
     "config.secure: Extra inputs": (PLAIN, lambda r: r["config"].update(secure=None)),
     "config.runtime: Extra inputs": (PLAIN, lambda r: r["config"].update(runtime={"engine": "vmap"})),
     "it goes on after a loss that is not": (PLAIN, lambda r: r["history"]["test_loss"].__setitem__(3, "nan")),
     "provenance.wall_seconds: Input should be": (PLAIN, lambda r: r["provenance"].update(wall_seconds=-1.0)),
-    "epsilon_rests_on is ['me'], and should be []": (PLAIN, lambda r: r["provenance"].update(epsilon_rests_on=["me"])),
-    "noise_multiplier is 2.4901": (PLAIN, lambda r: r["final"].update(noise_multiplier=2.4901)),
-    "sampling_rate is 0.072728": (PLAIN, lambda r: r["final"].update(sampling_rate=0.072728)),
     "steps after epoch 1 ": (SCREENED, kept_as_taken),
-    "tries after epoch 1 ": (SCREENED, both(kept_as_taken, counted("tries", lambda count: count - 1))),
+    "tries after epoch 1 ": (SCREENED, lambda r: (kept_as_taken(r), counted(r, "tries", lambda count: count - 1))),
     "acceptance_rate after epoch 1 ": (SCREENED, half_kept),
-    "acceptance_rate after epoch 2 ": (SCREENED, scaled("acceptance_rate", 0.5, slice(1, 2))),
-    "accepted after epoch 20 is 1160": (SCREENED, lambda r: r["history"]["accepted"].__setitem__(-1, 1160)),
-    "accepted after epoch 19": (BUDGETED, lambda r: r["history"]["accepted"].__setitem__(-1, 1077)),
-    "forced after epoch": (SCREENED, counted("forced", lambda count: 2 * count)),
+    "forced after epoch": (SCREENED, lambda r: counted(r, "forced", lambda count: 2 * count)),
     "forced after epoch 20 ": (SCREENED, lambda r: r["history"]["forced"].__setitem__(-1, 0)),
-    "unscreened_accuracy after epoch 4": (SCREENED, scaled("unscreened_accuracy", 0.99, slice(3, 4))),
-    "unscreened_accuracy after epoch 1": (BUDGETED, lambda r: r["history"]["unscreened_accuracy"].__setitem__(0, 90.0)),
-    "screening_loss after epoch 2": (BUDGETED, scaled("screening_loss", 0.9, slice(1, 2))),
-    "screening_accuracy after epoch 2": (BUDGETED, scaled("screening_accuracy", 0.99, slice(1, 2))),
     "max_tries is missing, and should be 1160": (
         SCREENED,
         lambda r: [r["final"].pop(name) for name in ("max_tries", "epsilon_sound_at_max_tries")],
     ),
-    "max_tries is 1159": (SCREENED, lambda r: r["final"].update(max_tries=1159)),
     "unscreened_accuracy, and should have": (SCREENED, lambda r: (r["history"].pop("tries"), r["final"].pop("tries"))),
     "screening_share is nan, and should be between 0 and 1": (
         SCREENED,
@@ -266,9 +232,7 @@ def test_a_record_that_cannot_be_read_or_prepared_hides_no_other(tmp_path: Path,
     assert main([str(tmp_path)]) == 0
 
 
-def test_an_error_of_one_record_is_a_line_with_its_class_and_an_interruption_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_one_record_is_a_line_with_its_class_and_an_interruption_is_none(tmp_path, monkeypatch) -> None:
     def fails(error: BaseException) -> Callable[[Record], list[str]]:
         def verified(record: Record) -> list[str]:
             raise error
@@ -313,6 +277,6 @@ def test_a_run_that_diverged_ends_in_what_is_not_finite_or_says_what_it_guarante
 )
 def test_what_a_run_writes_today_is_as_it_should_be(smoke: Any, tmp_path: Path, overrides: tuple[str, ...]) -> None:
     config = smoke(*overrides)
-    outcome = execute(config, lambda row, run: None)
+    outcome = execute(config, quietly)
     assert outcome == ("diverged" if "optimizer.lr=1e38" in overrides else "finished")
     assert main([str(results_folder(config))]) == 0

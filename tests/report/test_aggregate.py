@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import csv
-import json
 import re
 import statistics
 from dataclasses import replace
@@ -17,16 +16,13 @@ from runner.claims.evidence import Evidence, collect
 from runner.claims.measure import measure
 from runner.claims.verdicts import judge
 from runner.cli.aggregate import aggregate, headline
-from runner.cli.commands import carry_out
 from runner.cli.reproduce import _conclude
 from runner.launch.processes import Tally
-from runner.papers.tempered_sigmoid import figures
 from runner.records.jobs import Job
 from runner.report.pages import write_report
 from runner.report.papers import load
 
 PAPER = "tempered_sigmoid"
-RENDER = Figure.savefig
 
 
 @pytest.fixture(autouse=True)
@@ -71,18 +67,6 @@ def test_numbers_are_those_computed_by_hand(tmp_path, fabricate, jobs):
     assert judged["best_epoch_mean"] == "98.5333"
 
 
-def test_settings_without_a_record_are_listed_without_a_number(tmp_path, fabricate, jobs):
-    fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
-    aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
-    relu, one = setting(tmp_path, "mnist_relu"), setting(tmp_path, "mnist_tanh")
-    assert (relu["n_planned"], relu["n_recorded"]) == ("10", "0")
-    assert {value for name, value in relu.items() if "accuracy" in name or "epsilon" in name} == {""}
-    assert (one["accuracy_mean"], one["accuracy_std"]) == ("98", "")
-    unmeasured = claim(tmp_path, "fig-3", "DP-SGD, ReLU")
-    assert (unmeasured["verdict"], unmeasured["guarantee"]) == ("not run", "not run")
-    assert {unmeasured[name] for name in ("measured", "mean", "difference", "epsilon", "epsilon_sound")} == {""}
-
-
 def test_a_diverged_run_counts_as_it_ended(tmp_path, fabricate, jobs):
     first, second = jobs("fig_3", "mnist_relu")[:2]
     fabricate(first, [96.0, 96.4, 97.0])
@@ -106,18 +90,6 @@ def test_the_epsilon_of_a_claim_is_the_largest_over_the_runs_and_may_not_hold(tm
         assert (relu["epsilon"], relu["epsilon_sound"]) == ("2.9", "2.8")
 
 
-def test_the_panels_of_figure_3(tmp_path, fabricate, jobs):
-    fabricate(jobs("fig_3", "mnist_tanh")[0], [90.0, 95.0, 98.0], epsilon=[1.0, 2.0, 2.9], sound=2.3)
-    drawn = figures.figure_3(collect([f"{PAPER}/fig_3"], results_root=tmp_path))
-    above, below = drawn.axes  # of MNIST, as of the others nothing has run
-    for axes, epsilon in ((above, [1.0, 2.0, 2.9]), (below, [2.3] * 3)):
-        (tanh,) = (line for line in axes.lines if str(line.get_label()).startswith("tanh"))
-        assert list(tanh.get_xdata()) == epsilon
-        assert list(tanh.get_ydata()) == [90.0, 95.0, 98.0]
-    assert above.get_title() == "MNIST"
-    assert "sound" in below.get_xlabel()
-
-
 def test_an_item_of_too_few_runs_says_how_many_instead_of_a_figure(tmp_path, fabricate, jobs):
     fabricate(jobs("fig_10_gamma", "mnist_ours", paper="losing_less")[0], [98.0])
     folder = tmp_path / "losing_less" / "fig-10"
@@ -128,12 +100,6 @@ def test_an_item_of_too_few_runs_says_how_many_instead_of_a_figure(tmp_path, fab
     write_report(tmp_path, "paper")
     (line,) = (line for line in (tmp_path / "README.md").read_text().splitlines() if "Figure 10: s" in line)
     assert "| 1 of 108 | no figure: 107 of 108 settings have no run; [settings](losing_less/fig-10" in line
-
-
-def test_class_accuracies_have_no_empty_panel(tmp_path, fabricate, jobs):
-    fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
-    drawn = figures.class_accuracy(collect([f"{PAPER}/fig_3"], results_root=tmp_path))
-    assert [axes.get_title() for axes in drawn.axes] == ["MNIST"]
 
 
 def test_the_delta_of_the_runs_is_that_of_their_config(tmp_path, fabricate, jobs):
@@ -170,17 +136,6 @@ def test_the_abstract_is_checked_at_its_own_epsilon(tmp_path, fabricate, jobs):
     assert "7.53" in judged["how"]
 
 
-def test_aggregating_twice_leaves_every_byte(tmp_path, fabricate, jobs, monkeypatch):
-    monkeypatch.setattr(Figure, "savefig", RENDER)
-    for job, accuracy in zip(jobs("fig_3", "mnist_tanh"), (97.0, 98.0), strict=False):
-        fabricate(job, [90.0, accuracy])
-    first, second = (
-        {path: path.read_bytes() for path in aggregate(PAPER, items=["fig-3"], results_root=tmp_path)} for _ in range(2)
-    )
-    assert {path.name for path in first} >= {"figure.svg", "claims.csv"}
-    assert first == second
-
-
 def test_a_stale_record_is_ignored_and_an_item_without_records_has_no_figure(tmp_path, fabricate, jobs):
     path = fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
     aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
@@ -193,14 +148,6 @@ def test_a_stale_record_is_ignored_and_an_item_without_records_has_no_figure(tmp
     assert not figure.exists()
     assert not rows(tmp_path / PAPER / "fig-3" / "runs.csv")
     assert {row["verdict"] for row in rows(tmp_path / PAPER / "fig-3" / "claims.csv")} == {"not run"}
-
-
-@pytest.mark.parametrize("damage", ["", "{", json.dumps({"run_id": "x"}), None])
-def test_a_damaged_record_is_one_clear_sentence(tmp_path, fabricate, jobs, damage):
-    path = fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
-    path.write_text(json.dumps({"run_id": path.stem}) if damage is None else damage)
-    with pytest.raises(ValueError, match=f"{path.name} is not a whole record"):
-        aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
 
 
 def test_smoke_is_apart_labelled_and_not_judged(tmp_path, fabricate, jobs):
@@ -263,40 +210,6 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
     assert there.endswith("table.md, table.csv")
 
 
-def test_what_another_version_aggregated_is_named(tmp_path):
-    """The report shows all items of all papers, so all files have to come from one version."""
-    old = tmp_path / "losing_less" / "fig-3" / "claims.csv"
-    old.parent.mkdir(parents=True)
-    old.write_text("item,verdict\nfig-3,reproduced (partial)\n")
-    with pytest.raises(ValueError, match=r"losing_less/fig-3/claims.csv is another version's. First run: python"):
-        write_report(tmp_path, "paper")
-
-
-def test_headline_is_that_of_the_first_item_with_both_epsilons(tmp_path, fabricate, jobs):
-    fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
-    aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
-    lines = headline(PAPER, results_root=tmp_path).splitlines()
-    assert len(lines) == 1 + len([c for c in load(PAPER).claims if c.item == "fig-3"])
-    assert "98.00 (1 of 10)" in lines[1]
-    assert lines[1].split()[-3:-1] == ["2.9", "2.3"]
-    assert "not run" in lines[4]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["nonsense"], "Unknown paper 'nonsense': choose from backprop_clipping"),
-        ([PAPER, "--scale", "huge"], "Unknown scale 'huge': choose from paper, smoke."),
-        ([PAPER, "--items", "fig-9"], "Unknown item 'fig-9': choose from fig-3, table-3"),
-    ],
-)
-def test_bad_input_is_one_sentence(arguments, sentence, capsys):
-    assert carry_out("aggregate", arguments) == 2
-    error = capsys.readouterr().err
-    assert sentence in error
-    assert error.count("\n") == 1
-
-
 def test_ratios_of_norms(tmp_path, fabricate, jobs):
     # Constant norms: the smoothing and the last quarter leave them as they are.
     norms = {
@@ -339,29 +252,20 @@ def test_an_order_needs_several_runs_of_both_experiments(tmp_path, fabricate, jo
 
 
 def test_the_best_tenth_of_the_triples_needs_half_the_sweep(tmp_path, fabricate, jobs):
-    triples = jobs("fig_2", "mnist_triple")
-    for place, job in enumerate(triples[:29]):
-        fabricate(job, [90.0 + place / 10])
-    aggregate(PAPER, items=["fig-2"], results_root=tmp_path)
-    means = [row for row in rows(tmp_path / PAPER / "fig-2" / "claims.csv") if row["quantity"].startswith("mean_")]
-    assert {(row["verdict"], row["measured"]) for row in means} == {("not run", "")}
-    assert "30 are needed" in means[0]["how"]
-    fabricate(triples[29], [99.0])
-    aggregate(PAPER, items=["fig-2"], results_root=tmp_path)
-    top = [float(job.config.activation.scale) for job in (triples[29], triples[28], triples[27])]
-    scale = claim(tmp_path, "fig-2", "Mean of the best tenth of the tempered sigmoids")
-    assert scale["quantity"] == "mean_s"
-    assert float(scale["measured"]) == pytest.approx(sum(top) / 3, rel=1e-5)
-
-
-def test_the_triples_are_compared_after_the_last_epoch(tmp_path, fabricate, jobs):
+    """After the last epoch: the later a triple, the better it ends here, and the worse its best epoch is."""
     triples = jobs("fig_2", "mnist_triple")[:30]
-    for place, job in enumerate(triples):  # the later a triple, the better it ends, and the worse its best epoch is
+
+    def means() -> list[dict[str, str]]:
+        aggregate(PAPER, items=["fig-2"], results_root=tmp_path)
+        found = rows(tmp_path / PAPER / "fig-2" / "claims.csv")
+        return [row for row in found if row["dataset"] == "MNIST" and row["quantity"].startswith("mean_")]
+
+    for place, job in enumerate(triples[:29]):
         fabricate(job, [99.5 - place / 10, 90.0 + place / 10])
-    aggregate(PAPER, items=["fig-2"], results_root=tmp_path)
-    means = rows(tmp_path / PAPER / "fig-2" / "claims.csv")
+    assert {(row["verdict"], row["measured"]) for row in means()} == {("not run", "")}
+    fabricate(triples[29], [96.6, 92.9])
+    by_quantity = {row["quantity"]: row for row in means()}
     for quantity, name in (("mean_s", "scale"), ("mean_T", "inverse_temperature"), ("mean_o", "offset")):
-        row = next(row for row in means if (row["dataset"], row["quantity"]) == ("MNIST", quantity))
         top = [float(job.config.activation[name]) for job in triples[27:]]
-        assert float(row["measured"]) == pytest.approx(sum(top) / 3, rel=1e-5)
-        assert float(row["std"]) == pytest.approx(statistics.stdev(top), rel=1e-5)  # n - 1 in the denominator
+        assert float(by_quantity[quantity]["measured"]) == pytest.approx(sum(top) / 3, rel=1e-5)
+        assert float(by_quantity[quantity]["std"]) == pytest.approx(statistics.stdev(top), rel=1e-5)

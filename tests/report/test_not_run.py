@@ -11,7 +11,7 @@ from runner.claims.measured import Measured
 from runner.claims.verdicts import judge
 from runner.records.files import read_record, write_record
 from runner.report.files import read_csv
-from runner.report.not_run import FILE, Cost, costs, costs_table, sentence, write_not_run
+from runner.report.not_run import FILE, Cost, costs, write_not_run
 from runner.report.papers import load
 
 PAPER = load("tempered_sigmoid")
@@ -67,27 +67,3 @@ def test_a_search_that_has_not_run_is_lacking_too(tmp_path) -> None:
     by_sweep = [row["sweep"] for row in read_csv(path)]
     assert by_sweep.count(claim.sweep) == 10
     assert by_sweep.count(claim.searches[0]) == len(by_sweep) - 10 > 0
-
-
-def test_runs_at_what_a_search_chose_have_its_searches() -> None:
-    claims = [c for c in PAPER.claims if c.item == "table-4" and c.searches]
-    by_sweep = {claim.sweep.rpartition("/")[2]: claim.searches for claim in claims}
-    searches = [f"{PAPER.name}/table_4_search_{optimizer}" for optimizer in ("adam", "sgd")]
-    assert by_sweep == {"table_4": searches, "table_4_chosen": searches}
-
-
-def test_what_the_pages_say() -> None:
-    unknown = Cost(4, 0, 4)
-    table = costs_table(
-        {"a": 2, "b": 1, "c": 0}, {"a": Cost(19, 3.17, 4), "b": unknown, "c": Cost(0, 0, 0), "": unknown}
-    )
-    assert table.rows == [
-        ["a", "2", "19", "3.2 (of 15 runs)", "4"],
-        ["b", "1", "4", "–", "4"],
-        ["c", "0", "0", "–", "–"],
-        ["**all**", "3", "4", "–", "4"],
-    ]
-    partly = sentence(2, Cost(19, 41.7, 4))
-    assert "2 claims, which lack 19 runs, each counted once; about 42 hours of one core for 15 of them" in partly
-    assert "how long 4 take is unknown" in partly
-    assert sentence(0, Cost(0, 0, 0)).startswith("Every claim has been measured or computed, ")

@@ -1,17 +1,19 @@
-"""Ended runs on a terminal: their final metrics, and the fields in which they differ."""
+"""Ended runs on a terminal and in a plot: final metrics, and the fields in which they differ."""
 
 from __future__ import annotations
 
-import copy
 import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from runner.cli.show import main
-from runner.config import FIELDS, REPOSITORY
+from runner.config import REPOSITORY
 from runner.records.files import digest_of, read_record
-from runner.records.jobs import Job
-from runner.report.own import own_records, privacy_text, result_text, runs_table
+from runner.report import own_plot
+from runner.report.own import own_records, privacy_text, result_text
+from runner.report.own_plot import drawn, figure_of
 from tests.forked import run_in_fork
 
 
@@ -25,52 +27,6 @@ def test_a_run_that_takes_steps_back_guarantees_the_most_it_could_have_released(
     final = {"epsilon": 3.0, "epsilon_sound": 5.0, "epsilon_sound_at_max_tries": 9.3151}
     assert privacy_text(final) == "ε 3 as the paper counts, sound 9.316"
     assert privacy_text({"epsilon": "inf", "epsilon_sound": "inf"}) == "not private"
-
-
-def test_the_columns_are_what_the_runs_differ_in(fabricate, jobs) -> None:
-    tanh, relu = (jobs("fig_3", name)[0] for name in ("mnist_tanh", "mnist_relu"))
-    another = copy.deepcopy(tanh.config)
-    another.seed = 7
-    seeded = Job.of(tanh.sweep, tanh.overrides, another)
-    paths = [fabricate(tanh, [97.0]), fabricate(relu, [96.0]), fabricate(seeded, [11.0], status="diverged")]
-    table = runs_table([read_record(path) for path in paths])
-    assert list(table.header) == ["run", "scale", "epochs", "accuracy", "ε", "sound ε", "activation", "seed"]
-    assert [row[3:] for row in table.rows] == [
-        ["97.00%", "2.9", "2.3", "Tanh", "0"],
-        ["96.00%", "2.9", "2.3", "ReLU", "0"],
-        ["11.00% †", "2.9", "2.3", "Tanh", "7"],
-    ]
-
-
-def test_every_group_in_which_runs_differ_is_a_column(fabricate, jobs) -> None:
-    """Without a limit: a run with its own noise must not look like another one."""
-    records = [read_record(fabricate(job, [97.0])) for job in jobs("fig_3", "mnist_tanh")[:2]]
-    groups = [name for name, field in FIELDS.items() if field.names_class and name != "dataset"]
-    changed = copy.deepcopy(records[1])
-    changed["config"] |= {name: {"_target_": "mine.Own", "number": 3} for name in groups}
-    header = runs_table([records[0], changed]).header
-    assert set(groups) <= set(header)
-    assert not [name for name in header if "number" in name]
-
-
-def test_the_records_of_the_repository_are_nobodys_own(tmp_path: Path, fabricate, jobs, capsys) -> None:
-    committed = {path.stem for path in (REPOSITORY / "results" / "runs").glob("*.json")}
-    assert len(committed) > 100
-    listed = subprocess.run(["git", "ls-files", "results/runs"], cwd=REPOSITORY, capture_output=True, text=True)
-    if listed.stdout:
-        own = {record["run_id"] for record in own_records(REPOSITORY / "results")[0]}
-        assert not own & {Path(line).stem for line in listed.stdout.splitlines()}
-    path = fabricate(jobs("fig_3", "mnist_tanh")[0], [97.0])
-    assert main(["--results", str(tmp_path)]) == 0
-    assert f"{path.stem}  1     paper  1       97.00%" in capsys.readouterr().out
-    path.with_stem("0" * 12).write_text("{")
-    newer = json.loads(path.read_text()) | {"schema": 2}
-    path.with_stem("1" * 12).write_text(json.dumps(newer | {"digest": digest_of(newer)}))
-    assert main(["--results", str(tmp_path)]) == 1
-    said = capsys.readouterr()
-    assert f"{'0' * 12}.json is not a whole record" in said.err
-    assert f"{'1' * 12}.json was written by a newer version" in said.err
-    assert f"{path.stem}  1     paper" in said.out, "one that cannot be read hides no other"
 
 
 def test_a_run_ends_with_its_result_and_a_multirun_with_a_table(tmp_path: Path) -> None:
@@ -90,3 +46,48 @@ def test_a_run_ends_with_its_result_and_a_multirun_with_a_table(tmp_path: Path) 
     assert header.split() == ["run", "scale", "epochs", "accuracy", "ε", "sound", "ε", "seed"]
     assert [row.split()[-1] for row in rows] == ["0", "1"]
     assert told.count("shown above") == 2  # of four seeds, two are run at this scale
+
+
+@pytest.fixture
+def paths(fabricate, jobs) -> list[Path]:
+    """Record two seeds of tanh and one of ReLU."""
+    spent = {"epsilon": [1.0, 2.9], "sound": [0.5, 2.3]}
+    tanh = [fabricate(job, [90.0, 97.0 + seed], **spent) for seed, job in enumerate(jobs("fig_3", "mnist_tanh")[:2])]
+    return [*tanh, fabricate(jobs("fig_3", "mnist_relu")[0], [80.0, 95.0], **spent)]
+
+
+def test_a_line_is_a_setting_against_its_sound_epsilon_with_the_range_of_its_seeds(paths) -> None:
+    (axes,) = figure_of([read_record(path) for path in paths]).axes
+    shown = {line.get_label(): [list(values) for values in line.get_data()] for line in axes.lines}
+    assert shown == {
+        "activation Tanh, n = 2": [[0.5, 2.3], [90.0, 97.5]],
+        "activation ReLU, n = 1": [[0.5, 2.3], [80.0, 95.0]],
+    }
+    tanh = axes.collections[0].get_datalim(axes.transData).extents
+    assert (tanh[1], tanh[3]) == (90.0, 98.0)
+    assert "sound ε" in axes.get_xlabel()
+
+
+def test_there_is_none_of_one_run_nor_of_shrunk_ones_nor_without_matplotlib(
+    paths, fabricate, jobs, monkeypatch
+) -> None:
+    small = [fabricate(job, [90.0]) for job in jobs("fig_3", "mnist_tanh", "smoke")[:2]]
+    assert drawn(paths[:1]) is drawn(paths[:1] * 2) is drawn(small) is None
+    monkeypatch.setattr(own_plot, "find_spec", lambda _: None)
+    assert drawn(paths) is None
+
+
+def test_records_that_cannot_be_read_are_named_and_hide_no_other(tmp_path: Path, fabricate, jobs, capsys) -> None:
+    """Committed records belong to no user."""
+    listed = subprocess.run(["git", "ls-files", "results/runs"], cwd=REPOSITORY, capture_output=True, text=True)
+    own = {record["run_id"] for record in own_records(REPOSITORY / "results")[0]}
+    assert not listed.stdout or not own & {Path(line).stem for line in listed.stdout.splitlines()}
+    path = fabricate(jobs("fig_3", "mnist_tanh")[0], [97.0])
+    path.with_stem("0" * 12).write_text("{")
+    newer = json.loads(path.read_text()) | {"schema": 2}
+    path.with_stem("1" * 12).write_text(json.dumps(newer | {"digest": digest_of(newer)}))
+    assert main(["--results", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert f"{'0' * 12}.json is not a whole record" in said.err
+    assert f"{'1' * 12}.json was written by a newer version" in said.err
+    assert f"{path.stem}  1     paper  1       97.00%" in said.out

@@ -8,21 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from runner.claims.evidence import collect
 from runner.claims.runs import Runs
 from runner.config import REPOSITORY
 from runner.report.plots import (
-    LOOKS,
     WIDTH,
     Curve,
     Panel,
     accuracy_against_epsilon,
-    by_error,
-    figure,
-    log_axis,
-    spaced,
     too_few,
 )
 
@@ -45,60 +38,6 @@ def test_a_panel_below_half_of_its_settings_is_not_drawn(tmp_path, fabricate, jo
     assert drawn.get_supxlabel() == "Not drawn: three (1 of 3 settings run)."
     assert accuracy_against_epsilon(evidence, [three]) is None, "no figure of empty panels"
     assert too_few([Runs(), Runs()]) == "not run"
-
-
-def test_accuracies_spread_by_their_error() -> None:
-    """From 90 to 95 is about as far as from 95 to 97.5, which on a plain axis is half of it."""
-    axes = figure(4, 3).subplots()
-    axes.plot([0, 1], [80, 98])
-    by_error(axes)
-    to = axes.transData.transform
-    height = {a: to((0, a))[1] for a in (90, 95, 97.5)}
-    assert (height[95] - height[90]) / (height[97.5] - height[95]) == pytest.approx(1, rel=0.15)
-    assert axes.get_ylim()[1] < 99
-    assert 98 in axes.get_yticks()
-
-
-def test_lines_differ_in_more_than_colour() -> None:
-    marked = [spaced(range(60), place) for place in range(5)]
-    assert len({each["marker"] for each in marked}) == 5
-    assert all(each["markevery"][1] == 10 for each in marked)
-
-
-def test_no_two_methods_look_alike() -> None:
-    assert len(set(LOOKS.values())) == len(LOOKS)
-
-
-def test_a_claim_at_its_epsilon_is_a_star_of_its_curves_colour(tmp_path, fabricate, jobs) -> None:
-    fabricate(jobs("fig_3", "mnist_tanh")[0], [90.0, 97.0], epsilon=[1.0, 2.9], sound=[0.5, 2.3])
-    evidence = collect(["tempered_sigmoid/fig_3"], results_root=tmp_path)
-    curve = Curve("tempered_sigmoid/fig_3", "tempered_sigmoid/mnist_tanh", "tanh", claimed_at=[(2.0, 95.5)])
-    drawn = accuracy_against_epsilon(evidence, [Panel("one", [curve])])
-    assert drawn is not None
-    stars = [line for axes in drawn.axes for line in axes.lines if line.get_marker() == "*" and len(line.get_xdata())]
-    assert [(list(s.get_xdata()), list(s.get_ydata()), s.get_color()) for s in stars] == [([2.0], [95.5], "C0")]
-    (legend,) = [axes.get_legend() for axes in drawn.axes if axes.get_legend()]
-    assert "claimed" in [text.get_text() for text in legend.get_texts()]
-
-
-def test_a_last_row_that_is_not_full_has_no_empty_panels(tmp_path, fabricate, jobs) -> None:
-    fabricate(jobs("fig_3", "mnist_tanh")[0], [90.0, 97.0], epsilon=[1.0, 2.9], sound=[0.5, 2.3])
-    evidence = collect(["tempered_sigmoid/fig_3"], results_root=tmp_path)
-    curve = Curve("tempered_sigmoid/fig_3", "tempered_sigmoid/mnist_tanh", "tanh")
-    drawn = accuracy_against_epsilon(evidence, [Panel(title, [curve]) for title in "abc"], columns=2)
-    assert drawn is not None
-    assert len(drawn.axes) == 6
-    assert all(axes.lines for axes in drawn.axes)
-
-
-def test_logarithmic_axes_have_plain_numbers_and_a_tick_for_each_value_asked_for() -> None:
-    left, right = figure(8, 3).subplots(1, 2)
-    for axes in (left, right):
-        axes.plot([0.001, 100_000], [1, 2])
-        log_axis(axes, "x", () if axes is left else (128, 512))
-    named = [axes.xaxis.get_major_formatter().format_ticks(axes.get_xticks()) for axes in (left, right)]
-    assert {"0.001", "100,000"} <= set(named[0])
-    assert named[1] == ["128", "512"]
 
 
 def test_committed_figures_can_be_read_on_a_page() -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +10,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from runner.claims.guarantee import guaranteed
-from runner.claims.measure import counted
-from runner.claims.measured import Measured
-from runner.claims.reading import claims_of
 from runner.claims.runs import PlannedRun, Runs
-from runner.claims.verdicts import GUARANTEED, NOT_GUARANTEED, privacy
+from runner.claims.verdicts import GUARANTEED, NOT_GUARANTEED
 from runner.cli.aggregate import aggregate
 from runner.cli.explain import main as explain
 from runner.cli.show import main as show
@@ -61,7 +54,7 @@ def written(smoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def planned(fabricate: Callable[..., Path], jobs: Callable[..., list[Job]]) -> Callable[..., Runs]:
+def planned(fabricate, jobs: Callable[..., list[Job]]) -> Callable[..., Runs]:
     """Return `planned(sound)`, which records two seeds with this sound ε or none."""
 
     def of(sound: float | None) -> Runs:
@@ -91,38 +84,6 @@ def test_a_whole_run_says_null_and_why(written: Path, capsys: pytest.CaptureFixt
     assert "1.981, stated by its class  none" in row
 
 
-@pytest.mark.parametrize("name", ["ChargesSome", "DrawsBins", "Wraps"])
-def test_whoever_draws_or_charges_itself_has_none(name: str, smoke, tmp_path: Path) -> None:
-    target = (f"+mechanism._target_=tests.choosing.{name}", "+mechanism._partial_=true", "scale.epochs=1")
-    assert (
-        execute(smoke(*target, "architecture.units=4", "architecture.filters=[2,2]"), lambda row, run: None)
-        == "finished"
-    )
-    record = read_record(next(tmp_path.rglob("runs/*.json")))
-    assert record["final"]["epsilon_sound"] is None
-    assert record["provenance"]["epsilon_unsound"].startswith(name)
-    assert verify(record) == []
-
-
-def test_a_file_beside_the_command_is_enough(tmp_path: Path) -> None:
-    """From the command line: half the noise, by a class of the user's."""
-    (tmp_path / "mine.py").write_text(
-        "from dataclasses import dataclass\n"
-        "from runner.mechanism.dp_sgd import Mechanism\n"
-        "@dataclass(frozen=True)\n"
-        "class Halves(Mechanism):\n"
-        "    def noise_std(self, group):\n"
-        "        return super().noise_std(group) / 2\n"
-    )
-    small = ["scale=smoke", "scale.epochs=2", "tracking=disabled", "runtime.results_root=results"]
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    overrides = ["+mechanism._target_=mine.Halves", "+mechanism._partial_=true", *small, "noise_multiplier=1.1"]
-    command = [sys.executable, "-m", "runner", *overrides]
-    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    assert "as stated by its class, sound none" in ran.stderr
-
-
 @pytest.mark.parametrize(
     "tamper",
     [
@@ -134,9 +95,7 @@ def test_a_file_beside_the_command_is_enough(tmp_path: Path) -> None:
         ],
     ],
 )
-def test_null_and_its_reason_go_together(
-    fabricate: Callable[..., Path], jobs: Callable[..., list[Job]], tamper: Callable[[Any], object]
-) -> None:
+def test_null_and_its_reason_go_together(fabricate, jobs, tamper: Callable[[Any], object]) -> None:
     path = fabricate(jobs("fig_3", "mnist_tanh")[0], [95.0, 96.0], sound=None)
     record = read_record(path)
     tamper(record)
@@ -155,9 +114,7 @@ def test_a_bound_in_the_place_of_null_is_noticed(written: Path) -> None:
     assert {"epsilon_unsound", "epsilon_sound after epoch 1"} <= {text.partition(" is ")[0] for text in found}
 
 
-def test_aggregated_it_guarantees_nothing(
-    tmp_path: Path, fabricate: Callable[..., Path], jobs: Callable[..., list[Job]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_aggregated_it_guarantees_nothing(tmp_path, fabricate, jobs, monkeypatch) -> None:
     """All files of an item, with and without a sound epsilon."""
     monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
     for experiment, sound in (("mnist_tanh", None), ("mnist_relu", 2.3)):
@@ -170,31 +127,12 @@ def test_aggregated_it_guarantees_nothing(
     assert said["DP-SGD, ReLU"] == ("2.3", GUARANTEED)
 
 
-def test_nothing_is_guaranteed_in_the_aggregate(planned: Callable[..., Runs]) -> None:
-    claim = replace(claims_of("tempered_sigmoid")[0], at_epsilon="3")
-    verdicts = {sound: privacy(claim, counted(planned_runs, Measured(96.0))) for sound, planned_runs in _both(planned)}
-    assert verdicts == {2.3: GUARANTEED, None: NOT_GUARANTEED}
-
-
-def _both(planned: Callable[..., Runs]) -> list[tuple[float | None, Runs]]:
-    known = planned(2.3)
-    return [(2.3, known), (None, Runs(PlannedRun(run.job, _without(run.record)) for run in known))]
-
-
-def _without(record: dict[str, Any] | None) -> dict[str, Any]:
-    assert record is not None
-    null = {"epsilon_sound": [None] * len(record["history"]["epoch"])}
-    return record | {"history": record["history"] | null, "final": record["final"] | {"epsilon_sound": None}}
-
-
-def test_it_is_in_no_leaderboard(planned: Callable[..., Runs]) -> None:
-    known, unknown = (entries(runs, [0.5, 3.0, 1e9]) for _, runs in _both(planned))
-    assert [entry.epsilon for entry in known] == [3.0, 1e9]
-    assert unknown == []
-
-
-def test_tables_pages_and_plots_are_made_of_it(planned: Callable[..., Runs]) -> None:
+def test_no_reader_takes_it_for_a_bound(tmp_path: Path, planned: Callable[..., Runs]) -> None:
     runs = planned(None)
+    assert entries(runs, [3.0, 1e9]) == [], "no leaderboard has it"
+    assert Trial("a", {}, runs[0].record or {}).accuracy_within(1e9) is None, "nor does a search choose it"
+    assert tracking._spent({"epsilon": 1.0, "epsilon_sound": None, "loss": 0.5}) == {"epsilon": 1.0, "loss": 0.5}
+    assert len(own_records(tmp_path)) == 2
     assert [row["epsilon_sound"] for row in rows_of_runs(runs)[1]] == [float("inf")] * 2
     assert [row["epsilon_sound"] for row in settings_table(runs)[1]] == [float("inf")]
     assert guaranteed(runs[0]) == float("inf")
@@ -211,22 +149,7 @@ def test_tables_pages_and_plots_are_made_of_it(planned: Callable[..., Runs]) -> 
     assert rows[0][4 + dashboard.table.index("epsilon_sound_guaranteed")] == "none"
 
 
-def test_no_trial_of_a_search_is_within_a_budget(planned: Callable[..., Runs]) -> None:
-    known, unknown = (Trial("a", {}, run.record or {}) for _, (run, _) in _both(planned))
-    assert known.accuracy_within(3.0) == 96.0
-    assert unknown.accuracy_within(1e9) is None
-
-
-def test_weights_and_biases_gets_no_bound() -> None:
-    assert tracking._spent({"epsilon": 1.0, "epsilon_sound": None, "loss": 0.5}) == {"epsilon": 1.0, "loss": 0.5}
-
-
 def test_the_epsilon_of_a_class_is_stated_even_if_infinite_or_of_a_run_that_takes_steps_back() -> None:
     assert privacy_text({"epsilon": "inf", "epsilon_sound": None}) == "ε ∞ as stated by its class, sound none"
     final = {"epsilon": 3.0, "epsilon_sound": None, "max_tries": 9, "epsilon_sound_at_max_tries": None}
     assert privacy_text(final) == "ε 3 as stated by its class, sound none"
-
-
-def test_own_runs_are_listed_with_it(planned: Callable[..., Runs], tmp_path: Path) -> None:
-    planned(None)
-    assert len(own_records(tmp_path)) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import hashlib
 import io
 import os
@@ -14,7 +16,7 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
-from runner.records.files import read_record, record_path, results_folder
+from runner.records.files import results_folder
 from runner.records.identity import identify
 from runner.runs import checkpoints, models
 from runner.runs.checkpoints import Checkpoint, checkpoint_path
@@ -23,6 +25,7 @@ from runner.training.diagnostics import interface
 from runner.training.evaluate import evaluate
 from runner.training.loop import load, training
 from runner.training.prepare import Run, prepare
+from tests.conftest import quietly, record_of
 
 EVERY = "runtime.checkpoint_above=0"
 
@@ -58,14 +61,6 @@ def stopping_at(epoch: int) -> Any:
     return on_epoch
 
 
-def quietly(row: dict[str, float], run: Run) -> None:
-    pass
-
-
-def record_of(config: DictConfig) -> dict[str, Any]:
-    return read_record(record_path(results_folder(config), identify(config)[0]))
-
-
 def measured(config: DictConfig) -> dict[str, Any]:
     return {name: value for name, value in record_of(config).items() if name not in ("provenance", "digest")}
 
@@ -85,9 +80,7 @@ def in_folder(config: DictConfig, folder: Path) -> DictConfig:
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind in FAST else pytest.mark.slow) for kind in KINDS])
-def test_a_run_that_was_stopped_twice_ends_with_every_bit(
-    smoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_run_that_was_stopped_twice_ends_with_every_bit(smoke, tmp_path, monkeypatch, kind: str) -> None:
     monkeypatch.setattr(interface, "FIXED", 32)
     small = () if KINDS[kind][0].startswith("experiment=") else SMALL
     config = smoke(EVERY, "scale.epochs=4", "epochs=4", "scale.batch_size=400", "save_model=yes", *small, *KINDS[kind])
@@ -132,18 +125,14 @@ def loaded(config: DictConfig) -> Any:
     return Checkpoint(config, prepare(config)).load()
 
 
-def test_a_checkpoint_is_of_the_code_that_is_there(
-    half: DictConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_is_of_the_code_that_is_there(half, monkeypatch, capsys) -> None:
     assert loaded(half)["parts"]["progress"]["history"]["epoch"] == [1]
     monkeypatch.setattr(checkpoints, "code_digest", lambda: "0" * 64)
     assert loaded(half) is None
     assert "is of another code, so the run starts over" in capsys.readouterr().err
 
 
-def test_a_checkpoint_under_another_runs_name_is_not_gone_on_from(
-    half: DictConfig, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_under_another_runs_name_is_not_gone_on_from(half, capsys) -> None:
     other = half.copy()
     other.seed = 1
     checkpoint_path(half).rename(checkpoint_path(other))
@@ -167,9 +156,7 @@ def test_a_damaged_checkpoint_is_none(half: DictConfig, capsys: pytest.CaptureFi
     assert not path.exists()
 
 
-def test_nothing_that_a_checkpoint_says_is_run(
-    half: DictConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_that_a_checkpoint_says_is_run(half, tmp_path, capsys) -> None:
     class Runs:
         def __reduce__(self) -> Any:
             return os.mkdir, (f"{tmp_path}/made",)
@@ -210,3 +197,21 @@ def test_saved_weights_are_those_that_were_measured(smoke) -> None:
     again = evaluate(objective, load(run)[1], run.dataset.classes)
     assert again.accuracy == pytest.approx(record["final"]["test_accuracy"], rel=1e-5)
     assert again.loss == pytest.approx(record["final"]["test_loss"], rel=1e-4)
+
+
+def test_threads_change_a_record_by_rounding_only(smoke, tmp_path: Path) -> None:
+    """And garbage is collected in training. The command line turns the collector off for its imports."""
+    found, collected = [], list[bool]()
+    gc.disable()
+    for threads in (1, 2):
+        config = copy.deepcopy(smoke("scale.epochs=1", "scale.batch_size=143", f"runtime.threads={threads}"))
+        config.runtime.results_root = f"{tmp_path}/{threads}"
+        assert execute(config, lambda row, run: collected.append(gc.isenabled())) == "finished"
+        found.append(record_of(config))
+    torch.set_num_threads(1)
+    gc.unfreeze()
+    assert all(collected)
+    one, two = found
+    assert one["run_id"] == two["run_id"]
+    assert one["history"]["epsilon_sound"] == two["history"]["epsilon_sound"]
+    assert one["history"]["test_loss"] == pytest.approx(two["history"]["test_loss"], rel=1e-3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,22 +12,18 @@ from omegaconf import DictConfig
 
 from runner.config import ConfigError
 from runner.data import files
-from runner.records.files import claims_folder, is_recorded, record_path, recorded, results_folder, set_aside
+from runner.records.files import record_path, recorded, results_folder, set_aside
 from runner.records.identity import identify
 from runner.runs import checkpoints
 from runner.runs.checkpoints import checkpoint_path
 from runner.runs.execute import execute, execute_together
-from tests.data.test_files import failing
+from tests.conftest import quietly
 
 ONE = ("scale.epochs=1", "diagnostics=[]")
 
 
-def record_of(config: DictConfig) -> Path:
+def path_of(config: DictConfig) -> Path:
     return record_path(results_folder(config), identify(config)[0])
-
-
-def quietly(row: dict[str, float], run: Any) -> None:
-    """Watch nothing."""
 
 
 @pytest.fixture
@@ -52,16 +47,6 @@ def full_for(*paths: Path) -> Any:
     return written
 
 
-def test_a_run_is_recorded_where_there_are_no_hard_links(smoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "link", failing(errno.EPERM))
-    config = smoke(*ONE, "save_model=yes", "runtime.checkpoint_above=0")
-    assert execute(config, quietly) == "finished"
-    assert recorded(config)
-    assert execute(config, quietly) == "skipped"
-    (name,) = os.listdir(record_of(config).parent)
-    assert name == record_of(config).name
-
-
 @pytest.mark.parametrize(
     "folder", ["", "smoke", "smoke/runs", "smoke/failed", ".locks", ".checkpoints", "smoke/models"]
 )
@@ -77,29 +62,19 @@ def test_a_place_that_cannot_be_written_is_found_before_training(smoke, folder: 
     assert sorted(place.parent.iterdir()) == before
 
 
-def test_a_checkpoint_that_cannot_be_written_ends_no_run(
-    smoke, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_that_cannot_be_written_ends_no_run(smoke, monkeypatch, capsys) -> None:
     config = smoke("scale.epochs=2", "diagnostics=[]", "runtime.checkpoint_above=0")
     monkeypatch.setattr(checkpoints, "write_whole", full_for(checkpoint_path(config)))
     assert execute(config, quietly) == "finished"
     assert capsys.readouterr().err.count("No space left on device") == 1
 
 
-def test_a_folder_in_place_of_a_checkpoint_ends_no_run(smoke) -> None:
-    config = smoke(*ONE, "runtime.checkpoint_above=0")
-    checkpoint_path(config).mkdir(parents=True)
-    assert execute(config, quietly) == "finished"
-
-
 @pytest.mark.parametrize("lost", ["record", "weights"])
-def test_what_cannot_be_written_after_training_is_saved(
-    smoke, monkeypatch: pytest.MonkeyPatch, elsewhere: Path, lost: str
-) -> None:
+def test_what_cannot_be_written_after_training_is_saved(smoke, monkeypatch, elsewhere, lost: str) -> None:
     """The weights are no reason not to write the record."""
     config = smoke(*ONE, "save_model=yes")
     weights = results_folder(config) / "models" / f"{identify(config)[0]}.pt"
-    path = record_of(config) if lost == "record" else weights
+    path = path_of(config) if lost == "record" else weights
     monkeypatch.setattr(files, "write_whole", full_for(path))
     with pytest.raises(OSError, match="No space left on device") as error:
         execute(config, quietly)
@@ -110,11 +85,9 @@ def test_what_cannot_be_written_after_training_is_saved(
     assert not list(elsewhere.iterdir())
 
 
-def test_one_record_that_cannot_be_written_keeps_back_no_other(
-    smoke, monkeypatch: pytest.MonkeyPatch, elsewhere: Path
-) -> None:
+def test_one_record_that_cannot_be_written_keeps_back_no_other(smoke, monkeypatch, elsewhere) -> None:
     configs = [smoke(*ONE, f"seed={seed}") for seed in range(2)]
-    monkeypatch.setattr(files, "write_whole", full_for(record_of(configs[0])))
+    monkeypatch.setattr(files, "write_whole", full_for(path_of(configs[0])))
     with pytest.raises(OSError, match="No space left on device"):
         execute_together(configs, quietly)
     assert [recorded(config) for config in configs] == [False, True]
@@ -125,23 +98,10 @@ def test_what_came_in_place_of_a_record_while_it_ran_is_set_aside(smoke) -> None
     config = smoke(*ONE)
 
     def on_epoch(row: dict[str, float], run: Any) -> None:
-        record_of(config).parent.mkdir(parents=True, exist_ok=True)
-        record_of(config).touch()
+        path_of(config).parent.mkdir(parents=True, exist_ok=True)
+        path_of(config).touch()
 
     assert execute(config, on_epoch) == "finished"
     assert recorded(config)
-    assert set_aside(record_of(config)) is None
-    assert record_of(config).with_suffix(".broken-1").read_text() == ""
-
-
-def test_a_lock_that_is_not_ours_to_open_blocks_no_run(smoke, capsys: pytest.CaptureFixture[str]) -> None:
-    config = smoke(*ONE)
-    lock = claims_folder(config.runtime.results_root) / identify(config)[0]
-    lock.parent.mkdir(parents=True)
-    precious = lock.parent.parent / "precious"
-    precious.write_text("content")
-    lock.symlink_to(precious)
-    assert execute(config, quietly) == "finished"
-    assert is_recorded(results_folder(config), lock.name)
-    assert precious.read_text() == "content"
-    assert "Locks in" in capsys.readouterr().err
+    assert set_aside(path_of(config)) is None
+    assert path_of(config).with_suffix(".broken-1").read_text() == ""

@@ -14,7 +14,6 @@ from checks.wandb_server import serving
 from runner.config import REPOSITORY
 from runner.runs import offline
 from runner.runs.offline import Attempt, attempts, due
-from tests.conftest import Refusal
 
 # Writes run `b` twice, the first time stopped after one of two epochs, and run `a` once.
 WRITER = """
@@ -88,9 +87,7 @@ def test_what_is_still_written_waits(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not found.going_on, "it was killed"
 
 
-def test_without_a_login_it_says_what_is_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Refusal, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_login_it_says_what_is_needed(tmp_path, monkeypatch, refusal, capsys) -> None:
     assert offline.main(["--folder", str(tmp_path)]) == 0
     assert "no offline runs" in capsys.readouterr().out
     attempt(tmp_path / "wandb", "000000", "abc")
@@ -137,9 +134,7 @@ def test_nothing_more_is_sent_where_wandb_never_ends(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     "make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to(path)], ids=["pipe", "folder", "link"]
 )
-def test_what_is_no_file_is_named_and_the_others_are_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make
-) -> None:
+def test_what_is_no_file_is_named_and_the_others_are_sent(tmp_path, monkeypatch, make) -> None:
     """W&B would wait for a pipe, and then no other attempt would be sent."""
     bad, good = attempt(tmp_path, "000000", "bad"), attempt(tmp_path, "000001", "good")
     bad.file.unlink()
@@ -152,9 +147,7 @@ def test_what_is_no_file_is_named_and_the_others_are_sent(
     assert (bad.sent, good.sent) == (False, True)
 
 
-def test_an_attempt_that_keeps_wandb_from_ending_keeps_back_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_attempt_that_keeps_wandb_from_ending_keeps_back_no_other(tmp_path, monkeypatch) -> None:
     bad, *good = (attempt(tmp_path, "000000", name) for name in ("bad", "one", "two"))
 
     def synced(chosen: list[Attempt], stderr: int | None) -> str | None:

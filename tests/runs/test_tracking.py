@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,12 +17,11 @@ from typing import Any
 import pytest
 
 from runner.config import REPOSITORY, ConfigError
-from runner.records.files import read_record, record_path, results_folder
+from runner.records.files import read_record
 from runner.records.identity import identify
-from runner.runs import media, tracking
-from runner.runs.execute import execute, execute_together
-from runner.training import diagnostics
-from runner.training.prepare import prepare
+from runner.runs import tracking
+from runner.runs.execute import execute
+from tests.conftest import quietly, record_of
 
 
 def _inspect(folder: Path, *options: str) -> str:
@@ -31,23 +30,33 @@ def _inspect(folder: Path, *options: str) -> str:
     return shown.stdout
 
 
+def _in_wandb(tmp_path: Path, run_id: str) -> Path:
+    """Return the folder of an offline run."""
+    (folder,) = (tmp_path / "tracking/wandb").glob(f"offline-run-*-{run_id}")
+    return folder
+
+
+def _of(records: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [record[kind] for record in records if record["type"] == kind]
+
+
 def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> None:
     config = composed(
         "scale=smoke", "scale.epochs=2", "tracking.group=paper/item", "tracking.job_type=row", "tracking.tags=[mine]"
     )
-    assert execute(config, lambda row, run: None) == "finished"
+    assert execute(config, quietly) == "finished"
+    assert execute(composed(*SMALL, "seed=1"), quietly) == "finished", "in one process, and another run"
     run_id, setting_id = identify(config)
-    record = read_record(record_path(results_folder(config), run_id))
-    (folder,) = (tmp_path / "tracking/wandb").glob(f"offline-run-*-{run_id}")
-
+    record = record_of(config)
+    folder = _in_wandb(tmp_path, run_id)
     records = [json.loads(line) for line in _inspect(folder, "--json").splitlines()]
-    (run,) = [r for r in records if r["type"] == "run"]
+    (run,) = _of(records, "run")
     text = json.dumps(run)
     for expected in (run_id, "paper/item", "row", "mine", f"setting:{setting_id}", "scale:smoke", "dp-repro-bench"):
         assert expected in text
     assert str(tmp_path) not in text, "nothing of this machine's folders is sent"
 
-    rows = [r["history"]["item"] for r in records if r["type"] == "history"]
+    rows = [each["item"] for each in _of(records, "history")]
     assert [row["epoch"] for row in rows] == [1, 2]
     for name in ("epsilon", "epsilon_sound", "test_accuracy", "train_loss"):
         assert [row[name] for row in rows] == pytest.approx(record["history"][name], rel=1e-4)
@@ -93,10 +102,6 @@ def logged(composed, tmp_path: Path) -> tuple[Path, list[dict[str, Any]]]:
     return _LOGGED[0]
 
 
-def _of(records: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [record[kind] for record in records if record["type"] == kind]
-
-
 def test_epsilon_sound_epsilon_and_epoch_can_be_plotted_against(logged: tuple[Path, list[dict[str, Any]]]) -> None:
     metrics = _of(logged[1], "metric")
     axes = [each["name"] for each in metrics if "step_metric" not in each and "/" not in each["name"]]
@@ -119,7 +124,6 @@ def test_diagnostics_are_logged_as_what_they_are(logged: tuple[Path, list[dict[s
     assert histogram["gradient_histogram/counts.bins"] == [0, 0.5, 1]
     edges = [row["norm_histograms/gradients.bins"] for row in rows if "norm_histograms/gradients.bins" in row]
     assert edges == [[0, 1, 2], [0, 1.5, 3]]
-    assert len([row for row in rows if "norm_histograms/inputs.bins" in row]) == 1
     (confusion,) = (row for row in rows if "confusion/counts._type" in row)
     assert confusion["confusion/counts._type"] == "image-file"
     assert (folder / "files" / confusion["confusion/counts.path"]).read_bytes().startswith(b"\x89PNG")
@@ -130,9 +134,7 @@ def test_diagnostics_are_logged_as_what_they_are(logged: tuple[Path, list[dict[s
     assert table["data"] == [[1, 0, 50], [1, 1, 60], [2, 0, 70], [2, 1, 80]]
 
 
-def test_the_record_is_an_artifact_and_the_claims_are_in_the_summary(
-    logged: tuple[Path, list[dict[str, Any]]],
-) -> None:
+def test_the_record_is_an_artifact_and_the_claims_are_in_the_summary(logged) -> None:
     _, records = logged
     artifacts = {each["type"]: each for each in _of(records, "artifact")}
     assert "record.json" in json.dumps(artifacts["record"])
@@ -143,49 +145,6 @@ def test_the_record_is_an_artifact_and_the_claims_are_in_the_summary(
     assert summary["verdicts"] == "reproduced, too few runs"
     assert (summary["test_accuracy"], summary["epsilon"]) == (91, 0.9)
     assert (summary["epsilon_sound"], summary["epsilon_sound_guaranteed"]) == (0.5, 0.7)
-
-
-def test_every_diagnostic_that_was_ever_recorded_has_a_place_in_wandb() -> None:
-    """Of those that a record holds, the first; W&B's classes are in name only."""
-    stub = SimpleNamespace(
-        Table=lambda *_: "table", Histogram=lambda np_histogram: "histogram", Image=lambda _: "image"
-    )
-    seen: dict[str, Any] = {}
-    for path in sorted((REPOSITORY / "results" / "runs").glob("*.json")):
-        text = path.read_text()
-        if any(f'"{name}": ' in text for name in set(diagnostics.DIAGNOSTICS) - seen.keys()):
-            seen = json.loads(text)["diagnostics"] | seen
-    assert len(seen) >= 8
-    for name, measured in seen.items():
-        rows = list(media.rows_of(stub, {name: measured}))
-        assert rows, name
-        for axis, row in rows:
-            assert axis in row
-            assert len(row) > 1
-            assert all(each == axis or each.startswith(name) for each in row)
-
-
-def test_a_run_without_privacy_is_plotted_by_epoch(composed, tmp_path: Path) -> None:
-    config = composed("scale=smoke", "scale.epochs=2", "noise_multiplier=0", "clipping=none")
-    assert execute(config, lambda row, run: None) == "finished"
-    run_id, _ = identify(config)
-    (folder,) = (tmp_path / "tracking/wandb").glob(f"offline-run-*-{run_id}")
-    text = _inspect(folder, "--json")
-    records = [json.loads(line) for line in text.splitlines()]
-    metrics = json.dumps([r for r in records if r["type"] == "metric"])
-    assert '"epoch"' in metrics
-    assert '"epsilon"' not in metrics
-    assert "Infinity" not in text
-    rows = [r["history"]["item"] for r in records if r["type"] == "history" and "epoch" in r["history"]["item"]]
-    assert [row["epoch"] for row in rows] == [1, 2]
-    assert not any("epsilon" in row for row in rows)
-    assert f"MNIST seed 0 {run_id[:6]}" in text
-
-
-def test_two_runs_in_one_process_are_two_runs(composed, tmp_path: Path) -> None:
-    for seed in (0, 1):
-        execute(composed("scale=smoke", "scale.epochs=1", f"seed={seed}"), lambda row, run: None)
-    assert len(list((tmp_path / "tracking/wandb").glob("offline-run-*"))) == 2
 
 
 def test_a_multirun_that_is_stopped_says_so_in_one_sentence(tmp_path: Path) -> None:
@@ -212,133 +171,66 @@ def test_a_multirun_that_is_stopped_says_so_in_one_sentence(tmp_path: Path) -> N
     assert not list(tmp_path.glob("smoke/runs/*.json"))
 
 
-def test_each_step_of_a_run_alone_is_told(smoke) -> None:
-    """And of a run that is recorded, a wrong device is refused all the same."""
-    told: list[tuple[int, int]] = []
-    config = smoke("scale.epochs=2", "runtime.device=cpu")
-    execute(config, lambda row, run: None, on_step=lambda epoch, step, run: told.append((epoch, step)))
-    steps = prepare(config).mechanism.steps_per_epoch
-    assert told == [(epoch, step) for epoch in (1, 2) for step in range(1, steps + 1)]
-    config.runtime.device = "tpu"
-    with pytest.raises(ConfigError, match=r"runtime\.device"):
-        execute(config, lambda row, run: None)
-
-
 def test_disabled_writes_nothing(smoke, tmp_path: Path) -> None:
-    assert execute(smoke("scale.epochs=1"), lambda row, run: None) == "finished"
+    assert execute(smoke("scale.epochs=1"), quietly) == "finished"
     assert not (tmp_path / "tracking").exists()
 
 
-def test_without_wandb_offline_goes_on_and_online_is_refused(composed, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(tracking, "_wandb", lambda: None)
-    assert execute(composed("scale=smoke", "scale.epochs=1"), lambda row, run: None) == "finished"
-    assert "wandb is not installed" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="tracking=online"):
-        execute(composed("tracking=online"), lambda row, run: None)
+class Fake:
+    """In the place of wandb: notes metrics and rows. A call in `fails` raises, and one in `hangs` never ends."""
 
+    Settings = dict
 
-class Failing:
-    """In the place of wandb: what is called fails, from the start or once epochs are sent."""
-
-    def __init__(self, *, start: bool) -> None:
-        self._start, self.summary = start, SimpleNamespace(update=self.log)
-        self.Settings = dict
-
-    def login(self, prompt: bool) -> bool:
-        return False
-
-    def init(self, **_: Any) -> Failing:
-        if self._start:
-            raise OSError("no space left on device")
-        return self
-
-    def define_metric(self, *_: Any, **__: Any) -> None:
-        """Work."""
-
-    def log(self, values: dict[str, Any]) -> None:
-        raise ConnectionResetError("Connection lost")
-
-    def finish(self, **_: Any) -> None:
-        raise ConnectionResetError("Connection lost")
-
-
-class Noting(Failing):
-    """In the place of wandb: notes the metrics that are defined, and the rows that are logged."""
-
-    def __init__(self) -> None:
-        super().__init__(start=False)
+    def __init__(
+        self, folder: Path, fails: Sequence[str] = (), hangs: Sequence[str] = (), logs_in: bool = True
+    ) -> None:
+        self.fails, self.hangs, self.logs_in = fails, hangs, logs_in
+        self.dir = f"{folder}/run-2026-abc/files"
         self.rows: list[dict[str, Any]] = []
         self.axes: dict[str, Any] = {}
+        self.killed = 0
+        self.summary = SimpleNamespace(update=self.log)
+        self.sdk = SimpleNamespace(wandb_setup=SimpleNamespace(singleton=self._kill))
+        self.finish, self.log_artifact = (self._call(name) for name in ("finish", "log_artifact"))
+        self.Artifact = lambda *_, **__: SimpleNamespace(add_file=lambda *_, **__: None)
+
+    def _kill(self) -> None:
+        self.killed += 1
+        raise AssertionError
+
+    def _call(self, name: str, answer: Any = None) -> Callable[..., Any]:
+        def called(*_: Any, **__: Any) -> Any:
+            if name in self.hangs:
+                threading.Event().wait()
+            if name in self.fails:
+                raise ConnectionResetError(f"Connection lost in {name}")
+            return answer
+
+        return called
+
+    def login(self, prompt: bool) -> bool:
+        return self._call("login", self.logs_in)()
+
+    def init(self, **_: Any) -> Fake:
+        return self._call("init", self)()
 
     def define_metric(self, name: str, step_metric: str | None = None, **_: Any) -> None:
         self.axes[name] = step_metric
 
     def log(self, values: dict[str, Any]) -> None:
+        self._call("log")()
         self.rows.append(values)
-
-
-@pytest.mark.parametrize("every", [0, 2])
-def test_single_steps_are_logged_against_the_step_and_are_in_no_record(composed, monkeypatch, every: int) -> None:
-    wandb = Noting()
-    monkeypatch.setattr(tracking, "_wandb", lambda: wandb)
-    config = composed("scale=smoke", "scale.epochs=1", f"tracking.every={every}")
-    assert execute(config, lambda row, run: None) == "finished"
-    path = record_path(results_folder(config), identify(config)[0])
-    rows = [row for row in wandb.rows if "by_step/step" in row]
-    taken = read_record(path)["final"]["steps"]
-    assert [row["by_step/step"] for row in rows] == list(range(every, taken + 1, every) if every else ())
-    assert "by_step" not in path.read_text()
-    if every:
-        assert all(row.keys() == {tracking.STEP, *tracking.BY_STEP} for row in rows)
-        assert {wandb.axes[name] for name in tracking.BY_STEP} == {tracking.STEP}
-
-
-class Silent(Failing):
-    """In the place of wandb: what is called never ends, from one of its calls on."""
-
-    def __init__(self, call: str, dir: Path) -> None:
-        super().__init__(start=False)
-        self._call, self.dir, self.released = call, str(dir / "files"), 0
-        self.sdk = SimpleNamespace(wandb_setup=SimpleNamespace(singleton=self._killed))
-
-    def _killed(self) -> Any:
-        self.released += 1
-        raise AssertionError
 
     def teardown(self) -> None:
         """End."""
 
-    def _ends(self, call: str) -> None:
-        if call == self._call:
-            threading.Event().wait()
-
-    def login(self, prompt: bool) -> bool:
-        self._ends("login")
-        return True
-
-    def init(self, **_: Any) -> Silent:
-        self._ends("init")
-        return self
-
-    def log(self, values: dict[str, Any]) -> None:
-        self._ends("log")
-
-    def Artifact(self, *_: Any, **__: Any) -> Any:  # noqa: N802
-        return SimpleNamespace(add_file=lambda *_, **__: None)
-
-    def log_artifact(self, _: Any) -> None:
-        self._ends("log_artifact")
-
-    def finish(self, **_: Any) -> None:
-        self._ends("finish")
-
 
 @pytest.fixture
-def silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str], Silent]]:
-    """`silent("finish")`: from this call on W&B does nothing more, and is given up after an instant."""
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Fake]]:
+    """`fake(hangs=["finish"])`: W&B from now on, which is given up after an instant without an answer."""
 
-    def make(call: str) -> Silent:
-        wandb = Silent(call, tmp_path / "run-2026-abc")
+    def make(**options: Any) -> Fake:
+        wandb = Fake(tmp_path, **options)
         monkeypatch.setattr(tracking, "_wandb", lambda: wandb)
         monkeypatch.setattr(tracking, "_PATIENCE", 0.3)
         return wandb
@@ -351,12 +243,35 @@ def silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
 SMALL = ("scale=smoke", "scale.epochs=2", "diagnostics=[]", "architecture.units=4", "architecture.filters=[2,2]")
 
 
+@pytest.mark.parametrize("every", [0, 2])
+def test_single_steps_are_logged_against_the_step_and_are_in_no_record(composed, fake, every: int) -> None:
+    wandb, config = fake(), composed(*SMALL, f"tracking.every={every}")
+    assert execute(config, quietly) == "finished"
+    record = record_of(config)
+    rows = [row for row in wandb.rows if "by_step/step" in row]
+    taken = record["final"]["steps"]
+    assert [row["by_step/step"] for row in rows] == list(range(every, taken + 1, every) if every else ())
+    assert "by_step" not in json.dumps(record)
+    if every:
+        assert all(row.keys() == {tracking.STEP, *tracking.BY_STEP} for row in rows)
+        assert {wandb.axes[name] for name in tracking.BY_STEP} == {tracking.STEP}
+
+
+def test_a_run_without_privacy_is_plotted_by_epoch(composed, fake) -> None:
+    wandb = fake()
+    assert execute(composed(*SMALL, "noise_multiplier=0", "clipping=none"), quietly) == "finished"
+    assert wandb.axes["*"] == "epoch"
+    assert "epsilon" not in wandb.axes
+    assert not any(name.startswith("epsilon") for row in wandb.rows if "epoch" in row for name in row)
+
+
 @pytest.mark.parametrize(
     ("mode", "call"), [("online", "init"), *(("offline", call) for call in ("init", "log", "log_artifact", "finish"))]
 )
-def test_no_call_of_wandbs_holds_up_a_run(composed, silent, capsys, mode: str, call: str) -> None:
+def test_no_call_of_wandbs_holds_up_a_run(composed, fake, capsys, mode: str, call: str) -> None:
     """It is recorded, and its accuracy is said, before W&B is waited for."""
-    wandb, config, said, epochs = silent(call), composed(*SMALL, f"tracking={mode}"), list[float](), list[float]()
+    wandb, config = fake(hangs=[call]), composed(*SMALL, f"tracking={mode}")
+    said, epochs = list[float](), list[float]()
     tracking._REACHED.set()
 
     def on_record(path: Path) -> None:
@@ -368,27 +283,11 @@ def test_no_call_of_wandbs_holds_up_a_run(composed, silent, capsys, mode: str, c
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tracking:")]
     assert "no answer in 0.3 seconds" in lines[0]
     assert len(lines) == 1 + (call == "init" and mode == "online"), "then it is tried offline"
-    assert wandb.released == len(lines)
+    assert wandb.killed == len(lines)
 
 
-def test_runs_that_end_together_are_waited_for_together(composed, silent, monkeypatch) -> None:
-    """And none before all of them are recorded."""
-    silent("finish")
-    monkeypatch.setattr(tracking, "_PATIENCE", 4.0)
-    configs = [composed(*SMALL, f"seed={seed}") for seed in range(2)]
-    recorded_by_then, began = list[int](), list[float]()
-
-    def on_record(path: Path) -> None:
-        recorded_by_then.append(len(list(path.parent.glob("*.json"))))
-        began.append(time.monotonic())
-
-    assert execute_together(configs, lambda row, run: None, on_record=on_record) == ["finished"] * 2
-    assert time.monotonic() - began[0] < 2 * 4
-    assert recorded_by_then == [2, 2]
-
-
-def test_who_stops_a_run_that_waits_for_wandb_is_told_that_it_is_recorded(composed, silent, monkeypatch) -> None:
-    silent("finish")
+def test_who_stops_a_run_that_waits_for_wandb_is_told_that_it_is_recorded(composed, fake, monkeypatch) -> None:
+    fake(hangs=["finish"])
     monkeypatch.setattr(tracking, "_PATIENCE", 30.0)
     config = composed(*SMALL)
     began, ended = [], threading.Event()
@@ -403,40 +302,42 @@ def test_who_stops_a_run_that_waits_for_wandb_is_told_that_it_is_recorded(compos
         began.append(time.monotonic())
 
     with pytest.raises(KeyboardInterrupt) as stopped:
-        execute(config, lambda row, run: None, on_record=on_record)
+        execute(config, quietly, on_record=on_record)
     ended.set()
     signal.signal(signal.SIGINT, before)
     assert stopped.value.__notes__ == ["finds the run that was under way recorded"]
     assert time.monotonic() - began[0] < 5
-    assert execute(config, lambda row, run: None) == "skipped"
+    assert execute(config, quietly) == "skipped"
 
 
-def test_a_login_that_is_not_answered_is_refused(composed, silent) -> None:
-    silent("login")
-    with pytest.raises(ConfigError, match=r"no answer in 0\.3 seconds"):
-        execute(composed(*SMALL, "tracking=online"), lambda row, run: None)
-
-
-def test_a_run_that_cannot_begin_online_is_refused_unless_another_could(composed, silent) -> None:
-    silent("init")
-    with pytest.raises(ConfigError, match=r"no answer in 0\.3 seconds"):
-        execute(composed(*SMALL, "tracking=online"), lambda row, run: None)
-
-
-@pytest.mark.parametrize(("start", "said"), [(True, "no space left"), (False, "Connection lost")])
-def test_a_run_goes_on_where_wandb_does_not(composed, monkeypatch, capsys, start: bool, said: str) -> None:
+@pytest.mark.parametrize("fails", [["init"], ["log", "finish"]])
+def test_a_run_goes_on_where_wandb_does_not(composed, fake, capsys, fails: list[str]) -> None:
     """Its process killed, or the disk full: a line, once, and the record is what it is without W&B."""
-    monkeypatch.setattr(tracking, "_wandb", lambda: Failing(start=start))
-    config = composed("scale=smoke", "scale.epochs=2")
-    assert execute(config, lambda row, run: None) == "finished"
-    record = read_record(record_path(results_folder(config), identify(config)[0]))
-    assert record["history"]["epoch"] == [1, 2]
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tracking:")]
-    assert len(lines) == 1
-    assert said in lines[0]
+    fake(fails=fails)
+    config = composed(*SMALL)
+    assert execute(config, quietly) == "finished"
+    assert record_of(config)["history"]["epoch"] == [1, 2]
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tracking:")]
+    assert f"Connection lost in {fails[0]}" in line
 
 
-def test_online_without_a_login_is_refused_before_work(composed, monkeypatch) -> None:
-    monkeypatch.setattr(tracking, "_wandb", lambda: Failing(start=True))
-    with pytest.raises(ConfigError, match="wandb login"):
-        execute(composed("scale=smoke", "tracking=online"), lambda row, run: None)
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"logs_in": False}, "wandb login"),
+        ({"hangs": ["login"]}, r"no answer in 0\.3 seconds"),
+        ({"hangs": ["init"]}, r"no answer in 0\.3 seconds"),
+    ],
+)
+def test_what_cannot_begin_online_is_refused_before_work(composed, fake, options: Any, said: str) -> None:
+    fake(**options)
+    with pytest.raises(ConfigError, match=said):
+        execute(composed(*SMALL, "tracking=online"), quietly)
+
+
+def test_without_wandb_an_offline_run_goes_on_and_online_is_refused(composed, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(tracking, "_wandb", lambda: None)
+    assert execute(composed(*SMALL), quietly) == "finished"
+    assert "wandb is not installed" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="tracking=online"):
+        execute(composed("tracking=online"), quietly)

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from checks.benchmarks import clipless, full_run, layers, measure, methods, own, report
+from checks.benchmarks import clipless, measure, methods, own, report
 from checks.benchmarks import run as command
 from checks.benchmarks.problems import Problem, problem
 from checks.parity import run as parity
 from runner.config import REPOSITORY
 from runner.networks.lipschitz.spectral import projected
-from runner.training.prepare import Run
 
 OTHER = ("backprop", "jax_vmap", "vmap_compiled")  # another step; a test of its own; what compiles in half a minute
 SAME = [name for name in methods.methods() if not name.startswith("non_private") and name not in OTHER]
@@ -57,14 +56,6 @@ def test_a_clipless_step_is_an_ordinary_one_projected(monkeypatch: pytest.Monkey
         torch.testing.assert_close(now.detach(), moved, rtol=1e-4, atol=1e-5)
 
 
-def test_a_layer_is_timed_as_the_engines_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The median of ratios of the process's own time, 2 s to 1 s, without the first two calls."""
-    now = iter(range(1000))
-    monkeypatch.setattr(layers.time, "process_time", lambda: float(next(now)))
-    steps = {"one": layers.both_ways(torch.nn.ReLU(), (2, 4)), "two": lambda: next(now)}
-    assert layers.ratio(steps, rounds=3) == 2.0
-
-
 def test_times_of_an_epoch_are_of_all_methods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The table of figure 4, with made-up times: a step takes 2 s."""
     monkeypatch.setattr(clipless, "interleaved", lambda steps, *_: {name: [2.0] * 3 for name in steps})
@@ -91,34 +82,10 @@ def test_jax_clips_and_sums_the_same(name: str) -> None:
         torch.testing.assert_close(torch.tensor(theirs.tolist()), ours, rtol=1e-3, atol=1e-5)
 
 
-def test_what_is_done_beside_privacy_changes_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own, "LEARNING_RATE", 1.0)
-    plain, faster = (problem("M", 8) for _ in range(2))
-    own.non_private(plain)()
-    own.non_private_faster(faster)()
-    for name, weight in faster.network.state_dict().items():
-        torch.testing.assert_close(weight, plain.network.state_dict()[name], rtol=1e-4, atol=1e-6)
-
-
 def test_operations_are_counted_by_hand() -> None:
     """M: forward and weight gradients of all layers, input gradients of all but the first, two per multiplication."""
     layers = [16 * 64 * 14 * 14, 32 * 256 * 5 * 5, 512 * 32, 32 * 10]
     assert measure.step_operations("M", 3) == 3 * 2 * (3 * sum(layers) - layers[0])
-
-
-def test_quartiles_and_turns() -> None:
-    assert measure.quartiles([4.0, 1.0, 3.0, 2.0, 5.0]) == (2, 3, 4)
-    taken: list[str] = []
-    times = measure.interleaved({name: lambda name=name: taken.append(name) for name in "ab"}, rounds=4, seconds=9)
-    assert taken == ["a", "a", "b", "b"] + ["a", "b"] * 4
-    assert {name: len(values) for name, values in times.items()} == {"a": 4, "b": 4}
-
-
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is read from /proc")
-def test_peak_memory_is_what_a_step_adds() -> None:
-    """Outputs of the first convolution alone take 12.5 KB per example, and autograd keeps several such tensors."""
-    peak = measure.peak_memory("non_private", "M", 2048, threads=1)
-    assert 25 < peak < 400
 
 
 def test_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,34 +129,3 @@ def test_gpu_check_starts_this_benchmark(device: str, monkeypatch: pytest.Monkey
     assert parity._benchmark(device, tmp_path) == 0
     monkeypatch.undo()
     assert subprocess.run([*commands[0], "--help"], cwd=REPOSITORY, capture_output=True, check=False).returncode == 0
-
-
-def test_a_whole_run_is_timed_every_way(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    timed: list[tuple[int, str, str]] = []
-
-    def seconds(runs: list[Run], data: object) -> float:
-        timed.append((len(runs), runs[0].config.runtime.engine.value, runs[0].step.value))
-        return 2.0
-
-    monkeypatch.setattr(full_run, "seconds", seconds)
-    monkeypatch.setattr(full_run, "warm_up", lambda *_: None)
-    monkeypatch.setattr(full_run, "price", lambda run: None)
-    assert full_run.main(["--device", "cpu", "--epochs", "1"]) == 0
-    assert timed == [(1, "one_pass", "eager"), (1, "isolated", "eager")]
-    timed.clear()
-    ways = ["--ways", "graph", "lockstep:2", "--experiment", "losing_less/fashion_mnist_ours"]
-    assert full_run.main(["--device", "cpu", "--epochs", "1", *ways]) == 0
-    assert timed == [(1, "one_pass", "graph"), (2, "one_pass", "graph")]
-    assert "lockstep:2" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("bad", ["--device tpu", "--ways fast", "--ways lockstep:1", "--experiment no/such"])
-def test_a_bad_question_is_refused_in_one_line(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert full_run.main(bad.split()) == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 1
-
-
-def test_the_graph_is_left_out_on_the_cpu_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "one_pass_graph" not in command._arguments([]).methods
-    assert "one_pass_graph" in capsys.readouterr().out
-    assert command._arguments(["--methods", "one_pass_graph"]).methods == ["non_private", "one_pass_graph"]

@@ -19,7 +19,6 @@ from runner.clipping import Flat
 from runner.gradients import ENGINES, GradientSum, OnePassEngine
 from runner.mechanism.dp_sgd import Mechanism
 from runner.training.stacked import StackedStep
-from tests.conftest import Refusal
 
 MNIST = ("architecture", "tempered_sigmoid_mnist")
 OTHERWISE = Side("cpu", "isolated", channels_last=False, pieces=4)  # the same step, in another way
@@ -112,9 +111,7 @@ def test_graphs_and_locksteps_agree_and_less_noise_in_them_does_not(monkeypatch:
     assert all(wrong())
 
 
-def test_the_command_says_what_differs_and_what_fails(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_says_what_differs_and_what_fails(monkeypatch, capsys) -> None:
     monkeypatch.setattr(command, "options", lambda group: [MNIST[1]])
     arguments = ["--rehearse", "--device", "cuda:1", "--no-benchmark", "--only", "architecture"]
     assert command.main(arguments) == 0
@@ -123,9 +120,3 @@ def test_the_command_says_what_differs_and_what_fails(
     assert command.main(arguments) == 1
     assert "DIFFERS  architecture=tempered_sigmoid_mnist" in (said := capsys.readouterr().out)
     assert "ZeroDivisionError" in said
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_it_says_so(refusal: Refusal) -> None:
-    assert "PyTorch finds no CUDA device here" in refusal(command.main, [])
-    assert "--rehearse" in refusal(command.main, ["--device", "cpu"])

@@ -1,0 +1,82 @@
+"""Wrong requests of every command: one sentence and exit code 2, before any work."""
+
+from __future__ import annotations
+
+import shlex
+from importlib import import_module
+
+import pytest
+import torch
+
+from checks.__main__ import COMMANDS as CHECKS
+from runner.cli import reproduce
+from runner.cli.commands import COMMANDS
+
+REPRODUCE, SEARCH = "reproduce tempered-sigmoid --items fig-4", "search lipschitz/fig_5a_search --scale smoke"
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ("reproduce", "paper"),
+        ("reproduce papered-sigmoid", "tempered"),
+        (f"{REPRODUCE} --items fig-33", "fig-33"),
+        (f"{REPRODUCE} --jobs 0", "JOBS"),
+        (f"{REPRODUCE} --jobs two", "two"),
+        (f"{REPRODUCE} --budget soon", "BUDGET"),
+        (f"{REPRODUCE} --scale large", "Unknown scale 'large'"),
+        (f"{REPRODUCE} optimizer.lr=1", "optimizer.lr=1"),
+        (f"{REPRODUCE} runtime.threads=0", "runtime.threads=0"),
+        (f"{REPRODUCE} scale=smoke", "Write --scale smoke"),
+        (f"{REPRODUCE} --time", "--time goes with --plan"),
+        (f"{REPRODUCE} --wait=no", "WAIT=no is for a cluster"),
+        (f"{REPRODUCE} --wait=maybe", "Expected WAIT=yes or no, got 'maybe'"),
+        (f"{REPRODUCE} --launcher pbs", "no launcher 'pbs': choose from local, ray, slurm"),
+        (f"{REPRODUCE} launcher.minutes=3", "launcher.minutes=3 sets no option of the launcher local"),
+        (f"{REPRODUCE} --launcher slurm launcher.hours=3", "partition"),
+        (f"{REPRODUCE} --launcher slurm launcher._target_=os.system", "sets no option"),
+        (f"{REPRODUCE} --launcher slurm launcher.minutes=0", "minutes=0 has to be above 0"),
+        (f"{REPRODUCE} --launcher slurm launcher.retries=-1", "retries=-1 has to be 0 or more"),
+        (f"{REPRODUCE} --launcher ray launcher.cpus=0", "cpus=0 has to be above 0"),
+        ("search", "sweep"),
+        ("search lipschitz/fig_5a", "varies draw"),
+        ("search lipschitz/fig_9z", "fig_9z"),
+        (f"{SEARCH} --jobs 0", "--jobs"),
+        (f"{SEARCH} --epsilon 0", "--epsilon"),
+        (f"{SEARCH} optimizer.lr=1", "optimizer.lr=1"),
+        ("aggregate nonsense", "Unknown paper 'nonsense': choose from backprop_clipping"),
+        ("aggregate tempered_sigmoid --scale huge", "Unknown scale 'huge': choose from paper, smoke."),
+        ("aggregate tempered_sigmoid --items fig-9", "Unknown item 'fig-9': choose from fig-3, table-3"),
+        ("dashboard nobody", "Unknown paper"),
+        ("show --last x", "show: argument --last: invalid int value: 'x'"),
+        ("explain", "explain: the following arguments are required: what"),
+        ("explain 0", "records begin with 0"),
+        ("explain ffffffffffff", "No record in"),
+        ("explain tempered_sigmoid/fig3", "no item 'fig3'. Did you mean tempered_sigmoid/fig-3,"),
+        ("explain fig-14", "fig-14 of which paper? Did you mean losing_less/fig-14?"),
+        ("explain tempered_sigmod/fig-3", "Did you mean tempered_sigmoid?"),
+        ("explain nobody", "Papers are backprop_clipping,"),
+        ("explain studies/none", "yet: python -m runner study studies/none.yaml"),
+        ("new-paper lipschitz", "new-paper: lipschitz exists: runner/papers/lipschitz. Choose another name."),
+        ("new-paper runs", "new-paper: runs exists: results/runs."),
+        ("new-paper smoke", "new-paper: smoke exists."),
+        ("new-paper my-paper", "'my-paper' is no identifier of small letters, digits and underscores: my_paper would"),
+        ("new-paper ../etc", "is no identifier"),
+        ("new-paper class", "is no identifier"),
+        ("new-paper ''", "is no identifier"),
+        ("parity", "PyTorch finds no CUDA device here"),
+        ("parity --device cpu", "--rehearse"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence(request_: str, said: str, refusal, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(reproduce, "run_jobs", lambda *_: pytest.fail("a run was started"))
+    for name, instead in (
+        ("estimated", lambda *_: {}),
+        ("_check", lambda pending: None),
+        ("check_data", lambda pending: None),
+        ("_ordered", lambda jobs, pending, estimates: pending),
+    ):
+        monkeypatch.setattr(reproduce, name, instead)
+    command, *arguments = shlex.split(request_)
+    assert said in refusal(import_module({**COMMANDS, **CHECKS}[command].module).main, arguments)
