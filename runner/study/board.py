@@ -30,7 +30,9 @@ def board(study: Study, found: Sequence[Compared]) -> str:
         lines = [(float(row["mean"]), row["method"], accuracy_text(row)) for row in best]
         for one in _shown(study, found):
             values = list(one.arm.accuracies().values())
-            if _place(one) == (dataset, epsilon) and values and _is_added(one):
+            finals = [run.record["final"] for run in one.arm.finals if run.record]
+            added = all(final.get("neighbouring_relation", ADDED) == ADDED for final in finals)
+            if _place(one) == (dataset, epsilon) and values and added:
                 name = f"**{one.arm.setting.arm.name}** (*yours*)"
                 lines.append((fmean(values), name, f"{mean_text(values, '%')} ({len(values)})"))
         if best and len(lines) > len(best):
@@ -55,10 +57,6 @@ def _shown(study: Study, found: Sequence[Compared]) -> list[Compared]:
         if one.gain and (known.gain is None or one.gain.value > known.gain.value):
             best[one.arm.setting.pair] = one
     return [one for one in found if one.gain is None or one in best.values()]
-
-
-def _is_added(one: Compared) -> bool:
-    return all(run.record["final"].get("neighbouring_relation", ADDED) == ADDED for run in one.arm.finals if run.record)
 
 
 def _place(one: Compared) -> tuple[str, float]:

@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from itertools import product
 from statistics import fmean, median
 
-from runner.accounting import Pld, Prv, Rdp, RdpClassic, Releases, last_within
+from runner.accounting import Pld, Prv, Rdp, RdpClassic, last_within
 from runner.accounting.calibration import Accountant
 from runner.claims.charges import prepared
 from runner.claims.claim import Claim
@@ -90,10 +90,8 @@ def _last_epochs(run: Run, accountant: RdpClassic | Rdp) -> str:
 
 
 def _last_epoch(run: Run, accountant: RdpClassic | Rdp, budget: float) -> int:
-    def spent(epochs: int) -> Releases:
-        return run.mechanism.charges_of_epochs(epochs).claimed
-
-    return last_within(accountant, spent, budget, run.config.delta, _LAST)
+    charges = run.mechanism.charges_of_epochs
+    return last_within(accountant, lambda epochs: charges(epochs).claimed, budget, run.config.delta, _LAST)
 
 
 @computed

@@ -84,18 +84,15 @@ def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Mea
     The bound is the mean, with the other runs' spent epsilons. The claimed accuracy may need more, so no epsilons are
     reported.
     """
-    others = Runs(run for run in recorded if reaches(accuracy)(run) is None)
+    reach = reaches(accuracy)
+    others = Runs(run for run in recorded if reach(run) is None)
     ends = others.finals("epsilon")
     at = ", ".join(sorted({f"{end:.3g}" for end in ends}))
     text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {at}"
     at_least = all(run.field("max_epsilon") != searched_to() for run in others)
-    found = of_sample("mean", recorded.sample(lambda run: _needed(run, accuracy, at_least)), explanation=text)
+    needed = recorded.sample(lambda run: spent(run, accuracy) if at_least or reach(run) is not None else math.inf)
+    found = of_sample("mean", needed, explanation=text)
     return replace(found, values=() if at_least else found.values, at_least=at_least, delta=recorded.delta)
-
-
-def _needed(run: PlannedRun, accuracy: float, at_least: bool) -> float:
-    """Return the epsilon of the first epoch with this accuracy; without one, the run's epsilon or infinity."""
-    return spent(run, accuracy) if at_least or reaches(accuracy)(run) is not None else math.inf
 
 
 def spent(run: PlannedRun, accuracy: float) -> float:

@@ -48,7 +48,7 @@ def figure_2(evidence: Evidence) -> Figure:
     for row, dataset in enumerate(rows):
         experiment = f"{PAPER}/{dataset}_triple"
         planned, runs = evidence.planned(FIG_2, experiment), evidence.recorded(FIG_2, experiment)
-        top = measures.top_triples(runs) if measures.enough_triples(len(runs), len(planned)) else Runs()
+        top = measures.top_triples(runs) if measures.enough_triples(planned) else Runs()
         space = drawn.add_subplot(grid[row, 0], projection="3d")
         _scatter_3d(drawn, space, runs, f"{plots.DATASETS[dataset]}, {plots.runs_text(planned)}")
         for column, field in enumerate(TRIPLE, start=1):
