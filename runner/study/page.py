@@ -157,7 +157,7 @@ def _chosen(arms: Sequence[Progress]) -> Table:
     rows = []
     for arm in arms:
         values = arm.chosen
-        edges = at_edge(arm.setting.search, arm.trials) if values is not None else []
+        edges = at_edge(arm.setting.search, arm.trials) if values is not None else {}
         shown = [f"{key} = {_plain(v)}{' (at the edge)' if key in edges else ''}" for key, v in (values or {}).items()]
         tried = [f"{', '.join(map(_plain, t.values.values()))}: {number(t.accuracy, '%')}" for t in arm.trials]
         chosen = "not chosen yet" if values is None else ", ".join(shown) or "nothing to choose"
