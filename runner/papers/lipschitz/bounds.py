@@ -18,16 +18,8 @@ from runner.claims.evidence import Evidence
 from runner.claims.measure import computed
 from runner.claims.measured import Measured
 from runner.claims.rows import ClaimRow
-from runner.networks.lipschitz import Spectral, gradient_bounds
+from runner.networks.lipschitz import Spectral, gradient_bounds, losses
 from runner.networks.lipschitz.layers import Center, GroupSort2, Residual, Scale
-from runner.networks.lipschitz.losses import (
-    Cosine,
-    Hinge,
-    HingeKantorovichRubinstein,
-    KantorovichRubinstein,
-    LipschitzLoss,
-    SharpCrossEntropy,
-)
 from runner.networks.objective import InputBound, Objective
 from runner.report import plots
 from runner.report.files import Table
@@ -41,13 +33,13 @@ _TURNS = 40  # iterations for six digits of a largest norm
 _BATCH = 4
 
 # By the claim's method: losses, each with the paper's constant, and the constant in words.
-LOSSES: dict[str, tuple[tuple[tuple[LipschitzLoss, float], ...], str]] = {
-    "Softmax cross-entropy, temperature τ": (((SharpCrossEntropy(1.0), math.sqrt(2)),), "√2 / τ, here τ = 1"),
-    "Cosine similarity": (((Cosine(0.5), 2.0),), "1 / X_min, here X_min = 1/2"),
-    "Multiclass hinge loss": (((Hinge(0.5), 1.0),), "1"),
-    "KR loss": (((KantorovichRubinstein(), 1.0),), "1"),
+LOSSES: dict[str, tuple[tuple[tuple[losses.LipschitzLoss, float], ...], str]] = {
+    "Softmax cross-entropy, temperature τ": (((losses.SharpCrossEntropy(1.0), math.sqrt(2)),), "√2 / τ, here τ = 1"),
+    "Cosine similarity": (((losses.Cosine(0.5), 2.0),), "1 / X_min, here X_min = 1/2"),
+    "Multiclass hinge loss": (((losses.Hinge(0.5), 1.0),), "1"),
+    "KR loss": (((losses.KantorovichRubinstein(), 1.0),), "1"),
     "HKR loss": (
-        tuple((HingeKantorovichRubinstein(alpha, 0.5), 1 + alpha) for alpha in (0.1, 1.0, 10.0)),
+        tuple((losses.HingeKantorovichRubinstein(alpha, 0.5), 1 + alpha) for alpha in (0.1, 1.0, 10.0)),
         "1 + α, here α = 0.1, 1 and 10",
     ),
 }
@@ -63,7 +55,7 @@ def over_stated(method: str) -> tuple[float, float, float]:
 
 
 @cache
-def largest_slope(loss: LipschitzLoss) -> float:
+def largest_slope(loss: losses.LipschitzLoss) -> float:
     """Return the largest norm of a loss's gradient in ten logits: small, large and adversarial, for every target."""
     generator = torch.Generator().manual_seed(0)
     sizes = torch.logspace(-4, 3, 2000, dtype=torch.float64)[:, None]
@@ -72,8 +64,8 @@ def largest_slope(loss: LipschitzLoss) -> float:
     logits = torch.cat([logits, 40 * hot, -40 * hot, torch.zeros_like(hot)]).requires_grad_()
     found = 0.0
     for target in range(_CLASSES):
-        losses = loss(logits, torch.full((len(logits),), target))
-        found = max(found, torch.autograd.grad(losses.sum(), logits)[0].norm(dim=1).max().item())
+        values = loss(logits, torch.full((len(logits),), target))
+        found = max(found, torch.autograd.grad(values.sum(), logits)[0].norm(dim=1).max().item())
     return found
 
 
@@ -225,7 +217,7 @@ def bound_of_depth(slope: float, layers: int, bias: bool = False) -> float:
     for layer in range(layers):
         parts += [Scale(slope)] if layer else []
         parts.append(nn.Linear(2, 2, bias=bias))
-    loss = SharpCrossEntropy(1.0, gradient_bound=1.0)
+    loss = losses.SharpCrossEntropy(1.0, gradient_bound=1.0)
     objective = Objective(nn.Sequential(*parts), loss, InputBound((2,), 1.0), Spectral())
     return math.hypot(*gradient_bounds(objective).gradients.values())
 

@@ -150,10 +150,8 @@ def gradient_ratios() -> dict[str, float]:
         ratios |= {f"{k} classes, {name}": value for name, value in largest.items()}
     z = torch.randn(200, 6, generator=generator, dtype=torch.float64)
     wrong = -40 * z / z.norm(dim=1, keepdim=True) ** 2
-    for name, theta in (
-        ("random", torch.randn(200, 6, generator=generator, dtype=torch.float64)),
-        ("adversarial", wrong),
-    ):
+    random = torch.randn(200, 6, generator=generator, dtype=torch.float64)
+    for name, theta in (("random", random), ("adversarial", wrong)):
         theta = theta.requires_grad_()
         torch.nn.functional.softplus(-(theta * z).sum(dim=1)).sum().backward()
         assert theta.grad is not None
