@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from runner.data.bounded import BoundedPixels
-
 
 class Doubles(nn.Module):
     """Twice its input, said to be 1-Lipschitz."""
@@ -24,13 +22,6 @@ class Halves(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x / 2
-
-
-class TooLong(BoundedPixels):
-    """Images twice as long as stated."""
-
-    def __call__(self, images: Tensor) -> Tensor:
-        return 2 * super().__call__(images)
 
 
 class Steep(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent
@@ -126,9 +126,7 @@ class Bare:
 
 @dataclass(frozen=True)
 class Telescopes(Mechanism):
-    """Noise z_t - kept z_(t-1). With kept = 1, a sum of steps has no more noise than one step."""
-
-    kept: ClassVar[float] = 1.0
+    """Noise z_t - z_(t-1): a sum of steps has no more noise than one step."""
 
     def release(self, sums: dict[str, Tensor], generator: Generator) -> dict[str, Tensor]:
         last = self.__dict__.setdefault("last", {})
@@ -136,9 +134,7 @@ class Telescopes(Mechanism):
         for group in self.noise_groups:
             for name in group.parameters:
                 z = torch.randn(sums[name].shape, generator=generator)
-                noisy[name] = (
-                    sums[name] + self.noise_std(group) * (z - self.kept * last.get(name, 0))
-                ) / self.denominator
+                noisy[name] = (sums[name] + self.noise_std(group) * (z - last.get(name, 0))) / self.denominator
                 last[name] = z
         return noisy
 

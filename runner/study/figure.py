@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _PANEL, _ROW = 0.7, 0.3  # inches: around the rows of a panel, and of each arm
 _NAME = 40  # characters in a line
-_FAR, _LEAST = 6, 1.0  # times the median gain, and points: the range that a gain is beyond
+_FAR, _LEAST = 6, 2.0  # times the median gain, and points: the range that a gain is beyond
 
 
 def draw(study: Study, found: Sequence[Compared]) -> Figure | None:

@@ -8,7 +8,6 @@ import sys
 import time
 
 import pytest
-from dp_accounting import GaussianDpEvent
 from scipy import optimize, stats
 
 from runner.accounting import Pld, Prv, Rdp, RdpClassic, Zcdp, sound_epsilon
@@ -82,15 +81,6 @@ def test_every_extreme_has_an_answer_in_time_in_order_and_monotone():
     assert peak_memory() - before < 1.4e6  # 2 GB, less the 0.6 GB that the libraries take, whatever ran before
 
 
-@pytest.mark.parametrize(("q", "sigma", "steps"), [(0.5, 0.1, 100), (1e-3, 0.1, 1000)])
-def test_the_closed_form_bounds_the_numerical_one_and_is_not_far(q, sigma, steps):
-    """Two derivations of large epsilons: neither below the other's certain side, within a factor of 1.6."""
-    mechanisms = sampled_gaussians(sampled(q, sigma, steps), DELTA)
-    closed = counting_epsilon(mechanisms, DELTA)
-    numerical = sound_epsilon(sampled(q, sigma, steps), DELTA)
-    assert numerical <= closed <= 1.6 * numerical
-
-
 def test_the_closed_form_of_sampled_steps_by_enumeration():
     """delta at the reported epsilon, summed over how often the record was drawn, is within delta."""
     for q, sigma, steps in ((0.3, 0.2, 12), (0.05, 0.5, 40), (0.9, 1.0, 5)):
@@ -143,10 +133,3 @@ def test_rdp_at_the_first_and_last_order_is_a_bound_without_a_warning(recwarn):
     assert Rdp().epsilon(sampled(1e-6, 100.0, 1), DELTA) == pytest.approx(floor, abs=1e-9)
     # The floor of Mironov's conversion at order 64, the last.
     assert RdpClassic().epsilon(sampled(1e-6, 100.0, 1), DELTA) == pytest.approx(math.log(1e5) / 63, abs=1e-9)
-
-
-def test_a_ledger_asked_at_several_epochs_takes_seconds():
-    start = time.process_time()
-    for epoch in range(1, 301, 50):
-        sound_epsilon((*sampled(1000 / 60000, 2.0, 60 * epoch), (GaussianDpEvent(8.0), 2)), DELTA)
-    assert time.process_time() - start < 3

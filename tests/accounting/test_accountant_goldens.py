@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.accounting import Pld, Prv, Rdp, RdpClassic, last_within
+from runner.accounting import Pld, Prv, Rdp, RdpClassic
 from tests.accounting.releases import DELTA, sampled, unsampled
 
 with Path(__file__).with_name("epsilon_by_epoch.csv").open() as file:
@@ -72,12 +72,3 @@ def test_normalisation_releases_are_composed_with_training():
     releases = unsampled(8, 2) + sampled(1024 / 60000, 1.35, 1450)
     for accountant, expected in ((RdpClassic(), 3.135), (Rdp(), 2.701), (Pld(), 2.469)):
         assert accountant.epsilon(releases, DELTA) == pytest.approx(expected, abs=6e-4)
-
-
-def test_steps_within_a_budget():
-    def within(q, noise_multiplier, budget):
-        return last_within(RdpClassic(), lambda n: sampled(q, noise_multiplier, n), budget, DELTA, 10**5)
-
-    assert within(256 / 60000, 1.1, 2.93) == 13_353
-    assert [within(512 / 60000, 1.23, eps) for eps in (3, 6)] == [4698, 17_732]
-    assert within(1024 / 50000, 1.54, 3) == 1435

@@ -170,7 +170,3 @@ def test_zcdp_by_hand():
     expected = 1 + 2 * math.sqrt(math.log(1e5))
     assert Zcdp().epsilon(unsampled(2.0, 8), DELTA) == pytest.approx(expected, rel=1e-12)
     assert Zcdp().epsilon(sampled(0.01, 2.0, 8), DELTA) == pytest.approx(expected, rel=1e-12)
-
-
-def test_the_orders_are_those_that_opacus_takes_by_default():
-    assert list(Rdp().orders) == list(RDPAccountant.DEFAULT_ALPHAS)

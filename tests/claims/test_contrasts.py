@@ -132,19 +132,6 @@ def test_only_seeds_that_all_cells_have_count() -> None:
     assert estimate(cells, gain_of_all(4)) is None
 
 
-def test_least_squares_with_a_level_of_each_seed_give_the_same() -> None:
-    """The model with all interactions, x = +-1, and a level a seed: an effect is twice its coefficient."""
-    random = np.random.default_rng(0)
-    cells = {cell: dict(enumerate(random.normal(added_up(cell, 0.7), 0.4, 3))) for cell in CELLS}
-    y = np.concatenate([list(cells[cell].values()) for cell in CELLS])
-    signs = np.array([[1 if new else -1 for new in cell] for cell in CELLS for _ in range(3)])
-    products = [signs[:, list(places)].prod(axis=1) for places in effects_of(4)]
-    levels = np.tile(np.eye(3), (len(CELLS), 1))
-    coefficients, *_ = np.linalg.lstsq(np.concatenate([np.stack(products, axis=1), levels], axis=1), y, rcond=None)
-    for places, coefficient in zip(effects_of(4), coefficients, strict=False):
-        assert estimate(cells, weights_of(places, 4)).value == pytest.approx(2 * coefficient)
-
-
 def test_errors_left_are_those_of_independent_shares_where_each_part_takes_its_own() -> None:
     """Of 10 errors parts leave 0.5, 0.8, 0.9 and 1: all four leave 3.6 if independent; here 7.2.
 

@@ -1,17 +1,126 @@
-"""Claims that their planned runs can decide: all of them."""
+"""Claims that their planned runs can decide: all of them, by drawing such runs and judging them.
+
+A true claim is drawn at its number, with the sampling error of the paper's own runs. A false one is off by `OFF`
+margins on the bad side. A true threshold or order is passed by `OFF` margins, a false one is missed by as much. Runs
+have the measured spread, or else the spread of their data set's settings.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from runner.claims.claim import ORDERS, THRESHOLDS, Claim
+from runner.claims.intervals import FEWEST_RUNS
+from runner.claims.measured import Comparison, Measured, of_sample, of_two
 from runner.claims.rows import ClaimRow
+from runner.claims.runs import Sample
+from runner.claims.verdicts import CONFIRMED, DIFFERS, NOT_JUDGED, NOT_REPRODUCED, verdict_of
 from runner.config import REPOSITORY
 from runner.report.claim_rows import rows_of
 from runner.report.papers import every_paper
-from tests.claims.deciding import Planned, confirmed, contradicted, planned_of
 from tests.claims.made_up import claim
 
 OFTEN = 0.8
+OFF = 5  # margins that a false claim is off
+DRAWS = 60
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The planned runs of a claim.
+
+    runs: the number for each of its one or two settings.
+    spreads: the standard deviation of a run of each, of its logarithm if a ratio is claimed.
+    statements: the number of statements of this kind, which all have to hold.
+    """
+
+    claim: Claim
+    runs: tuple[int, ...]
+    spreads: tuple[float, ...]
+    statements: int = 1
+
+    @property
+    def exact(self) -> bool:
+        """True if the claim is a threshold or an order, which has no sampling error."""
+        return self.claim.direction in (*ORDERS, *THRESHOLDS)
+
+
+def planned_of(row: ClaimRow) -> Planned | None:
+    """Return the planned runs of a claim, with their spread; None without a known spread or a margin.
+
+    Two runs do not show a spread. Below `FEWEST_RUNS`, accuracies have the spread of their data set's settings.
+    """
+    if row.n < FEWEST_RUNS and row.claim.unit != "%":
+        return None
+    runs, spreads = (
+        [float(part) for part in text.split(" + ") if part] for text in (row.planned_each, row.spread_each)
+    )
+    if row.verdict == NOT_JUDGED or not row.claim.margin or not runs or len(runs) != len(spreads) or not all(spreads):
+        return None
+    return Planned(row.claim, tuple(map(int, runs)), tuple(spreads), row.statements)
+
+
+def confirmed(planned: Planned, draws: int = DRAWS) -> float:
+    """Return the share of draws, from 0 to 1, in which a true claim is consistent or better."""
+    return _share(planned, OFF if planned.exact else 0, CONFIRMED, draws)
+
+
+def contradicted(planned: Planned, draws: int = DRAWS) -> float:
+    """Return the share of draws, from 0 to 1, in which a claim off by `OFF` margins differs or is not reproduced."""
+    return _share(planned, -OFF, (DIFFERS, NOT_REPRODUCED), draws)
+
+
+def _share(planned: Planned, off: float, words: Sequence[str], draws: int) -> float:
+    found = [verdict_of(planned.claim, one).word in words for one in _drawn(planned, off, draws)]
+    return sum(found) / len(found)
+
+
+def _margin(planned: Planned) -> float:
+    """Return the margin, for a ratio the margin of its logarithm."""
+    claim = planned.claim
+    assert claim.margin
+    if claim.compare != "ratio":
+        return claim.margin
+    aim = claim.aim or 1.0
+    return math.log((aim + claim.margin) / aim)
+
+
+def _drawn(planned: Planned, off: float, draws: int) -> Iterator[Measured]:
+    """Draw runs of settings whose means are `off` margins from the claimed number, on the good side if positive."""
+    claim, dice = planned.claim, np.random.default_rng(0)
+    ratio, best = claim.compare == "ratio", claim.statistic == "best"
+    bad_is_high = claim.direction in ("lower", "below", "below_other")
+    level = 0.0 if claim.direction in ORDERS or claim.aim is None else claim.aim
+    middle = (math.log(level) if ratio else level) + off * _margin(planned) * (-1 if bad_is_high else 1)
+    for _ in range(draws):
+        every = []
+        for _ in range(planned.statements):
+            theirs = 0.0 if planned.exact else _error(planned, dice, best)
+            one = _runs(middle - theirs, planned.runs[0], planned.spreads[0], dice, ratio)
+            if len(planned.runs) == 1:
+                every.append(of_sample("best" if best else "mean", one))
+                continue
+            other = _runs(0.0, planned.runs[1], planned.spreads[1], dice, ratio)
+            comparison: Comparison = "order" if claim.direction in ORDERS else "ratio" if ratio else "difference"
+            every.append(of_two(comparison, "geometric" if ratio else "best" if best else "mean", one, other))
+        yield replace(every[0], every=tuple(every)) if len(every) > 1 else every[0]
+
+
+def _runs(mean: float, runs: int, spread: float, dice: np.random.Generator, ratio: bool) -> Sample:
+    values = dice.normal(mean, spread, runs)
+    return Sample(tuple(float(value) for value in (np.exp(values) if ratio else values)), tuple(range(runs)))
+
+
+def _error(planned: Planned, dice: np.random.Generator, best: bool) -> float:
+    """Draw the error of the claimed number, which comes from the paper's own runs."""
+    k = planned.claim.runs
+    errors = [dice.normal(0, spread, k) for spread in planned.spreads]
+    taken = [float(error.max() if best else error.mean()) for error in errors]
+    return taken[0] - sum(taken[1:])
 
 
 def test_a_true_claim_is_confirmed_and_a_false_one_contradicted() -> None:

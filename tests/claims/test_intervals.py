@@ -11,16 +11,13 @@ from scipy import stats
 from runner.claims.intervals import interval_of
 from runner.claims.measured import of_two
 from runner.claims.statistics import (
-    Interval,
     Mean,
     Spread,
     best,
-    best_less_claim,
     difference,
     less_claim,
     mean_of,
     measured_mean,
-    more_runs,
     pooled,
     redrawn,
 )
@@ -92,31 +89,6 @@ def test_the_best_of_several_covers_as_often_as_it_says(runs: int, measured: int
         scaled <= best(runs, measured, measured - 1, 0.975)
     )
     assert inside.mean() == pytest.approx(0.95, abs=0.006)
-
-
-def test_the_best_of_five_is_above_their_mean() -> None:
-    of_best, of_mean = best_less_claim(measured_mean(FIVE), 98.0, 5), less_claim([measured_mean(FIVE)], 98.0, 1)
-    assert of_best.low > of_mean.low
-    assert of_best.high > of_mean.high
-
-
-def test_within() -> None:
-    assert Interval(-0.1, 0.2).within(0.3)
-    assert not Interval(0.2, 0.4).within(0.3)
-    assert not Interval(-0.4, 0.2).within(0.3)
-    assert Interval(0.2, 0.4).less(0.3) == Interval(pytest.approx(-0.1), pytest.approx(0.1))
-
-
-def test_how_many_runs_would_decide() -> None:
-    """Difference 0, s = 0.158114, claim a mean of 100: half(n) = t(n-1) s sqrt(1/n + 1/100) <= 0.1 first at n = 14.
-
-    2.178813 * 0.158114 * sqrt(1/13 + 1/100) = 0.101568, 2.160369 * 0.158114 * sqrt(1/14 + 1/100) = 0.097473.
-    """
-    with pytest.raises(ValueError, match="two values or more"):
-        measured_mean([98.0])
-    five = measured_mean(FIVE)
-    assert more_runs(lambda n: less_claim([five.of(n)], 98.2, 100).within(0.1), 5) == 14
-    assert more_runs(lambda n: less_claim([five.of(n)], 98.2, 1).within(0.1), 5) is None, "1.96 s is 0.31"
 
 
 def test_a_bootstrap_of_one_mean_is_its_standard_error() -> None:

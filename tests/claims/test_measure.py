@@ -13,7 +13,6 @@ from runner.claims.measure import measure
 from runner.claims.measured import of_sample, of_two
 from runner.claims.runs import Sample
 from runner.claims.verdicts import judge
-from runner.report.papers import known, load
 from tests.claims.made_up import claim, evidence, run
 
 ONE, OTHER = Sample((98.0, 96.0, 97.5), (0, 1, 2)), Sample((95.0, 97.0), (0, 3))
@@ -231,11 +230,3 @@ def test_half_of_the_values_have_to_be_there_and_those_asked_for_count():
     assert (found.value, found.n, found.planned) == (2.0, 2, 2)
     with pytest.raises(ValueError, match="has no field 'y'"):
         measure(claim(by="y", statistic="spread"), swept(95.0, 97.0), {})
-
-
-@pytest.mark.parametrize("name", known())
-def test_a_paper_has_no_formula_that_no_claim_names(name):
-    paper = load(name)
-    named = {claim.reader[0] for claim in paper.claims}
-    own = {formula for formula in paper.formulas if formula != "charged_epsilon"}
-    assert own <= named

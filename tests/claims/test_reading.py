@@ -9,7 +9,7 @@ import pytest
 from runner.claims import reading
 from runner.claims.reading import read_claims
 from runner.cli.commands import carry_out
-from runner.report.papers import known, load
+from runner.report.papers import load
 
 TABLE = """\
 defaults:
@@ -115,11 +115,3 @@ def test_a_command_says_it_in_a_sentence(tmp_path: Path, monkeypatch: pytest.Mon
     error = capsys.readouterr().err
     assert "claims.yaml, line 1: no field or data set 'marign'" in error
     assert error.count("\n") == 1
-
-
-@pytest.mark.parametrize("name", known())
-def test_the_claims_of_every_paper_are_read(name: str) -> None:
-    """Each names existing items, formulas, sweeps and experiments, and differs from the others."""
-    claims = load(name).claims
-    assert claims
-    assert len({(*c.identity, c.reading) for c in claims}) == len(claims)

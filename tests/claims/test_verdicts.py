@@ -11,7 +11,6 @@ import pytest
 from runner.claims.claim import Claim
 from runner.claims.measured import Measured, of_sample, of_two
 from runner.claims.statistics import best_less_claim, measured_mean
-from runner.claims.summary import summarise
 from runner.claims.verdicts import judge
 from tests.claims import made_up
 from tests.claims.made_up import sample
@@ -77,6 +76,8 @@ def decided(one: Claim, measured: Measured) -> tuple[str, float | None, float | 
 def test_a_mean_of_five_by_its_intervals(direction, claimed, verdict):
     one = claim(direction=direction, claimed=claimed, of="mean of 5")
     assert decided(one, mean_of(*FIVE)) == verdict
+    own = judge(one, mean_of(*FIVE), "paper").own_precision
+    assert own == pytest.approx(0.196324, abs=1e-5)  # t(4) s / sqrt(5), and t(4) = 2.776445
 
 
 @pytest.mark.parametrize(
@@ -101,14 +102,8 @@ def test_a_single_run_claimed_is_judged_by_the_prediction_interval():
     for aggregation in ("single", "single run", "unspecified", ""):
         one = claim(claimed="98.5", margin=0.25, of=aggregation)
         assert decided(one, mean_of(*FIVE)) == ("consistent", -0.7809, 0.1809, None)
+        assert judge(one, mean_of(*FIVE), "paper").own_precision is None
     assert decided(claim(claimed="98.2"), mean_of(*FIVE)) == ("reproduced", -0.4809, 0.4809, None)
-
-
-def test_a_claimed_mean_has_its_own_precision_beside_the_margin():
-    """t(4) s / sqrt(5) = 2.776445 * 0.158114 / 2.236068 = 0.196324."""
-    of_five = judge(claim(claimed="98.2", of="mean of 5"), mean_of(*FIVE), "paper")
-    assert of_five.own_precision == pytest.approx(0.196324, abs=1e-5)
-    assert judge(claim(claimed="98.2"), mean_of(*FIVE), "paper").own_precision is None
 
 
 def test_one_run_without_a_known_spread_decides_nothing():
@@ -168,24 +163,6 @@ def test_an_order_by_the_interval_of_the_difference(shift, direction, verdict):
     assert judged.interval.low == pytest.approx(shift - 0.2306, abs=1e-5)
 
 
-def test_a_claimed_difference_spreads_as_two_means_of_the_claims_runs():
-    """Variance 2 s^2 (1/5 + 1/5), 8 degrees of freedom: 2.306004 * 0.158114 * sqrt(0.8) = 0.326118."""
-    found = of_two("difference", "mean", sample(*(value + 1 for value in FIVE)), sample(*FIVE))
-    one = claim(direction="match", claimed="1.1", margin=0.5, of="mean of 5")
-    assert decided(one, found) == ("reproduced", -0.4261, 0.2261, None)
-
-
-def test_a_ratio_is_of_geometric_means():
-    """Logs of the first are 1, 2 and 3 times ln 2 above the second's: mean ratio 4, and by t(4) of the logs."""
-    found = of_two("ratio", "geometric", sample(2.0, 4.0, 8.0), sample(1.0, 1.0001, 1.0))
-    assert found.value == pytest.approx(4, rel=1e-4)
-    one = claim(direction="above", level=0.5, margin=None)
-    half = 4.302653 * math.log(2) / math.sqrt(3)  # t(2), as the second hardly spreads
-    interval = judge(one, found, "paper").interval
-    assert interval.low == pytest.approx(4 * math.exp(-half) - 0.5, rel=1e-3)
-    assert interval.high == pytest.approx(4 * math.exp(half) - 0.5, rel=1e-3)
-
-
 def test_of_several_statements_all_have_to_hold():
     one = claim(direction="above", level=98, margin=None)
     high, unsure, low = mean_of(*FIVE), mean_of(98.0, 98.1, 98.2), mean_of(*(value - 1 for value in FIVE))
@@ -243,56 +220,34 @@ def test_what_the_paper_does_not_claim_is_not_judged():
 
 
 @pytest.mark.parametrize(
-    ("claimed", "sound", "privacy"),
+    ("claimed", "at", "sound", "least", "delta", "privacy"),
     [
-        ("2.93", 2.93, "guaranteed"),
-        ("2.93", 2.9301, "not guaranteed"),
-        ("2.93", math.inf, "not guaranteed"),
-        ("<3", 2.999, "guaranteed"),
-        ("<3", 3.0, "not guaranteed"),
-        ("inf", math.inf, "not private"),
-        ("", 2.0, "none claimed"),
-        ("2.93", None, "not reached"),
+        ("2.93", "", 2.93, None, 1e-5, "guaranteed"),
+        ("2.93", "", 2.9301, None, 1e-5, "not guaranteed"),
+        ("2.93", "", math.inf, None, 1e-5, "not guaranteed"),
+        ("<3", "", 2.999, None, 1e-5, "guaranteed"),
+        ("<3", "", 3.0, None, 1e-5, "not guaranteed"),
+        ("inf", "", math.inf, None, 1e-5, "not private"),
+        ("", "", 2.0, None, 1e-5, "none claimed"),
+        ("2.93", "", None, None, 1e-5, "not reached"),
+        # at the claimed delta or a smaller one only
+        ("2.93", "1e-5", 2.0, None, 1e-5, "guaranteed"),
+        ("2.93", "1e-5", 2.0, None, 1e-6, "guaranteed"),
+        ("2.93", "1e-5", 2.0, None, 1.1e-5, "not guaranteed"),
+        ("2.93", "1e-5", 2.0, None, None, "not guaranteed"),
+        ("2.93", "0", 2.0, None, 1e-3, "guaranteed"),
+        ("2.93", "1e-5", 3.0, None, 1e-9, "not guaranteed"),
+        # only a lower bound refutes: (3, delta) and with it (3, any smaller delta)
+        ("3", "1e-5", 5.0, 3.1, 1e-5, "refuted"),
+        ("3", "1e-5", 5.0, 3.1, 1e-4, "refuted"),
+        ("3", "1e-5", 5.0, 3.1, 1e-6, "not guaranteed"),
+        ("3", "1e-5", 5.0, 2.9, 1e-5, "not guaranteed"),
     ],
 )
-def test_privacy(claimed, sound, privacy):
-    measured = Measured(value=98.0, n=1, planned=1, epsilon=2.0, epsilon_sound=sound)
-    assert judge(claim(at_epsilon=claimed, claimed="98.1"), measured, "paper").guarantee == privacy
-
-
-@pytest.mark.parametrize(
-    ("claimed", "delta", "privacy"),
-    [
-        ("1e-5", 1e-5, "guaranteed"),
-        ("1e-5", 1e-6, "guaranteed"),
-        ("1e-5", 1.1e-5, "not guaranteed"),
-        ("1e-5", None, "not guaranteed"),
-        ("0", 1e-3, "guaranteed"),
-        ("", 1e-3, "guaranteed"),
-    ],
-)
-def test_an_epsilon_holds_only_at_the_claimed_delta(claimed, delta, privacy):
-    one = claim(at_epsilon="2.93", at_delta=claimed, claimed="98.1")
-    measured = Measured(value=98.0, epsilon=2.0, epsilon_sound=2.0, delta=delta, computed=True)
-    judged = judge(one, measured, "paper")
-    assert (judged.guarantee, bool(judged.explanation)) == (privacy, privacy != "guaranteed")
-
-
-@pytest.mark.parametrize(
-    ("least", "delta", "privacy"),
-    [(3.1, 1e-5, "refuted"), (3.1, 1e-4, "refuted"), (3.1, 1e-6, "not guaranteed"), (2.9, 1e-5, "not guaranteed")],
-)
-def test_only_a_lower_bound_refutes(least, delta, privacy):
-    """A refuted (3, delta) refutes (3, any smaller delta), and no larger one."""
-    one = claim(at_epsilon="3", at_delta="1e-5", claimed="98.1")
-    measured = Measured(value=98.0, epsilon_sound=5.0, epsilon_least=least, delta=delta, computed=True)
+def test_privacy(claimed, at, sound, least, delta, privacy):
+    one = claim(at_epsilon=claimed, at_delta=at, claimed="98.1")
+    measured = Measured(value=98.0, n=1, planned=1, epsilon=2.0, epsilon_sound=sound, epsilon_least=least, delta=delta)
     assert judge(one, measured, "paper").guarantee == privacy
-
-
-def test_an_epsilon_too_large_does_not_hold_at_a_smaller_delta_either():
-    one = claim(at_epsilon="2.93", at_delta="1e-5", claimed="98.1")
-    judged = judge(one, Measured(value=98.0, epsilon_sound=3.0, delta=1e-9, computed=True), "paper")
-    assert (judged.guarantee, judged.explanation) == ("not guaranteed", "")
 
 
 def test_nothing_is_judged_at_another_scale_but_what_is_computed():
@@ -306,14 +261,6 @@ def test_not_run_has_no_number():
     judged = judge(claim(at_epsilon="2.93", claimed="98.1"), Measured(planned=10), "paper")
     assert (judged.verdict, judged.guarantee, judged.difference) == ("not run", "not run", None)
     assert judged.mean is None
-
-
-def test_summary_by_hand():
-    two = summarise([1.0, 2.0, 6.0])
-    assert (two.n, two.mean, two.min, two.median, two.max) == (3, 3.0, 1.0, 2.0, 6.0)
-    assert two.std == pytest.approx(math.sqrt(7))  # (4 + 1 + 9) / 2
-    assert summarise([4.0]).std is None
-    assert summarise([]).mean is None
 
 
 @pytest.mark.parametrize(("bound", "verdict"), [(2.9, "too few runs"), (3.3, "differs"), (3.31, "not reproduced")])

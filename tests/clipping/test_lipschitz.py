@@ -19,9 +19,9 @@ from runner.networks.lipschitz.layers import GroupSort2
 from runner.networks.lipschitz.losses import SharpCrossEntropy
 from runner.networks.objective import InputBound
 from runner.training.checks import check_constraint
-from runner.training.loop import load
 from runner.training.prepare import prepare
 from runner.training.trust import rests_on
+from tests.references import distance
 
 LIPSCHITZ = ("experiment=lipschitz/mnist_mlp", "target_epsilon=null", "noise_multiplier=1.0")
 
@@ -80,24 +80,6 @@ def test_noise_is_local_by_bounds_or_global_by_their_root_of_squares():
     assert 1 / math.sqrt(shift) == pytest.approx(1.5)
 
 
-REFUSED = {
-    "no constraint": ("~constraint", "choose constraint=spectral"),
-    "unbounded features": ("features=pixels", "choose features that bound it"),
-    "another activation": ("activation=tempered_sigmoid", "no bound is known for a TemperedSigmoid"),
-    "another loss": ("loss=losing_less", "no Lipschitz constant is known for the loss LosingLess"),
-    "another network": ("architecture=handcrafted_mnist architecture.units=32", "no bound is known for a MaxPool2d"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_no_bound_covers_is_refused_before_data(smoke, case):
-    override, words = REFUSED[case]
-    overrides = [*LIPSCHITZ, *override.split()]
-    extra = [] if case != "another loss" else ["~loss.gradient_bound"]
-    with pytest.raises(ConfigError, match=words):
-        prepare(smoke(*overrides, *extra))
-
-
 def test_a_constraint_is_for_layers_it_knows():
     network = nn.Sequential(nn.Flatten(), nn.LayerNorm(4), nn.Linear(4, 2))
     with pytest.raises(ConfigError, match=r"it is for linear layers and convolutions, but network\.1 is a LayerNorm"):
@@ -127,8 +109,7 @@ def test_parts_that_state_less_than_they_do_are_cut_to_it(smoke, override):
     whole = run.clipping.sum_contributions(engine, inputs, targets, groups).gradients
     rest = run.clipping.sum_contributions(engine, inputs[1:], targets[1:], groups).gradients
     for group in run.mechanism.noise_groups:
-        moved = torch.cat([(whole[name] - rest[name]).flatten() for name in group.parameters]).norm().item()
-        assert moved <= group.sensitivity * (1 + 1e-4)
+        assert distance(whole, rest, group.parameters) <= group.sensitivity * (1 + 1e-4)
 
 
 def test_a_part_that_states_what_it_does_is_bounded_by_that(smoke):
@@ -136,11 +117,3 @@ def test_a_part_that_states_what_it_does_is_bounded_by_that(smoke):
     first, last = (group.sensitivity for group in run.mechanism.noise_groups)
     assert first == pytest.approx(0.5 * 0.1, rel=1e-3)  # what is behind the layer is halved
     assert last == pytest.approx(0.5 * 0.1, rel=1e-3)  # and so is its input
-
-
-def test_features_are_cut_to_the_norm_that_they_state(smoke):
-    run = prepare(smoke(*LIPSCHITZ, "features._target_=tests.bounding.TooLong"))
-    train, *_ = load(run)
-    norms = train.images.flatten(1).norm(dim=1)
-    assert norms.max().item() == pytest.approx(1.0, abs=1e-5)
-    assert norms.max() <= 1

@@ -13,18 +13,14 @@ from torch.nn import functional as F
 from runner.accounting.accountants import Rdp
 from runner.clipping import Lipschitz, NoiseGroup, gradient_sum
 from runner.config import Sampling
-from runner.data.datasets import Split
 from runner.gradients import ENGINES, Objective
 from runner.mechanism.dp_sgd import Mechanism
-from runner.mechanism.seeds import generator
 from runner.networks.lipschitz import Spectral, gradient_bounds
 from runner.networks.lipschitz.architectures import lipschitz_mlp
 from runner.networks.lipschitz.course import COUNT, Course, Falling, Quantile
 from runner.networks.lipschitz.layers import GroupSort2
 from runner.networks.lipschitz.losses import SharpCrossEntropy
 from runner.networks.objective import InputBound
-from runner.training.loop import train
-from runner.training.prepare import prepare
 
 FIRST = 0.5
 
@@ -77,15 +73,6 @@ def test_bounds_stay_those_of_the_first_whatever_the_share():
         for i in range(len(targets)):
             alone = gradient_sum(Lipschitz(), engine, inputs[i : i + 1], targets[i : i + 1], 1).gradients
             assert all(alone[name].norm() <= bound for name, bound in bounds.items())
-
-
-def test_a_falling_bound_falls_by_the_same_factor_an_epoch():
-    course = Falling(last=0.04, epochs=3)
-    shares = []
-    for epoch in range(4):
-        course.start_epoch(epoch)
-        shares.append(course.share.item())
-    assert shares == pytest.approx([1.0, 0.2, 0.04, 0.04])
 
 
 def test_the_count_is_of_the_rows_within_the_bound_in_pieces_of_any_size():
@@ -182,10 +169,11 @@ def test_the_bound_follows_the_quantile():
         lambda: Falling(1e-42, 3),
         lambda: Falling(0.5, 0),
         lambda: made("falling"),
+        *(lambda bound=bound: made(None, bound) for bound in (1e-40, 0.0, math.inf)),
     ],
 )
-def test_what_is_no_course_is_refused(make):
-    with pytest.raises(ValueError, match=r"Expected loss\.course"):
+def test_what_is_no_course_or_no_bound_is_refused(make):
+    with pytest.raises(ValueError, match=r"Expected loss\.(course|gradient_bound from 1e-30)"):
         make()
 
 
@@ -200,42 +188,3 @@ def test_what_is_learnt_hangs_on_what_was_released_only():
         objective.received({name: torch.full_like(total, -3.0) for name, total in sums.items()})
         shares.append(objective.loss.course.share.item())
     assert shares[0] == shares[1] == 1.0
-
-
-SMALL = (
-    "experiment=lipschitz/mnist_mlp", "loss=sharp_cross_entropy_quantile", "target_epsilon=null",
-    "noise_multiplier=1.0", "architecture.units=[8]", "epochs=1", "loss.course.quantile=0.1",
-)  # fmt: skip
-
-
-def test_a_run_charges_the_multiplier_and_moves_its_bound(smoke):
-    config = smoke(*SMALL)
-    run = prepare(config)
-    config.dataset.train_examples = 100
-    run = prepare(config)
-    torch.manual_seed(2)
-    split = Split(torch.randn(100, 1, 28, 28).renorm(2, 0, 1.0), torch.arange(100) % 10)
-    trained = train(run, (split, split), lambda row: None)
-    history = trained.history
-    assert history["steps"] == [3]
-    plain = Mechanism(Sampling.poisson, 100, 32, 1.0, (NoiseGroup(("all",), 1.0),))
-    assert history["epsilon"][0] == pytest.approx(run.accountant.epsilon(plain.charges(3).claimed, 1e-5))
-    assert trained.objective.loss.course.share.item() != 1.0
-
-
-def test_a_run_goes_on_through_empty_batches(smoke):
-    """One example a batch of twelve, on average: each step that draws none releases noise alone, count and all."""
-    config = smoke(*SMALL)
-    config.dataset.train_examples, config.batch_size = 12, 1
-    run = prepare(config)
-    sizes = [len(batch) for batch in run.mechanism.batches(generator(run.config.seed, "sampling", run.device))]
-    assert 0 in sizes
-    torch.manual_seed(2)
-    split = Split(torch.randn(12, 1, 28, 28).renorm(2, 0, 1.0), torch.arange(12) % 10)
-    assert train(run, (split, split), lambda row: None).history["steps"] == [12]
-
-
-@pytest.mark.parametrize("bound", [1e-40, 0.0, math.inf])
-def test_a_bound_that_32_bits_hold_in_part_is_refused(bound):
-    with pytest.raises(ValueError, match=r"Expected loss\.gradient_bound from 1e-30"):
-        made(None, bound)

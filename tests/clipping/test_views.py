@@ -15,6 +15,7 @@ from runner.training.loop import load, train, training
 from runner.training.prepare import prepare
 from runner.training.stacked.network import StackedObjectives
 from runner.training.stacked.sums import StackedEngine
+from tests.references import clipped_sum, distance, error, norm, per_example
 
 VIEWS, EXAMPLES, NORM = 3, 7, 0.4
 EACH = ("one_pass", "isolated", "stacked")
@@ -66,14 +67,14 @@ def made(network: str, scale: float = 1.0) -> tuple[Objective, Tensor, Tensor]:
     return objective, inputs, targets
 
 
-def means(objective: Objective, inputs: Tensor, targets: Tensor) -> list[list[Tensor]]:
+def means(objective: Objective, inputs: Tensor, targets: Tensor) -> list[dict[str, Tensor]]:
     """Each example's mean gradient over its views, one view at a time in float64."""
-    single = private_copy(objective).double()
+    single = private_copy(objective)
     single.views = 1
     found = []
-    for views, target in zip(inputs.double(), targets, strict=True):
-        of_views = [torch.autograd.grad(single(v[None], target[None]).sum(), list(single.parameters())) for v in views]
-        found.append([torch.stack(of_parameter).mean(0) for of_parameter in zip(*of_views, strict=True)])
+    for views, target in zip(inputs, targets, strict=True):
+        of_views = per_example(single, views, target.expand(VIEWS))
+        found.append({name: torch.stack([each[name] for each in of_views]).mean(0) for name in of_views[0]})
     return found
 
 
@@ -96,24 +97,10 @@ def test_flat_clipping_of_the_mean_matches_a_loop(network: str, engine: str) -> 
         pytest.skip("no lockstep of grouped convolutions")
     objective, inputs, targets = made(network)
     each = means(objective, inputs, targets)
-    norms = [math.sqrt(sum(float(g.square().sum()) for g in gradients)) for gradients in each]
-    bound = sorted(norms)[len(norms) // 2]  # some are clipped, and some are not
-    expected = [torch.zeros_like(p, dtype=torch.float64) for p in objective.parameters()]
-    for norm, gradients in zip(norms, each, strict=True):
-        expected = [total + min(1.0, bound / norm) * g for total, g in zip(expected, gradients, strict=True)]
-    found = summed(engine, Flat(bound), objective, inputs, targets, pieces=3)
-    scale = math.sqrt(sum(float(e.square().sum()) for e in expected))
-    for (name, _), of in zip(objective.named_parameters(), expected, strict=True):
-        assert (found[name].double() - of).norm() < 1e-5 * scale, name
-
-
-@pytest.mark.parametrize("engine", EACH)
-def test_the_plain_sum_is_the_sum_of_the_means(engine: str) -> None:
-    objective, inputs, targets = made("strided")
-    expected = [torch.stack(each).sum(0) for each in zip(*means(objective, inputs, targets), strict=True)]
-    found = summed(engine, NoClipping(), objective, inputs, targets)
-    for (name, _), of in zip(objective.named_parameters(), expected, strict=True):
-        torch.testing.assert_close(found[name].double(), of, rtol=1e-4, atol=1e-5)
+    bound = sorted(map(norm, each))[len(each) // 2]  # some are clipped, and some are not
+    for clipping, most in ((Flat(bound), bound), (NoClipping(), math.inf)):
+        found = summed(engine, clipping, objective, inputs, targets, pieces=3)
+        assert error(found, clipped_sum(each, most)) < 1e-5
 
 
 @pytest.mark.parametrize("engine", EACH)
@@ -133,7 +120,7 @@ def test_one_example_moves_the_sum_by_at_most_the_bound_whatever_its_views_are(c
         if seed == 4:
             first[0] = first[0, 0]
         found = summed(engine, clipping, objective, first, targets)
-        moved.append(math.sqrt(sum(float((found[name] - others[name]).double().square().sum()) for name in found)))
+        moved.append(distance(found, others))
     assert max(moved) <= NORM * (1 + 1e-4)
     assert max(moved) > 0.9 * NORM, "the bound must be reached"
     assert moved[-1] < 1e-5

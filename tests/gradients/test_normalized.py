@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, vmap
 from runner.gradients import GradientSum, Objective, OnePassEngine
 from runner.gradients.terms import Factors
 from runner.networks.standardized import StandardizedConv2d, standardized
-from runner.networks.wide_resnet import Branches, wide_resnet
+from runner.networks.wide_resnet import wide_resnet
 from runner.training.stacked.network import StackedObjectives
 from runner.training.stacked.sums import StackedEngine
 
@@ -171,8 +171,3 @@ def test_standardised_weights_have_mean_zero_and_almost_the_gain_as_norm() -> No
     torch.testing.assert_close(kernels.sum(1), torch.zeros(5).double(), atol=1e-12, rtol=0)
     square = layer.weight.flatten(1).var(1, unbiased=False) * 27
     torch.testing.assert_close(kernels.norm(dim=1), layer.gain.abs() * (square / (square + 1e-4)).sqrt())
-
-
-def test_branches_of_different_shapes_are_refused() -> None:
-    with pytest.raises(ValueError, match="shapes have to agree"):
-        Branches(nn.Flatten(), nn.Identity())(torch.zeros(2, 1, 3))

@@ -142,23 +142,6 @@ def test_costs_what_dp_accounting_says_for_a_release_a_cycle() -> None:
     assert sound_epsilon(banded(noise_multiplier=0.0, bands=2).charges(1).actual, DELTA) == math.inf
 
 
-def rms_error(coefficients: tuple[float, ...], momentum: float = 0.0) -> float:
-    """Return the root mean square of the noise in 1000 partial sums, in units of one step's: ||A C^-1||_F / sqrt(T)."""
-    product = np.linalg.solve(strategy(coefficients, 1000).T, workload(1000, momentum).T)
-    return float(np.linalg.norm(product) / math.sqrt(1000))
-
-
-def test_partial_sums_have_less_noise() -> None:
-    """T = 1000, b = 4: by 44% at the same multiplier. At a sound epsilon of 3 in 10 epochs of MNIST by 26%."""
-    assert rms_error((1.0,)) == pytest.approx(math.sqrt(1001 / 2))
-    assert rms_error(square_root(4)) / rms_error((1.0,)) == pytest.approx(0.5597, abs=1e-4)
-    assert rms_error(square_root(4, 0.9), 0.9) / rms_error((1.0,), 0.9) == pytest.approx(0.5016, abs=1e-4)
-    for bands, multiplier in ((1, 0.6945), (4, 0.923)):
-        charges = banded(multiplier, examples=60_000, batch_size=256, bands=bands).charges_of_epochs(10)
-        assert sound_epsilon(charges.actual, DELTA) == pytest.approx(3, abs=0.02)
-    assert 0.923 * rms_error(square_root(4)) / (0.6945 * rms_error((1.0,))) == pytest.approx(0.744, abs=1e-3)
-
-
 def test_one_band_is_dp_sgd(smoke) -> None:
     """The same batches, noise and charges, bit by bit."""
     found = []
@@ -185,14 +168,6 @@ def test_a_run_goes_on_with_the_noise_of_the_steps_before(smoke, step: str) -> N
     first, second = zip(forgot.history["test_loss"], whole.history["test_loss"], strict=True)
     assert first[0] == first[1]
     assert second[0] != second[1]
-
-
-def test_a_target_is_met(smoke) -> None:
-    """By zCDP, whose rho is 1 / (2 sigma^2) for each cycle of four steps: 3 = rho + 2 sqrt(rho ln 1/delta)."""
-    run = prepare(smoke("mechanism=banded", "noise_multiplier=null", "target_epsilon=3", "accountant=zcdp"))
-    cycles = run.epochs * run.mechanism.steps_per_epoch / 4
-    root = math.sqrt(math.log(1 / DELTA) + 3) - math.sqrt(math.log(1 / DELTA))
-    assert run.mechanism.noise_multiplier == pytest.approx(math.sqrt(cycles / 2) / root, abs=2e-4)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from runner.mechanism.dp_sgd import Mechanism, Scheduled
 from runner.mechanism.layerwise import OfMeanLoss, _DisjointBatches
 from runner.training.loop import Trained, load, train, training
 from runner.training.prepare import Run, prepare
-from runner.training.stacked import NotStackableError
 from tests import choosing
 from tests.accounting.releases import closed_form
 
@@ -37,11 +36,7 @@ def of_kind(smoke) -> OfKind:
 
     def make(name: str, *overrides: str) -> DictConfig:
         target = name if "." in name else f"tests.choosing.{name}"
-        small = (
-            "architecture.units=4",
-            "architecture.filters=[2,2]",
-            "noise_multiplier=1.5",
-        )
+        small = ("architecture.units=4", "architecture.filters=[2,2]", "noise_multiplier=1.5")
         return smoke(
             "experiment=tempered_sigmoid/mnist_tanh", f"+mechanism._target_={target}", "+mechanism._partial_=true",
             *small, *overrides,
@@ -90,15 +85,6 @@ def test_an_epoch_of_shuffled_batches_costs_its_least_noise() -> None:
     assert sound_epsilon(falling.actual, DELTA) == pytest.approx(closed_form((3 / 4 + 1) ** 0.5, DELTA), abs=1e-3)
 
 
-def test_every_step_is_released_with_the_noise_of_the_schedule() -> None:
-    mechanism = chosen(choosing.Alternating)
-    zeros = {group.parameters[0]: torch.zeros(50_000) for group in THREE}
-    for step, multiplier in ((0, 2.0), (1, 1.0), (2, 2.0), (39, 1.0)):
-        noisy = mechanism.at(step).release(zeros, torch.Generator().manual_seed(step))
-        stds = [noisy[group.parameters[0]].double().std().item() * 100 for group in THREE]
-        assert stds == pytest.approx([multiplier * 3**0.5 * group.sensitivity for group in THREE], rel=0.015)
-
-
 def test_what_is_trained_has_the_noise_that_is_charged(of_kind: OfKind, monkeypatch) -> None:
     """Step by step, over epochs: what each release multiplies the normal numbers by, and what the history says."""
     run = prepare(of_kind("TwoLevels", "scale.epochs=2"))
@@ -135,29 +121,6 @@ def test_a_schedule_goes_on_where_it_was_stopped(of_kind: OfKind) -> None:
     assert resumed.history == whole.history
 
 
-def test_a_target_is_met_by_all_steps_together(of_kind: OfKind) -> None:
-    """By zCDP, whose rho is the sum of 1 / (2 sigma^2): half the steps at sigma, half at sigma / 2."""
-    run = prepare(
-        of_kind("TwoLevels", "noise_multiplier=null", "target_epsilon=8", "accountant=zcdp", "scale.epochs=2")
-    )
-    sigma, steps = run.mechanism.noise_multiplier, run.mechanism.steps_per_epoch
-    root = math.sqrt(math.log(1 / DELTA) + 8) - math.sqrt(
-        math.log(1 / DELTA)
-    )  # of rho: 8 = rho + 2 sqrt(rho ln 1/delta)
-    assert sigma == pytest.approx(math.sqrt(steps * (1 + 4) / 2) / root, abs=2e-4)
-    assert run.accountant.epsilon(run.mechanism.charges_of_epochs(2).claimed, DELTA) == pytest.approx(8, abs=1e-3)
-
-
-def test_a_budget_ends_a_run_by_its_schedule(composed) -> None:
-    """Three epochs of MNIST, less noise after the first."""
-    target = ("+mechanism._target_=tests.choosing.TwoLevels", "+mechanism._partial_=true")
-    kind = ("experiment=tempered_sigmoid/mnist_tanh", *target, "accountant=pld", "epochs=3", "noise_multiplier=1.5")
-    q = 256 / 60_000
-    one, two = by_dp_accounting((1.5, 234), q=q), by_dp_accounting((1.5, 234), (0.75, 234), q=q)
-    for budget, epochs in ((one + 0.01, 1), (two - 0.01, 1), (two + 0.01, 2)):
-        assert prepare(composed(*kind, f"max_epsilon={budget}")).epochs == epochs
-
-
 def test_shares_are_of_a_steps_privacy() -> None:
     mechanism = chosen(choosing.FirstMost)
     assert type(mechanism) is Mechanism
@@ -170,13 +133,10 @@ def test_shares_are_of_a_steps_privacy() -> None:
     assert [noisy[name].double().std().item() * 100 for name in "abc"] == pytest.approx(stds, rel=0.015)
 
 
-def test_a_class_that_chooses_nothing_is_dp_sgd_itself() -> None:
-    assert chosen(choosing.OwnName) == chosen(Mechanism) == Mechanism(Sampling.poisson, 1000, 100, 2.0, THREE)
-
-
-def test_nothing_but_choices_is_taken_of_a_class() -> None:
+@pytest.mark.parametrize("kind", [Mechanism, choosing.OwnName, choosing.Sly])
+def test_nothing_but_choices_is_taken_of_a_class(kind: type) -> None:
     """Values that it changes, methods that it puts on itself, and sensitivities that it overwrites stay its own."""
-    mechanism = chosen(choosing.Sly)
+    mechanism = chosen(kind)
     assert type(mechanism) is Mechanism
     assert mechanism == Mechanism(Sampling.poisson, 1000, 100, 2.0, THREE)
     assert [group.sensitivity for group in mechanism.noise_groups] == [0.5, 2.0, 0.1]
@@ -253,26 +213,6 @@ def test_an_event_that_the_accountant_does_not_know_is_refused_before_work_start
         prepare(of_kind("ChargesLaplace"))
 
 
-def test_a_schedule_is_no_fixed_sequence_of_calls_and_no_screening(of_kind: OfKind) -> None:
-    with pytest.raises(ConfigError, match="Scheduled overrides `at`"):
-        prepare(of_kind("TwoLevels", "runtime.step=graph"))
-    runs = [prepare(of_kind("TwoLevels", f"seed={seed}")) for seed in (0, 1)]
-    with pytest.raises(NotStackableError, match="Scheduled overrides `at`"):
-        training(runs, load(runs[0]))
+def test_a_schedule_takes_no_screening(of_kind: OfKind) -> None:
     with pytest.raises(ConfigError, match="the noise has to be the same at all steps"):
-        prepare(
-            of_kind(
-                "TwoLevels", "screening=annealing", "screening.initial_temperature=1", "screening.rejection_threshold=1"
-            )
-        )
-
-
-def test_the_noise_of_a_schedule_is_asked_of_a_step() -> None:
-    mechanism = chosen(choosing.Alternating)
-    for asked in (
-        lambda: mechanism.noise_std(THREE[0]),
-        lambda: mechanism.release({name: torch.zeros(1) for name in "abc"}, torch.Generator()),
-        lambda: mechanism.charge_step(None, 0),
-    ):
-        with pytest.raises(TypeError, match="from step to step"):
-            asked()
+        prepare(of_kind("TwoLevels", "screening=annealing"))

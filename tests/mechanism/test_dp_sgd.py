@@ -29,15 +29,6 @@ def mechanism(sampling: Sampling = Sampling.poisson, noise_multiplier: float = 1
     return Mechanism(sampling, examples=1000, batch_size=100, noise_multiplier=noise_multiplier, noise_groups=groups)
 
 
-def test_noise_on_the_mean_has_the_stated_scale() -> None:
-    """200,000 draws: the standard deviation is known to 0.5% at three sigma."""
-    m = mechanism()
-    noisy = m.release({"w": torch.zeros(200_000)}, torch.Generator().manual_seed(0))["w"].double()
-    assert noisy.std().item() * m.batch_size == pytest.approx(1.1 * 0.5, rel=0.006)
-    assert abs(noisy.mean().item()) < 4 * 1.1 * 0.5 / m.batch_size / math.sqrt(200_000)
-    assert stats.kstest((noisy * m.batch_size / 0.55).numpy(), "norm").pvalue > 1e-4
-
-
 def test_groups_together_are_one_gaussian_with_the_stated_multiplier() -> None:
     m = mechanism(groups=THREE)
     sums = {name: torch.zeros(100_000) for name in "abcd"}
@@ -46,7 +37,10 @@ def test_groups_together_are_one_gaussian_with_the_stated_multiplier() -> None:
     joint = sum((g.sensitivity / std) ** 2 for g, std in zip(THREE, measured, strict=True)) ** -0.5
     assert joint == pytest.approx(1.1, rel=0.006)
     for group, std in zip(THREE, measured, strict=True):
-        assert std == pytest.approx(1.1 * math.sqrt(3) * group.sensitivity, rel=0.01)
+        due = 1.1 * math.sqrt(3) * group.sensitivity
+        assert std == pytest.approx(due, rel=0.01)
+        numbers = noisy[group.parameters[0]].double() * m.batch_size / due
+        assert stats.kstest(numbers.numpy(), "norm").pvalue > 1e-4
 
 
 def test_coordinates_and_steps_get_noise_of_their_own() -> None:
@@ -127,12 +121,6 @@ def test_the_sizes_of_poisson_batches_are_binomial_to_their_ends() -> None:
     assert max(sizes) >= 8  # such a size has the chance 4e-4
 
 
-def test_empty_batches_are_steps() -> None:
-    sizes = batch_sizes(10, 1, 5)
-    assert len(sizes) == 50
-    assert 0 in sizes
-
-
 def test_shuffled_batches_are_disjoint_and_of_full_size() -> None:
     """No example is in two of an epoch's batches, so the ledger charges once an epoch."""
     m = Mechanism(Sampling.shuffled, examples=1003, batch_size=100, noise_multiplier=1.0, noise_groups=ONE)
@@ -155,12 +143,6 @@ def test_shuffled_batches_are_charged_without_amplification() -> None:
     assert sound_epsilon(ledger.actual, delta) == pytest.approx(closed_form(math.sqrt(3) / 4.0, delta), abs=2e-3)
     assert ledger.claimed == m.charges_of_epochs(3).claimed == ((PoissonSampledDpEvent(0.1, GaussianDpEvent(4.0)), 30),)
     assert RdpClassic().epsilon(ledger.claimed, delta) < sound_epsilon(ledger.actual, delta)
-
-
-def test_without_noise_nothing_is_private() -> None:
-    m, ledger = mechanism(noise_multiplier=0.0), Ledger()
-    m.charge_step(ledger, 0)
-    assert sound_epsilon(ledger.actual, 1e-5) == math.inf
 
 
 @pytest.mark.parametrize(

@@ -10,25 +10,18 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
-from runner.accounting import Gdp, Ledger, Pld, Prv, Rdp, RdpClassic, Zcdp, calibrate_noise_multiplier, sound_epsilon
+from runner.accounting import Ledger
 from runner.clipping import Backprop, NoiseGroup, gradient_sum
 from runner.config import ConfigError, Sampling
 from runner.gradients import Objective
 from runner.gradients.interface import OrdinaryPass
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import Corrected, Joint, OriginalBug, Printed
-from runner.networks.objective import is_chain
 from runner.training.prepare import prepare
-from tests.accounting.releases import closed_form
 
 DELTA = 1e-5
 A, B = 2.0, 0.1
 LAYERS = tuple(NoiseGroup((f"{i}.weight",), 0.03) for i in range(4))  # the MNIST network: a b = 3 * 0.01
-PAPER = {  # data set: examples, batch, epochs, layers, claimed epsilon
-    "MNIST": (60_000, 4096, 25, 4, 0.07),
-    "FashionMNIST": (60_000, 4096, 40, 4, 0.87),
-    "CIFAR10": (50_000, 4096, 100, 10, 3.64),
-}
 
 
 def four(noise_multiplier: float, groups: tuple[NoiseGroup, ...], examples: int = 600, batch: int = 100) -> dict:
@@ -176,99 +169,6 @@ def test_a_row_of_the_last_batch_is_of_its_own_mean_and_moves_no_more_than_is_ch
     assert apart * (1.3 / 60) == pytest.approx(1, rel=0.01)
 
 
-def printed(data: str, noise_multiplier: float = 1.0) -> dict:
-    examples, batch, _, layers, _ = PAPER[data]
-    groups = tuple(NoiseGroup((str(i),), 0.01) for i in range(layers))
-    return four(noise_multiplier, groups, examples, batch)
-
-
-def calibrated(data: str) -> float:
-    _, _, epochs, _, epsilon = PAPER[data]
-    return calibrate_noise_multiplier(
-        Zcdp(), lambda nm: printed(data, nm)["zero_out"].charges_of_epochs(epochs).claimed, epsilon, DELTA
-    )
-
-
-@pytest.mark.parametrize(
-    ("data", "rho", "per_layer", "true", "epsilon", "four_rho"),
-    [
-        ("MNIST", 1.06e-4, 686.5, 0.168, 2.1e3, 0.14),
-        ("FashionMNIST", 1.58e-2, 71.1, 0.0174, 2.7e5, 1.77),
-        ("CIFAR10", 0.250, 44.8, 0.0109, 4.2e6, 7.78),
-    ],
-)
-def test_the_table_of_the_bug(data: str, rho: float, per_layer: float, true: float, epsilon: float, four_rho: float):
-    """rho_tot, the multiplier a layer, the true one and its epsilon by zCDP; and the claim's under replace-one."""
-    _, _, epochs, layers, claimed = PAPER[data]
-    log = math.log(1 / DELTA)
-    total = (math.sqrt(log + claimed) - math.sqrt(log)) ** 2
-    assert total == pytest.approx(rho, rel=6e-3)
-    nm = calibrated(data)
-    assert nm == pytest.approx(math.sqrt(epochs / (2 * total)), abs=2e-4)
-    assert nm * math.sqrt(layers) == pytest.approx(per_layer, rel=2e-3)
-    bug = printed(data, nm)["original_bug"]
-    ((event, _),) = actual(bug, 3)
-    assert event.noise_multiplier * math.sqrt(layers) == pytest.approx(true, rel=4e-3)
-    releases = ((event, epochs),)
-    assert Zcdp().epsilon(releases, DELTA) == pytest.approx(epsilon, rel=0.03)
-    assert 1.6e3 < sound_epsilon(releases, DELTA) <= 1.01 * Zcdp().epsilon(releases, DELTA)
-    replaced = 4 * total + 2 * math.sqrt(4 * total * log)
-    assert replaced == pytest.approx(four_rho, rel=0.015)
-    # with twice the noise, the claim holds for replaced examples too
-    held = printed(data, nm)["replace_one"].charges_of_epochs(epochs).claimed
-    assert Zcdp().epsilon(held, DELTA) <= claimed + 1e-9
-    assert sound_epsilon(held, DELTA) < claimed
-
-
-@pytest.mark.parametrize(("target", "sigma", "smallest"), [(3.0, 0.71510, 0.7150), (0.1, 9.06250, 9.0031)])
-def test_the_noise_of_the_repository(target: float, sigma: float, smallest: float) -> None:
-    """Its search stops within 0.001 of epsilon: its noise is up to 0.7% above the least that its formula allows."""
-    mechanism = four(sigma / 2, LAYERS, 60_000, 256)["corrected"]
-    assert mechanism.noise_std(LAYERS[0]) == pytest.approx(sigma * LAYERS[0].sensitivity)
-    claimed = mechanism.charges_of_epochs(5).claimed
-    assert claimed == ((PoissonSampledDpEvent(256 / 60_000, GaussianDpEvent(pytest.approx(sigma))), 4680),)
-    mu = 256 / 60_000 * math.sqrt(4680 * math.expm1(1 / sigma**2))  # the central limit
-    assert Gdp().epsilon(claimed, DELTA) == pytest.approx(closed_form(mu, DELTA), rel=1e-6)
-    assert target - 1e-3 < Gdp().epsilon(claimed, DELTA) <= target
-    found = calibrate_noise_multiplier(
-        Gdp(), lambda nm: four(nm, LAYERS, 60_000, 256)["corrected"].charges_of_epochs(5).claimed, target, DELTA, 1e-5
-    )
-    assert 2 * found == pytest.approx(smallest, abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("sigma", "by_layer", "joint"),
-    [
-        (0.71510, (5.097, 4.21, 3.60, 3.59), (27.4, 23.6, 23.6)),
-        (9.06250, (0.216, 0.136, 0.110, 0.100), (0.137, 0.111, 0.101)),
-    ],
-)
-def test_what_the_repository_costs(sigma: float, by_layer: tuple, joint: tuple) -> None:
-    """The script's cost as it counts, by bounds, then with its layers as one release, of a sum or of the mean."""
-    mechanism = four(sigma / 2, LAYERS, 60_000, 256)["corrected"]
-    claimed = mechanism.charges_of_epochs(5).claimed
-    for accountant, expected in zip((RdpClassic(), Rdp(), Prv(), Pld()), by_layer, strict=True):
-        assert accountant.epsilon(claimed, DELTA) == pytest.approx(expected, rel=6e-3)
-    of_sum = ((PoissonSampledDpEvent(1 / 235, GaussianDpEvent(sigma / 2)), 1175),)
-    for accountant, expected in zip((Rdp(), Prv(), Pld()), joint, strict=True):
-        assert accountant.epsilon(of_sum, DELTA) == pytest.approx(expected, rel=6e-3)
-    ((event, steps),) = actual(mechanism, 235)
-    assert event == PoissonSampledDpEvent(1 / 235, GaussianDpEvent(pytest.approx(sigma / 4)))
-    sound = sound_epsilon(((event, 5 * steps),), DELTA)
-    assert sound > 1.9 * Pld().epsilon(of_sum, DELTA)
-
-
-@pytest.mark.parametrize(("target", "per_layer"), [(1, 1.807), (0.1, 9.20)])
-def test_the_noise_that_holds(target: float, per_layer: float) -> None:
-    """The cost of the release of a sum by PLD is within 0.6% of the reference (rate 1/235, 1,175 steps)."""
-
-    def epsilon(noise_multiplier: float) -> float:
-        releases = four(noise_multiplier, LAYERS, 60_000, 256)["joint"].charges_of_epochs(5).claimed
-        return Pld().epsilon(releases, DELTA)
-
-    assert epsilon(per_layer / 2 * (1 + 6e-3)) <= target < epsilon(per_layer / 2 * (1 - 6e-3))
-
-
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
@@ -290,22 +190,6 @@ def test_what_does_not_go_together_is_refused(composed, overrides: str, said: st
         prepare(composed("clipping=backprop", *overrides.split()))
 
 
-@pytest.mark.parametrize(
-    ("option", "accountant", "sampling"),
-    [
-        ("joint", Pld, Sampling.poisson),
-        ("printed", Zcdp, Sampling.shuffled),
-        ("corrected", Gdp, Sampling.poisson),
-        ("original_bug", Zcdp, Sampling.shuffled),
-    ],
-)
-def test_an_option_brings_its_accountant_and_sampling(composed, option: str, accountant: type, sampling: Sampling):
-    asked = ["mechanism.asked_for=original_bug"] if option == "original_bug" else []
-    run = prepare(composed("clipping=backprop", f"mechanism={option}", *asked))
-    assert isinstance(run.accountant, accountant)
-    assert run.mechanism.sampling is sampling
-
-
 @pytest.mark.parametrize(("network", "accepted"), [("chain", True), ("residual", False), ("saved", False)])
 def test_rows_of_the_mean_loss_need_a_chain_however_a_branch_is_written(composed, network: str, accepted: bool) -> None:
     """A subclass of `Sequential`, or two modules that hand something over past the tree, are branches all the same."""
@@ -317,39 +201,3 @@ def test_rows_of_the_mean_loss_need_a_chain_however_a_branch_is_written(composed
     else:
         with pytest.raises(ConfigError, match=r"chain of layers only|known modules only"):
             prepare(config)
-
-
-def test_a_branch_moves_the_rows_of_the_mean_loss_further_than_a_chain() -> None:
-    """A reason to refuse branches: gradients that were clipped apart are added, and their sum may turn round.
-
-    In h + w h with h = v x, rows u of the mean loss reach v as u + w clip(u, b). For w = -K, K = 2 n + 1, and
-    u = (K + 1) b over n examples that is b; over n + 1 it is (K + 1) b n / (n + 1) - K b < -b. So all n rows turn
-    round, and the weight moves by 2 n a b: n times as far as the 2 a b that hold in a chain.
-    """
-    n, bound = 64, 0.5
-    turns = 2 * n + 1
-
-    class Branch(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.v, self.w = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
-
-        def forward(self, x: Tensor) -> Tensor:
-            h = self.v(x)
-            return h + self.w(h)
-
-    objective = Objective(Branch().double(), Upstream())
-    objective.network.v.weight.data.fill_(0.01)
-    objective.network.w.weight.data.fill_(-turns)
-    inputs = torch.ones(n + 1, 1, dtype=torch.double)
-    targets = torch.full((n + 1, 1), n * (turns + 1) * bound, dtype=torch.double)
-    targets[n] = 0  # the example that is more: it adds nothing of its own
-
-    def gradient(count: int) -> float:
-        rows = Backprop(1.0, bound).of_mean_loss(count)
-        found = rows.sum_contributions(OrdinaryPass(objective), inputs[:count], targets[:count])
-        return found.gradients["network.v.weight"].item()
-
-    assert gradient(n) == pytest.approx(n * bound)
-    assert gradient(n + 1) == pytest.approx(-n * bound)
-    assert not is_chain(objective, inputs, targets)

@@ -13,8 +13,7 @@ from sklearn.datasets import load_digits
 
 from runner.accounting import Ledger, Pld, Rdp, RdpClassic, sound_epsilon
 from runner.config import ConfigError
-from runner.mechanism.statistics import GroupNormalization, PrivateStatistics, Standardize
-from runner.records.identity import identify
+from runner.mechanism.statistics import PrivateStatistics, Standardize
 from runner.training.loop import load, train
 from runner.training.prepare import prepare
 
@@ -119,24 +118,6 @@ def test_variances_stay_positive() -> None:
     assert fitted(PrivateStatistics(0.0, 1.0, 1.0), torch.zeros(5, 3, 2, 2)).std.min() > 1e-3
 
 
-def test_group_normalization_is_of_one_example() -> None:
-    group = GroupNormalization(3)
-    x = torch.randn(4, 6, 5, 5)
-    found = group.layer(6)(x)
-    groups = x.view(4, 3, -1)
-    expected = (groups - groups.mean(2, keepdim=True)) / (groups.var(2, correction=0, keepdim=True) + 1e-5).sqrt()
-    torch.testing.assert_close(found, expected.view_as(x))
-    torch.testing.assert_close(group.layer(6)(x[:1]), found[:1])
-    assert group.releases == ()
-    assert not list(group.layer(6).parameters())
-
-
-@pytest.mark.parametrize("arguments", [(-1, 1, 1), (math.inf, 1, 1), (1, 0, 1), (1, 1, -1), (1, 1, math.inf)])
-def test_statistics_refuse(arguments: tuple) -> None:
-    with pytest.raises(ValueError, match="normalization"):
-        PrivateStatistics(*arguments)
-
-
 PFE = "experiment=losing_less/pfe_{}_ce"
 TABLE = [  # data set, then epsilon after all epochs: classic RDP, tight RDP, PLD; the same of the steps alone
     ("mnist", (3.135, 2.701, 2.469), (3.005, 2.579, None)),
@@ -156,17 +137,6 @@ def test_epsilons_of_the_paper_contain_the_statistics(composed, dataset: str, wh
         if without is not None:
             charged = bare.mechanism.charges_of_epochs(bare.epochs).claimed
             assert accountant.epsilon(charged, 1e-5) == pytest.approx(without, abs=0.0015)
-
-
-@pytest.mark.parametrize(
-    ("dataset", "accountant", "budget", "epochs"),
-    [
-        ("mnist", "rdp_classic", 1.5, 3), ("cifar10", "rdp", 2, 35), ("fashion_mnist", "rdp_classic", 3, 39),
-    ],
-)  # fmt: skip
-def test_a_budget_stops_earlier_for_them(composed, dataset: str, accountant: str, budget: float, epochs: int) -> None:
-    run = prepare(composed(PFE.format(dataset), f"accountant={accountant}", f"max_epsilon={budget}"))
-    assert run.epochs == epochs
 
 
 def test_calibration_leaves_room_for_them(composed) -> None:
@@ -196,22 +166,6 @@ def test_mnist_norms_are_those_of_public_digits(composed) -> None:
     means, squares = (vectors.norm(dim=1) for vectors in unbounded.contributions(run.features(images)))
     assert run.normalization.mean_norm == pytest.approx(means.median().item(), rel=0.05)
     assert run.normalization.square_norm == pytest.approx(squares.median().item(), rel=0.1)
-
-
-def test_without_normalisation_a_run_is_what_it_was(composed) -> None:
-    assert identify(composed("normalization=group_norm", "features=scatternet")) != identify(composed())
-    assert identify(composed("experiment=losing_less/pfe_mnist_ce", "~normalization")) == identify(
-        composed(
-            "features=scatternet",
-            "architecture=scatternet_mnist",
-            "epochs=25",
-            "batch_size=1024",
-            "noise_multiplier=1.35",
-            "clipping.norm=0.1",
-            "optimizer.lr=1",
-            "optimizer.momentum=0.9",
-        )
-    )
 
 
 def trained(smoke, *overrides: str):

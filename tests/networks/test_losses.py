@@ -13,6 +13,7 @@ from runner.clipping import Flat, gradient_sum
 from runner.gradients import ENGINES, Objective
 from runner.networks.architectures import small_cnn
 from runner.networks.losses import AbsoluteError, Focal, Huber, LosingLess, SquaredError, SquaredErrorThenFocal
+from tests.references import clipped_sum, per_example
 
 HIDDEN = [(4, 3, 3), (6,)]
 
@@ -143,60 +144,10 @@ def test_the_regularisers_derivatives_in_a_pre_activation(order: torch.memory_fo
     assert len(loss(logits[:0], targets[:0], [h[:0]])) == 0
 
 
-def test_changing_one_example_changes_no_other_gradient() -> None:
-    made = objective()
-    x, y = torch.randn(4, 1, 28, 28, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
-
-    def gradients(inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        return ENGINES["isolated"](made).gradients(inputs, targets)[0]  # type: ignore[attr-defined]
-
-    def in_batch(inputs: Tensor, targets: Tensor, i: int) -> list[Tensor]:
-        return list(torch.autograd.grad(made(inputs, targets)[i], list(made.parameters())))
-
-    other, label = x.clone(), y.clone()
-    other[1], label[1] = 100 * torch.randn(1, 28, 28, dtype=torch.float64), 9
-    for i in (0, 2, 3):
-        for a, b in zip(in_batch(x, y, i), in_batch(other, label, i), strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
-        for a, (name, b) in zip(in_batch(x, y, i), gradients(other, label).items(), strict=True):
-            torch.testing.assert_close(a, b[i], rtol=1e-9, atol=1e-12, msg=name)
-
-
 @pytest.mark.parametrize(("engine", "epoch"), [("one_pass", 0), ("one_pass", 5), ("isolated", 5)])
 def test_every_engine_clips_the_whole_gradient_regulariser_included(engine: str, epoch: int) -> None:
     made, norm = objective(epoch), 0.3
     x, y = torch.randn(6, 1, 28, 28, dtype=torch.float64), torch.arange(6)
-    expected = {name: torch.zeros_like(p) for name, p in made.named_parameters()}
-    for i in range(6):
-        grads = torch.autograd.grad(made(x[i : i + 1], y[i : i + 1]).sum(), list(made.parameters()))
-        factor = min(1.0, norm / math.sqrt(sum(float(g.square().sum()) for g in grads)))
-        for total, g in zip(expected.values(), grads, strict=True):
-            total += factor * g
     found = gradient_sum(Flat(norm), ENGINES[engine](made), x, y, 4).gradients
-    for name, total in expected.items():
+    for name, total in clipped_sum(per_example(made, x, y), norm).items():
         torch.testing.assert_close(found[name], total, rtol=1e-8, atol=1e-10, msg=name)
-
-
-def test_alpha_follows_the_epoch_from_zero_and_does_not_overflow() -> None:
-    loss = SquaredErrorThenFocal(2, 1).double()
-    assert loss.alpha.item() == pytest.approx(sigmoid(-2), rel=1e-6)
-    for epoch in (0, 1, 2, 30):
-        loss.start_epoch(epoch)
-        assert loss.alpha.item() == pytest.approx(sigmoid(epoch - 2), rel=1e-12)
-    far = SquaredErrorThenFocal(1e9, 1)
-    assert far.alpha.item() == 0.0
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: Huber(0), "threshold"),
-        (lambda: Focal(-1), "gamma"),
-        (lambda: SquaredErrorThenFocal(0, -1), "gamma"),
-        (lambda: SquaredErrorThenFocal(math.inf, 1), "threshold_epoch"),
-        (lambda: LosingLess(0, 0, 1), "beta"),
-    ],
-)
-def test_values_out_of_range_are_refused(make, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        make()

@@ -19,9 +19,12 @@ def test_sweeps_on_disk_are_those_of_the_items(name: str) -> None:
 
 
 @EVERY
-def test_every_claim_has_an_item(name: str) -> None:
+def test_every_claim_can_be_read_and_every_formula_is_claimed(name: str) -> None:
+    """Each claim names existing items, formulas, sweeps and experiments, and differs from the others."""
     paper = load(name)
     assert all(paper.item(claim.item) for claim in paper.claims)
+    assert len({(*c.identity, c.reading) for c in paper.claims}) == len(paper.claims) > 0
+    assert set(paper.formulas) - {"charged_epsilon"} <= {claim.reader[0] for claim in paper.claims}
 
 
 def test_every_folder_with_claims_is_a_paper() -> None:

@@ -13,10 +13,10 @@ from runner.accounting import RdpClassic, sound_epsilon
 from runner.claims.evidence import Evidence
 from runner.claims.guarantee import guaranteed_for
 from runner.claims.measure import measure
-from runner.claims.runs import PlannedRun, Sample
+from runner.claims.runs import PlannedRun
 from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
-from runner.papers.noise_screening import measures, printed, settings, tables, theorem_1
+from runner.papers.noise_screening import measures, printed, settings, theorem_1
 from runner.records.files import read_record
 from runner.records.jobs import sweep_jobs
 from runner.report.files import read_csv
@@ -222,47 +222,12 @@ def test_who_leads(runs: Evidence) -> None:
     assert measures.lead(claim, behind).value == 0.0
 
 
-def test_the_gain_is_that_of_means_at_equal_epsilon(runs: Evidence) -> None:
-    claim = claim_of("table-1", "noise_screening/mnist_screened", "gain at equal claimed epsilon")
-    found = measure(claim, runs, PAPER.formulas)
-    assert found.value == pytest.approx(98.05 - TABLE_1["noise_screening/mnist_auto"] - 0.05)
-    assert (found.n, found.epsilon_sound) == (4, 9.0)
-
-
 def test_the_printed_equations_lack_a_logarithm() -> None:
     """A_2 = 1 + q^2 (exp(1 / sigma^2) - 1), by hand; and the values that the steps of table 2 would have."""
     assert printed.log_moment(0.5, 1.0, 2) == pytest.approx(math.log(1 + 0.25 * (math.e - 1)))
     values = [printed.printed_epsilon(c, NOTHING) for c in CLAIMS if c.number == "printed_epsilon"]
     assert [round(found.value) for found in values] == [366, 48, 90]
     assert all(found.explanation.endswith(("is missing 3", "is missing 2.999")) for found in values)
-
-
-def test_a_claim_on_one_batch_size_is_charged_what_that_costs() -> None:
-    sweep = "noise_screening/fig_4b"
-    found = evidence({"noise_screening/mnist_screened_batch": 98.0}, (sweep,))
-    for run in found.recorded(sweep, "noise_screening/mnist_screened_batch"):
-        run.record["final"]["epsilon_sound_at_max_tries"] = 1000.0 / run.job.config.batch_size
-    (claim,) = (c for c in CLAIMS if c.item == "fig-4b" and c.statistic == "best_value")
-    assert measure(claim, found, PAPER.formulas).epsilon_sound == 1000.0 / 512
-
-
-def test_a_claim_on_a_swept_field_has_the_runs_that_its_number_is_the_mean_of() -> None:
-    sweep = "noise_screening/fig_4a"
-    found = evidence({"noise_screening/mnist_screened_momentum": 98.0}, (sweep,))
-    for run in found.recorded(sweep, "noise_screening/mnist_screened_momentum"):
-        run.record["history"]["test_accuracy"][-1] = run.record["final"]["test_accuracy"] = (
-            98.0 - run.job.config.optimizer.lr
-        )
-    lowest, best = (measure(c, found, PAPER.formulas) for c in CLAIMS if c.sweep == sweep)
-    assert (lowest.value, lowest.sample, lowest.statistic) == (96.0, Sample((96.0, 96.0), (0, 1)), "mean")
-    assert (best.value, best.sample) == (0.1, None)
-
-
-def test_the_difference_has_an_interval() -> None:
-    """By hand: standard error sqrt(1/3 + 5/12) = 0.866, 4.96 degrees of freedom, t = 2.577."""
-    text = tables._difference([97.0, 98.0, 99.0], [96.0, 97.0, 98.0, 99.0])
-    assert text.startswith("Screened minus plain: +0.50 points (95% ")
-    assert text.endswith(": -1.73 to +2.73).")
 
 
 def test_theorem_1_is_refuted() -> None:
@@ -289,11 +254,6 @@ def test_the_committed_table_of_theorem_1_is_above_bounds_found_otherwise() -> N
     composed = {(row["case"], row["mu0"]): float(row[true]) for row in rows if row["t / sigma"] in ("1.3", "1.6")}
     least = {("MNIST", "10"): 5.81, ("FashionMNIST", "5"): 4.21, ("FashionMNIST", "10"): 5.10, ("CIFAR10", "10"): 5.58}
     assert all(composed[case] > bound for case, bound in least.items())
-
-
-def test_the_worst_threshold_is_that_of_the_scan() -> None:
-    """For the data set with the fewest steps; the committed table has the others."""
-    assert theorem_1.worst("FashionMNIST") == 1.3
 
 
 def test_always_cheaper_is_a_statement_for_each_accuracy_and_method() -> None:

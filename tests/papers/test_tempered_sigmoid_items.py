@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from runner.claims.diagnostics import level, triangular_average
 from runner.claims.evidence import Evidence, collect
 from runner.claims.measure import measure
 from runner.claims.runs import last_accuracy
@@ -25,16 +24,6 @@ def test_figure_1_tanh_is_tanh():
     data = computed.figure_1_data()
     assert len(data.rows) == 201
     assert all(abs(row[1] - math.tanh(row[0])) < 1e-12 for row in data.rows)
-
-
-def test_triangular_average_by_hand():
-    assert triangular_average([4.0, 8.0, 0.0, 4.0]) == [16 / 3, 5.0, 3.0, 8 / 3]
-    assert triangular_average([7.0]) == [7.0]
-
-
-def test_level_is_the_last_quarter():
-    # Steps 30 and 40 are in the last quarter; their averages: (2 + 2 * 6 + 10) / 4 and (6 + 2 * 10) / 3.
-    assert level([0, 10, 20, 30, 40], [9.0, 9.0, 2.0, 6.0, 10.0]) == pytest.approx((6 + 26 / 3) / 2)
 
 
 def test_the_quoted_epsilon_is_not_what_60_epochs_cost():

@@ -73,14 +73,6 @@ def test_an_image_is_convolved_alone(kernels: str, size: tuple[int, int]) -> Non
     assert beside[3].isnan().any()
 
 
-def test_a_convolution_called_twice_is_one_layer_called_twice() -> None:
-    """Whoever counts layers, or calls, counts as before."""
-    again = nn.Conv2d(16, 16, 3, padding=1)
-    fast = faster(nn.Sequential(again, nn.ReLU(), nn.Sequential(again), nn.Conv2d(16, 16, 3, padding=1)))
-    assert [name for name, module in fast.named_modules() if isinstance(module, FastConvolution)] == ["0", "3"]
-    assert fast[2][0] is fast[0]
-
-
 LAID = {
     "every second": lambda count: torch.randn(2 * count)[::2],
     "expanded": lambda count: torch.randn(1).expand(count),
@@ -150,33 +142,6 @@ def test_weights_are_transformed_once_a_step_in_each_direction(kernels: str, mon
             parameter.data.mul_(-1.5)
             parameter.grad = None
     torch.testing.assert_close(faster(network)(x), network(x), rtol=0, atol=1e-4)
-
-
-def test_a_convolution_shared_among_threads(kernels: str) -> None:
-    torch.manual_seed(0)
-    plain = nn.Conv2d(16, 48, 3, padding=1)
-    x = torch.randn(11, 16, 40, 41).requires_grad_()
-    try:
-        torch.set_num_threads(3)
-        found = FastConvolution.of(plain)(x)
-        (gradient,) = torch.autograd.grad(found.square().sum(), x)
-    finally:
-        torch.set_num_threads(1)
-    expected = plain(x)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
-    of_expected = torch.autograd.grad(expected.square().sum(), x)[0]
-    torch.testing.assert_close(gradient, of_expected, rtol=0, atol=1e-3)
-
-
-def test_a_convolution_has_the_parameters_and_hooks_of_the_plain_one(kernels: str) -> None:
-    plain = nn.Conv2d(16, 16, 3, padding=1, bias=False)
-    fast = FastConvolution.of(plain)
-    seen: list[torch.Tensor] = []
-    plain.register_forward_hook(lambda module, inputs, output: seen.append(output))
-    plain.weight = nn.Parameter(torch.zeros_like(plain.weight))
-    y = fast(torch.randn(2, 16, 5, 5))
-    assert y.count_nonzero() == 0
-    assert [output is y for output in seen] == [True]
 
 
 @pytest.mark.parametrize(

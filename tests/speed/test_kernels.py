@@ -172,19 +172,3 @@ def test_a_kernel_that_is_built_wrong_is_noticed_and_not_used(
     said = capsys.readouterr().err
     assert said.count(f"The compiled kernel {built} does not compute what PyTorch does") == 1
     compiled._library.cache_clear()
-
-
-def test_a_kernel_that_is_not_used_changes_no_number(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(tanh, "agrees", lambda compiled: False)
-    x = torch.linspace(-3, 3, 1001)
-    assert torch.equal(tanh.FastTanh()(x), x.tanh())
-    assert capsys.readouterr().err.count("kernel tanh does not compute") == 1
-
-
-def test_a_cpu_without_kernels_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    assert "No C++ compiler is found" in (compiled.why_off() or "")
-    monkeypatch.setenv("DP_REPRO_KERNELS", "0")
-    assert "DP_REPRO_KERNELS=0" in (compiled.why_off() or "")

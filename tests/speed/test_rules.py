@@ -14,14 +14,12 @@ from torch import Tensor, nn
 
 from checks.__main__ import COMMANDS as CHECKS
 from runner.cli.commands import COMMANDS, carry_out
-from runner.config import ConfigError
 from runner.records.files import read_record, record_path, results_folder
 from runner.records.identity import identify
 from runner.runs.execute import execute
 from runner.speed import kernels as compiled
 from runner.speed import tanh
 from runner.speed.convolution import FastConvolution
-from runner.speed.kernels import kernels_wanted
 from runner.speed.max_pool import FastMaxPool
 from runner.speed.tanh import FastTanh
 from tests.conftest import Compose
@@ -70,10 +68,6 @@ def test_a_kernel_is_used_by_shape(
     assert compiled._used == {name}
 
 
-def test_the_instruction_set_decides_on_tanh() -> None:
-    assert (tanh._MANY == 1 << 20) == (torch.backends.cpu.get_cpu_capability() == "AVX512")
-
-
 @pytest.mark.parametrize("wanted", ["", "0"])
 def test_a_record_has_a_hash_of_the_kernels_and_the_instruction_set(
     wanted: str, composed: Compose, monkeypatch: pytest.MonkeyPatch
@@ -101,12 +95,6 @@ def test_the_hash_follows_the_kernels_and_their_sources(tmp_path: Path, monkeypa
     assert compiled.used() != first
     monkeypatch.setattr(compiled, "_used", {"max_pool"})
     assert compiled.used() != first
-
-
-def test_anything_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DP_REPRO_KERNELS", "yes")
-    with pytest.raises(ConfigError, match="DP_REPRO_KERNELS is 0"):
-        kernels_wanted()
 
 
 EVERY = {**COMMANDS, **CHECKS}

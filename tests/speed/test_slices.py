@@ -49,12 +49,3 @@ def test_pieces_are_as_equal_as_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = ENGINES["isolated"](of.objective)
     gradient_sum(NoClipping(), engine, of.inputs, of.targets, physical_batch=8)
     assert sizes == [5, 5]
-
-
-@pytest.mark.parametrize(
-    ("caches", "expected"),
-    [({}, 16), ({1: 32 << 10, 3: 480 << 20}, 16), ({1: 32 << 10, 2: 512 << 10, 3: 32 << 20}, 8), ({2: 1 << 20}, 3)],
-)
-def test_a_slice_fits_the_last_cache(caches: dict[int, int], expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "caches", lambda: caches)
-    assert slices.fitting_cache() == expected << 20

@@ -51,22 +51,6 @@ def test_against_the_layers_in_float64(kernel, stride, padding, channels, pool):
     torch.testing.assert_close(outputs.double(), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_images_are_shared_among_threads():
-    images = sparse_images(400, 28, 28)
-    network = nn.Sequential(nn.Conv2d(1, 16, 8, 2, 2))
-    first = SparseFirstLayer.of(network, images)
-    first.load()
-    pixels, before = first.pixels(images), torch.get_num_threads()
-    outputs = []
-    for threads in (1, 3):
-        torch.set_num_threads(threads)
-        outputs.append(first(pixels))
-    torch.set_num_threads(before)
-    assert torch.equal(*outputs)
-    with torch.no_grad():
-        torch.testing.assert_close(outputs[0], network(images), rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("network", "share"),
     [

@@ -91,12 +91,10 @@ def test_the_arms_of_a_factorial_are_all_combinations(tmp_path: Path) -> None:
         (("seeds: 5", "trials: 9"), "line 3: arms.flat clipping: 5 combinations are less than trials: 9."),
         (("epsilon: [1, 3]", "epsilon: [1, 3"), "line 7: expected ',' or ']'"),
         (("seeds: 5", "seeds: [[1, 2], [3]]"), "line 7: seeds: expected a number of seeds from 2 to 10,000"),
-        (("seeds: 5", "seeds: 20261126"), "line 7: seeds: expected a number of seeds from 2 to 10,000"),
         (("seeds: 5", f"seeds: {10**400}"), "line 7: seeds: expected a number of seeds from 2 to 10,000"),
         (("epsilon: [1, 3]", "epsilon: [1.00000001, 3]"), "line 6: epsilon: expected numbers > 0 of at most six"),
         (("optimizer.lr:", "seed:"), "line 8: search.seed: seed is set by the study: use seeds."),
         (("optimizer.lr:", "loss:"), "line 8: search.loss: loss is a group: make each of its options an arm."),
-        (("0.25, 0.5, 1, 2, 4", ".nan, 1"), "a value is neither a text nor a number"),
         (("0.25, 0.5, 1, 2, 4", f"{10**400}, 1"), "line 8: search.optimizer.lr: expected values such as"),
         (("[0.25, 0.5, 1, 2, 4]", "&x {1: *x}"), "a value is neither a text nor a number"),
         (("[0.25, 0.5, 1, 2, 4]", "{1: {3: [1, 2]}}"), "line 8: search.optimizer.lr: values by ε are {1: [0.5, 1]"),
@@ -117,7 +115,6 @@ def test_the_arms_of_a_factorial_are_all_combinations(tmp_path: Path) -> None:
         (("seeds: 5", 'finding: {text: "By {x"}'), "line 7: finding.text: "),
         (("seeds: 5", "finding: {text: By, numbers: [1]}"), "line 7: finding.numbers: expected the fields of a row"),
         (("seeds: 5", "remarks: [1]"), "line 7: remarks: expected sentences, each once, got [1]."),
-        (("seeds: 5", "equal: !!bool x"), "a value is neither a text nor a number"),
         (("seeds: 5", "title: \x00"), "a value is neither a text nor a number"),
     ],
 )
@@ -143,9 +140,3 @@ def test_a_file_that_is_missing_or_empty_is_refused(tmp_path: Path) -> None:
 def test_the_committed_studies_can_be_read() -> None:
     for path in sorted((REPOSITORY / "studies").glob("*.yaml")):
         assert read(path).arms
-
-
-@pytest.mark.parametrize("text", ["", "- clipping=flat", "clipping=flat"])
-def test_a_file_without_keys_is_no_study(text: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"mine.yaml is no study: expected keys, of title, base"):
-        read(written(tmp_path, text))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from runner.config import ConfigError
 from runner.records.files import read_record, record_path, results_folder
 from runner.records.identity import identify
 from runner.records.verify import verify
 from runner.runs.execute import execute
-from runner.training.averaging import Average, Averaging
+from runner.training.averaging import Average
 from runner.training.call_by_call import CallByCall
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
@@ -78,21 +77,6 @@ def test_only_accepted_updates_count(smoke, monkeypatch: pytest.MonkeyPatch) -> 
     trained = train(run, load(run), lambda row: None)
     (average,) = made
     assert 0 < average.state_dict()["average"][0] == trained.history["accepted"][-1] < trained.history["tries"][-1]
-
-
-@pytest.mark.parametrize("decay", [-0.1, 1.0])
-def test_a_decay_out_of_range_is_refused(smoke, decay: float) -> None:
-    with pytest.raises(ConfigError, match=r"Expected averaging.decay from 0 to below 1"):
-        prepare(smoke("averaging=ema", f"averaging.decay={decay}"))
-
-
-def test_the_weights_of_the_warm_up_are_those_of_its_docstring() -> None:
-    """w_k has the weight 9 k^8 / t^9, so the mean age is t / 10."""
-    steps = torch.arange(1, 3001, dtype=torch.float64)
-    shares = torch.stack([Averaging(0.9999).share(t) for t in steps])
-    weights = shares * torch.cat([(1 - shares).flip(0).cumprod(0).flip(0)[1:], torch.ones(1)])
-    assert weights[1499].item() == pytest.approx(9 * 1500.0**8 / 3000.0**9, rel=0.05)
-    assert ((3000 - steps) @ weights).item() == pytest.approx(300, rel=0.02)
 
 
 def test_a_record_follows_from_its_config(smoke) -> None:

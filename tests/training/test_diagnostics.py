@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from runner.data.datasets import Split
 from runner.gradients import GradientSum, Objective
 from runner.mechanism.seeds import generator
-from runner.networks.losses import LosingLess, SquaredError
+from runner.networks.losses import LosingLess
 from runner.training.diagnostics import DIAGNOSTICS, Diagnostics, diagnostic
 from runner.training.diagnostics.hessian import TopEigenvalue
 from runner.training.evaluate import Evaluation
 from runner.training.loop import Trained, load, train
 from runner.training.prepare import Run, prepare
+from tests.references import flat, per_example
 
 OURS = "experiment=losing_less/mnist_ours"
 
@@ -34,23 +35,12 @@ def trained(smoke, *overrides: str) -> tuple[Run, tuple[Split, ...], Trained]:
     return run, data, train(run, data, lambda row: None)
 
 
-def per_example_gradients(objective: Objective, inputs: Tensor, targets: Tensor) -> Tensor:
-    """[batch, numbers], one autograd call an example, in float64."""
-    rows = []
-    for x, y in zip(inputs, targets, strict=True):
-        gradients = torch.autograd.grad(objective(x[None], y[None]).sum(), list(objective.parameters()))
-        rows.append(torch.cat([g.flatten() for g in gradients]))
-    return torch.stack(rows)
-
-
-def first_epoch(run: Run, training: Split) -> tuple[Objective, list[Tensor]]:
-    """The objective in float64 as it was, and every batch's per-example gradients."""
-    objective = run.new_objective().double()
+def first_epoch(run: Run, training: Split) -> list[Tensor]:
+    """Every batch's per-example gradients at the first weights, [batch, numbers], in float64."""
+    objective = run.new_objective()
     objective.start_epoch(0)
     batches = run.mechanism.batches(generator(run.config.seed, "sampling", run.device))
-    return objective, [
-        per_example_gradients(objective, training.images[i].double(), training.targets[i]) for i in batches
-    ]
+    return [torch.stack([*map(flat, per_example(objective, training.images[i], training.targets[i]))]) for i in batches]
 
 
 def test_who_holds_the_weights_sees_no_training_image(smoke) -> None:
@@ -80,7 +70,7 @@ def test_histogram_and_cosine_are_those_of_the_per_example_gradients(smoke) -> N
     config = smoke(OURS, asked, "optimizer.lr=0", "epochs=1", "clipping.norm=2", "diagnostics_every=1000")
     run, data = small(config, 480)  # each is differentiated by itself
     few, done = data[0], train(run, data, lambda row: None)
-    _, batches = first_epoch(run, few)
+    batches = first_epoch(run, few)
     norms = torch.cat([rows.norm(dim=1) for rows in batches])
     found = done.diagnostics["gradient_histogram"]
     assert found["epoch"] == [1]
@@ -159,23 +149,6 @@ def test_the_top_eigenvalue_of_a_network_is_that_of_its_whole_hessian() -> None:
     value, residual = TopEigenvalue(objective, x, y, torch.Generator().manual_seed(1))()
     assert value == pytest.approx(expected, rel=1e-3)
     assert residual < 0.01 * abs(value)
-
-
-def test_the_top_eigenvalue_of_a_quadratic_has_the_sign_of_its_matrix() -> None:
-    """SSE of a linear layer: the Hessian of the mean loss is X^T X / n, once for every output."""
-
-    class Opposite(SquaredError):  # noqa: N818 (an error of predictions)
-        def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-            return -super().forward(logits, targets)
-
-    torch.manual_seed(0)
-    network = nn.Linear(6, 3, bias=False, dtype=torch.float64)
-    x, y = torch.randn(500, 6, dtype=torch.float64) * torch.arange(1, 7), torch.arange(500) % 3
-    expected = torch.linalg.eigvalsh(x.T @ x / 500)[-1].item()
-    for loss, sign in ((SquaredError(), 1), (Opposite(), -1)):
-        value, residual = TopEigenvalue(Objective(network, loss), x, y, torch.Generator().manual_seed(1))()
-        assert value == pytest.approx(sign * expected, rel=1e-3)
-        assert residual < 0.01 * abs(value)
 
 
 def test_an_eigenvector_that_is_overtaken_is_left() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from runner.config import REPOSITORY
 from runner.training import modules
-from runner.training.modules import is_beside, is_installed, place_of, spec_of
+from runner.training.modules import is_beside
 
 
 @pytest.fixture
@@ -67,23 +67,3 @@ def test_every_other_folder_with_code_is_a_tool_here(monkeypatch: pytest.MonkeyP
     assert {"runner", "checks", "tests"} <= folders
     assert not [name for name in folders if is_beside(name)]
     assert not list(REPOSITORY.glob("*.py")), "a file in the root counts as the user's own"
-
-
-def test_a_module_is_found_without_importing_it(checkout: Path) -> None:
-    """Each of these would raise."""
-    spec = spec_of("tool.inner")
-    assert spec is not None
-    assert place_of(spec) == checkout / "tool" / "inner.py"
-    assert spec_of("tool.other") is None
-    assert spec_of("mynets.inner") is None
-    assert not {"tool", "mynets"} & set(sys.modules)
-
-
-@pytest.mark.parametrize("name", ["json", "torch", "hydra.utils", "runner.clipping"])
-def test_libraries_are_installed(name: str) -> None:
-    spec = spec_of(name)
-    assert spec is not None
-    place = place_of(spec)
-    assert place is not None
-    assert is_installed(place)
-    assert not is_installed(REPOSITORY / "tests" / "failing.py")

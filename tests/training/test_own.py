@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from runner.clipping import Flat, gradient_sum
 from runner.config import ConfigError
 from runner.data.datasets import ImageDataset
-from runner.gradients import IsolatedEngine, OnePassEngine
+from runner.gradients import IsolatedEngine
 from runner.mechanism.dp_sgd import Mechanism
 from runner.networks.lipschitz import gradient_bounds
 from runner.networks.lipschitz.architectures import lipschitz_mlp
@@ -28,6 +28,7 @@ from runner.training.own import OwnFeatures
 from runner.training.prepare import Run, prepare
 from runner.training.trust import check_own, rests_on
 from tests import coupling
+from tests.references import distance
 
 Compose = Callable[..., DictConfig]
 HERE = "tests.training.test_own"
@@ -65,16 +66,15 @@ def moved(run: Run, count: int = 24) -> float:
         torch.manual_seed(5)
         sums.append(gradient_sum(run.clipping, engine, inputs, targets, count).gradients)
     (group,) = run.mechanism.noise_groups
-    squares = [(sums[0][name] - sums[1][name]).double().square().sum() for name in group.parameters]
-    return float(torch.stack(squares).sum().sqrt()) / (2 * run.mechanism.most_moved(group))
+    return distance(*sums, group.parameters) / (2 * run.mechanism.most_moved(group))
 
 
 @pytest.mark.parametrize(
-    "name", [*coupling.COUPLED, *coupling.WHILE_TRAINING, *coupling.REMEMBERING, *coupling.SEPARATE]
+    "name", ["Centred", *coupling.COUPLED, *coupling.WHILE_TRAINING, *coupling.REMEMBERING, *coupling.SEPARATE]
 )
-def test_no_network_moves_a_sum_beyond_the_bound(name: str, with_part: Make) -> None:
-    """Networks that mix examples are taken one example at a time, or refused where they need several."""
-    run = prepare(with_part("architecture", f"tests.coupling.{name}"))
+def test_no_network_and_no_loss_moves_a_sum_beyond_the_bound(name: str, with_part: Make) -> None:
+    """Those that mix examples are taken one example at a time, or refused where they need several."""
+    run = prepare(with_part("loss" if name == "Centred" else "architecture", f"tests.coupling.{name}"))
     try:
         check_own(run)
     except ConfigError as error:
@@ -83,34 +83,6 @@ def test_no_network_moves_a_sum_beyond_the_bound(name: str, with_part: Make) -> 
     assert isinstance(run.engine(run.new_objective()), IsolatedEngine)
     assert moved(run) <= 1 + 1e-4
     assert rests_on(run) == [f"{name}{OF_ALL}"]
-
-
-def test_a_loss_that_mixes_examples_is_isolated(with_part: Make) -> None:
-    run = prepare(with_part("loss", "tests.coupling.Centred"))
-    check_own(run)
-    assert moved(run) <= 1 + 1e-4
-
-
-def test_networks_of_known_modules_stay_fast(with_part: Make, smoke: Compose) -> None:
-    run = prepare(smoke("experiment=losing_less/mnist_ours"))
-    assert isinstance(run.engine(run.new_objective()), OnePassEngine)
-    assert run.mapped_parts == {}
-    assert rests_on(run) == []
-
-
-class Branches(coupling.Plain):
-    """Asks for a number, so it runs in a process for each example."""
-
-    def rows(self, x: Tensor) -> Tensor:
-        return 2 * x if x.sum() > 100 else x
-
-
-def test_what_cannot_be_recorded_is_named(with_part: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    run = prepare(with_part("architecture", f"{HERE}.Branches"))
-    check_own(run)
-    assert capsys.readouterr().err.startswith("Branches: ")
-    text, of_all = rests_on(run)
-    assert (text.partition(":")[0], of_all) == ("Branches", f"Branches{OF_ALL}")
 
 
 CALLS: list[torch.device] = []

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from runner.config import ConfigError
-from runner.records.identity import identify, recorded_config
 from runner.training.loop import Trained, load, training
 from runner.training.prepare import prepare
 from runner.training.watch import Watch
@@ -57,16 +55,3 @@ def test_without_norms_there_is_no_share(trains: Trains) -> None:
     _, rows = trains(1, "noise_multiplier=0", "clipping=none", "scale.epochs=1")
     assert rows
     assert all(row.keys() == {"step", "train_loss", "step_size"} for row in rows)
-
-
-def test_it_is_no_part_of_a_run(smoke: Callable[..., Any]) -> None:
-    configs = [smoke(f"tracking.every={every}") for every in ("null", "0", "50")]
-    assert len({identify(config) for config in configs}) == 1
-    assert "tracking" not in recorded_config(configs[-1])
-    with pytest.raises(ConfigError, match=r"tracking\.every"):
-        smoke("tracking.every=-1")
-
-
-def test_a_step_that_is_a_graph_is_not_taken_apart(smoke: Callable[..., Any]) -> None:
-    with pytest.raises(ConfigError, match=r"tracking\.every reads single steps"):
-        prepare(smoke(*SMALL, "runtime.step=graph", "tracking.every=1"))

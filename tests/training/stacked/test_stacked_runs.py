@@ -175,17 +175,18 @@ def test_runs_that_differ_in_more_than_numbers_are_refused(smoke, variants, said
 
 
 @pytest.mark.parametrize(
-    ("name", "its_own"), [("DrawsBins", "batches"), ("ClipsLess", "applied"), ("Telescopes", "release")]
+    ("kind", "its_own"),
+    [
+        ("DrawsBins", "DrawsBins overrides `batches`"),
+        ("ClipsLess", "ClipsLess overrides `applied`"),
+        ("Telescopes", "Telescopes overrides `release`"),
+        ("TwoLevels", "Scheduled overrides `at`"),
+    ],
 )
-def test_a_mechanism_that_does_a_step_its_own_way_is_refused(smoke, name: str, its_own: str) -> None:
+def test_a_mechanism_that_does_a_step_its_own_way_is_refused(smoke, kind: str, its_own: str) -> None:
     """A fixed sequence of calls does it as DP-SGD's own mechanism: it would release more than is charged."""
-    own = (f"+mechanism._target_=tests.choosing.{name}", "+mechanism._partial_=true", *SMALL)
-    with pytest.raises(ConfigError, match=f"{name} overrides `{its_own}`"):
+    own = (f"+mechanism._target_=tests.choosing.{kind}", "+mechanism._partial_=true", *SMALL)
+    with pytest.raises(ConfigError, match=its_own):
         prepare(smoke(*own, "runtime.step=graph"))
-    with pytest.raises(NotStackableError, match=f"{name} overrides `{its_own}`"):
+    with pytest.raises(NotStackableError, match=its_own):
         training(runs_of(smoke, [(), ("seed=1",)], *own, examples=100, side=20), data_of(100, 20, torch.float32))
-
-
-def test_a_mechanism_that_only_charges_its_own_way_is_taken(smoke) -> None:
-    own = ("+mechanism._target_=tests.choosing.ChargesSome", "+mechanism._partial_=true", *SMALL)
-    training(runs_of(smoke, [(), ("seed=1",)], *own, examples=100, side=20), data_of(100, 20, torch.float32))

@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from runner.config import ConfigError
 from runner.mechanism.seeds import generator
 from runner.training.prepare import prepare
 from runner.training.updates.adam_bc import AdamBC
@@ -33,18 +32,6 @@ def test_two_steps_by_hand() -> None:
     assert weight.item() == pytest.approx(before - 0.1 * mean / math.sqrt(1e-2), rel=1e-12)
 
 
-def test_without_noise_it_is_adam() -> None:
-    torch.manual_seed(0)
-    ours, theirs = (torch.nn.Parameter(torch.ones(50, dtype=torch.float64)) for _ in range(2))
-    optimizers = AdamBC([ours], lr=0.01, floor=1e-30), torch.optim.Adam([theirs], lr=0.01, eps=0.0)
-    for _ in range(10):
-        ours.grad = torch.randn(50, dtype=torch.float64)
-        theirs.grad = ours.grad.clone()
-        for optimizer in optimizers:
-            optimizer.step()
-    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize("clipping", ["flat", "per_layer"])
 def test_the_variance_is_that_of_the_noise_that_is_drawn(smoke, clipping: str) -> None:
     """10% off, as for a forgotten sqrt(D) or batch size, is far outside the error of 10,000 numbers."""
@@ -57,14 +44,3 @@ def test_the_variance_is_that_of_the_noise_that_is_drawn(smoke, clipping: str) -
         count = parameter.numel()
         assert drawn[name].square().mean().item() == pytest.approx(variance[parameter], rel=5 * math.sqrt(2 / count))
     assert max(parameter.numel() for parameter in objective.parameters()) > 5_000
-
-
-def test_noise_that_changes_is_refused(smoke) -> None:
-    with pytest.raises(ConfigError, match="AdamBC needs the same noise at all steps"):
-        prepare(smoke(BC, "+mechanism={_target_: tests.choosing.Alternating, _partial_: true}"))
-
-
-@pytest.mark.parametrize("wrong", [{"lr": -1}, {"betas": (1.0, 0.9)}, {"betas": (0.9, -0.1)}, {"floor": 0}])
-def test_what_is_out_of_range_is_refused(wrong) -> None:
-    with pytest.raises(ValueError, match="Expected lr >= 0"):
-        AdamBC([torch.nn.Parameter(torch.ones(1))], **wrong)

@@ -12,18 +12,16 @@ from torch.nn.functional import cross_entropy
 
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.clipping import NoiseGroup
-from runner.config import ConfigError, Sampling
+from runner.config import Sampling
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import Joint, Printed
-from runner.records.files import read_record, record_path, results_folder
-from runner.runs.execute import execute
 from runner.training.final import final_metrics
 from runner.training.loop import load, train
 from runner.training.prepare import prepare
 from runner.training.updates.plain import PlainUpdates
-from runner.training.updates.screened import Annealing, Screening, slack
+from runner.training.updates.screened import Annealing, Screening
 from runner.training.updates.screening_loss import ScreeningLoss
 
 CLASSES, FEATURES = 4, 6
@@ -40,16 +38,18 @@ def small_objective(seed: int = 0) -> Objective:
     return Objective(nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, CLASSES)), nn.CrossEntropyLoss(reduction="none"))
 
 
-def make(rule: Annealing, *, momentum: float = 0.0, lr: float = 0.3, paid_for: int | None = None, seed: int = 0):
-    objective = small_objective(seed)
-    optimizer = torch.optim.SGD(objective.parameters(), lr=lr, momentum=momentum)
-    draws = torch.Generator().manual_seed(seed)
-    return objective, optimizer, Screening(rule, objective, PlainUpdates(optimizer), images(), draws, paid_for)
+def make(rule: Annealing, *, momentum: float = 0.0, adam: bool = False, kind: type[PlainUpdates] = PlainUpdates):
+    objective = small_objective()
+    sgd = torch.optim.SGD(objective.parameters(), lr=0.3, momentum=momentum)
+    optimizer = torch.optim.Adam(objective.parameters(), lr=1.0) if adam else sgd
+    screening = Screening(rule, objective, kind(optimizer), images(), torch.Generator().manual_seed(0))
+    screening.start_epoch()
+    return objective, optimizer, screening
 
 
-def random_gradients(objective: Objective, generator: torch.Generator) -> None:
+def random_gradients(objective: Objective, generator: torch.Generator, size: float = 1.0) -> None:
     for parameter in objective.parameters():
-        parameter.grad = torch.randn(parameter.shape, generator=generator)
+        parameter.grad = size * torch.randn(parameter.shape, generator=generator)
 
 
 def flat(objective: Objective) -> torch.Tensor:
@@ -111,21 +111,16 @@ def test_it_is_algorithm_2(momentum: float, q0: float, mu0: int) -> None:
 def test_a_rejection_leaves_no_trace() -> None:
     """Bit for bit: weights, and a momentum buffer that was not there before the try."""
     objective, optimizer, screening = make(Annealing(1e9, 1000), momentum=0.9)
-    screening.start_epoch()
-    random_gradients(objective, torch.Generator().manual_seed(3))
+    random_gradients(objective, torch.Generator().manual_seed(3), 100)
     screening.accepted = 1  # so that Q is not 0
     before = flat(objective)
-    for parameter in objective.parameters():
-        parameter.grad *= 100
     assert not screening.step()
     assert torch.equal(flat(objective), before)
     assert not optimizer.state
     screening.accepted = 0
     assert screening.step(), "the first update is always kept"
     after, buffers = flat(objective), [optimizer.state[p]["momentum_buffer"].clone() for p in objective.parameters()]
-    random_gradients(objective, torch.Generator().manual_seed(4))
-    for parameter in objective.parameters():
-        parameter.grad *= 100
+    random_gradients(objective, torch.Generator().manual_seed(4), 100)
     assert not screening.step()
     assert torch.equal(flat(objective), after)
     for parameter, buffer in zip(objective.parameters(), buffers, strict=True):
@@ -135,14 +130,11 @@ def test_a_rejection_leaves_no_trace() -> None:
 def test_momentum_keeps_rejected_gradients_where_weights_alone_are_put_back() -> None:
     """v = 0.9 v + g at every try, w = w - 0.3 v at kept ones: a first gradient, two that are rejected, one kept."""
     objective, optimizer, screening = make(Annealing(1e9, 2, restores="weights"), momentum=0.9)
-    screening.start_epoch()
     generator = torch.Generator().manual_seed(3)
     w, v = flat(objective), torch.zeros(len(flat(objective)))
     found = []
     for size in (1.0, 100.0, 100.0, 100.0):  # the large ones raise the loss; the last is kept by force
-        random_gradients(objective, generator)
-        for parameter in objective.parameters():
-            parameter.grad *= size
+        random_gradients(objective, generator, size)
         v = 0.9 * v + torch.cat([p.grad.flatten() for p in objective.parameters()])
         found.append(screening.step())
         w = w - 0.3 * v if found[-1] else w
@@ -154,11 +146,7 @@ def test_momentum_keeps_rejected_gradients_where_weights_alone_are_put_back() ->
 
 
 def test_adam_is_taken_back_too() -> None:
-    objective = small_objective()
-    optimizer = torch.optim.Adam(objective.parameters(), lr=1.0)
-    updates, draws = PlainUpdates(optimizer), torch.Generator().manual_seed(0)
-    screening = Screening(Annealing(1e9, 1000), objective, updates, images(), draws)
-    screening.start_epoch()
+    objective, optimizer, screening = make(Annealing(1e9, 1000), adam=True)
     random_gradients(objective, torch.Generator().manual_seed(3))
     assert screening.step()
     state = {p: {n: v.clone() for n, v in s.items()} for p, s in optimizer.state.items()}
@@ -181,10 +169,7 @@ class Projected(PlainUpdates):
 
 
 def test_what_a_wrapped_rule_did_is_kept_or_taken_back_with_the_step() -> None:
-    objective = small_objective()
-    updates = Projected(torch.optim.SGD(objective.parameters(), lr=0.3, momentum=0.9))
-    screening = Screening(Annealing(1e9, 1000), objective, updates, images(), torch.Generator().manual_seed(0))
-    screening.start_epoch()
+    objective, _, screening = make(Annealing(1e9, 1000), momentum=0.9, kind=Projected)
     random_gradients(objective, torch.Generator().manual_seed(3))
     assert flat(objective).abs().max() > 0.1
     assert screening.step()
@@ -240,28 +225,6 @@ def test_a_loss_that_is_not_a_number_is_never_within_a_bound() -> None:
         loss = ScreeningLoss(nn.Sequential(network, nn.Flatten()), Split(logits, torch.zeros(1200, dtype=torch.long)))
         assert loss.at_most(math.inf)[0] is False
         assert math.isnan(loss.total())
-
-
-def test_sorting_keeps_the_images_and_puts_large_losses_first() -> None:
-    objective, split = small_objective(), images(1700)  # four batches
-    loss = ScreeningLoss(objective.network, split)
-    whole = loss.total()
-    seen = loss.images_seen
-    assert not loss.at_most(whole * 0.7)[0]
-    unsorted = loss.images_seen - seen
-    loss.sort()
-    assert loss.total() == pytest.approx(whole, rel=1e-6)
-    assert whole / len(split) == pytest.approx(mean_loss(objective, split), rel=1e-6)
-    seen = loss.images_seen
-    assert not loss.at_most(whole * 0.7)[0]
-    assert loss.images_seen - seen < unsorted
-
-
-def test_slack_inverts_the_acceptance_probability() -> None:
-    for uniform in (1e-12, 0.1, 0.5, 1 - 2**-53):
-        for temperature in (1e-3, 1.0, 4e4):
-            assert math.exp(-slack(uniform, temperature) * temperature) == pytest.approx(uniform)
-    assert slack(0.0, 1.0) == slack(0.5, 0.0) == math.inf
 
 
 def test_the_halves_of_the_public_split_share_no_image() -> None:
@@ -332,27 +295,6 @@ def test_a_run_ends_where_the_papers_epsilon_is_reached(smoke) -> None:
     assert found == pytest.approx(sound_epsilon(((event, 60),), 1e-5))
 
 
-def test_noise_is_calibrated_for_every_try(smoke) -> None:
-    """target_epsilon buys `epochs` of tries, however many are kept."""
-    run = prepare(
-        smoke("screening=annealing", "epochs=3", "noise_multiplier=null", "target_epsilon=2", "accountant=pld", *SMALL)
-    )
-    trained = train(run, load(run), lambda row: None)
-    assert trained.history["tries"][-1] == 132
-    assert 1.99 < trained.history["epsilon_sound"][-1] <= 2
-    assert run.paid_for is None
-
-
-def test_a_temperature_or_a_threshold_of_zero_is_plain_dp_sgd(smoke) -> None:
-    plain = prepare(smoke("epochs=1", "noise_multiplier=2.0", *SMALL))
-    history = train(plain, load(plain), lambda row: None).history
-    for zero in ("initial_temperature", "rejection_threshold"):
-        _, screened, _ = trained_run(smoke, "epochs=1", f"screening.{zero}=0", "screening.images=test")
-        assert {name: screened.history[name] for name in history} == history
-        assert screened.history["accepted"] == [44]
-    assert screened.history["forced"][0] > 0
-
-
 def test_images_that_screen_and_images_reported_on(smoke) -> None:
     def splits(*overrides: str):
         return load(prepare(smoke("screening=annealing", *overrides)))
@@ -381,33 +323,6 @@ def test_accuracy_on_images_that_did_not_screen(smoke, overrides: tuple[str, ...
         assert trained.history["screening_accuracy"] == trained.history["test_accuracy"]
 
 
-def test_the_record_is_whole_and_says_what_screening_took(smoke) -> None:
-    config = smoke("screening=annealing", "screening.images=test", "epochs=1", "noise_multiplier=2.0")
-    assert execute(config, lambda row, run: None) == "finished"
-    (path,) = (results_folder(config) / "runs").glob("*.json")
-    record = read_record(path)
-    assert path == record_path(results_folder(config), record["run_id"])
-    assert 0 < record["provenance"]["screening_share"] < 1
-    assert record["final"]["accepted"] <= record["final"]["tries"] == 44
-    assert record["final"]["unscreened_accuracy"] == "nan"
-    assert record["config"]["screening"]["rejection_threshold"] == 10
-
-
-@pytest.mark.parametrize(
-    "override",
-    [
-        "screening.initial_temperature=.inf",
-        "screening.rejection_threshold=1.5",
-        "screening.images=train",
-        "screening.restores=momentum",
-        "+screening.typo=1",
-    ],
-)
-def test_bad_values_are_refused_in_one_sentence(smoke, override: str) -> None:
-    with pytest.raises(ConfigError, match="screening"):
-        prepare(smoke("screening=annealing", override))
-
-
 @pytest.mark.parametrize(("kind", "sampling"), [(Joint, Sampling.poisson), (Printed, Sampling.shuffled)])
 def test_mechanisms_that_charge_in_a_way_of_their_own_are_refused(kind: type[Mechanism], sampling: Sampling) -> None:
     """Printed charges an epoch at its first step, kept or not: one that ends at kept steps would be charged wrongly."""
@@ -415,13 +330,3 @@ def test_mechanisms_that_charge_in_a_way_of_their_own_are_refused(kind: type[Mec
     Annealing(1.0, 3).check(Mechanism(*numbers))
     with pytest.raises(ValueError, match=r"no mechanism but DP-SGD's own"):
         Annealing(1.0, 3).check(kind(*numbers))
-
-
-def test_a_budget_that_pays_for_no_step_is_refused(smoke) -> None:
-    config = smoke("screening=annealing", "noise_multiplier=1.0")
-    config.max_epsilon = 1e-3
-    with pytest.raises(ConfigError, match="single step"):
-        prepare(config)
-    config.noise_multiplier = 0
-    with pytest.raises(ConfigError, match="private"):
-        prepare(config)

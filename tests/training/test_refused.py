@@ -1,0 +1,86 @@
+"""Values that no class accepts, parts that do not go together, and weights beyond the memory: refused in a sentence."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from torch import nn
+
+from runner.config import ConfigError
+from runner.training.checks import within_memory
+from runner.training.prepare import prepare
+
+BY_STEP = "schedule=linear_by_step epochs=1 batch_size=240 scale.batch_size=240"  # six steps
+STATISTICS = "normalization=private_statistics"
+LIPSCHITZ = "experiment=lipschitz/mnist_mlp target_epsilon=null noise_multiplier=1"
+REFUSED = {
+    "activation=tempered_sigmoid activation.scale": ("0", "-1", ".nan"),
+    "activation=tempered_sigmoid activation.inverse_temperature": ("0",),
+    "averaging=ema averaging.decay": ("-0.1", "1.0"),
+    "clipping=flat clipping.norm": ("0", "-1", ".inf", ".nan"),
+    "clipping=per_layer clipping.norm": ("0",),
+    "clipping=automatic clipping.norm": ("0",),
+    "clipping=backprop clipping.input_bound": ("0", "-1", ".inf", ".nan", "1e-30"),
+    "clipping=backprop clipping.upstream_bound": ("0", "1e-30"),
+    "loss=huber loss.threshold": ("0",),
+    "loss=focal loss.gamma": ("-1",),
+    "loss=sse_focal loss.gamma": ("-1",),
+    "loss=sse_focal loss.threshold_epoch": (".inf",),
+    "loss=losing_less loss.beta": ("0",),
+    f"{STATISTICS} normalization.noise_multiplier": ("-1", ".inf"),
+    f"{STATISTICS} normalization.mean_norm": ("0", ".inf"),
+    f"{STATISTICS} normalization.square_norm": ("-1",),
+    "optimizer=adam_bc optimizer.lr": ("-1",),
+    "optimizer=adam_bc +optimizer.betas": ("[1.0,0.9]", "[0.9,-0.1]"),
+    "optimizer=adam_bc optimizer.floor": ("0",),
+    f"{BY_STEP} schedule.warmup_steps": ("-1", "6"),
+    f"{BY_STEP} schedule.last_share": ("1.5",),
+    f"{BY_STEP} schedule.decay": ("x",),
+    "screening=annealing screening.initial_temperature": (".inf",),
+    "screening=annealing screening.rejection_threshold": ("1.5",),
+    "screening=annealing screening.images": ("train",),
+    "screening=annealing screening.restores": ("momentum",),
+    "tracking.every": ("-1",),
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in REFUSED.items() for value in values])
+def test_a_value_out_of_range_is_refused_by_its_fields_name(smoke, field: str, value: str) -> None:
+    *options, name = field.split()
+    with pytest.raises(ConfigError, match=name.partition(".")[2]):
+        prepare(smoke(*options, f"{name}={value}"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ("optimizer=adam_bc +mechanism={_target_:tests.choosing.Alternating,_partial_:true}", "needs the same noise"),
+        ("screening=annealing +screening.typo=1", "screening"),
+        ("screening=annealing noise_multiplier=1 max_epsilon=1e-3", "single step"),
+        ("screening=annealing noise_multiplier=0 max_epsilon=1e-3", "private"),
+        ("runtime.step=graph tracking.every=1", r"tracking\.every reads single steps"),
+        (f"{LIPSCHITZ} ~constraint", "choose constraint=spectral"),
+        (f"{LIPSCHITZ} features=pixels", "choose features that bound it"),
+        (f"{LIPSCHITZ} activation=tempered_sigmoid", "no bound is known for a TemperedSigmoid"),
+        (f"{LIPSCHITZ} loss=losing_less ~loss.gradient_bound", "no Lipschitz constant is known for the loss"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(composed, overrides: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        prepare(composed(*overrides.split()))
+
+
+def test_weights_beyond_the_memory_are_refused_before_any_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of 1,000 pages of 1,000 bytes holds 83,333 weights, each with its gradient and noise."""
+    monkeypatch.setattr(os, "sysconf", lambda name: 1000)
+    drawn = torch.get_rng_state()
+    with pytest.raises(ConfigError, match="more memory than"), within_memory():
+        nn.Linear(84, 1000, bias=False)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    with within_memory():
+        nn.Linear(83, 1000, bias=False)
+        with pytest.raises(ConfigError):
+            nn.Linear(1, 334, bias=False)
+    nn.Linear(84, 1000)
