@@ -113,11 +113,7 @@ def pooled(groups: Iterable[Sequence[float]]) -> Spread | None:
 def less_claim(means: Sequence[Mean], claimed: float, runs: int | None, level: float = LEVEL) -> Interval:
     """Compute the interval of a mean, or of the first mean minus the second, minus a claim.
 
-    Args:
-        means: one mean, or two.
-        claimed: the claim.
-        runs: the number of runs behind each claimed mean; None if the claim is an exact number, as a threshold is.
-        level: the confidence.
+    `runs` is the number of runs behind each claimed mean; None if the claim is an exact number, as a threshold is.
     """
     variances = [mean.spread.std**2 * (1 / mean.runs + (1 / runs if runs else 0)) for mean in means]
     total = sum(variances)

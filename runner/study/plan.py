@@ -136,10 +136,7 @@ def _named(arm: Arm) -> Iterator[None]:
 def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> list[Setting]:
     """Compose the settings of a study: by data set, then by epsilon, then by arm.
 
-    Args:
-        study: the question.
-        scale: an option of the group `scale`.
-        extra: further overrides of the machine, and of Hydra's search path.
+    `extra`: further overrides, of the machine and of Hydra's search path.
 
     Raises:
         ArmError: Hydra refuses the config of an arm.

@@ -45,10 +45,8 @@ def best_of(trials: Sequence[Trial]) -> Trial:
 def next_points(space: Space, trials: Sequence[Trial], number: int | None) -> list[Point]:
     """Return what is to be tried next, before any range is widened; nothing if all trials are made.
 
-    Args:
-        space: the searched fields.
-        trials: the trials so far, in the order in which they were suggested.
-        number: how many are to be made; None for all combinations.
+    The trials are in the order in which they were suggested. `number`: how many are to be made; None for all
+    combinations.
     """
     if not space:
         return []

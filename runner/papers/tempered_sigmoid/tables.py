@@ -20,9 +20,7 @@ _HEADER = ("technique", "rates searched", "best rate", "accuracy on held-out ima
 def searched(sweeps: Sequence[str], tables: Sequence[str], evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
     """Return a table of searches: for each technique, the best learning rate by accuracy on held-out images.
 
-    Args:
-        sweeps: the searches.
-        tables: the sweeps of the paper's table. A technique is taken from the first one that has it.
+    `tables`: the sweeps of the paper's table. A technique is taken from the first one that has it.
     """
     rows = []
     for sweep in sweeps:
