@@ -30,7 +30,7 @@ def reader_of(text: str) -> Reader:
 
 
 def check(text: str, formulas: Collection[str] = ()) -> None:
-    """Check the name of a reader, or of one of the paper's own functions (`formulas`; empty for any), with its argument.
+    """Check the name of a reader, with its argument, or of one of the paper's own `formulas` (empty for any).
 
     Raises:
         ValueError: there is no such reader.
