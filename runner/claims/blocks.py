@@ -72,6 +72,11 @@ class _Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[mi
         return found
 
 
+def dataset_name(dataset: str) -> str:
+    """Return the name that people give a data set of a claim."""
+    return {"CIFAR10": "CIFAR-10", "any": "any data set", "all": "all data sets"}.get(dataset, dataset)
+
+
 def claims_in(text: str) -> Iterator[tuple[Fields, int]]:
     """Read a file of claims.
 
@@ -102,11 +107,7 @@ def _entries(block: Value) -> Mapping[str, Value]:
 
 
 def _fields(values: Mapping[str, Value]) -> Fields:
-    """Check that all of these values are fields.
-
-    Raises:
-        ClaimsError: one is not.
-    """
+    """Check that all of these values are fields, or raise a ClaimsError."""
     for name, value in values.items():
         if name not in FIELDS and not (name.endswith("+") and name[:-1] in TEXTS):
             there_are = ", ".join((*FIELDS, "claims", "settings", *DATASETS))

@@ -90,9 +90,7 @@ class Estimate:
 def estimate(accuracies: Mapping[Group, Mapping[int, float]], weights: Mapping[Group, float]) -> Estimate | None:
     """Return a contrast, computed for each seed; None if the settings that have a weight share no seed.
 
-    Args:
-        accuracies: percent, by setting and seed.
-        weights: by setting.
+    Accuracies are in percent, by setting and seed.
     """
     seeds = tuple(sorted(set.intersection(*(set(accuracies.get(cell, ())) for cell in weights))))
     if not seeds:

@@ -23,7 +23,6 @@ def makes_all_tries(run: PlannedRun) -> bool:
 
 
 def _takes_back(run: PlannedRun) -> bool:
-    """Return True if the run's update rule may take steps back."""
     if not run.field("screening"):
         return False
     setting = run.job.setting_id

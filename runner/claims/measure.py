@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import update_wrapper, wraps
+from functools import partial
 from statistics import fmean
 from types import ModuleType
 
@@ -22,15 +22,8 @@ from runner.claims.readers import reader_of
 from runner.claims.runs import Runs, RunsAt, Sample
 
 
-class Formula:
+class Formula(partial[Measured]):
     """A function of a claim and the evidence, found by its name, for claims beyond readers and comparisons."""
-
-    def __init__(self, function: Callable[[Claim, Evidence], Measured]) -> None:
-        self.function = function
-        update_wrapper(self, function)
-
-    def __call__(self, claim: Claim, evidence: Evidence) -> Measured:
-        return self.function(claim, evidence)
 
 
 def formulas_in(module: ModuleType) -> Mapping[str, Formula]:
@@ -41,7 +34,6 @@ def formulas_in(module: ModuleType) -> Mapping[str, Formula]:
 def computed(formula: Callable[[Claim], Measured]) -> Formula:
     """Make a formula that needs no run."""
 
-    @wraps(formula)
     def of_none(claim: Claim, _: Evidence) -> Measured:
         return replace(formula(claim), computed=True)
 
@@ -51,7 +43,6 @@ def computed(formula: Callable[[Claim], Measured]) -> Formula:
 def of_runs(formula: Callable[[Claim, Runs], Measured]) -> Formula:
     """Make a formula of the planned runs of the claim's experiment, if any of them is recorded."""
 
-    @wraps(formula)
     def of_one(claim: Claim, evidence: Evidence) -> Measured:
         planned = planned_for(claim, evidence, claim.experiment)
         return counted(planned, formula(claim, planned) if planned.recorded else Measured())
@@ -81,11 +72,7 @@ def measure(claim: Claim, evidence: Evidence, formulas: Mapping[str, Formula]) -
 def planned_for(claim: Claim, evidence: Evidence, experiment: str, *, chosen: bool = True) -> Runs:
     """Return the planned runs of one of a claim's experiments, from the first of its sweeps that has it.
 
-    Args:
-        claim: the claim.
-        evidence: the planned runs of its sweeps.
-        experiment: the experiment.
-        chosen: only the runs that `where` selects.
+    `chosen`: only the runs that the claim's `where` selects.
     """
     of_sweeps = (evidence.planned(sweep, experiment) for sweep in claim.sweeps)
     planned = next((runs for runs in of_sweeps if runs), Runs())
@@ -104,7 +91,6 @@ def _setting(claim: Claim, evidence: Evidence, name: str) -> tuple[Runs, str]:
 
 
 def _how(settings: Mapping[str, tuple[Runs, str]]) -> str:
-    """Explain how the runs of each setting were chosen."""
     if len(settings) == 1:
         return next(iter(settings.values()))[1]
     return "; ".join(f"{name.rpartition('/')[2]}: {how}" for name, (_, how) in settings.items() if how)
@@ -149,7 +135,6 @@ def _whole(claim: Claim, settings: Mapping[str, Runs]) -> list[tuple[str, ...]]:
 
 
 def _statements(claim: Claim, evidence: Evidence, planned: Sequence[Runs], at: Sequence[RunsAt]) -> list[Measured]:
-    """Measure a statement for each number that the reader returns."""
     read = reader_of(claim.number)
     numbers = [[_numbers(read(run, epoch)) for run, epoch in runs] for runs in at]
     of_accuracies = claim.reader[0] == "test_accuracy" and claim.compare != "ratio"
@@ -192,7 +177,6 @@ _WORDS = {"difference": "less", "ratio": "over", "order": "and"}
 
 
 def _text(claim: Claim, at: Sequence[RunsAt], found: Sequence[Measured]) -> str:
-    """Describe the comparison and its epoch."""
     if len(at) == 1:
         return _text_of_one(claim, at[0])
     values = [one.value or 0.0 for one in found]

@@ -83,7 +83,6 @@ def _samples(claim: Claim, runs: Runs) -> Samples:
 
 
 def _found(claim: Claim, runs: Runs, spread: Spread | None) -> Measured:
-    """Compute the number of one experiment, with its interval if a spread is known."""
     settings = sorted(runs.recorded.by(_setting).values(), key=lambda of: float(of[0].field(claim.by)))
     means = [fmean(of.sample().values) for of in settings]
     if claim.statistic == "lowest":

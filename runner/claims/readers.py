@@ -30,11 +30,7 @@ def reader_of(text: str) -> Reader:
 
 
 def check(text: str, formulas: Collection[str] = ()) -> None:
-    """Check the name of a reader, or of one of the paper's own functions.
-
-    Args:
-        text: the name, with its argument.
-        formulas: the names of these functions; empty for any.
+    """Check the name of a reader, with its argument, or of one of the paper's own `formulas` (empty for any).
 
     Raises:
         ValueError: there is no such reader.

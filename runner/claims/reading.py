@@ -139,7 +139,6 @@ def _check_field(name: str, value: Value, choices: dict[str, Collection[str]], f
 
 
 def _check_claim(claim: Claim, line: int) -> None:
-    """Check the rules that take more than one field."""
     if not claim.method or not claim.dataset:
         raise ClaimsError(line, "a claim needs a method and a data set")
     if claim.level is None and not _is_number(claim.claimed.lstrip("<>~") or "0"):
@@ -158,7 +157,6 @@ def _check_claim(claim: Claim, line: int) -> None:
 
 
 def _is_number(text: str) -> bool:
-    """Return True if a text is a number, infinity included."""
     try:
         return not math.isnan(float(text))
     except ValueError:

@@ -91,9 +91,5 @@ class ClaimRow:
         if self.guarantee == NOT_GUARANTEED and self.claim.exceeded_by(self.delta):
             run = "unknown" if self.delta is None else f"{self.delta:g}"
             parts.append(f"the δ of the runs, {run}, is above the claimed δ, {self.claim.delta:g}")
-        return ". ".join(_capital(part) for part in (*parts, self.how, self.claim.note) if part)
-
-
-def _capital(text: str) -> str:
-    """Begin a sentence with a capital letter, but leave ε and δ."""
-    return text[0].upper() + text[1:] if text[0].isascii() else text
+        sentences = filter(None, (*parts, self.how, self.claim.note))
+        return ". ".join(s[0].upper() + s[1:] if s[0].isascii() else s for s in sentences)  # leaves ε and δ

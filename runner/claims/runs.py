@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from runner.records.files import upper_bound
 from runner.records.jobs import Job
+
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,9 @@ class PlannedRun:
         """The last recorded epoch, from 0."""
         return len(self.history("epoch")) - 1
 
-    def last_within(self, epsilon: float) -> int | None:
-        """Return the last epoch, from 0, whose sound epsilon is within a bound, or None if there is none."""
-        return max((at for at, spent in enumerate(self.history("epsilon_sound")) if spent <= epsilon), default=None)
+    def last_within(self, epsilon: float, by: str = "epsilon_sound") -> int | None:
+        """Return the last epoch, from 0, whose sound (or other) epsilon is within a bound, or None if none is."""
+        return max((at for at, spent in enumerate(self.history(by)) if spent <= epsilon), default=None)
 
     @property
     def updates_chosen_by_all_images(self) -> bool:
@@ -87,6 +90,14 @@ class Sample:
     seeds: tuple[int, ...] = ()
 
 
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Group items by a key, in the order in which its values first occur."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
 def last_accuracy(run: PlannedRun) -> float:
     """Return the test accuracy in percent after the last epoch, of diverged runs, too."""
     return run.final("test_accuracy")
@@ -127,10 +138,7 @@ class Runs(tuple[PlannedRun, ...]):
 
     def by(self, key: Callable[[PlannedRun], Hashable]) -> dict[Any, Runs]:
         """Group the runs by a key, in the order in which its values first occur."""
-        groups: dict[Hashable, list[PlannedRun]] = {}
-        for run in self:
-            groups.setdefault(key(run), []).append(run)
-        return {of: Runs(runs) for of, runs in groups.items()}
+        return {of: Runs(runs) for of, runs in grouped(self, key).items()}
 
     def by_value(self, field: str) -> dict[float, Runs]:
         """Group the runs by the number in a field of their config, the smallest first."""

@@ -113,11 +113,7 @@ def pooled(groups: Iterable[Sequence[float]]) -> Spread | None:
 def less_claim(means: Sequence[Mean], claimed: float, runs: int | None, level: float = LEVEL) -> Interval:
     """Compute the interval of a mean, or of the first mean minus the second, minus a claim.
 
-    Args:
-        means: one mean, or two.
-        claimed: the claim.
-        runs: the number of runs behind each claimed mean; None if the claim is an exact number, as a threshold is.
-        level: the confidence.
+    `runs` is the number of runs behind each claimed mean; None if the claim is an exact number, as a threshold is.
     """
     variances = [mean.spread.std**2 * (1 / mean.runs + (1 / runs if runs else 0)) for mean in means]
     total = sum(variances)
@@ -132,9 +128,9 @@ def mean_of(values: Sequence[float], level: float = LEVEL) -> Interval:
     return less_claim([measured_mean(values)], 0.0, None, level)
 
 
-def difference(one: Sequence[float], other: Sequence[float], level: float = LEVEL) -> Interval:
+def difference(one: Sequence[float], other: Sequence[float]) -> Interval:
     """Compute Welch's interval of the difference of two means, one minus the other, of two or more runs each."""
-    return less_claim([measured_mean(one), measured_mean(other)], 0.0, None, level)
+    return less_claim([measured_mean(one), measured_mean(other)], 0.0, None)
 
 
 def best_less_claim(mean: Mean, claimed: float, runs: int, level: float = LEVEL) -> Interval:

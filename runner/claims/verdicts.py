@@ -178,7 +178,6 @@ def _elsewhere(claim: Claim, one: Measured, verdict: Verdict) -> str:
 
 
 def _of_one(claim: Claim, measured: Measured, statements: int = 1) -> Verdict:
-    """Judge one of a claim's `statements` statements."""
     assert measured.value is not None
     if measured.computed:
         return Verdict(HOLDS if _holds(claim, measured) else FAILS)
@@ -206,8 +205,6 @@ def _without_interval(measured: Measured) -> str:
 
 
 def _word(claim: Claim, measured: Measured, statements: int) -> str:
-    """Return the word that follows from the intervals."""
-
     def at(level: float) -> Interval:
         found = interval_of(claim, measured, level)
         assert found is not None

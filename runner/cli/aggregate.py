@@ -21,8 +21,8 @@ from runner.report.claim_rows import write_rows
 from runner.report.files import markdown, write_csv, write_table_csv, write_text
 from runner.report.not_run import write_not_run
 from runner.report.papers import Item, known, load
-from runner.report.readme import write_readme
 from runner.report.rows import runs_table, settings_table
+from runner.report.statements import write_readme
 from runner.report.studies import study_files
 from runner.study.file import read
 from runner.study.page import write

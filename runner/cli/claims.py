@@ -14,9 +14,9 @@ from runner.claims.counts import counted_once
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import NOT_JUDGED
 from runner.config import RESULTS
+from runner.report.cells import chosen_cells
 from runner.report.claim_rows import row_alone
 from runner.report.files import Table, aligned, csv_text, read_csv
-from runner.report.markdown import chosen_cells
 from runner.terminal import Parser, nearest
 
 _FILTERS = {

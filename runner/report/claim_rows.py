@@ -43,11 +43,6 @@ def rows_of(folder: Path, paper: Paper, items: Sequence[str] | None = None) -> l
 def read_rows(folder: Path, paper: Paper, item: Item) -> list[ClaimRow]:
     """Read the judged claims of an item from its last aggregation; without one, they are not run.
 
-    Args:
-        folder: the folder of results.
-        paper: the paper.
-        item: its item.
-
     Raises:
         ValueError: another version aggregated them, or the claims have changed since.
     """
@@ -78,7 +73,6 @@ def _with_outcome(claim: Claim, cells: Mapping[str, str]) -> ClaimRow:
 
 
 def _of_claim(claim: Claim) -> dict[str, str]:
-    """The columns of a claim."""
     return {name: cell(getattr(claim, name)) for name in _CLAIM} | {"experiments": " ".join(claim.experiments)}
 
 
@@ -101,7 +95,6 @@ def _cell(value: object) -> object:
 
 
 def _value(name: str, text: str) -> Any:
-    """Convert a cell to the type of its field."""
     kind = _TYPES[name]
     if kind is str:
         return text

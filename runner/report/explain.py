@@ -22,22 +22,12 @@ from runner.config import REPOSITORY
 from runner.records.files import read_record
 from runner.records.jobs import sweep_jobs
 from runner.records.verify import run_of
+from runner.report import own
+from runner.report.cells import cells_of
 from runner.report.claim_rows import rows_of
-from runner.report.files import Table, aligned, elsewhere, read_csv
-from runner.report.markdown import cells_of
-from runner.report.own import (
-    KNOWN,
-    STATED,
-    Record,
-    named_targets,
-    privacy_text,
-    record_files,
-    result_text,
-    runs_text,
-    sound_epsilon_of,
-)
+from runner.report.files import Table, aligned, elsewhere, enumerated, read_csv
 from runner.report.papers import Item, Paper, every_paper, known, load
-from runner.terminal import bound_text, command, number
+from runner.terminal import bound_text, command, nearest, number
 from runner.training.modules import is_beside
 from runner.training.prepare import Run
 
@@ -66,7 +56,7 @@ def found(results: Path, beginning: str) -> Path:
     Raises:
         ValueError: there is none, or more than one.
     """
-    every, setting = record_files(results), f'"setting_id": "{beginning}'.encode()
+    every, setting = own.record_files(results), f'"setting_id": "{beginning}'.encode()
     paths = [path for path in every if path.stem.startswith(beginning)]
     paths = paths or [path for path in every if setting in path.read_bytes()]
     if not paths:
@@ -90,19 +80,13 @@ def named(what: str) -> tuple[Paper, Item]:
         items = {each.name: each for each in paper.items}
         if item in items:
             return paper, items[item]
-        near = difflib.get_close_matches(item, items) or list(items)
-        raise ValueError(f"{paper.name} has no item {item!r}. Did you mean {_either(paper.name, near)}?")
-    near = [each.name for each in every_paper() if what in {one.name for one in each.items}]
+        near = [f"{name}/{each}" for each in difflib.get_close_matches(item, items) or items]
+        raise ValueError(f"{name} has no item {item!r}. Did you mean {enumerated(near, 'or')}?")
+    near = [f"{each.name}/{what}" for each in every_paper() if what in {one.name for one in each.items}]
     if near:
-        raise ValueError(f"{what} of which paper? Did you mean {_either('', [f'{each}/{what}' for each in near])}?")
-    near = difflib.get_close_matches(name, known())
-    hint = f"Did you mean {_either('', near)}?" if near else f"Papers are {', '.join(known())}."
+        raise ValueError(f"{what} of which paper? Did you mean {enumerated(near, 'or')}?")
+    hint = nearest(name, known())
     raise ValueError(f"{what} is neither the beginning of a run's id nor an item of a paper. {hint}")
-
-
-def _either(paper: str, names: Sequence[str]) -> str:
-    full = [f"{paper}/{name}" if paper else name for name in names]
-    return " or ".join([", ".join(full[:-1]), full[-1]] if full[1:] else full)
 
 
 def run_text(path: Path, results: Path) -> str:
@@ -121,7 +105,7 @@ def run_sections(path: Path, results: Path) -> dict[str, list[str]]:
     run, places = run_of(record["config"]), list(places_of(results, path.stem))
     in_studies = list(studies_of(results, path.stem))
     return {
-        f"run {record['run_id']}, setting {record['setting_id']}": [result_text(record), *_best(record)],
+        f"run {record['run_id']}, setting {record['setting_id']}": [own.result_text(record), *_best(record)],
         "It trained": trained_text(record, run),
         "It released": released_text(record, run),
         "Which costs": [cost_text(record, run)],
@@ -130,7 +114,7 @@ def run_sections(path: Path, results: Path) -> dict[str, list[str]]:
     }
 
 
-def _best(record: Record) -> list[str]:
+def _best(record: own.Record) -> list[str]:
     final, provenance = record["final"], record["provenance"]
     best = number(float(final["best_test_accuracy"]), "%")
     lines = [f"best epoch: {best}% after {final['best_epoch']}, chosen on the data that it is measured on"]
@@ -142,7 +126,7 @@ def _best(record: Record) -> list[str]:
     return lines
 
 
-def trained_text(record: Record, run: Run) -> list[str]:
+def trained_text(record: own.Record, run: Run) -> list[str]:
     """Describe the training: data, network, loss, optimizer and length."""
     config, final = record["config"], record["final"]
     of = "the test images" if config["evaluation"] == "test" else "training images held out"
@@ -160,7 +144,7 @@ def class_text(group: Mapping[str, Any]) -> str:
     return f"{group['_target_'].rpartition('.')[2]}({arguments})"
 
 
-def ledgers(record: Record, run: Run) -> dict[str, Releases]:
+def ledgers(record: own.Record, run: Run) -> dict[str, Releases]:
     """Return ledgers by name: the releases, the paper's charges, and the most that the run could have released.
 
     The last exists only if the run decides how much it releases. If no sound epsilon is known, the only ledger is the
@@ -169,12 +153,12 @@ def ledgers(record: Record, run: Run) -> dict[str, Releases]:
     steps, takes_back = int(record["final"]["steps"]), run.rule.takes_back
     claimed = run.mechanism.charges(int(record["final"]["accepted"]) if takes_back else steps).claimed
     if run.unsound:
-        return {STATED: claimed}
+        return {own.STATED: claimed}
     found = {"charged by the paper": claimed, "released": run.mechanism.charges(steps).actual}
     return found | ({"could have been": run.mechanism.charges(run.most_steps).actual} if takes_back else {})
 
 
-def released_text(record: Record, run: Run) -> list[str]:
+def released_text(record: own.Record, run: Run) -> list[str]:
     """Describe the ledgers: each kind of release once, with its sampling and its number."""
     config = record["config"]
     lines = [f"{name}: {class_text(config[name])}" for name in _PRIVATE if config.get(name)]
@@ -215,13 +199,13 @@ def _sums_text(q: float, times: int, noise: str) -> str:
     return f"{times:,} sums over {batch}, with noise of {noise} times what one example can move"
 
 
-def cost_text(record: Record, run: Run) -> str:
+def cost_text(record: own.Record, run: Run) -> str:
     """Tabulate epsilon of the ledgers by every accountant, and the recorded values."""
     final = record["final"]
     columns = ledgers(record, run)
     if run.unsound:
-        return privacy_text(final)
-    recorded = [bound_text(float(final["epsilon_sound"])), bound_text(sound_epsilon_of(final))]
+        return own.privacy_text(final)
+    recorded = [bound_text(float(final["epsilon_sound"])), bound_text(own.sound_epsilon_of(final))]
     rows = [["as recorded", number(float(final["epsilon"])), *recorded[: len(columns) - 1]]]
     for path in sorted((REPOSITORY / "conf" / "accountant").glob("*.yaml")):
         accountant = instantiate(OmegaConf.load(path), _convert_="all")
@@ -297,7 +281,9 @@ def _lead_text(row: ClaimRow, lead: float) -> str:
     return f"{text}, {' less '.join(f'{name} ({value})' for name, value in zip(names, values, strict=True))}"
 
 
-def command_text(record: Record, places: Sequence[Place], in_studies: Sequence[Mapping[str, str]] = ()) -> list[str]:
+def command_text(
+    record: own.Record, places: Sequence[Place], in_studies: Sequence[Mapping[str, str]] = ()
+) -> list[str]:
     """Return the command that repeats a run into another folder, because it is already recorded here.
 
     It is the record's own. For an older record, the command of its run in a study or a sweep stands in.
@@ -311,7 +297,7 @@ def command_text(record: Record, places: Sequence[Place], in_studies: Sequence[M
     if said is None:
         return ["Its record is older than such commands, and no sweep has it: its config says what it was."]
     config = record["config"]
-    trusted = [each for each in named_targets(config) if not is_beside(each) and not each.startswith(KNOWN)]
+    trusted = [each for each in own.named_targets(config) if not is_beside(each) and not each.startswith(own.KNOWN)]
     where = [f"in the folder of the modules {', '.join(config['sources'])}"] if config.get("sources") else []
     words = [*shlex.split(said)[3:], "runtime.results_root=again"]  # quoted anew: a record may come from anybody
     return [command(*words, DP_REPRO_TRUST=",".join(trusted)), *where]
@@ -324,7 +310,7 @@ def item_text(results: Path, paper: Paper, item: Item) -> str:
     path = results / paper.name / item.name / "runs.csv"
     ids = dict.fromkeys(row["run_id"] for row in read_csv(path)) if path.exists() else {}
     if ids:
-        lines += ["", runs_text([read_record(results / "runs" / f"{run_id}.json") for run_id in ids])]
+        lines += ["", own.runs_text([read_record(results / "runs" / f"{run_id}.json") for run_id in ids])]
     made = command("aggregate", paper.name, "--items", item.name, *elsewhere(results))
     if item.sweeps:
         root = [f"runtime.results_root={json.dumps(folder, ensure_ascii=False)}" for folder in elsewhere(results)[1:]]

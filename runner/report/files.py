@@ -114,6 +114,11 @@ def _text(cell: str) -> str:
     return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", " ".join(cell.splitlines()).replace("|", "\\|"))
 
 
+def enumerated(texts: Sequence[str], word: str = "and") -> str:
+    """List texts in a sentence: `a, b and c`."""
+    return f" {word} ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))
+
+
 def mean_text(values: Sequence[float], unit: str = "") -> str:
     """Format mean and standard deviation of the runs' values: `98.02 ± 0.11` (see `plus_minus`)."""
     summary = summarise(values)

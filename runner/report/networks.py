@@ -11,27 +11,21 @@ from runner.claims.charges import prepared
 from runner.claims.evidence import Evidence
 from runner.claims.rows import ClaimRow
 from runner.report.files import Table
-from runner.report.items import Tabulate
 
 
-def network_table(sweep: str, experiment: str, note: str) -> Tabulate:
+def network_table(sweep: str, experiment: str, note: str, _: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Make an item's table: the layers of an experiment's network with output shapes and numbers of parameters."""
-
-    def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-        run = prepared(sweep, experiment)
-        rows: list[tuple[str, str, int]] = []
-        x = torch.zeros(1, *run.features.shape(run.dataset.shape), device="meta")
-        for layer in _flat(run.new_objective().network.to("meta")):
-            x = layer(x)
-            shape = " x ".join(map(str, x.shape[1:]))
-            rows.append((_described(layer), shape, sum(p.numel() for p in layer.parameters())))
-        return Table(("layer", "output", "parameters"), [*rows, ("total", "", run.parameters)], (note,))
-
-    return table
+    run = prepared(sweep, experiment)
+    rows: list[tuple[str, str, int]] = []
+    x = torch.zeros(1, *run.features.shape(run.dataset.shape), device="meta")
+    for layer in _flat(run.new_objective().network.to("meta")):
+        x = layer(x)
+        shape = " x ".join(map(str, x.shape[1:]))
+        rows.append((_described(layer), shape, sum(p.numel() for p in layer.parameters())))
+    return Table(("layer", "output", "parameters"), [*rows, ("total", "", run.parameters)], (note,))
 
 
 def _flat(network: nn.Module) -> Iterator[nn.Module]:
-    """Yield the layers of nested sequences, in order."""
     for layer in network.children():
         if isinstance(layer, nn.Sequential):
             yield from _flat(layer)

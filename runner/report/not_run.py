@@ -15,7 +15,7 @@ from runner.claims.claim import Claim
 from runner.claims.evidence import Evidence
 from runner.claims.measure import planned_for
 from runner.claims.rows import ClaimRow
-from runner.claims.runs import PlannedRun
+from runner.claims.runs import PlannedRun, grouped
 from runner.claims.verdicts import NOT_RUN
 from runner.report.files import Table, read_csv, write_csv
 from runner.report.papers import Paper
@@ -54,12 +54,10 @@ def lacking(claim: Claim, evidence: Evidence) -> list[PlannedRun]:
 
 def write_not_run(folder: Path, judged: Sequence[ClaimRow], evidence: Evidence) -> Path:
     """Write not_run.csv of a paper: a row for each run that claims lack, with the number of these claims."""
-    claims: dict[str, int] = {}
-    runs: dict[str, PlannedRun] = {}
-    for claim in (one.claim for one in judged if one.verdict == NOT_RUN):
-        lack = {run.job.run_id: run for run in lacking(claim, evidence)}
-        runs = lack | runs
-        claims |= {run_id: claims.get(run_id, 0) + 1 for run_id in lack}
+    of_claims = (
+        {run.job.run_id: run for run in lacking(one.claim, evidence)} for one in judged if one.verdict == NOT_RUN
+    )
+    runs = grouped((run for of in of_claims for run in of.values()), lambda run: run.job.run_id)
     rows = [
         {
             "run_id": run_id,
@@ -69,9 +67,9 @@ def write_not_run(folder: Path, judged: Sequence[ClaimRow], evidence: Evidence) 
             "experiment": run.job.experiment,
             "seed": run.seed,
             "epochs": run.field("epochs"),
-            "claims": claims[run_id],
+            "claims": len(runs[run_id]),
         }
-        for run_id, run in sorted(runs.items())
+        for run_id, (run, *_) in sorted(runs.items())
     ]
     return write_csv(folder / FILE, _COLUMNS, rows)
 

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runner.claims.runs import grouped
 from runner.records.files import read_record, upper_bound
 from runner.report.own import Record, labels
 
@@ -65,9 +66,7 @@ def _private(record: Record) -> bool:
 def _lines(axes: Axes, records: Sequence[Record], x: str, named: dict[str, str]) -> None:
     from runner.report.plots import band_of, legend_below, spaced
 
-    settings: dict[str, list[Record]] = {}
-    for record in records:
-        settings.setdefault(record["setting_id"], []).append(record)
+    settings: dict[str, list[Record]] = grouped(records, lambda record: record["setting_id"])
     bands = {
         setting: band_of([([float(v) for v in r["history"][x]], _accuracies(r)) for r in of])
         for setting, of in settings.items()

@@ -16,9 +16,9 @@ from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import NOT_JUDGED, NOT_RUN, REFUTED
 from runner.report import not_run, paper_page, verdict_figures
+from runner.report.cells import CLAIMED_EPSILON, cells_of, chosen_cells
 from runner.report.claim_rows import rows_of
 from runner.report.files import Table, aligned, markdown, read_csv, write_text
-from runner.report.markdown import CLAIMED_EPSILON, cells_of, chosen_cells
 from runner.report.papers import Paper, every_paper, load
 from runner.report.statements import stated
 from runner.report.studies import listed
@@ -77,7 +77,9 @@ def write_report(folder: Path, scale: str) -> list[Path]:
         text += f"[Every claim]({paper.name}/README.md)\n\n{items}"
         rows = by_paper[paper.name]
         statement = stated(paper, folder) if scale == PAPER_SCALE else ""
-        claims = paper_page.page(paper, rows, statement, _figure(folder, paper), mark)
+        figures = (f"{item.name}/figure.svg" for item in paper.items)
+        figure = next((path for path in figures if (folder / paper.name / path).exists()), "")
+        claims = paper_page.page(paper, rows, statement, figure, mark)
         if costs:
             claims += "\n## What has not run\n\n" + not_run.sentence(claims_left[paper.name], costs[paper.name]) + "\n"
         claims += _not_reproducible(rows)
@@ -112,14 +114,7 @@ def _claimed_and_here(row: ClaimRow, refuted: bool) -> str:
     return f"{of.method} ({row.claim.item}, {row.claim.dataset}{numbers})"
 
 
-def _figure(folder: Path, paper: Paper) -> str:
-    """The path of the first item's figure from the paper's page; "" if there is none."""
-    items = [item.name for item in paper.items if (folder / paper.name / item.name / "figure.svg").exists()]
-    return f"{items[0]}/figure.svg" if items else ""
-
-
 def _words() -> str:
-    """Return the text that explains the words of these pages."""
     text = (Path(__file__).parent / "words.md").read_text(encoding="utf-8")
     return "\n" + text.format(widest=verdicts.WIDEST, fewest=FEWEST_RUNS)
 
@@ -160,13 +155,9 @@ def _items(folder: Path, paper: Paper) -> Table:
         settings = list({row["setting_id"]: row for row in listed}.values())  # two sweeps of an item may share some
         recorded = sum(int(row["n_recorded"]) for row in settings)
         planned = sum(int(row["n_planned"]) for row in settings)
-        runs = (
-            f"{recorded} of {planned}"
-            if recorded
-            else "not run"
-            if item.sweeps or _unmeasured(rows_of(folder, paper, [item.name]))
-            else "computed"
-        )
+        verdicts_of = {row.verdict for row in rows_of(folder, paper, [item.name])}
+        runs = "not run" if item.sweeps or verdicts_of == {NOT_RUN} else "computed"  # timings have no sweep
+        runs = f"{recorded} of {planned}" if recorded else runs
         names = [name for name in ("figure.svg", "table.md", "settings.csv", "runs.csv") if (place / name).exists()]
         links = [f"[{Path(name).stem}]({paper.name}/{item.name}/{name})" for name in names]
         if item.draw and recorded and "figure.svg" not in names:
@@ -184,11 +175,6 @@ def _not_reproducible(rows: Sequence[ClaimRow]) -> str:
     listed = "".join(f"- {name}\n" for name in dict.fromkeys(named))
     heading = "\n## Claims that the planned runs cannot reproduce\n\n"
     return f"{heading}They can be *consistent*, and with more runs *reproduced*.\n\n{listed}"
-
-
-def _unmeasured(rows: Sequence[ClaimRow]) -> bool:
-    """Return True if an item has claims and none is measured, such as timings that no run makes."""
-    return bool(rows) and all(row.verdict == NOT_RUN for row in rows)
 
 
 def headline(paper: str, scale: str, folder: Path, items: Sequence[str] | None = None) -> str:

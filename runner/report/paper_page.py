@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from runner.claims.blocks import dataset_name
 from runner.claims.rows import ClaimRow
+from runner.claims.runs import grouped
 from runner.claims.verdicts import DIFFERS, FAILS, GUARANTEED, NOT_GUARANTEED, NOT_REPRODUCED, REFUTED
+from runner.report.cells import cells_of, sound_bound_text, wrong_epsilon
 from runner.report.files import Table, markdown
 from runner.report.items import Item, Paper
-from runner.report.markdown import cells_of, wrong_epsilon
-from runner.terminal import number
 
 HEADER = ("claim", "paper", "here (runs)", "verdict", "ε paper → sound", "difference [95%]")
 LONG = 12  # rows of a table, above which it is folded
@@ -70,9 +71,7 @@ def _section(item: Item, rows: Sequence[ClaimRow], *, folded: bool) -> str:
 
 def _table(rows: Sequence[ClaimRow]) -> str:
     """Write a table; the rows of each data set stand below its name if there are several."""
-    by_dataset: dict[str, list[ClaimRow]] = {}
-    for row in rows:
-        by_dataset.setdefault(row.claim.dataset, []).append(row)
+    by_dataset = grouped(rows, lambda row: row.claim.dataset)
     lines: list[list[str]] = []
     for dataset, of in by_dataset.items():
         if len(by_dataset) > 1:
@@ -89,22 +88,12 @@ def _cells(row: ClaimRow) -> list[str]:
     return [of.method, of.claimed, of.measured_of, verdict, epsilon_text(row), of.difference]
 
 
-def dataset_name(dataset: str) -> str:
-    """The name that people give a data set."""
-    return {"CIFAR10": "CIFAR-10", "any": "any data set", "all": "all data sets"}.get(dataset, dataset)
-
-
 def epsilon_text(row: ClaimRow) -> str:
     """The ε that the paper names and the sound one of the runs; a mark says if the claimed ε is guaranteed for them."""
     claimed = row.claim.at_epsilon or (row.claim.claimed if row.claim.quantity.startswith("epsilon") else "")
     if claimed == "inf" or not claimed or row.epsilon_sound is None:
         return "–"
-    return f"{claimed} → {_bound(row.epsilon_sound)}{_HOLDS.get(row.guarantee, '')}"
-
-
-def _bound(epsilon: float | None) -> str:
-    """Format an upper bound with two decimals, above a hundred with none, rounded up."""
-    return number(epsilon, places=2 if (epsilon or 0) < 100 else 0, bound="upper")
+    return f"{claimed} → {sound_bound_text(row.epsilon_sound)}{_HOLDS.get(row.guarantee, '')}"
 
 
 def _notes(rows: Sequence[ClaimRow]) -> str:
@@ -133,8 +122,6 @@ def _named(of: Sequence[ClaimRow], rows: Sequence[ClaimRow]) -> str:
 
 def open_settings(rows: Sequence[ClaimRow]) -> str:
     """List what the paper leaves open and this project chose."""
-    chosen: dict[str, list[str]] = {}
-    for row in rows:
-        if row.claim.open:
-            chosen.setdefault(row.claim.open, []).append(row.claim.item)
-    return "".join(f"- {text} ({', '.join(dict.fromkeys(items))}).\n" for text, items in chosen.items())
+    chosen = grouped((row.claim for row in rows if row.claim.open), lambda claim: claim.open)
+    items = {text: ", ".join(dict.fromkeys(claim.item for claim in of)) for text, of in chosen.items()}
+    return "".join(f"- {text} ({named}).\n" for text, named in items.items())

@@ -11,6 +11,8 @@ from statistics import fmean, median
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
 
+from runner.claims.blocks import DATASETS as IN_PAPERS
+from runner.claims.blocks import dataset_name
 from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.runs import Runs
 
@@ -39,7 +41,7 @@ _TICKS_APART = 0.06  # of an axis
 _PLACES = re.compile(r'\b(?:d|x|y|width|height|transform)="[^"]*"')
 _LONG = re.compile(r"-?\d+\.\d{3,}")
 _HASHED = re.compile(r'id="([^"]*[0-9a-f]{10}[^"]*)"')
-DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR-10"}
+DATASETS = {file: dataset_name(name) for name, file in IN_PAPERS.items()}
 _NOT_RUN = ", not run"
 WIDTH = 9.4  # inches: a page of 900 pixels, on which text keeps its size
 MARKERS = "os^Dv<>P*Xhd"  # by place, so that lines differ without their colours
@@ -302,12 +304,12 @@ def accuracy_against_epsilon(
     rows = -(-len(shown) // across)
     drawn = figure(min(WIDTH, 3.6 * max(2, across)), 6.2 * rows)
     axes = drawn.subplots(2 * rows, across, squeeze=False)
-    for place, panel in enumerate(shown):
-        block, column = divmod(place, across)
-        above, below = pair = axes[2 * block][column], axes[2 * block + 1][column]
+    pairs = [pair for block in range(rows) for pair in zip(*axes[2 * block : 2 * block + 2], strict=True)]
+    for place, (panel, pair) in enumerate(zip(shown, pairs, strict=False)):
+        above, below = pair
         for one, name in zip(pair, ("epsilon", "epsilon_sound"), strict=True):
             _accuracy_panel(one, evidence, panel, name, centre)
-            if column == 0:
+            if place % across == 0:
                 one.set_ylabel("test accuracy (%)")
         above.set_title(panel.title)
         low, high = min(one.get_ylim()[0] for one in pair), max(one.get_ylim()[1] for one in pair)
@@ -317,10 +319,8 @@ def accuracy_against_epsilon(
             if spread_by_error:
                 by_error(one)
         legend_below(below, 0.2, ncols=1 if len(panel.curves) < 3 or across > 1 else 2, of=above)
-    for place in range(len(shown), across * rows):
-        block, column = divmod(place, across)
-        axes[2 * block][column].remove()
-        axes[2 * block + 1][column].remove()
+    for one in (one for pair in pairs[len(shown) :] for one in pair):
+        one.remove()
     name_not_drawn(drawn, few)
     return drawn
 

@@ -10,8 +10,8 @@ from runner.claims.rows import ClaimRow
 from runner.config import TrackingMode
 from runner.records.files import results_folder
 from runner.records.jobs import Job
+from runner.report.cells import method_text
 from runner.report.claim_rows import rows_of
-from runner.report.markdown import method_text
 from runner.report.papers import known, load
 
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from runner.claims.rows import ClaimRow
 from runner.claims.statistics import Interval
+from runner.config import REPOSITORY
+from runner.report.cells import signed, sound_bound_text
 from runner.report.claim_rows import rows_of
-from runner.report.files import read_csv
+from runner.report.files import read_csv, write_text
 from runner.report.items import Paper
-from runner.report.papers import load
+from runner.report.papers import every_paper, load
 from runner.report.studies import StudyPage, study_pages
 from runner.terminal import number
 
 _GUARDS = ("verdict", "guarantee")  # under which a statement holds
 _OF_STUDY = ("effects.csv", "table.csv")
-
-
-PARTS = ("", "size", "gain", "interval", "sound", "least", "claimed", "runs")
+_BEGIN, _END = "<!-- results: written by `python -m runner aggregate` -->", "<!-- end of results -->"
 
 
 class MissingError(ValueError):
@@ -61,34 +62,33 @@ class Number:
         return cls(float(row["accuracy"]), float(row["gain"]) if row["gain"] else None, interval, runs=row["seeds"])
 
     def __format__(self, part: str) -> str:
-        if not part and self.measured is not None:
-            return _short(self.measured)
-        if part == "size" and self.measured is not None:
-            return _short(abs(self.measured))
-        if part == "gain" and self.difference is not None:
-            return _short(self.difference)
-        if part == "interval" and self.interval:
-            return f"[{_signed(self.interval.low)}, {_signed(self.interval.high)}]"
-        if part == "sound" and self.sound is not None:
-            return number(self.sound, places=2 if self.sound < 100 else 0, bound="upper")
-        if part == "least" and self.least is not None:
-            return number(self.least, places=1, bound="lower")
-        if part == "claimed" and self.claimed is not None:
-            return self.claimed
-        if part == "runs" and self.runs is not None:
-            return self.runs
-        if part in PARTS:
+        if part not in PARTS:
+            raise ValueError(f"a number has no part {part!r}")
+        field, text = PARTS[part]
+        value = getattr(self, field)
+        if value is None:
             raise MissingError(part)
-        raise ValueError(f"a number has no part {part!r}")
-
-
-def _short(value: float) -> str:
-    text = number(abs(value), places=1 if abs(value) >= 1 else 2)
-    return f"−{text}" if value < 0 else text
+        return text(value)
 
 
 def _signed(value: float) -> str:
-    return _short(value) if value < 0 else f"+{_short(value)}"
+    return signed(value, "", 1 if abs(value) >= 1 else 2)
+
+
+def _short(value: float) -> str:
+    return _signed(value).removeprefix("+")
+
+
+PARTS: dict[str, tuple[str, Callable[[Any], str]]] = {  # the field of each part, and its format
+    "": ("measured", _short),
+    "size": ("measured", lambda value: _short(abs(value))),
+    "gain": ("difference", _short),
+    "interval": ("interval", lambda interval: f"[{_signed(interval.low)}, {_signed(interval.high)}]"),
+    "sound": ("sound", sound_bound_text),
+    "least": ("least", lambda value: number(value, places=1, bound="lower")),
+    "claimed": ("claimed", str),
+    "runs": ("runs", str),
+}
 
 
 def stated(of: Paper | StudyPage, folder: Path) -> str:
@@ -121,11 +121,7 @@ def _found(fields: Mapping[str, str], paper: str, folder: Path) -> Number | None
 
 
 def _of_study(fields: Mapping[str, str], place: Path) -> Number | None:
-    """Find the row of a study's tables that fields name; None if it has no number or is not there.
-
-    Raises:
-        ValueError: several rows have these fields.
-    """
+    """Find the only row of a study's tables that fields name; None if it has no number or is not there."""
     named = {name: value for name, value in fields.items() if name != "study"}.items()
     every = (row for name in _OF_STUDY if (place / name).exists() for row in read_csv(place / name))
     rows = [row for row in every if named <= row.items()]
@@ -145,3 +141,17 @@ def findings_list(papers: Sequence[Paper], folder: Path) -> str:
             name = of.name.replace("_", " ")
             lines.append(f"{len(lines) + 1}. {text} ([{name}](results/{page}/README.md))\n")
     return "".join(lines)
+
+
+def write_readme(results: Path) -> Path:
+    """Replace the text between the markers of the README by the findings of the last aggregation.
+
+    Raises:
+        ValueError: the README lacks these two markers, in this order.
+    """
+    readme = REPOSITORY / "README.md"
+    before, begin, rest = readme.read_text(encoding="utf-8").partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise ValueError(f"{readme} has lost the markers of the list of findings.")
+    return write_text(readme, f"{before}{_BEGIN}\n{findings_list(every_paper(), results)}{_END}{after}")

@@ -34,11 +34,8 @@ def study_pages(results: Path) -> list[StudyPage]:
     for path in study_files():
         if (results / "studies" / path.stem / "README.md").exists():
             content = yaml.safe_load(path.read_text(encoding="utf-8"))
-            found.append(
-                StudyPage(
-                    path.stem, str(content.get("title", path.stem)), statement_of(path.stem, content.get("finding"))
-                )
-            )
+            statement = statement_of(path.stem, content.get("finding"))
+            found.append(StudyPage(path.stem, str(content.get("title", path.stem)), statement))
     return found
 
 
@@ -46,13 +43,10 @@ def statement_of(study: str, content: Mapping[str, Any] | None) -> Statement | N
     """Return the finding in a study's file. Its numbers are the study's own, unless they name another one."""
     if content is None:
         return None
-    numbers = {
-        name: {
-            key: f"{value:g}" if isinstance(value, float) else str(value)
-            for key, value in {"study": study, **fields}.items()
-        }
-        for name, fields in content.get("numbers", {}).items()
-    }
+    numbers = {}
+    for name, fields in content.get("numbers", {}).items():
+        texts = {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in fields.items()}
+        numbers[name] = {"study": study, **texts}
     return Statement(content["text"], numbers)
 
 
@@ -62,11 +56,8 @@ def listed(results: Path) -> Table:
     for study in study_pages(results):
         place = results / "studies" / study.name
         runs = len({row["run_id"] for row in read_csv(place / "runs.csv")})
-        names = [
-            name
-            for name in ("figure.svg", "table.csv", "effects.csv", "chosen.csv", "runs.csv")
-            if (place / name).exists()
-        ]
-        links = " ".join(f"[{Path(name).stem}](studies/{study.name}/{name})" for name in names)
+        names = ("figure.svg", "table.csv", "effects.csv", "chosen.csv", "runs.csv")
+        there = (name for name in names if (place / name).exists())
+        links = " ".join(f"[{Path(name).stem}](studies/{study.name}/{name})" for name in there)
         rows.append([f"[{study.title}](studies/{study.name}/README.md)", runs, links])
     return Table(("study", "runs", "files"), rows)

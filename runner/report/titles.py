@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from runner.claims.runs import Key, grouped
 from runner.config import REPOSITORY
 from runner.records.identity import hashed_config
 from runner.records.jobs import Job
-
-Key = TypeVar("Key", bound=Hashable)
 
 _UNNAMED = ("experiment", "seed", "dataset")  # the title names the first, and pages show the others separately
 _WORDS = {
@@ -51,14 +50,11 @@ def titles_of(jobs: Mapping[Key, Job]) -> dict[Key, str]:
     Settings of one experiment name the fields that a sweep varies among them. If that is not enough, they name the
     first fields of their configs that distinguish them.
     """
-    alike: dict[tuple[str, str], list[Key]] = {}
-    for key, job in jobs.items():
-        alike.setdefault((str(job.field("dataset.name")), str(job.field("title"))), []).append(key)
+    alike = grouped(jobs, lambda key: (jobs[key].field("dataset.name"), jobs[key].field("title")))
     return {key: title for keys in alike.values() for key, title in _titles({k: jobs[k] for k in keys}).items()}
 
 
 def _titles(jobs: Mapping[Key, Job]) -> dict[Key, str]:
-    """Return the titles of settings of one experiment on one data set."""
     varied = dict.fromkeys(name for job in jobs.values() for name in job.overrides if name not in _UNNAMED)
     titles = {
         key: ", ".join(filter(None, [job.field("title"), *(_override_in_words(job, name) for name in varied)]))
@@ -106,7 +102,6 @@ def _value_in_words(value: Any) -> str:
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return a nested config by dotted names."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         flat |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value}

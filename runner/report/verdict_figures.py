@@ -9,11 +9,11 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from runner.claims import verdicts
+from runner.claims.blocks import dataset_name
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import CONSISTENT, FAILS, HOLDS, NOT_JUDGED, TOO_FEW_RUNS
 from runner.report import plots
-from runner.report.markdown import method_text, wrong_epsilon
-from runner.report.paper_page import dataset_name
+from runner.report.cells import method_text, wrong_epsilon
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,14 +40,8 @@ _NARROWEST = 0.02  # share of a bar that two digits fit into
 _LINE = 72  # characters of a claim's name
 
 
-def write_figures(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]], label: str = "") -> list[Path]:
-    """Draw each figure into its own folder.
-
-    Args:
-        folder: the folder of results.
-        by_paper: the claims of each paper by its title, each once.
-        label: a mark for figures of another scale than the paper's.
-    """
+def write_figures(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]], label: str) -> list[Path]:
+    """Draw each figure of the papers' claims, each once, into its own folder. Other scales than the paper's mark it."""
     with plots.style():
         counts, distances = _counts(by_paper), _distances(by_paper)
         written = plots.save(counts, folder / "verdicts", label)
@@ -86,15 +80,9 @@ def _bar(axes: Axes, place: float, rows: Sequence[ClaimRow]) -> None:
     for word, width in widths.items():
         share, colour = width / sum(widths.values()), _COLOURS[word]
         axes.barh(place, share, left=left, height=0.72, color=colour, edgecolor="white")
-        axes.text(
-            left + share / 2,
-            place,
-            str(counts[word]),
-            ha="center",
-            va="center",
-            fontsize=8,
-            color="white" if colour in _DARK else "#222222",
-        )
+        letters: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+        text_colour = "white" if colour in _DARK else "#222222"
+        axes.text(left + share / 2, place, str(counts[word]), color=text_colour, **letters)
         left += share
     axes.text(1.01, place, str(len(rows)), va="center")
 

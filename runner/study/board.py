@@ -7,13 +7,11 @@ from statistics import fmean
 
 from runner.config import REPOSITORY
 from runner.report.files import Table, markdown, mean_text, read_csv
-from runner.report.leaderboard.methods import Methods
+from runner.report.leaderboard.methods import ADDED, Methods, accuracy_text
 from runner.study.file import Study
 from runner.study.outcome import Compared
-from runner.terminal import number
 
 _CSV = REPOSITORY / "results" / "leaderboard" / "leaderboard.csv"
-_ADDED = "add-or-remove-one"  # the neighbouring data sets of the leaderboard's page
 
 
 def board(study: Study, found: Sequence[Compared]) -> str:
@@ -26,20 +24,17 @@ def board(study: Study, found: Sequence[Compared]) -> str:
     places: list[tuple[str, str, list[tuple[float, str, str]]]] = []
     for dataset, epsilon in dict.fromkeys(map(_place, found)):
         of = [row for row in rows if row["dataset"] == dataset and float(row["sound_epsilon_at_most"]) == epsilon]
-        known = [row for row in of if row["method"] and row["neighbours"] == _ADDED]
+        known = [row for row in of if row["method"] and row["neighbours"] == ADDED]
         ranked = sorted(known, key=lambda r: (r["chosen_by_test_images"], r["held_out"] != "yes", -float(r["mean"])))
         best = {row["method"]: row for row in reversed(ranked)}.values()
-        lines = [(float(row["mean"]), row["method"], _plus_minus(row)) for row in best]
+        lines = [(float(row["mean"]), row["method"], accuracy_text(row)) for row in best]
         for one in _shown(study, found):
             values = list(one.arm.accuracies().values())
-            if _place(one) == (dataset, epsilon) and values and _is_added(one):
-                lines.append(
-                    (
-                        fmean(values),
-                        f"**{one.arm.setting.arm.name}** (*yours*)",
-                        f"{mean_text(values, '%')} ({len(values)})",
-                    )
-                )
+            finals = [run.record["final"] for run in one.arm.finals if run.record]
+            added = all(final.get("neighbouring_relation", ADDED) == ADDED for final in finals)
+            if _place(one) == (dataset, epsilon) and values and added:
+                name = f"**{one.arm.setting.arm.name}** (*yours*)"
+                lines.append((fmean(values), name, f"{mean_text(values, '%')} ({len(values)})"))
         if best and len(lines) > len(best):
             places.append((dataset, f"{epsilon:g}", sorted(lines, reverse=True)))
     if not places:
@@ -62,17 +57,6 @@ def _shown(study: Study, found: Sequence[Compared]) -> list[Compared]:
         if one.gain and (known.gain is None or one.gain.value > known.gain.value):
             best[one.arm.setting.pair] = one
     return [one for one in found if one.gain is None or one in best.values()]
-
-
-def _plus_minus(row: dict[str, str]) -> str:
-    spread = f" ± {number(float(row['std']), '%')}" if row["std"] else ""
-    return f"{number(float(row['mean']), '%')}{spread} ({row['n']})"
-
-
-def _is_added(one: Compared) -> bool:
-    return all(
-        run.record["final"].get("neighbouring_relation", _ADDED) == _ADDED for run in one.arm.finals if run.record
-    )
 
 
 def _place(one: Compared) -> tuple[str, float]:

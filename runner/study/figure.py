@@ -12,8 +12,8 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from runner.claims.contrasts import Estimate
-from runner.report.markdown import difference_text
-from runner.report.plots import WIDTH, figure
+from runner.report import plots
+from runner.report.cells import difference_text
 from runner.study.file import Study
 from runner.study.outcome import ALL, SUM, Compared, by_pair, sums, tests
 
@@ -33,7 +33,7 @@ def draw(study: Study, found: Sequence[Compared]) -> Figure | None:
     pairs = by_pair(found)
     datasets, epsilons = (list(dict.fromkeys(key[place] for key in pairs)) for place in (0, 1))
     rows = {key: _rows(study, of) for key, of in pairs.items()}
-    drawn = figure(WIDTH, len(datasets) * (_PANEL + _ROW * max(map(len, rows.values()))) + 0.4)
+    drawn = plots.figure(plots.WIDTH, len(datasets) * (_PANEL + _ROW * max(map(len, rows.values()))) + 0.4)
     panels = drawn.subplots(len(datasets), len(epsilons), squeeze=False, sharex=True, sharey=True)
     low, high = _range([gain for of in rows.values() for _, gain in of if gain])
     room = 0.05 * (high - low) or 1.0
@@ -47,7 +47,6 @@ def draw(study: Study, found: Sequence[Compared]) -> Figure | None:
 
 
 def _rows(study: Study, of: Sequence[Compared]) -> list[tuple[str, Estimate | None]]:
-    """Return the names and gains to draw."""
     if not study.parts[1:]:
         return [(one.arm.setting.arm.name, one.gain) for one in of[1:]]
     alone = {one.arm.setting.arm.name: one.gain for one in of if sum(one.arm.setting.arm.cell) == 1}

@@ -143,8 +143,6 @@ def read(path: Path) -> Study:
 
 @dataclass
 class _Reader:
-    """The content of a file, and the line of each key."""
-
     path: Path
     text: str
     content: dict[str, Any] = field(init=False)
@@ -185,7 +183,7 @@ class _Reader:
         found = (
             {"parts": tuple(self._arms()), "arms": tuple(self._cells(common))}
             if factorial
-            else {"arms": tuple(self._arm(name, common) for name in self._arms())}
+            else {"arms": tuple(self._arm(name, of, common) for name, of in self._arms().items())}
         )
         trials = self.content.get("trials")
         if "trials" in self.content and not _whole(trials, 1):
@@ -215,18 +213,18 @@ class _Reader:
             self._wrong(("title",), f"expected a text, got {title!r}")
         return str(title)
 
-    def _arms(self) -> list[str]:
+    def _arms(self) -> dict[str, Any]:
         arms = self.content["arms"]
         least = 1 if self.content.get("factorial") else 2
         if not isinstance(arms, dict) or len(arms) < least:
             self._wrong(("arms",), f"expected {least} names or more, each with its overrides")
         if self.content.get("factorial") and len(arms) > _MOST_PARTS:
             self._wrong(("arms",), f"a factorial has at most {_MOST_PARTS} parts, as each doubles the number of arms")
-        return [str(name) for name in arms]
+        return {str(name): of for name, of in arms.items()}
 
-    def _arm(self, name: str, common: Search) -> Arm:
+    def _arm(self, name: str, of: Any, common: Search) -> Arm:
         place = ("arms", name)
-        overrides, own = self._level(place, self._of(name))
+        overrides, own = self._level(place, of)
         return Arm(name, overrides, {**common, **own}, self._where(place))
 
     def _level(self, place: Place, found: Any) -> tuple[tuple[str, ...], Search]:
@@ -237,11 +235,10 @@ class _Reader:
         return self._overrides(place, found.get("overrides", "")), self._search(place, found.get("search", {}))
 
     def _cells(self, common: Search) -> Iterator[Arm]:
-        """Combine the levels of all parts."""
         parts = self._arms()
         levels = []
-        for name in parts:
-            place, found = ("arms", name), self._of(name)
+        for name, found in parts.items():
+            place = ("arms", name)
             pair = found if isinstance(found, list) else ["", found]
             if len(pair) != 2:
                 self._wrong(place, "a part of a factorial has its new level, or a list of its old and its new one")
@@ -252,9 +249,6 @@ class _Reader:
             search = {name: values for own in (common, *(own for _, own in of)) for name, values in own.items()}
             names = [name for name, new in zip(parts, cell, strict=True) if new]
             yield Arm(" + ".join(names) or "none of them", overrides, search, self._where(("arms",)), cell)
-
-    def _of(self, name: str) -> Any:
-        return next(value for key, value in self.content["arms"].items() if str(key) == name)
 
     def _overrides(self, place: Place, text: Any) -> tuple[str, ...]:
         if text is None or not isinstance(text, str):

@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runner.claims.contrasts import (
-    ERROR,
-    Cell,
-    Estimate,
-    effects_of,
-    errors_left,
-    estimate,
-    gain_of_all,
-    holm,
-    more_than_parts,
-    sum_of_gains,
-    weights_of,
-)
+from runner.claims import contrasts
+from runner.claims.runs import grouped
 from runner.study.file import Study
 from runner.study.progress import Progress
 
@@ -32,13 +21,13 @@ class Compared:
     """
 
     arm: Progress
-    gain: Estimate | None = None
+    gain: contrasts.Estimate | None = None
     adjusted: float | None = None
     needed: int | None = None
 
     @property
     def decided(self) -> bool:
-        return self.adjusted is not None and self.adjusted <= ERROR
+        return self.adjusted is not None and self.adjusted <= contrasts.ERROR
 
     @property
     def word(self) -> str:
@@ -46,21 +35,21 @@ class Compared:
         return _answer(self.gain, self.adjusted, "better", "worse")
 
 
-def _answer(found: Estimate | None, adjusted: float | None, above: str, below: str) -> str:
+def _answer(found: contrasts.Estimate | None, adjusted: float | None, above: str, below: str) -> str:
     """Return the answer of a test in words; "" without one. An interval is not corrected."""
     if found is None or (found.interval and adjusted is None):
         return ""
     if found.interval is None or adjusted is None:
         return "one seed cannot tell"
-    if adjusted <= ERROR:
+    if adjusted <= contrasts.ERROR:
         return above if found.value > 0 else below
     outside = found.spread and not found.interval.low <= 0 <= found.interval.high
     return "not decided after correction" if outside else "not decided"
 
 
-def _adjusted(found: Sequence[Estimate | None]) -> list[float | None]:
+def _adjusted(found: Sequence[contrasts.Estimate | None]) -> list[float | None]:
     """Adjust p-values by Holm's procedure. An estimate of one seed has none."""
-    adjusted = iter(holm([one.p for one in found if one and one.interval]))
+    adjusted = iter(contrasts.holm([one.p for one in found if one and one.interval]))
     return [next(adjusted) if one and one.interval else None for one in found]
 
 
@@ -71,7 +60,7 @@ def compared(arms: Sequence[Progress]) -> list[Compared]:
     for arm in arms:
         base = first[arm.setting.pair]
         accuracies = {"arm": arm.accuracies(), "first": base.accuracies()}
-        gains.append(None if arm is base else estimate(accuracies, {"arm": 1.0, "first": -1.0}))
+        gains.append(None if arm is base else contrasts.estimate(accuracies, {"arm": 1.0, "first": -1.0}))
     adjusted = _adjusted(gains)
     number = sum(p is not None for p in adjusted)
     return [
@@ -82,10 +71,7 @@ def compared(arms: Sequence[Progress]) -> list[Compared]:
 
 def by_pair(found: Sequence[Compared]) -> dict[tuple[str, float], list[Compared]]:
     """Group arms by data set and epsilon."""
-    pairs: dict[tuple[str, float], list[Compared]] = {}
-    for one in found:
-        pairs.setdefault(one.arm.setting.pair, []).append(one)
-    return pairs
+    return grouped(found, lambda one: one.arm.setting.pair)
 
 
 def tests(found: Sequence[Compared]) -> int:
@@ -103,8 +89,13 @@ class Effect:
 
     arms: tuple[Progress, ...]
     name: str
-    found: Estimate | None
+    found: contrasts.Estimate | None
     adjusted: float | None = None
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The data set and epsilon, for people."""
+        return self.arms[0].setting.named[:2]
 
     @property
     def answer(self) -> str:
@@ -114,11 +105,11 @@ class Effect:
 
 def effects(study: Study, arms: Sequence[Progress]) -> list[Effect]:
     """Compute all effects of a factorial, single parts first. Nothing for another study."""
-    every: list[tuple[tuple[Progress, ...], str, Estimate | None]] = []
+    every: list[tuple[tuple[Progress, ...], str, contrasts.Estimate | None]] = []
     for of in _together(arms) if study.parts else ():
-        for places in effects_of(len(study.parts)):
+        for places in contrasts.effects_of(len(study.parts)):
             name = " × ".join(study.parts[place] for place in places)
-            every.append((of, name, estimate(_cells(of), weights_of(places, len(study.parts)))))
+            every.append((of, name, contrasts.estimate(_cells(of), contrasts.weights_of(places, len(study.parts)))))
     adjusted = _adjusted([found for *_, found in every])
     return [Effect(*one, p) for one, p in zip(every, adjusted, strict=True)]
 
@@ -130,9 +121,9 @@ def sums(study: Study, arms: Sequence[Progress]) -> list[Effect]:
     """Compare the gain of all parts of a factorial with the sum of the gains of each alone. Nothing for one part."""
     if len(study.parts) < 2:
         return []
-    weights = {ALL: gain_of_all, SUM: sum_of_gains, LESS: more_than_parts}
+    weights = {ALL: contrasts.gain_of_all, SUM: contrasts.sum_of_gains, LESS: contrasts.more_than_parts}
     return [
-        Effect(of, name, estimate(_cells(of), weights_for(len(study.parts))))
+        Effect(of, name, contrasts.estimate(_cells(of), weights_for(len(study.parts))))
         for of in _together(arms)
         for name, weights_for in weights.items()
     ]
@@ -143,16 +134,13 @@ def shares(study: Study, arms: Sequence[Progress]) -> list[Effect]:
     if len(study.parts) < 2:
         return []
     name = "errors left, over those of independent shares"
-    return [Effect(of, name, errors_left(_cells(of), len(study.parts))) for of in _together(arms)]
+    return [Effect(of, name, contrasts.errors_left(_cells(of), len(study.parts))) for of in _together(arms)]
 
 
 def _together(arms: Sequence[Progress]) -> list[tuple[Progress, ...]]:
     """Group arms by data set and epsilon."""
-    pairs: dict[tuple[str, float], list[Progress]] = {}
-    for arm in arms:
-        pairs.setdefault(arm.setting.pair, []).append(arm)
-    return [tuple(of) for of in pairs.values()]
+    return [tuple(of) for of in grouped(arms, lambda arm: arm.setting.pair).values()]
 
 
-def _cells(arms: Sequence[Progress]) -> dict[Cell, dict[int, float]]:
+def _cells(arms: Sequence[Progress]) -> dict[contrasts.Cell, dict[int, float]]:
     return {arm.setting.arm.cell: arm.accuracies() for arm in arms}

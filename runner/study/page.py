@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.claims.contrasts import Estimate
-from runner.claims.runs import PlannedRun
 from runner.claims.summary import summarise
 from runner.config import PAPER
 from runner.report import plots
-from runner.report.files import Table, markdown, mean_text, write_csv, write_table_csv, write_text
-from runner.report.markdown import difference_text
+from runner.report.cells import difference_text
+from runner.report.files import Table, delta_text, markdown, mean_text, write_csv, write_table_csv, write_text
 from runner.report.statements import stated
 from runner.report.studies import StudyPage
 from runner.study.board import board
@@ -30,7 +29,7 @@ _TEXT = """# {title}
 
 {table}
 - **Gain.** Test accuracy minus that of *{first}* under the same seed, in points{seeds}.
-{tests}- **Privacy.** ε is sound: a proven upper bound for one final run, at δ = {delta}. {neighbours}
+{tests}- **Privacy.** ε is sound: a proven upper bound for one final run, at {delta}. {neighbours}
 - {search}
 {notes}{effects}{settings}{board}
 ## The cost
@@ -55,21 +54,14 @@ searched, and its luck is in no interval.
 
 {chosen}"""
 _FIGURE = "![Gain of {what} over {first} under each seed](figure.svg)\n\n"
+_NAMED = ("data set", "sound ε", "arm")
 _PARTS = "each part alone, their sum, and of all together,"
 
 
 def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, command: str) -> list[Path]:
-    """Write README.md, the tables and the figure of a study.
+    """Write README.md, the tables and the figure of a study into studies/NAME below `folder`, and return the files.
 
-    Args:
-        study: the question.
-        arms: the settings with their runs.
-        folder: the results folder. The page is in studies/NAME below it.
-        scale: an option of the group `scale`.
-        command: repeats the study.
-
-    Returns:
-        The files.
+    The page gives the `command`, which repeats the study.
     """
     place, found = folder / "studies" / study.name, compared(arms)
     chosen = _chosen(arms)
@@ -131,7 +123,7 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
         table=markdown(_table(study, found)),
         seeds=f": the mean of {most} seeds with its 95%\n  interval (Student)" if most > 1 else "",
         tests=_tests(tests(found)),
-        delta=f"{max((run.delta for run in runs), default=1e-5):g}".replace("e-0", "e-"),
+        delta=delta_text(max((run.delta for run in runs), default=1e-5)),
         neighbours=_neighbours(arms),
         search=_SEARCH.format(trials=_trials(arms)) if searched else _NO_SEARCH,
         notes="".join(f"- {text}\n" for text in _notes(arms)),
@@ -146,21 +138,12 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
 def _table(study: Study, found: Sequence[Compared]) -> Table:
     gain = f"gain over {study.arms[0].name}" + (" [95%]" if tests(found) else "")
     rows = []
-    for of in by_pair(found).values():
-        for one in of:
-            values = list(one.arm.accuracies().values())
-            rows.append(
-                {
-                    "data set": one.arm.setting.dataset_name,
-                    "sound ε": f"{one.arm.setting.epsilon:g}",
-                    "arm": one.arm.setting.arm.name,
-                    "test accuracy (%)": f"{mean_text(values, '%')} ({len(values)})" if values else "–",
-                    gain: _points(one.gain) if one.gain else "",
-                    "answer": _answer(one),
-                    "trials": str(len(one.arm.trials)),
-                }
-            )
-    return Table.of(rows)
+    for one in (one for of in by_pair(found).values() for one in of):
+        values = list(one.arm.accuracies().values())
+        accuracy = f"{mean_text(values, '%')} ({len(values)})" if values else "–"
+        points = _points(one.gain) if one.gain else ""
+        rows.append([*one.arm.setting.named, accuracy, points, _answer(one), str(len(one.arm.trials))])
+    return Table((*_NAMED, "test accuracy (%)", gain, "answer", "trials"), rows)
 
 
 def _answer(one: Compared) -> str:
@@ -173,23 +156,13 @@ def _answer(one: Compared) -> str:
 def _chosen(arms: Sequence[Progress]) -> Table:
     rows = []
     for arm in arms:
-        name, values = arm.setting.arm.name, arm.chosen
-        edges = at_edge(arm.setting.search, arm.trials) if values is not None else []
-        shown = [
-            f"{key} = {_plain(value)}{' (at the edge)' if key in edges else ''}"
-            for key, value in (values or {}).items()
-        ]
+        values = arm.chosen
+        edges = at_edge(arm.setting.search, arm.trials) if values is not None else {}
+        shown = [f"{key} = {_plain(v)}{' (at the edge)' if key in edges else ''}" for key, v in (values or {}).items()]
         tried = [f"{', '.join(map(_plain, t.values.values()))}: {number(t.accuracy, '%')}" for t in arm.trials]
-        rows.append(
-            {
-                "data set": arm.setting.dataset_name,
-                "sound ε": f"{arm.setting.epsilon:g}",
-                "arm": name,
-                "chosen": "not chosen yet" if values is None else ", ".join(shown) or "nothing to choose",
-                "tried: held-out accuracy (%)": "; ".join(tried),
-            }
-        )
-    return Table.of(rows)
+        chosen = "not chosen yet" if values is None else ", ".join(shown) or "nothing to choose"
+        rows.append([*arm.setting.named, chosen, "; ".join(tried)])
+    return Table((*_NAMED, "chosen", "tried: held-out accuracy (%)"), rows)
 
 
 _RUN = ("dataset", "epsilon", "arm", "role", "seed", "accuracy", "epsilon_sound", "epoch", "run_id", "command")
@@ -203,7 +176,8 @@ def _runs(arms: Sequence[Progress]) -> list[dict[str, object]]:
         for run, role, at in [*trials, *finals]:
             epoch = run.last_epoch if at is None else at
             values = (
-                *(arm.setting.dataset_name, arm.setting.epsilon, arm.setting.arm.name, role, run.seed),
+                *arm.setting.named,
+                *(role, run.seed),
                 *(run.history("test_accuracy")[epoch], run.history("epsilon_sound")[epoch], epoch + 1),
                 *(run.job.run_id, str(run.field("tracking.command"))),
             )
@@ -212,7 +186,6 @@ def _runs(arms: Sequence[Progress]) -> list[dict[str, object]]:
 
 
 def _tests(number_of: int) -> str:
-    """Say how a number of gains are tested."""
     if not number_of:
         return "- **Answer.** One seed has no interval, so it cannot tell.\n"
     answer = "zero is outside the interval, at a level of 5%."
@@ -274,7 +247,7 @@ def _notes(arms: Sequence[Progress]) -> list[str]:
 
 def _effects(study: Study, arms: Sequence[Progress]) -> Table:
     found = effects(study, arms)
-    rows = [[*_place(one), one.name, _points(one.found), one.answer] for one in found]
+    rows = [[*one.place, one.name, _points(one.found), one.answer] for one in found]
     note = (
         "Points of test accuracy [95%]. The effect of one part is the mean of the arms with it, less the mean of those "
         "without. Of two parts it is half of the change in the effect of the one when the other is added: 0 means that "
@@ -289,7 +262,7 @@ def _sums(study: Study, arms: Sequence[Progress]) -> Table:
     found = iter(sums(study, arms))
     for together, alone, less, left in zip(found, found, found, shares(study, arms), strict=True):
         points = (_points(one.found) for one in (alone, together, less))
-        rows.append([*_place(together), *points, _adds_up(less.found), _ratio(left.found)])
+        rows.append([*together.place, *points, _adds_up(less.found), _ratio(left.found)])
     note = (
         f"Points of test accuracy over *{study.arms[0].name}* [95%]. Near 100% a point is harder to gain. The last "
         "column has the errors that all together leave, over those if each removed the share that it removes alone. "
@@ -314,42 +287,26 @@ def _ratio(left: Estimate | None) -> str:
     return f"{left.value:.2f}" + (f" [{left.interval.low:.2f}, {left.interval.high:.2f}]" if left.interval else "")
 
 
-def _place(of: Effect) -> tuple[str, str]:
-    setting = of.arms[0].setting
-    return setting.dataset_name, f"{setting.epsilon:g}"
-
-
 _EFFECT = ("dataset", "epsilon", "parts", "effect", "low", "high", "p", "answer")
 
 
 def _effect(one: Effect) -> dict[str, object]:
     found = one.found
-    values = (*_place(one), one.name, found and found.value, *_ends(found), one.adjusted, one.answer)
+    values = (*one.place, one.name, found and found.value, *_ends(found), one.adjusted, one.answer)
     return dict(zip(_EFFECT, values, strict=True))
 
 
 _ARM = (
-    "dataset",
-    "epsilon",
-    "arm",
-    "accuracy",
-    "std",
-    "seeds",
-    "gain",
-    "low",
-    "high",
-    "p",
-    "needed",
-    "answer",
-    "trials",
+    *("dataset", "epsilon", "arm", "accuracy", "std", "seeds"),
+    *("gain", "low", "high", "p", "needed", "answer", "trials"),
 )
 
 
 def _arm(one: Compared) -> dict[str, object]:
-    setting, values = one.arm.setting, list(one.arm.accuracies().values())
-    of = summarise(values)
+    of = summarise(list(one.arm.accuracies().values()))
     told = (
-        *(setting.dataset_name, f"{setting.epsilon:g}", setting.arm.name, of.mean, of.std, of.n),
+        *one.arm.setting.named,
+        *(of.mean, of.std, of.n),
         *(one.gain and one.gain.value, *_ends(one.gain), one.adjusted, one.needed, one.word, len(one.arm.trials)),
     )
     return dict(zip(_ARM, told, strict=True))
@@ -366,15 +323,11 @@ def _cost(arms: Sequence[Progress]) -> str:
     trials = {run.job.run_id: run for arm in arms for run in arm.searched}
     finals = {run.job.run_id: run for arm in arms for run in arm.finals.recorded}
     every = {**trials, **finals}.values()
-    seconds = sum(_processor_seconds(run) for run in every)
-    devices = ", ".join(sorted({str((run.record or {})["provenance"].get("device")) for run in every}))
+    made = [run.record["provenance"] for run in every if run.record]
+    seconds = sum(float(of.get("processor_seconds", of["wall_seconds"])) for of in made)
+    devices = ", ".join(sorted({str(of.get("device")) for of in made}))
     time = f"took {duration(seconds)} of processor time in all ({devices})"
     return f"{len(trials)} trials and {len(finals)} final runs {time}."
-
-
-def _processor_seconds(run: PlannedRun) -> float:
-    of = (run.record or {})["provenance"]
-    return float(of.get("processor_seconds", of["wall_seconds"]))
 
 
 def _points(gain: Estimate | None) -> str:

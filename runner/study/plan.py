@@ -8,7 +8,8 @@ the last epoch within the epsilon.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,9 +21,9 @@ from omegaconf.errors import OmegaConfBaseException, ValidationError
 from runner.config import PAPER, ConfigError, Dimension, EvaluationSplit
 from runner.records.identity import plain, resolved
 from runner.records.jobs import Job, command_of, composed
+from runner.report.leaderboard.methods import HELD_OUT
 from runner.study.file import SEARCH_SEED, Arm, Space, Study, Times, Value, space_at
 
-HELD_OUT = "held-out"  # a tag of runs whose settings were chosen on held-out training images
 FIXED = ("accountant", "noise_multiplier", "max_epsilon")  # overrides that all settings have
 _DIGITS = 3
 
@@ -62,6 +63,11 @@ class Setting:
         """The name of the data set for people."""
         return str(self.config.dataset.get("name") or self.dataset)
 
+    @property
+    def named(self) -> tuple[str, str, str]:
+        """The data set, epsilon and the arm, for people."""
+        return self.dataset_name, f"{self.epsilon:g}", self.arm.name
+
     @cached_property
     def search(self) -> Space:
         """The searched fields, with multiples as values."""
@@ -70,12 +76,8 @@ class Setting:
     def _values(self, name: str, of: Any) -> Any:
         if not isinstance(of, Times):
             return of
-        try:
+        with _named(self.arm):
             own: Any = OmegaConf.select(resolved(self.config), name)
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ArmError(self.arm.place) from error
-        except ConfigError as error:
-            raise ConfigError(f"{self.arm.place}: {error}") from error
         if not isinstance(own, (int, float)) or not own:
             raise ConfigError(f"{self.arm.place}: {name} has no number to multiply, so list its values.")
         return tuple(rounded(own * factor) for factor in of)
@@ -102,14 +104,10 @@ class Setting:
 
     def _made(self, values: Mapping[str, Value], seed: int, evaluation: EvaluationSplit) -> Job:
         config = copy.deepcopy(self.config)
-        try:
+        with _named(self.arm):
             for name, value in {**values, "seed": seed, "evaluation": evaluation}.items():
                 _set(config, name, value)
             final = resolved(config)
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ArmError(self.arm.place) from error
-        except ConfigError as error:
-            raise ConfigError(f"{self.arm.place}: {error}") from error
         typed = [f"{name}={_typed(value)}" for name, value in values.items()]
         final.tracking.command = command_of(
             [*self.overrides, *typed, f"seed={final.seed}", f"evaluation={evaluation.value}"]
@@ -124,13 +122,21 @@ class Setting:
         return Job.of(f"study/{self.study}", {**told, "seed": str(final.seed)}, final)
 
 
+@contextmanager
+def _named(arm: Arm) -> Iterator[None]:
+    """Name an arm's place in the study's file if its config is refused."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{arm.place}: {error}") from error
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise ArmError(arm.place) from error
+
+
 def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> list[Setting]:
     """Compose the settings of a study: by data set, then by epsilon, then by arm.
 
-    Args:
-        study: the question.
-        scale: an option of the group `scale`.
-        extra: further overrides of the machine, and of Hydra's search path.
+    `extra`: further overrides, of the machine and of Hydra's search path.
 
     Raises:
         ArmError: Hydra refuses the config of an arm.
@@ -143,12 +149,8 @@ def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> 
                 told += ["accountant=pld", f"target_epsilon={epsilon:g}", "noise_multiplier=null", "max_epsilon=null"]
                 told += [] if scale == PAPER else [f"scale={scale}"]
                 overrides = tuple(merged([*study.base, *told, *arm.overrides, *extra]))
-                try:
+                with _named(arm):
                     config = composed(overrides)
-                except ConfigError as error:
-                    raise ConfigError(f"{arm.place}: {error}") from error
-                except (HydraException, OmegaConfBaseException, ValueError) as error:
-                    raise ArmError(arm.place) from error
                 found.append(Setting(study.name, arm, dataset, epsilon, config, overrides))
     return found
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runner.claims.evidence import PAPER_SCALE, Evidence
-from runner.claims.runs import PlannedRun, Runs
+from runner.claims.runs import PlannedRun, Runs, grouped
 from runner.records.files import results_folder
 from runner.records.jobs import Job
 from runner.study.file import Study
@@ -58,7 +58,7 @@ def progress_of(study: Study, settings: Sequence[Setting]) -> list[Progress]:
         return []
     evidence = Evidence(PAPER_SCALE, {}, folder_of(settings))
     found = []
-    for of in _together(settings):
+    for of in grouped(settings, lambda setting: setting.pair).values():  # the arms that are compared
         arms = [Progress(setting) for setting in of]
         for arm in arms:
             _search(arm, study, evidence)
@@ -119,11 +119,3 @@ def _take(arm: Progress, points: Sequence[Point], evidence: Evidence) -> bool:
 def _accuracy(run: PlannedRun, arm: Progress) -> float:
     at = run.last_within(arm.setting.epsilon)
     return 0.0 if at is None else run.history("test_accuracy")[at]
-
-
-def _together(settings: Sequence[Setting]) -> list[list[Setting]]:
-    """Group settings by data set and epsilon: the arms that are compared."""
-    groups: dict[tuple[str, float], list[Setting]] = {}
-    for setting in settings:
-        groups.setdefault(setting.pair, []).append(setting)
-    return list(groups.values())

@@ -45,10 +45,8 @@ def best_of(trials: Sequence[Trial]) -> Trial:
 def next_points(space: Space, trials: Sequence[Trial], number: int | None) -> list[Point]:
     """Return what is to be tried next, before any range is widened; nothing if all trials are made.
 
-    Args:
-        space: the searched fields.
-        trials: the trials so far, in the order in which they were suggested.
-        number: how many are to be made; None for all combinations.
+    The trials are in the order in which they were suggested. `number`: how many are to be made; None for all
+    combinations.
     """
     if not space:
         return []
@@ -101,21 +99,16 @@ def widened(arms: Sequence[tuple[Space, Sequence[Trial]]], *, equal: bool) -> li
     return [point or _between(*arm) for point, arm in zip(beyond, arms, strict=True)]
 
 
-def at_edge(space: Space, trials: Sequence[Trial]) -> list[str]:
-    """Name the fields whose best value is at the edge of what was tried."""
-    if not trials:
-        return []
-    best = best_of(trials).values
-    return [name for name in space if _next_beyond(space[name], _tried(name, trials), best[name]) is not None]
+def at_edge(space: Space, trials: Sequence[Trial]) -> dict[str, float]:
+    """Return the value beyond the edge, by field, of each field whose best value is at the edge of what was tried."""
+    best = best_of(trials).values if trials else {}
+    beyond = {name: _next_beyond(space[name], _tried(name, trials), best[name]) for name in space if trials}
+    return {name: value for name, value in beyond.items() if value is not None}
 
 
 def _beyond(space: Space, trials: Sequence[Trial]) -> Point | None:
-    names = at_edge(space, trials)
-    if not names:
-        return None
-    best, name = best_of(trials).values, names[0]
-    value = _next_beyond(space[name], _tried(name, trials), best[name])
-    return None if value is None else {**best, name: value}
+    first = next(iter(at_edge(space, trials).items()), None)
+    return None if first is None else {**best_of(trials).values, first[0]: first[1]}
 
 
 def _tried(name: str, trials: Sequence[Trial]) -> list[float]:

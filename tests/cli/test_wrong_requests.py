@@ -55,7 +55,7 @@ REPRODUCE, SEARCH = "reproduce tempered-sigmoid --items fig-4", "search lipschit
         ("explain tempered_sigmoid/fig3", "no item 'fig3'. Did you mean tempered_sigmoid/fig-3,"),
         ("explain fig-14", "fig-14 of which paper? Did you mean losing_less/fig-14?"),
         ("explain tempered_sigmod/fig-3", "Did you mean tempered_sigmoid?"),
-        ("explain nobody", "Papers are backprop_clipping,"),
+        ("explain nobody", "Choose from backprop_clipping,"),
         ("explain studies/none", "yet: python -m runner study studies/none.yaml"),
         ("new-paper lipschitz", "new-paper: lipschitz exists: runner/papers/lipschitz. Choose another name."),
         ("new-paper runs", "new-paper: runs exists: results/runs."),

@@ -61,8 +61,10 @@ def test_every_paper_shows_accuracy_against_both_epsilons(paper: str) -> None:
 def test_a_wrong_definition_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str, said: str) -> None:
     lines = ["title: x", "items: [fig-3]", "datasets: [MNIST]", "sections: {}", "table: [epsilon]"]
     name = wrong.partition(":")[0]
-    (tmp_path / "dashboard.yaml").write_text("\n".join([line for line in lines if not line.startswith(name)] + [wrong]))
-    monkeypatch.setattr(definition, "path_of", lambda paper: tmp_path / "dashboard.yaml")
+    path = tmp_path / "papers" / "tempered_sigmoid" / "dashboard.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join([line for line in lines if not line.startswith(name)] + [wrong]))
+    monkeypatch.setattr(definition, "PACKAGE", tmp_path)
     with pytest.raises(ValueError, match=said) as refused:
         read("tempered_sigmoid")
     assert "\n" not in str(refused.value)

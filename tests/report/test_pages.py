@@ -9,8 +9,8 @@ import pytest
 
 from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY
+from runner.report.cells import cells_of
 from runner.report.files import Table, markdown, read_csv, write_csv, write_table_csv
-from runner.report.markdown import cells_of
 from runner.report.paper_page import epsilon_text, tables_of
 from runner.report.papers import every_paper
 from runner.report.titles import title_of, titles_of

@@ -11,10 +11,10 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from runner.config import REPOSITORY
+from runner.report.cells import cells_of, verdict_text
 from runner.report.claim_rows import rows_of
 from runner.report.files import write_csv
 from runner.report.leaderboard.tables import COLUMNS
-from runner.report.markdown import cells_of, verdict_text
 from runner.report.paper_page import epsilon_text
 from runner.report.papers import every_paper
 from runner.report.site import command, pages

@@ -52,7 +52,7 @@ def test_fewer_trials_than_combinations_are_different_ones() -> None:
 def test_a_best_value_at_the_edge_gets_the_next_one_beyond(best: float, beyond: float | None) -> None:
     trials = tried(RATES, best)
     assert widened([(RATES, trials)], equal=True) == [beyond and {"optimizer.lr": beyond}]
-    assert at_edge(RATES, trials) == (["optimizer.lr"] if beyond else [])
+    assert at_edge(RATES, trials) == ({"optimizer.lr": beyond} if beyond else {})
 
 
 def test_all_arms_get_one_trial_more_if_one_is_at_the_edge() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor, nn
@@ -13,17 +13,16 @@ from runner.accounting import Gdp, Pld, Rdp, RdpClassic, Zcdp, sound_epsilon
 from runner.claims.charges import ledger_of, prepared
 from runner.claims.claim import Claim
 from runner.claims.evidence import Evidence
-from runner.claims.measure import Formula, computed
+from runner.claims.measure import computed
 from runner.claims.measured import Measured
 from runner.claims.rows import ClaimRow
 from runner.clipping import Backprop
 from runner.gradients import Objective
 from runner.papers.backprop_clipping.figures import PAPER, TABLE_1
 from runner.papers.backprop_clipping.measures import STATED, last_layer_epsilon
+from runner.report import plots
 from runner.report.files import Table, bound_text, number
-from runner.report.items import Tabulate
 from runner.report.networks import network_table
-from runner.report.plots import DATASETS
 
 _REPOSITORY = f"{PAPER}/repo_mnist"
 _A, _B = 1.5, 0.3
@@ -39,12 +38,14 @@ CONVOLUTIONS = {  # kernel, stride, padding, dilation, bias; from 2 channels to 
 }
 
 
-figure_3 = network_table(
+figure_3 = partial(
+    network_table,
     TABLE_1,
     f"{PAPER}/mnist_printed",
     "No padding and no biases. The stride of the poolings, 1, is that of the authors' code.",
 )
-figure_4 = network_table(
+figure_4 = partial(
+    network_table,
     TABLE_1,
     f"{PAPER}/cifar10_printed",
     "No padding and no biases. With poolings of stride 1, as stated, the first linear layer has 28.9 million.",
@@ -54,7 +55,7 @@ figure_4 = network_table(
 def table_1(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
     """Return the claimed settings: noise by theorem 1, its cost for both kinds of neighbours, and the settings run."""
     rows = []
-    for dataset, title in DATASETS.items():
+    for dataset, title in plots.DATASETS.items():
         run, claimed, actual = ledger_of(TABLE_1, f"{PAPER}/{dataset}_printed")
         with_bug, _, bug = ledger_of(TABLE_1, f"{PAPER}/{dataset}_original_bug")
         mechanism, delta, count = run.mechanism, run.config.delta, len(run.mechanism.noise_groups)
@@ -161,38 +162,28 @@ def ratios(kind: str, name: str) -> dict[str, float]:
     return found
 
 
-def bounds(kind: str, names: Collection[str]) -> Tabulate:
+def bounds(kind: str, names: Collection[str], _: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Return a table of the ratios of contributions to their bounds, one row per layer."""
-
-    def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-        rows = [{"layer": name, **ratios(kind, name)} for name in names]
-        note = (
-            "Norm of one example's contribution over the bound: a b, with a bias √(a² + 1) b for weight and bias "
-            "together. 1 is reached, by one output and an input that it alone reads; nothing is above. Padding, "
-            "dilation and biases are covered, which the paper leaves open (derivation in "
-            "`runner/clipping/backprop.py`)."
-        )
-        return Table.of(rows, (note,))
-
-    return table
+    rows = [{"layer": name, **ratios(kind, name)} for name in names]
+    note = (
+        "Norm of one example's contribution over the bound: a b, with a bias √(a² + 1) b for weight and bias "
+        "together. 1 is reached, by one output and an input that it alone reads; nothing is above. Padding, "
+        "dilation and biases are covered, which the paper leaves open (derivation in "
+        "`runner/clipping/backprop.py`)."
+    )
+    return Table.of(rows, (note,))
 
 
-def largest_ratio(kind: str, names: Collection[str]) -> Formula:
-    """Return a measure: the largest ratio of a contribution to its bound, over the layers of a kind."""
-
-    @computed
-    def largest(_: Claim) -> Measured:
-        found = max(max(ratios(kind, name).values()) for name in names)
-        explanation = (
-            f"the largest norm of a contribution over its bound, of {len(names)} kinds of layers; 1 is reached"
-        )
-        return Measured(value=found, explanation=explanation)
-
-    return largest
+def largest_ratio(kind: str, names: Collection[str], _: Claim) -> Measured:
+    """Return the largest ratio of a contribution to its bound, over the layers of a kind."""
+    found = max(max(ratios(kind, name).values()) for name in names)
+    text = f"the largest norm of a contribution over its bound, of {len(names)} kinds of layers; 1 is reached"
+    return Measured(value=found, explanation=text)
 
 
-table_2, theorem_2 = bounds("linear", LINEAR), largest_ratio("linear", LINEAR)
-table_3, theorem_3 = bounds("convolution", CONVOLUTIONS), largest_ratio("convolution", CONVOLUTIONS)
+table_2, table_3 = partial(bounds, "linear", LINEAR), partial(bounds, "convolution", CONVOLUTIONS)
+theorem_2 = computed(partial(largest_ratio, "linear", LINEAR))
+theorem_3 = computed(partial(largest_ratio, "convolution", CONVOLUTIONS))
 
 
 def repository(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:

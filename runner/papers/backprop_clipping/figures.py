@@ -11,18 +11,8 @@ from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.reading import claims_of
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs, last_accuracy
+from runner.report import plots
 from runner.report.files import Table, number
-from runner.report.plots import (
-    AS_PAPER,
-    CLAIMED,
-    DATASETS,
-    LOOKS,
-    by_error,
-    legend_below,
-    log_axis,
-    panel_each,
-    runs_text,
-)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,11 +41,11 @@ def figure_5(evidence: Evidence) -> Figure:
     }
     planned = {
         (dataset, look): Runs(run for s in sweeps for run in evidence.planned(s, f"{PAPER}/{dataset}_{name}"))
-        for dataset in DATASETS
+        for dataset in plots.DATASETS
         for look, (_, sweeps, name) in lines.items()
     }
-    few = {d: "" if any(planned[d, look].recorded for look in lines) else "not run" for d in DATASETS}
-    drawn, panels = panel_each(4.2, few)
+    few = {d: "" if any(planned[d, look].recorded for look in lines) else "not run" for d in plots.DATASETS}
+    drawn, panels = plots.panel_each(4.2, few)
     for axes, dataset in panels:
         for look, (label, *_) in lines.items():
             points(axes, planned[dataset, look], "epsilon", label, look)
@@ -66,15 +56,16 @@ def figure_5(evidence: Evidence) -> Figure:
             runs = evidence.planned(TABLE_1, f"{PAPER}/{dataset}_{name}")
             if runs.recorded:
                 mean = fmean(runs.finals("test_accuracy"))
-                axes.axhline(mean, color=LOOKS[look][0], linewidth=1, label=f"{label}, {runs_text(runs)}")
+                axes.axhline(mean, color=plots.LOOKS[look][0], linewidth=1, label=f"{label}, {plots.runs_text(runs)}")
         if evidence.scale == PAPER_SCALE:
             epsilon, accuracy = claimed(dataset)
             text = f"claimed: {accuracy:g}% at ε = {epsilon:g}"
-            axes.plot(epsilon, accuracy, color=LOOKS["backpropagation clipping"][0], label=text, zorder=4, **CLAIMED)
-        by_error(axes)
-        log_axis(axes, "x")
-        axes.set_xlabel(f"{AS_PAPER} (zCDP, zero-out neighbours)")
-        legend_below(axes)
+            colour = plots.LOOKS["backpropagation clipping"][0]
+            axes.plot(epsilon, accuracy, color=colour, label=text, zorder=4, **plots.CLAIMED)
+        plots.by_error(axes)
+        plots.log_axis(axes, "x")
+        axes.set_xlabel(f"{plots.AS_PAPER} (zCDP, zero-out neighbours)")
+        plots.legend_below(axes)
     if panels:
         panels[0][0].set_ylabel("test accuracy (%), mean and range")
     return drawn
@@ -83,7 +74,7 @@ def figure_5(evidence: Evidence) -> Figure:
 def grid(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
     """Return the recorded settings of the grid, the most accurate first, with a mark for the paper's settings."""
     rows = []
-    for dataset, title in DATASETS.items():
+    for dataset, title in plots.DATASETS.items():
         runs = evidence.planned(GRID, f"{PAPER}/{dataset}_printed").recorded
         own = evidence.planned(TABLE_1, f"{PAPER}/{dataset}_printed")
         for run in sorted(runs, key=last_accuracy, reverse=True):
@@ -105,8 +96,8 @@ def points(axes: Axes, planned: Runs, name: str, label: str, look: str) -> None:
         values = runs.finals("test_accuracy")
         settings.append((runs.largest(name), fmean(values), min(values), max(values)))
     if settings:
-        colour, marker = LOOKS[look]
+        colour, marker = plots.LOOKS[look]
         epsilon, middle, low, high = zip(*sorted(settings), strict=True)
         axes.vlines(epsilon, low, high, color=colour, linewidth=1.5)
-        text = f"{label}, {runs_text(planned)}"
+        text = f"{label}, {plots.runs_text(planned)}"
         axes.plot(epsilon, middle, color=colour, marker=marker, markersize=5, linewidth=0.6, label=text)

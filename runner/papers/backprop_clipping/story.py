@@ -12,8 +12,8 @@ from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs
 from runner.papers.backprop_clipping.figures import PAPER, TABLE_1, claimed, points
 from runner.papers.backprop_clipping.measures import STATED
+from runner.report import plots
 from runner.report.files import Table, bound_text, delta_text, mean_text, number
-from runner.report.plots import CLAIMED, LOOKS, WIDTH, band, by_error, figure, log_axis, one_legend, runs_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,7 +90,7 @@ def _planned(evidence: Evidence, label: str) -> Runs:
 
 def draw(evidence: Evidence) -> Figure:
     """Draw accuracy against the claimed epsilons of the mechanisms, left, and against their sound epsilons, right."""
-    drawn = figure(WIDTH, 5.4)
+    drawn = plots.figure(plots.WIDTH, 5.4)
     left, right = drawn.subplots(1, 2, sharey=True)
     claimed_epsilon, claimed_accuracy = claimed("mnist")
     delta = prepared(TABLE_1, f"{PAPER}/mnist_printed").config.delta
@@ -102,16 +102,16 @@ def draw(evidence: Evidence) -> Figure:
             points(axes, _planned(evidence, label), name, label, look)
         tanh = evidence.planned(f"{PAPER}/table_1_copied", _TANH)
         if tanh.recorded:
-            by_epoch = band(tanh.recorded, name, "test_accuracy")
-            by_epoch.draw(axes, LOOKS["tanh"][0], label=f"{_PLAIN}, by epoch, {runs_text(tanh)}")
+            by_epoch = plots.band(tanh.recorded, name, "test_accuracy")
+            by_epoch.draw(axes, plots.LOOKS["tanh"][0], label=f"{_PLAIN}, by epoch, {plots.runs_text(tanh)}")
         if evidence.scale == PAPER_SCALE and axes is left:  # the claim is for this epsilon only
             text = f"claimed: {claimed_accuracy}% at ε = {claimed_epsilon}"
-            colour = LOOKS["backpropagation clipping"][0]
-            axes.plot(claimed_epsilon, claimed_accuracy, color=colour, label=text, zorder=4, **CLAIMED)
-        log_axis(axes, "x")
+            colour = plots.LOOKS["backpropagation clipping"][0]
+            axes.plot(claimed_epsilon, claimed_accuracy, color=colour, label=text, zorder=4, **plots.CLAIMED)
+        plots.log_axis(axes, "x")
         axes.set_xlabel(f"{title} ({delta_text(delta)})")
     if left.dataLim.y1 > 0:
-        by_error(left)
+        plots.by_error(left)
     left.set_ylabel("test accuracy (%), mean and range")
-    one_legend(drawn, 2)
+    plots.one_legend(drawn, 2)
     return drawn

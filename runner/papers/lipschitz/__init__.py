@@ -4,52 +4,55 @@ The paper's text has no accuracies (its plots are images). So the checks cover m
 library, and the accuracy of its method in this benchmark.
 """
 
+from functools import partial
+
 from runner.papers.lipschitz import bounds, fronts, norms, timing
 from runner.report.items import Item, Paper, Statement
 
 _DRAWN = ("noise_multiplier", "loss.inverse_temperature", "loss.gradient_bound", "optimizer.lr")
+
+
+def _sweeps(name: str, *further: str) -> tuple[str, ...]:
+    """Return a sweep, and those named after it."""
+    return tuple(f"lipschitz/{name}{part}" for part in ("", *further))
+
 
 ITEMS = (
     Item(
         "fig-5a",
         "Figure 5a: accuracy against ε, MNIST: every epoch of every trial (dots), and fronts",
         sweeps=(
-            *(f"lipschitz/fig_5a{part}" for part in ("", "_search", "_as_paper", "_appendix_d1", "_plain")),
-            *(
-                f"lipschitz/fig_5a_choice{part}"
-                for part in ("", "_longer", "_wider", "_temperature", "_rate", "_batch", "_smaller")
-            ),
+            *_sweeps("fig_5a", "_search", "_as_paper", "_appendix_d1", "_plain"),
+            *_sweeps("fig_5a_choice", "_longer", "_wider", "_temperature", "_rate", "_batch", "_smaller"),
         ),
         fields=_DRAWN,
-        draw=fronts.front("mnist", "5a", "softer"),
+        draw=partial(fronts.front, "mnist", "5a", "softer"),
     ),
     Item(
         "fig-5b",
         "Figure 5b: accuracy against ε, FashionMNIST: every epoch of every trial (dots), and fronts",
-        sweeps=tuple(f"lipschitz/fig_5b{part}" for part in ("", "_search", "_as_paper", "_appendix_d1", "_plain")),
+        sweeps=_sweeps("fig_5b", "_search", "_as_paper", "_appendix_d1", "_plain"),
         fields=_DRAWN,
-        draw=fronts.front("fashion_mnist", "5b", "wide"),
+        draw=partial(fronts.front, "fashion_mnist", "5b", "wide"),
     ),
     Item(
         "repo",
         "The notebooks of the authors' library",
-        sweeps=("lipschitz/repo", "lipschitz/repo_plain"),
+        sweeps=_sweeps("repo", "_plain"),
         also=("lipschitz/fig_5c_at_3", "lipschitz/fig_5c_as_paper", "lipschitz/mixers"),
     ),
     Item(
         "text-cert",
         "No gradient exceeds its bound in training",
-        sweeps=("lipschitz/text_cert", "lipschitz/text_cert_library"),
+        sweeps=_sweeps("text_cert", "_library"),
         also=("lipschitz/fig_5a_search", "lipschitz/fig_5b_search"),
     ),
     Item(
         "fig-5c",
         "Figures 5c and 10: accuracy against ε, CIFAR-10: a mixer, a VGG, a ResNet and two linear layers",
         sweeps=(
-            "lipschitz/fig_5c",
-            "lipschitz/fig_5c_at_3",
-            "lipschitz/fig_5c_as_paper",
-            *(f"lipschitz/fig_5c_choice{part}" for part in ("", "_bound", "_longer", "_convolutions", "_mixer")),
+            *_sweeps("fig_5c", "_at_3", "_as_paper"),
+            *_sweeps("fig_5c_choice", "_bound", "_longer", "_convolutions", "_mixer"),
         ),
         draw=fronts.by_architecture,
     ),
@@ -61,13 +64,13 @@ ITEMS = (
         "fig-6",
         "Figure 6: norms of images and gradients by colour space, CIFAR-10",
         sweeps=("lipschitz/fig_6",),
-        draw=norms.histograms("lipschitz/fig_6", lambda run: str(run.field("features.space")).upper()),
+        draw=partial(norms.histograms, "lipschitz/fig_6", lambda run: str(run.field("features.space")).upper()),
     ),
     Item(
         "fig-7",
         "Figure 7: norms of images and gradients with clipped images and without, CIFAR-10",
         sweeps=("lipschitz/fig_7",),
-        draw=norms.histograms("lipschitz/fig_7", norms.clipped_to),
+        draw=partial(norms.histograms, "lipschitz/fig_7", norms.clipped_to),
     ),
     Item(
         "fig-11",

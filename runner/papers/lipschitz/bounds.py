@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,21 +18,11 @@ from runner.claims.evidence import Evidence
 from runner.claims.measure import computed
 from runner.claims.measured import Measured
 from runner.claims.rows import ClaimRow
-from runner.networks.lipschitz import Spectral, gradient_bounds
+from runner.networks.lipschitz import Spectral, gradient_bounds, losses
 from runner.networks.lipschitz.layers import Center, GroupSort2, Residual, Scale
-from runner.networks.lipschitz.losses import (
-    Cosine,
-    Hinge,
-    HingeKantorovichRubinstein,
-    KantorovichRubinstein,
-    LipschitzLoss,
-    SharpCrossEntropy,
-)
 from runner.networks.objective import InputBound, Objective
+from runner.report import plots
 from runner.report.files import Table
-from runner.report.items import Tabulate
-from runner.report.plots import figure as empty_figure
-from runner.report.plots import log_axis, spaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,13 +33,13 @@ _TURNS = 40  # iterations for six digits of a largest norm
 _BATCH = 4
 
 # By the claim's method: losses, each with the paper's constant, and the constant in words.
-LOSSES: dict[str, tuple[tuple[tuple[LipschitzLoss, float], ...], str]] = {
-    "Softmax cross-entropy, temperature τ": (((SharpCrossEntropy(1.0), math.sqrt(2)),), "√2 / τ, here τ = 1"),
-    "Cosine similarity": (((Cosine(0.5), 2.0),), "1 / X_min, here X_min = 1/2"),
-    "Multiclass hinge loss": (((Hinge(0.5), 1.0),), "1"),
-    "KR loss": (((KantorovichRubinstein(), 1.0),), "1"),
+LOSSES: dict[str, tuple[tuple[tuple[losses.LipschitzLoss, float], ...], str]] = {
+    "Softmax cross-entropy, temperature τ": (((losses.SharpCrossEntropy(1.0), math.sqrt(2)),), "√2 / τ, here τ = 1"),
+    "Cosine similarity": (((losses.Cosine(0.5), 2.0),), "1 / X_min, here X_min = 1/2"),
+    "Multiclass hinge loss": (((losses.Hinge(0.5), 1.0),), "1"),
+    "KR loss": (((losses.KantorovichRubinstein(), 1.0),), "1"),
     "HKR loss": (
-        tuple((HingeKantorovichRubinstein(alpha, 0.5), 1 + alpha) for alpha in (0.1, 1.0, 10.0)),
+        tuple((losses.HingeKantorovichRubinstein(alpha, 0.5), 1 + alpha) for alpha in (0.1, 1.0, 10.0)),
         "1 + α, here α = 0.1, 1 and 10",
     ),
 }
@@ -65,7 +55,7 @@ def over_stated(method: str) -> tuple[float, float, float]:
 
 
 @cache
-def largest_slope(loss: LipschitzLoss) -> float:
+def largest_slope(loss: losses.LipschitzLoss) -> float:
     """Return the largest norm of a loss's gradient in ten logits: small, large and adversarial, for every target."""
     generator = torch.Generator().manual_seed(0)
     sizes = torch.logspace(-4, 3, 2000, dtype=torch.float64)[:, None]
@@ -74,8 +64,8 @@ def largest_slope(loss: LipschitzLoss) -> float:
     logits = torch.cat([logits, 40 * hot, -40 * hot, torch.zeros_like(hot)]).requires_grad_()
     found = 0.0
     for target in range(_CLASSES):
-        losses = loss(logits, torch.full((len(logits),), target))
-        found = max(found, torch.autograd.grad(losses.sum(), logits)[0].norm(dim=1).max().item())
+        values = loss(logits, torch.full((len(logits),), target))
+        found = max(found, torch.autograd.grad(values.sum(), logits)[0].norm(dim=1).max().item())
     return found
 
 
@@ -227,7 +217,7 @@ def bound_of_depth(slope: float, layers: int, bias: bool = False) -> float:
     for layer in range(layers):
         parts += [Scale(slope)] if layer else []
         parts.append(nn.Linear(2, 2, bias=bias))
-    loss = SharpCrossEntropy(1.0, gradient_bound=1.0)
+    loss = losses.SharpCrossEntropy(1.0, gradient_bound=1.0)
     objective = Objective(nn.Sequential(*parts), loss, InputBound((2,), 1.0), Spectral())
     return math.hypot(*gradient_bounds(objective).gradients.values())
 
@@ -284,14 +274,14 @@ def theorem(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
 
 def figure(_: Evidence) -> Figure:
     """Draw the bound against the depth, a line per regime."""
-    drawn = empty_figure(6, 4)
+    drawn = plots.figure(6, 4)
     axes = drawn.subplots()
     for place, (slope, words) in enumerate(SLOPES.items()):
         bounds = [bound_of_depth(slope, d) for d in DEPTHS]
-        axes.plot(DEPTHS, bounds, **spaced(bounds, place), label=f"a = {slope:g}: {words}")
+        axes.plot(DEPTHS, bounds, **plots.spaced(bounds, place), label=f"a = {slope:g}: {words}")
     claimed = [closed_form(1.0, depth) for depth in DEPTHS]
     axes.plot(DEPTHS, claimed, color="k", linestyle="--", linewidth=1, label="claimed for a = 1: √D")
-    log_axis(axes, "y")
+    plots.log_axis(axes, "y")
     axes.set(xlabel="layers D", ylabel="bound on the norm of the gradient, L = X₀ = 1")
     axes.legend()
     return drawn
@@ -310,23 +300,24 @@ def clipped_cross_entropy(_: Claim) -> Measured:
     return Measured(worst, explanation="largest difference of 4,000 rows, as a share of the clipping bound")
 
 
-def _ratios(found: Callable[[], dict[str, tuple[float, str]]], note: str) -> Tabulate:
-    def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-        rows = [
-            {"layer": name, "stated": words, "largest found over stated": f"{ratio:.4f}",
-             "holds": "yes" if ratio <= 1 + 1e-9 else "no"}
-            for name, (ratio, words) in found().items()
-        ]  # fmt: skip
-        return Table.of(rows, (note,))
-
-    return table
+def _ratios(found: Callable[[], dict[str, tuple[float, str]]], note: str, _: Evidence, __: Sequence[ClaimRow]) -> Table:
+    rows = [
+        {"layer": name, "stated": words, "largest found over stated": f"{ratio:.4f}",
+         "holds": "yes" if ratio <= 1 + 1e-9 else "no"}
+        for name, (ratio, words) in found().items()
+    ]  # fmt: skip
+    return Table.of(rows, (note,))
 
 
 def _losses() -> dict[str, tuple[float, str]]:
     return {name: (over_stated(name)[0], words) for name, (_, words) in LOSSES.items()}
 
 
-_FOUND = "Spectral norms of Jacobians, at inputs or weights that make them large. "
-table_1 = _ratios(_losses, "Of ten logits; what is used here is exact (`runner/networks/lipschitz/losses.py`).")
-table_2 = _ratios(parameter_jacobians, _FOUND + "Bounds used here: `runner/networks/lipschitz/bounds.py`.")
-table_3 = _ratios(input_jacobians, _FOUND + "Bounds used here: `runner/networks/lipschitz/bounds.py`.")
+_EXACT = "Of ten logits; what is used here is exact (`runner/networks/lipschitz/losses.py`)."
+_FOUND = (
+    "Spectral norms of Jacobians, at inputs or weights that make them large. "
+    "Bounds used here: `runner/networks/lipschitz/bounds.py`."
+)
+table_1 = partial(_ratios, _losses, _EXACT)
+table_2 = partial(_ratios, parameter_jacobians, _FOUND)
+table_3 = partial(_ratios, input_jacobians, _FOUND)

@@ -8,22 +8,7 @@ from typing import TYPE_CHECKING
 
 from runner.claims.evidence import Evidence
 from runner.claims.runs import Runs
-from runner.report.items import Draw
-from runner.report.plots import (
-    DATASETS,
-    LOOKS,
-    SOUND,
-    WIDTH,
-    Curve,
-    Panel,
-    accuracy_against_epsilon,
-    band,
-    figure,
-    legend_below,
-    mark_not_run,
-    name_not_run,
-    runs_text,
-)
+from runner.report import plots
 from runner.search import best, curve, pareto, space_of
 
 if TYPE_CHECKING:
@@ -32,38 +17,35 @@ if TYPE_CHECKING:
 
 PAPER = "lipschitz"
 BUDGET = 3.0  # the sound epsilon at which a trial is chosen
-_SEARCHED, _CLIPPED, _PLAIN = (LOOKS[name][0] for name in ("Lipschitz", "Lipschitz, clipped", "tanh"))
+_SEARCHED, _CLIPPED, _PLAIN = (plots.LOOKS[name][0] for name in ("Lipschitz", "Lipschitz, clipped", "tanh"))
 _RETRAINED, _AS_PAPER, _SMALL, _LARGE = "C2", "C1", "C4", "C5"  # other ways to choose a Lipschitz network
 
 
-def front(dataset: str, number: str, chosen: str) -> Draw:
-    """Return a figure of one data set: every epoch of every trial, and different fronts.
+def front(dataset: str, number: str, chosen: str, evidence: Evidence) -> Figure:
+    """Draw one data set: every epoch of every trial, and different fronts.
 
     One front is on held-out images, over all epochs of all trials. One is on test images: the trial chosen by the
     first, trained again with other seeds. One is the paper's: the largest accuracy on test images over all epochs of
     all draws. Two settings from explorations are added; the second, `chosen`, was chosen on held-out images of MNIST.
     Plain DP-SGD at the same sound epsilons is added, too.
     """
-
-    def draw(evidence: Evidence) -> Figure:
-        drawn = figure(WIDTH, 5.6)
-        axes = drawn.subplots()
-        levels = [
-            *_searched(axes, evidence, number),
-            *_as_paper(axes, evidence.planned(f"{PAPER}/fig_{number}_as_paper", f"{PAPER}/{dataset}_drawn")),
-            *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_mlp"), 256, _SMALL),
-            *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_{chosen}"), 512, _LARGE),
-            *_plain(axes, evidence.planned(f"{PAPER}/fig_{number}_plain", f"tempered_sigmoid/{dataset}_tanh")),
-        ]
-        _finish(axes, levels, dataset, "accuracy (%)", easier(evidence, number, dataset))
-        return drawn
-
-    return draw
+    drawn = plots.figure(plots.WIDTH, 5.6)
+    axes = drawn.subplots()
+    plain = evidence.planned(f"{PAPER}/fig_{number}_plain", f"tempered_sigmoid/{dataset}_tanh")
+    levels = [
+        *_searched(axes, evidence, number),
+        *_as_paper(axes, evidence.planned(f"{PAPER}/fig_{number}_as_paper", f"{PAPER}/{dataset}_drawn")),
+        *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_mlp"), 256, _SMALL),
+        *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_{chosen}"), 512, _LARGE),
+        *_band(axes, plain, "plain DP-SGD, a convolutional network with tanh: test images", _PLAIN),
+    ]
+    _finish(axes, levels, dataset, "accuracy (%)", easier(evidence, number, dataset))
+    return drawn
 
 
 def clipped(evidence: Evidence) -> Figure:
     """Draw figure 11: fronts over every epoch of every trial, on held-out images, clipped and clipless."""
-    drawn = figure(WIDTH, 4)
+    drawn = plots.figure(plots.WIDTH, 4)
     for axes, dataset, letter in zip(drawn.subplots(1, 2), ("mnist", "fashion_mnist"), "ab", strict=True):
         levels: list[float] = []
         for label, number, colour in (
@@ -85,8 +67,8 @@ def by_architecture(evidence: Evidence) -> Figure | None:
         ("fig_5c", "resnet", "ResNet"),
         ("fig_5c_at_3", "mlp", "two linear layers"),
     )
-    curves = [Curve(f"{PAPER}/{sweep}", f"{PAPER}/cifar10_{name}", label) for sweep, name, label in lines]
-    return accuracy_against_epsilon(evidence, [Panel(DATASETS["cifar10"], curves)])
+    curves = [plots.Curve(f"{PAPER}/{sweep}", f"{PAPER}/cifar10_{name}", label) for sweep, name, label in lines]
+    return plots.accuracy_against_epsilon(evidence, [plots.Panel(plots.DATASETS["cifar10"], curves)])
 
 
 def easier(evidence: Evidence, number: str, dataset: str) -> str:
@@ -114,22 +96,17 @@ def _searched(axes: Axes, evidence: Evidence, number: str) -> list[float]:
 
 
 def _as_paper(axes: Axes, planned: Runs) -> list[float]:
-    curves = [(run.history("epsilon_sound"), run.history("test_accuracy")) for run in planned.recorded]
-    label = "as the paper does: largest on test images"
-    return _step(axes, pareto(curves), label, _AS_PAPER, runs_text(planned))
+    points = pareto((run.history("epsilon_sound"), run.history("test_accuracy")) for run in planned.recorded)
+    return _step(axes, points, "as the paper does: largest on test images", _AS_PAPER, plots.runs_text(planned))
 
 
 def _ours(axes: Axes, planned: Runs, units: int, colour: str) -> list[float]:
     return _band(axes, planned, f"{units} units, a setting chosen here: test images, mean and range", colour)
 
 
-def _plain(axes: Axes, planned: Runs) -> list[float]:
-    return _band(axes, planned, "plain DP-SGD, a convolutional network with tanh: test images", _PLAIN)
-
-
 def _step(axes: Axes, points: Sequence[tuple[float, float]], label: str, colour: str, count: str) -> list[float]:
     if not points:
-        name_not_run(axes, label, colour)
+        plots.name_not_run(axes, label, colour)
         return []
     axes.step(*zip(*points, strict=True), where="post", color=colour, label=f"{label}, {count}")
     return [accuracy for _, accuracy in points]
@@ -137,18 +114,18 @@ def _step(axes: Axes, points: Sequence[tuple[float, float]], label: str, colour:
 
 def _band(axes: Axes, planned: Runs, label: str, colour: str) -> list[float]:
     if not planned.recorded:
-        name_not_run(axes, label, colour)
+        plots.name_not_run(axes, label, colour)
         return []
-    found = band(planned.recorded, "epsilon_sound", "test_accuracy")
-    found.draw(axes, colour, 0.2, label=f"{label}, {runs_text(planned)}")
+    found = plots.band(planned.recorded, "epsilon_sound", "test_accuracy")
+    found.draw(axes, colour, 0.2, label=f"{label}, {plots.runs_text(planned)}")
     return found.high
 
 
 def _finish(axes: Axes, levels: Sequence[float], dataset: str, quantity: str, remark: str = "") -> None:
-    """Set axes, title and legend of a panel in which these accuracies are drawn."""
     if levels:
         axes.set_ylim(max(min(levels), max(levels) - 25) - 1, max(levels) + 1)
     else:
-        mark_not_run(axes)
-    legend_below(axes)
-    axes.set(title="; ".join(filter(None, (DATASETS[dataset], remark))), xlabel=SOUND, ylabel=quantity, xlim=(0, None))
+        plots.mark_not_run(axes)
+    plots.legend_below(axes)
+    title = "; ".join(filter(None, (plots.DATASETS[dataset], remark)))
+    axes.set(title=title, xlabel=plots.SOUND, ylabel=quantity, xlim=(0, None))

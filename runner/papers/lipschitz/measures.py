@@ -82,12 +82,6 @@ def over_library_bound(_: Claim, runs: Runs) -> Measured:
     return of_sample("mean", runs.sample(ratio), explanation="of 2,048 images, by the first weights of each run")
 
 
-@of_runs
-def narrowest(claim: Claim, runs: Runs) -> Measured:
-    """Return `least_spread`."""
-    return least_spread(claim, runs)
-
-
 def least_spread(claim: Claim, runs: Runs) -> Measured:
     """Return the least coefficient of variation of norms over the value for unclipped RGB images.
 
@@ -107,6 +101,9 @@ def least_spread(claim: Claim, runs: Runs) -> Measured:
 
     at = partial(between, ratios[1:])
     return Measured(float(ratios[0]), interval_at=at, explanation=f"{words}; {_PLAIN} {of_plain[0]:.3f}")
+
+
+narrowest = of_runs(least_spread)
 
 
 def _name(run: PlannedRun) -> str:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.claims.evidence import Evidence
 from runner.claims.runs import PlannedRun
-from runner.report.items import Draw
-from runner.report.plots import WIDTH, figure, mark_not_run, name_not_run, one_legend
+from runner.report import plots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,30 +17,26 @@ _LARGEST = 32 * 3**0.5  # norm of a white image of CIFAR-10
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))  # lines may lie on one another
 
 
-def histograms(sweep: str, label: Callable[[PlannedRun], str]) -> Draw:
-    """Return a figure of two panels, images and gradients after the last epoch, with a line per run of the sweep."""
-
-    def draw(evidence: Evidence) -> Figure:
-        drawn = figure(WIDTH, 3.8)
-        images, gradients = drawn.subplots(1, 2)
-        planned = evidence.planned(sweep, _EXPERIMENT)
-        for place, run in enumerate(planned):
-            if run.record is None:
-                name_not_run(images, label(run), f"C{place}")
-                continue
-            found = run.diagnostic("norm_histograms")
-            for axes, histogram in ((images, found["inputs"]), (gradients, found["gradients"][-1])):
-                edges, heights = shares(histogram)
-                look: dict[str, Any] = {"color": f"C{place}", "linestyle": _DASHES[place % len(_DASHES)]}
-                axes.stairs(heights, edges, label=label(run), **look)
-        for axes, title in ((images, "images"), (gradients, "gradients, after one epoch")):
-            axes.set(title=title, xlabel="L2 norm", ylabel="share of 2,048 training images", xlim=(0, None))
-            if not planned.recorded:
-                mark_not_run(axes, without_ticks=True)
-        one_legend(drawn, 5)
-        return drawn
-
-    return draw
+def histograms(sweep: str, label: Callable[[PlannedRun], str], evidence: Evidence) -> Figure:
+    """Draw two panels, images and gradients after the last epoch, with a line per run of the sweep."""
+    drawn = plots.figure(plots.WIDTH, 3.8)
+    images, gradients = drawn.subplots(1, 2)
+    planned = evidence.planned(sweep, _EXPERIMENT)
+    for place, run in enumerate(planned):
+        if run.record is None:
+            plots.name_not_run(images, label(run), f"C{place}")
+            continue
+        found = run.diagnostic("norm_histograms")
+        for axes, histogram in ((images, found["inputs"]), (gradients, found["gradients"][-1])):
+            edges, heights = shares(histogram)
+            look: dict[str, Any] = {"color": f"C{place}", "linestyle": _DASHES[place % len(_DASHES)]}
+            axes.stairs(heights, edges, label=label(run), **look)
+    for axes, title in ((images, "images"), (gradients, "gradients, after one epoch")):
+        axes.set(title=title, xlabel="L2 norm", ylabel="share of 2,048 training images", xlim=(0, None))
+        if not planned.recorded:
+            plots.mark_not_run(axes, without_ticks=True)
+    plots.one_legend(drawn, 5)
+    return drawn
 
 
 def shares(histogram: dict[str, Any]) -> tuple[list[float], list[float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,29 +13,21 @@ from runner.claims.evidence import Evidence
 from runner.claims.measure import Formula
 from runner.claims.measured import Measured, of_sample
 from runner.claims.rows import ClaimRow
-from runner.claims.runs import Sample
+from runner.claims.runs import Sample, grouped
 from runner.config import REPOSITORY
+from runner.report import plots
 from runner.report.files import Table, read_csv
-from runner.report.plots import LOOKS, WIDTH, log_axis, one_legend
-from runner.report.plots import figure as empty_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEASURED = REPOSITORY / "results" / "benchmark" / "clipless.csv"  # never written by a run
-METHODS = {
-    "non_private_faster": "not private",
-    "clipless": "clipless DP-SGD",
-    "one_pass": "DP-SGD, this project's engine",
-    "opacus_hooks": "DP-SGD, Opacus",
-    "projection": "the projection alone",
-}
-_LOOKS = {
-    "non_private_faster": "SGD, ReLU",
-    "clipless": "Lipschitz",
-    "one_pass": "ReLU",
-    "opacus_hooks": "plain DP-SGD, Opacus",
-    "projection": "Lipschitz, projection",
+METHODS = {  # label and look
+    "non_private_faster": ("not private", "SGD, ReLU"),
+    "clipless": ("clipless DP-SGD", "Lipschitz"),
+    "one_pass": ("DP-SGD, this project's engine", "ReLU"),
+    "opacus_hooks": ("DP-SGD, Opacus", "plain DP-SGD, Opacus"),
+    "projection": ("the projection alone", "Lipschitz, projection"),
 }
 _CLIPPED = ("one_pass", "opacus_hooks")
 _LARGE = 512  # the smallest batch size that counts as large
@@ -56,7 +48,7 @@ def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
         {
             "network": f"{row['network']}, {int(row['parameters']):,} parameters",
             "batch": row["batch"],
-            "method": METHODS[row["method"]],
+            "method": METHODS[row["method"]][0],
             "s an epoch": f"{row['s_per_epoch']} [{row['s_q1']}, {row['s_q3']}]",
             "peak MiB": row["peak_mib"],
         }
@@ -75,80 +67,59 @@ def figure(_: Evidence) -> Figure | None:
     if not rows:
         return None
     networks = list(dict.fromkeys(row["network"] for row in rows))
-    drawn = empty_figure(WIDTH, 6)
+    drawn = plots.figure(plots.WIDTH, 6)
     for column, network in enumerate(networks):
         for line, (name, label) in enumerate(
             (("s_per_epoch", "time of an epoch (s)"), ("peak_mib", "peak memory of a step (MiB)"))
         ):
             axes = drawn.add_subplot(2, len(networks), line * len(networks) + column + 1)
             axes.set_title(network)
-            for method, look in _LOOKS.items():
+            for method, (name_of, look) in METHODS.items():
                 of = [row for row in rows if row["network"] == network and row["method"] == method and row[name]]
-                batches, (colour, marker) = [int(row["batch"]) for row in of], LOOKS[look]
+                batches, (colour, marker) = [int(row["batch"]) for row in of], plots.LOOKS[look]
                 if of:
                     values = [float(row[name]) for row in of]
-                    axes.plot(batches, values, color=colour, marker=marker, label=METHODS[method])
-            log_axis(axes, "x", sorted({int(row["batch"]) for row in rows}))
+                    axes.plot(batches, values, color=colour, marker=marker, label=name_of)
+            plots.log_axis(axes, "x", sorted({int(row["batch"]) for row in rows}))
             axes.set(xlabel="batch size", ylim=(0, None))
             if column == 0:
                 axes.set_ylabel(label)
-    one_legend(drawn)
+    plots.one_legend(drawn)
     return drawn
 
 
-def _of_table(ratios: Callable[[], Mapping[str, float]]) -> Formula:
+def _sampled(ratios: Callable[[], Mapping[str, float]], _: Claim, __: Evidence) -> Measured:
     """Return a measure from the one table of times: a ratio per network and batch size, taken as a sample."""
-
-    @wraps(ratios)
-    def measured_ratios(_: Claim, __: Evidence) -> Measured:
-        found = ratios()
-        if not found:
-            return Measured(explanation="not measured yet", planned=1)
-        sample = Sample(tuple(found.values()), tuple(range(len(found))))
-        words = ", ".join(f"{name} {ratio:.3g}" for name, ratio in found.items())
-        return replace(of_sample("mean", sample, explanation=words), n=1, planned=1)
-
-    return Formula(measured_ratios)
+    found = ratios()
+    if not found:
+        return Measured(explanation="not measured yet", planned=1)
+    sample = Sample(tuple(found.values()), tuple(range(len(found))))
+    words = ", ".join(f"{name} {ratio:.3g}" for name, ratio in found.items())
+    return replace(of_sample("mean", sample, explanation=words), n=1, planned=1)
 
 
-@_of_table
-def faster_than_clipping() -> Mapping[str, float]:
-    """Return seconds of a clipless epoch over the faster clipped one, at each batch size of 512 or more."""
-    return _over("clipless", _CLIPPED, "s_per_epoch")
-
-
-@_of_table
-def memory_below_clipping() -> Mapping[str, float]:
-    """Return peak memory of a clipless step over the lower clipped one, at each batch size of 512 or more."""
-    return _over("clipless", _CLIPPED, "peak_mib")
-
-
-@_of_table
-def projection_cost() -> Mapping[str, float]:
-    """Return seconds of one projection at each batch size over the smallest batch size, for each network."""
-    return {
-        f"{network}, {batch}": seconds / by_batch[min(by_batch)]
-        for network, by_batch in _by_batch("projection").items()
-        for batch, seconds in by_batch.items()
-        if batch > min(by_batch)
-    }
-
-
-def _over(method: str, others: Sequence[str], column: str) -> dict[str, float]:
-    """Return a method's column over the least of others', by network and batch size."""
+def _over_clipped(column: str) -> dict[str, float]:
+    """Return the clipless column over the least of the clipped methods', at each batch size of 512 or more."""
     values = {(row["network"], int(row["batch"]), row["method"]): row[column] for row in measured()}
     return {
-        f"{network}, {batch}": float(value) / min(float(values[network, batch, other]) for other in others)
+        f"{network}, {batch}": float(value) / min(float(values[network, batch, other]) for other in _CLIPPED)
         for (network, batch, of), value in values.items()
-        if of == method and batch >= _LARGE and value
+        if of == "clipless" and batch >= _LARGE and value
     }
 
 
-def _by_batch(method: str) -> dict[str, dict[int, float]]:
-    """Return seconds of a step by network and batch size."""
-    found: dict[str, dict[int, float]] = {}
-    for row in measured():
-        if row["method"] == method:
-            batch = int(row["batch"])
-            found.setdefault(row["network"], {})[batch] = float(row["s_per_epoch"]) / (EXAMPLES // batch)
+def _of_projection() -> dict[str, float]:
+    """Return seconds of one projection at each batch size over the smallest batch size, for each network."""
+    found: dict[str, float] = {}
+    rows = [row for row in measured() if row["method"] == "projection"]
+    for network, of in grouped(rows, lambda row: row["network"]).items():
+        steps = {int(row["batch"]): EXAMPLES // int(row["batch"]) for row in of}
+        seconds = {batch: float(row["s_per_epoch"]) / steps[batch] for batch, row in zip(steps, of, strict=True)}
+        least = min(seconds)
+        found |= {f"{network}, {batch}": s / seconds[least] for batch, s in seconds.items() if batch > least}
     return found
+
+
+faster_than_clipping = Formula(_sampled, partial(_over_clipped, "s_per_epoch"))
+memory_below_clipping = Formula(_sampled, partial(_over_clipped, "peak_mib"))
+projection_cost = Formula(_sampled, _of_projection)

@@ -1,11 +1,14 @@
 """Losing Less: A Loss for Differentially Private Deep Learning (anonymous, under review); its headline comes first."""
 
+from functools import partial
+
 from runner.papers.losing_less import dynamics, figures, tables
+from runner.papers.losing_less.measures import SENSITIVITY
 from runner.report.items import Item, Paper, Statement
 
-_FIG_1, _FIG_11 = ("losing_less/fig_1",), ("losing_less/fig_11",)
-_SEEDS = (dynamics.MORE_SEEDS,)
-_FIG_10 = tuple(f"losing_less/{sweep}" for sweep in figures.SENSITIVITY)
+_with_more_seeds = partial(Item, also=(dynamics.MORE_SEEDS,))
+_of_fig_1, _of_fig_11 = (partial(_with_more_seeds, sweeps=(f"losing_less/{name}",)) for name in ("fig_1", "fig_11"))
+_FIG_10 = tuple(f"losing_less/{sweep}" for sweep in SENSITIVITY)
 _LOSS = ("loss.threshold_epoch", "loss.beta", "loss.gamma")
 
 ITEMS = (
@@ -16,34 +19,12 @@ ITEMS = (
         draw=figures.figure_3,
         table=tables.budgets_3,
     ),
-    Item(
-        "fig-1a",
-        "Figure 1a: norm of the logits, CIFAR-10",
-        sweeps=_FIG_1,
-        also=_SEEDS,
-        draw=dynamics.figure_1a,
+    _of_fig_1("fig-1a", "Figure 1a: norm of the logits, CIFAR-10", draw=dynamics.figure_1a),
+    _of_fig_1("fig-1b", "Figure 1b: norm of the last layer's weights, CIFAR-10", draw=dynamics.figure_1b),
+    _of_fig_1(
+        "fig-1c", "Figure 1c: norms of the per-example gradients, first epoch, CIFAR-10", draw=dynamics.figure_1c
     ),
-    Item(
-        "fig-1b",
-        "Figure 1b: norm of the last layer's weights, CIFAR-10",
-        sweeps=_FIG_1,
-        also=_SEEDS,
-        draw=dynamics.figure_1b,
-    ),
-    Item(
-        "fig-1c",
-        "Figure 1c: norms of the per-example gradients, first epoch, CIFAR-10",
-        sweeps=_FIG_1,
-        also=_SEEDS,
-        draw=dynamics.figure_1c,
-    ),
-    Item(
-        "fig-1d",
-        "Figure 1d: cosine of clipped and unclipped gradients, CIFAR-10",
-        sweeps=_FIG_1,
-        also=_SEEDS,
-        draw=dynamics.figure_1d,
-    ),
+    _of_fig_1("fig-1d", "Figure 1d: cosine of clipped and unclipped gradients, CIFAR-10", draw=dynamics.figure_1d),
     Item(
         "fig-4",
         "Figure 4: accuracy against ε on ScatterNet features; minimum, median and maximum of the seeds",
@@ -65,26 +46,15 @@ ITEMS = (
     ),
     Item("lemma-1", "Lemma 1: the smoothness of the loss, by the Hessian"),
     Item("text", "Accuracies without privacy, given in the text", sweeps=("losing_less/sgd",)),
-    Item(
+    _with_more_seeds(
         "fig-5",
         "Figure 5: norms of weights and pre-activations, CIFAR-10 and FashionMNIST",
         sweeps=("losing_less/fig_5",),
-        also=_SEEDS,
         draw=dynamics.figure_5,
     ),
-    Item(
-        "fig-6",
-        "Figure 6: norms of the per-example gradients, all epochs, CIFAR-10",
-        sweeps=_FIG_1,
-        also=_SEEDS,
-        draw=dynamics.figure_6,
-    ),
-    Item(
-        "fig-7",
-        "Figure 7: cosine of clipped and unclipped gradients, epoch 1, CIFAR-10",
-        sweeps=_FIG_1,
-        also=_SEEDS,
-        draw=dynamics.figure_7,
+    _of_fig_1("fig-6", "Figure 6: norms of the per-example gradients, all epochs, CIFAR-10", draw=dynamics.figure_6),
+    _of_fig_1(
+        "fig-7", "Figure 7: cosine of clipped and unclipped gradients, epoch 1, CIFAR-10", draw=dynamics.figure_7
     ),
     Item(
         "fig-9",
@@ -105,33 +75,15 @@ ITEMS = (
         fields=_LOSS,
         draw=figures.figure_10,
     ),
-    Item(
-        "fig-11",
-        "Figure 11: norms of the weights, all layers",
-        sweeps=_FIG_11,
-        also=_SEEDS,
-        draw=dynamics.figure_11,
-    ),
-    Item(
-        "fig-12",
-        "Figure 12: norms of the pre-activations, all layers",
-        sweeps=_FIG_11,
-        also=_SEEDS,
-        draw=dynamics.figure_12,
-    ),
+    _of_fig_11("fig-11", "Figure 11: norms of the weights, all layers", draw=dynamics.figure_11),
+    _of_fig_11("fig-12", "Figure 12: norms of the pre-activations, all layers", draw=dynamics.figure_12),
     Item(
         "fig-13",
         "Figure 13: confusion matrices, all data sets, training set",
         sweeps=("losing_less/fig_13",),
         draw=dynamics.figure_13,
     ),
-    Item(
-        "fig-14",
-        "Figure 14: norms of the per-example gradients, all epochs",
-        sweeps=_FIG_11,
-        also=_SEEDS,
-        draw=dynamics.figure_14,
-    ),
+    _of_fig_11("fig-14", "Figure 14: norms of the per-example gradients, all epochs", draw=dynamics.figure_14),
     Item("table-1", "Table 1: the network for MNIST and FashionMNIST, end to end", table=tables.table_1),
     Item("table-2", "Table 2: the network for CIFAR-10, end to end", table=tables.table_2),
     Item("table-3", "Table 3: the network for MNIST and FashionMNIST on ScatterNet features", table=tables.table_3),

@@ -7,6 +7,7 @@ item's planned runs, and figure 3's planned runs with other seeds of the same se
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,21 +20,7 @@ from runner.claims.reading import claims_of
 from runner.claims.runs import PlannedRun, Runs
 from runner.papers.losing_less.figures import LOSSES as ALL_LOSSES
 from runner.papers.losing_less.figures import PAPER
-from runner.report.items import Draw
-from runner.report.plots import (
-    DATASETS,
-    LOOKS,
-    WIDTH,
-    Band,
-    figure,
-    log_axis,
-    mark_not_run,
-    name_not_drawn,
-    name_not_run,
-    one_legend,
-    runs_text,
-    spaced,
-)
+from runner.report import plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +49,6 @@ def _runs(evidence: Evidence, sweep: str, name: str) -> Runs:
 
 
 def _run(evidence: Evidence, sweep: str, name: str) -> PlannedRun | None:
-    """Return the first recorded run of an experiment."""
     return next(iter(evidence.recorded(f"{PAPER}/{sweep}", f"{PAPER}/{name}")), None)
 
 
@@ -78,75 +64,69 @@ def _both(
     for place, (loss, (label, look)) in enumerate(LOSSES.items()):
         planned = _runs(evidence, sweep, experiments.format(loss))
         if not planned.recorded:
-            name_not_run(axes, label, LOOKS[look][0])
+            plots.name_not_run(axes, label, plots.LOOKS[look][0])
             continue
-        draw(axes, planned.recorded, f"{label}, {runs_text(planned)}" if counted else label, place)
+        draw(axes, planned.recorded, f"{label}, {plots.runs_text(planned)}" if counted else label, place)
         found += planned.recorded
     if not found:
-        mark_not_run(axes, without_ticks=True)
+        plots.mark_not_run(axes, without_ticks=True)
     return found
 
 
 def _look(place: int) -> tuple[str, str]:
-    """Return the colour and the marker of a loss."""
-    return LOOKS[list(LOSSES.values())[place][1]]
+    return plots.LOOKS[list(LOSSES.values())[place][1]]
 
 
 def one_panel(
-    sweep: str, experiments: str, draw: DrawRuns, *, adjust: Adjust | None = None, legend: Any = "best", **settings: Any
-) -> Draw:
-    """Return a figure of one panel: both losses' runs, drawn by `draw`, and the axes' settings (`xlabel`)."""
+    sweep: str,
+    experiments: str,
+    draw: DrawRuns,
+    evidence: Evidence,
+    *,
+    adjust: Adjust | None = None,
+    legend: Any = "best",
+    **settings: Any,
+) -> Figure:
+    """Draw one panel: both losses' runs by `draw`, and the axes' settings (`xlabel`)."""
+    drawn = plots.figure(5.6, 3.8)
+    axes = drawn.subplots()
+    runs = _both(axes, evidence, sweep, experiments, draw)
+    axes.set(**settings)
+    if settings.get("yscale") == "log":
+        plots.log_axis(axes, "y")
+    if runs and adjust:
+        adjust(axes, runs)
+    axes.legend(loc=legend)
+    return drawn
 
-    def figure_of(evidence: Evidence) -> Figure:
-        drawn = figure(5.6, 3.8)
-        axes = drawn.subplots()
-        runs = _both(axes, evidence, sweep, experiments, draw)
-        axes.set(**settings)
-        if settings.get("yscale") == "log":
-            log_axis(axes, "y")
-        if runs and adjust:
-            adjust(axes, runs)
-        axes.legend(loc=legend)
-        return drawn
 
-    return figure_of
-
-
-def line(read: Callable[[PlannedRun], tuple[Any, Any]]) -> DrawRuns:
-    """Return a function that draws x and y of the runs: the mean as a line, the range as an area, to the shortest."""
-
-    def draw(axes: Axes, runs: Runs, label: str, place: int) -> None:
-        read_of = [read(run) for run in runs]
-        length = min(len(y) for _, y in read_of)
-        ys = np.array([np.asarray(y, dtype=np.float64)[:length] for _, y in read_of])
-        x = list(read_of[0][0])[:length]
-        found = Band(x, ys.mean(0).tolist(), ys.min(0).tolist(), ys.max(0).tolist())
-        colour, marker = _look(place)
-        found.draw(axes, colour, 0.25, **spaced(x, place, marker), label=label)
-
-    return draw
+def line(read: Callable[[PlannedRun], tuple[Any, Any]], axes: Axes, runs: Runs, label: str, place: int) -> None:
+    """Draw x and y of the runs: the mean as a line, the range as an area, to the shortest."""
+    read_of = [read(run) for run in runs]
+    length = min(len(y) for _, y in read_of)
+    ys = np.array([np.asarray(y, dtype=np.float64)[:length] for _, y in read_of])
+    x = list(read_of[0][0])[:length]
+    found = plots.Band(x, ys.mean(0).tolist(), ys.min(0).tolist(), ys.max(0).tolist())
+    colour, marker = _look(place)
+    found.draw(axes, colour, 0.25, **plots.spaced(x, place, marker), label=label)
 
 
 def norm(kind: str, layer: int) -> DrawRuns:
     """Return a function that draws a layer's norm by epoch, from 0, before training; `layer` may be negative."""
-    return line(lambda run: (diagnostics.norm_epochs(run), diagnostics.layer_norms(run, kind)[layer]))
+    return partial(line, lambda run: (diagnostics.norm_epochs(run), diagnostics.layer_norms(run, kind)[layer]))
 
 
-def histogram(epochs: int | None) -> DrawRuns:
-    """Return a function that draws per-example gradient norms up to 100, of the first `epochs` or all.
+def histogram(epochs: int | None, axes: Axes, runs: Runs, label: str, place: int) -> None:
+    """Draw per-example gradient norms up to 100, of the first `epochs` or all.
 
     The mean over the runs is drawn. The legend has the share of larger norms.
     """
-
-    def draw(axes: Axes, runs: Runs, label: str, place: int) -> None:
-        counts = np.mean([diagnostics.gradient_counts(run, epochs) for run in runs], axis=0)
-        edges = np.arange(len(counts)) * _BIN
-        above = 100 * counts[-1] / counts.sum() if counts.sum() else 0.0
-        text = label + (f", {above:.2g}% above {LARGEST_NORM:g}" if above else "")
-        axes.stairs(counts[:-1], edges, color=_look(place)[0], fill=True, alpha=0.35)
-        axes.stairs(counts[:-1], edges, color=_look(place)[0], linestyle=_OUTLINES[place], label=text)
-
-    return draw
+    counts = np.mean([diagnostics.gradient_counts(run, epochs) for run in runs], axis=0)
+    edges = np.arange(len(counts)) * _BIN
+    above = 100 * counts[-1] / counts.sum() if counts.sum() else 0.0
+    text = label + (f", {above:.2g}% above {LARGEST_NORM:g}" if above else "")
+    axes.stairs(counts[:-1], edges, color=_look(place)[0], fill=True, alpha=0.35)
+    axes.stairs(counts[:-1], edges, color=_look(place)[0], linestyle=_OUTLINES[place], label=text)
 
 
 def _up_to_nearly_all(axes: Axes, runs: list[PlannedRun]) -> None:
@@ -180,23 +160,17 @@ def _first_cosines(run: PlannedRun) -> tuple[diagnostics.Array, diagnostics.Arra
 _COSINE, _GRADIENT = "cosine of clipped and unclipped gradient", "norm of a per-example gradient"
 _SINGULAR = "largest singular value of the Hessian"
 _TO_THE_LARGEST: dict[str, Any] = {"yscale": "log", "xlim": (0, LARGEST_NORM)}
-_OF_CIFAR10, _FROM_0 = ("fig_1", "cifar10_{}"), (0, None)
+_BY_EPOCH: dict[str, Any] = {"xlabel": "epoch", "ylim": (0, None)}
+_eigenvalues = partial(line, diagnostics.eigenvalues)
+_of_cifar10 = partial(one_panel, "fig_1", "cifar10_{}")
 
-figure_1a = one_panel(
-    *_OF_CIFAR10, norm(PRE_ACTIVATIONS, -1), xlabel="epoch", ylabel="mean norm of the logits", ylim=_FROM_0
-)
-figure_1b = one_panel(
-    *_OF_CIFAR10, norm(WEIGHTS, -1), xlabel="epoch", ylabel="norm of the last layer's weights", ylim=_FROM_0
-)
-figure_1c = one_panel(*_OF_CIFAR10, histogram(1), xlabel=_GRADIENT, ylabel="examples", adjust=_up_to_nearly_all)
-figure_1d = one_panel(
-    *_OF_CIFAR10, _cosines, xlabel=_COSINE, ylabel="steps", legend="upper left", adjust=_from_the_lowest
-)
-figure_2 = one_panel(
-    "fig_2", "mnist_{}_hessian", line(diagnostics.eigenvalues), xlabel="epoch", ylabel=_SINGULAR, yscale="log"
-)
-figure_6 = one_panel(*_OF_CIFAR10, histogram(None), xlabel=_GRADIENT, ylabel="examples", **_TO_THE_LARGEST)
-figure_7 = one_panel(*_OF_CIFAR10, line(_first_cosines), xlabel="step of epoch 1", ylabel=_COSINE)
+figure_1a = partial(_of_cifar10, norm(PRE_ACTIVATIONS, -1), ylabel="mean norm of the logits", **_BY_EPOCH)
+figure_1b = partial(_of_cifar10, norm(WEIGHTS, -1), ylabel="norm of the last layer's weights", **_BY_EPOCH)
+figure_1c = partial(_of_cifar10, partial(histogram, 1), xlabel=_GRADIENT, ylabel="examples", adjust=_up_to_nearly_all)
+figure_1d = partial(_of_cifar10, _cosines, xlabel=_COSINE, ylabel="steps", legend="upper left", adjust=_from_the_lowest)
+figure_2 = partial(one_panel, "fig_2", "mnist_{}_hessian", _eigenvalues, ylabel=_SINGULAR, xlabel="epoch", yscale="log")
+figure_6 = partial(_of_cifar10, partial(histogram, None), xlabel=_GRADIENT, ylabel="examples", **_TO_THE_LARGEST)
+figure_7 = partial(_of_cifar10, partial(line, _first_cosines), xlabel="step of epoch 1", ylabel=_COSINE)
 
 
 def _layer_count(evidence: Evidence, sweep: str, dataset: str) -> int:
@@ -207,7 +181,7 @@ def _layer_count(evidence: Evidence, sweep: str, dataset: str) -> int:
 
 def _sizes(evidence: Evidence, sweep: str, dataset: str) -> str:
     """Return the number of runs behind a data set's panels, for each loss."""
-    sizes = {runs_text(_runs(evidence, sweep, f"{dataset}_{loss}")): loss for loss in LOSSES}
+    sizes = {plots.runs_text(_runs(evidence, sweep, f"{dataset}_{loss}")): loss for loss in LOSSES}
     return next(iter(sizes)) if len(sizes) == 1 else ", ".join(f"{loss}: {text}" for text, loss in sizes.items())
 
 
@@ -224,22 +198,18 @@ def figure_5(evidence: Evidence) -> Figure:
     return _norms(evidence, "fig_5", rows)
 
 
-def all_layers(kind: str) -> Draw:
-    """Return a figure of the norms of all layers, in rows of four, the data sets one after another."""
-
-    def draw(evidence: Evidence) -> Figure:
-        rows = []
-        for dataset in reversed(DATASETS):
-            layers = _layer_count(evidence, "fig_11", dataset)
-            rows += [(dataset, kind, tuple(range(first, min(first + 4, layers)))) for first in range(0, layers, 4)]
-        return _norms(evidence, "fig_11", rows)
-
-    return draw
+def all_layers(kind: str, evidence: Evidence) -> Figure:
+    """Draw the norms of all layers, in rows of four, the data sets one after another."""
+    rows = []
+    for dataset in reversed(plots.DATASETS):
+        layers = _layer_count(evidence, "fig_11", dataset)
+        rows += [(dataset, kind, tuple(range(first, min(first + 4, layers)))) for first in range(0, layers, 4)]
+    return _norms(evidence, "fig_11", rows)
 
 
 def _norms(evidence: Evidence, sweep: str, rows: Sequence[tuple[str, str, Sequence[int]]]) -> Figure:
     """Draw the norms of layers by epoch, both losses: rows of a data set, a kind of norm and some layers."""
-    drawn = figure(WIDTH, 0.6 + 1.75 * len(rows))
+    drawn = plots.figure(plots.WIDTH, 0.6 + 1.75 * len(rows))
     grid = drawn.subplots(len(rows), max(len(layers) for *_, layers in rows), squeeze=False)
     for axes_of_row, (dataset, kind, layers) in zip(grid, rows, strict=True):
         count = _layer_count(evidence, sweep, dataset)
@@ -248,27 +218,26 @@ def _norms(evidence: Evidence, sweep: str, rows: Sequence[tuple[str, str, Sequen
             axes.set_ylim(bottom=0)
             axes.set_title(_layer_name(layer, count), fontsize=8)
         words = "weights" if kind == WEIGHTS else "pre-activations"
-        title = f"{DATASETS[dataset]}, {_layer_name(layers[0], count)}; {_sizes(evidence, sweep, dataset)}"
+        title = f"{plots.DATASETS[dataset]}, {_layer_name(layers[0], count)}; {_sizes(evidence, sweep, dataset)}"
         axes_of_row[0].set_title("", fontsize=8)
         axes_of_row[0].set_title(title, fontsize=8, loc="left")
         axes_of_row[0].set_ylabel(f"norm of the\n{words}")
     for axes in grid[-1]:
         axes.set_xlabel("epoch")
-    one_legend(drawn)
+    plots.one_legend(drawn)
     return drawn
 
 
-figure_11 = all_layers(WEIGHTS)
-figure_12 = all_layers(PRE_ACTIVATIONS)
+figure_11, figure_12 = partial(all_layers, WEIGHTS), partial(all_layers, PRE_ACTIVATIONS)
 
 
 def figure_14(evidence: Evidence) -> Figure:
     """Draw histograms of per-example gradient norms over all epochs, a panel per data set."""
-    drawn = figure(6, 8)
-    for axes, (dataset, title) in zip(drawn.subplots(3, 1), reversed(DATASETS.items()), strict=True):
-        if _both(axes, evidence, "fig_11", f"{dataset}_{{}}", histogram(None)):
+    drawn = plots.figure(6, 8)
+    for axes, (dataset, title) in zip(drawn.subplots(3, 1), reversed(plots.DATASETS.items()), strict=True):
+        if _both(axes, evidence, "fig_11", f"{dataset}_{{}}", partial(histogram, None)):
             axes.set(**_TO_THE_LARGEST)
-            log_axis(axes, "y")
+            plots.log_axis(axes, "y")
         axes.set(title=title, ylabel="examples")
         axes.legend(loc="upper right")
     axes.set_xlabel(_GRADIENT)
@@ -287,7 +256,7 @@ def figure_8(evidence: Evidence) -> Figure:
 def figure_13(evidence: Evidence) -> Figure:
     """Draw confusion matrices of all data sets with a recorded run, at two epochs and the last."""
     rows = []
-    for dataset in reversed(DATASETS):
+    for dataset in reversed(plots.DATASETS):
         if any(_runs(evidence, "fig_13", f"{dataset}_{loss}").recorded for loss in _TRAININGS):
             config = _config(evidence, "fig_13", dataset)
             rows += [(dataset, epoch) for epoch in (*config.confusion_epochs, config.epochs)]
@@ -295,7 +264,6 @@ def figure_13(evidence: Evidence) -> Figure:
 
 
 def _config(evidence: Evidence, sweep: str, dataset: str) -> DictConfig:
-    """Return the config of the first planned run with the proposed loss."""
     return evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_ours")[0].job.config
 
 
@@ -306,9 +274,9 @@ def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[
     the paper has a frame around its cell, and is in the panel's title.
     """
     runs = {(loss, d): _runs(evidence, sweeps[loss], f"{d}_{loss}").recorded for loss in _TRAININGS for d, _ in rows}
-    few = {f"{DATASETS[d]}, {_TRAININGS[loss]}": "" if of else "not run" for (loss, d), of in runs.items()}
+    few = {f"{plots.DATASETS[d]}, {_TRAININGS[loss]}": "" if of else "not run" for (loss, d), of in runs.items()}
     shown = [loss for loss in _TRAININGS if any(runs[loss, d] for d, _ in rows)]
-    drawn = figure(1 + 2.8 * len(shown), 0.6 + 3.0 * len(rows))
+    drawn = plots.figure(1 + 2.8 * len(shown), 0.6 + 3.0 * len(rows))
     for axes_of_row, (dataset, epoch) in zip(drawn.subplots(len(rows), len(shown), squeeze=False), rows, strict=True):
         for axes, loss in zip(axes_of_row, shown, strict=True):
             matrices = [m for run in runs[loss, dataset] if (m := diagnostics.confusion(run, epoch)) is not None]
@@ -317,12 +285,12 @@ def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[
                 continue
             claimed = _claimed_classes(f"{PAPER}/{dataset}_{loss}", epoch) if evidence.scale == PAPER_SCALE else {}
             _matrix(axes, np.mean(matrices, axis=0), CLASSES[dataset], claimed)
-            lines = [f"{_TRAININGS[loss]}, n = {len(matrices)}", f"{DATASETS[dataset]}, epoch {epoch}"]
+            lines = [f"{_TRAININGS[loss]}, n = {len(matrices)}", f"{plots.DATASETS[dataset]}, epoch {epoch}"]
             if claimed:
                 lines.append("claimed: " + ", ".join(f"{name} {aim:g}" for name, aim in claimed.items()))
             axes.set_title("\n".join(lines), fontsize=8)
         axes_of_row[0].set_ylabel("true class")
-    name_not_drawn(drawn, few)
+    plots.name_not_drawn(drawn, few)
     return drawn
 
 

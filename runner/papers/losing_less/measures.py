@@ -17,18 +17,17 @@ from runner.claims.measured import Measured, of_two
 from runner.claims.runs import PlannedRun, Runs, Sample, last_accuracy
 from runner.records.jobs import sweep_jobs
 
-FIELDS = {
-    "fig_10_threshold_epoch": "loss.threshold_epoch",
-    "fig_10_beta": "loss.beta",
-    "fig_10_gamma": "loss.gamma",
-    "fig_15_huber": "loss.threshold",
+SENSITIVITY = {  # by sweep of figure 10: the field that it varies, and its name
+    "fig_10_threshold_epoch": ("loss.threshold_epoch", "threshold epoch"),
+    "fig_10_beta": ("loss.beta", "divisor of the regulariser β"),
+    "fig_10_gamma": ("loss.gamma", "focal exponent γ"),
 }
 
 
-def values_tried(sweep: str) -> list[float]:
-    """Return the values of its field in a sweep of `FIELDS` at the paper's scale, the smallest first."""
+def values_tried(sweep: str, field: str) -> list[float]:
+    """Return the values of a field in a sweep at the paper's scale, the smallest first."""
     jobs = sweep_jobs(f"losing_less/{sweep}", (f"scale={PAPER_SCALE}",))
-    return sorted({float(job.field(FIELDS[sweep])) for job in jobs})
+    return sorted({float(job.field(field)) for job in jobs})
 
 
 @Formula

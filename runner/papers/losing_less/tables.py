@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from statistics import fmean, median
 
-from runner.accounting import Pld, Prv, Rdp, RdpClassic, Releases, last_within
+from runner.accounting import Pld, Prv, Rdp, RdpClassic, last_within
 from runner.accounting.calibration import Accountant
 from runner.claims.charges import prepared
 from runner.claims.claim import Claim
@@ -16,12 +16,11 @@ from runner.claims.evidence import Evidence
 from runner.claims.measure import computed
 from runner.claims.measured import Measured
 from runner.claims.rows import ClaimRow
-from runner.papers.losing_less.figures import END_TO_END, PFE, SENSITIVITY, Networks
-from runner.papers.losing_less.measures import values_tried
+from runner.papers.losing_less.figures import END_TO_END, PFE, Networks
+from runner.papers.losing_less.measures import SENSITIVITY, values_tried
+from runner.report import plots
 from runner.report.files import Table, delta_text, number
-from runner.report.items import Tabulate
 from runner.report.networks import network_table
-from runner.report.plots import DATASETS
 from runner.training.prepare import Run
 
 BUDGETS = (1.5, 2.0, 3.0)
@@ -29,51 +28,50 @@ _LAST = 200  # epochs at which the search for a budget's last epoch ends
 _CELLS: dict[str, Callable[[list[float]], float]] = {"max": max, "median": median, "mean": fmean, "min": min}
 
 
-def budgets(networks: Networks) -> Tabulate:
+def budgets(networks: Networks, evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
     """Return a table of runs at the last epoch below each budget, by the paper's epsilon and by the sound one."""
-
-    def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
-        header = ["dataset", "loss", "ε below", "n"]
-        for kind in ("ε", "sound ε"):
-            header += [f"{kind}: last epoch", *(f"{kind}: {name} (%)" for name in _CELLS)]
-        rows = []
-        for (dataset, title), (loss, label) in product(
-            DATASETS.items(), (("ours", "losing-less"), ("ce", "cross-entropy"))
-        ):
-            planned = evidence.planned(networks.sweep, networks.experiment(dataset, loss))
-            for budget in BUDGETS:
-                cells = [title, label, f"{budget:g}", planned.recorded_of]
-                for name in ("epsilon", "epsilon_sound"):
-                    reached = planned.last_below(budget, name)
-                    values = reached.values("test_accuracy")
-                    cells.append(reached.epochs or "–")
-                    cells += [number(of(values) if values else None, "%") for of in _CELLS.values()]
-                rows.append(cells)
-        notes = (
-            "Accuracy on the test set after the last epoch whose ε is below the budget: as the paper counts it (Rényi, "
-            "classic conversion), then by the sound ε of the same runs, which allows more epochs. Where the sound ε "
-            "stays below the budget to the end, the last epoch is the run's, and a longer run would have been allowed.",
-            "The paper's number is a maximum over five runs on the test set, which neither ε charges for. All runs "
-            "have the settings that were tuned for a budget of 3, and are read off earlier for the smaller budgets: "
-            "settings tuned for those may do better.",
-        )
-        shown = ("dataset", "loss", "ε below", "n", "ε: mean (%)", "sound ε: last epoch", "sound ε: mean (%)")
-        return Table(header, rows, notes, shown)
-
-    return table
+    header = ["dataset", "loss", "ε below", "n"]
+    for kind in ("ε", "sound ε"):
+        header += [f"{kind}: last epoch", *(f"{kind}: {name} (%)" for name in _CELLS)]
+    rows = []
+    for (dataset, title), (loss, label) in product(
+        plots.DATASETS.items(), (("ours", "losing-less"), ("ce", "cross-entropy"))
+    ):
+        planned = evidence.planned(networks.sweep, networks.experiment(dataset, loss))
+        for budget in BUDGETS:
+            cells = [title, label, f"{budget:g}", planned.recorded_of]
+            for name in ("epsilon", "epsilon_sound"):
+                reached = planned.last_below(budget, name)
+                values = reached.values("test_accuracy")
+                cells.append(reached.epochs or "–")
+                cells += [number(of(values) if values else None, "%") for of in _CELLS.values()]
+            rows.append(cells)
+    notes = (
+        "Accuracy on the test set after the last epoch whose ε is below the budget: as the paper counts it (Rényi, "
+        "classic conversion), then by the sound ε of the same runs, which allows more epochs. Where the sound ε "
+        "stays below the budget to the end, the last epoch is the run's, and a longer run would have been allowed.",
+        "The paper's number is a maximum over five runs on the test set, which neither ε charges for. All runs "
+        "have the settings that were tuned for a budget of 3, and are read off earlier for the smaller budgets: "
+        "settings tuned for those may do better.",
+    )
+    shown = ("dataset", "loss", "ε below", "n", "ε: mean (%)", "sound ε: last epoch", "sound ε: mean (%)")
+    return Table(header, rows, notes, shown)
 
 
-budgets_3, budgets_4 = budgets(END_TO_END), budgets(PFE)
+budgets_3, budgets_4 = partial(budgets, END_TO_END), partial(budgets, PFE)
 
 
 PRINTED = "losing_less/fig_4_printed"
 _POOLINGS = "The poolings are max-poolings, as in the baseline's code; the paper writes MP."
 _CODE = "The network of the cited code (Handcrafted-DP), which the runs of figures 4 and 9 have, differs: it has"
-table_1 = network_table(END_TO_END.sweep, END_TO_END.experiment("mnist", "ce"), f"That of table 1. {_POOLINGS}")
-table_2 = network_table(END_TO_END.sweep, END_TO_END.experiment("cifar10", "ce"), f"That of table 2. {_POOLINGS}")
-table_3 = network_table(PRINTED, PFE.experiment("mnist", "ce_printed"), f"{_CODE} no pooling (33,066 parameters).")
-table_4 = network_table(
-    PRINTED, PFE.experiment("cifar10", "ce_printed"), f"{_CODE} one convolution in each block (187,210 parameters)."
+_end_to_end, _printed = partial(network_table, END_TO_END.sweep), partial(network_table, PRINTED)
+table_1 = partial(_end_to_end, END_TO_END.experiment("mnist", "ce"), f"That of table 1. {_POOLINGS}")
+table_2 = partial(_end_to_end, END_TO_END.experiment("cifar10", "ce"), f"That of table 2. {_POOLINGS}")
+table_3 = partial(_printed, PFE.experiment("mnist", "ce_printed"), f"{_CODE} no pooling (33,066 parameters).")
+table_4 = partial(
+    _printed,
+    PFE.experiment("cifar10", "ce_printed"),
+    f"{_CODE} one convolution in each block (187,210 parameters).",
 )
 
 
@@ -88,15 +86,12 @@ def _epsilons(sweep: str, experiment: str, *, steps_alone: bool = False) -> dict
 
 
 def _last_epochs(run: Run, accountant: RdpClassic | Rdp) -> str:
-    """Return the last epochs within 1.5, 2 and 3."""
     return " / ".join(str(_last_epoch(run, accountant, budget)) for budget in BUDGETS)
 
 
 def _last_epoch(run: Run, accountant: RdpClassic | Rdp, budget: float) -> int:
-    def spent(epochs: int) -> Releases:
-        return run.mechanism.charges_of_epochs(epochs).claimed
-
-    return last_within(accountant, spent, budget, run.config.delta, _LAST)
+    charges = run.mechanism.charges_of_epochs
+    return last_within(accountant, lambda epochs: charges(epochs).claimed, budget, run.config.delta, _LAST)
 
 
 @computed
@@ -132,7 +127,7 @@ def table_5(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     within = f"last epoch within {' / '.join(f'{budget:g}' for budget in BUDGETS)}"
     rows: list[dict[str, object]] = []
     deltas: list[float] = []
-    for networks, (dataset, title) in product((END_TO_END, PFE), reversed(DATASETS.items())):
+    for networks, (dataset, title) in product((END_TO_END, PFE), reversed(plots.DATASETS.items())):
         experiment = networks.experiment(dataset, "ce")
         run = prepared(networks.sweep, experiment)
         config, epsilons = run.config, _epsilons(networks.sweep, experiment)
@@ -168,7 +163,7 @@ def table_5(_: Evidence, __: Sequence[ClaimRow]) -> Table:
 def table_6(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Return parameters of the proposed loss, read from the experiments."""
     rows = []
-    for networks, (dataset, title) in product((END_TO_END, PFE), reversed(DATASETS.items())):
+    for networks, (dataset, title) in product((END_TO_END, PFE), reversed(plots.DATASETS.items())):
         loss = prepared(networks.sweep, networks.experiment(dataset, "ours")).config.loss
         rows.append([networks.features, title, loss.threshold_epoch, loss.beta, loss.gamma])
     note = (
@@ -180,9 +175,10 @@ def table_6(_: Evidence, __: Sequence[ClaimRow]) -> Table:
 
 def table_7(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Return the values of each parameter that figure 10 tries."""
-    rows = []
-    for sweep, label in SENSITIVITY.items():
-        rows.append([label.replace("$", ""), ", ".join(f"{value:g}" for value in values_tried(sweep))])
+    rows = [
+        [label, ", ".join(f"{value:g}" for value in values_tried(sweep, field))]
+        for sweep, (field, label) in SENSITIVITY.items()
+    ]
     note = (
         "The paper's table gives e_t from 0 to 10 and β from 1 to 200 by steps of 10. It gives no values of γ: those "
         "here are this project's. One parameter is varied at a time, the others as in table 6."

@@ -9,11 +9,11 @@ from runner.claims.costs import most_guaranteed
 from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.reading import claims_of
 from runner.papers.noise_screening import settings
-from runner.papers.noise_screening.measures import screened, within
+from runner.papers.noise_screening.measures import screened
 from runner.papers.noise_screening.settings import claimed_at
 from runner.papers.noise_screening.theorem_1 import at_least, worst
+from runner.report import plots
 from runner.report.files import number
-from runner.report.plots import CLAIMED, LOOKS, runs_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,23 +41,23 @@ def panel(axes: Axes, evidence: Evidence, dataset: str) -> None:
     for pattern, label in METHODS.items():
         experiment = pattern.format(dataset)
         planned = settings.planned(evidence, experiment)
-        reached = planned.recorded.at(lambda run: within(run, claimed_at()))
+        reached = planned.recorded.at(lambda run: run.last_within(claimed_at(), "epsilon"))
         if not reached:
             continue
         accuracy = fmean(reached.values("test_accuracy"))
         sound = most_guaranteed(planned) if screened(planned[0]) else reached.largest("epsilon_sound")
-        colour, marker = LOOKS[label]
+        colour, marker = plots.LOOKS[label]
         look: dict[str, Any] = {"marker": marker, "color": colour, "markersize": 6, "linestyle": ""}
         ends = [reached.largest("epsilon"), sound]
         axes.plot(ends, [accuracy] * 2, color=colour, linewidth=1, alpha=0.7)
         axes.plot(ends[:1], [accuracy], markerfacecolor="none", **look)
-        axes.plot(ends[1:], [accuracy], label=f"{label}, {runs_text(planned)}", **look)
+        axes.plot(ends[1:], [accuracy], label=f"{label}, {plots.runs_text(planned)}", **look)
         aim = claims[experiment].aim if experiment in claims else None
         if evidence.scale == PAPER_SCALE and aim is not None:
-            axes.plot([claimed_at()], [aim], color=colour, **CLAIMED)
+            axes.plot([claimed_at()], [aim], color=colour, **plots.CLAIMED)
     axes.plot([], [], "o", color="grey", markerfacecolor="none", label="hollow: ε as the paper counts")
     if evidence.scale == PAPER_SCALE:
-        axes.plot([], [], color="grey", label="claimed", **CLAIMED)
+        axes.plot([], [], color="grey", label="claimed", **plots.CLAIMED)
     title = settings.DATASETS[dataset]
     least = at_least(title, worst(title))
     text = f"worst rule found: true ε ≥ {number(least, bound='lower')}"

@@ -15,31 +15,10 @@ from runner.claims.guarantee import guaranteed
 from runner.claims.reading import claims_of
 from runner.claims.runs import PlannedRun, Runs
 from runner.papers.noise_screening import cost, settings
-from runner.papers.noise_screening.measures import screened, within
+from runner.papers.noise_screening.measures import screened
 from runner.papers.noise_screening.settings import claimed_at
+from runner.report import plots
 from runner.report.files import bound_text
-from runner.report.items import Draw
-from runner.report.plots import (
-    AS_PAPER,
-    CLAIMED,
-    DATASETS,
-    LOOKS,
-    WIDTH,
-    Band,
-    band,
-    by_error,
-    figure,
-    legend_below,
-    log_axis,
-    mark_not_run,
-    name_not_drawn,
-    name_not_run,
-    one_legend,
-    runs_text,
-    spaced,
-    too_few,
-)
-from runner.report.plots import SOUND as SOUND_EPSILON
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,21 +34,21 @@ def table_1(evidence: Evidence) -> Figure | None:
 
     Each data set with a recorded screened run has a column.
     """
-    few = {title: "no screened run" if not _screened(evidence, key) else "" for key, title in DATASETS.items()}
-    shown = {key: title for key, title in DATASETS.items() if not few[title]}
+    few = {title: "no screened run" if not _screened(evidence, key) else "" for key, title in plots.DATASETS.items()}
+    shown = {key: title for key, title in plots.DATASETS.items() if not few[title]}
     if not shown:
         return None
-    drawn = figure(WIDTH, 9)
+    drawn = plots.figure(plots.WIDTH, 9)
     above, below = drawn.subplots(2, len(shown), squeeze=False)
     for cost_axes, share_axes, (dataset, title) in zip(above, below, shown.items(), strict=True):
         cost.panel(cost_axes, evidence, dataset)
         cost_axes.set_title(title)
-        legend_below(cost_axes)
+        plots.legend_below(cost_axes)
         _acceptance(share_axes, evidence, dataset)
-        legend_below(share_axes)
+        plots.legend_below(share_axes)
     above[0].set_ylabel("test accuracy (%)")
     below[0].set_ylabel("share of an epoch's tries that is kept")
-    name_not_drawn(drawn, few)
+    plots.name_not_drawn(drawn, few)
     drawn.suptitle("Table 1: accuracies with both ε, screened runs on their screening images; share of tries kept")
     return drawn
 
@@ -91,14 +70,11 @@ def _with_half(patterns: Sequence[str]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _draw_curve(axes: Axes, found: Band, method: str, line: str, label: str) -> None:
-    colour, marker = LOOKS[method]
-    markers = spaced(found.middle, list(LOOKS).index(method), marker)
-    found.draw(axes, colour, linestyle=line, linewidth=1.2, **markers, label=label)
-
-
-def _label(method: str, line: str) -> str:
-    return method if line == "-" else f"{method}, half the images"
+def _draw_curve(axes: Axes, found: plots.Band, method: str, line: str, sizes: str) -> None:
+    colour, marker = plots.LOOKS[method]
+    markers = plots.spaced(found.middle, list(plots.LOOKS).index(method), marker)
+    label = method if line == "-" else f"{method}, half the images"
+    found.draw(axes, colour, linestyle=line, linewidth=1.2, **markers, label=f"{label}, {sizes}")
 
 
 def _acceptance(axes: Axes, evidence: Evidence, dataset: str) -> None:
@@ -115,11 +91,11 @@ def _acceptance(axes: Axes, evidence: Evidence, dataset: str) -> None:
             continue
         whole = Runs(_whole_epochs(run) for run in planned.recorded)
         found = curve(whole, "epsilon", "acceptance_rate", points=400)
-        _draw_curve(axes, found, method, line, f"{_label(method, line)}, {runs_text(planned)}")
+        _draw_curve(axes, found, method, line, plots.runs_text(planned))
         floors.add(1 / (1 + planned[0].field("screening.rejection_threshold")))
     for floor in floors:
         axes.axhline(floor, color="k", linestyle=":", linewidth=0.8, label=f"least by the rule: {floor:.3f}")
-    axes.set(xlabel=AS_PAPER, ylim=(0, 1.03))  # most runs start at 1, under the frame otherwise
+    axes.set(xlabel=plots.AS_PAPER, ylim=(0, 1.03))  # most runs start at 1, under the frame otherwise
 
 
 def _whole_epochs(run: PlannedRun) -> PlannedRun:
@@ -133,7 +109,7 @@ def _whole_epochs(run: PlannedRun) -> PlannedRun:
 
 def figure_3(evidence: Evidence) -> Figure:
     """Draw test loss and accuracy against the paper's epsilon, and accuracy against the cost of all attempts."""
-    drawn = figure(WIDTH, 9.6)
+    drawn = plots.figure(plots.WIDTH, 9.6)
     panels = drawn.subplots(3, 3)
     rows = (
         ("epsilon", "test_loss", "test loss"),
@@ -141,13 +117,13 @@ def figure_3(evidence: Evidence) -> Figure:
         ("epsilon_sound", "test_accuracy", "test accuracy (%)"),
     )
     for axes_of_row, (x, y, label) in zip(panels, rows, strict=True):
-        for axes, dataset in zip(axes_of_row, DATASETS, strict=True):
+        for axes, dataset in zip(axes_of_row, plots.DATASETS, strict=True):
             _methods(axes, evidence, dataset, x, y)
         axes_of_row[0].set_ylabel(label)
-    for axes, title in zip(panels[0], DATASETS.values(), strict=True):
+    for axes, title in zip(panels[0], plots.DATASETS.values(), strict=True):
         axes.set_title(title)
-    one_legend(drawn, 2)
-    drawn.suptitle(f"Figure 3: loss and accuracy against ε, mean and range; n of {', '.join(DATASETS.values())}")
+    plots.one_legend(drawn, 2)
+    drawn.suptitle(f"Figure 3: loss and accuracy against ε, mean and range; n of {', '.join(plots.DATASETS.values())}")
     return drawn
 
 
@@ -162,41 +138,41 @@ def _methods(axes: Axes, evidence: Evidence, dataset: str, x: str, y: str) -> No
         found = curve(planned.recorded, x, y)
         if sound and screened(planned[0]):
             guarantees.append(most_guaranteed(planned))
-        sizes = (runs_text(settings.planned(evidence, pattern.format(each))) for each in DATASETS)
-        _draw_curve(axes, found, method, line, f"{_label(method, line)}, {', '.join(sizes)}")
+        sizes = (plots.runs_text(settings.planned(evidence, pattern.format(each))) for each in plots.DATASETS)
+        _draw_curve(axes, found, method, line, ", ".join(sizes))
         levels += found.middle[len(found.middle) // 4 :]
-    axes.set_xlabel("ε of the tries made,\nwere their number fixed" if sound else AS_PAPER)
+    axes.set_xlabel("ε of the tries made,\nwere their number fixed" if sound else plots.AS_PAPER)
     if guarantees:
         axes.set_title(f"screening: sound ε = {bound_text(max(guarantees))}", fontsize=8)
     if not levels:
-        mark_not_run(axes)
+        plots.mark_not_run(axes)
         return
     margin = 0.1 * (max(levels) - min(levels)) + 1e-3
     axes.set_ylim(min(levels) - margin, max(levels) + margin)
     if y == "test_accuracy":
-        by_error(axes)  # methods differ by tenths of a point near 98, and the first epochs are at 75
+        plots.by_error(axes)  # methods differ by tenths of a point near 98, and the first epochs are at 75
 
 
 def at_a_sound_epsilon(evidence: Evidence) -> Figure:
     """Draw screened and plain runs at one sound epsilon: accuracy by epoch against it, and each run's last."""
-    drawn = figure(WIDTH, 4)
+    drawn = plots.figure(plots.WIDTH, 4)
     by_epoch, last = drawn.subplots(1, 2, width_ratios=(2, 1))
     for place, (name, (label, look)) in enumerate(SOUND.items()):
         planned = evidence.planned("noise_screening/sound", f"noise_screening/{name}")
-        runs, (colour, marker) = planned.recorded, LOOKS[look]
+        runs, (colour, marker) = planned.recorded, plots.LOOKS[look]
         if not runs:
-            name_not_run(by_epoch, label, colour)
+            plots.name_not_run(by_epoch, label, colour)
             continue
-        found = band(runs, "epsilon_sound", "test_accuracy")
-        text = f"{label}, {runs_text(planned)}"
-        found.draw(by_epoch, colour, **spaced(found.middle, place, marker), label=text)
+        found = plots.band(runs, "epsilon_sound", "test_accuracy")
+        text = f"{label}, {plots.runs_text(planned)}"
+        found.draw(by_epoch, colour, **plots.spaced(found.middle, place, marker), label=text)
         values = runs.finals("test_accuracy")
         last.plot([place] * len(values), values, marker, color=colour, markerfacecolor="none")
         last.hlines(sum(values) / len(values), place - 0.2, place + 0.2, color=colour)
-    by_epoch.set(xlabel=f"{SOUND_EPSILON}, all tries charged", ylabel="test accuracy (%)")
+    by_epoch.set(xlabel=f"{plots.SOUND}, all tries charged", ylabel="test accuracy (%)")
     if by_epoch.dataLim.y1 > 0:
         by_epoch.set_ylim(by_epoch.dataLim.y1 - 10, by_epoch.dataLim.y1)
-        by_error(by_epoch)
+        plots.by_error(by_epoch)
     by_epoch.legend(loc="lower right")
     last.set(
         xticks=range(len(SOUND)), xticklabels=[label for label, _ in SOUND.values()], xlim=(-0.5, len(SOUND) - 0.5)
@@ -205,19 +181,19 @@ def at_a_sound_epsilon(evidence: Evidence) -> Figure:
     return drawn
 
 
-def curve(runs: Runs, x: str, y: str, points: int = 100) -> Band:
+def curve(runs: Runs, x: str, y: str, points: int = 100) -> plots.Band:
     """Return mean, minimum and maximum of y over the runs at equal x, up to the claimed epsilon as the paper counts.
 
     Values between two epochs are interpolated linearly, as screened runs of one setting have epochs at different x.
     """
-    reached = runs.at(lambda run: within(run, claimed_at()))
+    reached = runs.at(lambda run: run.last_within(claimed_at(), "epsilon"))
     series = [(run.history(x)[: end + 1], run.history(y)[: end + 1]) for run, end in reached]
     if not series:
-        return Band([], [], [], [])
+        return plots.Band([], [], [], [])
     start, end = max(at[0] for at, _ in series), min(at[-1] for at, _ in series)
     grid = np.linspace(start, end, points if end > start else 1)
     rows = np.array([np.interp(grid, *of_one) for of_one in series])
-    return Band(grid.tolist(), rows.mean(0).tolist(), rows.min(0).tolist(), rows.max(0).tolist())
+    return plots.Band(grid.tolist(), rows.mean(0).tolist(), rows.min(0).tolist(), rows.max(0).tolist())
 
 
 def by_setting(
@@ -225,50 +201,48 @@ def by_setting(
     field: str,
     label: str,
     scale: str,
+    claimed: Callable[[Axes, Runs, str], object],
+    evidence: Evidence,
+    *,
     also: str = "",
-    claimed: Callable[[Axes, Runs], object] | None = None,
-) -> Draw:
-    """Return a figure of accuracy (left) and the cost of all attempts (right) by a field, one dot per run.
+) -> Figure | None:
+    """Draw accuracy (left) and the cost of all attempts (right) by a field, one dot per run.
 
     It is not drawn if fewer than half of the field's values have a run.
 
     Args:
+        claimed: draws the paper's claim about an item into the panel of accuracies.
         also: an experiment of table 1 whose runs are at one more value.
-        claimed: draws the paper's claim into the panel of accuracies.
     """
-
-    def draw(evidence: Evidence) -> Figure | None:
-        planned = Runs((*evidence.sweeps[f"noise_screening/{sweep}"], *settings.planned(evidence, also)))
-        if too_few(list(planned.by_value(field).values())):
-            return None
-        drawn = figure(WIDTH, 4)
-        accuracy, costs = drawn.subplots(1, 2)
-        runs = Runs(run for of in planned.recorded.by_value(field).values() for run in of)
-        at = [float(run.field(field)) for run in runs]
-        text = f"{_METHOD}, {runs_text(planned)}"
-        colour, marker = LOOKS[_METHOD]
-        accuracy.plot(at, runs.finals("test_accuracy"), marker, color=colour, markersize=5, label=text)
-        if claimed and evidence.scale == PAPER_SCALE:
-            claimed(accuracy, runs)
-        accuracy.margins(y=0.3)
-        accuracy.set(ylabel="accuracy (%), screening images", xlabel=label)
-        accuracy.set_ylim(top=min(accuracy.get_ylim()[1], 100))
-        charged = (
-            (runs.finals("epsilon"), "oC0", "kept updates, as the paper counts"),
-            (runs.finals("epsilon_sound"), "sC1", "tries made, had their number been fixed"),
-            ([guaranteed(run) for run in runs], "^C3", "most tries allowed: sound"),
-        )
-        for spent, style, text in charged:
-            costs.plot(at, spent, style, markersize=4, label=text)
-        costs.set(ylabel="ε, by three counts", xlabel=label)
-        costs.set_ylim(bottom=0)
-        for axes in (accuracy, costs):
-            if scale == "log":
-                log_axis(axes, "x", () if field.startswith("screening") else sorted(set(at)))
-            legend_below(axes, 0.2)
-        return drawn
-
-    return draw
+    planned = Runs((*evidence.sweeps[f"noise_screening/{sweep}"], *settings.planned(evidence, also)))
+    if plots.too_few(list(planned.by_value(field).values())):
+        return None
+    drawn = plots.figure(plots.WIDTH, 4)
+    accuracy, costs = drawn.subplots(1, 2)
+    runs = Runs(run for of in planned.recorded.by_value(field).values() for run in of)
+    at = [float(run.field(field)) for run in runs]
+    text = f"{_METHOD}, {plots.runs_text(planned)}"
+    colour, marker = plots.LOOKS[_METHOD]
+    accuracy.plot(at, runs.finals("test_accuracy"), marker, color=colour, markersize=5, label=text)
+    if evidence.scale == PAPER_SCALE:
+        claimed(accuracy, runs, sweep.replace("_", "-"))
+    accuracy.margins(y=0.3)
+    accuracy.set(ylabel="accuracy (%), screening images", xlabel=label)
+    accuracy.set_ylim(top=min(accuracy.get_ylim()[1], 100))
+    charged = (
+        (runs.finals("epsilon"), "oC0", "kept updates, as the paper counts"),
+        (runs.finals("epsilon_sound"), "sC1", "tries made, had their number been fixed"),
+        ([guaranteed(run) for run in runs], "^C3", "most tries allowed: sound"),
+    )
+    for spent, style, text in charged:
+        costs.plot(at, spent, style, markersize=4, label=text)
+    costs.set(ylabel="ε, by three counts", xlabel=label)
+    costs.set_ylim(bottom=0)
+    for axes in (accuracy, costs):
+        if scale == "log":
+            plots.log_axis(axes, "x", () if field.startswith("screening") else sorted(set(at)))
+        plots.legend_below(axes, 0.2)
+    return drawn
 
 
 _METHOD = "screening, momentum 0.9"
@@ -281,17 +255,17 @@ def _best(item: str, quantity: str) -> float:
     return claim.aim
 
 
-def _claimed_rate(axes: Axes, _: Runs) -> None:
+def _claimed_rate(axes: Axes, _: Runs, item: str) -> None:
     """Draw the best learning rate, its accuracy and the lowest accuracy that the paper states."""
-    rate, lowest = _best("fig-4a", "best learning rate"), _best("fig-4a", "lowest accuracy for learning rates 0.1 to 2")
-    accuracy = _best("fig-4a", "test_accuracy")
+    rate, lowest = _best(item, "best learning rate"), _best(item, "lowest accuracy for learning rates 0.1 to 2")
+    accuracy = _best(item, "test_accuracy")
     text = f"claimed best: {accuracy:g}% at {rate:g}"
-    axes.plot(rate, accuracy, color=LOOKS[_METHOD][0], label=text, **CLAIMED)
+    axes.plot(rate, accuracy, color=plots.LOOKS[_METHOD][0], label=text, **plots.CLAIMED)
     axes.axhline(lowest, color="grey", linestyle="--", linewidth=1, label=f"claimed for all: above {lowest:g}%")
 
 
-def _claimed_batch(axes: Axes, _: Runs) -> None:
-    size = _best("fig-4b", "best batch size")
+def _claimed_batch(axes: Axes, _: Runs, item: str) -> None:
+    size = _best(item, "best batch size")
     axes.axvline(size, color="grey", linestyle="--", linewidth=1, label=f"claimed best: {size:g}")
 
 
@@ -305,21 +279,13 @@ def _claimed_equal(axes: Axes, runs: Runs, item: str) -> None:
         axes.hlines(mean, min(values), max(values), color="grey", linestyle="--", linewidth=1, label=text)
 
 
-figure_4a = by_setting("fig_4a", "optimizer.lr", "learning rate", "linear", claimed=_claimed_rate)
-figure_4b = by_setting(
-    "fig_4b", "batch_size", "batch size", "log", also="noise_screening/mnist_free", claimed=_claimed_batch
+figure_4a = partial(by_setting, "fig_4a", "optimizer.lr", "learning rate", "linear", _claimed_rate)
+figure_4b = partial(
+    by_setting, "fig_4b", "batch_size", "batch size", "log", _claimed_batch, also="noise_screening/mnist_free"
 )
-figure_4c = by_setting(
-    "fig_4c",
-    "screening.initial_temperature",
-    "initial temperature Q₀",
-    "log",
-    claimed=partial(_claimed_equal, item="fig-4c"),
+figure_4c = partial(
+    by_setting, "fig_4c", "screening.initial_temperature", "initial temperature Q₀", "log", _claimed_equal
 )
-figure_4d = by_setting(
-    "fig_4d",
-    "screening.rejection_threshold",
-    "rejection threshold μ₀",
-    "linear",
-    claimed=partial(_claimed_equal, item="fig-4d"),
+figure_4d = partial(
+    by_setting, "fig_4d", "screening.rejection_threshold", "rejection threshold μ₀", "linear", _claimed_equal
 )

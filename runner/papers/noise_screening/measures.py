@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from statistics import fmean
 from typing import TypeAlias
 
 import numpy as np
@@ -48,11 +47,6 @@ def screened(run: PlannedRun) -> bool:
     return bool(run.field("screening"))
 
 
-def within(run: PlannedRun, bound: float) -> int | None:
-    """Return the last epoch (from 0) whose epsilon, as the paper counts, is at most `bound`."""
-    return max((e for e, spent in enumerate(run.history("epsilon")) if spent <= bound), default=None)
-
-
 @Formula
 def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
     """Return the first epoch's epsilon, as the paper counts, at which the accuracy in brackets is reached.
@@ -63,7 +57,7 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
     The sound epsilon is for the steps until then, as if their number had been fixed beforehand, like the claimed one:
     see `until`.
     """
-    accuracy = accuracy_of(claim)
+    accuracy = float(claim.reader[1])
     planned = carried_on(claim, evidence, claim.experiment, accuracy)
     recorded = planned.recorded
     reached = recorded.at(reaches(accuracy))
@@ -90,18 +84,15 @@ def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Mea
     The bound is the mean, with the other runs' spent epsilons. The claimed accuracy may need more, so no epsilons are
     reported.
     """
-    others = Runs(run for run in recorded if reaches(accuracy)(run) is None)
+    reach = reaches(accuracy)
+    others = Runs(run for run in recorded if reach(run) is None)
     ends = others.finals("epsilon")
     at = ", ".join(sorted({f"{end:.3g}" for end in ends}))
     text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {at}"
     at_least = all(run.field("max_epsilon") != searched_to() for run in others)
-    found = of_sample("mean", recorded.sample(lambda run: _needed(run, accuracy, at_least)), explanation=text)
+    needed = recorded.sample(lambda run: spent(run, accuracy) if at_least or reach(run) is not None else math.inf)
+    found = of_sample("mean", needed, explanation=text)
     return replace(found, values=() if at_least else found.values, at_least=at_least, delta=recorded.delta)
-
-
-def _needed(run: PlannedRun, accuracy: float, at_least: bool) -> float:
-    """Return the epsilon of the first epoch with this accuracy; without one, the run's epsilon or infinity."""
-    return spent(run, accuracy) if at_least or reaches(accuracy)(run) is not None else math.inf
 
 
 def spent(run: PlannedRun, accuracy: float) -> float:
@@ -167,11 +158,6 @@ def pooled(claim: Claim, evidence: Evidence) -> Measured:
     return counted(planned, over_values(claim, evidence, [planned]))
 
 
-def accuracy_of(claim: Claim) -> float:
-    """Return the accuracy in percent that a claim names."""
-    return float(claim.reader[1])
-
-
 def carried_on(claim: Claim, evidence: Evidence, experiment: str, accuracy: float) -> Runs:
     """Return the planned runs of one of a claim's experiments, with longer runs if needed and available.
 
@@ -222,22 +208,11 @@ def reaches(accuracy: float) -> Callable[[PlannedRun], int | None]:
     return lambda run: next((e for e, value in enumerate(run.history("test_accuracy")) if value >= accuracy), None)
 
 
-def mean_at(runs: Runs, name: str, epsilon: float) -> float | None:
-    """Return a column's mean over the runs at a paper's epsilon; None before the first epoch of one of them.
-
-    Values between two epochs are interpolated linearly, and after the last epoch its value is used. Epochs of screened
-    runs are at other epsilons than epochs of plain runs.
-    """
-    if not runs or any(epsilon < run.history("epsilon")[0] for run in runs):
-        return None
-    return fmean(float(np.interp(epsilon, run.history("epsilon"), run.history(name))) for run in runs)
-
-
 @Formula
 def lead(claim: Claim, evidence: Evidence) -> Measured:
     """Return the share of the second experiment's epochs, to the claim's epsilon, at which the first leads all others.
 
-    It leads in the mean of the column in brackets, at equal epsilon as the paper counts (see `mean_at`). Larger is
+    It leads in the mean of the column in brackets, at equal epsilon as the paper counts (see `_curves`). Larger is
     better, except for a loss. A tie is no lead. With three runs of each experiment it has an interval, from the
     percentile bootstrap: the runs of each experiment are drawn again separately.
     """
@@ -258,9 +233,12 @@ def lead(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def _curves(runs: Runs, column: str, grid: Sequence[float]) -> Array:
-    """Return a column of each run at these epsilons, NaN before its first epoch: [runs, epsilons]."""
-    found = [[mean_at(Runs([run]), column, epsilon) for epsilon in grid] for run in runs]
-    return np.array([[math.nan if value is None else value for value in of] for of in found])
+    """Return a column of each run at these epsilons, NaN before its first epoch: [runs, epsilons].
+
+    Values between two epochs are interpolated linearly, and after the last epoch its value is used. Epochs of screened
+    runs are at other epsilons than epochs of plain runs.
+    """
+    return np.array([np.interp(grid, run.history("epsilon"), run.history(column), left=math.nan) for run in runs])
 
 
 def _share(means: Sequence[Array]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runner.claims.blocks import DATASETS as IN_FILES
 from runner.claims.charges import prepared
 from runner.claims.evidence import Evidence
 from runner.claims.runs import Runs
@@ -10,13 +11,12 @@ from runner.training.updates.screened import Annealing
 
 SWEEP = "noise_screening/table_1"
 SWEEPS = (*(f"{SWEEP}_{name}" for name in ("more_mnist", "more_fashion_mnist", "kept")), SWEEP)  # more seeds first
-DATASETS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "cifar10": "CIFAR10"}  # names of experiments, titles
+DATASETS = {file: name for name, file in IN_FILES.items()}  # names in experiments, and in claims
 
 
 def screened_run(dataset: str) -> Run:
     """Return the run of algorithm 2 as printed on a data set ("MNIST"), unread and untrained."""
-    (name,) = (name for name, title in DATASETS.items() if title == dataset)
-    return prepared(SWEEP, f"noise_screening/{name}_screened")
+    return prepared(SWEEP, f"noise_screening/{IN_FILES[dataset]}_screened")
 
 
 def screening(dataset: str) -> Annealing:

@@ -14,24 +14,17 @@ from scipy.special import ndtri
 
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.accounting.mechanisms import gaussian_epsilon
+from runner.claims.blocks import DATASETS as IN_FILES
 from runner.claims.claim import Claim
 from runner.claims.evidence import Evidence
 from runner.claims.measure import computed
 from runner.claims.measured import Measured
 from runner.claims.rows import ClaimRow
+from runner.papers.noise_screening import settings
 from runner.papers.noise_screening.privacy import OneStep, Screened
-from runner.papers.noise_screening.settings import (
-    DATASETS,
-    claimed_at,
-    delta,
-    kept_steps,
-    planned,
-    screened_run,
-    screening,
-)
+from runner.papers.noise_screening.settings import DATASETS, claimed_at, delta, kept_steps, screened_run, screening
+from runner.report import plots
 from runner.report.files import Table, delta_text, number
-from runner.report.plots import MARKERS, log_axis
-from runner.report.plots import figure as new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,7 +89,6 @@ def _noise(dataset: str) -> float:
 
 
 def _of_one_step(sigma: float, t: float, rejections: float) -> tuple[float, float]:
-    """Return the claimed and the true epsilon of one kept step."""
     return gaussian_epsilon(1 / sigma, delta()), OneStep(sigma, t * sigma, rejections).epsilon(delta())
 
 
@@ -143,9 +135,10 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         claimed, exact = map(_near, _of_one_step(sigma, t, k))
         mu0 = "∞" if k == math.inf else int(k)
         rows.append(("one step", sigma, t, mu0, 1, OneStep(sigma, t * sigma, k).accepted, claimed, exact, exact))
+    of_mnist = worst("MNIST"), screening("MNIST").rejection_threshold  # a case for every data set
     for dataset in DATASETS.values():
         claimed, own = _above(claimed_epsilon(dataset)), screening(dataset).rejection_threshold
-        for t, k in sorted({(-math.inf, own), (0.5, own), (worst(dataset), own), _case_of_mnist()}):
+        for t, k in sorted({(-math.inf, own), (0.5, own), (worst(dataset), own), of_mnist}):
             keep = _screened(dataset, t, k).accepted[0]
             bounds = _below(at_least(dataset, t, k)), _above(at_most(dataset, t, k))
             shown = "none" if t == -math.inf else t
@@ -163,11 +156,6 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         "What is sound is the cost of all tries: " + "; ".join(map(_by_rate, DATASETS.values())) + ".",
     )  # fmt: skip
     return Table(header, rows, notes, [name for name in header if name not in ("mu0", "kept updates")])
-
-
-def _case_of_mnist() -> tuple[float, int]:
-    """Return the worst threshold on MNIST and the paper's mu0 there, a case for every data set."""
-    return worst("MNIST"), screening("MNIST").rejection_threshold
 
 
 def _at_the_share_kept(evidence: Evidence, dataset: str) -> str:
@@ -206,20 +194,20 @@ def figure(evidence: Evidence) -> Figure:
     Below are the shares of attempts that screened runs at these parameters kept. Such a share is the mean of many of
     these probabilities, which the data, the weights and the temperature change from attempt to attempt.
     """
-    drawn = new_figure(7, 5.4)
+    drawn = plots.figure(7, 5.4)
     axes = drawn.subplots()
     for i, dataset in enumerate(DATASETS.values()):
         keep = [_screened(dataset, t).accepted[0] for t in THRESHOLDS]
         bounds = [at_least(dataset, t) for t in THRESHOLDS]
         label = f"{dataset}, μ₀ = {screening(dataset).rejection_threshold}: lower bound on the true ε"
-        axes.plot(keep, bounds, f"{MARKERS[i]}-", markersize=4, color=f"C{i}", label=label)
+        axes.plot(keep, bounds, f"{plots.MARKERS[i]}-", markersize=4, color=f"C{i}", label=label)
         shares = _shares_kept(evidence, dataset)
         if shares:
             said = f"{dataset}: {len(shares)} screened runs kept {min(shares):.2f} to {max(shares):.2f} of the tries"
             low = [0.25 + 0.2 * i] * len(shares)
             axes.plot(shares, low, "|", markersize=11, markeredgewidth=1.5, color=f"C{i}", label=said)
     axes.axhline(claimed_at(), color="k", linestyle="--", linewidth=1, label=f"claimed ε = {claimed_at():g}")
-    log_axis(axes, "x")
+    plots.log_axis(axes, "x")
     axes.set_xlabel("probability to keep a candidate")
     axes.set_ylabel(f"ε of the kept updates, {delta_text(delta())}")
     axes.set_ylim(bottom=0)
@@ -229,7 +217,7 @@ def figure(evidence: Evidence) -> Figure:
 
 def _shares_kept(evidence: Evidence, dataset: str) -> list[float]:
     """Return the kept share of attempts of each recorded run that screens at the paper's parameters."""
-    name = next(key for key, title in DATASETS.items() if title == dataset)
+    name = IN_FILES[dataset]
     experiments = (f"noise_screening/{name}_screened{momentum}" for momentum in ("", "_momentum", "_momentum_kept"))
-    runs = [run for each in experiments for run in planned(evidence, each).recorded]
+    runs = [run for each in experiments for run in settings.planned(evidence, each).recorded]
     return [run.final("accepted") / run.final("tries") for run in runs]

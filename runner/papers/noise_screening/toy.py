@@ -20,9 +20,8 @@ from runner.claims.evidence import Evidence
 from runner.claims.measure import computed
 from runner.claims.measured import Measured
 from runner.papers.noise_screening.settings import screening
+from runner.report import plots
 from runner.report.files import Table
-from runner.report.plots import LOOKS
-from runner.report.plots import figure as new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,7 +87,7 @@ def excess(weights: Array) -> float:
 
 def figure(_: Evidence) -> Figure:
     """Draw both paths over the contours of the loss."""
-    drawn = new_figure(6, 4.5)
+    drawn = plots.figure(6, 4.5)
     axes = drawn.subplots()
     first, second = np.meshgrid(np.linspace(-2.5, 2, 120), np.linspace(-2, 3, 120))
     levels = [[loss(np.array([a, b])) for a, b in zip(*row, strict=True)] for row in zip(first, second, strict=True)]
@@ -96,7 +95,7 @@ def figure(_: Evidence) -> Figure:
     for screened, line, name, look in ((False, "-", "DP-SGD", "ReLU"), (True, "--", "screened", "screening")):
         found = path(screened=screened)
         label = f"{name}: {STEPS} kept of {found.tries} tries"
-        colour, marker = LOOKS[look]
+        colour, marker = plots.LOOKS[look]
         axes.plot(*found.weights.T, line, color=colour, marker=marker, markersize=4, linewidth=1, label=label)
     axes.plot(*TRUE, "r+", markersize=14, markeredgewidth=2, label="true weights")
     axes.set_xlabel("weight w₁")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
@@ -14,9 +14,9 @@ from runner.claims.reading import claims_of
 from runner.config import REPOSITORY
 from runner.networks.activations import TemperedSigmoid
 from runner.papers.tempered_sigmoid.figures import FIG_3, PAPER, TRIPLE
+from runner.report import plots
 from runner.report.files import Table
 from runner.report.networks import network_table
-from runner.report.plots import LOOKS, MARKERS, figure, spaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,12 +50,12 @@ def tempered_sigmoid(triple: Triple, x: Tensor) -> Tensor:
 
 def figure_1(_: Evidence) -> Figure:
     """Draw phi for some (s, T, o), with emphasis on (2, 2, 1), which is tanh."""
-    drawn = figure(6, 4)
+    drawn = plots.figure(6, 4)
     axes = drawn.subplots()
     for i, triple in enumerate(triples()):
         label = "({:g}, {:g}, {:g})".format(*triple) + (" = tanh" if triple == tanh() else "")
-        width, look = (3.0, LOOKS["tanh"]) if triple == tanh() else (1.2, (f"C{i}", MARKERS[i + 1]))
-        line = spaced(_X, i, look[1])
+        width, look = (3.0, plots.LOOKS["tanh"]) if triple == tanh() else (1.2, (f"C{i}", plots.MARKERS[i + 1]))
+        line = plots.spaced(_X, i, look[1])
         axes.plot(_X, tempered_sigmoid(triple, _X), linewidth=width, color=look[0], **line, label=label)
     axes.set(xlabel="x", ylabel="φ(x) = s · sigmoid(T x) − o")
     axes.legend(title="(s, T, o)", loc="upper left")
@@ -69,14 +69,16 @@ def figure_1_data() -> Table:
     return Table(header, torch.stack(columns, dim=1).tolist())
 
 
-table_1 = network_table(
+table_1 = partial(
+    network_table,
     FIG_3,
     f"{PAPER}/mnist_tanh",
     "The paper gives neither paddings nor the stride of the poolings. Here the first convolution has SAME padding (6 "
     "in total for an 8x8 kernel with stride 2 on 28 pixels, so 3 on every side), the poolings have stride 1 and the "
     "second convolution has no padding.",
 )
-table_2 = network_table(
+table_2 = partial(
+    network_table,
     FIG_3,
     f"{PAPER}/cifar10_tanh",
     "The paper gives no padding. It has to be SAME: without padding the feature map would vanish before the last "

@@ -6,33 +6,13 @@ import statistics
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from runner.claims.diagnostics import (
-    first_activation_norms,
-    level,
-    mean_gradient_norms,
-    triangular_average,
-)
+from runner.claims.diagnostics import first_activation_norms, level, mean_gradient_norms, triangular_average
 from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.readers import class_accuracy_std
 from runner.claims.reading import claims_of
 from runner.claims.runs import PlannedRun, Runs
 from runner.papers.tempered_sigmoid import measures
-from runner.report.plots import (
-    DATASETS,
-    LOOKS,
-    WIDTH,
-    Curve,
-    Panel,
-    accuracy_against_epsilon,
-    band_of,
-    figure,
-    legend_below,
-    log_axis,
-    one_legend,
-    panel_each,
-    runs_text,
-    spaced,
-)
+from runner.report import plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,31 +33,31 @@ def figure_3(evidence: Evidence) -> Figure | None:
     """Draw accuracy against epsilon, ReLU and tanh, a column per data set."""
     claims = {claim.alone: claim for claim in claims_of(PAPER, item="fig-3")}
     panels = []
-    for dataset, title in DATASETS.items():
+    for dataset, title in plots.DATASETS.items():
         names = {label: f"{PAPER}/{dataset}_{label.lower()}" for label in ("tanh", "ReLU")}
-        curves = [Curve(FIG_3, name, label, claims[name].aim) for label, name in names.items()]
-        panels.append(Panel(title, curves, (claims[names["tanh"]].epsilon or (None,))[0]))
-    return accuracy_against_epsilon(evidence, panels)
+        curves = [plots.Curve(FIG_3, name, label, claims[name].aim) for label, name in names.items()]
+        panels.append(plots.Panel(title, curves, (claims[names["tanh"]].epsilon or (None,))[0]))
+    return plots.accuracy_against_epsilon(evidence, panels)
 
 
 def figure_2(evidence: Evidence) -> Figure:
     """Draw accuracy over (s, T, o), a row per data set: the paper's scatter, then against each parameter alone."""
-    rows = [d for d in DATASETS if evidence.recorded(FIG_2, f"{PAPER}/{d}_triple")]
-    drawn = figure(WIDTH, 2.9 * len(rows) + 0.4)
+    rows = [d for d in plots.DATASETS if evidence.recorded(FIG_2, f"{PAPER}/{d}_triple")]
+    drawn = plots.figure(plots.WIDTH, 2.9 * len(rows) + 0.4)
     grid = drawn.add_gridspec(len(rows), 4, wspace=0.1, width_ratios=(1.35, 1, 1, 1))
     for row, dataset in enumerate(rows):
         experiment = f"{PAPER}/{dataset}_triple"
         planned, runs = evidence.planned(FIG_2, experiment), evidence.recorded(FIG_2, experiment)
-        top = measures.top_triples(runs) if measures.enough_triples(len(runs), len(planned)) else Runs()
+        top = measures.top_triples(runs) if measures.enough_triples(planned) else Runs()
         space = drawn.add_subplot(grid[row, 0], projection="3d")
-        _scatter_3d(drawn, space, runs, f"{DATASETS[dataset]}, {runs_text(planned)}")
+        _scatter_3d(drawn, space, runs, f"{plots.DATASETS[dataset]}, {plots.runs_text(planned)}")
         for column, field in enumerate(TRIPLE, start=1):
             axes = drawn.add_subplot(grid[row, column])
             claimed = _claimed_mean(experiment, field) if evidence.scale == PAPER_SCALE else None
             _against_one(axes, runs, top, field, claimed)
             if column == 1:
                 axes.set_ylabel("test accuracy (%)")
-    one_legend(drawn)
+    plots.one_legend(drawn)
     return drawn
 
 
@@ -136,9 +116,9 @@ def figure_4(evidence: Evidence) -> Figure:
         axes.axhline(five, label="claimed: DP-SGD with ReLU is above 5 x SGD with ReLU", **_DASHED)
     for clip in {float(run.field("clipping.norm")) for run in _of_scenario(evidence, "ReLU").recorded}:
         axes.axhline(clip, color="grey", linestyle=":", linewidth=1, label=f"clipping norm {clip:g}")
-    log_axis(axes, "y")
+    plots.log_axis(axes, "y")
     axes.set_ylabel("mean per-example gradient norm")
-    one_legend(drawn, 2)
+    plots.one_legend(drawn, 2)
     return drawn
 
 
@@ -147,22 +127,21 @@ def figure_5(evidence: Evidence) -> Figure:
     drawn = _by_step(evidence, ("SGD, ReLU", "ReLU", "tanh"), first_activation_norms)
     drawn.axes[0].set_ylim(bottom=0)
     drawn.axes[0].set_ylabel("norm of the first convolution's activations")
-    one_legend(drawn)
+    plots.one_legend(drawn)
     return drawn
 
 
 def _by_step(evidence: Evidence, scenarios: Iterable[str], norms: NormsByStep) -> Figure:
-    """Draw the mean and range of the runs of each scenario."""
-    drawn = figure(WIDTH, 4.6)
+    drawn = plots.figure(plots.WIDTH, 4.6)
     axes = drawn.subplots()
     for place, scenario in enumerate(scenarios):
         planned = _of_scenario(evidence, scenario)
         if not planned.recorded:
             continue
-        label, (colour, marker) = f"{_SCENARIOS[scenario][1]}, {runs_text(planned)}", LOOKS[scenario]
+        label, (colour, marker) = f"{_SCENARIOS[scenario][1]}, {plots.runs_text(planned)}", plots.LOOKS[scenario]
         of_runs = [norms(run) for run in planned.recorded]
-        found = band_of([([float(step) for step in steps], values) for steps, values in of_runs])
-        found.draw(axes, colour, linewidth=1, **spaced(found.x, place, marker), label=label)
+        found = plots.band_of([([float(step) for step in steps], values) for steps, values in of_runs])
+        found.draw(axes, colour, linewidth=1, **plots.spaced(found.x, place, marker), label=label)
     axes.set_xlabel("step")
     return drawn
 
@@ -175,26 +154,26 @@ def class_accuracy(evidence: Evidence) -> Figure:
     """Draw last-epoch accuracy by class, ReLU and tanh: mean and range over the runs, a panel per data set."""
     planned = {
         dataset: {label: evidence.planned(FIG_3, f"{PAPER}/{dataset}_{label.lower()}") for label in ("tanh", "ReLU")}
-        for dataset in DATASETS
+        for dataset in plots.DATASETS
     }
     few = {d: "" if any(of.recorded for of in by_label.values()) else "not run" for d, by_label in planned.items()}
-    drawn, panels = panel_each(3.8, few)
+    drawn, panels = plots.panel_each(3.8, few)
     for axes, dataset in panels:
         for shift, (label, of) in zip((-0.12, 0.12), planned[dataset].items(), strict=True):
             if of.recorded:
                 _by_class(axes, of, label, shift)
         axes.set(xlabel="class", xticks=range(10))
-        legend_below(axes)
+        plots.legend_below(axes)
     drawn.axes[0].set_ylabel("test accuracy (%)")
     return drawn
 
 
 def _by_class(axes: Axes, planned: Runs, label: str, shift: float) -> None:
-    runs, (colour, marker) = planned.recorded, LOOKS[label]
+    runs, (colour, marker) = planned.recorded, plots.LOOKS[label]
     by_run = [[float(v) for v in run.diagnostic("per_class_accuracy")[-1]] for run in runs]
     by_class = list(zip(*by_run, strict=True))
     at = [c + shift for c in range(len(by_class))]
     axes.vlines(at, [min(c) for c in by_class], [max(c) for c in by_class], color=colour, linewidth=1.5)
     std = statistics.fmean(class_accuracy_std(run, -1) for run in runs)
-    text = f"{label}, {runs_text(planned)}, std {std:.2f} over classes"
+    text = f"{label}, {plots.runs_text(planned)}, std {std:.2f} over classes"
     axes.plot(at, [statistics.fmean(c) for c in by_class], marker, markersize=4, color=colour, label=text)

@@ -28,16 +28,16 @@ def top_triples(runs: Runs) -> Runs:
     return Runs(sorted(runs, key=lambda run: -run.final("test_accuracy"))[: math.ceil(len(runs) / 10)])
 
 
-def enough_triples(recorded: int, planned: int) -> bool:
+def enough_triples(planned: Runs) -> bool:
     """Return True if a sweep is complete enough for a best tenth: half of it, and ten runs."""
-    return recorded >= max(LEAST_TRIPLES, planned / 2)
+    return len(planned.recorded) >= max(LEAST_TRIPLES, len(planned) / 2)
 
 
 @of_runs
 def mean_of_best_tenth(claim: Claim, runs: Runs) -> Measured:
     """Return the mean of the config field named in brackets over the best tenth of the triples."""
     recorded, field = runs.recorded, claim.reader[1]
-    if not enough_triples(len(recorded), len(runs)):
+    if not enough_triples(runs):
         needed = math.ceil(max(LEAST_TRIPLES, len(runs) / 2))
         return Measured(explanation=f"too few of the triples have run to speak of the best tenth: {needed} are needed")
     top = top_triples(recorded)
@@ -58,7 +58,7 @@ def mean_of_best_tenth(claim: Claim, runs: Runs) -> Measured:
 def triples_above_relu(claim: Claim, evidence: Evidence) -> Measured:
     """Return the share of triples (the claim's first experiment) above the mean accuracy of ReLU (its second)."""
     triples, relu = (planned_for(claim, evidence, name) for name in claim.experiments)
-    if not relu.recorded or not enough_triples(len(triples.recorded), len(triples)):
+    if not relu.recorded or not enough_triples(triples):
         return counted(triples, Measured())
     level = fmean(relu.sample().values)
     share = triples.sample(lambda run: float(last_accuracy(run) > level))
@@ -70,7 +70,7 @@ def triples_above_relu(claim: Claim, evidence: Evidence) -> Measured:
 def tanh_less_best_triple(claim: Claim, evidence: Evidence) -> Measured:
     """Return each tanh run's accuracy (the claim's second experiment) minus the best triple's (its first)."""
     triples, tanh = (planned_for(claim, evidence, name) for name in claim.experiments)
-    if not tanh.recorded or not enough_triples(len(triples.recorded), len(triples)):
+    if not tanh.recorded or not enough_triples(triples):
         return counted(tanh, Measured())
     best = last_accuracy(triples.best)
     lead = tanh.sample(lambda run: last_accuracy(run) - best)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from runner.claims.evidence import Evidence
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs, last_accuracy
 from runner.report.files import Table, number
-from runner.report.items import Tabulate
 
 TABLE_3_SEARCH = ("tempered_sigmoid/table_3_search",)
 TABLE_4_SEARCH = ("tempered_sigmoid/table_4_search_sgd", "tempered_sigmoid/table_4_search_adam")
@@ -17,29 +17,23 @@ _TABLE_4 = ("tempered_sigmoid/table_4",)  # at the paper's rates
 _HEADER = ("technique", "rates searched", "best rate", "accuracy on held-out images (%)", "rate of the final runs")
 
 
-def searched(sweeps: Sequence[str], tables: Sequence[str]) -> Tabulate:
+def searched(sweeps: Sequence[str], tables: Sequence[str], evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
     """Return a table of searches: for each technique, the best learning rate by accuracy on held-out images.
 
-    Args:
-        sweeps: the searches.
-        tables: the sweeps of the paper's table. A technique is taken from the first one that has it.
+    `tables`: the sweeps of the paper's table. A technique is taken from the first one that has it.
     """
-
-    def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
-        rows = []
-        for sweep in sweeps:
-            for experiment, planned in Runs(evidence.sweeps.get(sweep, ())).by(lambda run: run.job.experiment).items():
-                best = planned.recorded.best if planned.recorded else None
-                rate = f"{best.field('optimizer.lr'):g}" if best else "–"
-                accuracy = number(last_accuracy(best) if best else None, "%")
-                used = _table_rate(evidence, tables, experiment)
-                rows.append((planned[0].name, planned.recorded_of, rate, accuracy, used))
-        return Table(_HEADER, rows, ("Held-out images are training images that the search does not train on.",))
-
-    return table
+    rows = []
+    for sweep in sweeps:
+        for experiment, planned in Runs(evidence.sweeps.get(sweep, ())).by(lambda run: run.job.experiment).items():
+            best = planned.recorded.best if planned.recorded else None
+            rate = f"{best.field('optimizer.lr'):g}" if best else "–"
+            accuracy = number(last_accuracy(best) if best else None, "%")
+            used = _table_rate(evidence, tables, experiment)
+            rows.append((planned[0].name, planned.recorded_of, rate, accuracy, used))
+    return Table(_HEADER, rows, ("Held-out images are training images that the search does not train on.",))
 
 
-table_3, table_4 = searched(TABLE_3_SEARCH, _TABLE_3), searched(TABLE_4_SEARCH, _TABLE_4)
+table_3, table_4 = partial(searched, TABLE_3_SEARCH, _TABLE_3), partial(searched, TABLE_4_SEARCH, _TABLE_4)
 
 
 def _table_rate(evidence: Evidence, tables: Sequence[str], experiment: str) -> str:

@@ -32,9 +32,8 @@ from runner.claims.evidence import Evidence
 from runner.claims.measure import computed
 from runner.claims.measured import Measured
 from runner.claims.rows import ClaimRow
+from runner.report import plots
 from runner.report.files import Table
-from runner.report.plots import MARKERS, one_legend
-from runner.report.plots import figure as new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -151,10 +150,8 @@ def gradient_ratios() -> dict[str, float]:
         ratios |= {f"{k} classes, {name}": value for name, value in largest.items()}
     z = torch.randn(200, 6, generator=generator, dtype=torch.float64)
     wrong = -40 * z / z.norm(dim=1, keepdim=True) ** 2
-    for name, theta in (
-        ("random", torch.randn(200, 6, generator=generator, dtype=torch.float64)),
-        ("adversarial", wrong),
-    ):
+    random = torch.randn(200, 6, generator=generator, dtype=torch.float64)
+    for name, theta in (("random", random), ("adversarial", wrong)):
         theta = theta.requires_grad_()
         torch.nn.functional.softplus(-(theta * z).sum(dim=1)).sum().backward()
         assert theta.grad is not None
@@ -209,13 +206,13 @@ def _solved(value: float) -> float:
 
 def figure(_: Evidence) -> Figure:
     """Draw excess risk against T for every C, with the bound dashed, a panel per data set."""
-    drawn = new_figure(9, 4)
+    drawn = plots.figure(9, 4)
     for axes, data in zip(drawn.subplots(1, 2, sharey=True), DATA, strict=True):
         for i, norm in enumerate(CLIPPING_NORMS):
             chosen = [b for b in biases() if b.data == data and b.clipping_norm == norm]
             temperatures = [b.temperature for b in chosen]
             excess = [max(b.excess_risk, 0.0) for b in chosen]  # negative values are rounding
-            axes.plot(temperatures, excess, f"{MARKERS[i]}-", markersize=4, color=f"C{i}", label=f"C = {norm:g}")
+            axes.plot(temperatures, excess, f"{plots.MARKERS[i]}-", markersize=4, color=f"C{i}", label=f"C = {norm:g}")
             axes.plot(temperatures, [b.bound for b in chosen], "--", linewidth=1, color=f"C{i}")
         axes.set_yscale("symlog", linthresh=1e-4)
         axes.yaxis.set_major_formatter("{x:g}")
@@ -223,5 +220,5 @@ def figure(_: Evidence) -> Figure:
         axes.set_xlabel("inverse temperature T")
         axes.set_ylabel("excess empirical risk")
     axes.plot([], [], "--", linewidth=1, color="grey", label="claimed bound, 2 max(T − C, 0) diam(Θ)")
-    one_legend(drawn, 6)
+    plots.one_legend(drawn, 6)
     return drawn

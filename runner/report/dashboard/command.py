@@ -41,9 +41,9 @@ def main(arguments: Sequence[str]) -> int:
     for number, each in enumerate(dashboards, 1):
         line.show(f"{each.paper}: its runs and charts, dashboard {number} of {len(dashboards)} ...")
         _write_page(each, chosen.output, line)
-    code = _for_wandb(dashboards, chosen)
     print(f"To look at, in a browser: {chosen.output}/*.html")
-    return code
+    _for_wandb(dashboards, chosen)
+    return 0
 
 
 def _write_page(of: Dashboard, folder: Path, line: Line) -> None:
@@ -58,7 +58,7 @@ def _write_page(of: Dashboard, folder: Path, line: Line) -> None:
     print(picture)
 
 
-def _for_wandb(dashboards: Sequence[Dashboard], chosen: Any) -> int:
+def _for_wandb(dashboards: Sequence[Dashboard], chosen: Any) -> None:
     entity, why = chosen.entity, "--local was asked for"
     if not chosen.local:
         try:
@@ -66,34 +66,19 @@ def _for_wandb(dashboards: Sequence[Dashboard], chosen: Any) -> int:
             entity, why = entity or default_entity(), ""
         except ConfigError as error:
             why = str(error).rstrip(".")
-    try:
-        for each, dataset in [(every, name) for every in dashboards for name in every.datasets]:
-            made = workspace(each, dataset, entity or _NOBODY, chosen.project)
-            print(write_text(chosen.output / f"{each.paper}-{dataset}.json", specification(made)))
-            if not why:
-                _save(made)
-    except ImportError:
-        return _refuse("wandb-workspaces is not installed: pip install -e '.[dashboard]' brings it.")
-    except ConfigError as error:
-        return _refuse(str(error))
+    for each, dataset in [(every, name) for every in dashboards for name in every.datasets]:
+        made = workspace(each, dataset, entity or _NOBODY, chosen.project)
+        print(write_text(chosen.output / f"{each.paper}-{dataset}.json", specification(made)))
+        if not why:
+            _save(made)
     if why:
         print(f"dashboard: nothing was sent to W&B: {why}.", file=sys.stderr)
-    return 0
 
 
 def _save(made: Any) -> None:
-    """Save a workspace in W&B.
-
-    Raises:
-        ConfigError: W&B did not take it; the message has the error.
-    """
+    """Save a workspace in W&B, or raise a ConfigError with W&B's error."""
     try:
         within(made.save_as_new_view)
     except Exception as error:
         raise ConfigError(f"W&B did not take the workspace: {type(error).__name__} {error}") from error
     print(made.url)
-
-
-def _refuse(text: str) -> int:
-    print(f"dashboard: {' '.join(text.split())}", file=sys.stderr)
-    return 2

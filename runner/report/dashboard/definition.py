@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 import yaml
@@ -61,18 +60,13 @@ class Dashboard(_Strict):
         return list(dict.fromkeys(each["tracking"]["group"] for each in read))
 
 
-def path_of(paper: str) -> Path:
-    """Return the path of a paper's definition."""
-    return PACKAGE / "papers" / paper / "dashboard.yaml"
-
-
 def read(paper: str) -> Dashboard:
     """Read the dashboard of a paper.
 
     Raises:
         ValueError: the file is not a dashboard, or names an item that the paper does not have.
     """
-    path = path_of(paper)
+    path = PACKAGE / "papers" / paper / "dashboard.yaml"
     try:
         found = Dashboard(paper=paper, **yaml.safe_load(path.read_text(encoding="utf-8")))
         for item in found.items:

@@ -16,6 +16,7 @@ from runner.report.own import sound_epsilon_of
 from runner.report.papers import load
 from runner.report.served import served
 from runner.report.titles import title_of
+from runner.search import pareto
 
 Row = dict[str, Any]
 ByItem = Mapping[str, Sequence[PlannedRun]]
@@ -116,11 +117,9 @@ def _ended(run: PlannedRun) -> Row:
 
 def frontier(rows: Sequence[Row]) -> list[Row]:
     """Return the Pareto front: points with the largest y at or below their x. The last is repeated at the largest x."""
-    found: list[Row] = []
-    for row in sorted(rows, key=lambda row: (row["x"], -row["y"])):
-        if not found or row["y"] > found[-1]["y"]:
-            found.append({"x": row["x"], "y": row["y"]})
-    return [*found, {"x": max(row["x"] for row in rows), "y": found[-1]["y"]}]
+    found = pareto(([row["x"]], [row["y"]]) for row in rows)
+    last = max(row["x"] for row in rows), found[-1][1]
+    return [{"x": x, "y": y} for x, y in (*found, last)]
 
 
 def page(of: Dashboard, runs: ByItem, results: Any) -> str:

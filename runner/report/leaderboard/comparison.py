@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from runner.claims.statistics import Interval, difference
-from runner.report.leaderboard.entries import ADDED, Entry
-from runner.report.leaderboard.methods import Methods
+from runner.report.leaderboard.entries import Entry
+from runner.report.leaderboard.methods import ADDED, Methods
 
 SHOWN = (1.0, 3.0)  # the bounds of the page and the figure
 

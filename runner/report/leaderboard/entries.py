@@ -24,7 +24,6 @@ from runner.training.prepare import prepare, without_calibration
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
 DELTA = 1e-5
-ADDED = "add-or-remove-one"  # the neighbours of most
 _VARIED = {  # what else a sweep varies makes a search of it
     *("experiment", "seed", "target_epsilon"),
     *("dataset", "activation", "loss", "clipping"),
@@ -96,7 +95,8 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
     held_out: set[str] = set()
     method_of: dict[str, str] = {}
     hashes: dict[str, str] = {}  # the setting that is trained, by setting id
-    for run in sorted(filter(_counts, runs), key=lambda run: run.record is None):  # a recorded one before its like
+    shown = [run for run in runs if counts(run.job)]
+    for run in sorted(shown, key=lambda run: run.record is None):  # a recorded one before its like
         if run.job.setting_id not in hashes:
             hashes[run.job.setting_id] = trained(run.job.values)
         setting = hashes[run.job.setting_id]
@@ -109,38 +109,28 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
     titles = titles_of({setting: recorded[0].job for setting, recorded in recorded_of.items() if recorded})
     for setting, title in titles.items():
         recorded = recorded_of[setting]
-        described = _described(recorded, setting in held_out) | {
+        first = recorded[0]
+        described: dict[str, Any] = {  # at every bound
+            "dataset": str(first.field("dataset.name")),
             "method": method_of[setting],
             "title": title,
+            "experiment": first.job.experiment,
             "setting": setting,
-            "chosen": methods.how_chosen(recorded[0].job, setting in held_out),
+            "chosen": methods.how_chosen(first.job, setting in held_out),
+            "ideas": tuple(idea for (group, of), idea in _IDEAS.items() if first.field(f"{group}._target_") == of),
             "planned": len(settings[setting]),
+            "neighbours": _neighbours(first),
+            "held_out": setting in held_out,
+            "on_a_part": _reports_on_a_part(first),
         }
         found += [Entry(**described, **at) for epsilon in epsilons if (at := _within(recorded, epsilon))]
     return sorted(found, key=lambda e: (e.dataset, e.epsilon, -e.mean, e.title))
-
-
-def _counts(run: PlannedRun) -> bool:
-    return counts(run.job)
 
 
 def counts(job: Job) -> bool:
     """Return True if the leaderboard shows a run: on test images, in no search, and at a delta of at most DELTA."""
     on_test_images = job.field("evaluation") == EvaluationSplit.test.value
     return set(job.overrides) <= _VARIED and on_test_images and float(job.field("delta")) <= DELTA
-
-
-def _described(recorded: Sequence[PlannedRun], held_out: bool) -> dict[str, Any]:
-    """Return the attributes of an entry that a setting has at every bound."""
-    first = recorded[0]
-    return {
-        "dataset": str(first.field("dataset.name")),
-        "experiment": first.job.experiment,
-        "ideas": tuple(idea for (group, of), idea in _IDEAS.items() if first.field(f"{group}._target_") == of),
-        "neighbours": _neighbours(first),
-        "held_out": held_out,
-        "on_a_part": _reports_on_a_part(first),
-    }
 
 
 def _neighbours(run: PlannedRun) -> str:

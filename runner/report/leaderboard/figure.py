@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from runner.claims.blocks import dataset_name
 from runner.report import plots
 from runner.report.leaderboard.comparison import SHOWN, Comparison
 from runner.report.leaderboard.entries import Entry
 from runner.report.leaderboard.methods import Methods
-from runner.report.leaderboard.page import named
 from runner.report.leaderboard.published import Published, best_published
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def draw(compared: Sequence[Comparison], methods: Methods, known: Sequence[Publi
                 axes.remove()
                 continue
             _panel(axes, one, epsilon, styles, best_published(known, one.dataset, epsilon))
-            axes.set(title=f"{named(one.dataset)}, sound ε ≤ {epsilon:g}", xlim=shared)
+            axes.set(title=f"{dataset_name(one.dataset)}, sound ε ≤ {epsilon:g}", xlim=shared)
             if axes is not row[0]:
                 axes.tick_params(labelleft=False)
     for axes in panels[-1]:

@@ -11,7 +11,9 @@ from typing import Any
 import yaml
 
 from runner.records.jobs import Job
+from runner.report.files import plus_minus
 
+ADDED = "add-or-remove-one"  # the neighbouring data sets of most methods
 HELD_OUT = "held-out"  # a tag of experiments whose settings were chosen on held-out training images
 SEARCHED = "searched on held-out images"
 _PATH = Path(__file__).with_name("methods.yaml")
@@ -53,3 +55,9 @@ class Methods:
     def how_chosen(self, job: Job, held_out: bool) -> str:
         """Return in words how the setting of a job was chosen."""
         return SEARCHED if held_out else self.chosen.get(job.experiment.partition("/")[0], "not recorded")
+
+
+def accuracy_text(row: Mapping[str, str]) -> str:
+    """Format the accuracy in a row of leaderboard.csv: `98.02 ± 0.11 (5)`."""
+    mean, std = (float(row[name]) if row[name] else None for name in ("mean", "std"))
+    return f"{plus_minus(mean, std, '%')} ({row['n']})"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from runner.claims.blocks import dataset_name
 from runner.claims.summary import summarise
-from runner.report.files import Table, delta_text, markdown, number
+from runner.report.cells import difference_text
+from runner.report.files import Table, delta_text, enumerated, markdown, number
 from runner.report.leaderboard.comparison import SHOWN, Comparison, Gain, Line, settings_of
-from runner.report.leaderboard.entries import ADDED, DELTA, Entry
-from runner.report.leaderboard.methods import SEARCHED, Methods
+from runner.report.leaderboard.entries import DELTA, Entry
+from runner.report.leaderboard.methods import ADDED, SEARCHED, Methods
 from runner.report.leaderboard.published import Published, best_published
-from runner.report.markdown import difference_text
-from runner.report.plots import DATASETS
 
 _ID = 8  # hex digits of a run's id on the page
 _NOT_ALIKE = "not tuned like plain DP-SGD"
@@ -59,15 +59,7 @@ With `runtime.results_root=again` at its end, it repeats the row's first run. Wi
 def page(
     found: Sequence[Entry], compared: Sequence[Comparison], methods: Methods, known: Sequence[Published], trials: int
 ) -> str:
-    """Write the page.
-
-    Args:
-        found: all entries.
-        compared: the methods on each data set.
-        methods: the methods and their settings.
-        known: published accuracies.
-        trials: the number of recorded runs of searches.
-    """
+    """Write the page. `trials` is the number of recorded runs of searches."""
     several = [
         settings_of(found, line.method, one.dataset, e) for one in compared for line in one.rows for e in line.at
     ]
@@ -87,7 +79,7 @@ def page(
         published_delta=delta_text(*(one.delta for one in known)),
         disputed=_disputed(known),
         rows=len(found),
-        epsilons=_listed([f"{epsilon:g}" for epsilon in dict.fromkeys(entry.epsilon for entry in found)]),
+        epsilons=enumerated([f"{epsilon:g}" for epsilon in dict.fromkeys(entry.epsilon for entry in found)]),
     )
 
 
@@ -102,7 +94,7 @@ def _answer(compared: Comparison, methods: Methods) -> str:
         runs = " (one run)" if len(entry.accuracies) == 1 else ""
         over = "" if gain is None else f", {_over_plain(gain)}"
         sentences.append(f"ε ≤ {epsilon:g}: *{_name(line, methods)}*, {number(entry.mean, places=1)}%{runs}{over}.")
-    return f"- **Best on {named(compared.dataset)}** at " + " At ".join(sentences)
+    return f"- **Best on {dataset_name(compared.dataset)}** at " + " At ".join(sentences)
 
 
 def _over_plain(gain: Gain) -> str:
@@ -114,13 +106,13 @@ def _section(compared: Comparison, methods: Methods, known: Sequence[Published])
     numbers = (cell for epsilon in SHOWN for cell in (f"ε ≤ {epsilon:g}", f"over plain, ε ≤ {epsilon:g}"))
     header = ["method", *numbers, "how its settings were chosen", "ID"]
     rows = [_row(compared, line, methods) for line in compared.rows if line.at]
-    return f"### {named(compared.dataset)}\n\n{markdown(Table(header, rows))}\n{_published(compared, known)}\n"
+    return f"### {dataset_name(compared.dataset)}\n\n{markdown(Table(header, rows))}\n{_published(compared, known)}\n"
 
 
 def _commands(compared: Comparison, methods: Methods) -> str:
     entries = {entry.run: (_name(line, methods), entry) for line in compared.rows for entry in line.at.values()}
     rows = [[name, f"`{run[:_ID]}`", f"`{entry.command}`"] for run, (name, entry) in entries.items()]
-    return f"### {named(compared.dataset)}\n\n{markdown(Table(('method', 'ID', 'command'), rows))}"
+    return f"### {dataset_name(compared.dataset)}\n\n{markdown(Table(('method', 'ID', 'command'), rows))}"
 
 
 def _row(compared: Comparison, line: Line, methods: Methods) -> list[str]:
@@ -147,10 +139,9 @@ def _gain(gain: Gain) -> str:
 
 
 def _name(line: Line, methods: Methods) -> str:
-    """Name a method and the further ideas in its settings."""
     known = methods.ideas.get(line.method)
     ideas = dict.fromkeys(idea for entry in line.at.values() for idea in entry.ideas if idea != known)
-    return line.method + (f", with {_listed([*ideas])}" if ideas else "")
+    return line.method + (f", with {enumerated([*ideas])}" if ideas else "")
 
 
 def _words(entry: Entry, gain: Gain | None) -> str:
@@ -194,16 +185,7 @@ def _disputed(known: Sequence[Published]) -> str:
     for method, read, disputed in dict.fromkeys((p.method, p.read, p.disputed) for p in known if p.disputed):
         of = [one for one in known if one.method == method]
         accuracies = {d: [f"{one.accuracy:g}%" for one in of if one.dataset == d] for d in (one.dataset for one in of)}
-        numbers = _listed([f"{_listed(each)} on {named(dataset)}" for dataset, each in accuracies.items()])
-        epsilons = _listed([f"{epsilon:g}" for epsilon in dict.fromkeys(one.epsilon for one in of)])
+        numbers = enumerated([f"{enumerated(each)} on {dataset_name(dataset)}" for dataset, each in accuracies.items()])
+        epsilons = enumerated([f"{epsilon:g}" for epsilon in dict.fromkeys(one.epsilon for one in of)])
         texts.append(f"[{method}]({read}) reports {numbers}, at ε = {epsilons}. [Its ε is disputed]({disputed}).")
     return " ".join(texts)
-
-
-def named(dataset: str) -> str:
-    """Return the name of a data set for people."""
-    return next((name for name in DATASETS.values() if name.replace("-", "") == dataset), dataset)
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))

@@ -88,7 +88,6 @@ def _read(root: Path, base: str) -> tuple[dict[str, Text], list[str]]:
 
 
 def _menu(texts: Mapping[str, Text]) -> dict[str, list[Link]]:
-    """List the links of every page's menu, by part; a part has the pages that exist."""
     papers = {f"results/{paper.name}/README.md": paper_name(paper) for paper in every_paper()}
     studies = {
         path: text.title for path, text in texts.items() if PurePosixPath(path).match("results/studies/*/README.md")

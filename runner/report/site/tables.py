@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.claims.blocks import dataset_name
 from runner.claims.rows import ClaimRow
+from runner.report.cells import CLAIMED_EPSILON, cells_of, method_text, verdict_text
 from runner.report.claim_rows import rows_of
-from runner.report.files import bound_text, number, plus_minus, read_csv
+from runner.report.files import bound_text, number, read_csv
 from runner.report.items import Paper
-from runner.report.markdown import CLAIMED_EPSILON, cells_of, method_text, verdict_text
-from runner.report.paper_page import dataset_name, epsilon_text
+from runner.report.leaderboard.methods import accuracy_text
+from runner.report.paper_page import epsilon_text
 from runner.report.site.text import anchor
 
 Named = Mapping[str, str]
@@ -59,12 +61,7 @@ class FilterTable:
 
 
 def claims_table(results: Path, papers: Sequence[Paper], exists: Callable[[str], bool]) -> FilterTable:
-    """Make the table of all claims, as last aggregated.
-
-    Args:
-        results: the folder of results.
-        papers: the papers.
-        exists: returns True if the site has a file.
+    """Make the table of all claims, as last aggregated, with links to the files that exist in the site.
 
     Raises:
         ValueError: another version aggregated them.
@@ -120,7 +117,7 @@ def leaderboard_table(path: Path) -> FilterTable:
 
 
 def _entry(row: Named) -> Row:
-    mean, std, low, high = (float(row[name]) if row[name] else None for name in ("mean", "std", "low", "high"))
+    mean, low, high = (float(row[name]) if row[name] else None for name in ("mean", "low", "high"))
     sound, at_most = float(row["sound_epsilon"]), float(row["sound_epsilon_at_most"])
     interval = "–" if low is None else f"[{number(low, '%')}, {number(high, '%')}]"
     shown = ("dataset", "title", "mean", "std", "low", "high", "n", "sound_epsilon", "sound_epsilon_at_most")
@@ -130,7 +127,7 @@ def _entry(row: Named) -> Row:
         under=dataset_name(row["dataset"]),
         cells={
             "sound ε at most": f"{at_most:g}",
-            "accuracy in % (runs)": f"{plus_minus(mean, std, '%')} ({row['n']})",
+            "accuracy in % (runs)": accuracy_text(row),
             "[95%]": interval,
             "sound ε spent": bound_text(sound),
         },

@@ -82,12 +82,7 @@ def _against(row: ClaimRow, places: int | None) -> str:
 
 
 def chosen_cells(rows: Sequence[ClaimRow], columns: Mapping[str, str]) -> list[list[str]]:
-    """Format some cells of judged claims, a row for each claim.
-
-    Args:
-        rows: the judged claims.
-        columns: the names of the cells, by heading.
-    """
+    """Format some cells of judged claims, a row for each claim. `columns` has the names of the cells, by heading."""
     return [[getattr(of, name) for name in columns.values()] for of in map(cells_of, rows)]
 
 
@@ -123,15 +118,16 @@ def difference_text(
     If a level is claimed, the text is the interval of the measured number, next to the level.
     """
     if interval is None:
-        return "–" if difference is None else _signed(difference, unit, places)
+        return "–" if difference is None else signed(difference, unit, places)
     if level is not None:
         low, high = (number(end + level, unit, places=places) for end in (interval.low, interval.high))
         return f"[{low}, {high}], threshold {number(level, unit)}"
-    ends = f"[{_signed(interval.low, unit, places)}, {_signed(interval.high, unit, places)}]"
-    return ends if difference is None else f"{_signed(difference, unit, places)} {ends}"
+    ends = f"[{signed(interval.low, unit, places)}, {signed(interval.high, unit, places)}]"
+    return ends if difference is None else f"{signed(difference, unit, places)} {ends}"
 
 
-def _signed(value: float, unit: str, places: int | None) -> str:
+def signed(value: float, unit: str, places: int | None) -> str:
+    """Format a number with its sign."""
     return ("+" if value >= 0 else "−") + number(abs(value), unit, places=places)
 
 
@@ -159,3 +155,8 @@ def sound_text(sound: float | None, tries: float | None) -> str:
     """Format the sound epsilon and, for a run that could have released more, the cost of the tries it made."""
     text = bound_text(sound)
     return text if tries is None else f"{text} (tries made: {bound_text(tries)})"
+
+
+def sound_bound_text(epsilon: float) -> str:
+    """Format a sound epsilon for a sentence: with two decimals, above a hundred with none, rounded up."""
+    return number(epsilon, places=2 if epsilon < 100 else 0, bound="upper")
