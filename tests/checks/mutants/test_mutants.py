@@ -36,7 +36,7 @@ import sys
 from pathlib import Path
 from checks.mutants.run import _tried
 from checks.mutants.mutant import Mutant
-test = "claims/test_intervals.py::test_within"
+test = "claims/test_verdicts.py::test_a_single_run_claimed_is_judged_by_the_prediction_interval"
 faults = [
     Mutant("claims/statistics.py", "-margin <= self.low and", "", "one side", test),
     Mutant("claims/statistics.py", "MOST_RUNS = 1000", "MOST_RUNS = 999", "another number", test),
@@ -47,7 +47,10 @@ for number, outcome in _tried([([test], f) for f in faults], Path({str(tree)!r})
 """
     before = (tree / "runner/claims/statistics.py").read_text()
     said = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert said.stdout.splitlines() == [f"0 {NOTICED} claims/test_intervals.py::test_within", f"1 {PASSED} "]
+    assert said.stdout.splitlines() == [
+        f"0 {NOTICED} claims/test_verdicts.py::test_a_single_run_claimed_is_judged_by_the_prediction_interval",
+        f"1 {PASSED} ",
+    ]
     assert (tree / "runner/claims/statistics.py").read_text() == before
 
 
