@@ -13,6 +13,7 @@ from checks.mutants.mutant import Mutant
 from checks.mutants.trial import NOTICED, PASSED, copied
 from runner.config import REPOSITORY
 
+NOTICING = "claims/test_verdicts.py::test_a_single_run_claimed_is_judged_by_the_prediction_interval"
 MUTANTS = [mutant for mutants in every().values() for mutant in mutants]
 
 
@@ -36,7 +37,7 @@ import sys
 from pathlib import Path
 from checks.mutants.run import _tried
 from checks.mutants.mutant import Mutant
-test = "claims/test_verdicts.py::test_a_single_run_claimed_is_judged_by_the_prediction_interval"
+test = {NOTICING!r}
 faults = [
     Mutant("claims/statistics.py", "-margin <= self.low and", "", "one side", test),
     Mutant("claims/statistics.py", "MOST_RUNS = 1000", "MOST_RUNS = 999", "another number", test),
@@ -48,7 +49,7 @@ for number, outcome in _tried([([test], f) for f in faults], Path({str(tree)!r})
     before = (tree / "runner/claims/statistics.py").read_text()
     said = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert said.stdout.splitlines() == [
-        f"0 {NOTICED} claims/test_verdicts.py::test_a_single_run_claimed_is_judged_by_the_prediction_interval",
+        f"0 {NOTICED} {NOTICING}",
         f"1 {PASSED} ",
     ]
     assert (tree / "runner/claims/statistics.py").read_text() == before
