@@ -10,6 +10,17 @@ from runner.speed.kernels import kernels_wanted
 from runner.terminal import Parser
 
 
+def whole_number(text: str) -> int:
+    """Read a number from 1 on.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text!r}")
+    return int(text)
+
+
 class Command(Parser):
     """A command line that refuses unreadable options and an unknown DP_REPRO_KERNELS before anything is timed."""
 

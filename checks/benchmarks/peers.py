@@ -1,4 +1,4 @@
-"""The same step by other libraries, each as its documentation has it, in pieces of the size that suits it here.
+"""The same step by other libraries, each as its documentation has it, in pieces of the size that is fastest for it.
 
 Installed beside this project, and measured only if they are: JAX, and fastDP (github.com/awslabs/fast-differential-
 privacy, with transformers 4). Other methods use PyTorch and Opacus alone.
@@ -6,6 +6,7 @@ privacy, with transformers 4). Other methods use PyTorch and Opacus alone.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import torch
@@ -19,15 +20,38 @@ from checks.benchmarks.own import Step
 from checks.benchmarks.problems import Problem
 from runner.clipping import Flat
 
+_MOST = 2 << 30  # bytes of per-example gradients at a time
+
 
 def non_private_compiled(of: Problem) -> Step:
     """Take an ordinary step with the network and the loss compiled by torch.compile."""
     return own.non_private_by(of, torch.compile(of.objective, dynamic=False), len(of.targets))
 
 
+def _fastest(of: Problem, step: Callable[[int], Step]) -> Step:
+    """Return the fastest step of pieces of 128 examples, of as many as a run here has, and of all. Weights stay."""
+    examples, numbers = len(of.targets), sum(p.numel() for p in of.network.parameters())
+    sizes = {min(size, examples) for size in (of.physical_batch, 128, examples)}
+    steps = [step(size) for size in sorted(sizes) if 4 * numbers * size < _MOST or size == min(sizes)]
+    before = [weight.detach().clone() for weight in of.network.parameters()]
+    fastest = min(steps, key=_seconds)
+    with torch.no_grad():
+        for weight, saved in zip(of.network.parameters(), before, strict=True):
+            weight.copy_(saved)
+    return fastest
+
+
+def _seconds(step: Step) -> float:
+    step()
+    started = time.process_time()
+    step()
+    return time.process_time() - started
+
+
 def opacus_hooks(of: Problem) -> Step:
     """Take a step with Opacus' GradSampleModule. It needs channels first, and gets it (see `OpacusEngine`)."""
-    return own.private(of, Flat(own.CLIPPING_NORM), OpacusEngine, of.physical_batch)
+    engine = OpacusEngine(of.objective)
+    return _fastest(of, lambda size: own.private(of, Flat(own.CLIPPING_NORM), lambda _: engine, size))
 
 
 def opacus_ghost(of: Problem) -> Step:
@@ -47,17 +71,17 @@ def opacus_ghost(of: Problem) -> Step:
     )
     criterion = DPLossFastGradientClipping(hooked, optimizer, nn.CrossEntropyLoss(reduction="sum"), "sum")
 
-    def step() -> None:
+    def step(size: int) -> None:
         optimizer.zero_grad()
-        pieces = of.inputs.split(of.physical_batch)
-        for i, (inputs, targets) in enumerate(zip(pieces, of.targets.split(of.physical_batch), strict=True), start=1):
+        pieces = list(zip(of.inputs.split(size), of.targets.split(size), strict=True))
+        for i, (inputs, targets) in enumerate(pieces, start=1):
             criterion(hooked(inputs), targets).backward()
             optimizer.signal_skip_step(i < len(pieces))
             optimizer.step()
             if i < len(pieces):
                 optimizer.zero_grad()
 
-    return step
+    return _fastest(of, lambda size: lambda: step(size))
 
 
 def _channels_first(of: Problem) -> Problem:
@@ -96,13 +120,14 @@ def _clipped_sum(of: Problem) -> Callable[[Weights, Tensor, Tensor], Weights]:
 def _mapped(of: Problem, clipped_sum: Callable[[Weights, Tensor, Tensor], Weights]) -> Step:
     objective = of.objective
 
-    def sums() -> Weights:
+    def sums(size: int) -> Weights:
         weights = {name: weight.detach() for name, weight in of.network.named_parameters()}
-        pieces = zip(of.inputs.split(of.physical_batch), of.targets.split(of.physical_batch), strict=True)
+        pieces = zip(of.inputs.split(size), of.targets.split(size), strict=True)
         parts = [clipped_sum(weights, *piece) for piece in pieces]
         return {f"network.{name}": torch.stack([part[name] for part in parts]).sum(0) for name in weights}
 
-    return own.released(of, objective, Flat(own.CLIPPING_NORM), sums)
+    clipping = Flat(own.CLIPPING_NORM)
+    return _fastest(of, lambda size: own.released(of, objective, clipping, lambda: sums(size)))
 
 
 def fastdp(of: Problem) -> Step:

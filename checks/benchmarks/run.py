@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from checks.benchmarks.command import Command
+from checks.benchmarks.command import Command, whole_number
 from checks.benchmarks.measure import (
     CONVOLUTION_OPERATIONS,
     MATMUL_OPERATIONS,
@@ -37,30 +37,36 @@ EVERY = methods("M") | methods("L")
 def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = Command(prog="python -m checks benchmark", description=__doc__)
     parser.add_argument("--networks", nargs="+", choices=list(BATCHES), help="default: all")
-    parser.add_argument("--batches", nargs="+", type=int, help="default: one or two by network")
+    parser.add_argument("--batches", nargs="+", type=whole_number, help="default: one or two by network")
     parser.add_argument("--methods", nargs="+", choices=list(EVERY), help="default: all that the device is for")
-    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
-    parser.add_argument("--rounds", type=int, default=15, help="steps of each method at most (at least three)")
-    parser.add_argument("--seconds", type=float, default=120, help="start no new round after so long")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="cpu (default), cuda, or cuda and a number, as cuda:1")
+    parser.add_argument("--rounds", type=whole_number, default=15, help="steps of each method at most (at least three)")
+    parser.add_argument("--seconds", type=whole_number, default=60, help="start no new round after so long")
+    parser.add_argument("--threads", type=whole_number, default=1)
     parser.add_argument("--no-memory", action="store_true", help="leave peak memory out")
     parser.add_argument("--plain-malloc", action="store_true", help="let glibc give freed memory back, as by default")
     parser.add_argument("--quick", action="store_true", help="M with 128 examples, few rounds, no memory")
-    parser.add_argument("--output", type=Path, help="default: in results/benchmark, cuda or the instruction set")
+    parser.add_argument("--output", type=Path, help="a folder; default: of a whole table, in results/benchmark")
     arguments = parser.options(given)
     cpu = arguments.device == "cpu"
+    if not cpu and not arguments.device.startswith("cuda"):
+        parser.error(f"--device {arguments.device}: expected cpu or cuda.")
     if not cpu and not torch.cuda.is_available():
         parser.error(f"--device {arguments.device}: PyTorch finds no CUDA device here.")
+    whole = not (arguments.quick or arguments.networks or arguments.batches or arguments.methods)
+    if whole and arguments.output is None:
+        kind = torch.backends.cpu.get_cpu_capability().lower().replace(" ", "-") if cpu else "cuda"
+        arguments.output = REPOSITORY / "results" / "benchmark" / kind
+    for network in arguments.networks or BATCHES:
+        for name in arguments.methods or ():
+            if name not in methods(network):
+                parser.error(f"--methods {name}: it cannot take the step of network {network}.")
     if arguments.methods is None:
-        left_out = "one_pass_graph" if cpu else "jax_vmap"
-        arguments.methods = [name for name in EVERY if name != left_out]
-        if cpu:
-            print("one_pass_graph is left out: it is for CUDA (--device cuda).")
-    kind = torch.backends.cpu.get_cpu_capability().lower().replace(" ", "-") if cpu else "cuda"
-    arguments.output = arguments.output or REPOSITORY / "results" / "benchmark" / kind
+        left_out = ("one_pass_graph", "jax_vmap") if cpu else ("jax_vmap",)
+        arguments.methods = [name for name in EVERY if name not in left_out]
     if arguments.quick:
         arguments.networks, arguments.batches = arguments.networks or ["M"], [128]
-        arguments.rounds, arguments.seconds, arguments.no_memory = 5, 20.0, True
+        arguments.rounds, arguments.seconds, arguments.no_memory = 5, 20, True
     if "non_private" not in arguments.methods:
         arguments.methods.insert(0, "non_private")
     return arguments
@@ -151,5 +157,6 @@ def main(given: Sequence[str]) -> int:
             for row in _rows(arguments, network, batch):
                 print(_line(row), flush=True)
                 rows.append(row)
-    write(rows, arguments.output)
+    if arguments.output is not None:
+        write(rows, arguments.output)
     return 0

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from checks.benchmarks.command import Command
+from checks.benchmarks.command import Command, whole_number
 from runner.config import REPOSITORY
 
 EPOCHS = 20
@@ -28,9 +28,11 @@ def main(arguments: Sequence[str]) -> int:
     """Time both in turns, print the medians, and return the exit code."""
     parser = Command(prog="python -m checks benchmark-opacus", description=__doc__)
     parser.add_argument("--accuracy", type=float, default=95.0, help="percent of the test images")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=whole_number, default=3)
     parser.add_argument("--data", type=Path, default=Path.home() / ".cache" / "dp-data")
     options = parser.options(arguments)
+    if not (options.data / "MNIST").is_dir():
+        parser.error(f"--data {options.data}: there is no MNIST. A run with dataset=mnist downloads it.")
     with tempfile.TemporaryDirectory() as folder:
         history = _record(Path(folder) / "first", options.data, EPOCHS)["history"]
         reached = [

@@ -89,7 +89,7 @@ def test_operations_are_counted_by_hand() -> None:
 
 
 def test_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = "--networks M --batches 4 8 --rounds 3 --seconds 0 --no-memory --methods one_pass --output"
+    arguments = "--networks M --batches 4 8 --rounds 3 --seconds 1 --no-memory --methods one_pass --output"
     assert command.main([*arguments.split(), str(tmp_path)]) == 0
     with (tmp_path / "engines.csv").open() as file:
         rows = list(csv.DictReader(file))
