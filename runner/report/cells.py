@@ -78,7 +78,9 @@ def _against(row: ClaimRow, places: int | None) -> str:
     """Format the number of the other setting of an order; "" if the measured number is itself the difference."""
     if row.claim.direction not in ORDERS or row.measured is None or row.difference in (None, row.measured):
         return ""
-    return f" against {number(row.measured - row.difference, row.claim.unit, places=places)}"
+    _, _, spread = row.spread_each.partition(" + ")
+    std = float(spread) if spread else None
+    return f" against {plus_minus(row.measured - row.difference, std, row.claim.unit, places=places)}"
 
 
 def chosen_cells(rows: Sequence[ClaimRow], columns: Mapping[str, str]) -> list[list[str]]:

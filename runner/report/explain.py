@@ -326,7 +326,8 @@ def study_text(results: Path, name: str) -> str:
     """
     place = results / "studies" / name
     if not (place / "README.md").exists():
-        raise ValueError(f"{name} has no page in {place.parent} yet: python -m runner study studies/{name}.yaml")
+        pages = sorted(page.parent.name for page in place.parent.glob("*/README.md"))
+        raise ValueError(f"No study '{name}' has a page in {place.parent}. Choose from {', '.join(pages) or 'none'}.")
     page = (place / "README.md").read_text(encoding="utf-8")
     lines = [line for line in page.partition("\n## ")[0].splitlines() if not line.startswith("![")]
     arms = [{column: row[column] for column in _OF_ARM} for row in read_csv(place / "table.csv")]

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -209,8 +210,8 @@ class _Reader:
 
     def _title(self) -> str:
         title = self.content.get("title", self.path.stem.replace("_", " "))
-        if not _text(title):
-            self._wrong(("title",), f"expected a text, got {title!r}")
+        if not _text(title) or re.search(r"[\n|<>\[\]]", str(title)):
+            self._wrong(("title",), f"expected a text in one line, without | < > [ ], got {title!r}")
         return str(title)
 
     def _arms(self) -> dict[str, Any]:

@@ -91,6 +91,9 @@ def answers(study: Study, found: Sequence[Compared]) -> list[str]:
             continue
         best, gain = max(gains, key=lambda pair: pair[1].value)
         arm, first = f"*{best.arm.setting.arm.name}*", f"*{study.arms[0].name}*"
+        if len(gains) > 1 and gain.value <= 0:
+            texts.append(f"- {at}: no arm has a higher mean than {first}. The nearest is {arm}: {_points(gain)}.")
+            continue
         value, _, interval = _points(gain).partition(" ")
         by = f"{value} points {interval}".rstrip()
         if not gain.interval:

@@ -63,7 +63,7 @@ def _hydra(monkeypatch: pytest.MonkeyPatch) -> None:
         ("explain fig-14", "fig-14 of which paper? Did you mean losing_less/fig-14?"),
         ("explain tempered_sigmod/fig-3", "Did you mean tempered_sigmoid?"),
         ("explain nobody", "Choose from backprop_clipping,"),
-        ("explain studies/none", "yet: python -m runner study studies/none.yaml"),
+        ("explain studies/none", "No study 'none' has a page"),
         ("new-paper lipschitz", "new-paper: lipschitz exists: runner/papers/lipschitz. Choose another name."),
         ("new-paper runs", "new-paper: runs exists: results/runs."),
         ("new-paper smoke", "new-paper: smoke exists."),

@@ -26,13 +26,17 @@ EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
 DELTA = 1e-5
 _VARIED = {  # what else a sweep varies makes a search of it
     *("experiment", "seed", "target_epsilon"),
-    *("dataset", "activation", "loss", "clipping"),
+    *("dataset", "activation", "loss", "clipping", "averaging", "optimizer", "optimizer.momentum"),
+    *("mechanism", "mechanism.bands", "mechanism.momentum", "augmentation", "augmentation.flip"),
 }
 _IDEAS = {  # by config group and class
     ("activation", "torch.nn.Tanh"): "tanh",
     ("loss", "runner.networks.losses.LosingLess"): "losing-less loss",
     ("clipping", "runner.clipping.Automatic"): "AUTO-S",
     ("features", "runner.data.features.ScatterNet"): "ScatterNet",
+    ("averaging", "runner.training.averaging.Averaging"): "averaged weights",
+    ("mechanism", "runner.mechanism.banded.Banded"): "banded noise",
+    ("augmentation", "runner.data.augmentation.Views"): "several views",
 }
 _MADE_FOR = 0.95  # of the budget at least is spent at the end of a run that was made for it
 
@@ -44,7 +48,7 @@ class Entry:
     Attributes:
         method: the method to which the setting belongs, "" if none (methods.yaml).
         chosen: how the setting was chosen, in words.
-        ideas: the ideas in it, of tanh, the losing-less loss, AUTO-S and ScatterNet, whichever its method is.
+        ideas: the ideas in it, of `_IDEAS`, whichever its method is.
         run: the id of its first run with an epoch within the bound.
         command: the command that repeats this run.
         sound: the largest sound epsilon spent there. If the number of steps depends on the data, it is the guaranteed

@@ -141,7 +141,14 @@ def _gain(gain: Gain) -> str:
 def _name(line: Line, methods: Methods) -> str:
     known = methods.ideas.get(line.method)
     ideas = dict.fromkeys(idea for entry in line.at.values() for idea in entry.ideas if idea != known)
-    return line.method + (f", with {enumerated([*ideas])}" if ideas else "")
+    named = [idea + "".join(f" (ε ≤ {at:g})" for at in _only_at(line, idea)) for idea in ideas]
+    return line.method + (f", with {enumerated(named)}" if named else "")
+
+
+def _only_at(line: Line, idea: str) -> list[float]:
+    """Return the bounds at which a line has an idea, none if it has it at all of them."""
+    having = [epsilon for epsilon, entry in line.at.items() if idea in entry.ideas]
+    return [] if len(having) == len(line.at) else having
 
 
 def _words(entry: Entry, gain: Gain | None) -> str:
