@@ -78,8 +78,8 @@ def _against(row: ClaimRow, places: int | None) -> str:
     """Format the number of the other setting of an order; "" if the measured number is itself the difference."""
     if row.claim.direction not in ORDERS or row.measured is None or row.difference in (None, row.measured):
         return ""
-    _, _, spread = row.spread_each.partition(" + ")
-    std = float(spread) if spread else None
+    spread, runs = (text.partition(" + ")[2] for text in (row.spread_each, row.n_each))
+    std = float(spread) if spread and runs not in ("", "1") else None  # one run has none of its own
     return f" against {plus_minus(row.measured - row.difference, std, row.claim.unit, places=places)}"
 
 
