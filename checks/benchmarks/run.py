@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -75,6 +77,7 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
 def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[str, Any]]:
     """Measure one network at one batch size: a row for each method."""
     device = arguments.device
+    torch.compiler.reset()  # it compiles a function for a limited number of shapes
     possible = methods(network)
     steps = {name: possible[name](problem(network, batch, device)) for name in possible if name in arguments.methods}
     steps |= {"products": matrix_products(device), "convolutions": convolutions(device)}
@@ -148,6 +151,12 @@ def _heading(arguments: argparse.Namespace) -> str:
 def main(given: Sequence[str]) -> int:
     """Measure, and write the table, the figure and the page. Return the exit code."""
     arguments = _arguments(given)
+    with tempfile.TemporaryDirectory() as cache:  # code compiled for another instruction set can end the process
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+        return _measured(arguments)
+
+
+def _measured(arguments: argparse.Namespace) -> int:
     one_thread_each(arguments.threads)
     machine.set_up(arguments.threads, keep_freed=not arguments.plain_malloc)
     print(_heading(arguments), flush=True)
