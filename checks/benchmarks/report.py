@@ -15,7 +15,9 @@ from runner.report.files import write_text
 
 TABLE = "engines.csv"
 SETS = {"avx512": "AVX-512", "avx2": "AVX2 alone", "cuda": "CUDA"}
+OWN = ("one_pass", "backprop", "clipless", "isolated", "non_private_faster")
 PEERS = ("vmap", "vmap_compiled", "opacus_hooks", "opacus_ghost", "fastdp", "jax_vmap")
+OTHERS = (*PEERS, "non_private_compiled")
 BEGIN, END = "<!-- speed: written by `make benchmark` -->", "<!-- end of speed -->"
 
 
@@ -57,8 +59,6 @@ def page(measured: dict[str, list[dict[str, str]]]) -> str:
         "them, of three. *AVX2 alone* is a processor with AVX-512 that does not use it. Written by `make benchmark`.",
     ]
     for name, rows in measured.items():
-        present = [method for method in NAMES if any(row["method"] == method for row in rows)]
-        cells = list(dict.fromkeys((row["network"], row["batch"]) for row in rows))
         first = rows[0]
         lines += [
             "",
@@ -66,15 +66,21 @@ def page(measured: dict[str, list[dict[str, str]]]) -> str:
             "",
             f"{first['device']}, PyTorch {first['pytorch']}, {first['date']}. [Table]({name}/{TABLE}), "
             f"[figure]({name}/engines.svg).",
-            "",
-            "| network | examples | " + " | ".join(NAMES[method] for method in present) + " |",
-            "| --- | ---: |" + " ---: |" * len(present),
         ]
-        for network, batch in cells:
-            ratios = {r["method"]: float(r["ratio"]) for r in rows if (r["network"], r["batch"]) == (network, batch)}
-            shown = " | ".join(f"{ratios[method]:.2f}" if method in ratios else "–" for method in present)
-            lines.append(f"| {network}: {TITLES[network]} | {batch} | {shown} |")
+        for methods in (OWN, OTHERS):
+            lines += ["", *_table(rows, [method for method in methods if any(r["method"] == method for r in rows)])]
     return "\n".join(lines) + "\n"
+
+
+def _table(rows: Sequence[dict[str, str]], methods: Sequence[str]) -> list[str]:
+    """Return a table with a row for each network and batch, and a column for each of some methods."""
+    lines = ["| network, examples | " + " | ".join(NAMES[method] for method in methods) + " |"]
+    lines.append("| --- |" + " ---: |" * len(methods))
+    for network, batch in dict.fromkeys((row["network"], row["batch"]) for row in rows):
+        ratios = {r["method"]: float(r["ratio"]) for r in rows if (r["network"], r["batch"]) == (network, batch)}
+        shown = " | ".join(f"{ratios[method]:.2f}" if method in ratios else "–" for method in methods)
+        lines.append(f"| {TITLES[network]}, {batch} | {shown} |")
+    return lines
 
 
 def sentence(name: str, rows: Sequence[dict[str, str]]) -> str:
