@@ -26,7 +26,7 @@ NAMES = {
     "non_private_compiled": "no privacy, compiled",
     "non_private_faster": "no privacy, kernels from here",
 }
-_MARKERS = "osD^v<>Pph*X"
+_MARKERS = "osD^v<>Pph*Xd"  # one for each of NAMES
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:

@@ -140,4 +140,4 @@ def _constrained(of: Problem) -> Objective:
 
 def clipless_bounded(of: Problem) -> Step:
     """Take a clipless step of the network "L bounded", which has the layers of L and GroupSort in place of ReLU."""
-    return clipless(problem("L bounded", len(of.targets), of.targets.device.type))
+    return clipless(problem("L bounded", len(of.targets), str(of.targets.device)))

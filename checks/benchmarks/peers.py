@@ -1,5 +1,7 @@
 """The same step by other libraries, each as its documentation has it, in pieces of the size that is fastest for it.
 
+fastDP takes whole batches, and JAX pieces as large as a run here has.
+
 Installed beside this project, and measured only if they are: JAX, and fastDP (github.com/awslabs/fast-differential-
 privacy, with transformers 4). Other methods use PyTorch and Opacus alone.
 """

@@ -55,16 +55,18 @@ def page(measured: dict[str, list[dict[str, str]]]) -> str:
         "Speed of a training step against PyTorch's ordinary step of the same network and batch: 2 is twice as fast. "
         "A private step has per-example gradients, clipping, noise and the update. Each number is the median of "
         "alternating timings on one thread, on a CPU in the processor time of the process. The tables beside this page "
-        "have quartiles and milliseconds. Other libraries take their steps in pieces of the size that is fastest for "
-        "them, of three. *AVX2 alone* is a processor with AVX-512 that does not use it. Written by `make benchmark`.",
+        "have quartiles and milliseconds. torch.func and Opacus take their steps in pieces of the size that is fastest "
+        "for them, of three, and fastDP takes whole batches. *AVX2 alone* is a processor with AVX-512 that does not "
+        "use it. Written by `make benchmark`.",
     ]
     for name, rows in measured.items():
-        first = rows[0]
+        first, rounds = rows[0], [int(row["rounds"]) for row in rows]
         lines += [
             "",
             f"## {SETS[name]}",
             "",
-            f"{first['device']}, PyTorch {first['pytorch']}, {first['date']}. [Table]({name}/{TABLE}), "
+            f"{first['device']}, PyTorch {first['pytorch']}, {first['date']}, {min(rounds)} to {max(rounds)} timings "
+            f"each. [Table]({name}/{TABLE}), "
             f"[figure]({name}/engines.svg).",
         ]
         for methods in (OWN, OTHERS):

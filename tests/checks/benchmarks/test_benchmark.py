@@ -107,7 +107,7 @@ def test_the_page_and_the_sentence_have_the_worst_and_the_best() -> None:
     ratios = {"C": {"one_pass": 1.9, "vmap": 0.5, "opacus_hooks": 0.4}, "L": {"one_pass": 0.7, "vmap_compiled": 0.1}}
     rows = [
         {"network": network, "batch": "512", "method": method, "ratio": str(ratio)}
-        | {"device": "a CPU", "pytorch": "2", "date": "2026-01-01"}
+        | {"device": "a CPU", "pytorch": "2", "date": "2026-01-01", "rounds": "3"}
         for network, methods_of in ratios.items()
         for method, ratio in methods_of.items()
     ]
