@@ -12,8 +12,7 @@ from torch.autograd.function import once_differentiable
 from runner.speed.kernels import fits, integers, library, pays, pointers, threads_for, waves
 
 _ERROR = 2.4e-7  # two roundings of one
-_AVX512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
-_MANY = 1 << 20 if _AVX512 else 1 << 14  # numbers: up to here PyTorch is as fast
+_MANY = 1 << 14  # numbers: up to here PyTorch is as fast
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
