@@ -54,18 +54,18 @@ def non_private_faster(of: Problem) -> Step:
     return non_private_by(of, faster(of.objective), examples_in_cache(of.network, of.inputs.shape[1:]))
 
 
-def private(of: Problem, clipping: Clipping, engine: Callable[[Objective], Engine], physical_batch: int) -> Step:
-    """Take a step by one of this project's interfaces to per-example gradients, in pieces of `physical_batch`."""
-    return _private_step(of, of.objective, clipping, engine, physical_batch)
-
-
-def _private_step(
+def private(
     of: Problem,
-    objective: Objective,
     clipping: Clipping,
     engine: Callable[[Objective], Engine],
     physical_batch: int,
+    objective: Objective | None = None,
 ) -> Step:
+    """Take a step by one of this project's interfaces to per-example gradients, in pieces of `physical_batch`.
+
+    `objective` is the problem's, unless it has a constraint.
+    """
+    objective = objective or of.objective
     per_example = engine(objective)
     return released(
         of,
@@ -119,9 +119,8 @@ def isolated(of: Problem) -> Step:
 
 def clipless(of: Problem) -> Step:
     """Take a clipless DP-SGD step: an ordinary pass, in slices, noise by bounds, and the projection."""
-    objective = _constrained(of)
     pieces = examples_in_cache(of.network, of.inputs.shape[1:])
-    return _private_step(of, objective, Lipschitz(), OnePassEngine, pieces)
+    return private(of, Lipschitz(), OnePassEngine, pieces, _constrained(of))
 
 
 def projection(of: Problem) -> Step:

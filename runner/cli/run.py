@@ -58,7 +58,6 @@ def _run(composed: DictConfig) -> None:
     from runner.records.identity import identify, resolved
     from runner.records.jobs import command_of
     from runner.report.own import explain_command, result_text
-    from runner.report.served import served
     from runner.runs.execute import execute
     from runner.runs.models import model_path
     from runner.speed.kernels import kernels_wanted, why_off
@@ -75,6 +74,8 @@ def _run(composed: DictConfig) -> None:
     config.tracking.command = command_of([*overrides.task, *folders])
     config.tracking.job_type = config.tracking.job_type or choices.get("experiment")
     if choices.get("sweeps") and config.tracking.mode != TrackingMode.disabled:
+        from runner.report.served import served
+
         config.tracking.serves = served(results_folder(config), choices["sweeps"], config.tracking.job_type or "")
     line, started = Line(), time.monotonic()
     behind: list[float] = []  # the part of the run that was done before this process resumed it

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import resource
-import subprocess
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 
 from runner.config import REPOSITORY
+from runner.config.checkout import git
 from runner.speed import kernels
 from runner.training.loop import Trained
 from runner.training.prepare import Run
@@ -71,17 +71,13 @@ def git_revision() -> str | None:
 
     It ends with "+changes" if code or configs differ from the commit.
     """
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, check=True, timeout=20
-        ).stdout.strip()
-
-    try:
-        changes = git("status", "--porcelain", "--", "runner", "conf")
-        return git("rev-parse", "HEAD") + ("+changes" if changes else "")
-    except (OSError, subprocess.SubprocessError):
+    changes, commit = (
+        git(REPOSITORY, "status", "--porcelain", "--", "runner", "conf"),
+        git(REPOSITORY, "rev-parse", "HEAD"),
+    )
+    if changes is None or commit is None:
         return None
+    return commit.strip() + ("+changes" if changes.strip() else "")
 
 
 LOADED_REVISION = git_revision()  # of the code that was imported, whatever is committed while it runs

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from runner.config import FIELDS, REPOSITORY, RESULTS
+from runner.config.checkout import git
 from runner.config.fields import Part
 from runner.records.files import read_record
 from runner.report.files import Table, aligned, elsewhere, plus_minus
@@ -151,10 +151,8 @@ def record_files(results: Path) -> list[Path]:
 
 def _committed(results: Path) -> set[Path]:
     """List the files in a folder that git tracks. Without git these are all records of the paper scale in results/."""
-    command = ["git", "-C", str(REPOSITORY), "ls-files", "-z", "--", str(results.resolve())]
-    try:
-        listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
-    except (OSError, subprocess.SubprocessError):
+    listed = git(REPOSITORY, "ls-files", "-z", "--", str(results.resolve()))
+    if listed is None:
         return set((RESULTS / "runs").glob("*.json"))
     return {REPOSITORY / name for name in listed.split("\0") if name}
 

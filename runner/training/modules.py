@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import sysconfig
 from functools import cache
@@ -10,6 +9,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from runner.config import PACKAGE, REPOSITORY
+from runner.config.checkout import git
 
 LIBRARIES = ("runner", "torch", "torchvision", "opacus")  # their classes are not a user's
 _INSTALLED = ("site-packages", "dist-packages")
@@ -62,10 +62,8 @@ def is_beside(name: str) -> bool:
 @cache
 def _folders_of_checkout() -> frozenset[str] | None:
     """Return the names that git tracks at the top of this checkout, or None if it is no checkout."""
-    command = ["git", "-C", str(REPOSITORY), "ls-files", "-z"]
-    try:
-        listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
-    except (OSError, subprocess.SubprocessError):
+    listed = git(REPOSITORY, "ls-files", "-z")
+    if listed is None:
         return None
     found = frozenset(name.partition("/")[0] for name in listed.split("\0"))
     return found if PACKAGE.name in found else None
