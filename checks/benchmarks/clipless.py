@@ -8,7 +8,6 @@ minute, to show that it works, and writes nothing.
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from checks.benchmarks.measure import interleaved, one_thread_each, peak_memory,
 from checks.benchmarks.methods import methods
 from checks.benchmarks.own import EXAMPLES
 from checks.benchmarks.problems import LIPSCHITZ, problem
+from checks.benchmarks.report import write_table
 from runner.config import REPOSITORY
 from runner.records.provenance import device_name
 from runner.speed import machine
@@ -87,9 +87,5 @@ def main(arguments: Sequence[str]) -> int:
                 )
     if options.quick:
         return 0
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    with options.output.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(found[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(found)
+    write_table(found, options.output)
     return 0

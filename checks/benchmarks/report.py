@@ -13,7 +13,8 @@ from checks.benchmarks.problems import TITLES
 from runner.config import REPOSITORY
 from runner.report.files import write_text
 
-TABLE = "engines.csv"
+FOLDER = REPOSITORY / "results" / "benchmark"
+TABLE, WHOLE_RUNS = "engines.csv", "whole_runs.csv"
 SETS = {"avx512": "AVX-512", "avx2": "AVX2 alone", "cuda": "CUDA"}
 OWN = ("one_pass", "backprop", "clipless", "isolated", "non_private_faster")
 PEERS = ("vmap", "vmap_compiled", "opacus_hooks", "opacus_ghost", "fastdp", "jax_vmap")
@@ -23,22 +24,32 @@ BEGIN, END = "<!-- speed: written by `make benchmark` -->", "<!-- end of speed -
 
 def write(rows: Sequence[dict[str, Any]], folder: Path) -> None:
     """Write the rows of one instruction set to its folder, and the page and the sentence that have all sets."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / TABLE).open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_table(rows, folder / TABLE)
     try:
         draw(list(rows), folder / "engines.svg")
     except ImportError:
         print("No figure: matplotlib is not installed.", file=sys.stderr)
-    if folder.parent == REPOSITORY / "results" / "benchmark":
-        measured = {
-            name: read(folder.parent / name / TABLE) for name in SETS if (folder.parent / name / TABLE).exists()
-        }
-        write_text(folder.parent / "README.md", page(measured))
-        readme = REPOSITORY / "README.md"
-        write_text(readme, with_sentence(readme.read_text(encoding="utf-8"), next(iter(measured.items()))))
+    if folder.parent == FOLDER:
+        write_page()
+        readme, name = REPOSITORY / "README.md", next(name for name in SETS if (FOLDER / name / TABLE).exists())
+        sentence_of = name, read(FOLDER / name / TABLE)
+        write_text(readme, with_sentence(readme.read_text(encoding="utf-8"), sentence_of))
+
+
+def write_page() -> None:
+    """Write the page from the tables in results/benchmark."""
+    measured = {name: read(FOLDER / name / TABLE) for name in SETS if (FOLDER / name / TABLE).exists()}
+    whole_runs = read(FOLDER / WHOLE_RUNS) if (FOLDER / WHOLE_RUNS).exists() else []
+    write_text(FOLDER / "README.md", page(measured, whole_runs))
+
+
+def write_table(rows: Sequence[dict[str, Any]], table: Path) -> None:
+    """Write rows with the same columns as CSV, and make the folder."""
+    table.parent.mkdir(parents=True, exist_ok=True)
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def read(table: Path) -> list[dict[str, str]]:
@@ -47,8 +58,8 @@ def read(table: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def page(measured: dict[str, list[dict[str, str]]]) -> str:
-    """Return the page with a table for each instruction set."""
+def page(measured: dict[str, list[dict[str, str]]], whole_runs: Sequence[dict[str, str]] = ()) -> str:
+    """Return the page with a table for each instruction set, and one of whole runs if there are any."""
     lines = [
         "# Speed",
         "",
@@ -71,6 +82,8 @@ def page(measured: dict[str, list[dict[str, str]]]) -> str:
         ]
         for methods in (OWN, OTHERS):
             lines += ["", *_table(rows, [method for method in methods if any(r["method"] == method for r in rows)])]
+    if whole_runs:
+        lines += ["", *_whole_runs(whole_runs)]
     return "\n".join(lines) + "\n"
 
 
@@ -83,6 +96,24 @@ def _table(rows: Sequence[dict[str, str]], methods: Sequence[str]) -> list[str]:
         shown = " | ".join(f"{ratios[method]:.2f}" if method in ratios else "–" for method in methods)
         lines.append(f"| {TITLES[network]}, {batch} | {shown} |")
     return lines
+
+
+def _whole_runs(rows: Sequence[dict[str, str]]) -> list[str]:
+    """Return a section with a row for each program that trained to an accuracy."""
+    first = rows[0]
+    return [
+        "## Whole runs",
+        "",
+        f"Processor time of a whole process, from the import of PyTorch until the epoch that reaches "
+        f"{float(first['wanted']):g}% of the test images of MNIST. Network, batches, learning rate, clipping norm and "
+        f"noise are those of Tempered Sigmoid with tanh. Median of {first['rounds']} runs each, in turns, one thread. "
+        f"{first['device']}, PyTorch {first['pytorch']}, {first['date']}. [Table]({WHOLE_RUNS}). Written by "
+        "`python -m checks benchmark-opacus`.",
+        "",
+        "| program | processor time | epochs | accuracy |",
+        "| --- | ---: | ---: | ---: |",
+        *(f"| {r['program']} | {float(r['seconds']):.0f} s | {r['epochs']} | {r['accuracy']}% |" for r in rows),
+    ]
 
 
 def sentence(name: str, rows: Sequence[dict[str, str]]) -> str:

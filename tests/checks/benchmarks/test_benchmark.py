@@ -114,6 +114,10 @@ def test_the_page_and_the_sentence_have_the_worst_and_the_best() -> None:
     page = report.page({"avx512": rows})
     assert "| two linear layers, 512 | 0.70 |" in page
     assert "| two linear layers, 512 | – | 0.10 | – |" in page
+    whole = {"program": "this bench", "seconds": "30.9", "epochs": "6", "accuracy": "95.48", "wanted": "95.0"}
+    machine = {"rounds": "3", "device": "a CPU", "pytorch": "2", "date": "2026-11-27"}
+    page = report.page({"avx512": rows}, [whole | machine])
+    assert page.endswith("| this bench | 31 s | 6 | 95.48% |\n")
     readme = report.with_sentence(f"a {report.BEGIN}old{report.END} b", ("avx512", rows))
     assert "has 0.70 (two linear layers) to 1.90 times (CIFAR-10, six convolutions)" in readme
     assert "the best other library has 0.10 to 0.50" in readme
