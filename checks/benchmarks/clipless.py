@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from checks.benchmarks.command import Command
-from checks.benchmarks.measure import interleaved, one_thread_each, peak_memory, quartiles, waited_for
+from checks.benchmarks.measure import interleaved, one_thread_each, peak_memory, quartiles
 from checks.benchmarks.methods import methods
-from checks.benchmarks.own import EXAMPLES
+from checks.benchmarks.own import EXAMPLES, waited_for
 from checks.benchmarks.problems import LIPSCHITZ, problem
 from checks.benchmarks.report import write_table
 from runner.config import REPOSITORY
@@ -66,9 +66,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--device", default="cpu", help="cpu (default, with one thread) or cuda")
     parser.add_argument("--rounds", type=int, default=9, help="steps of each method at most (at least three)")
     parser.add_argument("--seconds", type=float, default=240, help="start no new round after so long")
-    parser.add_argument("--output", type=Path, default=TABLE)
-    parser.add_argument("--quick", action="store_true", help="one network, small batches, no memory, no table")
+    parser.add_argument("--output", type=Path, help="a CSV file; default: results/benchmark, with default options")
+    parser.add_argument("--quick", action="store_true", help="one network, small batches, no memory")
     options = parser.options(arguments)
+    if options == parser.parse_args([]):
+        options.output = TABLE
     if options.device != "cpu" and not torch.cuda.is_available():
         parser.error(f"--device {options.device}: PyTorch finds no CUDA device here.")
     if options.quick:
@@ -85,7 +87,6 @@ def main(arguments: Sequence[str]) -> int:
                     f"[{row['s_q1']:,.1f}, {row['s_q3']:,.1f}]  {row['peak_mib']} MiB",
                     flush=True,
                 )
-    if options.quick:
-        return 0
-    write_table(found, options.output)
+    if options.output is not None:
+        write_table(found, options.output)
     return 0

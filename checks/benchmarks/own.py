@@ -44,6 +44,18 @@ def non_private_by(of: Problem, losses: Callable[[Tensor, Tensor], Tensor], piec
     return step
 
 
+def waited_for(step: Step, device: str) -> Step:
+    """Make a step that ends when the device has finished it."""
+    if device == "cpu":
+        return step
+
+    def take() -> None:
+        step()
+        torch.cuda.synchronize(device)
+
+    return take
+
+
 def non_private(of: Problem) -> Step:
     """Take an ordinary step on the whole batch, channels last, the reference of all other methods."""
     return non_private_by(of, of.objective, len(of.targets))

@@ -1,6 +1,7 @@
 """The same step by other libraries, each as its documentation has it, in pieces of the size that is fastest for it.
 
-fastDP takes whole batches, and JAX pieces as large as a run here has.
+These are pieces of 64 examples, of 256, or the whole batch. fastDP takes whole batches, and JAX pieces as large as a
+run here has.
 
 Installed beside this project, and measured only if they are: JAX, and fastDP (github.com/awslabs/fast-differential-
 privacy, with transformers 4). Other methods use PyTorch and Opacus alone.
@@ -18,10 +19,11 @@ from torch.nn.functional import cross_entropy
 
 from checks.benchmarks import own
 from checks.benchmarks.opacus_engine import OpacusEngine
-from checks.benchmarks.own import Step
+from checks.benchmarks.own import Step, waited_for
 from checks.benchmarks.problems import Problem
 from runner.clipping import Flat
 
+_SIZES = (64, 256)  # examples of a piece, beside the whole batch
 _MOST = 2 << 30  # bytes of per-example gradients at a time
 
 
@@ -30,13 +32,18 @@ def non_private_compiled(of: Problem) -> Step:
     return own.non_private_by(of, torch.compile(of.objective, dynamic=False), len(of.targets))
 
 
-def _fastest(of: Problem, step: Callable[[int], Step]) -> Step:
-    """Return the fastest step of pieces of 128 examples, of as many as a run here has, and of all. Weights stay."""
-    examples, numbers = len(of.targets), sum(p.numel() for p in of.network.parameters())
-    sizes = {min(size, examples) for size in (of.physical_batch, 128, examples)}
-    steps = [step(size) for size in sorted(sizes) if 4 * numbers * size < _MOST or size == min(sizes)]
+def _fastest(of: Problem, step: Callable[[int], Step], numbers: int = 0) -> Step:
+    """Return the fastest of the steps in pieces of each size. Weights stay.
+
+    Sizes whose examples fill more than 2 GiB with `numbers` each are left out.
+    """
+    examples, device = len(of.targets), str(of.targets.device)
+    sizes = {min(size, examples) for size in (*_SIZES, examples)}
+    steps = [step(size) for size in sorted(sizes) if 4 * numbers * size < _MOST]
     before = [weight.detach().clone() for weight in of.network.parameters()]
-    fastest = min(steps, key=_seconds)
+    fastest = min(steps, key=lambda each: _seconds(waited_for(each, device)))
+    if of.targets.is_cuda:
+        torch.cuda.reset_peak_memory_stats(device)
     with torch.no_grad():
         for weight, saved in zip(of.network.parameters(), before, strict=True):
             weight.copy_(saved)
@@ -45,15 +52,19 @@ def _fastest(of: Problem, step: Callable[[int], Step]) -> Step:
 
 def _seconds(step: Step) -> float:
     step()
-    started = time.process_time()
+    started = time.perf_counter()
     step()
-    return time.process_time() - started
+    return time.perf_counter() - started
+
+
+def _parameters(of: Problem) -> int:
+    return sum(p.numel() for p in of.network.parameters())
 
 
 def opacus_hooks(of: Problem) -> Step:
     """Take a step with Opacus' GradSampleModule. It needs channels first, and gets it (see `OpacusEngine`)."""
     engine = OpacusEngine(of.objective)
-    return _fastest(of, lambda size: own.private(of, Flat(own.CLIPPING_NORM), lambda _: engine, size))
+    return _fastest(of, lambda size: own.private(of, Flat(own.CLIPPING_NORM), lambda _: engine, size), _parameters(of))
 
 
 def opacus_ghost(of: Problem) -> Step:
@@ -129,7 +140,7 @@ def _mapped(of: Problem, clipped_sum: Callable[[Weights, Tensor, Tensor], Weight
         return {f"network.{name}": torch.stack([part[name] for part in parts]).sum(0) for name in weights}
 
     clipping = Flat(own.CLIPPING_NORM)
-    return _fastest(of, lambda size: own.released(of, objective, clipping, lambda: sums(size)))
+    return _fastest(of, lambda size: own.released(of, objective, clipping, lambda: sums(size)), _parameters(of))
 
 
 def fastdp(of: Problem) -> Step:

@@ -66,9 +66,10 @@ def page(measured: dict[str, list[dict[str, str]]], whole_runs: Sequence[dict[st
         "Speed of a training step against PyTorch's ordinary step of the same network and batch: 2 is twice as fast. "
         "A private step has per-example gradients, clipping, noise and the update. Each number is the median of "
         "alternating timings on one thread, on a CPU in the processor time of the process. The tables beside this page "
-        "have quartiles and milliseconds. torch.func and Opacus take their steps in pieces of the size that is fastest "
-        "for them, of three, and fastDP takes whole batches. *AVX2 alone* is a processor with AVX-512 that does not "
-        "use it. Written by `make benchmark`.",
+        "have quartiles and milliseconds. torch.func and Opacus take their steps in pieces of 64 or 256 examples or in "
+        "whole batches, whichever is fastest. fastDP takes whole batches. The column *without clipping* has a network "
+        "with GroupSort, bounded weights and another loss. *AVX2 alone* uses no AVX-512, even if the processor has it. "
+        "Written by `make benchmark`.",
     ]
     for name, rows in measured.items():
         first, rounds = rows[0], [int(row["rounds"]) for row in rows]
@@ -104,8 +105,8 @@ def _whole_runs(rows: Sequence[dict[str, str]]) -> list[str]:
     return [
         "## Whole runs",
         "",
-        f"Processor time of a whole process, from the import of PyTorch until the epoch that reaches "
-        f"{float(first['wanted']):g}% of the test images of MNIST. Network, batches, learning rate, clipping norm and "
+        f"Processor time of a whole process that trains until {float(first['wanted']):g}% of the test images of MNIST "
+        f"are right. Network, batches, learning rate, clipping norm and "
         f"noise are those of Tempered Sigmoid with tanh. Median of {first['rounds']} runs each, in turns, one thread. "
         f"{first['device']}, PyTorch {first['pytorch']}, {first['date']}. [Table]({WHOLE_RUNS}). Written by "
         "`python -m checks benchmark-opacus`.",

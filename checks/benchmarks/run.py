@@ -1,4 +1,7 @@
-"""`python -m checks benchmark`: a table of every engine in results/benchmark/<instruction set>, a figure and a page."""
+"""`python -m checks benchmark`: a table of every engine, a figure and a page.
+
+With the default options it is written to results/benchmark/<instruction set>, if fastDP is installed.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +26,21 @@ from checks.benchmarks.measure import (
     peak_memory,
     quartiles,
     step_operations,
-    waited_for,
 )
 from checks.benchmarks.methods import methods
+from checks.benchmarks.own import waited_for
 from checks.benchmarks.problems import BATCHES, problem
-from checks.benchmarks.report import write
-from runner.config import REPOSITORY
+from checks.benchmarks.report import FOLDER, write
 from runner.records.provenance import device_name
 from runner.speed import machine
 from runner.speed.kernels import kernels_wanted, why_off
 
 EVERY = methods("M") | methods("L")
+# Together they take a processor for one without AVX-512, some of them alone for a mixture.
+AVX2_ALONE = (
+    *("DP_REPRO_KERNEL_FLAGS", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS"),
+    "TORCHINDUCTOR_CPP_MARCH",
+)
 
 
 def _arguments(given: Sequence[str]) -> argparse.Namespace:
@@ -45,33 +52,37 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=whole_number, default=15, help="steps of each method at most (at least three)")
     parser.add_argument("--seconds", type=whole_number, default=60, help="start no new round after so long")
     parser.add_argument("--threads", type=whole_number, default=1)
-    parser.add_argument("--no-memory", action="store_true", help="leave peak memory out")
+    parser.add_argument("--memory", action="store_true", help="measure peak memory too, for twice the time")
     parser.add_argument("--plain-malloc", action="store_true", help="let glibc give freed memory back, as by default")
-    parser.add_argument("--quick", action="store_true", help="M with 128 examples, few rounds, no memory")
-    parser.add_argument("--output", type=Path, help="a folder; default: of a whole table, in results/benchmark")
-    arguments = parser.options(given)
+    parser.add_argument("--quick", action="store_true", help="M with 128 examples, few rounds")
+    parser.add_argument("--output", type=Path, help="a folder; default: in results/benchmark (see above)")
+    arguments, default = parser.options(given), parser.parse_args([])
     cpu = arguments.device == "cpu"
     if not cpu and not arguments.device.startswith("cuda"):
         parser.error(f"--device {arguments.device}: expected cpu or cuda.")
     if not cpu and not torch.cuda.is_available():
         parser.error(f"--device {arguments.device}: PyTorch finds no CUDA device here.")
-    whole = not (arguments.quick or arguments.networks or arguments.batches or arguments.methods)
-    if whole and arguments.output is None:
+    default.device = arguments.device
+    if arguments == default and "fastdp" in EVERY and _unmixed():
         kind = torch.backends.cpu.get_cpu_capability().lower().replace(" ", "-") if cpu else "cuda"
-        arguments.output = REPOSITORY / "results" / "benchmark" / kind
-    for network in arguments.networks or BATCHES:
-        for name in arguments.methods or ():
-            if name not in methods(network):
-                parser.error(f"--methods {name}: it cannot take the step of network {network}.")
+        arguments.output = FOLDER / kind
+    if arguments.quick:
+        arguments.networks, arguments.batches = arguments.networks or ["M"], [128]
+        arguments.rounds, arguments.seconds = 5, 20
+    for name in arguments.methods or ():
+        if not any(name in methods(network) for network in arguments.networks or BATCHES):
+            parser.error(f"--methods {name}: it cannot take the step of network {' or '.join(arguments.networks)}.")
     if arguments.methods is None:
         left_out = ("one_pass_graph", "jax_vmap") if cpu else ("jax_vmap",)
         arguments.methods = [name for name in EVERY if name not in left_out]
-    if arguments.quick:
-        arguments.networks, arguments.batches = arguments.networks or ["M"], [128]
-        arguments.rounds, arguments.seconds, arguments.no_memory = 5, 20, True
     if "non_private" not in arguments.methods:
         arguments.methods.insert(0, "non_private")
     return arguments
+
+
+def _unmixed() -> bool:
+    """Return True if all kernels are used by rule, and everything with the same instructions."""
+    return kernels_wanted() == "by rule" and len({name in os.environ for name in AVX2_ALONE}) == 1
 
 
 def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[str, Any]]:
@@ -89,7 +100,7 @@ def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[
     for name, seconds in times.items():
         low, median, high = quartiles(seconds)
         ratios = quartiles([plain / own for plain, own in zip(times["non_private"], seconds, strict=True)])
-        memory = None if arguments.no_memory else peak_memory(name, network, batch, arguments.threads, device)
+        memory = peak_memory(name, network, batch, arguments.threads, device) if arguments.memory else None
         rows.append(
             {
                 "network": network,
@@ -166,6 +177,8 @@ def _measured(arguments: argparse.Namespace) -> int:
             for row in _rows(arguments, network, batch):
                 print(_line(row), flush=True)
                 rows.append(row)
-    if arguments.output is not None:
+    if arguments.output is None:
+        print("Nothing is written: --output FOLDER writes the table and a figure.")
+    else:
         write(rows, arguments.output)
     return 0

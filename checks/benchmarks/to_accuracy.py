@@ -1,8 +1,8 @@
 """Processor time of a run to an accuracy, here and by a script with Opacus: `python -m checks benchmark-opacus`.
 
 Both train the network of table 1 of Tempered Sigmoid with tanh on MNIST, with one thread. Batches, learning rate,
-clipping norm and noise are the same. The time of a process starts with the import of PyTorch. A first run here, without
-timing, tells after which epoch the accuracy is reached. With the default options the table goes to results/benchmark.
+clipping norm and noise are the same. A first run here, without timing, tells after which epoch the accuracy is
+reached. With the default options the table goes to results/benchmark.
 """
 
 from __future__ import annotations

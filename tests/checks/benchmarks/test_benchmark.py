@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from checks.benchmarks import clipless, measure, methods, own, report
+from checks.benchmarks import clipless, measure, methods, own, peers, report
 from checks.benchmarks import run as command
 from checks.benchmarks.problems import Problem, problem
 from checks.parity import run as parity
@@ -28,6 +28,7 @@ def test_every_private_method_takes_the_same_step(method: str, monkeypatch: pyte
     monkeypatch.setattr(own, "LEARNING_RATE", 1.0)
     monkeypatch.setattr(own, "CLIPPING_NORM", 0.5)
     monkeypatch.setattr(Problem, "physical_batch", 4)
+    monkeypatch.setattr(peers, "_SIZES", (4,))
     reference, tried = (problem("M", 8) for _ in range(2))
     own.isolated(reference)()
     before = problem("M", 8).network.state_dict()
@@ -89,7 +90,7 @@ def test_operations_are_counted_by_hand() -> None:
 
 
 def test_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = "--networks M --batches 4 8 --rounds 3 --seconds 1 --no-memory --methods one_pass --output"
+    arguments = "--networks M --batches 4 8 --rounds 3 --seconds 1 --methods one_pass --output"
     assert command.main([*arguments.split(), str(tmp_path)]) == 0
     with (tmp_path / "engines.csv").open() as file:
         rows = list(csv.DictReader(file))
