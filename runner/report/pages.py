@@ -100,6 +100,11 @@ def _failing(by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
                 named.setdefault((word, name), []).append(_claimed_and_here(row, word == REFUTED))
     lines = [f"- **{word}**, [{name}]({name}/README.md): {'; '.join(of)}.\n" for (word, name), of in named.items()]
     for name, rows in by_paper.items():
+        others = sum(row.verdict == verdicts.NOT_REPRODUCED and bool(row.claim.reading) for row in rows)
+        counted = sum(row.verdict == verdicts.NOT_REPRODUCED and bool(row.claim.reading) for row in counted_once(rows))
+        if others > counted:
+            of = f"{others - counted} numbers, which do not count"
+            lines.append(f"- **not reproduced in another reading**, [{name}]({name}/README.md): {of}.\n")
         guaranteed, decided = guaranteed_of(counted_once(rows))
         if guaranteed < decided:
             not_so = decided - guaranteed
@@ -133,13 +138,14 @@ def _totals(papers: Sequence[Paper], by_paper: Mapping[str, Sequence[ClaimRow]])
         for name in once
     ]
     note = (
-        "Several claims about one measured number count once, under the least favourable of their verdicts. Of several "
-        "readings the first counts. "
-        "Several numbers by one formula count each. "
+        "Claims about one measured number count once, with the worst verdict. If a claim has several readings, the "
+        "first counts. Several numbers by one formula count each. "
         f"Further {of['**all**'][NOT_JUDGED]} numbers are shown for context and not judged."
     )
-    runs_table = Table(("claims with runs", "consistent or better", "of these reproduced", *_BY_RUNS[1:]), by_runs)
-    formula_table = Table(("claims by formula", *_BY_FORMULA, "claimed ε guaranteed"), by_formula, [note])
+    runs_table = Table(
+        ("paper, claims with runs", "consistent or better", "of these reproduced", *_BY_RUNS[1:]), by_runs
+    )
+    formula_table = Table(("paper, claims by formula", *_BY_FORMULA, "claimed ε guaranteed"), by_formula, [note])
     return f"{markdown(runs_table)}\n{markdown(formula_table)}"
 
 

@@ -194,7 +194,7 @@ def _tests(number_of: int) -> str:
     answer = "zero is outside the interval, at a level of 5%."
     if number_of > 1:
         answer = (
-            f"the p-value is at most 5% after Holm's correction for all {number_of} gains here. So the probability "
+            f"the p-value is at most 5% after Holm's correction for all {number_of} gains here. The probability "
             "that any of these words is wrong by chance is at most 5%. The intervals are not corrected."
         )
     return (
@@ -268,8 +268,9 @@ def _sums(study: Study, arms: Sequence[Progress]) -> Table:
         rows.append([*together.place, *points, _adds_up(less.found), _ratio(left.found)])
     note = (
         f"Points of test accuracy over *{study.arms[0].name}* [95%]. Near 100% a point is harder to gain. The last "
-        "column has the errors that all together leave, over those if each removed the share that it removes alone. "
-        "Above 1, the shares do not add up either. Nothing in this table is corrected for the number of comparisons."
+        "column has the measured error of all together, over the error if the shares of errors that each removes alone "
+        "multiplied. Above 1, the shares do not add up either. Nothing in this table is corrected for the number of "
+        "comparisons."
     )
     return Table(("data set", "sound ε", SUM, ALL, LESS, "do they add up?", "errors left, ratio [95%]"), rows, (note,))
 

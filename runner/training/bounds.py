@@ -8,12 +8,12 @@ Exit codes: 0 the table is printed, 2 the configuration cannot be run (the messa
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from hydra import compose, initialize_config_dir
 
 from runner.config import REPOSITORY, register
+from runner.terminal import Parser
 from runner.training.prepare import Run, prepare
 
 
@@ -34,9 +34,12 @@ def table(run: Run) -> str:
 
 def main(overrides: Sequence[str]) -> int:
     """Print the table for the config that these overrides compose."""
+    parser = Parser(prog="python -m runner bounds", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("overrides", nargs="*", help="Hydra's overrides: experiment=lipschitz/mnist_mlp")
+    chosen = parser.parse_args(overrides)
     register()
     with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
-        config = compose("config", list(sys.argv[1:] if overrides is None else overrides))
+        config = compose("config", chosen.overrides)
     run = prepare(config)
     print(table(run))
     return 0

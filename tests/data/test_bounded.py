@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner.data.bounded import BoundedPixels
@@ -61,6 +61,7 @@ PIXEL = st.one_of(st.floats(width=32), st.sampled_from([0.0, 1.0, 1e-45, 1e-38, 
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of matplotlib's hsv, which divides by what overflows
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # for a loaded machine
 @given(
     pixels=st.lists(PIXEL, min_size=12, max_size=12),
     space=st.sampled_from(sorted(SPACES)),

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner.launch.packing import packed
@@ -43,6 +43,7 @@ def test_tasks_by_hand(sizes, seconds, minutes, at_once, unknown, tasks) -> None
     assert [run_id for task in found for run_id in task] == [f"{n}" for n in range(sum(sizes))]
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # for a loaded machine
 @given(st.lists(st.floats(0, 1800), max_size=40))
 def test_of_cheap_runs_all_tasks_but_the_last_take_half_an_hour_to_an_hour(costs: list[float]) -> None:
     seconds = {f"{n}": cost for n, cost in enumerate(costs)}

@@ -31,8 +31,8 @@ closer than these intervals may be in this order by chance.
 ## What is compared
 
 - **Privacy.** ε is a proven upper bound for one example more or less, at δ ≤ {delta}. A run counts with its last epoch
-  within the bound, and a screened run as if stopped when its attempts have cost it. The {others} rows with another
-  neighbouring relation are in the CSV only.
+  within the bound, and a screened run with the last attempt within it. The {others} rows with another neighbouring
+  relation are in the CSV only.
 - **Best.** Each method is shown by its best setting at that ε. The best of many settings is too high on average, and a
   method has up to {most}. Settings searched on held-out images come before others, so that methods are
   compared at similar effort. In {higher} of {cells} cells a setting not searched is higher, by up to {by} points.
@@ -93,7 +93,9 @@ def _answer(compared: Comparison, methods: Methods) -> str:
         entry, gain = line.at[epsilon], compared.gain(line, epsilon)
         runs = " (one run)" if len(entry.accuracies) == 1 else ""
         over = "" if gain is None else f", {_over_plain(gain)}"
-        sentences.append(f"ε ≤ {epsilon:g}: *{_name(line, methods)}*, {number(entry.mean, places=1)}%{runs}{over}.")
+        sentences.append(
+            f"ε ≤ {epsilon:g}: *{_name(line, methods, [epsilon])}*, {number(entry.mean, places=1)}%{runs}{over}."
+        )
     return f"- **Best on {dataset_name(compared.dataset)}** at " + " At ".join(sentences)
 
 
@@ -138,17 +140,16 @@ def _gain(gain: Gain) -> str:
     return difference_text(gain.points, "", gain.interval, places=1)
 
 
-def _name(line: Line, methods: Methods) -> str:
+def _name(line: Line, methods: Methods, epsilons: Sequence[float] = SHOWN) -> str:
+    """Return the name of a line's method with the other ideas that its settings at these bounds have."""
     known = methods.ideas.get(line.method)
-    ideas = dict.fromkeys(idea for entry in line.at.values() for idea in entry.ideas if idea != known)
-    named = [idea + "".join(f" (ε ≤ {at:g})" for at in _only_at(line, idea)) for idea in ideas]
+    at = {epsilon: entry for epsilon, entry in line.at.items() if epsilon in epsilons}
+    ideas = dict.fromkeys(idea for entry in at.values() for idea in entry.ideas if idea != known)
+    having = {idea: [epsilon for epsilon, entry in at.items() if idea in entry.ideas] for idea in ideas}
+    named = [
+        idea + "".join(f" (ε ≤ {epsilon:g})" for epsilon in of if len(of) < len(at)) for idea, of in having.items()
+    ]
     return line.method + (f", with {enumerated(named)}" if named else "")
-
-
-def _only_at(line: Line, idea: str) -> list[float]:
-    """Return the bounds at which a line has an idea, none if it has it at all of them."""
-    having = [epsilon for epsilon, entry in line.at.items() if idea in entry.ideas]
-    return [] if len(having) == len(line.at) else having
 
 
 def _words(entry: Entry, gain: Gain | None) -> str:
