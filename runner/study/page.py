@@ -31,7 +31,11 @@ _TEXT = """# {title}
 - **Gain.** Test accuracy minus that of *{first}* under the same seed, in points{seeds}.
 {tests}- **Privacy.** ε is sound: a proven upper bound for one final run, at {delta}. {neighbours}
 - {search}
-{notes}{effects}{settings}{board}
+{notes}{effects}
+## The configurations
+
+{configurations}
+{settings}{board}
 ## The cost
 
 {cost}
@@ -49,8 +53,8 @@ _NO_SEARCH = "**Nothing was searched.** Each arm has the settings of its overrid
 _SETTINGS = """
 ## The settings
 
-Chosen by the accuracy on held-out training images (seed {search_seed}). No test image chose a setting. One seed was
-searched, and its luck is in no interval.
+Chosen by the accuracy on held-out training images (seed {search_seed}), of equal ones the first. No test image chose a
+setting. One seed was searched, and its luck is in no interval.
 
 {chosen}"""
 _FIGURE = "![Gain of {what} over {first} under each seed](figure.svg)\n\n"
@@ -131,6 +135,7 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
         search=_SEARCH.format(trials=_trials(arms)) if searched else _NO_SEARCH,
         notes="".join(f"- {text}\n" for text in _notes(arms)),
         effects=f"\n## Effects and interactions\n\n{markdown(_effects(study, arms))}" if study.parts else "",
+        configurations=_configurations(study, arms),
         settings=_SETTINGS.format(search_seed=SEARCH_SEED, chosen=markdown(chosen)) if searched else "",
         board=board(study, found) if scale == PAPER else "",
         cost=_cost(arms),
@@ -195,7 +200,8 @@ def _tests(number_of: int) -> str:
     if number_of > 1:
         answer = (
             f"the p-value is at most 5% after Holm's correction for all {number_of} gains here. The probability "
-            "that any of these words is wrong by chance is at most 5%. The intervals are not corrected."
+            "that any of these words is wrong by chance is at most 5%, if differences between seeds are normal. The "
+            "intervals are not corrected."
         )
     return (
         f"- **Answer.** *Better* and *worse*: {answer}\n- **Seeds.** The number in brackets would decide with a "
@@ -257,6 +263,19 @@ def _effects(study: Study, arms: Sequence[Progress]) -> Table:
         f"they add up. Answers are corrected by Holm's procedure for all {len(found)} effects."
     )
     return Table(("data set", "sound ε", "parts", "effect [95%]", "answer"), rows, (note,))
+
+
+def _configurations(study: Study, arms: Sequence[Progress]) -> str:
+    """List the overrides of every arm; where parts are combined, of the arms with one part at most."""
+    found = {(run.field("epochs"), run.field("batch_size")) for arm in arms for run in arm.finals.recorded}
+    of_all = [f"`{' '.join(study.base)}`"] if study.base else []
+    if len(found) == 1:
+        of_all += [f"{epochs} epochs, {batch:,} examples a batch on average" for epochs, batch in found]
+    lines = [f"All arms: {', '.join(of_all)}.", ""] if of_all else []
+    for arm in study.arms:
+        if sum(arm.cell) <= 1:
+            lines.append(f"- *{arm.name}*: " + (f"`{' '.join(arm.overrides)}`" if arm.overrides else "nothing more"))
+    return "\n".join(lines)
 
 
 def _sums(study: Study, arms: Sequence[Progress]) -> Table:
@@ -330,7 +349,8 @@ def _cost(arms: Sequence[Progress]) -> str:
     made = [run.record["provenance"] for run in every if run.record]
     seconds = sum(float(of.get("processor_seconds", of["wall_seconds"])) for of in made)
     devices = ", ".join(sorted({str(of.get("device")) for of in made}))
-    time = f"took {duration(seconds)} of processor time in all ({devices})"
+    pytorch = " and ".join(sorted({str(of.get("versions", {}).get("torch")) for of in made}))
+    time = f"took {duration(seconds)} of processor time in all ({devices}, PyTorch {pytorch})"
     return f"{len(trials)} trials and {len(finals)} final runs {time}."
 
 
