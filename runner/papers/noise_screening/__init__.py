@@ -82,7 +82,7 @@ PAPER = Paper(
         "ε here is for adding or removing a training image. Sound is the cost of all tries that a run may take.",
         "Does screening help where every try is charged? [Screened and plain DP-SGD at the same sound ε]"
         "({results}noise_screening/sound/table.md), on MNIST. [A study]({results}studies/screening/README.md) adds it "
-        "to the best combination, on FashionMNIST, too.",
+        "to the other papers' parts together, on FashionMNIST, too.",
     ),
     statement=Statement(
         "**Rejected updates are not free.** The paper charges accepted updates alone and claims ε = {theorem:claimed} "
