@@ -145,6 +145,19 @@ def test_a_cell_of_the_composition_belongs_to_its_method(arms) -> None:
     assert [methods.of(job) for job in arms("screening")] == ["", ""]
 
 
+def test_a_run_of_two_studies_belongs_to_the_first_method_of_either(arms, recorded) -> None:
+    """`noise` overrides less of its baseline than the composition study, whose cell with tanh is the same run."""
+    cells = [job.overrides for job in arms("composition")]
+    wanted = {"experiment": "composition/pixels", "activation": "tanh", "loss": "cross_entropy", "clipping": "flat"}
+    (tanh,) = (job for job, of in zip(arms("composition"), cells, strict=True) if wanted.items() <= of.items())
+    baseline, banded = arms("noise")
+    run = recorded(baseline)
+    runs = [run, PlannedRun(tanh, run.record)]
+    for order in (runs, runs[::-1]):
+        assert {e.method for e in entries(order)} == {TANH}
+    assert {e.method for e in entries([recorded(banded)])} == {"Ideas combined"}
+
+
 def test_every_setting_that_a_method_lists_exists() -> None:
     listed = [setting.split()[0] for method in Methods.read().methods for setting in method["settings"]]
     assert [name for name in listed if not (REPOSITORY / "conf" / "experiment" / f"{name}.yaml").exists()] == []

@@ -107,7 +107,7 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
         settings.setdefault(setting, {}).setdefault(run.seed, run)
         if HELD_OUT in run.field("tracking.tags"):
             held_out.add(setting)
-        method_of[setting] = method_of.get(setting) or methods.of(run.job)
+        method_of[setting] = methods.first(method_of.get(setting, ""), methods.of(run.job))
     found = []
     recorded_of = {s: [run for run in of.values() if run.record is not None] for s, of in settings.items()}
     titles = titles_of({setting: recorded[0].job for setting, recorded in recorded_of.items() if recorded})

@@ -52,6 +52,10 @@ class Methods:
         has = {job.experiment, *(f"{name}={value}" for name, value in job.overrides.items())}
         return next((m["name"] for m in self.methods if any(has.issuperset(s.split()) for s in m["settings"])), "")
 
+    def first(self, *names: str) -> str:
+        """Return which of some methods comes first in the file; "" is none, and comes last."""
+        return min(names, key=[*self.names, ""].index)
+
     def how_chosen(self, job: Job, held_out: bool) -> str:
         """Return in words how the setting of a job was chosen."""
         return SEARCHED if held_out else self.chosen.get(job.experiment.partition("/")[0], "not recorded")
