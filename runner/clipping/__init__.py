@@ -5,9 +5,10 @@ from runner.clipping.interface import Clipping, NoiseGroup, Numbers, OfNorms, gr
 from runner.clipping.lipschitz import Lipschitz
 from runner.clipping.none import NoClipping
 from runner.clipping.own import OwnClipping, own_clipping
-from runner.clipping.per_example import Automatic, Flat, PerLayer
+from runner.clipping.per_example import PSAC, Automatic, Flat, PerLayer
 
 __all__ = [
+    "PSAC",
     "Automatic",
     "Backprop",
     "BackpropOfMeanLoss",

@@ -101,6 +101,18 @@ class Automatic(_PerExample):
 
 
 @dataclass(frozen=True)
+class PSAC(Automatic):
+    """DP-PSAC (Xia et al., 2023): C * g_i / (||g_i||_2 + r / (||g_i||_2 + r)), with r = `stability`.
+
+    The contribution's norm is C ||g|| / (||g|| + r / (||g|| + r)) < C = `norm`, as r / (||g|| + r) > 0. The factor is
+    C for a zero gradient, and at most C / (2 sqrt(r) - r) if r < 1: with s = ||g|| + r the divisor is s + r / s - r.
+    """
+
+    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
+        return numbers["norm"] / (norms + numbers["stability"] / (norms + numbers["stability"]))
+
+
+@dataclass(frozen=True)
 class PerLayer(_PerExample):
     """Clipping of each of the L layers with parameters separately, to C / sqrt(L) (McMahan et al., 2018)."""
 

@@ -327,7 +327,7 @@ def _check_views(run: Run) -> None:
     if not (run.clipping.needs_engine or isinstance(run.clipping, NoClipping)):
         raise ConfigError(
             f"augmentation: {type(run.clipping).__name__} bounds single images inside a pass, not the mean of an "
-            "example's views: use clipping=flat, automatic or per_layer."
+            "example's views: use clipping=flat, automatic, psac or per_layer."
         )
     for name in run.config.diagnostics:
         if diagnostic(name).measures_steps and diagnostic(name).passes_training_images:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from runner.clipping import (
-    Automatic,
     Backprop,
     Flat,
     NoiseGroup,
@@ -28,12 +27,11 @@ NORM = 0.1
 
 
 @dataclass(frozen=True)
-class Psac(Automatic):
-    """C g / (||g|| + r / (||g|| + r)), as in DP-PSAC."""
+class Huber(Flat):
+    """C g / sqrt(C^2 + ||g||^2)."""
 
     def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
-        r = numbers["stability"]
-        return numbers["norm"] / (norms + r / (norms + r))
+        return numbers["norm"] / (norms.square() + numbers["norm"] ** 2).sqrt()
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ class Constant(Signs):
 
 
 OWN: dict[str, Any] = {
-    "PSAC": Psac(NORM),
+    "pseudo-Huber": Huber(NORM),
     "a tenth stated": StatesATenth(NORM),
     "the last group left": LeavesTheLast(NORM),
     "a wrong exponent": by(lambda norms: 1 / norms.square()),  # makes short gradients long
@@ -150,16 +148,16 @@ def test_no_norm_is_remembered() -> None:
 
 
 def test_a_bound_that_holds_is_left_alone() -> None:
-    """PSAC's own factors, and a stated tenth of the bound used in full."""
+    """Huber factors, and a stated tenth of the bound used in full."""
     made, (inputs, targets) = objective(), examples(1.0)
     engine = ENGINES["one_pass"](made)
     names = [name for name, _ in made.named_parameters()]
     norms = engine.clipped_sum(inputs, targets, [names], torch.zeros_like).norms
     assert norms is not None
-    expected = NORM / (norms + 0.01 / (norms + 0.01))
+    expected = NORM / (norms.square() + NORM**2).sqrt()
     seen = []
     engine.clipped_sum(inputs, targets, [names], lambda n: (seen.append(n), torch.zeros_like(n))[1])
-    found = own_clipping(Psac(NORM), made)._bounded_factors(seen[0])
+    found = own_clipping(Huber(NORM), made)._bounded_factors(seen[0])
     torch.testing.assert_close(found[:, 0], expected)
     assert moved(own_clipping(StatesATenth(NORM), made), made, inputs, targets, 0) == pytest.approx([1.0], rel=1e-4)
 

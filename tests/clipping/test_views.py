@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from runner.clipping import Automatic, Flat, NoClipping, PerLayer, gradient_sum
+from runner.clipping import PSAC, Automatic, Flat, NoClipping, PerLayer, gradient_sum
 from runner.config import ConfigError
 from runner.gradients import ENGINES, Objective, private_copy
 from runner.training.loop import load, train, training
@@ -105,7 +105,7 @@ def test_flat_clipping_of_the_mean_matches_a_loop(network: str, engine: str) -> 
 
 @pytest.mark.parametrize("engine", EACH)
 @pytest.mark.parametrize(
-    "clipping", [Flat(NORM), Automatic(NORM), PerLayer(NORM)], ids=lambda each: type(each).__name__
+    "clipping", [Flat(NORM), Automatic(NORM), PSAC(NORM), PerLayer(NORM)], ids=lambda each: type(each).__name__
 )
 def test_one_example_moves_the_sum_by_at_most_the_bound_whatever_its_views_are(clipping, engine: str) -> None:
     """Views of any size, all alike or opposite, and one that is not a number, which takes the whole example out."""

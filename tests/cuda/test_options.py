@@ -47,7 +47,7 @@ MORE = [
     ),
     ("graph", (*SHORT, "loss=sae", "normalization=group_norm", "normalization.groups=1")),
     ("graph", (*SHORT, "loss=sse_ce", "normalization=private_statistics_mnist")),
-    ("graph", (*SHORT, "loss=sse_focal", "activation=tanh", "normalization=private_statistics")),
+    ("graph", (*SHORT, "loss=sse_focal", "clipping=psac", "activation=tanh", "normalization=private_statistics")),
     (
         "graph",
         (*SHORT, "loss=hkr", "schedule=linear_by_step", "optimizer=adam", "averaging=ema", "averaging.decay=0.5"),

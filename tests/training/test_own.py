@@ -305,13 +305,13 @@ def test_what_is_believed_is_named_beside_epsilon(with_part: Make, smoke: Compos
 def test_a_run_of_an_own_network_and_clipping_is_recorded(with_part: Make, tmp_path: Path) -> None:
     config = with_part("architecture", "tests.coupling.WithDropout", f"runtime.results_root={tmp_path}")
     with open_dict(config):
-        config.clipping = OmegaConf.create({"_target_": "tests.clipping.test_own_clipping.Psac", "norm": 0.1})
+        config.clipping = OmegaConf.create({"_target_": "tests.clipping.test_own_clipping.Huber", "norm": 0.1})
     config = resolved(config)  # with the sources of these classes
     assert execute(config, lambda row, run: None) == "finished"
     (path,) = tmp_path.rglob("runs/*.json")
     record = json.loads(path.read_text())
     assert record["provenance"]["engine"] == "one_pass"
-    assert record["provenance"]["epsilon_rests_on"] == [f"WithDropout, Psac{OF_ALL}"]
+    assert record["provenance"]["epsilon_rests_on"] == [f"WithDropout, Huber{OF_ALL}"]
     assert record["final"]["epsilon_sound"] > 0
 
 

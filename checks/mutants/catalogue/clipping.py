@@ -46,9 +46,16 @@ MUTANTS = (
     ),
     Mutant(
         "clipping/per_example.py",
-        '(norms + numbers["stability"])',
-        '(norms.clamp(max=1) + numbers["stability"])',
+        'numbers["norm"] / (norms + numbers["stability"])',
+        'numbers["norm"] / (norms.clamp(max=1) + numbers["stability"])',
         "AUTO-S does not bound gradients longer than 1",
+        _PER_EXAMPLE,
+    ),
+    Mutant(
+        "clipping/per_example.py",
+        '(norms + numbers["stability"] / (norms',
+        '(norms.clamp(max=1) + numbers["stability"] / (norms',
+        "PSAC does not bound gradients longer than 1",
         _PER_EXAMPLE,
     ),
     Mutant(

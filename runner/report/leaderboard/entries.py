@@ -33,6 +33,7 @@ _IDEAS = {  # by config group and class
     ("activation", "torch.nn.Tanh"): "tanh",
     ("loss", "runner.networks.losses.LosingLess"): "losing-less loss",
     ("clipping", "runner.clipping.Automatic"): "AUTO-S",
+    ("clipping", "runner.clipping.PSAC"): "PSAC",
     ("clipping", "runner.clipping.PerLayer"): "per-layer clipping",
     ("features", "runner.data.features.ScatterNet"): "ScatterNet",
     ("averaging", "runner.training.averaging.Averaging"): "averaged weights",
