@@ -154,7 +154,7 @@ class _Reader:
             loader = yaml.SafeLoader(self.text)
             node = loader.get_single_node()
             self.content = {} if node is None else loader.construct_document(node)
-            json.dumps(self.content, allow_nan=False)  # a tree of texts and finite numbers
+            json.dumps(self.content)  # a tree of texts and numbers
         except yaml.MarkedYAMLError as error:
             line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
             raise ConfigError(f"{self.path}{line}: {error.problem}.") from error
@@ -398,12 +398,12 @@ def grid(search: Space) -> list[dict[str, Value]]:
 
 
 def _read(value: Any) -> Any:
-    """Return a number as a float, also one such as 1e-3, which YAML takes for a text."""
+    """Return a number as a float, also one such as 1e-3, which YAML takes for a text; None is one too large."""
     try:
         found = value if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         return value
-    return found if isinstance(found, bool) or _number(found) else value
+    return found if isinstance(found, bool) or _number(found) else None if isinstance(value, float) else value
 
 
 def _text(value: Any) -> bool:

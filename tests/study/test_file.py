@@ -96,6 +96,8 @@ def test_the_arms_of_a_factorial_are_all_combinations(tmp_path: Path) -> None:
         (("optimizer.lr:", "seed:"), "line 8: search.seed: seed is set by the study: use seeds."),
         (("optimizer.lr:", "loss:"), "line 8: search.loss: loss is a group: make each of its options an arm."),
         (("0.25, 0.5, 1, 2, 4", f"{10**400}, 1"), "line 8: search.optimizer.lr: expected values such as"),
+        (("epsilon: [1, 3]", "epsilon: .inf"), "line 6: epsilon: expected numbers > 0 of at most six"),
+        (("0.25, 0.5, 1, 2, 4", ".nan, 1"), "line 8: search.optimizer.lr: expected values such as"),
         (("[0.25, 0.5, 1, 2, 4]", "&x {1: *x}"), "a value is neither a text nor a number"),
         (("[0.25, 0.5, 1, 2, 4]", "{1: {3: [1, 2]}}"), "line 8: search.optimizer.lr: values by ε are {1: [0.5, 1]"),
         (("[0.25, 0.5, 1, 2, 4]", "{times: {from: 1, to: 2}}"), "line 8: search.optimizer.lr: multiples are"),
