@@ -33,7 +33,7 @@ COMMANDS = {
     "claims": Command("runner.cli.claims", "a table of the papers' claims, by paper, verdict or guarantee"),
     "explain": Command("runner.cli.explain", "a recorded run, an item of a paper or a study, explained"),
     "bounds": Command("runner.training.bounds", "how far one example can move each gradient sum of a config"),
-    "leaderboard": Command("runner.cli.leaderboard", "all methods at equal sound ε"),
+    "leaderboard": Command("runner.cli.leaderboard", "write the leaderboard: all methods at equal sound ε"),
     "site": Command("runner.report.site.command", "the pages of results and docs as a website in a folder"),
     "dashboard": Command("runner.report.dashboard.command", "charts and runs of each paper, in W&B or as pages"),
     "wandb-sync": Command("runner.runs.offline", "send offline runs to W&B, each once"),

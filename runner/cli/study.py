@@ -40,6 +40,9 @@ def main(arguments: Sequence[str]) -> int:
     check_scale(options.scale)
     launcher, overrides = requested(options)
     study, line = read(options.file), Line(at_once=False)
+    package = REPOSITORY / "studies" / options.file.name
+    if package.exists() and not package.samefile(options.file):
+        raise ConfigError(f"{options.file}: a study of this package has this name, and its page: rename the file.")
     settings = settings_of(study, options.scale, [*_search_path(options.config_dir), *overrides])
     progress = progress_of(study, settings)
     _check(settings, progress, line)
@@ -115,8 +118,9 @@ def _plan(study: Study, progress: Sequence[Progress], at_once: int | None, times
     at_once = at_once or workers(firsts)
     about = f"about {duration(known / at_once)} with --jobs {at_once}, on a machine that does nothing else"
     left = [*([about] if known else []), *([f"{unknown} runs of unknown time"] if unknown else [])]
+    plural = "s" * (len(study.datasets) > 1)
     lines = [
-        f"{study.title}: {len(study.arms)} arms at {len(progress) // len(study.arms)} x (data set, ε), "
+        f"{study.title}: {len(study.arms)} arms, {len(study.datasets)} data set{plural}, {len(study.epsilons)} ε: "
         f"{sum(trials)} trials and {sum(finals)} final runs, {sum(done)} of them recorded.",
         f"Left: {', and '.join(left) or 'nothing'}.",
     ]

@@ -86,15 +86,16 @@ class Automatic(_PerExample):
     1e-15 lose digits in float32, and below 1e-19 may become zero. Both are negligible next to `stability`.
 
     Raises:
-        ValueError: `stability` is below 1e-12.
+        ValueError: `stability` is below 1e-12, or above 1e12.
     """
 
     stability: float = 0.01
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.stability < LEAST_NORM:
-            raise ValueError(f"Expected clipping.stability >= {LEAST_NORM:g}, got {self.stability}.")
+        if not LEAST_NORM <= self.stability <= 1 / LEAST_NORM:
+            most = 1 / LEAST_NORM
+            raise ValueError(f"Expected clipping.stability from {LEAST_NORM:g} to {most:g}, got {self.stability}.")
 
     def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
         return numbers["norm"] / (norms + numbers["stability"])

@@ -30,7 +30,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from string import Formatter
 from typing import Any, NoReturn, TypeAlias
@@ -206,6 +206,7 @@ class _Reader:
             **found,
         )
         self._check_trials(study)
+        self._check_names(study)
         return study
 
     def _title(self) -> str:
@@ -309,7 +310,7 @@ class _Reader:
         listed = seeds if isinstance(seeds, list) else range(1, seeds + 1) if _whole(seeds, 1) else []
         if len(listed) < 2 or not all(_whole(seed, 0, _LARGEST_SEED) for seed in listed) or _repeated(listed):
             numbers = f"expected a number of seeds from 2 to {_MOST:,}"
-            self._wrong(("seeds",), f"{numbers}, or a list of different ones, got {seeds!r}")
+            self._wrong(("seeds",), f"{numbers}, or a list of different ones from 0, got {seeds!r}")
         return tuple(listed)
 
     def _finding(self) -> Statement | None:
@@ -332,6 +333,16 @@ class _Reader:
             if part not in PARTS or conversion:
                 self._wrong(("finding", "text"), f"a part of {name} is one of {', '.join(filter(None, PARTS))}")
         return statement_of(self.path.stem, found)
+
+    def _check_names(self, study: Study) -> None:
+        """Check that no two arms are the same, and that a finding names arms of the study."""
+        for one, other in combinations(study.arms, 2):
+            if set(one.overrides) == set(other.overrides) and one.search == other.search:
+                raise ConfigError(f"{other.place}: it is the same as {one.name}.")
+        arms = [arm.name for arm in study.arms]
+        for name, fields in (study.finding.numbers if study.finding else {}).items():
+            if fields.get("study") == study.name and fields.get("arm", arms[0]) not in arms:
+                self._wrong(("finding", "numbers", name), f"there is no arm {fields['arm']!r} here")
 
     def _list(self, key: str, otherwise: list[Any], holds: Any, words: str) -> list[Any]:
         content = self.content.get(key, otherwise)

@@ -14,6 +14,7 @@ from runner.report.files import Table, delta_text, markdown, mean_text, write_cs
 from runner.report.statements import stated
 from runner.report.studies import StudyPage
 from runner.study.board import board
+from runner.study.configurations import configurations, plain
 from runner.study.figure import draw
 from runner.study.file import SEARCH_SEED, Study
 from runner.study.outcome import ALL, LESS, SUM, Compared, Effect, by_pair, compared, effects, shares, sums, tests
@@ -135,7 +136,7 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
         search=_SEARCH.format(trials=_trials(arms)) if searched else _NO_SEARCH,
         notes="".join(f"- {text}\n" for text in _notes(arms)),
         effects=f"\n## Effects and interactions\n\n{markdown(_effects(study, arms))}" if study.parts else "",
-        configurations=_configurations(study, arms),
+        configurations=configurations(study, arms),
         settings=_SETTINGS.format(search_seed=SEARCH_SEED, chosen=markdown(chosen)) if searched else "",
         board=board(study, found) if scale == PAPER else "",
         cost=_cost(arms),
@@ -157,8 +158,8 @@ def _table(study: Study, found: Sequence[Compared]) -> Table:
 def _answer(one: Compared) -> str:
     if one.gain is None or one.decided or not one.gain.spread:
         return one.word
-    seeds = f"about {one.needed} seeds would" if one.needed else "1,000 seeds would not"
-    return f"{one.word} ({seeds} decide)"
+    needed = f"at most {one.needed} seeds needed" if one.needed else "1,000 seeds may be too few"
+    return f"{one.word} ({needed})"
 
 
 def _chosen(arms: Sequence[Progress]) -> Table:
@@ -166,8 +167,8 @@ def _chosen(arms: Sequence[Progress]) -> Table:
     for arm in arms:
         values = arm.chosen
         edges = at_edge(arm.setting.search, arm.trials) if values is not None else {}
-        shown = [f"{key} = {_plain(v)}{' (at the edge)' if key in edges else ''}" for key, v in (values or {}).items()]
-        tried = [f"{', '.join(map(_plain, t.values.values()))}: {number(t.accuracy, '%')}" for t in arm.trials]
+        shown = [f"{key} = {plain(v)}{' (at the edge)' if key in edges else ''}" for key, v in (values or {}).items()]
+        tried = [f"{', '.join(map(plain, t.values.values()))}: {number(t.accuracy, '%')}" for t in arm.trials]
         chosen = "not chosen yet" if values is None else ", ".join(shown) or "nothing to choose"
         rows.append([*arm.setting.named, chosen, "; ".join(tried)])
     return Table((*_NAMED, "chosen", "tried: held-out accuracy (%)"), rows)
@@ -204,8 +205,8 @@ def _tests(number_of: int) -> str:
             "intervals are not corrected."
         )
     return (
-        f"- **Answer.** *Better* and *worse*: {answer}\n- **Seeds.** The number in brackets would decide with a "
-        "probability of 80%, if gain and spread are the measured ones.\n"
+        f"- **Answer.** *Better* and *worse*: {answer}\n- **Seeds.** With the number in brackets, the probability of "
+        "an answer is 80% or more, if gain and spread are the measured ones.\n"
     )
 
 
@@ -263,19 +264,6 @@ def _effects(study: Study, arms: Sequence[Progress]) -> Table:
         f"they add up. Answers are corrected by Holm's procedure for all {len(found)} effects."
     )
     return Table(("data set", "sound ε", "parts", "effect [95%]", "answer"), rows, (note,))
-
-
-def _configurations(study: Study, arms: Sequence[Progress]) -> str:
-    """List the overrides of every arm; where parts are combined, of the arms with one part at most."""
-    found = {(run.field("epochs"), run.field("batch_size")) for arm in arms for run in arm.finals.recorded}
-    of_all = [f"`{' '.join(study.base)}`"] if study.base else []
-    if len(found) == 1:
-        of_all += [f"{epochs} epochs, {batch:,} examples a batch on average" for epochs, batch in found]
-    lines = [f"All arms: {', '.join(of_all)}.", ""] if of_all else []
-    for arm in study.arms:
-        if sum(arm.cell) <= 1:
-            lines.append(f"- *{arm.name}*: " + (f"`{' '.join(arm.overrides)}`" if arm.overrides else "nothing more"))
-    return "\n".join(lines)
 
 
 def _sums(study: Study, arms: Sequence[Progress]) -> Table:
@@ -359,7 +347,3 @@ def _points(gain: Estimate | None) -> str:
     if gain is None:
         return "–"
     return difference_text(gain.value, "%", gain.interval if gain.spread else None)
-
-
-def _plain(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -117,6 +117,7 @@ def test_the_search_the_choice_the_finals_and_the_page(carried: Carried, tmp_pat
     assert "*Better* and *worse*: the p-value is at most 5% after Holm's correction for all 2 gains" in text
     assert "Each arm had 6 trials." in text
     assert "**ε excludes the search.**" in text
+    assert "- *AUTO-S*: `clipping=automatic`, norm 1, stability 0.01\n" in text
     assert "**Stopped.** *AUTO-S* on MNIST at ε = 3 counts with epoch 2, the last one within ε." in text
     ranked = [row for row in text.split("## On the leaderboard")[1].splitlines() if row.startswith("| MNIST")]
     assert [row.split(" | ")[2] for row in ranked] == [  # searched before higher; not chosen by test images
@@ -163,7 +164,7 @@ def test_a_failed_run_stops_the_study_and_is_named(carried: Carried, capsys: pyt
 def test_a_plan_runs_nothing(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
     assert carried(FILE, "--plan", "--jobs", "4") == []
     said = capsys.readouterr().out
-    assert "3 arms at 1 x (data set, ε), 9 trials and 6 final runs, 0 of them recorded." in said
+    assert "3 arms, 1 data set, 1 ε: 9 trials and 6 final runs, 0 of them recorded." in said
     assert "Left: 15 runs of unknown time." in said
 
 

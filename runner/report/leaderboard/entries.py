@@ -136,7 +136,11 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
 def counts(job: Job) -> bool:
     """Return True if the leaderboard shows a run: on test images, in no search, and at a delta of at most DELTA."""
     on_test_images = job.field("evaluation") == EvaluationSplit.test.value
-    return set(job.overrides) <= _VARIED and on_test_images and float(job.field("delta")) <= DELTA
+    return (
+        {name.removeprefix("~") for name in job.overrides} <= _VARIED
+        and on_test_images
+        and float(job.field("delta")) <= DELTA
+    )
 
 
 def _neighbours(run: PlannedRun) -> str:
