@@ -130,7 +130,7 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
         sums=f"## Do the gains add up?\n\n{markdown(_sums(study, arms))}\n" if study.parts[1:] else "",
         table=markdown(_table(study, found)),
         seeds=f": the mean of {most} seeds with its 95%\n  interval (Student)" if most > 1 else "",
-        tests=_tests(tests(found)),
+        tests=_tests(tests(found), any("(" in _answer(one) for one in found)),
         delta=delta_text(max((run.delta for run in runs), default=1e-5)),
         neighbours=_neighbours(arms),
         search=_SEARCH.format(trials=_trials(arms)) if searched else _NO_SEARCH,
@@ -194,7 +194,8 @@ def _runs(arms: Sequence[Progress]) -> list[dict[str, object]]:
     return rows
 
 
-def _tests(number_of: int) -> str:
+def _tests(number_of: int, needed: bool) -> str:
+    """Say what the answers mean for a number of tests, and the numbers of seeds if any are `needed`."""
     if not number_of:
         return "- **Answer.** One seed has no interval, so it cannot tell.\n"
     answer = "zero is outside the interval, at a level of 5%."
@@ -204,10 +205,11 @@ def _tests(number_of: int) -> str:
             "that any of these words is wrong by chance is at most 5%, if differences between seeds are normal. The "
             "intervals are not corrected."
         )
-    return (
-        f"- **Answer.** *Better* and *worse*: {answer}\n- **Seeds.** With the number in brackets, the probability of "
-        "an answer is 80% or more, if gain and spread are the measured ones.\n"
+    seeds = (
+        "- **Seeds.** With the number in brackets, the probability of an answer is 80% or more, if gain and spread are "
+        "the measured ones.\n"
     )
+    return f"- **Answer.** *Better* and *worse*: {answer}\n" + seeds * needed
 
 
 def _trials(arms: Sequence[Progress]) -> str:
