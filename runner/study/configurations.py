@@ -1,4 +1,4 @@
-"""What each arm of a study is: its overrides, the numbers of its options, its updates, and where it was trained."""
+"""Arms of a study as the page lists them: overrides, numbers of their options, updates, and where they were trained."""
 
 from __future__ import annotations
 
