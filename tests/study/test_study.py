@@ -13,7 +13,7 @@ import pytest
 from runner.claims.summary import summarise
 from runner.cli import aggregate
 from runner.cli import study as command
-from runner.config import REPOSITORY
+from runner.config import REPOSITORY, ConfigError
 from runner.launch import Work
 from runner.launch.processes import Tally
 from runner.records.files import dumps, read_record, record_path, results_folder
@@ -154,6 +154,28 @@ def test_an_arm_whose_updates_the_test_images_chose_is_named(carried: Carried, t
     assert carried(FILE) == []
     (line,) = (line for line in page(tmp_path).splitlines() if line.startswith("- **Chosen by test images.**"))
     assert "*AUTO-S* on MNIST at ε = 3:" in line
+
+
+def test_arms_with_other_updates_or_of_another_machine_are_named(carried: Carried, tmp_path: Path) -> None:
+    (*_, finals) = carried(FILE)
+    assert " updates" not in page(tmp_path)
+    assert "The final runs are of different machines" not in page(tmp_path)
+    for job in (job for job in finals if job.overrides["arm"] == "AUTO-S"):
+        path = record_path(results_folder(job.config), job.run_id)
+        record = read_record(path)
+        record["history"]["steps"][-1] = record["final"]["steps"] = 1120 + job.field("seed")
+        record["provenance"]["device"] = "another"
+        path.write_text(dumps(record))
+    assert carried(FILE) == []
+    assert "- *AUTO-S*: `clipping=automatic`, norm 1, stability 0.01, 1,121 to 1,122 updates\n" in page(tmp_path)
+    assert "another with PyTorch None: *AUTO-S*" in page(tmp_path)
+
+
+def test_a_study_named_like_one_of_the_package_is_refused(tmp_path: Path) -> None:
+    """Its page would replace the page of the package."""
+    (tmp_path / "clipping.yaml").write_text(FILE, encoding="utf-8")
+    with pytest.raises(ConfigError, match="a study of this package has this name"):
+        command.main([str(tmp_path / "clipping.yaml"), "--plan"])
 
 
 def test_a_failed_run_stops_the_study_and_is_named(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
