@@ -85,21 +85,21 @@ def _search_path(folder: Path | None) -> list[str]:
 
 
 def _check(settings: Sequence[Setting], progress: Sequence[Progress], line: Line) -> None:
-    """Prepare a run of each setting, before any work."""
-    for number, (setting, arm) in enumerate(zip(settings, progress, strict=True), 1):
-        line.show(f"checked {number} of {len(settings)} settings ...")
-        for job in arm.next[:1]:
-            try:
-                run = prepare(job.config)
-            except ConfigError as error:
-                raise ConfigError(f"{setting.arm.place}: {error}") from error
-            except OmegaConfBaseException as error:
-                raise ArmError(setting.arm.place) from error
-            if run.unsound:
-                raise ConfigError(f"{setting.arm.place}: no sound ε is known, so it cannot be compared: {run.unsound}")
-            one_epoch = run.sound_epsilon(run.mechanism.charges(run.mechanism.steps_per_epoch))
-            if one_epoch is None or one_epoch > setting.epsilon:
-                raise ConfigError(f"{setting.arm.place}: one epoch costs more than a sound ε of {setting.epsilon:g}.")
+    """Prepare every run that is planned so far, before any work."""
+    planned = [(setting, job) for setting, arm in zip(settings, progress, strict=True) for job in arm.next]
+    for number, (setting, job) in enumerate(planned, 1):
+        line.show(f"checked {number} of {len(planned)} runs ...")
+        try:
+            run = prepare(job.config)
+        except ConfigError as error:
+            raise ConfigError(f"{setting.arm.place}: {error}") from error
+        except OmegaConfBaseException as error:
+            raise ArmError(setting.arm.place) from error
+        if run.unsound:
+            raise ConfigError(f"{setting.arm.place}: no sound ε is known, so it cannot be compared: {run.unsound}")
+        one_epoch = run.sound_epsilon(run.mechanism.charges(run.mechanism.steps_per_epoch))
+        if one_epoch is None or one_epoch > setting.epsilon:
+            raise ConfigError(f"{setting.arm.place}: one epoch costs more than a sound ε of {setting.epsilon:g}.")
     line.clear()
 
 

@@ -123,14 +123,16 @@ class Setting:
 
 
 @contextmanager
-def _named(arm: Arm) -> Iterator[None]:
-    """Name an arm's place in the study's file if its config is refused."""
+def _named(arm: Arm, study: Study | None = None) -> Iterator[None]:
+    """Name the place in the study's file if a config is refused: the arm, or the list of data sets."""
     try:
         yield
     except ConfigError as error:
         raise ConfigError(f"{arm.place}: {error}") from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        raise ArmError(arm.place) from error
+        missing = str(getattr(error, "missing_cfg_file", ""))
+        of_dataset = study and missing in [f"dataset/{name}" for name in study.datasets]
+        raise ArmError(f"{study.path}: datasets" if study and of_dataset else arm.place) from error
 
 
 def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> list[Setting]:
@@ -149,7 +151,7 @@ def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> 
                 told += ["accountant=pld", f"target_epsilon={epsilon:g}", "noise_multiplier=null", "max_epsilon=null"]
                 told += [] if scale == PAPER else [f"scale={scale}"]
                 overrides = tuple(merged([*study.base, *told, *arm.overrides, *extra]))
-                with _named(arm):
+                with _named(arm, study):
                     config = composed(overrides)
                 found.append(Setting(study.name, arm, dataset, epsilon, config, overrides))
     return found

@@ -20,7 +20,9 @@ file in the folder of the command, which could have the same name by accident.
 from __future__ import annotations
 
 import inspect
+import logging
 import shlex
+import sys
 import typing
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
@@ -29,12 +31,15 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from runner.config import FIELDS, TRUSTED, ConfigError
+from runner.terminal import nearest
 from runner.training.modules import is_beside
 
 _PACKAGE, _NETWORKS = "runner", "runner.networks"
 _LIBRARIES = ("torch.nn", "torch.optim", "opacus.layers")
 _NEVER = ("builtins", "hydra")
 _NETWORK = "torch.nn.Module"
+
+logging.getLogger("hydra.utils").addFilter(lambda _: False)  # what it says of a class, a ConfigError says
 
 
 def targets(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
@@ -100,12 +105,21 @@ def _check(place: str, target: Any, takes: Sequence[str], of_record: bool) -> No
     known = _within(target, (*_LIBRARIES, _PACKAGE, *TRUSTED))
     if not known and (of_record or not is_beside(target)):
         _refuse(place, target, takes, of_record)
-    try:
-        found = get_object(target)
-    except Exception as error:
-        raise ConfigError(f"{place}={target} cannot be imported: {error}") from error
+    found = _imported(place, target)
     if target not in TRUSTED and not _may_be_called(found, takes, of_record):
         _refuse(place, target, takes, of_record)
+
+
+def _imported(place: str, target: str) -> Any:
+    try:
+        return get_object(target)
+    except Exception as error:
+        cause = error.__cause__ or error
+        module, _, name = target.rpartition(".")
+        if isinstance(cause, ModuleNotFoundError) and cause.name == target and module in sys.modules:
+            there = [each for each in vars(sys.modules[module]) if not each.startswith("_")]
+            raise ConfigError(f"{place}={target}: {module} has no {name}. {nearest(name, there)}") from error
+        raise ConfigError(f"{place}={target} cannot be imported: {type(cause).__name__}: {cause}") from error
 
 
 def _may_be_called(found: Any, takes: Sequence[str], of_record: bool) -> bool:

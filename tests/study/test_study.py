@@ -212,6 +212,9 @@ def test_a_smoke_study_is_marked(carried: Carried, tmp_path: Path) -> None:
         (("clipping=flat", "clipping.nrm=2"), "line 4: arms.flat clipping: clipping.nrm: there is no field 'nrm'"),
         (("optimizer.lr", "optimizer.rate"), "line 4: arms.flat clipping: optimizer.rate: there is no field 'rate'"),
         (("clipping=flat", "clipping=none"), "line 4: arms.flat clipping: "),
+        (("clipping=flat", "clipping._target_=runner.clipping.Falt"), "runner.clipping has no Falt. Did you mean Flat"),
+        (("epsilon: 3", "epsilon: 3\ndatasets: mnits"), "datasets: dataset has no option 'mnits'"),
+        (("[0.5, 1, 2]", "[0.5, 1, -2]"), "arms.flat clipping: optimizer: Invalid learning rate: -2.0"),
         (("clipping=flat", "mechanism=original_bug"), "line 4: arms.flat clipping: "),
         (("clipping=flat", "target_epsilon=null noise_multiplier=0.3"), "one epoch costs more than a sound ε of 3."),
     ],
@@ -229,7 +232,7 @@ def test_an_arm_that_cannot_be_compared_is_refused_before_any_work(
     path = tmp_path / "mine.yaml"
     path.write_text(FILE.replace(*change), encoding="utf-8")
     said = refusal(command.main, [str(path), "--scale", "smoke", f"runtime.results_root={tmp_path}"])
-    assert said.startswith(f"study: {path}, ")
+    assert said.startswith(f"study: {path}")
     assert sentence in said
 
 
