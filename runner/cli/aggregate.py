@@ -19,7 +19,6 @@ from runner.config import REPOSITORY, RESULTS
 from runner.report import pages, plots
 from runner.report.claim_rows import write_rows
 from runner.report.files import markdown, write_csv, write_table_csv, write_text
-from runner.report.not_run import write_not_run
 from runner.report.papers import Item, known, load
 from runner.report.rows import runs_table, settings_table
 from runner.report.statements import write_readme
@@ -56,17 +55,13 @@ def aggregate(
     ]
     evidence = collect(sweeps, scale, results_root)
     written: list[Path] = []
-    every: list[ClaimRow] = []
     line = Line()
     for number, item in enumerate(chosen, 1):
         line.show(f"{known.name}: tables and figures of {item.name}, item {number} of {len(chosen)} ...")
         judged = [judge(c, measure(c, evidence, known.formulas), scale) for c in claims if c.item == item.name]
         written += _write_item(folder / known.name / item.name, item, evidence, judged)
-        every += judged
     line.clear()
     if items is None:
-        if scale == PAPER_SCALE:
-            written.append(write_not_run(folder / known.name, every, evidence))
         written += _write_index(folder, scale)
     return written
 
