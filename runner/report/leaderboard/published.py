@@ -32,8 +32,13 @@ class Published:
 
 
 def published() -> list[Published]:
-    """Read the file."""
-    return [Published(**entry) for entry in yaml.safe_load(_PATH.read_text(encoding="utf-8"))]
+    """Read the file, which has each work once, with its accuracies by data set and epsilon."""
+    return [
+        Published(dataset, accuracy=accuracy, epsilon=epsilon, **work)
+        for work in yaml.safe_load(_PATH.read_text(encoding="utf-8"))
+        for dataset, of in work.pop("accuracies").items()
+        for epsilon, accuracy in of.items()
+    ]
 
 
 def best_published(known: Sequence[Published], dataset: str, epsilon: float) -> Published | None:
