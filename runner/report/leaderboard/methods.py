@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,14 @@ class Methods:
         return {method["name"]: method["idea"] for method in self.methods if "idea" in method}
 
     def of(self, job: Job) -> str:
-        """Return the first method that lists the experiment and overrides of a job, or ""."""
-        has = {job.experiment, *(f"{name}={value}" for name, value in job.overrides.items())}
-        return next((m["name"] for m in self.methods if any(has.issuperset(s.split()) for s in m["settings"])), "")
+        """Return the first method with a pattern of the experiment and overrides of a job, or ""."""
+        has = {f"{name}={value}" for name, value in job.overrides.items()}
+
+        def is_of(setting: str) -> bool:
+            pattern, *told = setting.split()
+            return fnmatchcase(job.experiment, pattern) and has.issuperset(told)
+
+        return next((method["name"] for method in self.methods if any(map(is_of, method["settings"]))), "")
 
     def first(self, *names: str) -> str:
         """Return which of some methods comes first in the file; "" is none, and comes last."""
