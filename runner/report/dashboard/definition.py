@@ -40,15 +40,29 @@ class Panel(_Strict):
         return f"{self.y.replace('_', ' ')} against {AXIS_TITLES[self.x]}"
 
 
+_SECTIONS = {
+    "Accuracy and its price": (
+        Panel(kind="pareto", x="epsilon", y="test_accuracy"),
+        Panel(kind="pareto", x="epsilon_sound_guaranteed", y="test_accuracy"),
+    ),
+    "By epoch": (
+        Panel(kind="curve", x="epsilon", y="test_accuracy"),
+        Panel(kind="curve", x="epsilon_sound", y="test_accuracy"),
+        Panel(kind="curve", x="epoch", y="test_loss"),
+    ),
+}
+_TABLE = ("test_accuracy", "best_test_accuracy", "epsilon", "epsilon_sound_guaranteed", "claims", "verdicts")
+
+
 class Dashboard(_Strict):
     """Sections of panels, separately for each of the `items` and `datasets`, and the columns of a table of runs."""
 
     paper: str
     title: str
     items: tuple[str, ...] = Field(min_length=1)
-    datasets: tuple[str, ...] = Field(min_length=1)
-    sections: dict[str, tuple[Panel, ...]]
-    table: tuple[str, ...]
+    datasets: tuple[str, ...] = Field(("MNIST", "FashionMNIST", "CIFAR10"), min_length=1)
+    sections: dict[str, tuple[Panel, ...]] = _SECTIONS
+    table: tuple[str, ...] = _TABLE
 
     @property
     def groups(self) -> list[str]:
