@@ -7,7 +7,8 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from runner.config import PACKAGE, REPOSITORY
+from runner.config import PACKAGE
+from runner.records.jobs import sweep_jobs
 from runner.report.papers import load
 
 Axis = Literal["epsilon", "epsilon_sound", "epsilon_sound_guaranteed", "epoch"]
@@ -69,9 +70,7 @@ class Dashboard(_Strict):
         """The `tracking.group` of these items' sweeps, their names in W&B."""
         paper = load(self.paper)
         sweeps = [sweep for item in self.items for sweep in paper.item(item).sweeps]
-        files = [REPOSITORY / "sweeps" / f"{sweep}.yaml" for sweep in sweeps]
-        read = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in files]
-        return list(dict.fromkeys(each["tracking"]["group"] for each in read))
+        return list(dict.fromkeys(str(sweep_jobs(sweep)[0].field("tracking.group")) for sweep in sweeps))
 
 
 def read(paper: str) -> Dashboard:

@@ -11,7 +11,6 @@ from runner.claims.evidence import collect
 from runner.claims.runs import PlannedRun
 from runner.records.files import upper_bound
 from runner.report.dashboard.definition import AXIS_TITLES, Dashboard, Panel
-from runner.report.dashboard.searchable import searchable_table, tables_head
 from runner.report.own import sound_epsilon_of
 from runner.report.papers import load
 from runner.report.served import served
@@ -126,10 +125,10 @@ def page(of: Dashboard, runs: ByItem, results: Any) -> str:
     """Make the page of charts and the table of runs, which loads no other file."""
     text: str = chart(of, runs).to_html(inline=True, json_kwds={"cls": _InScript})
     header, rows = table(of, runs, results)
-    shown = f"<h2>Runs</h2>{searchable_table(header, rows, ['item', 'experiment'])}"
+    shown = f"<h2>Runs</h2>{_searchable_table(header, rows, ['item', 'experiment'])}"
     head, end_of_head, rest = text.partition("</head>")
     body, end_of_body, after = rest.rpartition("</body>")  # the last one, because inlined scripts contain others
-    return f"{head}{tables_head()}{end_of_head}{body}{shown}{end_of_body}{after}"
+    return f"{head}{_tables_head()}{end_of_head}{body}{shown}{end_of_body}{after}"
 
 
 class _InScript(json.JSONEncoder):
@@ -149,3 +148,36 @@ def table(of: Dashboard, runs: ByItem, results: Any) -> tuple[list[str], list[li
             cells = [str(known.get(name, ended.get(name, ""))).replace("None", "none") for name in of.table]
             rows.append([item, label(run), str(run.seed), run.job.run_id, *cells])
     return ["item", "experiment", "seed", "run", *of.table], rows
+
+
+def _tables_head() -> Any:
+    """Return DataTables itself, once for all tables of a page."""
+    from itables.javascript import generate_init_offline_itables_html
+    from itables.utils import find_package_file
+    from markupsafe import Markup
+
+    return Markup(generate_init_offline_itables_html(find_package_file("html/dt_bundle.js")))
+
+
+def _searchable_table(header: Sequence[str], rows: Sequence[Sequence[str]], filters: Sequence[str]) -> Any:
+    """Make a table to sort and to search, with filters by the values of some columns; all cells are text."""
+    import pandas as pd
+    from itables import to_html_datatable
+    from markupsafe import Markup, escape
+
+    at = [list(header).index(name) for name in filters]
+    escaped = [[str(escape(cell)) for cell in row] for row in rows]
+    return Markup(
+        to_html_datatable(
+            pd.DataFrame(escaped, columns=[str(escape(name)) for name in header]),
+            connected=False,
+            allow_html=True,
+            showIndex=False,
+            display_logo_when_loading=False,
+            maxBytes=0,
+            lengthMenu=[10, 25, 100],
+            layout={"top1": "searchPanes"},
+            searchPanes={"layout": f"columns-{len(at)}", "columns": at, "initCollapsed": True, "controls": False},
+            columnDefs=[{"searchPanes": {"show": True}, "targets": at}],
+        )
+    )
