@@ -10,7 +10,6 @@ from runner.claims.costs import most_guaranteed
 from runner.claims.evidence import Evidence
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs
-from runner.claims.statistics import difference
 from runner.papers.noise_screening import settings
 from runner.papers.noise_screening.measures import carried_on, reaches, screened, until
 from runner.papers.noise_screening.settings import DATASETS, claimed_at, delta, kept_steps, screened_run, screening
@@ -164,7 +163,7 @@ def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         *("method", "accuracy (%)", "min / median / max", "best epoch (%)", "n", "kept of tries", "sound ε"),
         *("noise multiplier", "learning rate", "momentum", "epochs of tries"),
     )
-    rows, accuracies = [], []
+    rows = []
     for name, label in (("screened", "screened"), ("plain", "DP-SGD with tanh, not screened")):
         planned = evidence.planned("noise_screening/sound", f"noise_screening/mnist_sound_{name}")
         config, runs = planned[0].job.config, planned.recorded
@@ -172,8 +171,8 @@ def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         if not runs:
             rows.append([label, "–", "–", "–", planned.recorded_of, "–", "–", "–", *settings])
             continue
-        accuracies.append(runs.finals("test_accuracy"))
-        accuracy = [mean_text(accuracies[-1], "%"), spread_text(accuracies[-1], "%")]
+        accuracies = runs.finals("test_accuracy")
+        accuracy = [mean_text(accuracies, "%"), spread_text(accuracies, "%")]
         best, kept = statistics.fmean(runs.finals("best_test_accuracy")), _mean_ratio(runs, "accepted", "tries")
         costs = [bound_text(most_guaranteed(runs)), bound_text(runs[0].final("noise_multiplier"))]
         rows.append([label, *accuracy, number(best, "%"), planned.recorded_of, f"{kept:.3f}", *costs, *settings])
@@ -183,19 +182,8 @@ def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         f"{delta_text(delta())}, training images private, screening images public).",
         *_search_notes(evidence),
     ]
-    if len(accuracies) == 2:
-        notes.insert(0, _difference(*accuracies))
     shown = ("method", "accuracy (%)", "n", "kept of tries", "sound ε", "noise multiplier", "learning rate")
     return Table(header, rows, notes, shown)
-
-
-def _difference(screened: Sequence[float], plain: Sequence[float]) -> str:
-    """Return the difference of the means and, if runs of one method differ, Welch's interval for it over seeds."""
-    text = f"Screened minus plain: {statistics.fmean(screened) - statistics.fmean(plain):+.2f} points"
-    if min(len(screened), len(plain)) > 1 and max(len(set(screened)), len(set(plain))) > 1:
-        interval = difference(screened, plain)
-        text += f" (95% confidence interval over seeds, Welch: {interval.low:+.2f} to {interval.high:+.2f})"
-    return f"{text}."
 
 
 def _search_notes(evidence: Evidence) -> list[str]:
