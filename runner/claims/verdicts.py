@@ -1,18 +1,6 @@
 """Verdicts on a claim: on its number by an interval, and on its epsilon.
 
-The words for a number, with d = measured minus claimed and m the claim's margin:
-
-- *reproduced*: the 90% interval of d lies within m (an equivalence test at 5%); of a threshold or an order, the 95%
-  interval lies on the claimed side.
-- *exceeds*: the 95% interval of d lies beyond m on the good side.
-- *consistent*: 0 lies in the 95% interval of d, which reaches at most `WIDEST` margins to either side.
-- *differs*: 0 lies outside the 95% interval of d, which reaches into the margin.
-- *not reproduced*: the 95% interval of d lies beyond m on the bad side; of a threshold or an order, on the other side.
-- *too few runs*: none of these can be decided. With fewer than three runs of a setting, the only other possible verdict
-  is *not reproduced*, by the spread of its data set's settings.
-- *not run*: there is no measurement.
-- *holds*, *fails*: the claim follows from a formula, without runs, or does not.
-- *not judged*: shown for context.
+`runner/report/words.md` says what each word means.
 """
 
 from __future__ import annotations
