@@ -39,14 +39,12 @@ def _ended_early(run: PlannedRun) -> bool:
 def guaranteed(run: PlannedRun) -> float:
     """Return the sound epsilon of all that the recorded run could have released, from its final metrics.
 
-    Old records of runs that ended early do not have it. It then follows from their config.
+    If the record of a run that decides does not have it, it is infinite.
     """
     if not decides(run):
         return run.final("epsilon_sound")
     assert run.record is not None
-    if _AT_MOST_STEPS in run.record["final"]:
-        return run.final(_AT_MOST_STEPS)
-    return upper_bound(_plan(run).epsilon_at_most_steps)
+    return upper_bound(run.record["final"].get(_AT_MOST_STEPS))
 
 
 def guaranteed_for(run: PlannedRun, kept: int) -> float:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from runner.claims.guarantee import guaranteed
 from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY
 from runner.records.files import read_record
@@ -226,6 +227,8 @@ def test_a_screened_run_that_makes_all_its_tries_costs_what_they_do(arms, record
     run.record["status"] = "diverged"
     run.record["final"]["epsilon_sound_at_max_tries"] = 6.5
     assert [entry.sound for entry in entries([run], [1.0, 8.0])] == [1.0, 6.5]
+    del run.record["final"]["epsilon_sound_at_max_tries"]
+    assert guaranteed(run) == float("inf"), "unknown"
 
 
 @pytest.mark.parametrize(("end", "made"), [(2.9, True), (2.0, False), (3.1, False)])
