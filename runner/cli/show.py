@@ -18,8 +18,9 @@ from statistics import fmean
 from typing import Any
 
 from runner.config import RESULTS, ConfigError
+from runner.records.files import sound_epsilon_of
 from runner.report.files import aligned, cell, csv_text
-from runner.report.own import Record, explain_command, leaves, own_records, runs_table, settings_table, sound_epsilon_of
+from runner.report.own import Record, explain_command, leaves, own_records, runs_table, settings_table
 from runner.terminal import Parser, nearest
 
 # Columns of the table that have other names as CSV, where a name needs no quotes.

@@ -194,6 +194,12 @@ def upper_bound(epsilon: float | str | None) -> float:
     return math.inf if epsilon is None else float(epsilon)
 
 
+def sound_epsilon_of(final: Mapping[str, Any]) -> float | None:
+    """Return the sound epsilon that a record's final metrics guarantee, or None if it is unknown."""
+    sound = final.get("epsilon_sound_at_max_tries", final["epsilon_sound"])
+    return None if sound is None else float(sound)
+
+
 def digest_of(record: dict[str, Any]) -> str:
     """Hash a record without its digest: the SHA-256 of its JSON with sorted keys, no spaces and ASCII only."""
     content = {name: value for name, value in record.items() if name != "digest"}

@@ -19,7 +19,7 @@ from runner.accounting.mechanisms import sampled_gaussians
 from runner.claims.claim import ORDERS
 from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY
-from runner.records.files import read_record
+from runner.records.files import read_record, sound_epsilon_of
 from runner.records.jobs import sweep_jobs
 from runner.records.verify import run_of
 from runner.report import own
@@ -205,7 +205,7 @@ def cost_text(record: own.Record, run: Run) -> str:
     columns = ledgers(record, run)
     if run.unsound:
         return own.privacy_text(final)
-    recorded = [bound_text(float(final["epsilon_sound"])), bound_text(own.sound_epsilon_of(final))]
+    recorded = [bound_text(float(final["epsilon_sound"])), bound_text(sound_epsilon_of(final))]
     rows = [["as recorded", number(float(final["epsilon"])), *recorded[: len(columns) - 1]]]
     for path in sorted((REPOSITORY / "conf" / "accountant").glob("*.yaml")):
         accountant = instantiate(OmegaConf.load(path), _convert_="all")

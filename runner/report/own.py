@@ -10,7 +10,7 @@ from typing import Any
 from runner.config import FIELDS, REPOSITORY, RESULTS
 from runner.config.checkout import git
 from runner.config.fields import Part
-from runner.records.files import read_record
+from runner.records.files import read_record, sound_epsilon_of
 from runner.report.files import Table, aligned, elsewhere, plus_minus
 from runner.terminal import bound_text, command, number
 from runner.training.targets import targets
@@ -51,12 +51,6 @@ def privacy_text(final: Mapping[str, Any]) -> str:
     if epsilon == sound == float("inf"):
         return "not private"
     return f"ε {number(epsilon)} as {STATED if sound is None else 'the paper counts'}, sound {known_text(sound)}"
-
-
-def sound_epsilon_of(final: Mapping[str, Any]) -> float | None:
-    """Return the sound epsilon that a record guarantees, or None if it is unknown."""
-    sound = final.get("epsilon_sound_at_max_tries", final["epsilon_sound"])
-    return None if sound is None else float(sound)
 
 
 def known_text(sound: float | None) -> str:

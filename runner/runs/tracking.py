@@ -20,7 +20,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from runner.config import ConfigError, TrackingMode
-from runner.records.files import upper_bound
+from runner.records.files import sound_epsilon_of, upper_bound
 from runner.records.identity import recorded_config
 from runner.runs.media import rows_of
 from runner.terminal import command, one_line
@@ -193,8 +193,7 @@ def _end(wandb: Any, run: Any, serves: dict[str, str], record: dict[str, Any], p
     """Send what is known only now, and finish the run whatever becomes of it."""
     try:
         final = record["final"]
-        guaranteed = final.get("epsilon_sound_at_max_tries", final.get("epsilon_sound"))
-        run.summary.update(_spent(final | {"epsilon_sound_guaranteed": guaranteed}))
+        run.summary.update(_spent(final | {"epsilon_sound_guaranteed": sound_epsilon_of(final)}))
         if serves:
             run.summary.update({"claims": list(serves), "verdicts": ", ".join(dict.fromkeys(serves.values()))})
         about = {"setting_id": record["setting_id"]}

@@ -9,9 +9,8 @@ from typing import Any
 
 from runner.claims.evidence import collect
 from runner.claims.runs import PlannedRun
-from runner.records.files import upper_bound
+from runner.records.files import sound_epsilon_of, upper_bound
 from runner.report.dashboard.definition import AXIS_TITLES, Dashboard, Panel
-from runner.report.own import sound_epsilon_of
 from runner.report.papers import load
 from runner.report.served import served
 from runner.report.titles import title_of
