@@ -20,7 +20,7 @@ from typing import Any
 from runner.config import RESULTS, ConfigError
 from runner.records.files import sound_epsilon_of
 from runner.report.files import aligned, cell, csv_text
-from runner.report.own import Record, explain_command, leaves, own_records, runs_table, settings_table
+from runner.report.own import Record, explain_command, leaves, own_records, runs_table
 from runner.terminal import Parser, nearest
 
 # Columns of the table that have other names as CSV, where a name needs no quotes.
@@ -151,7 +151,7 @@ def _show(rows: Sequence[Sequence[Columns]], records: Sequence[Record], chosen: 
         return
     by_id = {record["run_id"]: record for record in records}
     shown = [[by_id[run["run_id"]] for run in row] for row in rows[-chosen.last :]]
-    table = runs_table([record for row in shown for record in row]) if chosen.runs else settings_table(shown)
+    table = runs_table(shown, by_setting=not chosen.runs)
     print("\n".join([aligned(table), *table.notes]))
     if len(rows) > len(shown):
         print(f"These are the last {len(shown)} of {len(rows)} {'runs' if chosen.runs else 'settings'}.")

@@ -58,30 +58,21 @@ def known_text(sound: float | None) -> str:
     return "none" if sound is None else bound_text(sound)
 
 
-def runs_table(records: Sequence[Record]) -> Table:
-    """Make a row for each run, with the config fields in which the runs differ."""
-    configs = [leaves(record["config"]) for record in records]
-    names = _columns(configs)
-    rows = [
-        [*_outcome([record]), *(_value(config.get(name)) for name in names)]
-        for record, config in zip(records, configs, strict=True)
-    ]
-    return Table((*_COLUMNS, *names), rows, _notes(records))
+def runs_table(rows: Sequence[Sequence[Record]], *, by_setting: bool = False) -> Table:
+    """Make a row for each run, or for the runs of each setting, with the config fields in which the rows differ.
 
-
-def settings_table(settings: Sequence[Sequence[Record]]) -> Table:
-    """Make a row for the runs of each setting, with the config fields in which the settings differ.
-
-    The run is the latest one. The accuracy is the mean ± the standard deviation, and each epsilon is the largest.
+    The run of a setting is the latest one. The accuracy is the mean ± the standard deviation, and each epsilon is the
+    largest.
     """
-    configs = [leaves(records[-1]["config"]) for records in settings]
-    names = [name for name in _columns(configs) if name != "seed"]
-    rows = []
-    for records, config in zip(settings, configs, strict=True):
+    configs = [leaves(records[-1]["config"]) for records in rows]
+    names = [name for name in _columns(configs) if not (by_setting and name == "seed")]
+    cells = []
+    for records, config in zip(rows, configs, strict=True):
         run, *outcome = _outcome(records)
-        rows.append([run, str(len(records)), *outcome, *(_value(config.get(name)) for name in names)])
-    header = (_COLUMNS[0], "runs", *_COLUMNS[1:], *names)
-    return Table(header, rows, _notes([record for records in settings for record in records]))
+        count = [str(len(records))] if by_setting else []
+        cells.append([run, *count, *outcome, *(_value(config.get(name)) for name in names)])
+    header = (_COLUMNS[0], *(["runs"] if by_setting else []), *_COLUMNS[1:], *names)
+    return Table(header, cells, _notes([record for records in rows for record in records]))
 
 
 def _outcome(records: Sequence[Record]) -> list[str]:
@@ -108,7 +99,7 @@ def _notes(records: Sequence[Record]) -> list[str]:
 
 def runs_text(records: Sequence[Record]) -> str:
     """Format the table of runs as aligned columns."""
-    table = runs_table(records)
+    table = runs_table([[record] for record in records])
     return "\n".join([aligned(table), *table.notes])
 
 

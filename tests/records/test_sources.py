@@ -183,7 +183,7 @@ def test_an_edited_helper_is_trained_again(own: Path, with_network: Callable[[st
         check_sources(config)
     again = with_network(target)
     assert execute(again, quietly) == "finished"
-    table = runs_table([record, record_of(again)])
+    table = runs_table([[record], [record_of(again)]])
     assert table.header[-1] == "sources.own_help", "which tells the two apart"
     assert [row[-1] for row in table.rows] == [each.sources["own_help"][:8] for each in (config, again)]
 

@@ -137,7 +137,8 @@ def test_no_reader_takes_it_for_a_bound(tmp_path: Path, planned: Callable[..., R
     assert [row["epsilon_sound"] for row in settings_table(runs)[1]] == [float("inf")]
     assert guaranteed(runs[0]) == float("inf")
     records = [run.record for run in runs if run.record is not None]
-    assert [row[4:6] for row in runs_table(records).rows] == [["2.9, stated by its class", "none"]] * 2
+    rows = runs_table([[record] for record in records]).rows
+    assert [row[4:6] for row in rows] == [["2.9, stated by its class", "none"]] * 2
     (axes,) = figure_of(records).axes
     assert axes.get_xlabel() == "epoch, without a sound ε"
     dashboard = read("tempered_sigmoid")
