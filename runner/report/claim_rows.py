@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
+
+from pydantic import TypeAdapter
 
 from runner.claims.claim import Claim
 from runner.claims.evidence import PAPER_SCALE
@@ -24,8 +25,8 @@ _CLAIM = (
     *("unit", "of", "source", "accounting", "note", "sweep", "experiments", "number", "level", "margin", "direction"),
     *("open", "because"),
 )
-_TYPES = {name: kind for name, kind in get_type_hints(ClaimRow).items() if name != "claim"}
-_OUTCOME = tuple(field.name for field in fields(ClaimRow) if field.name != "claim")
+_TYPES = {name: TypeAdapter(kind) for name, kind in get_type_hints(ClaimRow).items() if name != "claim"}
+_OUTCOME = tuple(_TYPES)
 
 
 def write_rows(folder: Path, rows: Sequence[ClaimRow]) -> Path:
@@ -69,7 +70,8 @@ def row_alone(cells: Mapping[str, str]) -> ClaimRow:
 
 
 def _with_outcome(claim: Claim, cells: Mapping[str, str]) -> ClaimRow:
-    return ClaimRow(claim, **{name: _value(name, cells[name]) for name in _OUTCOME})
+    """Read the columns of an outcome. An empty one has the default."""
+    return ClaimRow(claim, **{name: of.validate_python(cells[name]) for name, of in _TYPES.items() if cells[name]})
 
 
 def _of_claim(claim: Claim) -> dict[str, str]:
@@ -92,14 +94,3 @@ def _of_outcome(row: ClaimRow) -> dict[str, object]:
 
 def _cell(value: object) -> object:
     return ("yes" if value else "no") if isinstance(value, bool) else value
-
-
-def _value(name: str, text: str) -> Any:
-    kind = _TYPES[name]
-    if kind is str:
-        return text
-    if not text:
-        return None
-    if kind in (bool, bool | None):
-        return text == "yes"
-    return int(text) if kind in (int, int | None) else float(text)

@@ -17,7 +17,8 @@ from runner.report.files import read_csv, write_csv
 def folder(tmp_path: Path) -> Path:
     """Three claims of two papers, in the columns of the committed files."""
     common = dict.fromkeys(read_csv(REPOSITORY / "results/lipschitz/table-1/claims.csv")[0], "")
-    common |= {"dataset": "MNIST", "quantity": "test_accuracy", "at_least": "no", "computed": "no", "unit": "%"}
+    common |= {"dataset": "MNIST", "quantity": "test_accuracy", "at_least": "no", "computed": "no"}
+    common |= {"unit": "%", "scale": "paper"}
     ran = {"claimed": "98.1", "measured": "97.9", "mean": "97.9", "std": "0.11", "n": "4", "n_planned": "10"}
     ran |= {"epsilon": "2.928", "epsilon_sound": "2.31401", "verdict": "consistent", "guarantee": "guaranteed"}
     bug = {"claimed": "98.7", "at_epsilon": "0.07", "measured": "98.6", "mean": "98.6", "n": "1", "n_planned": "10"}
