@@ -29,14 +29,14 @@ def reader_of(text: str) -> Reader:
     return (lambda run, epoch: found(run, epoch, argument)) if argument else found
 
 
-def check(text: str, formulas: Collection[str] = ()) -> None:
-    """Check the name of a reader, with its argument, or of one of the paper's own `formulas` (empty for any).
+def check(text: str, formulas: Collection[str]) -> None:
+    """Check the name of a reader, with its argument, or of one of the `formulas`.
 
     Raises:
         ValueError: there is no such reader.
     """
     name, argument = called(text)
-    if name in formulas or (not formulas and name not in _readers()):
+    if name in formulas:
         return
     if name not in _readers():
         raise ValueError(f"no number {name!r}: choose from {', '.join(sorted((*_readers(), *formulas)))}")

@@ -45,13 +45,13 @@ def claims_path(paper: str) -> Path:
     return PACKAGE / "papers" / paper / "claims.yaml"
 
 
-def read_claims(paper: str, items: Collection[str] = (), formulas: Collection[str] = ()) -> list[Claim]:
+def read_claims(paper: str, items: Collection[str], formulas: Collection[str]) -> list[Claim]:
     """Read the claims of a paper, in the order of their file.
 
     Args:
         paper: its name.
-        items: the items that claims may name; empty for any.
-        formulas: the paper's own functions, which `number` may name; empty for any.
+        items: the items that claims may name.
+        formulas: the functions that `number` may name.
 
     Raises:
         ValueError: a field, data set, item, setting, reader, sweep or experiment is misspelt, or a number is none. The
@@ -63,18 +63,13 @@ def read_claims(paper: str, items: Collection[str] = (), formulas: Collection[st
     try:
         for fields, line in claims_in(path.read_text(encoding="utf-8")):
             for name, value in fields.items():
-                _check_field(name, value, {**_CHOICES, **({"item": items} if items else {})}, formulas)
+                _check_field(name, value, {**_CHOICES, "item": items}, formulas)
             claim = _claim(f"{shown}, line {line}", paper, fields)
             _check_claim(claim, line)
             claims.append(claim)
     except ClaimsError as error:
         raise ValueError(f"{shown}, line {error.line}: {error}.") from error
     return claims
-
-
-def claims_of(paper: str, **fields: str) -> list[Claim]:
-    """Read the claims of a paper that have these values in these fields."""
-    return [claim for claim in read_claims(paper) if all(getattr(claim, k) == value for k, value in fields.items())]
 
 
 def _claim(place: str, paper: str, fields: Fields) -> Claim:

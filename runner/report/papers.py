@@ -2,10 +2,11 @@
 
 from importlib import import_module
 
+from runner.claims.claim import Claim
 from runner.config import PACKAGE
 from runner.report.items import Item, Paper
 
-__all__ = ["Item", "Paper", "every_paper", "known", "load"]
+__all__ = ["Item", "Paper", "claims_of", "every_paper", "known", "load"]
 
 
 def known() -> list[str]:
@@ -25,6 +26,11 @@ def load(name: str) -> Paper:
     paper = import_module(f"runner.papers.{module}").PAPER
     assert isinstance(paper, Paper)
     return paper
+
+
+def claims_of(name: str, **fields: str) -> list[Claim]:
+    """Return the claims of a paper that have these values in these fields."""
+    return [claim for claim in load(name).claims if all(getattr(claim, k) == value for k, value in fields.items())]
 
 
 def every_paper() -> list[Paper]:

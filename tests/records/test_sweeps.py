@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
-from runner.claims.reading import claims_of
 from runner.config import REPOSITORY
 from runner.records.jobs import Job, sweep_jobs
 from runner.report.files import read_csv
+from runner.report.papers import claims_of
 from runner.training.prepare import prepare
 from runner.training.targets import targets
 from tests.forked import run_in_fork

@@ -8,11 +8,11 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from runner.claims.evidence import PAPER_SCALE, Evidence
-from runner.claims.reading import claims_of
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs, last_accuracy
 from runner.report import plots
 from runner.report.files import Table, number
+from runner.report.papers import claims_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,11 +16,11 @@ from omegaconf import DictConfig
 from runner.claims import diagnostics
 from runner.claims.diagnostics import PRE_ACTIVATIONS, WEIGHTS
 from runner.claims.evidence import PAPER_SCALE, Evidence
-from runner.claims.reading import claims_of
 from runner.claims.runs import PlannedRun, Runs
 from runner.papers.losing_less.figures import LOSSES as ALL_LOSSES
 from runner.papers.losing_less.figures import PAPER
 from runner.report import plots
+from runner.report.papers import claims_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

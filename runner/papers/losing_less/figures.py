@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from runner.claims.evidence import Evidence
-from runner.claims.reading import claims_of
 from runner.claims.runs import Runs, last_accuracy
 from runner.papers.losing_less.measures import SENSITIVITY, values_tried
 from runner.report import plots
+from runner.report.papers import claims_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from runner.claims.costs import most_guaranteed
 from runner.claims.evidence import PAPER_SCALE, Evidence
-from runner.claims.reading import claims_of
 from runner.papers.noise_screening import settings
 from runner.papers.noise_screening.measures import screened
 from runner.papers.noise_screening.settings import claimed_at
 from runner.papers.noise_screening.theorem_1 import at_least, worst
 from runner.report import plots
 from runner.report.files import number
+from runner.report.papers import claims_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,13 +12,13 @@ import numpy as np
 from runner.claims.costs import most_guaranteed
 from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.guarantee import guaranteed
-from runner.claims.reading import claims_of
 from runner.claims.runs import PlannedRun, Runs
 from runner.papers.noise_screening import cost, settings
 from runner.papers.noise_screening.measures import screened
 from runner.papers.noise_screening.settings import claimed_at
 from runner.report import plots
 from runner.report.files import bound_text
+from runner.report.papers import claims_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,13 +10,13 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from runner.claims.evidence import Evidence
-from runner.claims.reading import claims_of
 from runner.config import REPOSITORY
 from runner.networks.activations import TemperedSigmoid
 from runner.papers.tempered_sigmoid.figures import FIG_3, PAPER, TRIPLE
 from runner.report import plots
 from runner.report.files import Table
 from runner.report.networks import network_table
+from runner.report.papers import claims_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
