@@ -128,9 +128,9 @@ def weights_of(places: Sequence[int], parts: int) -> dict[Cell, float]:
     return {cell: math.prod(1 if cell[i] else -1 for i in places) * 2 / 2**parts for cell in cells_of(parts)}
 
 
-def gain_alone(place: int, parts: int) -> dict[Cell, float]:
-    """Return the weights of the gain of one part alone, from the cell in which all are old."""
-    return {tuple(place == other for other in range(parts)): 1.0, cells_of(parts)[0]: -1.0}
+def cells_alone(parts: int) -> list[Cell]:
+    """List the cells in which one part alone is new, in the order of the parts."""
+    return [tuple(place == other for other in range(parts)) for place in range(parts)]
 
 
 def gain_of_all(parts: int) -> dict[Cell, float]:
@@ -140,14 +140,12 @@ def gain_of_all(parts: int) -> dict[Cell, float]:
 
 def sum_of_gains(parts: int) -> dict[Cell, float]:
     """Return the weights of the sum of the gains of each part alone."""
-    alone = [next(iter(gain_alone(place, parts))) for place in range(parts)]
-    return {**dict.fromkeys(alone, 1.0), cells_of(parts)[0]: -float(parts)}
+    return {**dict.fromkeys(cells_alone(parts), 1.0), cells_of(parts)[0]: -float(parts)}
 
 
 def more_than_parts(parts: int) -> dict[Cell, float]:
     """Return the weights of the gain of all parts together minus the sum of each alone, for two parts or more."""
-    alone = [next(iter(gain_alone(place, parts))) for place in range(parts)]
-    return {cells_of(parts)[-1]: 1.0, **dict.fromkeys(alone, -1.0), cells_of(parts)[0]: parts - 1.0}
+    return {cells_of(parts)[-1]: 1.0, **dict.fromkeys(cells_alone(parts), -1.0), cells_of(parts)[0]: parts - 1.0}
 
 
 def errors_left(accuracies: Mapping[Cell, Mapping[int, float]], parts: int) -> Estimate | None:

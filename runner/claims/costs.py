@@ -28,7 +28,7 @@ def charged(found: Measured, at: RunsAt) -> Measured:
         epsilon=of.largest("epsilon"),
         epsilon_sound=max(sound),
         epsilon_tries=max(tries, default=None),
-        delta=of.delta,
+        delta=of.runs.delta,
     )
 
 

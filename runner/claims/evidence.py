@@ -59,10 +59,6 @@ class Evidence:
         """Read the recorded trials of a search, the stopped ones included."""
         return [] if self.folder is None else trials_of(space, self.folder)
 
-    def any_recorded(self, sweeps: Iterable[str]) -> bool:
-        """Return True if any run of these sweeps has a record."""
-        return any(Runs(self.sweeps.get(sweep, ())).recorded for sweep in sweeps)
-
 
 def check_scale(scale: str) -> None:
     """Check that a scale exists.

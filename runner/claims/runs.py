@@ -181,11 +181,6 @@ class RunsAt(tuple[tuple[PlannedRun, int], ...]):
         return Runs(run for run, _ in self)
 
     @property
-    def delta(self) -> float:
-        """The largest delta of the runs' epsilons."""
-        return self.runs.delta
-
-    @property
     def epochs(self) -> str:
         """The epochs counted from 1, each once: "29", "28, 29"; empty if there are no runs."""
         return ", ".join(map(str, sorted({epoch + 1 for _, epoch in self})))

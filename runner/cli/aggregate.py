@@ -135,8 +135,9 @@ def _label(item: Item, evidence: Evidence) -> str:
 
 def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
     assert item.draw is not None
+    recorded = any(run.record is not None for sweep in item.sweeps for run in evidence.sweeps[sweep])
     with plots.style():
-        drawn = None if item.sweeps and not evidence.any_recorded(item.sweeps) else item.draw(evidence)
+        drawn = item.draw(evidence) if recorded or not item.sweeps else None
         if drawn is None:
             (folder / plots.FILE).unlink(missing_ok=True)
             return []

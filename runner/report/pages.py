@@ -70,7 +70,7 @@ def write_report(folder: Path, scale: str) -> list[Path]:
             continue
         text += f"[Every claim]({paper.name}/README.md)\n\n{items}"
         rows = by_paper[paper.name]
-        statement = stated(paper, folder) if scale == PAPER_SCALE else ""
+        statement = stated(paper.name, paper.statement, folder) if scale == PAPER_SCALE else ""
         figures = (f"{item.name}/figure.svg" for item in paper.items)
         figure = next((path for path in figures if (folder / paper.name / path).exists()), "")
         claims = paper_page.page(paper, rows, statement, figure, mark)

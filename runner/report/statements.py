@@ -13,9 +13,9 @@ from runner.config import REPOSITORY
 from runner.report.cells import signed, sound_bound_text
 from runner.report.claim_rows import rows_of
 from runner.report.files import read_csv, write_text
-from runner.report.items import Paper
+from runner.report.items import Paper, Statement
 from runner.report.papers import every_paper, load
-from runner.report.studies import StudyPage, study_pages
+from runner.report.studies import study_pages
 from runner.terminal import number
 
 _GUARDS = ("verdict", "guarantee")  # under which a statement holds
@@ -91,18 +91,18 @@ PARTS: dict[str, tuple[str, Callable[[Any], str]]] = {  # the field of each part
 }
 
 
-def stated(of: Paper | StudyPage, folder: Path) -> str:
-    """Write the statement of a paper or study from the last aggregation.
+def stated(name: str, statement: Statement | None, folder: Path) -> str:
+    """Write the statement of the paper or study of this name from the last aggregation.
 
-    It is empty if a number is missing or a verdict another.
+    It is empty if there is none, a number is missing or a verdict another.
     """
-    if of.statement is None:
+    if statement is None:
         return ""
-    found = {name: _found(fields, of.name, folder) for name, fields in of.statement.numbers.items()}
+    found = {key: _found(fields, name, folder) for key, fields in statement.numbers.items()}
     if any(each is None for each in found.values()):
         return ""
     try:
-        return of.statement.text.format(**found)
+        return statement.text.format(**found)
     except MissingError:
         return ""
 
@@ -133,13 +133,12 @@ def _of_study(fields: Mapping[str, str], place: Path) -> Number | None:
 
 def findings_list(papers: Sequence[Paper], folder: Path) -> str:
     """Write the numbered list of README.md, papers first; links are from there."""
-    pages: list[tuple[Paper | StudyPage, str]] = [(paper, paper.name) for paper in papers]
-    pages += [(study, f"studies/{study.name}") for study in study_pages(folder)]
+    pages = [(paper.name, paper.statement, paper.name) for paper in papers]
+    pages += [(study.name, study.statement, f"studies/{study.name}") for study in study_pages(folder)]
     lines: list[str] = []
-    for of, page in pages:
-        if text := stated(of, folder):
-            name = of.name.replace("_", " ")
-            lines.append(f"{len(lines) + 1}. {text} ([{name}](results/{page}/README.md))\n")
+    for name, statement, page in pages:
+        if text := stated(name, statement, folder):
+            lines.append(f"{len(lines) + 1}. {text} ([{name.replace('_', ' ')}](results/{page}/README.md))\n")
     return "".join(lines)
 
 

@@ -12,7 +12,6 @@ from runner.report import plots
 from runner.report.cells import difference_text
 from runner.report.files import Table, delta_text, markdown, mean_text, write_csv, write_table_csv, write_text
 from runner.report.statements import stated
-from runner.report.studies import StudyPage
 from runner.study.board import board
 from runner.study.configurations import configurations, plain
 from runner.study.figure import draw
@@ -78,7 +77,7 @@ def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, comm
     if study.parts:
         every = [*effects(study, arms), *sums(study, arms), *shares(study, arms)]
         written.append(write_csv(place / "effects.csv", _EFFECT, [_effect(one) for one in every]))
-    finding = "" if scale != PAPER else stated(StudyPage(study.name, study.title, study.finding), folder)
+    finding = "" if scale != PAPER else stated(study.name, study.finding, folder)
     written.append(write_text(place / "README.md", _page(study, found, chosen, finding, scale, command)))
     with plots.style():
         drawn = draw(study, found)

@@ -10,11 +10,11 @@ from scipy import stats
 
 from runner.claims.contrasts import (
     ERROR,
+    cells_alone,
     cells_of,
     effects_of,
     errors_left,
     estimate,
-    gain_alone,
     gain_of_all,
     holm,
     more_than_parts,
@@ -106,7 +106,7 @@ def test_effects_of_a_factorial_of_two_parts_by_hand() -> None:
 
 GAINS = (2.0, 0.5, -0.25, 4.0)
 CELLS = cells_of(4)
-ALONE = [next(iter(gain_alone(place, 4))) for place in range(4)]
+ALONE = cells_alone(4)
 
 
 def added_up(cell, pair: float = 0.0) -> float:
@@ -117,7 +117,7 @@ def added_up(cell, pair: float = 0.0) -> float:
 def test_parts_that_add_up_have_their_own_gains_and_nothing_else() -> None:
     exact = {cell: {0: added_up(cell)} for cell in CELLS}
     for place, gain in enumerate(GAINS):
-        for weights in (weights_of([place], 4), gain_alone(place, 4)):
+        for weights in (weights_of([place], 4), {ALONE[place]: 1.0, CELLS[0]: -1.0}):
             assert estimate(exact, weights).value == pytest.approx(gain)
     pairs_and_more = [places for places in effects_of(4) if len(places) > 1]
     assert [estimate(exact, weights_of(places, 4)).value for places in pairs_and_more] == pytest.approx([0.0] * 11)
@@ -127,7 +127,7 @@ def test_parts_that_add_up_have_their_own_gains_and_nothing_else() -> None:
 
 def test_only_seeds_that_all_cells_have_count() -> None:
     cells = {CELLS[0]: {0: 80.0, 1: 81.0, 3: 79.0}, ALONE[0]: {3: 82.0, 1: 85.0, 2: 0.0}}
-    found = estimate(cells, gain_alone(0, 4))
+    found = estimate(cells, {ALONE[0]: 1.0, CELLS[0]: -1.0})
     assert (found.seeds, found.value) == ((1, 3), pytest.approx(3.5))
     assert estimate(cells, gain_of_all(4)) is None
 

@@ -14,7 +14,7 @@ from runner.report.items import Statement
 from runner.report.pages import write_report
 from runner.report.papers import every_paper, load
 from runner.report.statements import Number, findings_list, stated
-from runner.report.studies import StudyPage, study_pages
+from runner.report.studies import study_pages
 from tests.claims.made_up import claim
 
 CLAIM = claim(item="fig-1", dataset="MNIST", claimed="98", unit="%", at_epsilon="3")
@@ -41,10 +41,12 @@ def test_a_number_is_its_rows_and_rounded():
 def test_a_statement_takes_the_first_claim_that_its_fields_name_and_holds_under_its_verdicts(tmp_path, monkeypatch):
     other = replace(ROW, verdict="reproduced", measured=90.0)
     monkeypatch.setattr(statements, "rows_of", lambda folder, paper: [ROW, other])
-    paper = replace(every_paper()[0], statement=Statement("{x}", {"x": {"item": "fig-1", "verdict": "too few runs"}}))
-    assert stated(paper, tmp_path) == "97.5"
-    wrong = replace(paper, statement=Statement("{x}", {"x": {"item": "fig-1", "verdict": "reproduced"}}))
-    assert stated(wrong, tmp_path) == "", "the second reading is no substitute for the first"
+
+    def said(verdict: str) -> str:
+        return stated("lipschitz", Statement("{x}", {"x": {"item": "fig-1", "verdict": verdict}}), tmp_path)
+
+    assert said("too few runs") == "97.5"
+    assert said("reproduced") == "", "the second reading is no substitute for the first"
 
 
 def test_no_statement_is_made_of_smoke_runs(tmp_path, monkeypatch):
@@ -82,7 +84,7 @@ def test_a_study_states_numbers_of_its_own_tables_and_of_others(tmp_path):
     arm, effect = {"study": "mine", "arm": "new"}, {"study": "other", "parts": "a × b"}
 
     def said(text: str, **numbers: dict[str, str]) -> str:
-        return stated(StudyPage("mine", "Mine", Statement(text, numbers)), tmp_path)
+        return stated("mine", Statement(text, numbers), tmp_path)
 
     assert said("{x}: {x:gain} {x:interval}, {x:runs} seeds", x=arm) == "97.5: 0.45 [−0.10, +1.2], 5 seeds"
     assert said("{x:gain} and {y:size}", x=arm, y=effect) == "0.45 and 5.7"
@@ -111,7 +113,7 @@ def test_a_number_of_a_study_is_that_of_one_row(tmp_path):
 
     def said(fields):
         numbers = {"text": "{x}", "numbers": {"x": fields}}
-        return stated(StudyPage("mine", "", studies.statement_of("mine", numbers)), tmp_path)
+        return stated("mine", studies.statement_of("mine", numbers), tmp_path)
 
     assert said({"epsilon": 1.0, "parts": "b"}) == "0.70"
     with pytest.raises(ValueError, match="2 rows"):

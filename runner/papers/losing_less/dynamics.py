@@ -101,14 +101,10 @@ def one_panel(
 
 
 def line(read: Callable[[PlannedRun], tuple[Any, Any]], axes: Axes, runs: Runs, label: str, place: int) -> None:
-    """Draw x and y of the runs: the mean as a line, the range as an area, to the shortest."""
-    read_of = [read(run) for run in runs]
-    length = min(len(y) for _, y in read_of)
-    ys = np.array([np.asarray(y, dtype=np.float64)[:length] for _, y in read_of])
-    x = list(read_of[0][0])[:length]
-    found = plots.Band(x, ys.mean(0).tolist(), ys.min(0).tolist(), ys.max(0).tolist())
+    """Draw x and y of the runs: the mean as a line, the range as an area."""
+    found = plots.band_of([read(run) for run in runs])
     colour, marker = _look(place)
-    found.draw(axes, colour, 0.25, **plots.spaced(x, place, marker), label=label)
+    found.draw(axes, colour, 0.25, **plots.spaced(found.x, place, marker), label=label)
 
 
 def norm(kind: str, layer: int) -> DrawRuns:
