@@ -15,13 +15,46 @@ from runner.terminal import Line
 
 
 class Following:
-    """The tasks of a request that are not over, and the tally of its runs."""
+    """The runs of a request that are left, and the tally of the others."""
 
-    def __init__(self, folder: Path, jobs: Iterable[Job], line: Line) -> None:
-        self.tally, self.open = Tally(), dict[str, Note]()
-        self.folder, self.line = folder, line
+    def __init__(self, jobs: Iterable[Job], line: Line) -> None:
+        self.tally, self.line = Tally(), line
         self._left = {job.run_id: job for job in jobs}
         self._total = len(self._left)
+
+    def knows(self, run_id: str) -> bool:
+        """Return True if the outcome of a run is known already."""
+        return run_id not in self._left
+
+    def show(self, queued: int, running: dict[str, str]) -> None:
+        """Show the progress in a line, with the last epoch of the run that began last."""
+        parts = [f"{len(self._left)} of {self._total} runs left", f"{queued} tasks queued"]
+        for run_id, text in list(running.items())[-1:]:
+            if run_id in self._left:
+                parts.append(f"{self._left[run_id].label} {text}".rstrip())
+        self.line.show(" · ".join(parts))
+
+    def ended(self, run_id: str, outcome: str, text: str) -> None:
+        """Count a run as over. A second report is ignored, and so is a run that this request does not have."""
+        job = self._left.pop(run_id, None)
+        if job is None:
+            return
+        if outcome == "failed":
+            self.tally.failed.append((job, text))
+        elif outcome == NOT_STARTED:
+            self.tally.not_started.append(job)
+        else:
+            self.tally.recorded.append(job)
+        ending = f"{outcome} {text}".strip()
+        self.line.keep(f"{self._total - len(self._left)} of {self._total} · {job.sweep} {job.label} · {ending}")
+
+
+class FollowingTasks(Following):
+    """The same of a request in tasks that report into a folder, and the tasks that are not over."""
+
+    def __init__(self, folder: Path, jobs: Iterable[Job], line: Line) -> None:
+        super().__init__(jobs, line)
+        self.folder, self.open = folder, dict[str, Note]()
 
     def add(self, found: Iterable[Note]) -> None:
         """Follow tasks."""
@@ -49,32 +82,6 @@ class Following:
                 self.ended(job.run_id, "finished", "")
         self._forget(note)
         return [job for job in left if job.run_id in self._left]
-
-    def knows(self, run_id: str) -> bool:
-        """Return True if the outcome of a run is known already."""
-        return run_id not in self._left
-
-    def show(self, queued: int, running: dict[str, str]) -> None:
-        """Show the progress in a line, with the last epoch of the run that began last."""
-        parts = [f"{len(self._left)} of {self._total} runs left", f"{queued} tasks queued"]
-        for run_id, text in list(running.items())[-1:]:
-            if run_id in self._left:
-                parts.append(f"{self._left[run_id].label} {text}".rstrip())
-        self.line.show(" · ".join(parts))
-
-    def ended(self, run_id: str, outcome: str, text: str) -> None:
-        """Count a run as over. A second report is ignored, and so is a run that this request does not have."""
-        job = self._left.pop(run_id, None)
-        if job is None:
-            return
-        if outcome == "failed":
-            self.tally.failed.append((job, text))
-        elif outcome == NOT_STARTED:
-            self.tally.not_started.append(job)
-        else:
-            self.tally.recorded.append(job)
-        ending = f"{outcome} {text}".strip()
-        self.line.keep(f"{self._total - len(self._left)} of {self._total} · {job.sweep} {job.label} · {ending}")
 
     def _forget(self, note: Note) -> None:
         self.open.pop(note.name, None)

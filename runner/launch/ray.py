@@ -86,7 +86,7 @@ class Ray:
         collector = ray.remote(Collector).options(num_cpus=0, scheduling_strategy=here, **lasting).remote()
         at_once = runs_on_node(self.gpus, self.cpus, work.threads)
         tasks = packed(grouped(work.jobs), work.estimates, self.minutes, at_once, unknown=self.minutes)
-        jobs, following = {job.run_id: job for job in work.jobs}, Following(Path(), work.jobs, line)
+        jobs, following = {job.run_id: job for job in work.jobs}, Following(work.jobs, line)
         remote = ray.remote(_carry_out_on_node).options(  # started again elsewhere if its node or process is lost
             num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, retry_exceptions=False
         )

@@ -17,7 +17,7 @@ from typing import Any
 
 from runner.config import ConfigError
 from runner.launch import notes, queue
-from runner.launch.following import Following
+from runner.launch.following import FollowingTasks
 from runner.launch.interface import check_options, runs_on_node
 from runner.launch.lockstep import grouped
 from runner.launch.notes import Note
@@ -70,7 +70,7 @@ class Slurm:
     def carry_out(self, work: Work, line: Line) -> Tally:
         """See `Launcher`. Runs of earlier commands that are still under way are waited for as well."""
         folder = notes.folder_of(work.root)
-        following = Following(folder, work.jobs, line)
+        following = FollowingTasks(folder, work.jobs, line)
         wanted = {job.run_id for job in work.jobs}
         following.add(self._under_way(folder, wanted))
         earlier = {run_id for note in following.open.values() for run_id in note.runs} & wanted
@@ -142,7 +142,7 @@ class Slurm:
             raise ConfigError(f"Slurm refuses: {one_line(str(error))}") from error
         return [str(job.job_id) for job in jobs]
 
-    def _follow(self, following: Following, work: Work) -> Tally:
+    def _follow(self, following: FollowingTasks, work: Work) -> Tally:
         silent: dict[str, float] = {}  # by task, the time since which it has no heartbeat
         while following.open:
             time.sleep(self.poll)
@@ -169,7 +169,7 @@ class Slurm:
             following.show(queued, running)
         return following.tally
 
-    def _give_up(self, following: Following, note: Note, why: str, work: Work) -> None:
+    def _give_up(self, following: FollowingTasks, note: Note, why: str, work: Work) -> None:
         """Submit the runs that a lost task has left. After `retries` attempts, report them as failed instead."""
         queue.cancel([note.job])
         ended = queue.how_it_ended(note.job)
