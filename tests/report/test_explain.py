@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +19,9 @@ from runner.report.explain import (
     cost_text,
     places_of,
     released_text,
+    study_text,
 )
+from runner.report.files import write_text
 
 RUNS = REPOSITORY / "results" / "runs"
 
@@ -59,3 +63,9 @@ def test_a_study_is_explained_by_its_page(capsys: pytest.CaptureFixture[str]) ->
     assert said.startswith("# Does the papers' progress add up on CIFAR-10?\n\n- **CIFAR10, ε = 3**: ")
     assert "\nCIFAR10  3        all four " in said
     assert said.endswith("\nMade by: python -m runner study studies/corners.yaml\n")
+
+
+def test_a_study_of_shrunk_runs_has_no_result_but_a_page(tmp_path: Path) -> None:
+    write_text(page := tmp_path / "smoke" / "studies" / "mine" / "README.md", "# Mine\n")
+    with pytest.raises(ValueError, match=f"the scale smoke alone, which is no result: see {re.escape(str(page))}"):
+        study_text(tmp_path, "mine")
