@@ -23,7 +23,7 @@ from runner.report.leaderboard.published import published
 from runner.report.leaderboard.tables import COLUMNS, rows
 from runner.study.file import read
 from runner.study.progress import jobs_of
-from runner.terminal import Parser
+from runner.terminal import Line, Parser
 
 
 def write(folder: Path, found: Sequence[Entry], searched: int) -> list[Path]:
@@ -43,12 +43,15 @@ def write(folder: Path, found: Sequence[Entry], searched: int) -> list[Path]:
 
 def main(arguments: Sequence[str]) -> int:
     Parser(prog="python -m runner leaderboard", description=__doc__).parse_args(arguments)
-    folder = folder_of(PAPER_SCALE)
+    folder, line = folder_of(PAPER_SCALE), Line()
+    line.show("leaderboard: the runs of all sweeps and studies, and their records ...")
     studies = (REPOSITORY / "studies" / f"{name}.yaml" for name in Methods.read().studies)
     jobs = [*planned_jobs(), *(job for path in studies for job in jobs_of(read(path)))]
     found = entries(Evidence(PAPER_SCALE, {}, folder).of(job for job in jobs if counts(job)))
     if not found:
         raise ValueError("no run is recorded that a leaderboard could show.")
-    for path in write(folder, found, trials(jobs)):
+    written = write(folder, found, trials(jobs))
+    line.clear()
+    for path in written:
         print(path)
     return 0
