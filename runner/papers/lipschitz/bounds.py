@@ -306,7 +306,8 @@ def _ratios(found: Callable[[], dict[str, tuple[float, str]]], note: str, _: Evi
          "holds": "yes" if ratio <= 1 + 1e-9 else "no"}
         for name, (ratio, words) in found().items()
     ]  # fmt: skip
-    return Table.of(rows, (note,))
+    legend = "The largest value found is divided by the bound that is stated. Above 1 that bound does not hold."
+    return Table.of(rows, (legend, note))
 
 
 def _losses() -> dict[str, tuple[float, str]]:
