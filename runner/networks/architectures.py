@@ -2,9 +2,10 @@
 
 Each function returns an `nn.Sequential` from images [batch, channels, height, width] to logits [batch, classes].
 `activation` is called once per hidden layer, so that an activation may have parameters. The logits have none.
-`input_shape` is [channels, height, width]. An input that a network does not support raises ValueError.
+`input_shape` is [channels, height, width]. An input that is too small raises ValueError, here or in the first pass.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 from torch import nn
@@ -15,6 +16,17 @@ Activation = Callable[[], nn.Module]
 def _pooled(size: int, kernel: int, stride: int, padding: int) -> int:
     """Return the output size of a convolution or pooling along one dimension."""
     return (size + 2 * padding - kernel) // stride + 1
+
+
+def flattened(channels: int, space: Sequence[int]) -> int:
+    """Return how many numbers a feature map of this size has.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if min(space) < 1:
+        raise ValueError("its input is too small: the last feature map vanishes.")
+    return channels * math.prod(space)
 
 
 def small_cnn(
@@ -36,8 +48,6 @@ def small_cnn(
     if padding < 0:
         raise ValueError(f"Expected padding >= 0, got {padding}.")
     after = [_pooled(_pooled(_pooled(_pooled(s, 8, 2, padding), 2, 1, 0), 4, 2, 0), 2, 1, 0) for s in space]
-    if min(after) < 1:
-        raise ValueError(f"small_cnn cannot take an image of {space[0]} x {space[1]} pixels: its feature map vanishes.")
     return nn.Sequential(
         nn.Conv2d(channels, filters[0], 8, stride=2, padding=padding, bias=bias),
         activation(),
@@ -46,7 +56,7 @@ def small_cnn(
         activation(),
         nn.MaxPool2d(2, stride=1),
         nn.Flatten(),
-        nn.Linear(filters[1] * after[0] * after[1], units, bias=bias),
+        nn.Linear(flattened(filters[1], after), units, bias=bias),
         activation(),
         nn.Linear(units, classes, bias=bias),
     )
@@ -72,12 +82,8 @@ def all_convolutional(
 
     Tempered Sigmoid, table 2. The last of `filters` is a single convolution, followed by one with a filter per class.
     """
-    channels, *space = input_shape
+    channels = input_shape[0]
     *pairs, last = filters
-    if min(space) >> len(pairs) < 1:
-        raise ValueError(
-            f"all_convolutional cannot take an image of {space[0]} x {space[1]} pixels: its feature map vanishes."
-        )
     return nn.Sequential(
         *_conv_pairs(channels, pairs, activation, lambda: nn.AvgPool2d(2)),
         nn.Conv2d(pairs[-1], last, 3, padding=1),
@@ -97,12 +103,10 @@ def vgg_cnn(
     """
     channels, *space = input_shape
     after = [s >> len(filters) for s in space]
-    if min(after) < 1:
-        raise ValueError(f"vgg_cnn cannot take an image of {space[0]} x {space[1]} pixels: its feature map vanishes.")
     return nn.Sequential(
         *_conv_pairs(channels, filters, activation, lambda: nn.MaxPool2d(2)),
         nn.Flatten(),
-        nn.Linear(filters[-1] * after[0] * after[1], units),
+        nn.Linear(flattened(filters[-1], after), units),
         activation(),
         nn.Linear(units, classes),
     )
@@ -119,10 +123,6 @@ def scatternet_small_cnn(
     """
     channels, *space = input_shape
     after = [_pooled(s, 3, 2, 1) - 2 * pooled for s in space]
-    if min(after) < 1:
-        raise ValueError(
-            f"scatternet_small_cnn cannot take features of {space[0]} x {space[1]}: its feature map vanishes."
-        )
 
     def pool() -> list[nn.Module]:
         return [nn.MaxPool2d(2, stride=1)] if pooled else []
@@ -135,7 +135,7 @@ def scatternet_small_cnn(
         activation(),
         *pool(),
         nn.Flatten(),
-        nn.Linear(filters[1] * after[0] * after[1], units),
+        nn.Linear(flattened(filters[1], after), units),
         activation(),
         nn.Linear(units, classes),
     )
@@ -153,8 +153,6 @@ def scatternet_cnn(
     channels, *space = input_shape
     poolings = len(blocks) - (not pooled_last)
     after = [s >> poolings for s in space]
-    if min(after) < 1:
-        raise ValueError(f"scatternet_cnn cannot take features of {space[0]} x {space[1]}: its feature map vanishes.")
     layers: list[nn.Module] = []
     for block in blocks:
         for width in block:
@@ -163,7 +161,7 @@ def scatternet_cnn(
         layers.append(nn.MaxPool2d(2))
     if not pooled_last:
         layers.pop()
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * after[0] * after[1], classes))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(flattened(channels, after), classes))
 
 
 def unpadded_cnn(
@@ -177,10 +175,6 @@ def unpadded_cnn(
     """
     channels, *space = input_shape
     after = [s - 3 * len(filters) + 1 for s in space]
-    if min(after) < 1:
-        raise ValueError(
-            f"unpadded_cnn cannot take an image of {space[0]} x {space[1]} pixels: its feature map vanishes."
-        )
     layers: list[nn.Module] = []
     for width in filters:
         if layers:
@@ -191,7 +185,7 @@ def unpadded_cnn(
     return nn.Sequential(
         *layers,
         nn.Flatten(),
-        nn.Linear(filters[-1] * after[0] * after[1], units, bias=False),
+        nn.Linear(flattened(filters[-1], after), units, bias=False),
         activation(),
         nn.Linear(units, classes, bias=False),
     )

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from runner.networks.activations import TemperedSigmoid, is_monotone
-from runner.networks.architectures import all_convolutional, scatternet_cnn, scatternet_small_cnn, small_cnn, vgg_cnn
+from runner.networks.architectures import all_convolutional, small_cnn
 from runner.training.prepare import prepare
 
 SCATTERNET = "experiment=losing_less/pfe_{}_ce architecture=scatternet_{}"
@@ -48,21 +48,6 @@ def test_all_convolutional_ends_in_the_mean_over_space() -> None:
     assert isinstance(network[-3], nn.Conv2d), "no activation after the last convolution"
     torch.testing.assert_close(network[-2:](maps), maps.mean(dim=(2, 3)))
     assert not any(isinstance(layer, nn.Linear) for layer in network)
-
-
-@pytest.mark.parametrize(
-    ("build", "rest"),
-    [
-        (small_cnn, ([16, 32], 32, 3)),
-        (all_convolutional, ([2, 3, 4, 5],)),
-        (vgg_cnn, ([2, 3, 4], 8)),
-        (scatternet_small_cnn, ([16, 32], 32, True)),
-        (scatternet_cnn, ([[2], [3], [4], [5]], False)),
-    ],
-)
-def test_images_too_small_are_refused(build, rest) -> None:
-    with pytest.raises(ValueError, match="vanishes"):
-        build([1, 4, 4], 10, nn.ReLU, *rest)
 
 
 def test_tempered_sigmoid_values_and_bounds() -> None:

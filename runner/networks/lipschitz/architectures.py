@@ -8,16 +8,16 @@ makes each convolution 1-Lipschitz: `Scale(1 / sqrt(m))`, m as in `bounds`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeVar
 
 from torch import nn
 
+from runner.networks.architectures import Activation, flattened
 from runner.networks.lipschitz.bounds import reads_of
 from runner.networks.lipschitz.layers import Center, GlobalL2Pool, L2Pool2d, Patches, Residual, Scale, Transpose
 
-Activation = Callable[[], nn.Module]
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
 
@@ -53,11 +53,9 @@ def lipschitz_cnn(
         layers += [*convolution(channels, width, 3, padding=padding, bias=bias), activation(), L2Pool2d(2)]
         layers += [Center()] if centered else []
         channels, space = width, [(size + 2 * padding - 2) // 2 for size in space]
-    if min(space) < 1:
-        raise ValueError(f"lipschitz_cnn cannot take images of {input_shape[1:]}: its feature map vanishes.")
     last = [activation()] if activated else []
     return nn.Sequential(
-        *layers, nn.Flatten(), linear(channels * math.prod(space), units, bias), *last, linear(units, classes, bias)
+        *layers, nn.Flatten(), linear(flattened(channels, space), units, bias), *last, linear(units, classes, bias)
     )
 
 
@@ -127,9 +125,7 @@ def lipschitz_mixer(
     of 1 or 2.
     """
     depth, height, width = input_shape
-    if height % patch or width % patch:
-        raise ValueError(f"architecture.patch={patch} does not cover an image of {height} x {width}.")
-    count = (height // patch) * (width // patch)
+    count = flattened(1, (height // patch, width // patch))
     layers: list[nn.Module] = [Patches(patch), linear(depth * patch**2, hidden, False)]
 
     def mix(inputs: int, inner: int) -> list[nn.Module]:
