@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from omegaconf import DictConfig
 
 from runner.claims.evidence import check_scale
 from runner.config import FIELDS, PAPER, ConfigError, options_of
@@ -35,7 +34,7 @@ from runner.runs.durations import estimated, plan_text, timed
 from runner.speed.kernels import kernels_wanted, why_off
 from runner.terminal import Line, Parser, command
 from runner.training.instantiation import instantiated
-from runner.training.prepare import Run, prepare, without_calibration
+from runner.training.prepare import prepare
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -62,15 +61,13 @@ def main(arguments: Sequence[str]) -> int:
     if options.plan:
         print(_plan(jobs, first, options.jobs, options.time))
         return 0
-    if first is not None:  # a fault in the overrides is the same in all runs, and is found even if all are recorded
-        _prepared(first, without_calibration(first.config))
     every = {job.run_id: job for of_item in jobs.values() for job in of_item}
     pending = [
         job for job in every.values()
         if not (record_path(results_folder(job.values), job.run_id).exists() and recorded(job.config))
     ]  # fmt: skip
+    _check([*([first] if first else []), *pending])  # a fault in the overrides is found even if all are recorded
     estimates = {} if first is None else estimated(pending, durations.recorded(first.config))
-    _check(pending)
     check_data(pending)
     tell(pending, [job for of_item in jobs.values() for job in of_item])
 
@@ -203,19 +200,15 @@ def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | N
     return plan_text(jobs, {job.run_id for job in left}, estimates, workers)
 
 
-def _check(pending: Sequence[Job]) -> None:
+def _check(jobs: Sequence[Job]) -> None:
     """Raise ConfigError where a setting cannot be run: seeds of one are wrong together."""
-    settings, line = {job.setting_id: job for job in pending}, Line()
+    settings, line = {job.setting_id: job for job in jobs}, Line()
     for number, job in enumerate(settings.values(), 1):
-        _prepared(job)
+        try:
+            prepare(job.config)
+        except ConfigError as error:
+            raise ConfigError(f"{job.sweep} {job.label}: {error}") from error
         line.show(f"checked {number} of {len(settings)} settings ...")
-
-
-def _prepared(job: Job, config: DictConfig | None = None) -> Run:
-    try:
-        return prepare(job.config if config is None else config)
-    except ConfigError as error:
-        raise ConfigError(f"{job.sweep} {job.label}: {error}") from error
 
 
 def check_data(pending: Sequence[Job]) -> None:

@@ -28,7 +28,7 @@ from runner.speed import machine
 from runner.terminal import duration
 from runner.training.instantiation import device_of
 from runner.training.loop import load, training
-from runner.training.prepare import prepare, without_calibration
+from runner.training.prepare import prepare
 
 _PROCESSOR, _CLOCK = "processor_seconds", "wall_seconds"
 _STEPS = 3  # that are timed, after one that is not
@@ -122,7 +122,7 @@ def timed(config: DictConfig) -> float:
         ConfigError: the config cannot be run.
         DataError: the data set cannot be read.
     """
-    run = prepare(without_calibration(config))
+    run = prepare(config)
     machine.set_up(config.runtime.threads)
     alone = run.device.type == "cpu" and torch.get_num_threads() == 1
     clock = time.process_time if alone else time.perf_counter

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -343,15 +342,6 @@ def _built(config: DictConfig, dataset: ImageDataset, features: Features) -> Obj
         return private_copy(objective)
     except NotMappableError as error:
         raise ConfigError(f"architecture or loss: {error}") from error
-
-
-def without_calibration(config: DictConfig) -> DictConfig:
-    """Replace noise that keeps a promise by some noise, which need not be calibrated, unless a budget ends the run."""
-    if config.target_epsilon is None or config.max_epsilon is not None:
-        return config
-    with_some = copy.deepcopy(config)
-    with_some.update({"target_epsilon": None, "noise_multiplier": 1.0})
-    return with_some
 
 
 def _check_graph(run: Run, objective: Objective, examples: Split) -> None:

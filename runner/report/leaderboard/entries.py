@@ -20,7 +20,7 @@ from runner.records.jobs import Job, sweep_jobs
 from runner.report.leaderboard.methods import HELD_OUT, Methods
 from runner.report.titles import titles_of
 from runner.training.instantiation import update_rule_of
-from runner.training.prepare import prepare, without_calibration
+from runner.training.prepare import prepare
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
 DELTA = 1e-5
@@ -146,7 +146,7 @@ def counts(job: Job) -> bool:
 def _neighbours(run: PlannedRun) -> str:
     """Return the neighbouring relation of a recorded run. The oldest records lack it, so it is derived for them."""
     said = run.record and run.record["final"].get("neighbouring_relation")
-    return str(said or prepare(without_calibration(run.job.config)).mechanism.neighbouring_relation)
+    return str(said or prepare(run.job.config).mechanism.neighbouring_relation)
 
 
 def _within(recorded: Sequence[PlannedRun], epsilon: float) -> dict[str, Any] | None:
