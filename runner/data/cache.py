@@ -20,8 +20,7 @@ from runner.terminal import Line
 
 _CHECKSUM = hashlib.sha256().digest_size  # bytes at the end of a file
 _CHUNK = 16 << 20  # bytes read at a time
-_SILENT = 60.0  # seconds that a process waits for another that writes nothing
-_LONGEST = 3600.0  # seconds that a file may be unfinished
+_LONGEST = 3600.0  # seconds that a file may be unfinished, and that others wait for it
 
 
 def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]], line: Line) -> Tensor:
@@ -29,7 +28,7 @@ def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]
 
     `compute` yields the tensor's rows in order, in pieces of any length. They are written one by one and never held
     together. The file is the numbers and then their SHA-256, and is written under a temporary name first. Its SHA-256
-    is checked before each use. One process computes. Others that need the same file wait for it while it grows.
+    is checked before each use. One process computes. Others that need the same file wait for it, at most an hour.
 
     The tensor is a memory map of the file, so processes that use the same file share memory. A write into the tensor
     stays in its process.
@@ -42,7 +41,7 @@ def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]
         safe_folder(path.parent)
         if not _is_whole(path, shape):
             waits = partial(line.keep, "another process computes the same features: waiting for it")
-            with locked(path.with_suffix(".lock"), wait=_SILENT, on_wait=waits, progress=partial(_unfinished, path)):
+            with locked(path.with_suffix(".lock"), wait=_LONGEST, on_wait=waits):
                 if not _is_whole(path, shape):  # else another process was first
                     if path.exists():
                         line.keep(f"{path} is damaged or open to others, so it is computed again")
@@ -57,15 +56,6 @@ def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]
     except RuntimeError:  # a file system without memory maps
         numbers = torch.from_numpy(np.fromfile(path, np.float32, math.prod(shape)))
     return numbers.view(*shape)
-
-
-def _unfinished(path: Path) -> dict[Path, float]:
-    """Return the times of the last changes of the unfinished copies of a file."""
-    times: dict[Path, float] = {}
-    for part in path.parent.glob(f".{path.name}.*.part"):
-        with suppress(OSError):  # it was renamed in the meantime
-            times[part] = part.stat().st_mtime
-    return times
 
 
 def _is_whole(path: Path, shape: Sequence[int]) -> bool:
@@ -99,6 +89,7 @@ def _pieces(shape: Sequence[int], rows: Iterable[Tensor]) -> Iterator[bytes | me
 
 def _remove_unfinished(path: Path) -> None:
     """Remove unfinished copies of a file from killed processes. A process that still writes has changed its copy."""
-    for part, changed in _unfinished(path).items():
-        if time.time() - changed > _LONGEST:
-            part.unlink(missing_ok=True)
+    for part in path.parent.glob(f".{path.name}.*.part"):
+        with suppress(OSError):  # it was renamed in the meantime
+            if time.time() - part.stat().st_mtime > _LONGEST:
+                part.unlink(missing_ok=True)

@@ -125,27 +125,18 @@ def check_writable(folder: Path) -> None:
 
 
 @contextmanager
-def locked(
-    path: Path,
-    *,
-    wait: float = 0.0,
-    on_wait: Callable[[], None] = lambda: None,
-    progress: Callable[[], object] = lambda: None,
-) -> Iterator[bool]:
+def locked(path: Path, *, wait: float = 0.0, on_wait: Callable[[], None] = lambda: None) -> Iterator[bool]:
     """Hold the lock of a file or folder; yield False if another process still holds it after `wait` seconds.
 
     The operating system drops the lock when the process ends. A symbolic link is not followed, and the file is not
     emptied. If the file cannot be locked, one warning is printed and work goes on without a lock. Files are still
     whole, and each record is still written once.
-
-    Args:
-        progress: the wait begins anew whenever this returns another value than before.
     """
     descriptor, alone = None, True
     try:
         make_folder(path.parent)
         descriptor = _opened(path)
-        alone = _flocked(descriptor, wait, on_wait, progress)
+        alone = _flocked(descriptor, wait, on_wait)
     except OSError as error:
         _say_once(f"Locks in {path.parent} do not work ({error.strerror}), so another process may do the same work.")
     try:
@@ -191,16 +182,14 @@ def _placed(part: Path, path: Path) -> bool:
     return True
 
 
-def _flocked(descriptor: int, wait: float, on_wait: Callable[[], None], progress: Callable[[], object]) -> bool:
-    """Try to lock until `wait` seconds have passed without progress. Return True if the lock is held now."""
-    until, told, seen = time.monotonic() + wait, False, progress()
+def _flocked(descriptor: int, wait: float, on_wait: Callable[[], None]) -> bool:
+    """Try to lock until `wait` seconds have passed. Return True if the lock is held now."""
+    until, told = time.monotonic() + wait, False
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            if seen != (now := progress()):
-                until, seen = time.monotonic() + wait, now
             if time.monotonic() >= until:
                 return False
         if not told:

@@ -162,8 +162,8 @@ def _after_half_a_second(call: Callable[..., Any], *arguments: Any, **named: Any
 
 
 def _held_features() -> None:
-    """Have the lock of the features stay held, as by a stopped process, and wait for it a twelfth as long."""
-    vars(data_cache)["_SILENT"] = 5.0
+    """Have the lock of the features stay held, as by a stopped process, and wait for it 5 seconds."""
+    vars(data_cache)["_LONGEST"] = 5.0
     lock = fcntl.flock
 
     def call(descriptor: int, operation: int) -> None:
