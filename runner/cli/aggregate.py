@@ -85,17 +85,6 @@ def _write_index(folder: Path, scale: str) -> list[Path]:
     return [*written, write_readme(folder)] if folder == RESULTS else written
 
 
-def headline(
-    paper: str, scale: str = PAPER_SCALE, items: Sequence[str] | None = None, results_root: Path | None = None
-) -> str:
-    """Format the claims of a paper's first item, or of the items named, at the last aggregation, for a terminal.
-
-    Raises:
-        ValueError: an unknown paper, scale or item.
-    """
-    return pages.headline(paper, scale, folder_of(scale, results_root), items)
-
-
 def shown(paths: Sequence[Path]) -> str:
     """List files for people: a line for each folder, relative to the current directory if it is inside."""
     names: dict[Path, list[str]] = {}
@@ -163,6 +152,6 @@ def main(arguments: Sequence[str]) -> int:
     items = chosen.items.split(",") if chosen.items else None
     root = chosen.results.expanduser() if chosen.results else None
     written = aggregate(chosen.paper, chosen.scale, items, root)
-    print(headline(chosen.paper, chosen.scale, items, root))
+    print(pages.headline(chosen.paper, chosen.scale, folder_of(chosen.scale, root), items))
     print(shown(written))
     return 0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from runner.claims.evidence import check_scale
+from runner.claims.evidence import check_scale, folder_of
 from runner.config import FIELDS, PAPER, ConfigError, options_of
 from runner.config.fields import Part
 from runner.launch import Launcher, Work, launcher_of, run_jobs
@@ -241,11 +241,12 @@ def _ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: Mapping[
 
 def _conclude(paper: Paper, scale: str, items: tuple[Item, ...], tally: Tally, results_root: Path | None) -> None:
     """Aggregate all items, so that the report is consistent, and print the files of the items asked for."""
-    from runner.cli.aggregate import aggregate, headline, shown
+    from runner.cli.aggregate import aggregate, shown
+    from runner.report import pages
 
     names = [item.name for item in items]
     paths = aggregate(paper.name, scale, results_root=results_root)
-    print(headline(paper.name, scale, names[:1], results_root))
+    print(pages.headline(paper.name, scale, folder_of(scale, results_root), names[:1]))
     print(shown([path for path in paths if path.parent.name in names]))
     print_failed(tally.failed)
     if tally.not_started:

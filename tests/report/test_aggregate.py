@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 from runner.claims.evidence import Evidence, collect
 from runner.claims.measure import measure
 from runner.claims.verdicts import judge
-from runner.cli.aggregate import aggregate, headline
+from runner.cli.aggregate import aggregate
 from runner.cli.reproduce import _conclude
 from runner.launch.processes import Tally
 from runner.records.jobs import Job
-from runner.report.pages import write_report
+from runner.report.pages import headline, write_report
 from runner.report.papers import load
 
 PAPER = "tempered_sigmoid"
@@ -167,7 +167,7 @@ def test_smoke_is_apart_labelled_and_not_judged(tmp_path, fabricate, jobs):
         assert row["scale"] == "smoke"
         assert (row["verdict"], row["difference"]) in {("not judged", ""), ("not run", "")}
     assert {row["scale"] for row in rows(tmp_path / "smoke" / PAPER / "fig-3" / "runs.csv")} == {"smoke"}
-    assert headline(PAPER, "smoke", results_root=tmp_path).startswith("SMOKE")
+    assert headline(PAPER, "smoke", tmp_path / "smoke").startswith("SMOKE")
     aggregate(PAPER, items=["fig-3"], results_root=tmp_path)  # the paper's scale does not see them
     assert not rows(tmp_path / PAPER / "fig-3" / "runs.csv")
 
