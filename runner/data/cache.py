@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 
 from runner.data import DataError
-from runner.data.files import cache_folder, locked, of_the_user_alone, safe_folder, write_whole
+from runner.data.files import SEAL, cache_folder, is_sealed, locked, safe_folder, write_whole
 from runner.terminal import Line
 
-_CHECKSUM = hashlib.sha256().digest_size  # bytes at the end of a file
-_CHUNK = 16 << 20  # bytes read at a time
 _LONGEST = 3600.0  # seconds that a file may be unfinished, and that others wait for it
 
 
@@ -60,16 +58,7 @@ def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]
 
 def _is_whole(path: Path, shape: Sequence[int]) -> bool:
     """Return True if the file is the user's, has the size of `shape`, and ends in the SHA-256 of its numbers."""
-    size = 4 * math.prod(shape)
-    if not path.exists() or not of_the_user_alone(path) or path.stat().st_size != size + _CHECKSUM:
-        return False
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while size:
-            chunk = file.read(min(_CHUNK, size))
-            digest.update(chunk)
-            size -= len(chunk)
-        return file.read() == digest.digest()
+    return path.exists() and path.stat().st_size == 4 * math.prod(shape) + SEAL and is_sealed(path)
 
 
 def _pieces(shape: Sequence[int], rows: Iterable[Tensor]) -> Iterator[bytes | memoryview]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import shlex
 import stat
@@ -23,10 +24,12 @@ from uuid import uuid4
 _LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)  # fsync lost the content; after other errors it is only unsupported
 _PAUSE = 0.05  # seconds between two attempts at a lock
 _MOMENT = 5.0  # seconds to wait for a lock that is held for an instant
+_CHUNK = 16 << 20  # bytes read at a time
 _TRIAL = 1 << 16  # bytes: more than a record has
 _BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _EXECUTABLE = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 
+SEAL = hashlib.sha256().digest_size  # bytes that `sealed` appends
 Content = str | bytes | Iterable[bytes | memoryview]
 
 
@@ -249,3 +252,20 @@ def of_the_user_alone(path: Path) -> bool:
     """Return True if a file belongs to the user, and neither the group nor others may write to it."""
     about = path.stat()
     return about.st_uid == os.geteuid() and not about.st_mode & _BY_OTHERS
+
+
+def sealed(content: bytes) -> bytes:
+    """Append the SHA-256 of a content to it."""
+    return content + hashlib.sha256(content).digest()
+
+
+def is_sealed(path: Path) -> bool:
+    """Return True if there is a file of the user alone that ends in the SHA-256 of what comes before."""
+    if not path.is_file() or not of_the_user_alone(path):
+        return False
+    digest, left = hashlib.sha256(), path.stat().st_size - SEAL
+    with path.open("rb") as file:
+        while left > 0 and (chunk := file.read(min(_CHUNK, left))):
+            digest.update(chunk)
+            left -= len(chunk)
+        return file.read() == digest.digest()

@@ -24,7 +24,7 @@ from hydra._internal.config_repository import ConfigRepository
 from hydra.plugins.config_source import ConfigResult
 
 from runner.config import PACKAGE, REPOSITORY
-from runner.data.files import cache_folder, content_of, of_the_user_alone, safe_folder, write_whole
+from runner.data.files import SEAL, cache_folder, is_sealed, safe_folder, sealed, write_whole
 
 _CODE = (  # that a resolved config and its ids depend on
     "runner/config/*.py", "runner/data/__init__.py", "runner/training/targets.py",
@@ -56,12 +56,9 @@ def cached(key: Sequence[str], compose: Callable[[], Any], keep: Callable[[Any],
 def _recalled(path: Path) -> Any:
     """Read an entry; None if there is none, or it is damaged, not of the user alone, or made of other things."""
     try:
-        if not of_the_user_alone(path):
+        if not is_sealed(path):
             return None
-        checksum, _, text = content_of(path).decode().partition("\n")
-        if hashlib.sha256(text.encode()).hexdigest() != checksum:
-            return None
-        entry = json.loads(text)
+        entry = json.loads(path.read_bytes()[:-SEAL])
         return entry if entry["made_of"] == _made_of(entry["made_of"]["files"]) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -69,10 +66,9 @@ def _recalled(path: Path) -> Any:
 
 def _keep(path: Path, text: str) -> None:
     """Write an entry. Where that is not possible, its config is composed again next time."""
-    content = f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
     with suppress(OSError):
         safe_folder(path.parent)
-        write_whole(path, content, replace=True, private=True)
+        write_whole(path, sealed(text.encode()), replace=True, private=True)
 
 
 def _made_of(files: Iterable[str]) -> dict[str, Any]:

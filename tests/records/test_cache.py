@@ -11,6 +11,7 @@ import pytest
 
 from runner import config
 from runner.config import REPOSITORY
+from runner.data.files import SEAL
 from runner.records import cache, jobs
 from runner.records.identity import resolved
 from runner.records.jobs import command_of, composed, sweep_jobs
@@ -58,11 +59,12 @@ def entry() -> Path:
     return path
 
 
+def files_of(path: Path) -> list[str]:
+    return json.loads(path.read_bytes()[:-SEAL])["made_of"]["files"]
+
+
 def test_a_sweep_is_composed_again_when_a_file_that_it_read_changes(checkout: Path, by_hydra, monkeypatch) -> None:
-    read = {
-        Path(name).relative_to(checkout)
-        for name in json.loads(entry().read_text().partition("\n")[2])["made_of"]["files"]
-    }
+    read = {Path(name).relative_to(checkout) for name in files_of(entry())}
     own = {Path(f"sweeps/{SWEEP}.yaml"), Path("conf/config.yaml"), Path("conf/optimizer/sgd.yaml")}
     assert own <= read
     assert Path("conf/optimizer/adam.yaml") not in read
@@ -88,13 +90,13 @@ def test_what_a_sweep_does_not_read_leaves_it_as_it_is(checkout: Path, by_hydra,
 
 
 def test_damaged_entries_and_those_open_to_others_are_composed_again(by_hydra) -> None:
-    whole = entry().read_text()
-    forged = whole.replace('"seed": 0', '"seed": 9')
+    whole = entry().read_bytes()
+    forged = whole.replace(b'"seed": 0', b'"seed": 9')
     assert forged != whole
-    for text in ("", whole[:-1], forged):
-        entry().write_text(text)
+    for content in (b"", whole[:-1], forged):
+        entry().write_bytes(content)
         assert by_hydra()
-        assert entry().read_text() == whole
+        assert entry().read_bytes() == whole
     entry().chmod(0o602)
     assert by_hydra()
     assert not by_hydra(), "it is the user's alone again"
@@ -102,7 +104,7 @@ def test_damaged_entries_and_those_open_to_others_are_composed_again(by_hydra) -
 
 def test_a_table_of_what_was_chosen_is_read_too(checkout: Path) -> None:
     jobs._listed.__wrapped__("tempered_sigmoid/table_4_chosen", ("scale=paper",))
-    files = json.loads(entry().read_text().partition("\n")[2])["made_of"]["files"]
+    files = files_of(entry())
     assert str(checkout / "sweeps/tempered_sigmoid/table_4_chosen.csv") in files
 
 

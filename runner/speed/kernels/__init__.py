@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from runner.config import ConfigError
-from runner.data.files import cache_folder, of_the_user_alone, safe_folder, write_whole
+from runner.data.files import cache_folder, is_sealed, safe_folder, sealed, write_whole
 
 _FOLDER = Path(__file__).parent
 MORE_FLAGS = os.environ.get("DP_REPRO_KERNEL_FLAGS", "").split()  # -march=haswell, say, for an older processor's
@@ -132,29 +132,17 @@ def _loaded(name: str) -> ctypes.CDLL | None:
     try:
         source = _FOLDER / f"{name}.cpp"
         built = safe_folder(cache_folder()) / f"{name}_{_fingerprint(source, compiler)}.so"
-        if not _is_whole(built):
+        if not is_sealed(built):
             with tempfile.TemporaryDirectory(dir=built.parent) as folder:
                 new = Path(folder) / built.name
                 subprocess.run([compiler, *_FLAGS, str(source), "-o", str(new)], check=True, capture_output=True)
-                write_whole(built, _sealed(new.read_bytes()), replace=True, private=True)
+                # Loaders ignore the end of the file.
+                write_whole(built, sealed(new.read_bytes()), replace=True, private=True)
         return ctypes.CDLL(str(built))
     except (OSError, subprocess.CalledProcessError) as error:
         said = " ".join((getattr(error, "stderr", None) or str(error).encode()).decode(errors="replace").split())
         print(f"The kernel {name} is not used, everything takes longer: {said[:200]}", file=sys.stderr)
         return None
-
-
-def _sealed(content: bytes) -> bytes:
-    """Append the SHA-256 of a library to it. Loaders ignore the end of the file."""
-    return content + hashlib.sha256(content).digest()
-
-
-def _is_whole(path: Path) -> bool:
-    """Return True if the file exists, is the user's alone, and ends in the SHA-256 of its content."""
-    if not path.exists() or not of_the_user_alone(path):
-        return False
-    content = path.read_bytes()
-    return content == _sealed(content[: -hashlib.sha256().digest_size])
 
 
 def pointers(*tensors: Tensor) -> list[ctypes.c_void_p]:
