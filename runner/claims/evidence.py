@@ -10,7 +10,7 @@ from typing import Any
 
 from runner.claims.runs import PlannedRun, Runs
 from runner.claims.statistics import Spread, pooled
-from runner.config import PAPER, RESULTS, scales
+from runner.config import PAPER, RESULTS, options_of
 from runner.records.files import read_record, record_path, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.search import Space, Trial, trials_of
@@ -66,8 +66,8 @@ def check_scale(scale: str) -> None:
     Raises:
         ValueError: there is no such scale; the message lists them.
     """
-    if scale not in scales():
-        raise ValueError(f"Unknown scale {scale!r}: choose from {', '.join(scales())}.")
+    if scale not in (known := options_of("scale")):
+        raise ValueError(f"Unknown scale {scale!r}: choose from {', '.join(known)}.")
 
 
 def folder_of(scale: str, results_root: Path | None = None) -> Path:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 
-from runner.config import REPOSITORY, ConfigError, scales
+from runner.config import REPOSITORY, ConfigError, options_of
 from runner.report.files import write_text
 from runner.terminal import Parser, command
 
@@ -43,7 +43,7 @@ def write_paper(name: str, root: Path = REPOSITORY) -> list[Path]:
     if not (root / "pyproject.toml").is_file():
         raise ConfigError("a paper is written into a checkout of this repository, and this is an installed package.")
     taken = [folder for folder in _FOLDERS if (root / folder / name).exists()]
-    if taken or name in scales():
+    if taken or name in options_of("scale"):
         raise ConfigError(f"{name} exists{f': {taken[0]}/{name}' if taken else ''}. Choose another name.")
     given = {"name": name, "words": name.replace("_", " "), "place": str(_next_place(root))}
     written = []

@@ -191,15 +191,10 @@ FIELDS = properties_of(Config)
 RANGES = tuple(ranges_of(Config))
 
 
+@cache
 def options_of(group: str) -> list[str]:
     """List the options of a config group by name, those in its subfolders left out."""
     return sorted(path.stem for path in (REPOSITORY / "conf" / group).glob("*.yaml"))
-
-
-@cache
-def scales() -> list[str]:
-    """List the names of the scales, which are the options of the config group `scale`."""
-    return options_of("scale")
 
 
 def check_ranges(config: DictConfig) -> None:
@@ -208,8 +203,8 @@ def check_ranges(config: DictConfig) -> None:
     Raises:
         ConfigError: a number is out of range, the scale is unknown, or bundled data is used at the paper's scale.
     """
-    if config.scale.name not in scales():
-        raise ConfigError(f"scale.name={config.scale.name} is no scale: choose scale={' or scale='.join(scales())}.")
+    if config.scale.name not in (known := options_of("scale")):
+        raise ConfigError(f"scale.name={config.scale.name} is no scale: choose scale={' or scale='.join(known)}.")
     bundled = config.scale.bundled_data or OmegaConf.select(config, "dataset.bundled")
     if bundled and config.scale.name == PAPER:
         raise ConfigError("Bundled data is not for results at the paper's scale: choose scale=smoke.")
@@ -242,6 +237,10 @@ class Dimension:
     low: float
     high: float
     log: bool
+
+    def rounded(self, value: float) -> float:
+        """Round a number to three significant digits, as draws have them, within the range."""
+        return min(max(float(f"{value:.3g}"), self.low), self.high)
 
 
 def drawn_fields(composed: DictConfig) -> dict[str, Dimension]:

@@ -8,7 +8,6 @@ run.
 from __future__ import annotations
 
 import csv
-from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,8 @@ def chosen(repository: Path, table: str, otherwise: float, *, _node_: Node, _roo
         ValueError: two rows match this config, or the field has no column or no number.
     """
     field = _node_._get_full_key("")
-    path = repository / table
-    rows = _rows(path, path.stat().st_mtime_ns)
+    with (repository / table).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
     config = {name: OmegaConf.select(_root_, name) for name in dict.fromkeys(chain(*rows)) if name != field}
     found = [row for row in rows if all(_same(value, row[name]) for name, value in config.items())]
     if len(found) > 1 or any(field not in row for row in found):
@@ -43,10 +42,3 @@ def _same(value: Any, text: str) -> bool:
         return float(value) == float(text)
     except ValueError:
         return str(value) == text
-
-
-@lru_cache
-def _rows(path: Path, _: int) -> list[dict[str, str]]:
-    """Return the rows of a table, cached until the file's modification time changes."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))

@@ -21,7 +21,6 @@ from omegaconf import DictConfig
 
 from runner.config import ConfigError
 from runner.data.files import locked, write_or_rescue
-from runner.data.files import write_whole as write_whole
 from runner.records import schema
 from runner.records.identity import identify, identify_recorded
 from runner.terminal import printable

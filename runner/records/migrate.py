@@ -56,7 +56,7 @@ def _planned(folder: Path, path: Path, moved: dict[str, str]) -> tuple[Path, str
             raise ValueError("its run_id is not its file's name")
         config = _with_moved_classes(record["config"], moved)
         run_id, setting_id = identify_recorded(config)
-        if "digest" in record and record["digest"] != digest_of(record):
+        if record.get("digest") != digest_of(record):
             raise ValueError("its digest is not that of what it says")
         updated = record | {"run_id": run_id, "setting_id": setting_id, "config": config}
         updated["digest"] = digest_of(updated)

@@ -43,11 +43,6 @@ Count = Annotated[int, Field(ge=0)]
 Epoch = Annotated[int, Field(ge=1)]
 Percent = Annotated[Finite, Field(ge=0, le=100)]
 Epsilon = Amount | Literal["inf"]
-# Fields of a config that the oldest records lack.
-_LATER = {
-    "augmentation", "normalization", "mechanism", "schedule", "averaging", "constraint", "screening",
-    "confusion_epochs", "sources",
-}  # fmt: skip
 _GROWS = ("steps", "epsilon", "epsilon_sound")  # columns that never fall from epoch to epoch
 _AT_MOST = "epsilon_sound_at_max_tries"
 
@@ -170,7 +165,9 @@ def _model_of(kind: type) -> type[BaseModel]:
             hint = Finite | None if hint == float | None else Finite
         if within is not None:
             hint = Annotated[hint, AfterValidator(partial(_in_range, within))]
-        fields[field.name] = hint, None if field.name in _LATER else ...
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        may_lack = default in (None, [], {})  # as in the ids: a record from before the field lacks it
+        fields[field.name] = hint, None if may_lack else ...
     return create_model(kind.__name__, __config__=ConfigDict(strict=True, extra="forbid"), **fields)
 
 

@@ -28,26 +28,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 
 from runner.accounting import Releases, sound_epsilon
-from runner.config import RESULTS, Config, ConfigError, EvaluationSplit
+from runner.config import RESULTS, ConfigError, EvaluationSplit
 from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.records.files import read_record, rounded
+from runner.records.jobs import restored
 from runner.records.sources import check_sources
 from runner.terminal import Line, Parser, printable
 from runner.training.averaging import LAST
 from runner.training.final import final_metrics
 from runner.training.loop import HISTORY, Trained
 from runner.training.prepare import Run, prepare
-from runner.training.targets import check_recorded, targets
+from runner.training.targets import check_recorded, own_targets
 from runner.training.trust import rests_on
 
 _ROUNDING = 1e-9  # relative: what the last digits of a library's answer may be off, before it is rounded to five
 _ROUNDED_UP = (("epsilon", "noise_multiplier"), ("epsilon",), ())  # by the code of today, and in older records
 _WITHOUT_NEIGHBOURS = "0cbc41275d218c57c593e4d55c3af4939900894b"  # the code whose records do not name them
-_GUARANTEE = ("max_tries", "epsilon_sound_at_max_tries")  # missing in old records of runs that diverged
-_TRUSTED = ("runner", "torch")
 
 Columns = Mapping[str, Sequence[Any]]
 Difference = tuple[str, Any, Any]  # what, what the record says, and what it should say
@@ -87,9 +85,6 @@ def _of_final(run: Run, record: dict[str, Any], up: tuple[str, ...]) -> Iterator
     metrics = final_metrics(run, Trained(status=record["status"], history=history))
     if record["provenance"]["git_revision"] == _WITHOUT_NEIGHBOURS:
         del metrics["neighbouring_relation"]
-    losses = (float(final[name]) for name in ("train_loss", "test_loss"))
-    if not run.rule.takes_back and not final.keys() & set(_GUARANTEE) and not all(map(math.isfinite, losses)):
-        metrics = {name: value for name, value in metrics.items() if name not in _GUARANTEE}
     for name in dict.fromkeys([*metrics, *final]):
         said, allowed = final.get(name, "missing"), _rounded(name, metrics.get(name, "missing"), up)
         if said not in allowed:
@@ -105,8 +100,7 @@ def _of_others(run: Run, record: dict[str, Any]) -> Iterator[Difference]:
     if unsound != run.unsound:
         yield "epsilon_unsound", unsound, run.unsound
     said = record["provenance"].get("epsilon_rests_on", [])
-    own = [target for _, target in targets(record["config"]) if target.partition(".")[0] not in _TRUSTED]
-    if said != (due := rests_on(run) if own else []):
+    if said != (due := rests_on(run) if own_targets(record["config"]) else []):
         yield "epsilon_rests_on", said, due
     share = run.rule.share_name
     if share is not None and not 0 <= (part := record["provenance"].get(share, math.nan)) <= 1:
@@ -222,8 +216,7 @@ def run_of(recorded: dict[str, Any]) -> Run:
         "runtime": {"device": "cpu", "data_root": ".", "results_root": "."},
         "tracking": {"project": "", "directory": ""},
     }
-    config = OmegaConf.merge(OmegaConf.structured(Config), recorded, machine)
-    assert isinstance(config, DictConfig)
+    config = restored({**recorded, **machine})
     check_recorded(config)
     check_sources(config)
     return prepare(config)

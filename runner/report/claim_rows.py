@@ -13,7 +13,7 @@ from runner.claims.claim import Claim
 from runner.claims.evidence import PAPER_SCALE
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import NOT_RUN
-from runner.config import scales
+from runner.config import options_of
 from runner.report.files import SIGNIFICANT, cell, elsewhere, read_csv, write_csv
 from runner.terminal import command
 
@@ -54,7 +54,7 @@ def read_rows(folder: Path, paper: Paper, item: Item) -> list[ClaimRow]:
     rows = read_csv(path)
     same = [{name: row.get(name) for name in _CLAIM} for row in rows] == [*map(_of_claim, claims)]
     if not same or any(tuple(row) != (*_CLAIM, *_OUTCOME) for row in rows):
-        shrunk = folder.name != PAPER_SCALE and folder.name in scales()
+        shrunk = folder.name != PAPER_SCALE and folder.name in options_of("scale")
         scale, root = (["--scale", folder.name], folder.parent) if shrunk else ([], folder)
         first = command("aggregate", paper.name, *scale, *elsewhere(root))
         raise ValueError(f"{path} is another version's. First run: {first}")

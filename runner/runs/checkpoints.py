@@ -24,11 +24,10 @@ from runner.data.files import content_of, write_whole
 from runner.records.identity import identify, recorded_config
 from runner.records.provenance import device_name, versions
 from runner.training.prepare import Run
-from runner.training.targets import targets
+from runner.training.targets import own_targets
 
 _DIGEST = hashlib.sha256().digest_size
-_NOT_TRAINING = ("cli", "papers", "report", "claims", "search", "launch")  # packages whose code no run depends on
-_KNOWN = ("runner", "torch")
+_NOT_TRAINING = ("cli", "papers", "study", "report", "claims", "search", "launch")  # no run depends on their code
 
 
 @cache
@@ -57,7 +56,7 @@ class Checkpoint:
         self._failed = False
         self._bound = _bound(config, run)
         # The code and the state of a user's class are not known.
-        self.possible = all(target.partition(".")[0] in _KNOWN for _, target in targets(self._bound["config"]))
+        self.possible = not own_targets(self._bound["config"])
 
     def load(self) -> dict[str, Any] | None:
         """Return the state to resume from (see `runner.training.state`), or None if there is none.

@@ -37,9 +37,8 @@ class Space:
         return int(self.draws[0].values["epochs"])
 
     def rounded(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Round suggested values to three significant digits, as draws have them, within their ranges."""
-        ranges = self.dimensions
-        return {name: min(max(float(f"{v:.3g}"), ranges[name].low), ranges[name].high) for name, v in values.items()}
+        """Round suggested values, each within its range."""
+        return {name: self.dimensions[name].rounded(value) for name, value in values.items()}
 
     def job(self, values: Mapping[str, float], **fields: Any) -> Job:
         """Return the run with these values of the searched fields, and further fields."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from runner.config import ConfigError
 from runner.data.files import locked, write_whole
@@ -103,10 +103,6 @@ class Study:
         judge = Judge(self._journal, self._study.study_name, trial.number, self._budget, self._space.epochs)
         return trial, replace(job, goes_on=judge)
 
-    def after_epoch(self, trial: optuna.trial.Trial, row: dict[str, Any]) -> bool:
-        """Judge a trial after an epoch, given the row of its history. Returns whether it goes on."""
-        return report(trial, row, self._budget)
-
     def ended(self, trial: optuna.trial.Trial, outcome: str) -> None:
         """Say how a trial ended: stopped, failed, or with its last epoch."""
         if outcome == "failed":
@@ -127,7 +123,7 @@ class Study:
             return False
         history, goes_on = known.record["history"], True
         for place in range(len(history["epoch"])):
-            goes_on = self.after_epoch(trial, {name: values[place] for name, values in history.items()})
+            goes_on = report(trial, {name: values[place] for name, values in history.items()}, self._budget)
         # A study that was killed may have begun the run, and so is the one that stopped it.
         if known.stopped and goes_on and not ran and job.run_id not in self._ids(failed=True):
             return False

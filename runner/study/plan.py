@@ -18,7 +18,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
-from runner.config import PAPER, ConfigError, Dimension, EvaluationSplit
+from runner.config import PAPER, ConfigError, EvaluationSplit
 from runner.records.identity import plain, resolved
 from runner.records.jobs import Job, command_of, composed
 from runner.report.leaderboard.methods import HELD_OUT
@@ -166,11 +166,6 @@ def merged(overrides: Sequence[str]) -> list[str]:
 def rounded(value: float) -> float:
     """Round a number to three significant digits."""
     return float(f"{value:.{_DIGITS}g}")
-
-
-def within(dimension: Dimension, value: float) -> float:
-    """Round a number, within a range."""
-    return min(max(rounded(value), dimension.low), dimension.high)
 
 
 def _typed(value: Value) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from runner.config import ConfigError, Dimension
 from runner.study.file import Space, Value, combinations_of, grid
-from runner.study.plan import rounded, within
+from runner.study.plan import rounded
 
 MOST_WIDENED = 3
 _AT_ONCE = 4  # suggestions between two looks at the trials; fixed, so that no result depends on the number of cores
@@ -75,7 +75,7 @@ def _suggested(space: Space, trials: Sequence[Trial], wanted: int, draws: int) -
         if len(found) == wanted:
             break
         asked = study.ask(of).params
-        point = {name: within(s, asked[name]) if isinstance(s, Dimension) else asked[name] for name, s in space.items()}
+        point = {name: s.rounded(asked[name]) if isinstance(s, Dimension) else asked[name] for name, s in space.items()}
         if point not in known:
             known.append(point)
             found.append(point)

@@ -55,6 +55,11 @@ def targets(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
             yield from targets(value, f"{place}[{index}]")
 
 
+def own_targets(content: Any) -> list[str]:
+    """Return the `_target_`s of a config's plain values that are neither of this package nor of PyTorch."""
+    return [target for _, target in targets(content) if target.partition(".")[0] not in (_PACKAGE, "torch")]
+
+
 def bare_name(target: str) -> str:
     """Return the last part of a dotted path: `Flat` for `runner.clipping.Flat`."""
     return target.rpartition(".")[2]

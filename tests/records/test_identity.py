@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from runner.config import FIELDS, ConfigError
 from runner.config.fields import Part
+from runner.data.files import write_whole
 from runner.records.files import (
     dumps,
     read_record,
@@ -18,7 +19,6 @@ from runner.records.files import (
     results_folder,
     rounded,
     write_record,
-    write_whole,
 )
 from runner.records.identity import identify, identify_recorded, recorded_config
 from runner.records.jobs import Job, sweep_jobs

@@ -20,9 +20,8 @@ COMMITTED = sorted((REPOSITORY / "results" / "runs").glob("*.json"))
 
 
 def older(record: dict[str, Any], run_id: str) -> dict[str, Any]:
-    """The record as code with other ids wrote it, which knew of no digests."""
-    changed = record | {"run_id": run_id, "setting_id": "of old"}
-    return {name: value for name, value in changed.items() if name != "digest"}
+    """The record as code with other ids wrote it."""
+    return signed(record | {"run_id": run_id, "setting_id": "of old"})
 
 
 def signed(record: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from runner.records.identity import identify
 from runner.runs.execute import execute
 from runner.search import Space, Trial, best, pareto, space_of, trials_of
 from runner.search.carry_out import carry_out
+from runner.search.judge import report
 from runner.search.study import study_of
 from runner.terminal import Line
 from tests.conftest import Fabricate
@@ -85,7 +86,7 @@ def finish(study, trial, accuracies: list[float]) -> str:
     """Report these accuracies by epoch, at a small epsilon, until the trial is stopped or at its end."""
     for epoch, accuracy in enumerate(accuracies, 1):
         row = {"epoch": epoch, "epsilon_sound": 0.1 * epoch, "test_accuracy": accuracy}
-        if not study.after_epoch(trial, row) and epoch < len(accuracies):
+        if not report(trial, row, 3.0) and epoch < len(accuracies):
             study.ended(trial, "stopped")
             return "stopped"
     study.ended(trial, "finished")
@@ -268,4 +269,4 @@ def test_a_run_without_a_shared_disk_is_not_stopped(space: Space, tmp_path: Path
 
 def test_a_trial_beyond_the_budget_is_stopped(space: Space, tmp_path: Path) -> None:
     with study_of(space, tmp_path, 3.0, draws=0) as study:
-        assert not study.after_epoch(study.ask()[0], {"epoch": 1, "epsilon_sound": 3.1, "test_accuracy": 99.0})
+        assert not report(study.ask()[0], {"epoch": 1, "epsilon_sound": 3.1, "test_accuracy": 99.0}, 3.0)
