@@ -30,6 +30,7 @@ from runner.training.instantiation import device_of
 from runner.training.loop import load, training
 from runner.training.prepare import prepare
 
+_PROCESSOR, _CLOCK = "processor_seconds", "wall_seconds"
 _STEPS = 3  # that are timed, after one that is not
 
 
@@ -47,15 +48,16 @@ class Durations:
     """Seconds that recorded runs took on one core of a CPU, or on the GPU with a name. Damaged records are left out."""
 
     def __init__(self, records: Iterable[Mapping[str, Any]], gpu: str | None = None) -> None:
-        self._runs: dict[str, list[float]] = {}  # by setting
-        self._epochs: dict[str, list[float]] = {}  # by what is `like`
+        self._runs: dict[str, dict[str, list[float]]] = {}  # by setting and by what measured the seconds
+        self._epochs: dict[str, dict[str, list[float]]] = {}
         for record in records:
             with suppress(ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
-                seconds = _seconds(record["provenance"], gpu) if record["status"] == "finished" else None
-                if seconds is not None:
+                by = _measured_by(record["provenance"], gpu) if record["status"] == "finished" else None
+                if by is not None:
+                    seconds = float(record["provenance"][by])
                     an_epoch, alike = seconds / len(record["history"]["epoch"]), like(record["config"])
-                    self._epochs.setdefault(alike, []).append(an_epoch)
-                    self._runs.setdefault(record["setting_id"], []).append(seconds)
+                    self._epochs.setdefault(alike, {}).setdefault(by, []).append(an_epoch)
+                    self._runs.setdefault(record["setting_id"], {}).setdefault(by, []).append(seconds)
 
     def seconds(self, setting_id: str, like: str, epochs: int) -> float | None:
         """Estimate the seconds of a run, given its setting, its `like` and its epochs; None: they are unknown.
@@ -63,22 +65,27 @@ class Durations:
         A run that a budget may end earlier is taken to train all its epochs, unless its setting is recorded.
         """
         if setting_id in self._runs:
-            return median(self._runs[setting_id])
-        return epochs * median(self._epochs[like]) if like in self._epochs else None
+            return _median(self._runs[setting_id])
+        return epochs * _median(self._epochs[like]) if like in self._epochs else None
 
 
-def _seconds(provenance: Mapping[str, Any], gpu: str | None) -> float | None:
-    """Return the seconds that a record tells: the processor's, or of a clock on a GPU and in older records.
+def _median(seconds: Mapping[str, Sequence[float]]) -> float:
+    """Return the median of the processor's seconds, or where there are none, of a clock's."""
+    return median(seconds.get(_PROCESSOR) or seconds[_CLOCK])
+
+
+def _measured_by(provenance: Mapping[str, Any], gpu: str | None) -> str | None:
+    """Return the name of the seconds that a record tells.
 
     None: the run shared its steps with others, went on after a stop, or was computed by something else.
     """
     if provenance.get("lockstep", 1) != 1 or "resumed_after" in provenance:
         return None
     if gpu is not None:
-        return float(provenance["wall_seconds"]) if provenance.get("device") == gpu else None
+        return _CLOCK if provenance.get("device") == gpu else None
     if provenance.get("threads") != 1 or provenance.get("step", "eager") != "eager":
         return None
-    return float(provenance["processor_seconds" if "processor_seconds" in provenance else "wall_seconds"])
+    return _PROCESSOR if _PROCESSOR in provenance else _CLOCK
 
 
 def recorded(config: DictConfig) -> Durations:

@@ -44,8 +44,11 @@ def test_the_same_setting_tells_a_run_and_runs_like_it_an_epoch() -> None:
     assert found.seconds("c", "anything", 4) is None
 
 
-def test_a_clock_tells_where_a_record_has_no_seconds_of_the_processor() -> None:
-    assert Durations([record(7000, by="wall_seconds")]).seconds("a", LIKE, 10) == 7000
+def test_a_clock_tells_only_where_no_processor_does() -> None:
+    old = [record(7000, by="wall_seconds", setting=name) for name in "abc"]
+    assert Durations(old).seconds("d", LIKE, 10) == 7000
+    assert Durations([*old, record(1000, setting="d")]).seconds("e", LIKE, 10) == 1000
+    assert Durations([*old, record(1000, setting="d")]).seconds("a", LIKE, 10) == 7000
 
 
 @pytest.mark.parametrize(
