@@ -18,7 +18,7 @@ from runner.accounting import Releases
 from runner.accounting.mechanisms import sampled_gaussians
 from runner.claims.claim import ORDERS
 from runner.claims.rows import ClaimRow
-from runner.config import REPOSITORY, scales
+from runner.config import REPOSITORY, options_of
 from runner.records.files import read_record, sound_epsilon_of
 from runner.records.jobs import sweep_jobs
 from runner.records.verify import run_of
@@ -326,7 +326,7 @@ def study_text(results: Path, name: str) -> str:
     """
     place = results / "studies" / name
     if not (place / "README.md").exists():
-        for scale in scales():
+        for scale in options_of("scale"):
             if (shrunk := results / scale / "studies" / name / "README.md").exists():
                 raise ValueError(f"Study '{name}' ran at the scale {scale} alone, which is no result: see {shrunk}.")
         pages = sorted(page.parent.name for page in place.parent.glob("*/README.md"))

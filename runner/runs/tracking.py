@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 
 from runner.config import ConfigError, TrackingMode
 from runner.data.files import locked
-from runner.records.files import upper_bound
+from runner.records.files import sound_epsilon_of, upper_bound
 from runner.records.identity import recorded_config
 from runner.runs.media import rows_of
 from runner.terminal import command, one_line
