@@ -1,4 +1,4 @@
-"""A user's parts of a run: network, loss, clipping and features are applied to one example at a time.
+"""A user's features and views, applied to one image at a time.
 
 If possible, their code is recorded first (`runner.gradients.isolated`).
 """
@@ -13,12 +13,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from runner.clipping import Backprop, Clipping, NoClipping, OwnClipping
 from runner.config import ConfigError
-from runner.data.augmentation import Augmentation
-from runner.data.datasets import ImageDataset
-from runner.data.features import Features
-from runner.gradients import Engine, IsolatedEngine, Mapped, NotMappableError, Objective, is_known
+from runner.gradients import Mapped, NotMappableError
 
 _AT_ONCE = 256  # images
 _LEFT = 1 - 1e-6  # of a norm; the rest is for rounding
@@ -137,52 +133,3 @@ def _features(own: Any, shared: dict[str, Tensor], image: Tensor) -> Tensor:
 def _view(own: Any, shared: dict[str, Tensor], image: Tensor, drawn: Tensor) -> Tensor:
     view: Tensor = own.view(image, drawn)
     return view
-
-
-def mapped_parts(
-    objective: Objective,
-    engine: Engine,
-    clipping: Clipping,
-    features: Features,
-    dataset: ImageDataset,
-    device: torch.device,
-    apart: str | None,
-    augmentation: Augmentation | None = None,
-) -> dict[str, Mapped]:
-    """Return the user's parts that are applied to each example separately, by a readable name.
-
-    Args:
-        objective: a copy of the network and its loss, on the device.
-        apart: the reason if the network's examples are taken one by one, else None.
-
-    Raises:
-        ConfigError: a part cannot be applied to one example.
-    """
-    objective.start_epoch(0)
-    shape = features.shape(dataset.shape)
-    inputs, targets = torch.zeros(1, *shape, device=device), torch.zeros(1, dtype=torch.long, device=device)
-    parts: dict[str, Mapped] = {}
-    try:
-        where = "features"
-        if isinstance(features, OwnFeatures):
-            images = torch.zeros(1, *dataset.shape, device=device)
-            parts[type(features.own).__qualname__] = features.mapped(images)
-        where = "augmentation"
-        if isinstance(augmentation, OwnViews):
-            parts[type(augmentation.own).__qualname__] = augmentation.mapped(inputs)
-        where = "clipping"
-        if isinstance(clipping, OwnClipping):
-            parts[type(clipping.own).__qualname__] = clipping.mapped(objective)
-        where = "architecture or loss"
-        if apart and isinstance(engine, IsolatedEngine) and not isinstance(clipping, NoClipping):
-            within = clipping if isinstance(clipping, Backprop) else None
-            parts[_names(objective)] = engine.mapped(inputs, targets, within)
-    except NotMappableError as error:
-        raise ConfigError(f"{where}: the gradient of one example cannot be taken: {error}") from error
-    return parts
-
-
-def _names(objective: Objective) -> str:
-    """Return the classes of an objective that are not known, each once."""
-    kinds = {type(module).__qualname__: None for module in objective.modules() if not is_known(module)}
-    return ", ".join(kinds) or type(objective.network).__qualname__

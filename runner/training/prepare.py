@@ -16,7 +16,7 @@ from torch import nn
 
 from runner.accounting import Ledger, calibrate_noise_multiplier, last_within, sound_epsilon
 from runner.accounting.calibration import Accountant
-from runner.clipping import Clipping, NoClipping, own_clipping
+from runner.clipping import Backprop, Clipping, NoClipping, OwnClipping, own_clipping
 from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode
 from runner.config.origin import is_own
 from runner.data.augmentation import Augmentation
@@ -29,6 +29,7 @@ from runner.gradients import (
     Mapped,
     NotMappableError,
     Objective,
+    is_known,
     private_copy,
     unknown,
 )
@@ -61,7 +62,7 @@ from runner.training.instantiation import (
     schedule_of,
     update_rule_of,
 )
-from runner.training.own import OwnFeatures, OwnViews, mapped_parts
+from runner.training.own import OwnFeatures, OwnViews
 from runner.training.stacked import NotStackableError, StackedStep
 from runner.training.updates import Schedule, UpdateRule
 
@@ -127,18 +128,35 @@ class Run:
 
     @cached_property
     def mapped_parts(self) -> dict[str, Mapped]:
-        """Return the user's parts that are applied to each example separately: see `runner.training.own`."""
-        objective = self.new_objective()
-        return mapped_parts(
-            objective,
-            self.engine(objective),
-            self.clipping,
-            self.features,
-            self.dataset,
-            self.device,
-            self.apart,
-            self.augmentation,
-        )
+        """Return the user's parts that are applied to each example separately, by a readable name.
+
+        Raises:
+            ConfigError: a part cannot be applied to one example.
+        """
+        objective, clipping, augmentation = self.new_objective(), self.clipping, self.augmentation
+        engine = self.engine(objective)
+        objective.start_epoch(0)
+        inputs = torch.zeros(1, *self.features.shape(self.dataset.shape), device=self.device)
+        targets = torch.zeros(1, dtype=torch.long, device=self.device)
+        parts: dict[str, Mapped] = {}
+        try:
+            where = "features"
+            if isinstance(self.features, OwnFeatures):
+                images = torch.zeros(1, *self.dataset.shape, device=self.device)
+                parts[type(self.features.own).__qualname__] = self.features.mapped(images)
+            where = "augmentation"
+            if isinstance(augmentation, OwnViews):
+                parts[type(augmentation.own).__qualname__] = augmentation.mapped(inputs)
+            where = "clipping"
+            if isinstance(clipping, OwnClipping):
+                parts[type(clipping.own).__qualname__] = clipping.mapped(objective)
+            where = "architecture or loss"
+            if self.apart and isinstance(engine, IsolatedEngine) and not isinstance(clipping, NoClipping):
+                within = clipping if isinstance(clipping, Backprop) else None
+                parts[_names(objective)] = engine.mapped(inputs, targets, within)
+        except NotMappableError as error:
+            raise ConfigError(f"{where}: the gradient of one example cannot be taken: {error}") from error
+        return parts
 
     def engine(self, objective: Objective) -> Engine:
         """Return the engine for an objective: the fast one if all of its modules are known."""
@@ -188,6 +206,12 @@ class Run:
     def schedule(self, optimizer: torch.optim.Optimizer) -> Schedule:
         """Return the learning rate's schedule, which begins with the first epoch's rate."""
         return schedule_of(self.config, optimizer, self.epochs * self.mechanism.steps_per_epoch)
+
+
+def _names(objective: Objective) -> str:
+    """Return the classes of an objective that are not known, each once."""
+    kinds = {type(module).__qualname__: None for module in objective.modules() if not is_known(module)}
+    return ", ".join(kinds) or type(objective.network).__qualname__
 
 
 def prepare(config: DictConfig) -> Run:
