@@ -25,8 +25,8 @@ def agrees(compiled: ctypes.CDLL) -> bool:
         g = waves(*expected.shape)
         of_x = torch.ops.aten.max_pool2d_with_indices_backward(g, x, kernel, stride, (0, 0), (1, 1), False, places)
         x, g = (each.contiguous(memory_format=torch.channels_last) for each in (x, g))
-        y = _pooled(compiled, x, kernel, stride, threads=2)
-        found = _gradient(compiled, x, y, g, kernel, stride, threads=2)
+        y = pooled(compiled, "max_pool", x, kernel, stride, threads=2)
+        found = gradient(compiled, "max_pool", x, y, g, kernel, stride, threads=2)
         if not (torch.allclose(y, expected, 0, 0, equal_nan=True) and torch.allclose(found, of_x, rtol=0, atol=1e-5)):
             return False
     return True
@@ -56,50 +56,54 @@ class FastMaxPool(nn.MaxPool2d):
         if compiled is None:
             plain: Tensor = super().forward(x)
             return plain
-        maxima: Tensor = _MaxPool.apply(x, kernel, stride, compiled)
+        maxima: Tensor = Pool.apply(x, kernel, stride, compiled, "max_pool")
         return maxima
 
 
-class _MaxPool(torch.autograd.Function):
+class Pool(torch.autograd.Function):
+    """Pooling by a library's function `name`, and its gradient by `name`_backward."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, kernel: Pair, stride: Pair, compiled: ctypes.CDLL) -> Tensor:
+    def forward(ctx: Any, x: Tensor, kernel: Pair, stride: Pair, compiled: ctypes.CDLL, name: str) -> Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
-        y = _pooled(compiled, x, kernel, stride, threads_for(x))
-        ctx.windows, ctx.compiled = (kernel, stride), compiled
+        y = pooled(compiled, name, x, kernel, stride, threads_for(x))
+        ctx.pooling = compiled, name, kernel, stride
         ctx.save_for_backward(x, y)
         return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
-        (x, y), (kernel, stride) = ctx.saved_tensors, ctx.windows
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None, None]:
+        (x, y), (compiled, name, kernel, stride) = ctx.saved_tensors, ctx.pooling
         g = g.contiguous(memory_format=torch.channels_last)
-        return _gradient(ctx.compiled, x, y, g, kernel, stride, threads_for(x)), None, None, None
+        return gradient(compiled, name, x, y, g, kernel, stride, threads_for(x)), None, None, None, None
 
 
-def layout(x: Tensor, kernel: Pair, stride: Pair) -> ctypes.Array[ctypes.c_int64]:
+def _layout(x: Tensor, kernel: Pair, stride: Pair) -> ctypes.Array[ctypes.c_int64]:
     """Return the shape that the kernels of pooling read."""
     _, channels, *size = x.shape
-    return (ctypes.c_int64 * 9)(*size, channels, *output(x, kernel, stride), *kernel, *stride)
+    return (ctypes.c_int64 * 9)(*size, channels, *_output(x, kernel, stride), *kernel, *stride)
 
 
-def output(x: Tensor, kernel: Pair, stride: Pair) -> list[int]:
+def _output(x: Tensor, kernel: Pair, stride: Pair) -> list[int]:
     return [(each - k) // s + 1 for each, k, s in zip(x.shape[2:], kernel, stride, strict=True)]
 
 
-def _pooled(compiled: ctypes.CDLL, x: Tensor, kernel: Pair, stride: Pair, threads: int) -> Tensor:
-    """Of images that lie channels last in memory, as do all below."""
-    y = x.new_empty(len(x), *output(x, kernel, stride), x.shape[1])
-    compiled.max_pool(*pointers(x, y), *integers(len(x)), layout(x, kernel, stride), *integers(threads))
+def pooled(compiled: ctypes.CDLL, name: str, x: Tensor, kernel: Pair, stride: Pair, threads: int) -> Tensor:
+    """Pool images that lie channels last in memory, as do all below."""
+    y = x.new_empty(len(x), *_output(x, kernel, stride), x.shape[1])
+    layout = _layout(x, kernel, stride)
+    getattr(compiled, name)(*pointers(x, y), *integers(len(x)), layout, *integers(threads))
     return y.permute(0, 3, 1, 2)
 
 
-def _gradient(
-    compiled: ctypes.CDLL, x: Tensor, y: Tensor, g: Tensor, kernel: Pair, stride: Pair, threads: int
+def gradient(
+    compiled: ctypes.CDLL, name: str, x: Tensor, y: Tensor, g: Tensor, kernel: Pair, stride: Pair, threads: int
 ) -> Tensor:
-    gradient, shape = g.new_empty(len(x), *x.shape[2:], x.shape[1]), layout(x, kernel, stride)
-    compiled.max_pool_backward(*pointers(x, y, g, gradient), *integers(len(x)), shape, *integers(threads))
-    return gradient.permute(0, 3, 1, 2)
+    """Return the gradient of x, from y = `pooled` of x and the gradient g of y."""
+    of_x, layout = g.new_empty(len(x), *x.shape[2:], x.shape[1]), _layout(x, kernel, stride)
+    getattr(compiled, f"{name}_backward")(*pointers(x, y, g, of_x), *integers(len(x)), layout, *integers(threads))
+    return of_x.permute(0, 3, 1, 2)
 
 
 def pair(size: int | tuple[int, ...]) -> tuple[int, int]:

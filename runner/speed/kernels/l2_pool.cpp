@@ -1,5 +1,6 @@
 // L2 norms of disjoint windows, channels last, float32: whole rows of channels are taken at a time.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -43,26 +44,30 @@ extern "C" void l2_pool(const float *x, float *y, int64_t batch, const Shape *sh
     });
 }
 
-// gradient: of x, of which only what is in a window is written; g: of y.
+// gradient: of x; g: of y. Where there is no window it is zero.
 extern "C" void l2_pool_backward(const float *x, const float *y, const float *g, float *gradient, int64_t batch,
                                  const Shape *shape, int64_t threads) {
     const Shape s = *shape;
-    by_rows(batch * s.out_height, threads, [=](int64_t first, int64_t last) {
+    const int64_t size = s.height * s.width * s.channels;
+    by_rows(batch, threads, [=](int64_t first, int64_t last) {
         std::vector<float> slopes(s.channels);
         float *__restrict slope = slopes.data();
-        by_windows(s, first, last, [=](int64_t output, int64_t window) {
-            const float *__restrict norm = y + output, *__restrict of_norm = g + output;
-            for (int64_t c = 0; c < s.channels; c++) {
-                const float ratio = of_norm[c] / norm[c];
-                slope[c] = norm[c] > kNoSlope ? ratio : 0.0f;
-            }
-            for (int64_t ky = 0; ky < s.kh; ky++)
-                for (int64_t kx = 0; kx < s.kw; kx++) {
-                    const int64_t place = window + (ky * s.width + kx) * s.channels;
-                    const float *__restrict from = x + place;
-                    float *__restrict to = gradient + place;
-                    for (int64_t c = 0; c < s.channels; c++) to[c] = from[c] * slope[c];
+        for (int64_t image = first; image < last; image++) {
+            std::fill_n(gradient + image * size, size, 0.0f);
+            by_windows(s, image * s.out_height, (image + 1) * s.out_height, [=](int64_t output, int64_t window) {
+                const float *__restrict norm = y + output, *__restrict of_norm = g + output;
+                for (int64_t c = 0; c < s.channels; c++) {
+                    const float ratio = of_norm[c] / norm[c];
+                    slope[c] = norm[c] > kNoSlope ? ratio : 0.0f;
                 }
-        });
+                for (int64_t ky = 0; ky < s.kh; ky++)
+                    for (int64_t kx = 0; kx < s.kw; kx++) {
+                        const int64_t place = window + (ky * s.width + kx) * s.channels;
+                        const float *__restrict from = x + place;
+                        float *__restrict to = gradient + place;
+                        for (int64_t c = 0; c < s.channels; c++) to[c] = from[c] * slope[c];
+                    }
+            });
+        }
     });
 }
