@@ -53,7 +53,6 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=whole_number, default=60, help="start no new round after so long")
     parser.add_argument("--threads", type=whole_number, default=1)
     parser.add_argument("--memory", action="store_true", help="measure peak memory too, for twice the time")
-    parser.add_argument("--plain-malloc", action="store_true", help="let glibc give freed memory back, as by default")
     parser.add_argument("--quick", action="store_true", help="M with 128 examples, few rounds")
     parser.add_argument("--output", type=Path, help="a folder; default: in results/benchmark (see above)")
     arguments, default = parser.options(given), parser.parse_args([])
@@ -148,8 +147,7 @@ def _line(row: dict[str, Any]) -> str:
 def _heading(arguments: argparse.Namespace) -> str:
     return (
         f"{time.strftime('%Y-%m-%d')}, {device_name(torch.device(arguments.device))}, PyTorch {torch.__version__}, "
-        f"{arguments.threads} thread(s), float32, freed memory "
-        f"{'as glibc does it' if arguments.plain_malloc else 'kept'}.\n"
+        f"{arguments.threads} thread(s), float32, freed memory kept.\n"
         f"{machine.described()}; kernels: {why_off() or kernels_wanted()}. "
         f"Times are {'of the process alone' if _clock(arguments) is time.process_time else 'by the clock'}.\n"
         "Medians [quartiles]; ratio: speed against the non-private step of the same round; floor: the non-private\n"
@@ -169,7 +167,7 @@ def main(given: Sequence[str]) -> int:
 
 def _measured(arguments: argparse.Namespace) -> int:
     one_thread_each(arguments.threads)
-    machine.set_up(arguments.threads, keep_freed=not arguments.plain_malloc)
+    machine.set_up(arguments.threads)
     print(_heading(arguments), flush=True)
     rows: list[dict[str, Any]] = []
     for network in arguments.networks or BATCHES:

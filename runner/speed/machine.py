@@ -15,8 +15,8 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
-def set_up(threads: int | None, *, keep_freed: bool = True) -> None:
-    """Threads of PyTorch (None: as many as it takes), CUDA without TF32 and repeatable, freed memory kept, if asked.
+def set_up(threads: int | None) -> None:
+    """Threads of PyTorch (None: as many as it takes), CUDA without TF32 and repeatable, freed memory kept.
 
     A convolution in TF32 rounds in the fourth digit, so that a contribution may exceed the norm it was clipped to.
     """
@@ -25,8 +25,7 @@ def set_up(threads: int | None, *, keep_freed: bool = True) -> None:
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.deterministic = True
     torch.backends.cuda.matmul.allow_tf32 = False
-    if keep_freed:
-        keep_freed_memory()
+    keep_freed_memory()
 
 
 def keep_freed_memory() -> None:

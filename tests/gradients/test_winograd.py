@@ -9,7 +9,6 @@ from torch.nn.grad import conv2d_weight
 
 from runner.gradients.one_pass import kernel
 from runner.gradients.one_pass.engine import METHODS
-from runner.gradients.one_pass.scratch import Scratch
 from runner.gradients.terms import Terms
 from runner.networks.geometry import Geometry
 
@@ -29,7 +28,7 @@ def numbers(shape: Geometry) -> tuple[Tensor, Tensor]:
 
 
 def terms_of(shape: Geometry, method: str) -> Terms:
-    found = METHODS[method](*numbers(shape), shape, True, Scratch())
+    found = METHODS[method](*numbers(shape), shape, True)
     assert found is not None
     return found
 
@@ -87,7 +86,7 @@ def test_threads_and_other_examples_change_no_number() -> None:
     a[1, 4, 3, 16] = torch.nan
     try:
         torch.set_num_threads(3)
-        found = METHODS[method](a, g, shape, True, Scratch())
+        found = METHODS[method](a, g, shape, True)
     finally:
         torch.set_num_threads(1)
     assert found is not None

@@ -24,11 +24,9 @@ def mallopt(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 def test_float32_stays_float32_and_memory_is_kept(mallopt: list[tuple[int, int]]) -> None:
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
-    machine.set_up(None, keep_freed=False)
-    assert mallopt == []
+    machine.set_up(None)
     assert not torch.backends.cudnn.allow_tf32
     assert not torch.backends.cuda.matmul.allow_tf32
-    machine.set_up(None)
     assert dict(mallopt) == {-1: 2**31 - 1, -3: 2**30}  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
 
 

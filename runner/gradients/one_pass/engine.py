@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +24,6 @@ from runner.gradients.one_pass.instantiate import instantiate
 from runner.gradients.one_pass.kernel import kernel, usable, winograd
 from runner.gradients.one_pass.linear import linear
 from runner.gradients.one_pass.one_by_one import one_by_one
-from runner.gradients.one_pass.scratch import Scratch
 from runner.gradients.one_pass.standardized import through_standardization
 from runner.gradients.one_pass.tape import NotRecordableError, Tape, output_gradients, recording
 from runner.gradients.terms import Factors, Terms, factors_of, group_norms, is_gradient, silenced, weighted_sums
@@ -35,7 +33,7 @@ from runner.networks.standardized import StandardizedConv2d
 from runner.speed.faster import faster
 from runner.speed.slices import channels_last, examples_per_slice
 
-METHODS: Mapping[str, Callable[[Tensor, Tensor, Geometry, bool, Scratch], Terms | None]] = {
+METHODS: Mapping[str, Callable[[Tensor, Tensor, Geometry, bool], Terms | None]] = {
     "kernel": kernel,
     "winograd": winograd,
     "instantiate": instantiate,
@@ -44,15 +42,7 @@ METHODS: Mapping[str, Callable[[Tensor, Tensor, Geometry, bool, Scratch], Terms 
 }
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A layer at one input size, and the method that finds its norms."""
-
-    shape: Geometry
-    method: str
-    scratch: Scratch = field(default_factory=Scratch)
-
-
+Planned = tuple[Geometry, str]  # a layer at one input size, and the method that finds its norms
 Plan = dict[str, Planned]  # by layer name
 
 
@@ -111,7 +101,7 @@ class OnePassEngine(OrdinaryPass):
         for name, module in self._layers.items():
             if name in tape.outputs:
                 shape = geometry(module, tape.inputs[name], tape.outputs[name], self.objective.views)
-                plan[name] = Planned(shape, _method(module, shape, inputs))
+                plan[name] = shape, _method(module, shape, inputs)
         names = [name for name, _ in self.objective.named_parameters()]
         for i in range(min(2, len(targets))):
             one = inputs[i : i + 1], targets[i : i + 1]
@@ -126,7 +116,7 @@ class OnePassEngine(OrdinaryPass):
     def _clipped_sum(
         self, plan: Plan, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
     ) -> GradientSum:
-        per_slice = examples_per_slice([planned.shape for planned in plan.values()], len(targets), inputs)
+        per_slice = examples_per_slice([shape for shape, _ in plan.values()], len(targets), inputs)
         total: dict[str, Tensor] = {}
         losses, norms = [], []
         with recording(self._layers) as tape:
@@ -155,7 +145,7 @@ class OnePassEngine(OrdinaryPass):
         for name, g in gradients.items():
             if name not in plan or len(g) != rows or len(tape.inputs[name]) != rows:
                 raise NotRecordableError(f"{name} is not called on one row an example")
-        terms = {name: _terms(self._layers[name], plan[name], tape.inputs[name], g) for name, g in gradients.items()}
+        terms = {name: _terms(self._layers[name], *plan[name], tape.inputs[name], g) for name, g in gradients.items()}
         norms = group_norms(terms, groups, losses.new_zeros(examples))
         if math.isfinite(norms.sum().item()):
             weights = factors(norms)
@@ -163,7 +153,7 @@ class OnePassEngine(OrdinaryPass):
             broken = ~torch.isfinite(norms).all(dim=1)
             every = broken.repeat_interleave(self.objective.views)
             terms = {
-                name: _terms(self._layers[name], plan[name], silenced(tape.inputs[name], every), silenced(g, every))
+                name: _terms(self._layers[name], *plan[name], silenced(tape.inputs[name], every), silenced(g, every))
                 for name, g in gradients.items()
             }
             weights = factors_of(norms, broken, factors)
@@ -181,19 +171,19 @@ def _method(module: nn.Module, shape: Geometry, inputs: Tensor) -> str:
     return choose(shape, usable(inputs, shape), formed=isinstance(module, StandardizedConv2d))
 
 
-def _terms(module: nn.Module, planned: Planned, a: Tensor, g: Tensor) -> Terms:
+def _terms(module: nn.Module, shape: Geometry, method: str, a: Tensor, g: Tensor) -> Terms:
     """Return a layer's per-example gradients by its method, from its inputs and output gradients."""
     if isinstance(module, nn.GroupNorm):
-        return affine(F.group_norm(a, module.num_groups, eps=module.eps), g, planned.shape.views)
-    shape, has_bias = planned.shape, module.bias is not None
-    if planned.method == "outer":
+        return affine(F.group_norm(a, module.num_groups, eps=module.eps), g, shape.views)
+    has_bias = module.bias is not None
+    if method == "outer":
         return linear(a.flatten(1), g.flatten(1), has_bias)
     if isinstance(module, nn.Linear):
         a, g = (each.reshape(-1, 1, shape.positions, each.shape[-1]) for each in (a, g))
     else:
         a, g = a.permute(0, 2, 3, 1), g.permute(0, 2, 3, 1)
-    terms = METHODS[planned.method](a, g, shape, has_bias, planned.scratch)
+    terms = METHODS[method](a, g, shape, has_bias)
     if isinstance(module, StandardizedConv2d):
         assert terms is not None
         return through_standardization(terms, module, shape)
-    return instantiate(a, g, shape, has_bias, planned.scratch) if terms is None else terms
+    return instantiate(a, g, shape, has_bias) if terms is None else terms

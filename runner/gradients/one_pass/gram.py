@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from runner.gradients.one_pass.instantiate import padded
-from runner.gradients.one_pass.scratch import Scratch
 from runner.gradients.terms import Terms
 from runner.networks.geometry import Geometry
 
@@ -29,7 +28,7 @@ _CANCELLED = 1e-3
 _LEAST = 1e-12  # of an example's largest number: squares of smaller ones leave the range of float32
 
 
-def gram(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch) -> Terms | None:
+def gram(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool) -> Terms | None:
     """Return terms of an ungrouped convolution, or None if terms cancel.
 
     Args:

@@ -16,20 +16,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from runner.gradients.one_pass.scratch import Scratch
 from runner.gradients.terms import Terms, squared_norms
 from runner.networks.geometry import Geometry
 
 _SHORT_ROW = 64  # below it, a product per kernel row is too small to be fast, so one takes the whole window
 
 
-def instantiate(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch) -> Terms:
+def instantiate(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool) -> Terms:
     """Return terms of an ungrouped convolution, channels last: a [batch, h, w, in] and g [batch, h', w', out].
 
     With K views of each example, these are [batch * K, ...], and the sum over positions is one over views, too.
     """
     rows = g.reshape(-1, shape.positions, shape.channels_out)
-    formed = scratch.empty(a, len(rows), shape.weights)
+    formed = a.new_empty(len(rows), shape.weights)
     if shape.views > 1 or shape.kernel[1] * shape.channels_in < _SHORT_ROW:
         torch.bmm(windows(a, shape).transpose(1, 2), rows, out=formed.view(len(rows), -1, shape.channels_out))
     else:

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from runner.gradients.one_pass.instantiate import formed_terms, windows
-from runner.gradients.one_pass.scratch import Scratch
 from runner.gradients.terms import Terms
 from runner.networks.geometry import Geometry
 from runner.speed.kernels import fits, integers, library, pointers, waves
@@ -82,14 +81,14 @@ def usable(tensor: Tensor, shape: Geometry) -> list[str]:
     ]
 
 
-def kernel(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch, method: str = "kernel") -> Terms:
+def kernel(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, method: str = "kernel") -> Terms:
     """Return terms of an ungrouped convolution, channels last: a [batch * views, h, w, in] and g likewise."""
     name, agrees = _LIBRARIES[method]
     compiled = library(name, agrees)
     assert compiled is not None
     a, g = a.contiguous(), g.contiguous()
     examples = len(a) // shape.views
-    formed, squares = scratch.empty(a, examples, shape.weights), a.new_empty(examples)
+    formed, squares = a.new_empty(examples, shape.weights), a.new_empty(examples)
     biases = a.new_empty(examples, shape.channels_out) if has_bias else None
     _form(getattr(compiled, name), a, g, shape, formed, squares, biases, torch.get_num_threads())
     return formed_terms(formed, squares, biases, shape)

@@ -7,12 +7,11 @@ import torch
 from torch import Tensor
 
 from runner.gradients.one_pass.gram import weight_gradient
-from runner.gradients.one_pass.scratch import Scratch
 from runner.gradients.terms import Terms, squared_norms
 from runner.networks.geometry import Geometry
 
 
-def one_by_one(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, scratch: Scratch) -> Terms:
+def one_by_one(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool) -> Terms:
     """Return terms of any convolution, channels last: a [batch * views, h, w, in], g [batch * views, h', w', out]."""
     pieces = zip(a.split(shape.views), g.split(shape.views), strict=True)
     formed = torch.stack([weight_gradient(x, y, shape) for x, y in pieces])
