@@ -57,6 +57,8 @@ def unsupported(module: nn.Module) -> str | None:
     if type(module) not in (nn.Conv2d, StandardizedConv2d):
         return f"{type(module).__name__} is not a supported layer"
     assert isinstance(module, nn.Conv2d)
+    if module.groups != 1:
+        return "it is a convolution in groups"
     if module.padding_mode != "zeros":
         return f"its padding mode is {module.padding_mode}"
     if isinstance(module.padding, str) and module.padding != "valid" and any(_same(module, d)[1] for d in (0, 1)):
@@ -94,8 +96,7 @@ def geometry(module: nn.Module, inputs: Tensor, outputs: Tensor, views: int = 1)
         _pair(module.stride),
         padding,
         _pair(module.dilation),
-        module.groups,
-        views,
+        views=views,
     )
 
 

@@ -48,9 +48,6 @@ NETWORKS = {
     "positions of a sequence": lambda: nn.Sequential(
         nn.Conv2d(1, 4, 3, stride=2), Tokens(), nn.Linear(4, 2), nn.Tanh(), nn.Flatten(), nn.LazyLinear(3)
     ),
-    "groups": lambda: nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3, groups=2), nn.Flatten(), nn.LazyLinear(3)
-    ),
 }
 
 
@@ -93,8 +90,6 @@ def summed(engine: str, clipping, objective: Objective, inputs: Tensor, targets:
 @pytest.mark.parametrize("engine", EACH)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_flat_clipping_of_the_mean_matches_a_loop(network: str, engine: str) -> None:
-    if engine == "stacked" and network == "groups":
-        pytest.skip("no lockstep of grouped convolutions")
     objective, inputs, targets = made(network)
     each = means(objective, inputs, targets)
     bound = sorted(map(norm, each))[len(each) // 2]  # some are clipped, and some are not

@@ -70,7 +70,6 @@ CONVOLUTIONS += [
     ({"kernel_size": (1, 4), "stride": 1, "padding": (0, 3)}, (1, 10)),
     ({"kernel_size": 3, "dilation": (2, 3), "stride": (2, 2), "padding": (2, 3)}, (9, 12)),
     ({"kernel_size": 3, "padding": "same"}, (6, 6)),
-    ({"kernel_size": 3, "groups": 3, "padding": 1}, (8, 8)),
     ({"kernel_size": 1, "stride": 2}, (2, 2)),
 ]
 
@@ -84,15 +83,14 @@ def test_every_method_on_odd_convolutions(number: int, method: str, monkeypatch)
     torch.manual_seed(0)
     arguments, size = CONVOLUTIONS[number]
     channels = (3, 36 if number % 2 else 5)
-    grouped = arguments.get("groups", 1) > 1
-    convolution = nn.Conv2d(channels[0], channels[1] + grouped * (-channels[1] % 3), **arguments)
+    convolution = nn.Conv2d(*channels, **arguments)
     network = nn.Sequential(convolution, nn.Tanh(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.LazyLinear(10))
     inputs, targets = torch.randn(5, channels[0], *size), torch.tensor([0, 1, 5, 9, 9])
     network(inputs)
 
     def forced(shape: Geometry, compiled: Collection[str], formed: bool) -> str:
         chosen = choose(shape, compiled, formed=formed)
-        return chosen if chosen in ("outer", "one_by_one") else method
+        return chosen if chosen == "outer" else method
 
     monkeypatch.setattr("runner.gradients.one_pass.engine.choose", forced)
     assert_exact(Objective(network, spread()), inputs, targets, 1e-5)
@@ -201,6 +199,9 @@ class FoldsExamples(nn.Module):
 
 FALLBACKS = {
     "LayerNorm": lambda: nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 10)),
+    "in groups": lambda: nn.Sequential(
+        nn.Unflatten(1, (2, 2, 2)), nn.Conv2d(2, 4, 2, padding=1, groups=2), nn.Flatten(), nn.Linear(36, 10)
+    ),
     "called twice": CalledTwice,
     "one row an example": FoldsExamples,
     "used outside its layer": Penalised,
@@ -274,7 +275,6 @@ def test_the_cheapest_method_is_chosen_by_the_geometry() -> None:
     assert choose(shape, (), formed=True) == "instantiate"
     assert choose(Geometry(512, 512, (1, 8), (1, 8)), both) == "gram"
     assert choose(Geometry(2048, 128, (1, 1), (1, 1)), ()) == "outer"
-    assert choose(Geometry(8, 8, (4, 4), (4, 4), (3, 3), padding=(1, 1), groups=2), ()) == "one_by_one"
 
 
 def test_what_draws_at_random_is_taken(capsys: pytest.CaptureFixture[str]) -> None:

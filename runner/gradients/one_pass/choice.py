@@ -30,9 +30,7 @@ def choose(shape: Geometry, compiled: Collection[str], *, formed: bool = False) 
     t, k, o, c = shape.positions, math.prod(shape.kernel), shape.channels_out, shape.channels_in
     product = t * shape.weights
     costs: dict[str, float]
-    if shape.groups > 1:
-        costs = {"one_by_one": product + _STORED * shape.weights}
-    elif t == 1 and k == 1 and math.prod(shape.padded) == 1:
+    if t == 1 and k == 1 and math.prod(shape.padded) == 1:
         costs = {"outer": product + o + c}
     else:
         padded = math.prod(shape.padded)

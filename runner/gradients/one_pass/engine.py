@@ -23,7 +23,6 @@ from runner.gradients.one_pass.gram import gram
 from runner.gradients.one_pass.instantiate import instantiate
 from runner.gradients.one_pass.kernel import kernel, usable, winograd
 from runner.gradients.one_pass.linear import linear
-from runner.gradients.one_pass.one_by_one import one_by_one
 from runner.gradients.one_pass.standardized import through_standardization
 from runner.gradients.one_pass.tape import NotRecordableError, Tape, output_gradients, recording
 from runner.gradients.terms import Factors, Terms, factors_of, group_norms, is_gradient, silenced, weighted_sums
@@ -38,7 +37,6 @@ METHODS: Mapping[str, Callable[[Tensor, Tensor, Geometry, bool], Terms | None]] 
     "winograd": winograd,
     "instantiate": instantiate,
     "gram": gram,
-    "one_by_one": one_by_one,
 }
 
 

@@ -29,7 +29,7 @@ _LEAST = 1e-12  # of an example's largest number: squares of smaller ones leave 
 
 
 def gram(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool) -> Terms | None:
-    """Return terms of an ungrouped convolution, or None if terms cancel.
+    """Return terms of a convolution, or None if terms cancel.
 
     Args:
         a: [batch, h, w, in].
@@ -47,11 +47,11 @@ def gram(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool) -> Terms | None:
 
 
 def weight_gradient(a: Tensor, g: Tensor, shape: Geometry) -> Tensor:
-    """Return the weight's ordinary gradient [out, in / groups, kh, kw], summed over a batch in channels-last order."""
+    """Return the weight's ordinary gradient [out, in, kh, kw], summed over a batch in channels-last order."""
     images, gradients = a.permute(0, 3, 1, 2), g.permute(0, 3, 1, 2)
-    weight = images.new_empty(shape.channels_out, shape.channels_in // shape.groups, *shape.kernel)
+    weight = images.new_empty(shape.channels_out, shape.channels_in, *shape.kernel)
     weight = weight.contiguous(memory_format=torch.channels_last)
-    convolution = (list(shape.stride), list(shape.padding), list(shape.dilation), False, [0, 0], shape.groups)
+    convolution = (list(shape.stride), list(shape.padding), list(shape.dilation), False, [0, 0], 1)
     backward = torch.ops.aten.convolution_backward
     of_weight: Tensor = backward(gradients, images, weight, None, *convolution, [False, True, False])[1]
     return of_weight

@@ -23,7 +23,7 @@ _SHORT_ROW = 64  # below it, a product per kernel row is too small to be fast, s
 
 
 def instantiate(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool) -> Terms:
-    """Return terms of an ungrouped convolution, channels last: a [batch, h, w, in] and g [batch, h', w', out].
+    """Return terms of a convolution, channels last: a [batch, h, w, in] and g [batch, h', w', out].
 
     With K views of each example, these are [batch * K, ...], and the sum over positions is one over views, too.
     """

@@ -82,7 +82,7 @@ def usable(tensor: Tensor, shape: Geometry) -> list[str]:
 
 
 def kernel(a: Tensor, g: Tensor, shape: Geometry, has_bias: bool, method: str = "kernel") -> Terms:
-    """Return terms of an ungrouped convolution, channels last: a [batch * views, h, w, in] and g likewise."""
+    """Return terms of a convolution, channels last: a [batch * views, h, w, in] and g likewise."""
     name, agrees = _LIBRARIES[method]
     compiled = library(name, agrees)
     assert compiled is not None
