@@ -28,9 +28,7 @@ def numbers(shape: Geometry) -> tuple[Tensor, Tensor]:
 
 
 def terms_of(shape: Geometry, method: str) -> Terms:
-    found = METHODS[method](*numbers(shape), shape, True)
-    assert found is not None
-    return found
+    return METHODS[method](*numbers(shape), shape, True)
 
 
 def exact_weights(shape: Geometry) -> Tensor:
@@ -89,7 +87,6 @@ def test_threads_and_other_examples_change_no_number() -> None:
         found = METHODS[method](a, g, shape, True)
     finally:
         torch.set_num_threads(1)
-    assert found is not None
     for one, other in ((found.formed, expected.formed), (found.squares, expected.squares)):
         assert one is not None
         assert other is not None

@@ -11,37 +11,24 @@ from collections.abc import Collection
 
 from runner.networks.geometry import Geometry
 
-_STORED = 16  # a number written, then read for the norm and again for the sum
-_STORED_BY_KERNEL = 4  # the same by `kernel`, which takes the norm before the number leaves the cache
-_ADDED = 40  # a number added from a strided block
+_STORED = 4  # a number written, whose square is added before it leaves the cache, and read again for the sum
 _TRANSFORMED = 18  # a number that `winograd` makes of a tile's inputs or output gradients
 _TRANSFORMED_BACK = 26  # a weight's gradient, from 36 numbers
-_SMALL_PRODUCT = 1.5  # an operation of a batched product of small matrices
 
 
-def choose(shape: Geometry, compiled: Collection[str], *, formed: bool = False) -> str:
+def choose(shape: Geometry, compiled: Collection[str]) -> str:
     """Return the name of the cheapest exact method for a layer.
 
-    Args:
-        compiled: the compiled methods that this machine has for it: "kernel" replaces "instantiate", and "gram" for
-            windows of more than one pixel.
-        formed: only methods that form each example's gradient.
+    compiled: the compiled methods that this machine has for it.
     """
-    t, k, o, c = shape.positions, math.prod(shape.kernel), shape.channels_out, shape.channels_in
-    product = t * shape.weights
-    costs: dict[str, float]
-    if t == 1 and k == 1 and math.prod(shape.padded) == 1:
-        costs = {"outer": product + o + c}
-    else:
-        padded = math.prod(shape.padded)
-        if "kernel" in compiled:
-            costs = {"kernel": product + _STORED_BY_KERNEL * shape.weights}
-        else:
-            costs = {"instantiate": _SMALL_PRODUCT * product + _STORED * shape.weights}
-        if "winograd" in compiled:
-            numbers = 36 * shape.views * math.prod(math.ceil(size / 4) for size in shape.output)  # of a channel
-            stored = (_TRANSFORMED_BACK + _STORED_BY_KERNEL) * shape.weights
-            costs["winograd"] = numbers * c * o + _TRANSFORMED * numbers * (c + o) + stored
-        if shape.views == 1 and not formed and (k == 1 or "kernel" not in compiled):
-            costs["gram"] = product + _SMALL_PRODUCT * (padded**2 * c + t**2 * o) + _ADDED * (k + 1) * t**2
+    o, c = shape.channels_out, shape.channels_in
+    if shape.positions == math.prod(shape.kernel) == math.prod(shape.padded) == 1:
+        return "outer"
+    if "kernel" not in compiled:
+        return "instantiate"
+    costs = {"kernel": float(shape.positions * shape.weights + _STORED * shape.weights)}
+    if "winograd" in compiled:
+        numbers = 36 * shape.views * math.prod(math.ceil(size / 4) for size in shape.output)  # of a channel
+        stored = (_TRANSFORMED_BACK + _STORED) * shape.weights
+        costs["winograd"] = numbers * c * o + _TRANSFORMED * numbers * (c + o) + stored
     return min(costs, key=lambda method: costs[method])

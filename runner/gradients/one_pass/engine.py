@@ -19,7 +19,6 @@ from runner.gradients.interface import GradientSum, OrdinaryPass
 from runner.gradients.isolated import IsolatedEngine
 from runner.gradients.one_pass.affine import affine
 from runner.gradients.one_pass.choice import choose
-from runner.gradients.one_pass.gram import gram
 from runner.gradients.one_pass.instantiate import instantiate
 from runner.gradients.one_pass.kernel import kernel, usable, winograd
 from runner.gradients.one_pass.linear import linear
@@ -32,11 +31,10 @@ from runner.networks.standardized import StandardizedConv2d
 from runner.speed.faster import faster
 from runner.speed.slices import channels_last, examples_per_slice
 
-METHODS: Mapping[str, Callable[[Tensor, Tensor, Geometry, bool], Terms | None]] = {
+METHODS: Mapping[str, Callable[[Tensor, Tensor, Geometry, bool], Terms]] = {
     "kernel": kernel,
     "winograd": winograd,
     "instantiate": instantiate,
-    "gram": gram,
 }
 
 
@@ -163,10 +161,8 @@ class OnePassEngine(OrdinaryPass):
 
 
 def _method(module: nn.Module, shape: Geometry, inputs: Tensor) -> str:
-    """Return the method for a layer: the cheapest, or with standardised weights the cheapest that forms gradients."""
-    if isinstance(module, nn.GroupNorm):
-        return "affine"
-    return choose(shape, usable(inputs, shape), formed=isinstance(module, StandardizedConv2d))
+    """Return the cheapest method for a layer."""
+    return "affine" if isinstance(module, nn.GroupNorm) else choose(shape, usable(inputs, shape))
 
 
 def _terms(module: nn.Module, shape: Geometry, method: str, a: Tensor, g: Tensor) -> Terms:
@@ -181,7 +177,4 @@ def _terms(module: nn.Module, shape: Geometry, method: str, a: Tensor, g: Tensor
     else:
         a, g = a.permute(0, 2, 3, 1), g.permute(0, 2, 3, 1)
     terms = METHODS[method](a, g, shape, has_bias)
-    if isinstance(module, StandardizedConv2d):
-        assert terms is not None
-        return through_standardization(terms, module, shape)
-    return instantiate(a, g, shape, has_bias) if terms is None else terms
+    return through_standardization(terms, module, shape) if isinstance(module, StandardizedConv2d) else terms
