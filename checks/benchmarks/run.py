@@ -33,7 +33,7 @@ from checks.benchmarks.problems import BATCHES, problem
 from checks.benchmarks.report import FOLDER, write
 from runner.records.provenance import device_name
 from runner.speed import machine
-from runner.speed.kernels import kernels_wanted, why_off
+from runner.speed.kernels import MORE_FLAGS, kernels_wanted, why_off
 
 EVERY = methods("M") | methods("L")
 # Together they take a processor for one without AVX-512, some of them alone for a mixture.
@@ -145,10 +145,11 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _heading(arguments: argparse.Namespace) -> str:
+    flags = "".join(f" {flag}" for flag in MORE_FLAGS)
     return (
         f"{time.strftime('%Y-%m-%d')}, {device_name(torch.device(arguments.device))}, PyTorch {torch.__version__}, "
         f"{arguments.threads} thread(s), float32, freed memory kept.\n"
-        f"{machine.described()}; kernels: {why_off() or kernels_wanted()}. "
+        f"{torch.backends.cpu.get_cpu_capability()}; kernels: {why_off() or kernels_wanted()}{flags}. "
         f"Times are {'of the process alone' if _clock(arguments) is time.process_time else 'by the clock'}.\n"
         "Medians [quartiles]; ratio: speed against the non-private step of the same round; floor: the non-private\n"
         "step's operations at the best speed of large matrix products and convolutions, measured in turns with the\n"

@@ -11,14 +11,7 @@ from torch import nn
 from checks.benchmarks.problems import problem
 from runner.clipping import NoClipping, gradient_sum
 from runner.gradients import ENGINES, GradientSum
-from runner.speed import slices
 from runner.speed.slices import examples_in_cache
-
-
-@pytest.fixture(autouse=True)
-def eight(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slices of 8 MiB, whatever this machine's caches."""
-    monkeypatch.setitem(slices._LARGEST, "cpu", 8 << 20)
 
 
 @pytest.mark.parametrize(("network", "numbers"), [("M", 16 * 14 * 14), ("C", 32 * 32 * 32)])
