@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from runner.clipping import clips
 from runner.data.files import safe_folder
 from runner.gradients.one_pass import kernel
 from runner.speed import convolution, group_norm, group_sort, l2_pool, max_pool, sparse, tanh
@@ -92,7 +91,6 @@ def test_a_library_of_another_user_is_not_used(folder: Path, monkeypatch: pytest
 
 
 TRIALS = {
-    "clips": clips.agrees,
     "group_norm": group_norm.agrees,
     "group_sort": group_sort.agrees,
     "l2_pool": l2_pool.agrees,
@@ -127,8 +125,6 @@ def test_a_right_kernel_agrees_at_once(name: str, capsys: pytest.CaptureFixture[
 
 
 FAULTS = {
-    ("clips", "const double dot = sum("): "const double dot = 0 * sum(",
-    ("clips", "for (; i < length; i++) total += terms(i);"): ";",
     ("group_norm", "found + epsilon"): "found",
     ("group_norm", "i < c + size"): "i < c + 1",
     ("group_sort", "(a > b) | (a != a) ? a : b"): "a > b ? a : b",
@@ -165,9 +161,7 @@ def test_a_kernel_that_is_built_wrong_is_noticed_and_not_used(
     path.write_text(source.replace(right, FAULTS[name, right]))
     monkeypatch.setattr(compiled, "_FOLDER", sources)
     monkeypatch.setattr(compiled, "_FLAGS", [*compiled._FLAGS, "-O1"])  # compiled in less time
-    built = {"by_rows": "clips", "activations": "tanh", "tiles": "winograd_gradients"}.get(
-        name, name
-    )  # headers, and what they are in
+    built = {"by_rows": "max_pool", "tiles": "winograd_gradients"}.get(name, name)  # headers, and what they are in
     assert library(built, TRIALS[built]) is None
     said = capsys.readouterr().err
     assert said.count(f"The compiled kernel {built} does not compute what PyTorch does") == 1

@@ -1,6 +1,5 @@
 """Faults in the bounds of one example, and in the statements about them."""
 
-from checks.mutants.groups import AGREES
 from checks.mutants.mutant import Mutant, named
 
 _PER_EXAMPLE = named(
@@ -146,49 +145,21 @@ MUTANTS = (
         "clipping/clips.py",
         "    return x.masked_fill(_by_example(broken, x), 0), norms.masked_fill(broken, 0)",
         "    return x, norms",
-        "a row that is not finite goes into the sum (without a compiler)",
+        "a row that is not finite goes into the sum",
         _CLIPS,
     ),
     Mutant(
         "clipping/clips.py",
-        "        factors = bound / norms.clamp(min=bound)",
-        "        factors = (bound / norms.clamp(min=bound)).sqrt()",
-        "rows beyond the bound are scaled too little (without a compiler)",
+        "    factors = bound / norms.clamp(min=bound)",
+        "    factors = (bound / norms.clamp(min=bound)).sqrt()",
+        "rows beyond the bound are scaled too little",
         _CLIPS,
     ),
     Mutant(
         "clipping/clips.py",
         "along = (y * gradient).sum(dim=tuple(range(1, y.dim()))) * (factors / -(bound**2))",
         "along = torch.zeros_like(factors)",
-        "the gradient of a clipped row is that of a constant factor (without a compiler)",
+        "the gradient of a clipped row is that of a constant factor",
         _CLIPS,
-    ),
-    Mutant(
-        "speed/kernels/clips.cpp",
-        "    if (!(norm <= kLargest)) {",
-        "    if (norm > kLargest) {",
-        "a row of NaN goes into the sum",
-        f"{AGREES} {_CLIPS}",
-    ),
-    Mutant(
-        "speed/kernels/clips.cpp",
-        "static_cast<float>(bound / std::max(norm, bound))",
-        "static_cast<float>(2 * bound / std::max(norm, 2 * bound))",
-        "rows are clipped to twice the bound",
-        f"{AGREES} {_CLIPS}",
-    ),
-    Mutant(
-        "speed/kernels/clips.cpp",
-        "run[c] += std::fabs(x[p * channels + c]);",
-        "run[c] += x[p * channels + c];",
-        "gradients of opposite sign cancel in their norm",
-        f"{AGREES} {_CLIPS}",
-    ),
-    Mutant(
-        "speed/kernels/clips.cpp",
-        "    for (; i < length; i++) total += terms(i);",
-        "    i = length;",
-        "the last numbers of a row are left out of its norm",
-        f"{AGREES} {_CLIPS}",
     ),
 )
