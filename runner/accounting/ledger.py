@@ -45,8 +45,8 @@ class Ledger:
         """
         if claimed is None and claimed_count is not None:
             raise ValueError(f"Expected claimed_count=None when claimed is None, got {claimed_count}.")
-        count = _whole("count", count)
-        charged = count if claimed_count is None else _whole("claimed_count", claimed_count)
+        count = whole("count", count)
+        charged = count if claimed_count is None else whole("claimed_count", claimed_count)
         for name, event in (("actual", actual), ("claimed", claimed)):
             if not isinstance(event, dp_accounting.DpEvent) and not (name == "claimed" and event is None):
                 raise TypeError(f"Expected {name} to be a dp_accounting.DpEvent, got {event!r}.")
@@ -76,11 +76,16 @@ def _fresh(charged: Mapping[dp_accounting.DpEvent, int]) -> Releases:
     return tuple((copy.deepcopy(event), count) for event, count in charged.items())
 
 
-def _whole(name: str, value: int) -> int:
+def whole(name: str, value: int) -> int:
+    """Return a value as an integer.
+
+    Raises:
+        ValueError: it is not a whole number >= 0.
+    """
     try:
-        whole = operator.index(value)
+        number = operator.index(value)
     except TypeError:
         raise ValueError(f"Expected {name} to be a whole number, got {value!r}.") from None
-    if whole < 0:
-        raise ValueError(f"Expected {name} >= 0, got {whole}.")
-    return whole
+    if number < 0:
+        raise ValueError(f"Expected {name} >= 0, got {number}.")
+    return number

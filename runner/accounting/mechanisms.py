@@ -1,7 +1,6 @@
 """Conversion of ledger events to the mechanism that all accountants here support: the Poisson-sampled Gaussian."""
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,7 +8,7 @@ import dp_accounting
 from dp_accounting import gaussian_mechanism
 from scipy import stats
 
-from runner.accounting.ledger import Releases
+from runner.accounting.ledger import Releases, whole
 
 _LARGEST_EXACT_MU = 1e3
 
@@ -37,12 +36,7 @@ def sampled_gaussians(releases: Releases, delta: float) -> list[SampledGaussian]
     merged: dict[tuple[float, float], int] = {}
     private = True
     for event, times in releases:
-        try:
-            count = operator.index(times)
-        except TypeError:
-            raise ValueError(f"Expected a whole number of releases, got {times!r} of {event!r}.") from None
-        if count < 0:
-            raise ValueError(f"Expected a number of releases >= 0, got {count} of {event!r}.")
+        count = whole(f"the count of {event!r}", times)
         q, noise_multiplier = _parameters(event)
         if count == 0 or q == 0 or noise_multiplier == math.inf:
             continue

@@ -1,7 +1,7 @@
 """Clipping strategies: each bounds the contribution of one example to the sum, and states that bound."""
 
 from runner.clipping.backprop import Backprop, BackpropOfMeanLoss
-from runner.clipping.interface import Clipping, NoiseGroup, Numbers, OfNorms, gradient_sum, is_of_norms, sum_of_none
+from runner.clipping.interface import Clipping, NoiseGroup, Numbers, OfNorms, gradient_sum, is_of_norms
 from runner.clipping.lipschitz import Lipschitz
 from runner.clipping.none import NoClipping
 from runner.clipping.own import OwnClipping, own_clipping
@@ -24,5 +24,4 @@ __all__ = [
     "gradient_sum",
     "is_of_norms",
     "own_clipping",
-    "sum_of_none",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Protocol, TypeAlias, TypeGuard
 
 from torch import Tensor, nn
@@ -91,19 +92,14 @@ def gradient_sum(
     """
     if len(targets) == 0:
         empty = inputs.new_zeros(0)
-        return GradientSum(sum_of_none(groups, engine.objective), empty, empty)
+        return GradientSum(_sum_of_none(groups, engine.objective), empty, empty)
     count = math.ceil(len(targets) / physical_batch)  # of pieces, as equal as can be
     pieces = zip(inputs.chunk(count), targets.chunk(count), strict=True)
-    total: GradientSum | None = None
     with weights_stay():
-        for piece_inputs, piece_targets in pieces:
-            piece = clipping.sum_contributions(engine, piece_inputs, piece_targets, groups)
-            total = piece if total is None else total + piece
-    assert total is not None
-    return total
+        return reduce(GradientSum.__add__, (clipping.sum_contributions(engine, *piece, groups) for piece in pieces))
 
 
-def sum_of_none(groups: Sequence[NoiseGroup], objective: Objective) -> dict[str, Tensor]:
+def _sum_of_none(groups: Sequence[NoiseGroup], objective: Objective) -> dict[str, Tensor]:
     """Return the sums over no examples: zeros for all parameters and for the other numbers in the noise groups."""
     zeros = {name: p.detach().new_zeros(p.shape) for name, p in objective.named_parameters()}
     like = next(iter(zeros.values()))

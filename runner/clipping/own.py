@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +26,6 @@ from runner.clipping.interface import NoiseGroup
 from runner.clipping.per_example import LEAST_NORM, cut_to
 from runner.gradients import Engine, GradientSum, IsolatedEngine, Mapped
 from runner.gradients.interface import weigh_and_sum
-from runner.speed.slices import examples_with_gradients
 
 METHODS = ("factors", "contribution")
 _LARGEST = 1e12  # squares of much larger numbers leave the range of float32
@@ -74,10 +73,7 @@ class OwnClipping:
         if not self.needs_gradients:
             return engine.clipped_sum(inputs, targets, names, self._bounded_factors)
         assert isinstance(engine, IsolatedEngine)
-        parameters = sum(p.numel() for p in engine.objective.parameters())
-        held = examples_with_gradients(parameters, inputs.device.type, inputs.element_size())
-        pieces = zip(inputs.split(held), targets.split(held), strict=True)
-        return reduce(GradientSum.__add__, (self._cut_sum(names, *engine.gradients(*piece)) for piece in pieces))
+        return engine.summed(inputs, targets, partial(self._cut_sum, names))
 
     def mapped(self, model: nn.Module) -> Mapped:
         """Return the method, ready to be mapped over examples of gradients of this model's parameters."""

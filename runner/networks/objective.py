@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -118,22 +119,26 @@ def layers_with_parameters(network: nn.Module) -> dict[str, nn.Module]:
 
 
 @contextmanager
+def hooked(modules: Mapping[str, nn.Module], hook: Callable[..., Tensor | None]) -> Iterator[None]:
+    """Call hook(name, module, arguments, output) after each call of the modules, inside a `with` block."""
+    handles = [module.register_forward_hook(partial(hook, name)) for name, module in modules.items()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
 def layer_outputs(network: nn.Module) -> Iterator[dict[str, Tensor]]:
     """Collect the outputs of the layers with parameters, by name in the order of calls: the pre-activations."""
     outputs: dict[str, Tensor] = {}
 
-    def hook(name: str) -> Any:
-        def keep(_: nn.Module, __: Any, output: Tensor) -> None:
-            outputs[name] = output
+    def keep(name: str, _: nn.Module, __: Any, output: Tensor) -> None:
+        outputs[name] = output
 
-        return keep
-
-    handles = [layer.register_forward_hook(hook(name)) for name, layer in layers_with_parameters(network).items()]
-    try:
+    with hooked(layers_with_parameters(network), keep):
         yield outputs
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def is_chain(objective: Objective, inputs: Tensor, targets: Tensor) -> bool:
@@ -146,18 +151,13 @@ def is_chain(objective: Objective, inputs: Tensor, targets: Tensor) -> bool:
     leaves: list[Tensor] = []
     reads: list[tuple[Tensor, int]] = []  # a tensor that is read, and the number of layers called before
 
-    def cut(_: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
+    def cut(_: str, __: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
         reads.extend((each, len(leaves)) for each in arguments if isinstance(each, Tensor) and each.requires_grad)
         leaves.append(output.detach().requires_grad_())
         return leaves[-1]
 
-    handles = [layer.register_forward_hook(cut) for layer in layers_with_parameters(objective).values()]
-    try:
-        with torch.enable_grad():
-            reads.append((objective(inputs, targets), len(leaves)))
-    finally:
-        for handle in handles:
-            handle.remove()
+    with hooked(layers_with_parameters(objective), cut), torch.enable_grad():
+        reads.append((objective(inputs, targets), len(leaves)))
     for read, before in reads:
         if not (read.requires_grad and leaves):
             continue

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from runner.networks.geometry import Geometry
+from runner.networks.objective import hooked
 
 _LARGEST = {"cpu": 8 << 20, "cuda": 1 << 30}  # bytes of the largest output of a slice
 _FORMED = {"cpu": 192 << 20, "cuda": 4 << 30}  # bytes of all gradients formed for a slice
@@ -39,18 +40,13 @@ def examples_in_cache(network: nn.Module, shape: Sequence[int]) -> int:
     example = torch.zeros(1, *shape, dtype=weights.dtype, device=weights.device)
     largest = [example.numel()]
 
-    def note(module: nn.Module, inputs: object, output: object) -> None:
+    def note(name: str, module: nn.Module, inputs: object, output: object) -> None:
         if isinstance(output, Tensor):
             largest.append(output.numel())
 
-    handles = [module.register_forward_hook(note) for module in network.modules()]
-    try:
-        cuda = [example.device] if example.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=cuda), torch.no_grad():
-            network(example)
-    finally:
-        for handle in handles:
-            handle.remove()
+    cuda = [example.device] if example.device.type == "cuda" else []
+    with hooked(dict(network.named_modules()), note), torch.random.fork_rng(devices=cuda), torch.no_grad():
+        network(example)
     return max(1, _LARGEST.get(example.device.type, 1 << 30) // (example.element_size() * max(largest)))
 
 

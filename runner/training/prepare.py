@@ -73,7 +73,8 @@ class Run:
 
     `paid_for` is the number of kept steps, if any, at which the run ends before the last of its `epochs`. `built` is
     the network with its first weights, and its loss. `apart` is the reason why its examples are computed one by one,
-    or None if all of its modules are known.
+    or None if all of its modules are known. `averaging` is the average of the weights that is evaluated, or None for
+    the last weights. `augmentation` has the views that an example's gradient is averaged over, or is None.
     """
 
     config: DictConfig
@@ -90,17 +91,8 @@ class Run:
     paid_for: int | None
     built: Objective
     apart: str | None
-
-    @cached_property
-    def augmentation(self) -> Augmentation | None:
-        """Return the views that an example's gradient is averaged over, or None for the image itself."""
-        return augmentation_of(self.config, self.features, self.dataset.shape)
-
-    @cached_property
-    def averaging(self) -> Averaging | None:
-        """Return the average of the weights that is evaluated, or None for the last weights."""
-        averaging: Averaging | None = instantiated(self.config, "averaging")
-        return averaging
+    averaging: Averaging | None
+    augmentation: Augmentation | None
 
     def new_objective(self) -> Objective:
         """Return a projected copy of `built` on the device, with weights that depend only on the seed."""
@@ -312,7 +304,7 @@ def prepare(config: DictConfig) -> Run:
     parameters = sum(p.numel() for p in objective.parameters())
     run = Run(
         config, dataset, features, normalization, clipping, accountant, chosen, epochs, device, parameters, rule,
-        paid_for, built, apart,
+        paid_for, built, apart, averaging, augmentation_of(config, features, dataset.shape),
     )  # fmt: skip
     if (
         apart

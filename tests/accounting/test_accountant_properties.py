@@ -62,8 +62,8 @@ UNKNOWN = [
 OUT_OF_RANGE = [
     *((sampled(q, 1.0, 1), "sampling probability") for q in (1.5, -0.1, math.nan)),
     *((sampled(0.1, noise, 1), "noise multiplier >= 0") for noise in (-1.0, math.nan)),
-    (sampled(0.1, 1.0, -1), "number of releases >= 0"),
-    (sampled(0.1, 1.0, 2.5), "whole number of releases"),
+    (sampled(0.1, 1.0, -1), "Expected the count of .* >= 0"),
+    (sampled(0.1, 1.0, 2.5), "Expected the count of .* to be a whole number"),
 ]
 
 

@@ -59,8 +59,8 @@ MUTANTS = (
     ),
     Mutant(
         "clipping/interface.py",
-        "        total = piece if total is None else total + piece",
-        "        total = piece",
+        "        return reduce(GradientSum.__add__, ",
+        "        return reduce(lambda _, piece: piece, ",
         "of a batch in pieces the last one counts alone",
         _PER_EXAMPLE,
     ),

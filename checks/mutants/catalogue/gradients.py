@@ -97,8 +97,8 @@ MUTANTS = (
     ),
     Mutant(
         "gradients/one_pass/tape.py",
-        "            if name in tape.outputs:",
-        "            if False:",
+        "        if name in tape.outputs:",
+        "        if False:",
         "a layer called twice is recorded once",
         _ONE_PASS,
     ),

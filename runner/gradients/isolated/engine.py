@@ -8,10 +8,10 @@ data. So a forward pass that writes into a module affects no other pass.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Protocol
 
 import torch
@@ -93,13 +93,20 @@ class IsolatedEngine(OrdinaryPass):
         within: Within | None = None,
     ) -> GradientSum:
         """See `Engine.clipped_sum`; `within` changes the gradients that are clipped."""
+        return self.summed(inputs, targets, partial(weigh_and_sum, groups=groups, factors=factors), within)
+
+    def summed(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        of_piece: Callable[[dict[str, Tensor], Tensor], GradientSum],
+        within: Within | None = None,
+    ) -> GradientSum:
+        """Return the sum of `of_piece(gradients, losses)` over pieces of a batch whose gradients fit into memory."""
         parameters = sum(p.numel() for p in self.objective.parameters())
         held = examples_with_gradients(parameters, inputs.device.type, inputs.element_size())
         pieces = zip(inputs.split(held), targets.split(held), strict=True)
-        return reduce(
-            GradientSum.__add__,
-            (weigh_and_sum(*self.gradients(*piece, within), groups, factors) for piece in pieces),
-        )
+        return reduce(GradientSum.__add__, (of_piece(*self.gradients(*piece, within)) for piece in pieces))
 
     def gradients(
         self, inputs: Tensor, targets: Tensor, within: Within | None = None

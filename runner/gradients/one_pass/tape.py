@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from runner.networks.objective import hooked
 
 
 class NotRecordableError(Exception):
@@ -36,31 +37,25 @@ def recording(layers: Mapping[str, nn.Module]) -> Iterator[Tape]:
     """Record every call of `layers` on a tape; inside, their parameters do not require gradients."""
     tape = Tape()
 
-    def hook(name: str) -> Any:
-        def record(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-            if name in tape.outputs:
-                raise NotRecordableError(f"{name} is called twice")
-            if len(args) != 1:
-                raise NotRecordableError(f"{name} is not called with one argument")
-            if not output.requires_grad:
-                output.requires_grad_()
-            tape.inputs[name], tape.outputs[name] = args[0].detach(), output
-            tape.versions[name] = args[0]._version, output._version
+    def record(name: str, _: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        if name in tape.outputs:
+            raise NotRecordableError(f"{name} is called twice")
+        if len(args) != 1:
+            raise NotRecordableError(f"{name} is not called with one argument")
+        if not output.requires_grad:
+            output.requires_grad_()
+        tape.inputs[name], tape.outputs[name] = args[0].detach(), output
+        tape.versions[name] = args[0]._version, output._version
 
-        return record
-
-    handles = [module.register_forward_hook(hook(name)) for name, module in layers.items()]
     trainable = [p for module in layers.values() for p in module.parameters(recurse=False) if p.requires_grad]
     for parameter in trainable:
         parameter.requires_grad_(False)
     try:
-        with torch.enable_grad():
+        with hooked(layers, record), torch.enable_grad():
             yield tape
     finally:
         for parameter in trainable:
             parameter.requires_grad_(True)
-        for handle in handles:
-            handle.remove()
 
 
 def output_gradients(tape: Tape, losses: Tensor) -> dict[str, Tensor]:

@@ -5,11 +5,6 @@ never required: what uses one does the same work by PyTorch without it. A librar
 before, and is not loaded unless that fits: a damaged one crashes, or computes something else. What it computes is
 compared with PyTorch, on a few numbers, before anything else is (milliseconds, once a process): compilers have bugs,
 and a kernel that disagrees is not used.
-
-A kernel that is slower than PyTorch for some shapes has a rule next to it. Rules depend on shape and instruction set
-alone, so equal machines compute in the same way. They follow the tables in results/benchmark, and timings on AMD's
-processors with AVX2. The environment variable DP_REPRO_KERNELS=all ignores the rules, and DP_REPRO_KERNELS=0 turns all
-kernels off.
 """
 
 from __future__ import annotations

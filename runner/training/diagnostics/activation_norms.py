@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from runner.networks.objective import hooked
 from runner.training.diagnostics.interface import Batch, Diagnostic
 
 
@@ -25,15 +26,11 @@ class ActivationNorms(Diagnostic):
     @torch.no_grad()
     def _norms(self, inputs: Tensor) -> dict[str, float]:
         norms: dict[str, float] = {}
-        network = self.subject.objective.network
-        handles = [
-            module.register_forward_hook(
-                lambda _, __, output, name=name: norms.update({name: output.flatten(1).norm(dim=1).mean().item()})
-            )
-            for name, module in network.named_modules()
-            if isinstance(module, self.subject.activation_type)
-        ]
-        network(inputs)
-        for handle in handles:
-            handle.remove()
+
+        def note(name: str, _: nn.Module, __: object, output: Tensor) -> None:
+            norms[name] = output.flatten(1).norm(dim=1).mean().item()
+
+        network, kind = self.subject.objective.network, self.subject.activation_type
+        with hooked({name: each for name, each in network.named_modules() if isinstance(each, kind)}, note):
+            network(inputs)
         return norms

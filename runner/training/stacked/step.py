@@ -40,7 +40,6 @@ from runner.training.updates import Schedule
 _SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # memory of a slice's examples in the layers
 _COPIES = 3  # of that memory at a time: the layers, autograd and the sums
 _AGREE, _ROUNDING = 1e-2, 1e-5  # tolerance of a replay: relative to the change, and to the numbers
-_SEVERAL = 3  # examples
 _FOLLOWED = ("applied", "at", "batches", "release")  # methods of a mechanism that are done here as in `Mechanism`
 
 
@@ -147,16 +146,8 @@ class StackedStep:
         try:
             for example in range(min(2, len(self._data))):
                 self._try_one(example)
-            self._try_several(min(_SEVERAL, len(self._data)))
         except (RuntimeError, TypeError, ValueError) as error:
             raise NotStackableError(str(error).partition("\n")[0]) from error
-
-    def _try_several(self, count: int) -> None:
-        """Check norms of several examples together against single ones, as a layer may use another dimension."""
-        together = self._unclipped(slice(count))[1]
-        alone = torch.cat([self._unclipped(slice(i, i + 1))[1] for i in range(count)], dim=1)
-        if together.device.type != "meta" and not torch.allclose(together, alone, rtol=1e-2, equal_nan=True):
-            raise NotStackableError("its examples depend on one another")
 
     def _try_one(self, example: int) -> None:
         one = slice(example, example + 1)
