@@ -21,7 +21,7 @@ from runner.networks.objective import InputBound
 from runner.training.checks import check_constraint
 from runner.training.prepare import prepare
 from runner.training.trust import rests_on
-from tests.references import distance
+from tests.references import distance, per_example
 
 LIPSCHITZ = ("experiment=lipschitz/mnist_mlp", "target_epsilon=null", "noise_multiplier=1.0")
 
@@ -50,13 +50,13 @@ def test_the_sum_is_that_of_gradients_taken_one_by_one(build, engine):
     inputs = (torch.randn(9, 1, 8, 8).double() * torch.logspace(-2, 2, 9)[:, None, None, None]).renorm(2, 0, 2.0)
     targets = torch.arange(9) % 3
     clipping = Lipschitz()
-    groups = clipping.noise_groups(objective)  # before an engine hangs its hooks on the layers
+    groups = clipping.noise_groups(objective)
+    alone = per_example(objective, inputs, targets)
     computes = ENGINES[engine](objective)
     found = gradient_sum(clipping, computes, inputs, targets, 4, groups)
-    alone = [gradient_sum(clipping, computes, inputs[i : i + 1], targets[i : i + 1], 1, groups) for i in range(9)]
     for group in groups:
         (name,) = group.parameters
-        expected = torch.stack([one.gradients[name] for one in alone])
+        expected = torch.stack([one[name] for one in alone])
         assert torch.allclose(found.gradients[name], expected.sum(0), rtol=1e-9, atol=1e-12)
         assert expected.flatten(1).norm(dim=1).max() <= group.sensitivity
 
