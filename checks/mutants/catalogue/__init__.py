@@ -1,14 +1,38 @@
-"""The faults, in one file for each part of the package, each with a list `MUTANTS`."""
+"""The faults, in one YAML file for each part of the package. `CONTRIBUTING.md` describes the files."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from pkgutil import iter_modules
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-from checks.mutants.mutant import Mutant
+import yaml
+
+from checks.mutants.mutant import Mutant, named
+
+_FOLDER = Path(__file__).parent
+_SHARED = _FOLDER.parent / "tests.yaml"  # lists of tests that several parts name
 
 
 def every() -> dict[str, tuple[Mutant, ...]]:
     """All faults, by the name of their file here."""
-    names = sorted(module.name for module in iter_modules(__path__))
-    return {name: import_module(f"{__name__}.{name}").MUTANTS for name in names}
+    shared = _lists(_read(_SHARED))
+    return {path.stem: _faults(_read(path), shared) for path in sorted(_FOLDER.glob("*.yaml"))}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def _lists(written: Mapping[str, Mapping[str, list[str]]]) -> dict[str, str]:
+    """Return the tests that the name of a list stands for, in pytest's syntax."""
+    return {name: " ".join(named(file, *tests) for file, tests in its.items()) for name, its in written.items()}
+
+
+def _faults(part: dict[str, Any], shared: Mapping[str, str]) -> tuple[Mutant, ...]:
+    lists = {**shared, **_lists(part.get("tests", {}))}
+    return tuple(
+        Mutant(file=group["in"], tests=" ".join(lists.get(word, word) for word in group["noticed by"].split()), **fault)
+        for group in part["groups"]
+        for fault in group["faults"]
+    )
