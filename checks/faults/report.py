@@ -54,7 +54,7 @@ def write(
         "# Single commands in hostile surroundings, and with bad input",
         "",
         "Each command is tried once. It has to end in time, with the right exit code and message, without a traceback, "
-        "and with the record if it trained. *Before* is the same try in November 2026, before these kinds were mended.",
+        "and with the record if it trained.",
         "",
         *play.lines(tried),
     ]

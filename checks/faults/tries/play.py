@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from multiprocessing import get_context
@@ -17,12 +17,10 @@ from checks.faults.tries.attempt import Answer, Try, attempt
 from runner.config import REPOSITORY
 from runner.records.identity import resolved
 from runner.records.jobs import composed
-from runner.report.files import Table, markdown, read_csv
+from runner.report.files import Table, markdown
 from runner.runs.execute import execute
 from runner.terminal import printable
 
-_BEFORE = Path(__file__).with_name("before.csv")  # the same tries on an earlier version of the code
-_CASES = Path(__file__).with_name("cases.csv")  # reports of faults, and the tries or the file of tests that show each
 Tried = tuple[Try, Answer]
 
 
@@ -75,48 +73,25 @@ def line(each: Try, answer: Answer) -> str:
 
 def lines(tried: Sequence[Tried]) -> list[str]:
     """Return the text of the tables."""
-    earlier = {(row["kind"], row["try"]): row["verdict"] for row in read_csv(_BEFORE)}
     left_out = [f"- left out: {each.kind}: {each.name}: {each.why_not}" for each, _ in tried if each.why_not]
     tried = [(each, answer) for each, answer in tried if not each.why_not]
     counts = Counter(each.kind for each, _ in tried)
-    then = Counter(each.kind for each, _ in tried if earlier.get((each.kind, each.name), "clean") != "clean")
     faults = Counter(each.kind for each, answer in tried if answer.fault)
-    rows = [(kind, count, then[kind], count - faults[kind], faults[kind]) for kind, count in counts.items()]
-    total = ("all", len(tried), then.total(), len(tried) - faults.total(), faults.total())
+    rows = [(kind, count, count - faults[kind], faults[kind]) for kind, count in counts.items()]
+    total = ("all", len(tried), len(tried) - faults.total(), faults.total())
     every = [
-        (each.kind, each.name, earlier.get((each.kind, each.name), "not tried"), str(answer.code),
-         f"FAULT: {answer.fault}" if answer.fault else "clean", _last(answer))
+        (each.kind, each.name, str(answer.code), f"FAULT: {answer.fault}" if answer.fault else "clean", _last(answer))
         for each, answer in tried
-    ]  # fmt: skip
-    header = ("kind", "tried", "faults before", "clean now", "faults now")
+    ]
+    header = ("kind", "tried", "clean", "faults")
     return [
         markdown(Table(header, [tuple(map(str, row)) for row in [*rows, total]])),
         *left_out,
         "",
-        "## Reports of faults",
-        "",
-        "Faults that were reported of this or other tools, and tries of the same kind.",
-        "",
-        markdown(
-            Table(("case", "reported", "tries", "faults before", "faults now", "an answer"), _cases(tried, earlier))
-        ),
-        "",
         "## All tries",
         "",
-        markdown(Table(("kind", "surroundings or input", "before", "exit code", "now", "its last line"), every)),
+        markdown(Table(("kind", "surroundings or input", "exit code", "result", "its last line"), every)),
     ]
-
-
-def _cases(tried: Sequence[Tried], earlier: Mapping[tuple[str, str], str]) -> list[tuple[str, ...]]:
-    """Return the rows of the table of reports. A report that a file of tests shows has no counts."""
-    rows: list[tuple[str, ...]] = []
-    for case in read_csv(_CASES):
-        shown = case["shown by"]
-        its = [(each, answer) for each, answer in tried if re.search(shown, f"{each.kind}: {each.name}")]
-        before = sum(earlier.get((each.kind, each.name), "clean") != "clean" for each, _ in its)
-        counts = (len(its), before, sum(bool(answer.fault) for _, answer in its), _last(its[0][1])) if its else ()
-        rows.append((case["case"], case["reported"], *(map(str, counts or (f"`{shown}`", "", "", "")))))
-    return rows
 
 
 def _last(answer: Answer) -> str:
