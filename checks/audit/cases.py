@@ -15,9 +15,9 @@ from checks.audit.attacks import of_releases, of_statistics, of_weights
 from checks.audit.bounds import Found, lower_bounds
 from checks.audit.faults import FAULTS, Fault
 from checks.audit.screened import Screened, charges, of_screened
-from checks.audit.targets import BANDED, BY_NETWORK, DELTA, PLAIN, Setting, Target, calibrated, option, options, target
+from checks.audit.targets import BANDED, BY_NETWORK, DELTA, PLAIN, Setting, Target, calibrated, option, target
 from runner.accounting import Ledger, Pld, RdpClassic, Releases, calibrate_noise_multiplier, sound_epsilon
-from runner.config import Sampling
+from runner.config import Sampling, options_of
 from runner.mechanism.layerwise import NEIGHBOURS
 from runner.mechanism.statistics import PrivateStatistics
 
@@ -80,7 +80,8 @@ Case = Callable[[float], list[Row]]  # from the chance of error of a row to the 
 
 def cases(*, quick: bool) -> list[tuple[Case, int]]:
     """List attacks on the implementation, with the number of rows of each."""
-    found: list[tuple[Case, int]] = [(partial(_refused, name), 1) for name in options("clipping") if not _bounded(name)]
+    unbounded = [name for name in options_of("clipping") if not _bounded(name)]
+    found: list[tuple[Case, int]] = [(partial(_refused, name), 1) for name in unbounded]
     for setting, trials, sees in settings():
         for epsilon, count in trials.items():
             if not quick or epsilon == 4.0:
@@ -119,20 +120,20 @@ def _bounded(clipping: str) -> bool:
 
 def settings() -> Iterator[tuple[Setting, Mapping[float, int], str]]:
     """Yield settings, with trials by epsilon and the numbers that the attacker sees."""
-    clippings = [name for name in options("clipping") if _bounded(name)]
+    clippings = [name for name in options_of("clipping") if _bounded(name)]
     for name in clippings:
         yield Setting(name), _MOST if name == "flat" else _ONE_STEP, "releases"
     for name in clippings:
         if name != BY_NETWORK:  # no example reaches the bound of a convolution there
             yield Setting(name, network="convolution"), {4.0: 15_000}, "releases"
-    for mechanism in options("mechanism"):
+    for mechanism in options_of("mechanism"):
         for setting in _variants(mechanism):
             yield setting, _ONE_STEP, "releases"
     for name in clippings:
         yield Setting(name).sampled(5), _MOST if name == "flat" else {4.0: 15_000}, "releases"
     for name in clippings:
         yield Setting(name).sampled(), _SAMPLED if name == "flat" else {4.0: 60_000, 8.0: 50_000}, "releases"
-    for mechanism in options("mechanism"):
+    for mechanism in options_of("mechanism"):
         for setting in _variants(mechanism):
             if setting.sampling is Sampling.poisson:
                 yield setting.sampled(), {4.0: 60_000, 8.0: 50_000}, "releases"

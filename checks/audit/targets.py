@@ -220,11 +220,6 @@ def option(group: str, name: str) -> DictConfig:
     return cast(DictConfig, OmegaConf.load(REPOSITORY / "conf" / group / f"{name}.yaml"))
 
 
-def options(group: str) -> list[str]:
-    """List the names of a group's files."""
-    return sorted(path.stem for path in (REPOSITORY / "conf" / group).glob("*.yaml"))
-
-
 def target(setting: Setting, noise_multiplier: float) -> Target:
     """Build the parts that the options name, as a run does.
 

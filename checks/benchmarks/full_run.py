@@ -12,37 +12,29 @@ import time
 from collections.abc import Sequence
 
 import torch
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
 
 from checks.benchmarks.command import Command
+from checks.parity.cases import prepared
 from runner.accounting import sound_epsilon
-from runner.config import REPOSITORY, ConfigError, register
+from runner.config import ConfigError
 from runner.data.datasets import Split
 from runner.gradients import ENGINES
-from runner.records.identity import resolved
 from runner.speed import machine
 from runner.training.loop import train, training
-from runner.training.prepare import Run, prepare
+from runner.training.prepare import Run
 
 GRAPH, LOCKSTEP = "graph", "lockstep:"
 
 
-def prepared(experiment: str, device: str, engine: str, step: str, epochs: int | None, seed: int = 0) -> Run:
+def one_run(experiment: str, device: str, engine: str, step: str, epochs: int | None, seed: int = 0) -> Run:
     """Prepare one run of the experiment.
 
     Raises:
         ConfigError: the run cannot be prepared.
     """
-    register()
-    overrides = [f"experiment={experiment}", f"seed={seed}", "max_epsilon=null", "tracking=disabled", "diagnostics=[]"]
-    overrides += [f"runtime.device={device}", f"runtime.engine={engine}", f"runtime.step={step}", "runtime.threads=1"]
-    overrides += [] if epochs is None else [f"epochs={epochs}"]
-    try:
-        with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
-            return prepare(resolved(compose("config", overrides)))
-    except HydraException as error:
-        raise ConfigError(str(error).splitlines()[0]) from error
+    runtime = f"runtime.device={device}", f"runtime.engine={engine}", f"runtime.step={step}"
+    shorter = [] if epochs is None else [f"epochs={epochs}"]
+    return prepared(f"experiment={experiment}", f"seed={seed}", *runtime, *shorter)
 
 
 def runs_of(way: str, experiment: str, device: str, epochs: int | None) -> list[Run]:
@@ -52,12 +44,12 @@ def runs_of(way: str, experiment: str, device: str, epochs: int | None) -> list[
         ConfigError: a run cannot be prepared.
     """
     if way in ENGINES:
-        return [prepared(experiment, device, way, "eager", epochs)]
+        return [one_run(experiment, device, way, "eager", epochs)]
     if way == GRAPH:
-        return [prepared(experiment, device, "one_pass", "graph", epochs)]
+        return [one_run(experiment, device, "one_pass", "graph", epochs)]
     count = way.removeprefix(LOCKSTEP)
     if way.startswith(LOCKSTEP) and count.isdecimal() and int(count) > 1:
-        return [prepared(experiment, device, "one_pass", "graph", epochs, seed) for seed in range(int(count))]
+        return [one_run(experiment, device, "one_pass", "graph", epochs, seed) for seed in range(int(count))]
     raise ConfigError(f"--ways {way}: it must be one of {', '.join(ENGINES)}, {GRAPH}, or {LOCKSTEP}R with R above 1.")
 
 
@@ -101,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--ways", nargs="+", help=f"of {', '.join(ENGINES)}, {GRAPH}, {LOCKSTEP}R (R runs at once)")
     options = parser.options(arguments)
     try:
-        cuda = prepared(options.experiment, options.device, "one_pass", "eager", 1).device.type == "cuda"
+        cuda = one_run(options.experiment, options.device, "one_pass", "eager", 1).device.type == "cuda"
         default = ["one_pass", GRAPH, *(f"{LOCKSTEP}{runs}" for runs in (4, 16, 64))] if cuda else list(ENGINES)
         ways = {
             way: runs_of(way, options.experiment, options.device, options.epochs) for way in options.ways or default

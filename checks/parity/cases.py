@@ -8,11 +8,11 @@ from functools import cache
 from typing import Any
 
 import yaml
-from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 
-from runner.config import REPOSITORY, ConfigError, register
+from runner.config import REPOSITORY, ConfigError
 from runner.records.identity import resolved
+from runner.records.jobs import composed
 from runner.training.prepare import Run, prepare
 
 CONF = REPOSITORY / "conf"
@@ -34,11 +34,6 @@ class Case:
     group: str
     option: str
     run: Run
-
-
-def options(group: str) -> list[str]:
-    """List the options of a group of conf/."""
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
 def case(group: str, option: str, *more: str) -> Case:
@@ -67,10 +62,8 @@ def prepared(*overrides: str) -> Run:
     Raises:
         ConfigError: it cannot be run.
     """
-    register()
     try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            return prepare(resolved(compose("config", [*_EVERYWHERE, *overrides])))
+        return prepare(resolved(composed([*_EVERYWHERE, *overrides])))
     except HydraException as error:
         raise ConfigError(str(error).partition("\n")[0]) from error
 

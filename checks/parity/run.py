@@ -17,11 +17,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from checks.parity.cases import STEPS, case, options
+from checks.parity.cases import STEPS, case
 from checks.parity.runs import graph_against_eager, together_against_alone
 from checks.parity.step import CPU, Difference, Side, compared
 from checks.rehearsal import made_up_cuda
-from runner.config import REPOSITORY, ConfigError
+from runner.config import REPOSITORY, ConfigError, options_of
 from runner.speed import machine
 from runner.terminal import Parser
 from runner.training.instantiation import device_of
@@ -68,7 +68,7 @@ def checked(device: str, only: Sequence[str] | None) -> Iterator[tuple[str, floa
     """Yield each case's name, its largest difference with the quantity, and the errors, if any."""
     other = replace(CPU, device=device)
     for group in (group for group in STEPS if only is None or group in only):
-        for option in options(group):
+        for option in options_of(group):
             yield _said(f"{group}={option}", partial(_compared, group, option, other))
     for name, comparisons in (("run", graph_against_eager), ("lockstep", together_against_alone)):
         if only is None or name in only:

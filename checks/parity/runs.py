@@ -13,9 +13,9 @@ from functools import cache, partial
 
 import torch
 
-from checks.parity.cases import RUNS, case, options, prepared
+from checks.parity.cases import RUNS, case, prepared
 from checks.parity.step import Difference, made_up
-from runner.config import StepMode
+from runner.config import StepMode, options_of
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.training.loop import Trained, training
@@ -63,7 +63,7 @@ def trained(runs: Sequence[Run], dtype: torch.dtype = torch.float64) -> list[Tra
 def graph_against_eager(device: str) -> Iterator[Comparison]:
     """Compare each option and each way: the default step of the device, a graph if possible, with single calls."""
     for group in RUNS:
-        for option in options(group):
+        for option in options_of(group):
             yield f"run: {group}={option}", partial(_graph, device, partial(_run_of, group, option))
     for name, overrides in WAYS.items():
         yield f"run: {name}", partial(_graph, device, partial(prepared, *SMALL, *overrides))

@@ -16,8 +16,9 @@ from checks.audit.bounds import lower_bounds
 from checks.audit.cases import settings
 from checks.audit.faults import FAULTS, Fault
 from checks.audit.screened import Screened, charges, of_screened
-from checks.audit.targets import DELTA, PLAIN, Setting, Target, option, options, target
+from checks.audit.targets import DELTA, PLAIN, Setting, Target, option, target
 from runner.accounting import sound_epsilon
+from runner.config import options_of
 from runner.mechanism.statistics import PrivateStatistics
 from runner.papers.noise_screening.privacy import OneStep
 
@@ -65,11 +66,11 @@ def test_the_canary_moves_all_that_the_ledger_allows(setting: Setting) -> None:
 
 def test_everything_in_conf_is_audited() -> None:
     audited = [setting for setting, _, _ in settings()]
-    refused = [name for name in options("clipping") if name not in {s.clipping for s in audited}]
+    refused = [name for name in options_of("clipping") if name not in {s.clipping for s in audited}]
     assert refused == ["none"]
-    assert {s.mechanism for s in audited} == {PLAIN, *options("mechanism")}
-    assert set(options("screening")) == {"none", "annealing"}  # every update is kept, and `audit.screened`
-    targets = [option("normalization", name).get("_target_", "") for name in options("normalization")]
+    assert {s.mechanism for s in audited} == {PLAIN, *options_of("mechanism")}
+    assert set(options_of("screening")) == {"none", "annealing"}  # every update is kept, and `audit.screened`
+    targets = [option("normalization", name).get("_target_", "") for name in options_of("normalization")]
     assert any("PrivateStatistics" in name for name in targets)
     assert {s.steps > 1 for s in audited} == {s.everyone for s in audited} == {True, False}
     assert next(iter(cases._refused("none", ERROR))).verdict == "not private"

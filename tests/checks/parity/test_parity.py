@@ -11,11 +11,12 @@ from torch import Tensor
 from checks.parity import cases as cases_module
 from checks.parity import run as command
 from checks.parity import runs
-from checks.parity.cases import STEPS, case, options
+from checks.parity.cases import STEPS, case
 from checks.parity.runs import SMALL, graph_against_eager, together_against_alone
 from checks.parity.step import CPU, Difference, Side, compared, worst
 from checks.rehearsal import made_up_cuda
 from runner.clipping import Flat
+from runner.config import options_of
 from runner.gradients import ENGINES, GradientSum, OnePassEngine
 from runner.mechanism.dp_sgd import Mechanism
 from runner.training.stacked import StackedStep
@@ -42,7 +43,7 @@ def test_every_option_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cases_module, "prepared", lambda *overrides: overrides)
     monkeypatch.setattr(command, "compared", lambda made, *_: Difference(0, str(made.run)))
     found = {name: what for name, _, what, _ in command.checked("cpu", STEPS)}
-    assert list(found) == [f"{group}={option}" for group in STEPS for option in options(group)]
+    assert list(found) == [f"{group}={option}" for group in STEPS for option in options_of(group)]
     assert "('clipping=per_layer',)" in found["clipping=per_layer"]
     assert "experiment=lipschitz/cifar10_mixer" in found["architecture=lipschitz_mixer"]
 
@@ -112,7 +113,7 @@ def test_graphs_and_locksteps_agree_and_less_noise_in_them_does_not(monkeypatch:
 
 
 def test_the_command_says_what_differs_and_what_fails(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(command, "options", lambda group: [MNIST[1]])
+    monkeypatch.setattr(command, "options_of", lambda group: [MNIST[1]])
     arguments = ["--rehearse", "--device", "cuda:1", "--no-benchmark", "--only", "architecture"]
     assert command.main(arguments) == 0
     assert "agrees  architecture=tempered_sigmoid_mnist" in capsys.readouterr().out
