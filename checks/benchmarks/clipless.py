@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from checks.benchmarks.command import Command
-from checks.benchmarks.measure import interleaved, one_thread_each, peak_memory, quartiles
+from checks.benchmarks.measure import digits, interleaved, one_thread_each, peak_memory, quartiles
 from checks.benchmarks.methods import methods
 from checks.benchmarks.own import EXAMPLES, waited_for
 from checks.benchmarks.problems import LIPSCHITZ, problem
-from checks.benchmarks.report import write_table
 from runner.config import REPOSITORY
 from runner.records.provenance import device_name
+from runner.report.files import write_csv
 from runner.speed import machine
 
 TABLE = REPOSITORY / "results" / "benchmark" / "clipless.csv"
@@ -42,20 +42,16 @@ def rows(network: str, batch: int, device: str, rounds: int, seconds: float, mem
                 "parameters": sum(p.numel() for p in problem(network, 1).network.parameters()),
                 "batch": batch,
                 "method": name,
-                "s_per_epoch": _digits(median),
-                "s_q1": _digits(low),
-                "s_q3": _digits(high),
-                "peak_mib": _digits(peak_memory(name, network, batch, 1, device)) if memory else "",
+                "s_per_epoch": digits(median),
+                "s_q1": digits(low),
+                "s_q3": digits(high),
+                "peak_mib": digits(peak_memory(name, network, batch, 1, device)) if memory else "",
                 "rounds": len(taken),
                 "device": device_name(torch.device(device)),
                 "date": time.strftime("%Y-%m-%d"),
             }
         )
     return found
-
-
-def _digits(value: float) -> float:
-    return float(f"{value:.4g}")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -88,5 +84,5 @@ def main(arguments: Sequence[str]) -> int:
                     flush=True,
                 )
     if options.output is not None:
-        write_table(found, options.output)
+        write_csv(options.output, list(found[0]), found)
     return 0

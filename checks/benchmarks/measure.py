@@ -67,6 +67,11 @@ MATMUL_OPERATIONS = 8 * 2 * 1024**3
 CONVOLUTION_OPERATIONS = 2 * 64 * 32 * 32 * 64 * 64 * 9
 
 
+def digits(value: float) -> float:
+    """Round to the four digits that a table has."""
+    return float(f"{value:.4g}")
+
+
 def matrix_products(device: str = "cpu") -> Step:
     """Make a step of eight float32 products of 1024 x 1024 matrices, `MATMUL_OPERATIONS`, the unit of the floor."""
     a, b, out = (torch.randn(1024, 1024, device=device) for _ in range(3))

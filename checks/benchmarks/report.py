@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from checks.benchmarks.figure import NAMES, draw
 from checks.benchmarks.problems import TITLES
 from runner.config import REPOSITORY
-from runner.report.files import write_text
+from runner.report.files import read_csv, write_csv, write_text
 
 FOLDER = REPOSITORY / "results" / "benchmark"
 TABLE, WHOLE_RUNS = "engines.csv", "whole_runs.csv"
@@ -24,7 +23,7 @@ BEGIN, END = "<!-- speed: written by `make benchmark` -->", "<!-- end of speed -
 
 def write(rows: Sequence[dict[str, Any]], folder: Path) -> None:
     """Write the rows of one instruction set to its folder, and the page and the sentence that have all sets."""
-    write_table(rows, folder / TABLE)
+    write_csv(folder / TABLE, list(rows[0]), rows)
     try:
         draw(list(rows), folder / "engines.svg")
     except ImportError:
@@ -32,30 +31,15 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> None:
     if folder.parent == FOLDER:
         write_page()
         readme, name = REPOSITORY / "README.md", next(name for name in SETS if (FOLDER / name / TABLE).exists())
-        sentence_of = name, read(FOLDER / name / TABLE)
+        sentence_of = name, read_csv(FOLDER / name / TABLE)
         write_text(readme, with_sentence(readme.read_text(encoding="utf-8"), sentence_of))
 
 
 def write_page() -> None:
     """Write the page from the tables in results/benchmark."""
-    measured = {name: read(FOLDER / name / TABLE) for name in SETS if (FOLDER / name / TABLE).exists()}
-    whole_runs = read(FOLDER / WHOLE_RUNS) if (FOLDER / WHOLE_RUNS).exists() else []
+    measured = {name: read_csv(FOLDER / name / TABLE) for name in SETS if (FOLDER / name / TABLE).exists()}
+    whole_runs = read_csv(FOLDER / WHOLE_RUNS) if (FOLDER / WHOLE_RUNS).exists() else []
     write_text(FOLDER / "README.md", page(measured, whole_runs))
-
-
-def write_table(rows: Sequence[dict[str, Any]], table: Path) -> None:
-    """Write rows with the same columns as CSV, and make the folder."""
-    table.parent.mkdir(parents=True, exist_ok=True)
-    with table.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def read(table: Path) -> list[dict[str, str]]:
-    """Return the rows of a table."""
-    with table.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def page(measured: dict[str, list[dict[str, str]]], whole_runs: Sequence[dict[str, str]] = ()) -> str:

@@ -20,6 +20,7 @@ from checks.benchmarks.measure import (
     CONVOLUTION_OPERATIONS,
     MATMUL_OPERATIONS,
     convolutions,
+    digits,
     interleaved,
     matrix_products,
     one_thread_each,
@@ -105,17 +106,17 @@ def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[
                 "network": network,
                 "batch": batch,
                 "method": name,
-                "ms": _digits(1e3 * median),
-                "ms_q1": _digits(1e3 * low),
-                "ms_q3": _digits(1e3 * high),
-                "examples_per_s": _digits(batch / median),
-                "ratio": _digits(ratios[1]),
-                "ratio_q1": _digits(ratios[0]),
-                "ratio_q3": _digits(ratios[2]),
-                "share_of_floor": _digits(floor / median),
-                "peak_mib": None if memory is None else _digits(memory),
+                "ms": digits(1e3 * median),
+                "ms_q1": digits(1e3 * low),
+                "ms_q3": digits(1e3 * high),
+                "examples_per_s": digits(batch / median),
+                "ratio": digits(ratios[1]),
+                "ratio_q1": digits(ratios[0]),
+                "ratio_q3": digits(ratios[2]),
+                "share_of_floor": digits(floor / median),
+                "peak_mib": None if memory is None else digits(memory),
                 "rounds": len(seconds),
-                "gflops": _digits(speed / 1e9),
+                "gflops": digits(speed / 1e9),
                 "device": device_name(torch.device(device)),
                 "pytorch": torch.__version__,
                 "date": time.strftime("%Y-%m-%d"),
@@ -128,10 +129,6 @@ def _clock(arguments: argparse.Namespace) -> Callable[[], float]:
     """Return the process's own time if it is one thread on a CPU, because other processes hardly affect it."""
     alone = arguments.device == "cpu" and arguments.threads == 1 and "jax_vmap" not in arguments.methods
     return time.process_time if alone else time.perf_counter
-
-
-def _digits(value: float) -> float:
-    return float(f"{value:.4g}")
 
 
 def _line(row: dict[str, Any]) -> str:

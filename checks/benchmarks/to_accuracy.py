@@ -22,9 +22,10 @@ from typing import Any
 import torch
 
 from checks.benchmarks.command import Command, whole_number
-from checks.benchmarks.report import FOLDER, WHOLE_RUNS, write_page, write_table
+from checks.benchmarks.report import FOLDER, WHOLE_RUNS, write_page
 from runner.config import REPOSITORY
 from runner.records.provenance import device_name
+from runner.report.files import write_csv
 
 EPOCHS = 20
 ACCURACY, ROUNDS = 95.0, 3  # of a measurement that is written
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
             | {"wanted": ACCURACY, "rounds": ROUNDS, "date": time.strftime("%Y-%m-%d"), **machine}
             for program, seconds, epochs, percent in found
         ]
-        write_table(rows, FOLDER / WHOLE_RUNS)
+        write_csv(FOLDER / WHOLE_RUNS, list(rows[0]), rows)
         write_page()
     return 0
 

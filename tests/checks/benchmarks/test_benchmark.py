@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import subprocess
 from argparse import Namespace
 from pathlib import Path
 
@@ -14,8 +12,8 @@ from checks.benchmarks import clipless, measure, methods, own, peers, report
 from checks.benchmarks import run as command
 from checks.benchmarks.problems import Problem, problem
 from checks.parity import run as parity
-from runner.config import REPOSITORY
 from runner.networks.lipschitz.spectral import projected
+from runner.report.files import read_csv
 
 OTHER = ("backprop", "jax_vmap", "vmap_compiled")  # another step; a test of its own; what compiles in half a minute
 SAME = [name for name in methods.methods() if not name.startswith("non_private") and name not in OTHER]
@@ -62,9 +60,9 @@ def test_times_of_an_epoch_are_of_all_methods(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(clipless, "interleaved", lambda steps, *_: {name: [2.0] * 3 for name in steps})
     monkeypatch.setattr(clipless, "peak_memory", lambda *_: 7.0)
     assert clipless.main(["--networks", "VGG5", "--batches", "20", "--output", f"{tmp_path}/clipless.csv"]) == 0
-    rows = list(csv.DictReader((tmp_path / "clipless.csv").open()))
+    rows = read_csv(tmp_path / "clipless.csv")
     assert [row["method"] for row in rows] == list(clipless.METHODS)
-    assert {row["s_per_epoch"] for row in rows} == {"5000.0"}  # 2,500 steps
+    assert {row["s_per_epoch"] for row in rows} == {"5000"}  # 2,500 steps
     assert {row["parameters"] for row in rows} == {str(122 * 32**2 + 155 * 32 + 490)}  # weights by the width, biases
 
 
@@ -92,8 +90,7 @@ def test_operations_are_counted_by_hand() -> None:
 def test_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "--networks M --batches 4 8 --rounds 3 --seconds 1 --methods one_pass --output"
     assert command.main([*arguments.split(), str(tmp_path)]) == 0
-    with (tmp_path / "engines.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(tmp_path / "engines.csv")
     assert [(row["batch"], row["method"]) for row in rows] == [
         (batch, method) for batch in ("4", "8") for method in ("non_private", "one_pass")
     ]
@@ -134,5 +131,8 @@ def test_gpu_check_starts_this_benchmark(device: str, monkeypatch: pytest.Monkey
         parity.subprocess, "run", lambda command, **_: commands.append(command) or Namespace(returncode=0)
     )
     assert parity._benchmark(device, tmp_path) == 0
-    monkeypatch.undo()
-    assert subprocess.run([*commands[0], "--help"], cwd=REPOSITORY, capture_output=True, check=False).returncode == 0
+    (started,) = commands
+    assert started[1:4] == ["-m", "checks", "benchmark"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    arguments = command._arguments(started[4:])
+    assert (arguments.device, arguments.quick, arguments.output) == (device, True, tmp_path)
