@@ -1,20 +1,16 @@
-"""The comparison of `make cluster` with an undisturbed paper and, if possible here, the clusters themselves."""
+"""The comparison of `make cluster` with an undisturbed paper, and its page."""
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from checks.cluster import paper, ray, slurm
+from checks.cluster import paper
 from checks.cluster.report import Played, write
 from checks.cluster.scenes import _without_paths
-from runner.config import REPOSITORY
 from runner.records.files import write_record
 
 
@@ -65,16 +61,3 @@ def test_a_transcript_names_no_path_and_what_was_left_out(tmp_path: Path) -> Non
     assert _without_paths(said) == [
         "Slurm job 1_0 ended without a word", "... 2 lines of runs that ended, the last of which:", "b · finished y",
     ]  # fmt: skip
-
-
-@pytest.mark.cluster
-@pytest.mark.parametrize("name", ["slurm", "slurm-accounts", "ray"])
-def test_a_paper_survives_faults_on_a_real_cluster(name: str) -> None:
-    why_not = ray.why_not() if name == "ray" else slurm.why_not(name == "slurm-accounts")
-    if why_not:
-        pytest.skip(why_not)
-    done = subprocess.run(
-        [sys.executable, "-m", "checks.cluster", "--only", name], cwd=REPOSITORY, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert io.StringIO(done.stdout).readline() == f"{name}: nothing wrong\n"
