@@ -145,7 +145,7 @@ FAULTS = {
     ("winograd", "(kTile, s.width - left);"): "(kTile, s.width - left - (left > 0));",
     ("winograd", "moved[x] + bias"): "moved[x]",
     ("winograd", "s.turned ? 8 - k : k"): "k",
-    ("by_rows", "(n + 1) * rows / threads"): "(n + 1) * rows / threads - 1",
+    ("by_rows", "(n + 1) * rows / threads"): "(n + 1) * rows / threads - (n + 1 == threads)",
 }
 
 
