@@ -93,6 +93,7 @@ def test_together_is_as_alone(smoke, case: str) -> None:
     alone, together, difference = alone_and_together(runs, data_of(100, 20))
     assert difference < 1e-10
     for one, other in zip(alone, together, strict=True):
+        assert one.step == "eager"
         assert (one.status, one.examples) == (other.status, other.examples)
         for name, values in one.history.items():
             assert other.history[name] == pytest.approx(values, rel=1e-9), name

@@ -19,10 +19,9 @@ DRAWN = 20  # the expected batch size
 
 def problem(smoke: Callable, *overrides: str, examples: int = 100, dtype: torch.dtype = torch.float64):
     """A run of two epochs of five steps on made-up data of 12 x 12 pixels, and that data."""
-    norm = () if "clipping=none" in overrides else ("clipping.norm=0.3",)
     small = () if "tests.failing" in str(overrides) else ("architecture.filters=[3,4]", "architecture.units=5")
-    usual = ("epochs=2", f"batch_size={DRAWN}", "noise_multiplier=0.7", "optimizer.lr=0.5")
-    config = smoke(*usual, *norm, *small, *overrides)
+    usual = ("epochs=2", f"batch_size={DRAWN}", "noise_multiplier=0.7", "optimizer.lr=0.5", "clipping.norm=0.3")
+    config = smoke(*usual, *small, *overrides)
     config.dataset.train_examples = examples
     config.dataset.shape = [1, 20, 20]
     torch.manual_seed(5)
@@ -45,23 +44,21 @@ def trained_both_ways(config, split: Split) -> list[tuple[torch.Tensor, dict]]:
     return found
 
 
-CASES = {
-    "flat, momentum": ("optimizer.momentum=0.9",),
-    "per layer, in slices": ("clipping=per_layer", "runtime.physical_batch=7"),
-    "automatic, shuffled": ("clipping=automatic", "sampling=shuffled"),
-    "adam, losing less": ("optimizer=adam", "optimizer.lr=0.01", "loss=losing_less", "loss.threshold_epoch=0.5"),
-    "banded noise": ("mechanism=banded",),
-    "not private": ("clipping=none", "noise_multiplier=0", "optimizer.lr=0.1"),
-    "normalised by group": ("normalization=group_norm", "normalization.groups=1"),
-    "normalised by statistics": ("normalization=private_statistics",),
-}
-LONG = ("not private", "normalised by group")
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        pytest.param(["optimizer.momentum=0.9"], id="flat, momentum"),
+        pytest.param(
+            ["normalization=group_norm", "normalization.groups=1"], id="normalised by group", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_trains_as_the_eager_loop_does(smoke, overrides: list[str]) -> None:
+    """Ten steps: equal weights mean equal batches, factors, noise and updates, for any of them would show.
 
-
-@pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.slow] if c in LONG else []) for c in CASES])
-def test_trains_as_the_eager_loop_does(smoke, case: str) -> None:
-    """Ten steps: equal weights mean equal batches, factors, noise and updates, for any of them would show."""
-    config, split = problem(smoke, *CASES[case])
+    `test_stacked_runs` has further settings.
+    """
+    config, split = problem(smoke, *overrides)
     (eager, eager_history), (graph, graph_history) = trained_both_ways(config, split)
     assert (graph - eager).norm() <= 1e-10 * eager.norm()
     assert graph_history["train_loss"] == pytest.approx(eager_history["train_loss"], rel=1e-10)
