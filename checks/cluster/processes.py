@@ -1,4 +1,4 @@
-"""Processes of this machine: daemons in their own sessions, and the descendants of a process."""
+"""Processes that are started, waited for and ended: daemons in their own sessions, and the descendants of each."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from checks.processes import running, with_descendants
 
 
 def daemon(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -22,14 +24,7 @@ def daemon(command: Sequence[str], log: Path, environment: Mapping[str, str] | N
 
 def descendants(process: int) -> list[int]:
     """List a process and all its descendants."""
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    found = {process}
-    while more := {each for each, parent in parents.items() if parent in found and each not in found}:
-        found |= more
-    return sorted(found)
+    return sorted(with_descendants({process}, running()))
 
 
 def kill(processes: Sequence[int]) -> None:

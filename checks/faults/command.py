@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from checks.processes import running, with_descendants
 from runner.config import REPOSITORY
 from runner.records.files import read_record
 
@@ -114,20 +115,10 @@ def _members(session: int) -> Iterator[tuple[int, str]]:
 
     W&B's processes leave the process group, but keep the session or their parent.
     """
-    found: dict[int, tuple[int, int, str]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-            line = (stat.parent / "cmdline").read_text().replace("\0", " ")
-        except OSError:  # it ended while we looked
-            continue
-        if fields[0] != "Z":
-            found[int(stat.parent.name)] = int(fields[1]), int(fields[3]), line
-    ours = {process for process, (_, its_session, _) in found.items() if its_session == session}
-    while more := {process for process, (parent, _, _) in found.items() if parent in ours and process not in ours}:
-        ours |= more
-    servers = {p for p in ours if "multiprocessing.forkserver" in found[p][2] and found[p][0] == session}
-    for process in ours:
+    found = running()
+    its = with_descendants({process for process, each in found.items() if each.session == session}, found)
+    servers = {p for p in its if "multiprocessing.forkserver" in found[p].command and found[p].parent == session}
+    for process in its:
         parent, _, line = found[process]
         if process == session:
             yield process, DRIVER

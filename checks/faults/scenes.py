@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 from checks.faults.command import DRIVER, FORK_SERVER, WANDB, WORKER, Command, records, send
+from checks.faults.mounts import mounted, unmount
 
 Deed = Callable[[Command, Random], int]
 LIMIT = 900.0  # seconds in which a command has to end, whatever was dealt
@@ -127,24 +128,6 @@ def nothing_more(command: Command, random: Random) -> int:
     return 1
 
 
-def _mounted(options: str) -> Callable[[Path], None]:
-    def mount(root: Path) -> None:
-        for name in ("results", "tracking"):
-            (root / name).mkdir(exist_ok=True)
-        kept = root / "results"
-        subprocess.run(["mount", "--bind", str(kept), str(kept)], check=True) if options == "ro" else None
-        if options == "ro":
-            subprocess.run(["mount", "-o", "remount,bind,ro", str(kept)], check=True)
-        else:
-            subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(kept)], check=True)
-
-    return mount
-
-
-def _unmount(root: Path) -> None:
-    subprocess.run(["umount", "--lazy", str(root / "results")], check=True)
-
-
 def _small_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
 
@@ -185,8 +168,8 @@ def scenes(kills: int) -> list[Scene]:
         Scene("no file beyond 1 KiB", 1, nothing_more, limits=_small_files),
     ]
     if root:
-        found.append(Scene("disk full", 1, nothing_more, _mounted("size=64k"), _unmount))
-        found.append(Scene("results read-only", 1, nothing_more, _mounted("ro"), _unmount))
+        found.append(Scene("disk full", 1, nothing_more, mounted("size=64k"), unmount))
+        found.append(Scene("results read-only", 1, nothing_more, mounted("ro"), unmount))
     else:
         found.append(Scene("disk full", 1, nothing_more, why_not="takes an administrator's rights to mount one"))
         found.append(Scene("results read-only", 1, nothing_more, _read_only, _writable))

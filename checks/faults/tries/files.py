@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from checks.faults.mounts import mounted, unmount
 from checks.faults.tries.attempt import Try
 from runner.data import cache as data_cache
 from runner.data.files import write_whole
@@ -45,25 +46,6 @@ def _each(*functions: Callable[[], None]) -> Callable[[], None]:
     return call
 
 
-def _mount(options: str, fill: int = 0) -> Callable[[Path], None]:
-    def mount(here: Path) -> None:
-        place = here / "results"
-        place.mkdir()
-        if options == "ro":
-            subprocess.run(["mount", "--bind", str(place), str(place)], check=True)
-            subprocess.run(["mount", "-o", "remount,bind,ro", str(place)], check=True)
-            return
-        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], check=True)
-        if fill:
-            (place / "filling").write_bytes(b"x" * fill)
-
-    return mount
-
-
-def _unmount(here: Path) -> None:
-    subprocess.run(["umount", "--lazy", str(here / "results")], check=False)
-
-
 def _exfat(here: Path) -> None:
     (here / "results").mkdir()
     subprocess.run(["truncate", "-s", "16M", str(here / "image")], check=True)
@@ -74,7 +56,7 @@ def _exfat(here: Path) -> None:
 
 
 def _unmount_exfat(here: Path) -> None:
-    _unmount(here)
+    unmount(here)
     subprocess.run(["losetup", "-d", (here / "loop").read_text()], check=False)
 
 
@@ -195,10 +177,10 @@ def tries() -> list[Try]:
     found += [
         exfat("exFAT", (*RUN, "save_model=yes", "runtime.checkpoint_above=0")),
         exfat("exFAT, with W&B's files", (*RUN[:3], RUN[4], "tracking.directory={here}/results"), seconds=120.0),
-        f("read-only", RUN, 2, _REFUSED, 0, _mount("ro"), _unmount, why_not=no),
-        f("full", RUN, 2, _REFUSED, 0, _mount("size=64k", 1 << 16), _unmount, why_not=no),
-        f("room for less than a record", RUN, 2, _REFUSED, 0, _mount("size=64k", 57000), _unmount, why_not=no),
-        f("no inode left", RUN, 2, _REFUSED, 0, _mount("nr_inodes=1"), _unmount, why_not=no),
+        f("read-only", RUN, 2, _REFUSED, 0, mounted("ro"), unmount, why_not=no),
+        f("full", RUN, 2, _REFUSED, 0, mounted("size=64k", 1 << 16), unmount, why_not=no),
+        f("room for less than a record", RUN, 2, _REFUSED, 0, mounted("size=64k", 57000), unmount, why_not=no),
+        f("no inode left", RUN, 2, _REFUSED, 0, mounted("nr_inodes=1"), unmount, why_not=no),
         f("a file in place of results", RUN, 2, r"results_root=|cannot be read",
           before=lambda here: (here / "results").touch()),
     ]  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Any
 
 from checks.faults.tries.attempt import Try
 from checks.faults.tries.files import RUN, failing
+from checks.processes import running
 from runner.config import REPOSITORY
 from runner.report.dashboard import command
 from runner.runs import tracking as runs_tracking
@@ -72,15 +73,10 @@ def _kill_service(how: signal.Signals) -> None:
 
     def look() -> None:
         while True:
-            for stat in Path("/proc").glob("[0-9]*/stat"):
-                try:
-                    fields = stat.read_text().rpartition(")")[2].split()
-                    line = (stat.parent / "cmdline").read_text()
-                except OSError:
-                    continue
-                if int(fields[3]) == session and "wandb-core" in line:
+            for process, its in running().items():
+                if its.session == session and "wandb-core" in its.command:
                     threading.Event().wait(1.0)
-                    os.kill(int(stat.parent.name), how)
+                    os.kill(process, how)
                     return
             threading.Event().wait(0.05)
 
