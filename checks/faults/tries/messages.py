@@ -49,7 +49,6 @@ def tries() -> list[Try]:
     own = ("--config-dir", "{here}/options")
     typed = [
         ('optimizer.lr="0.5"', r"optimizer\.lr.*0\.5"),
-        ('clipping.norm="0.1"', r"clipping\.norm.*0\.1"),
         ('+optimizer.momentum="0.9"', r"optimizer\.momentum.*0\.9"),
         ('+optimizer.weight_decay="1e-4"', r"optimizer\.weight_decay.*1e-4"),
         ('activation=tempered_sigmoid activation.scale="2"', r"activation\.scale.*2"),
@@ -60,7 +59,6 @@ def tries() -> list[Try]:
         ('optimizer.lr=[0.5]', r"optimizer\.lr"),
         ('optimizer.lr=true', r"optimizer\.lr.*([Tt]rue)"),
         ('clipping.norm=true', r"clipping\.norm.*([Tt]rue)"),
-        ('epochs=two', r"epochs.*two"),
         ('epochs=1.5', r"epochs.*1\.5"),
         ('seed=', r"seed"),
         ('noise_multiplier=1,1', r"noise_multiplier|multirun"),
@@ -69,25 +67,17 @@ def tries() -> list[Try]:
         ('schedule=cosine schedule.T_max=0', r"schedule"),
         ('epochs=3 +schedule._target_=torch.optim.lr_scheduler.OneCycleLR +schedule._partial_=true '
          '+schedule.max_lr=1 +schedule.total_steps=1', "schedule"),
-        ('epochs=3 +schedule._target_=torch.optim.lr_scheduler.ReduceLROnPlateau +schedule._partial_=true',
-         "schedule"),
         ('optimizer._target_=torch.optim.LBFGS ~optimizer.momentum', "optimizer.*(step|closure)"),
-        ('+optimizer.differentiable=true', r"optimizer"),
         ('+optimizer.capturable=true optimizer=adam', r"optimizer"),
         ('optimizer._target_=torch.optim.SparseAdam', "optimizer.*SparseAdam"),
         ('noise_multiplier=1e-30', "noise_multiplier"),
-        ('noise_multiplier=1e-200', "noise_multiplier"),
-        ('noise_multiplier=1e-320', "noise_multiplier"),
         ('noise_multiplier=nan', "noise_multiplier"),
-        ('+loss.label_smoothing=5', "loss.*label_smoothing"),
         ('architecture.filters=[]', "filters"),
         ('architecture.filters=[90000000,90000000]', "filters|memory|weights"),
         ('scale.name=elsewhere', "scale"),
         ('runtime.results_root=', "results_root"),
         ('runtime.data_root= dataset=mnist scale=paper', "data_root"),
         ('runtime.results_root={here}/out=1', "out=1.*quot|quot.*out=1"),
-        ('title=a=b', "a=b.*quot|quot.*a=b"),
-        ('activation=no_such', "no_such.*choose"),
         ('optimiser.lr=1', "optimizer"),
     ]  # fmt: skip
     found = []
@@ -95,23 +85,16 @@ def tries() -> list[Try]:
         found.append(m(text.replace("{here}/", ""), (*RUN, *text.split(" ")), says=says))
     spaced = [
         ("a flag between overrides: -m", (RUN[0], "--multirun", *RUN[1:], "seed=1,2")),
-        ("a flag between overrides: --cfg job", (RUN[0], "--cfg", "job", *RUN[1:])),
         ("a flag between overrides: --config-dir", (RUN[0], *own, *RUN[1:])),
-        ("a flag between overrides: -cd", (RUN[0], "-cd", "{here}/options", *RUN[1:])),
         ("a flag between overrides: -m at the end, too", ("-m", RUN[0], "-m", *RUN[1:], "seed=1,2")),
     ]
-    counts = (2, 0, 1, 1, 2)
+    counts = (2, 1, 2)
     found += [
         m(name, arguments, code=0, records=count, before=_written("clipping/mine.yaml", "norm: 1\n"))
         for (name, arguments), count in zip(spaced, counts, strict=True)
     ]
     absent = [
         ("an absent --config-dir", ("--config-dir", "{here}/absent")),
-        ("an absent --config-dir=", ("--config-dir={here}/absent",)),
-        ("an absent -cd", ("-cd", "{here}/absent")),
-        ("an absent relative --config-dir", ("--config-dir", "absent")),
-        ("an empty --config-dir", ("--config-dir=",)),
-        ("a file as --config-dir", ("--config-dir", "{here}/own.py")),
         ("--config-dir without a value", ("--config-dir",)),
     ]
     found += [
@@ -158,14 +141,10 @@ def tries() -> list[Try]:
         m("explain of a setting of the leaderboard", ("explain", _setting()), code=0, says=f"setting {_setting()}"),
         m("an unknown command", ("sho",), says="Did you mean show"),
         m("show of an absent folder", ("show", "--results", "{here}/absent"), says="absent"),
-        m("explain of an unknown run", ("explain", "0123456789ab"), says="0123456789ab"),
         m("a results folder with half a record: show", ("show", "--results", "{here}/results"), says=".",
           code=1, records=None, before=_half),
         m("a sweep that is not there", ("-m", "sweeps=tempered_sigmoid/fig_99", *RUN[1:]), says="fig_9|sweeps"),
-        m("reproduce of an unknown paper", ("reproduce", "tempered"), says="tempered_sigmoid"),
         m("reproduce with a budget of words", ("reproduce", "tempered-sigmoid", "--budget", "soon"), says="BUDGET"),
-        m("reproduce with an unknown item", ("reproduce", "tempered-sigmoid", "--items", "fig-99"), says="fig-99"),
-        m("search of a sweep that draws nothing", ("search", "tempered_sigmoid/fig_3", "--jobs", "0"), says="jobs"),
     ]  # fmt: skip
     return found
 
