@@ -15,6 +15,7 @@ from runner.cli import reproduce
 from runner.cli.commands import carry_out
 from runner.cli.reproduce import check_data, parse_duration
 from runner.data import DataError
+from runner.data.datasets import ImageDataset
 from runner.launch.processes import Work, run_processes
 from runner.records.files import failure_path, results_folder
 from runner.records.jobs import Job, sweep_jobs
@@ -110,3 +111,7 @@ def test_images_that_are_not_there_are_missed_once_and_before_any_run(tmp_path: 
         DataError, match=r"is missing, and it could not be downloaded .*: put the original files of MNIST into"
     ):
         check_data(pending)
+    read: list[str] = []
+    monkeypatch.setattr(ImageDataset, "load", lambda _, root: read.append(root))
+    check_data(pending)
+    assert len(read) == 1
