@@ -85,7 +85,7 @@ class Folded(nn.Module):
 
 
 class FoldedWithNorm(Folded):
-    """Takes an image's lines as rows of a longer batch, and has a layer that one_pass gives to Opacus."""
+    """Takes an image's lines as rows of a longer batch, and normalises each row."""
 
     def __init__(self, input_shape: list[int], classes: int, activation: Activation) -> None:
         super().__init__(input_shape, classes, activation)

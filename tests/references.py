@@ -1,15 +1,27 @@
-"""Gradients of one example at a time by ordinary autograd in float64, and sums of them to compare others with."""
+"""References of tests: gradients of one example at a time in float64, their sums, and runs that were resumed."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from runner.data.datasets import Split
+from runner.training.loop import Trained, training
+from runner.training.prepare import Run
+
 Gradients = Mapping[str, Tensor]
+
+
+class Upstream(nn.Module):
+    """A loss with a chosen gradient: the targets are the gradients of the outputs, of the same shape."""
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs * targets).flatten(1).sum(1)
 
 
 def per_example(objective: nn.Module, inputs: Tensor, targets: Tensor) -> list[dict[str, Tensor]]:
@@ -56,3 +68,13 @@ def error(found: Gradients, expected: Gradients) -> float:
 def flat(gradients: Gradients) -> Tensor:
     """Return all numbers in one vector."""
     return torch.cat([gradient.flatten() for gradient in gradients.values()]).double()
+
+
+def whole_and_resumed(
+    run: Run, data: tuple[Split, ...], kept: Callable[[Any], Any] = copy.deepcopy
+) -> tuple[Trained, Trained, Any]:
+    """Train a run whole, and again from the state after its first epoch. Return both, and that state."""
+    states: list[Any] = []
+    (whole,) = training([run], data, on_state=lambda state: states.append(kept(state())))([lambda row: None])
+    (resumed,) = training([run], data, state=kept(states[0]))([lambda row: None])
+    return whole, resumed, states[0]

@@ -18,24 +18,10 @@ from checks.mutants.mutant import Mutant
 
 COPIED = ("runner", "conf", "sweeps", "studies", "tests", "checks", "pyproject.toml")
 PRELOADED = (
-    *(
-        "torch",
-        "torch.func",
-        "torchvision.datasets",
-        "opacus.accountants",
-        "dp_accounting.pld.privacy_loss_distribution",
-    ),
-    *(
-        "scipy.stats",
-        "scipy.optimize",
-        "pandas",
-        "pydantic",
-        "matplotlib.pyplot",
-        "sklearn.datasets",
-        "hydra",
-        "pytest",
-    ),
-)
+    "torch", "torch.func", "torchvision.datasets", "opacus.accountants",
+    "dp_accounting.pld.privacy_loss_distribution", "scipy.stats", "scipy.optimize", "pandas", "pydantic",
+    "matplotlib.pyplot", "sklearn.datasets", "hydra", "pytest",
+)  # fmt: skip
 _ROOMS = ("runner", "tests", "checks")
 _LIMIT = 600.0  # seconds: a fault that makes the tests hang is noticed, too
 _FAILED = re.compile(r"^(?:FAILED|ERROR) tests/(.+?)(?: - .*)?$", re.MULTILINE)

@@ -1,15 +1,14 @@
 """Published and separately computed epsilons: every epoch of ten configurations, and the papers' tables."""
 
-import csv
 from pathlib import Path
 
 import pytest
 
 from runner.accounting import Pld, Prv, Rdp, RdpClassic
+from runner.report.files import read_csv
 from tests.accounting.releases import DELTA, sampled, unsampled
 
-with Path(__file__).with_name("epsilon_by_epoch.csv").open() as file:
-    EPOCHS = list(csv.DictReader(file))
+EPOCHS = read_csv(Path(__file__).with_name("epsilon_by_epoch.csv"))
 
 
 def releases_of(row):

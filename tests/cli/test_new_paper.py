@@ -35,7 +35,7 @@ def test_a_new_paper_loads_lists_its_runs_aggregates_and_passes_the_tests_of_pap
     assert plan.split()[1:3] == ["10", "0"], "runs, recorded"
     assert "Method above baseline" in said
     assert (tmp_path / "results" / NAME / "table-1" / "claims.csv").exists()
-    tests = ("papers/test_every_paper.py", "records/test_sweeps.py", "test_config.py")
+    tests = ("papers/test_every_paper.py", "records/test_sweeps.py")
     carry_out(
         "-m", "pytest", "-q", "-k", f"{NAME} or each_experiment or every_folder", *(f"tests/{name}" for name in tests)
     )

@@ -17,26 +17,15 @@ from runner.gradients import Objective
 from runner.gradients.interface import OrdinaryPass
 from runner.networks.architectures import small_cnn
 from tests.gradients.test_one_pass import CalledTwice, FoldsExamples, Penalised
-from tests.references import distance, norm
+from tests.references import Upstream, distance, norm
 
 A, B = 1.5, 0.3
 
 
-class Upstream(nn.Module):
-    """A loss whose gradient with respect to the network's output is any tensor an adversary chooses: [batch, ...]."""
-
-    def __init__(self, upstream: Tensor) -> None:
-        super().__init__()
-        self.upstream = upstream
-
-    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return (outputs * self.upstream).flatten(1).sum(1)
-
-
 def contribution(layer: nn.Module, clipping: Backprop, x: Tensor, u: Tensor) -> Tensor:
     """One example's contribution to a layer's weight and bias, flat: what the strategy itself computes."""
-    objective = Objective(copy.deepcopy(layer), Upstream(u[None]))
-    found = clipping.sum_contributions(OrdinaryPass(objective), x[None], torch.zeros(1, dtype=torch.long))
+    objective = Objective(copy.deepcopy(layer), Upstream())
+    found = clipping.sum_contributions(OrdinaryPass(objective), x[None], u[None])
     return torch.cat([g.flatten() for g in found.gradients.values()])
 
 
@@ -305,8 +294,8 @@ def test_rows_of_the_mean_loss_move_by_almost_twice_the_sensitivity() -> None:
         inputs = torch.tensor([[5.0, 0.0, 0.0]], dtype=torch.float64).expand(n + 1, 3)
         upstream = torch.zeros(n + 1, 2, dtype=torch.float64)
         upstream[:n, 0], upstream[n, 0] = 0.1 * n, -1e3  # u / n is b: the rows are at the bound, and fall below it
-        before = mean_gradient(clipping, network, Upstream(upstream[:n]), inputs[:n], torch.zeros(n))
-        after = mean_gradient(clipping, network, Upstream(upstream), inputs, torch.zeros(n + 1))
+        before = mean_gradient(clipping, network, Upstream(), inputs[:n], upstream[:n])
+        after = mean_gradient(clipping, network, Upstream(), inputs, upstream)
         moved = (after - before).norm().item()
         assert moved == pytest.approx(0.1 * (1 + n / (n + 1)), rel=1e-9)
         assert moved < 2 * 0.1

@@ -16,10 +16,11 @@ from runner.training.prepare import prepare
 from runner.training.stacked.network import StackedObjectives
 from runner.training.stacked.sums import StackedEngine
 from tests.references import clipped_sum, distance, error, norm, per_example
+from tests.small import FEW_STEPS
 
 VIEWS, EXAMPLES, NORM = 3, 7, 0.4
 EACH = ("one_pass", "isolated", "stacked")
-SMALL = ("architecture.filters=[3,4]", "architecture.units=5", "batch_size=240", "scale.batch_size=240", "epochs=1")
+SMALL = (*FEW_STEPS, "epochs=1")
 TRAINED = ("augmentation=views", "augmentation.views=3", "augmentation.padding=2", *SMALL)
 
 

@@ -16,10 +16,9 @@ from runner.data.datasets import Split
 from runner.training.prepare import stacked_step
 from runner.training.stacked import StackedStep, whole
 from runner.training.stacked.capture import compiled
+from tests.small import LIPSCHITZ, NETWORK
 
 AGREE = 2e-6
-NETWORK = ("architecture.filters=[3,4]", "architecture.units=5")
-LIPSCHITZ = ("architecture=lipschitz_mlp", "architecture.units=[6]", "activation=group_sort", "features=bounded")
 
 # Kernels and library calls of a compiled step without its noise, which is one more for each of 8 parameters. They may
 # only fall. The goal is 80.

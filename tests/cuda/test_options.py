@@ -15,12 +15,12 @@ from checks.rehearsal import made_up_cuda
 from runner.config import StepMode, options_of
 from runner.training.instantiation import instantiated
 from runner.training.prepare import Run
+from tests import small
 
 AGREE = 2e-6
 SHORT = (*SMALL, "epochs=1", "architecture.filters=[3,4]", "architecture.units=5")
 LIPSCHITZ = (
-    *SMALL, "epochs=1", "architecture=lipschitz_mlp", "architecture.units=[6]", "activation=group_sort",
-    "features=bounded", "clipping=lipschitz", "constraint=spectral",
+    *SMALL, *small.LIPSCHITZ, "epochs=1", "clipping=lipschitz", "constraint=spectral",
 )  # fmt: skip
 SHALLOW = ("architecture.depth=10", "architecture.width=1")
 RESIDUAL = (*SMALL, "epochs=1", "architecture=wrn_16_4", *SHALLOW, "dataset=cifar10", "dataset.shape=[3,8,8]")

@@ -27,9 +27,8 @@ from runner.training.loop import Trained, training
 from runner.training.prepare import Run, stacked_step
 from runner.training.stacked import StackedStep, draw_epoch
 from runner.training.stacked.updates import Sgd
-
-NETWORK = ("architecture.filters=[3,4]", "architecture.units=5")
-LIPSCHITZ = ("architecture=lipschitz_mlp", "architecture.units=[6]", "activation=group_sort", "features=bounded")
+from tests.references import whole_and_resumed
+from tests.small import LIPSCHITZ, NETWORK
 
 
 @pytest.fixture(scope="module")
@@ -132,9 +131,7 @@ def test_a_resumed_run_is_as_a_whole_one(setting: tuple[str, ...], step: str, gp
     inputs, targets = made_up(run, run.mechanism.examples)
     split = Split(inputs.to("cuda", torch.float64), targets.to("cuda"))
     data = split, *run.rule.split(split)
-    states: list[Any] = []
-    (whole,) = training([run], data, on_state=lambda state: states.append(on_cpu(state())))([lambda row: None])
-    (resumed,) = training([run], data, state=states[0])([lambda row: None])
+    whole, resumed, _ = whole_and_resumed(run, data, on_cpu)
     assert whole.step == resumed.step == step
     assert apart(resumed, whole).times == 0
     assert resumed.history == whole.history

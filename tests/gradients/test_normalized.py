@@ -1,4 +1,4 @@
-"""Group normalisation and standardised weights: both engines of whole batches against torch.func, and the bound."""
+"""Group normalisation and standardised weights: engines of whole batches against single examples, and the bound."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import cache
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 
 from runner.gradients import GradientSum, Objective, OnePassEngine
 from runner.gradients.terms import Factors
@@ -16,6 +15,7 @@ from runner.networks.standardized import StandardizedConv2d, standardized
 from runner.networks.wide_resnet import wide_resnet
 from runner.training.stacked.network import StackedObjectives
 from runner.training.stacked.sums import StackedEngine
+from tests import references
 
 EXAMPLES, SEEDS = 5, (1, 2)
 ENGINES = ("one_pass", "stacked")
@@ -53,14 +53,9 @@ def data(views: int = 1) -> tuple[Tensor, Tensor]:
 
 @cache
 def per_example(network: str, views: int, seed: int) -> dict[str, Tensor]:
-    """Gradients of single examples [batch, *shape], by torch.func."""
-    objective = made(network, views, seed)
-    parameters = {name: p.detach() for name, p in objective.named_parameters()}
-
-    def loss(values: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return functional_call(objective, values, (x[None], y[None])).sum()
-
-    return vmap(grad(loss), (None, 0, 0))(parameters, *data(views))
+    """Gradients of single examples [batch, *shape]."""
+    found = references.per_example(made(network, views, seed), *data(views))
+    return {name: torch.stack([each[name] for each in found]) for name in found[0]}
 
 
 def sums(
@@ -114,7 +109,7 @@ def assert_weighted(found: GradientSum, gradients: dict[str, Tensor], tolerance:
 @pytest.mark.parametrize("views", [1, 2])
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_norms_and_sums_are_those_of_torch_func(engine: str, network: str, views: int) -> None:
+def test_norms_and_sums_are_those_of_single_examples(engine: str, network: str, views: int) -> None:
     """In two runs with different weights, stacked at once."""
     clipped, plain = (
         sums(engine, [made(network, views, seed) for seed in SEEDS], *data(views), factors)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from runner.mechanism.correlated import PastNoise
 from runner.mechanism.dp_sgd import Mechanism
 from runner.training.loop import load, train, training
 from runner.training.prepare import prepare
+from tests.references import whole_and_resumed
 
 DELTA = 1e-5
 TWO = (NoiseGroup(("a",), 0.5), NoiseGroup(("b",), 2.0))
@@ -155,16 +155,14 @@ def test_one_band_is_dp_sgd(smoke) -> None:
 def test_a_run_goes_on_with_the_noise_of_the_steps_before(smoke, step: str) -> None:
     run = prepare(smoke("mechanism=banded", *SMALL, f"runtime.step={step}"))
     data = load(run)
-    states: list[Any] = []
-    (whole,) = training([run], data, on_state=lambda state: states.append(deepcopy(state())))([lambda row: None])
-    (resumed,) = training([run], data, state=deepcopy(states[0]))([lambda row: None])
+    whole, resumed, state = whole_and_resumed(run, data)
     assert resumed.history == whole.history
-    parts = states[0]["parts"]
+    parts = state["parts"]
     past = parts["past noise"].values() if step == "eager" else parts["step"]["buffers"][-1:]
     for tensor in past:
         assert len(tensor) == 3
         tensor.zero_()
-    (forgot,) = training([run], data, state=states[0])([lambda row: None])
+    (forgot,) = training([run], data, state=state)([lambda row: None])
     first, second = zip(forgot.history["test_loss"], whole.history["test_loss"], strict=True)
     assert first[0] == first[1]
     assert second[0] != second[1]

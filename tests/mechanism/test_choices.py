@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -20,10 +19,11 @@ from runner.config import ConfigError, Sampling
 from runner.mechanism.choices import mechanism_for, own_noise
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
 from runner.mechanism.layerwise import OfMeanLoss, _DisjointBatches
-from runner.training.loop import Trained, load, train, training
+from runner.training.loop import Trained, load, train
 from runner.training.prepare import Run, prepare
 from tests import choosing
 from tests.accounting.releases import closed_form
+from tests.references import whole_and_resumed
 
 OfKind = Callable[..., DictConfig]
 DELTA = 1e-5
@@ -114,10 +114,7 @@ def trained(run: Run) -> Trained:
 
 def test_a_schedule_goes_on_where_it_was_stopped(of_kind: OfKind) -> None:
     run = prepare(of_kind("TwoLevels", "scale.epochs=2"))
-    states: list[Any] = []
-    data = load(run)
-    (whole,) = training([run], data, on_state=lambda state: states.append(deepcopy(state())))([lambda row: None])
-    (resumed,) = training([run], data, state=states[0])([lambda row: None])
+    whole, resumed, _ = whole_and_resumed(run, load(run))
     assert resumed.history == whole.history
 
 

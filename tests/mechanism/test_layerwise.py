@@ -18,8 +18,8 @@ from runner.gradients.interface import OrdinaryPass
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import Corrected, Joint, OriginalBug, Printed
 from runner.training.prepare import prepare
+from tests.references import Upstream
 
-DELTA = 1e-5
 A, B = 2.0, 0.1
 LAYERS = tuple(NoiseGroup((f"{i}.weight",), 0.03) for i in range(4))  # the MNIST network: a b = 3 * 0.01
 
@@ -33,13 +33,6 @@ def four(noise_multiplier: float, groups: tuple[NoiseGroup, ...], examples: int 
         "corrected": Corrected(sampling=Sampling.poisson, **shared),
         "original_bug": OriginalBug(sampling=Sampling.shuffled, asked_for="original_bug", **shared),
     }
-
-
-class Upstream(nn.Module):
-    """A loss with a chosen gradient: targets are the rows, [batch, 2]."""
-
-    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return (outputs * targets).sum(1)
 
 
 def chain() -> Objective:

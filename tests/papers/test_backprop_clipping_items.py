@@ -10,16 +10,15 @@ from scipy.stats import norm
 
 from runner.claims.charges import ledger_of
 from runner.claims.claim import Claim
-from runner.claims.evidence import Evidence
 from runner.claims.measure import measure
 from runner.claims.verdicts import judge
 from runner.papers.backprop_clipping import computed
 from runner.papers.backprop_clipping.measures import last_layer_epsilon
 from runner.report.papers import load
+from tests.claims.made_up import NOTHING
 
 NAME = "backprop_clipping"
 PAPER = load(NAME)
-NOTHING = Evidence("paper", {})
 CODE, TABLE_1 = f"{NAME}/original_code", f"{NAME}/table_1"
 
 

@@ -23,8 +23,8 @@ from runner.papers.losing_less import dynamics, figures, tables
 from runner.papers.losing_less.lemma_1 import smoothness_ratio
 from runner.report.papers import load
 from runner.report.plots import LOOKS
+from tests.claims.made_up import NOTHING
 
-NOTHING = Evidence("paper", {})
 PAPER = load("losing_less")
 OURS, CE = (to_rgba(LOOKS[figures.LOSSES[loss][1]][0]) for loss in ("ours", "ce"))
 

@@ -22,8 +22,8 @@ from runner.records.jobs import sweep_jobs
 from runner.report.files import read_csv
 from runner.report.papers import load
 from runner.training.prepare import prepare
+from tests.claims.made_up import NOTHING
 
-NOTHING = Evidence("paper", {})
 PAPER = load("noise_screening")
 CLAIMS = PAPER.claims
 

@@ -7,14 +7,13 @@ import math
 import pytest
 import torch
 
-from runner.claims.evidence import Evidence, collect
+from runner.claims.evidence import collect
 from runner.claims.measure import measure
 from runner.claims.runs import last_accuracy
 from runner.papers.tempered_sigmoid import computed, measures, theorem_1
 from runner.records.jobs import sweep_jobs
 from runner.report.papers import load
-
-NOTHING = Evidence("paper", {})
+from tests.claims.made_up import NOTHING
 
 
 def test_figure_1_tanh_is_tanh():

@@ -24,7 +24,6 @@ from runner.records.files import (
 )
 from runner.records.jobs import Job
 
-Fabricate = Callable[..., Path]
 Jobs = Callable[..., list[Job]]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import csv
 import re
 import statistics
 from dataclasses import replace
@@ -19,6 +18,7 @@ from runner.cli.aggregate import aggregate
 from runner.cli.reproduce import _conclude
 from runner.launch.processes import Tally
 from runner.records.jobs import Job
+from runner.report.files import read_csv
 from runner.report.pages import headline, write_report
 from runner.report.papers import load
 
@@ -31,18 +31,13 @@ def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def setting(folder: Path, experiment: str) -> dict[str, str]:
-    found = rows(folder / PAPER / "fig-3" / "settings.csv")
+    found = read_csv(folder / PAPER / "fig-3" / "settings.csv")
     return next(row for row in found if row["experiment"] == f"{PAPER}/{experiment}")
 
 
 def claim(folder: Path, item: str, method: str, dataset: str = "MNIST") -> dict[str, str]:
-    found = rows(folder / PAPER / item / "claims.csv")
+    found = read_csv(folder / PAPER / item / "claims.csv")
     return next(row for row in found if row["method"] == method and row["dataset"] == dataset)
 
 
@@ -51,7 +46,7 @@ def test_numbers_are_those_computed_by_hand(tmp_path, fabricate, jobs):
     for job, accuracy in zip(jobs("fig_3", "mnist_tanh"), ([99, 97], [90, 98], [98.6]), strict=False):
         fabricate(job, [float(a) for a in accuracy])
     aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
-    assert len(rows(tmp_path / PAPER / "fig-3" / "settings.csv")) == 6
+    assert len(read_csv(tmp_path / PAPER / "fig-3" / "settings.csv")) == 6
     tanh = setting(tmp_path, "mnist_tanh")
     assert (tanh["n_planned"], tanh["n_recorded"], tanh["n_diverged"]) == ("10", "3", "0")
     assert tanh["accuracy_mean"] == "97.8667"
@@ -74,7 +69,7 @@ def test_a_diverged_run_counts_as_it_ended(tmp_path, fabricate, jobs):
     aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
     judged = claim(tmp_path, "fig-3", "DP-SGD, ReLU")
     assert (judged["n"], judged["n_diverged"], judged["mean"]) == ("2", "1", "53.4")
-    statuses = {row["run_id"]: row["status"] for row in rows(tmp_path / PAPER / "fig-3" / "runs.csv")}
+    statuses = {row["run_id"]: row["status"] for row in read_csv(tmp_path / PAPER / "fig-3" / "runs.csv")}
     assert statuses == {first.run_id: "finished", second.run_id: "diverged"}
 
 
@@ -106,7 +101,7 @@ def test_the_delta_of_the_runs_is_that_of_their_config(tmp_path, fabricate, jobs
     fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
     aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
     for name in ("runs.csv", "settings.csv"):
-        assert {row["delta"] for row in rows(tmp_path / PAPER / "fig-3" / name)} == {"1e-05"}
+        assert {row["delta"] for row in read_csv(tmp_path / PAPER / "fig-3" / name)} == {"1e-05"}
     sweep = f"{PAPER}/fig_3"
     (run,) = collect([sweep], results_root=tmp_path).recorded(sweep, f"{PAPER}/mnist_tanh")
     config = copy.deepcopy(run.job.config)
@@ -146,8 +141,8 @@ def test_a_stale_record_is_ignored_and_an_item_without_records_has_no_figure(tmp
     path.unlink()
     aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
     assert not figure.exists()
-    assert not rows(tmp_path / PAPER / "fig-3" / "runs.csv")
-    assert {row["verdict"] for row in rows(tmp_path / PAPER / "fig-3" / "claims.csv")} == {"not run"}
+    assert not read_csv(tmp_path / PAPER / "fig-3" / "runs.csv")
+    assert {row["verdict"] for row in read_csv(tmp_path / PAPER / "fig-3" / "claims.csv")} == {"not run"}
 
 
 def test_smoke_is_apart_labelled_and_not_judged(tmp_path, fabricate, jobs):
@@ -163,13 +158,13 @@ def test_smoke_is_apart_labelled_and_not_judged(tmp_path, fabricate, jobs):
     assert "NOT A REPRODUCTION" in index
     linked = re.findall(r"\]\((\w+/README\.md)\)", index)
     assert set(linked) == {f"{PAPER}/README.md"}, "the other papers have no page here"
-    for row in rows(tmp_path / "smoke" / PAPER / "fig-3" / "claims.csv"):
+    for row in read_csv(tmp_path / "smoke" / PAPER / "fig-3" / "claims.csv"):
         assert row["scale"] == "smoke"
         assert (row["verdict"], row["difference"]) in {("not judged", ""), ("not run", "")}
-    assert {row["scale"] for row in rows(tmp_path / "smoke" / PAPER / "fig-3" / "runs.csv")} == {"smoke"}
+    assert {row["scale"] for row in read_csv(tmp_path / "smoke" / PAPER / "fig-3" / "runs.csv")} == {"smoke"}
     assert headline(PAPER, "smoke", tmp_path / "smoke").startswith("SMOKE")
     aggregate(PAPER, items=["fig-3"], results_root=tmp_path)  # the paper's scale does not see them
-    assert not rows(tmp_path / PAPER / "fig-3" / "runs.csv")
+    assert not read_csv(tmp_path / PAPER / "fig-3" / "runs.csv")
 
 
 def test_every_claim_has_one_row_in_the_report(tmp_path):
@@ -257,7 +252,7 @@ def test_the_best_tenth_of_the_triples_needs_half_the_sweep(tmp_path, fabricate,
 
     def means() -> list[dict[str, str]]:
         aggregate(PAPER, items=["fig-2"], results_root=tmp_path)
-        found = rows(tmp_path / PAPER / "fig-2" / "claims.csv")
+        found = read_csv(tmp_path / PAPER / "fig-2" / "claims.csv")
         return [row for row in found if row["dataset"] == "MNIST" and row["quantity"].startswith("mean_")]
 
     for place, job in enumerate(triples[:29]):

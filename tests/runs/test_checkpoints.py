@@ -26,6 +26,7 @@ from runner.training.evaluate import evaluate
 from runner.training.loop import load, training
 from runner.training.prepare import Run, prepare
 from tests.conftest import quietly, record_of
+from tests.small import NETWORK
 
 EVERY = "runtime.checkpoint_above=0"
 
@@ -45,7 +46,6 @@ KINDS: dict[str, tuple[str, ...]] = {
     ),
     "a bound that follows what was released": ("experiment=lipschitz/mnist_mlp", "loss=sharp_cross_entropy_quantile"),
 }  # fmt: skip
-SMALL = ("architecture.filters=[3,4]", "architecture.units=5")
 FAST = tuple(KINDS)[:3:2]
 
 
@@ -82,7 +82,7 @@ def in_folder(config: DictConfig, folder: Path) -> DictConfig:
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind in FAST else pytest.mark.slow) for kind in KINDS])
 def test_a_run_that_was_stopped_twice_ends_with_every_bit(smoke, tmp_path, monkeypatch, kind: str) -> None:
     monkeypatch.setattr(interface, "FIXED", 32)
-    small = () if KINDS[kind][0].startswith("experiment=") else SMALL
+    small = () if KINDS[kind][0].startswith("experiment=") else NETWORK
     config = smoke(EVERY, "scale.epochs=4", "epochs=4", "scale.batch_size=400", "save_model=yes", *small, *KINDS[kind])
     whole, stopped = in_folder(config, tmp_path / "whole"), in_folder(config, tmp_path / "stopped")
     assert execute(whole, quietly) == "finished"

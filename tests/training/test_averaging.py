@@ -15,9 +15,9 @@ from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
 from runner.training.loop import load, train, training
 from runner.training.prepare import prepare, stacked_step
+from tests.small import FEW_STEPS
 
 EMA = ("averaging=ema", "averaging.decay=0.5", "optimizer.momentum=0.9")
-SMALL = ("architecture.filters=[3,4]", "architecture.units=5", "batch_size=240", "scale.batch_size=240", "epochs=2")
 
 
 def numbers(weights) -> torch.Tensor:
@@ -26,7 +26,7 @@ def numbers(weights) -> torch.Tensor:
 
 @pytest.mark.parametrize("way", ["call by call", "in lockstep"])
 def test_it_is_the_weighted_mean_of_the_weights_of_all_steps(smoke, way: str) -> None:
-    runs = [prepare(smoke(*SMALL, *EMA, f"seed={seed}")) for seed in (0, 1)]
+    runs = [prepare(smoke(*FEW_STEPS, *EMA, f"seed={seed}")) for seed in (0, 1)]
     data = load(runs[0])
     steps = (
         CallByCall(runs[0], data, None)
@@ -53,7 +53,7 @@ def test_it_is_the_weighted_mean_of_the_weights_of_all_steps(smoke, way: str) ->
 @pytest.mark.parametrize("step", ["eager", "graph"])
 def test_the_runs_accuracy_is_the_averages_and_the_last_weights_train_as_ever(smoke, step: str) -> None:
     runs = [
-        [prepare(smoke(*SMALL, *more, f"seed={seed}", f"runtime.step={step}")) for seed in (0, 1)]
+        [prepare(smoke(*FEW_STEPS, *more, f"seed={seed}", f"runtime.step={step}")) for seed in (0, 1)]
         for more in (EMA[2:], EMA)
     ]
     data = load(runs[0][0])
@@ -73,7 +73,9 @@ def test_the_runs_accuracy_is_the_averages_and_the_last_weights_train_as_ever(sm
 def test_only_accepted_updates_count(smoke, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     monkeypatch.setattr("runner.training.call_by_call.Average", lambda *of: made.append(Average(*of)) or made[-1])
-    run = prepare(smoke(*SMALL, *EMA, "screening=annealing", "screening.initial_temperature=5", "noise_multiplier=20"))
+    run = prepare(
+        smoke(*FEW_STEPS, *EMA, "screening=annealing", "screening.initial_temperature=5", "noise_multiplier=20")
+    )
     trained = train(run, load(run), lambda row: None)
     (average,) = made
     assert 0 < average.state_dict()["average"][0] == trained.history["accepted"][-1] < trained.history["tries"][-1]
@@ -81,7 +83,7 @@ def test_only_accepted_updates_count(smoke, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_record_follows_from_its_config(smoke) -> None:
     """The columns of the last weights are expected with an average only."""
-    config = smoke(*SMALL, *EMA, "screening=annealing", "augmentation=views")
+    config = smoke(*FEW_STEPS, *EMA, "screening=annealing", "augmentation=views")
     assert execute(config, lambda row, run: None) == "finished"
     record = read_record(record_path(results_folder(config), identify(config)[0]))
     assert verify(record) == []

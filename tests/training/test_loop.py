@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from copy import deepcopy
 
 import pytest
 import torch
@@ -15,9 +14,9 @@ from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.seeds import derived_seed, generator
 from runner.training.diagnostics import interface
 from runner.training.final import final_metrics
-from runner.training.loop import Trained, load, train, training
+from runner.training.loop import Trained, load, train
 from runner.training.prepare import prepare
-from tests.references import clipped_sum, flat, per_example
+from tests.references import clipped_sum, flat, per_example, whole_and_resumed
 
 NOISE, NORM = 1.3, 0.2
 FEW_STEPS = ("batch_size=240", "scale.batch_size=240")  # six an epoch
@@ -220,10 +219,7 @@ def test_a_resumed_run_draws_as_a_whole_one(smoke) -> None:
     config = smoke("epochs=2", "activation._target_=torch.nn.Dropout", *small)
     config.dataset.train_examples = 6
     split = Split(torch.randn(6, 1, 28, 28), torch.arange(6))
-    states = []
-    steps = training([prepare(config)], (split, split), on_state=lambda state: states.append(deepcopy(state())))
-    (whole,) = steps([lambda row: None])
-    (resumed,) = training([prepare(config)], (split, split), state=states[0])([lambda row: None])
+    whole, resumed, _ = whole_and_resumed(prepare(config), (split, split))
     assert resumed.history == whole.history
 
 

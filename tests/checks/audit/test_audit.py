@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from runner.accounting import sound_epsilon
 from runner.config import options_of
 from runner.mechanism.statistics import PrivateStatistics
 from runner.papers.noise_screening.privacy import OneStep
+from runner.report.files import read_csv
 
 ERROR = 1e-3
 OF_A_FAULT = (1 - cases.CONFIDENCE) / (2 * len(FAULTS) + 2)  # the chance of error that the command gives each row
@@ -173,13 +173,11 @@ def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.Monke
     some = every[:6] + every[12::18]
     monkeypatch.setattr(cases, "cases", lambda quick: some)
     assert command.main(["--quick", "--output", str(tmp_path)]) == 0
-    with (tmp_path / "audit.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(tmp_path / "audit.csv")
     assert len(rows) >= len(some)
     assert not [row for row in rows if row["accused"] == "True"]
     assert all(float(row["lower"]) <= float(row["sound"]) for row in rows if row["accused"] == "False")
-    with (tmp_path / "faults.csv").open() as file:
-        planted = {(row["fault"], row["planted"]): row["accused"] for row in csv.DictReader(file)}
+    planted = {(row["fault"], row["planted"]): row["accused"] for row in read_csv(tmp_path / "faults.csv")}
     assert {accused == "True" for (_, wrong), accused in planted.items() if wrong == "True"} == {True}
     assert "# What attacks on the code show" in (tmp_path / "README.md").read_text()
     assert (tmp_path / "figure.svg").exists()

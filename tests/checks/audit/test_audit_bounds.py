@@ -11,23 +11,13 @@ from scipy import optimize, stats
 
 from checks.audit.bounds import clopper_pearson, lower_bounds
 from runner.accounting import Releases, sound_epsilon
+from tests.accounting.releases import DELTA, closed_form
 
-DELTA = 1e-5
 ERROR = 0.05
 
 
-def exact_epsilon(mu: float, delta: float = DELTA) -> float:
-    """Compute epsilon of N(0, 1) against N(mu, 1) (Balle and Wang, 2018, theorem 8), independently."""
-
-    def excess(epsilon: float) -> float:
-        tail = stats.norm.logcdf(-mu / 2 - epsilon / mu)
-        return stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon + tail) - delta
-
-    return optimize.brentq(excess, 0, 200)
-
-
 def mu_of(epsilon: float) -> float:
-    return optimize.brentq(lambda mu: exact_epsilon(mu) - epsilon, 1e-2, 10)
+    return optimize.brentq(lambda mu: closed_form(mu, DELTA) - epsilon, 1e-2, 10)
 
 
 def gaussian(mu: float) -> Releases:
@@ -53,7 +43,7 @@ def test_the_limits_of_a_test_that_never_errs() -> None:
     sure = (ERROR / 4) ** (1 / 800)
     found = lower_bounds({"score": (np.zeros(1000), np.ones(1000))}, gaussian(1.0), DELTA, ERROR)
     assert found.any_shape == pytest.approx(math.log((sure - DELTA) / (1 - sure)))
-    assert found.of_shape == pytest.approx(exact_epsilon(2 * stats.norm.ppf(sure)), rel=1e-6)
+    assert found.of_shape == pytest.approx(closed_form(2 * stats.norm.ppf(sure), DELTA), rel=1e-6)
     assert found.accused
 
 
@@ -81,7 +71,7 @@ def test_too_few_trials_say_nothing() -> None:
 def test_bounds_hold_and_are_tight_for_a_gaussian(epsilon: float) -> None:
     """Of 20 audits of 100,000 trials, 5% may fail: more than 4 do in 0.3% of all cases."""
     mu = mu_of(epsilon)
-    assert exact_epsilon(mu) == pytest.approx(epsilon)
+    assert closed_form(mu, DELTA) == pytest.approx(epsilon)
     assert sound_epsilon(gaussian(mu), DELTA) == pytest.approx(epsilon, abs=1e-6)
     found = [lower_bounds(normal_scores(mu, 100_000, seed), gaussian(mu), DELTA, ERROR) for seed in range(20)]
     assert sum(max(f.of_shape, f.any_shape) > epsilon for f in found) <= 4

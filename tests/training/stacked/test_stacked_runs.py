@@ -13,8 +13,8 @@ from runner.gradients import Objective
 from runner.training.loop import Trained, train, training
 from runner.training.prepare import Run, prepare
 from runner.training.stacked import NotStackableError
+from tests.small import NETWORK
 
-SMALL = ("architecture.filters=[3,4]", "architecture.units=5")
 TEMPERED = "activation=tempered_sigmoid"
 LOSING = "loss=losing_less"
 
@@ -89,7 +89,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_together_is_as_alone(smoke, case: str) -> None:
     common, variants = CASES[case]
-    runs = runs_of(smoke, variants, "batch_size=20", *SMALL, *common, examples=100, side=20)
+    runs = runs_of(smoke, variants, "batch_size=20", *NETWORK, *common, examples=100, side=20)
     alone, together, difference = alone_and_together(runs, data_of(100, 20))
     assert difference < 1e-10
     for one, other in zip(alone, together, strict=True):
@@ -144,7 +144,7 @@ def test_bounds_on_the_loss_that_move_in_each_run_by_itself(smoke, case: str) ->
 
 def test_a_run_that_diverges_or_ends_leaves_the_others_alone(smoke) -> None:
     variants = [("seed=0",), ("activation=relu", "optimizer.lr=1e30", "noise_multiplier=0"), ("epochs=1",)]
-    runs = runs_of(smoke, variants, "batch_size=20", *SMALL, "activation=relu", examples=100, side=20)
+    runs = runs_of(smoke, variants, "batch_size=20", *NETWORK, "activation=relu", examples=100, side=20)
     alone, together, _ = alone_and_together(runs, data_of(100, 20))
     assert [trained.status for trained in together] == [trained.status for trained in alone]
     assert [len(trained.history["epoch"]) for trained in together] == [len(t.history["epoch"]) for t in alone]
@@ -170,7 +170,7 @@ def test_a_run_that_diverges_or_ends_leaves_the_others_alone(smoke) -> None:
     ],
 )
 def test_runs_that_differ_in_more_than_numbers_are_refused(smoke, variants, said: str) -> None:
-    runs = runs_of(smoke, variants, *SMALL, examples=100, side=20)
+    runs = runs_of(smoke, variants, *NETWORK, examples=100, side=20)
     with pytest.raises(NotStackableError, match=said):
         training(runs, data_of(100, 20, torch.float32))
 
@@ -186,7 +186,7 @@ def test_runs_that_differ_in_more_than_numbers_are_refused(smoke, variants, said
 )
 def test_a_mechanism_that_does_a_step_its_own_way_is_refused(smoke, kind: str, its_own: str) -> None:
     """A fixed sequence of calls does it as DP-SGD's own mechanism: it would release more than is charged."""
-    own = (f"+mechanism._target_=tests.choosing.{kind}", "+mechanism._partial_=true", *SMALL)
+    own = (f"+mechanism._target_=tests.choosing.{kind}", "+mechanism._partial_=true", *NETWORK)
     with pytest.raises(ConfigError, match=its_own):
         prepare(smoke(*own, "runtime.step=graph"))
     with pytest.raises(NotStackableError, match=its_own):

@@ -10,9 +10,9 @@ import torch
 from runner.training.loop import load, train
 from runner.training.prepare import prepare
 from runner.training.updates.schedule import ByStep, Schedule
+from tests.small import FEW_STEPS
 
 STEPS, FULL = 12, 0.5
-SMALL = ("architecture.filters=[3,4]", "architecture.units=5", "batch_size=240", "scale.batch_size=240", "epochs=2")
 
 
 def rates(**arguments) -> list[float]:
@@ -44,7 +44,7 @@ def test_a_captured_step_and_lockstep_take_the_same_rates(smoke, optimizer: str)
     schedule = "schedule=cosine_by_step", "schedule.warmup_steps=4", f"optimizer={optimizer}", "optimizer.lr=0.05"
     ends = []
     for step in ("eager", "graph"):
-        run = prepare(smoke(*SMALL, *schedule, f"runtime.step={step}"))
+        run = prepare(smoke(*FEW_STEPS, *schedule, f"runtime.step={step}"))
         trained = train(run, load(run), lambda row: None)
         assert trained.step == step
         ends.append(torch.cat([p.detach().flatten() for p in trained.objective.parameters()]))
@@ -52,7 +52,7 @@ def test_a_captured_step_and_lockstep_take_the_same_rates(smoke, optimizer: str)
 
 
 def test_the_last_step_of_a_run_has_the_last_rate(smoke) -> None:
-    run = prepare(smoke(*SMALL, "schedule=linear_by_step", "schedule.last_share=0.25", "optimizer.lr=1"))
+    run = prepare(smoke(*FEW_STEPS, "schedule=linear_by_step", "schedule.last_share=0.25", "optimizer.lr=1"))
     optimizer = run.optimizer(run.new_objective())
     schedule = run.schedule(optimizer)
     for _ in range(run.epochs * run.mechanism.steps_per_epoch):

@@ -23,6 +23,7 @@ from runner.training.prepare import prepare
 from runner.training.updates.plain import PlainUpdates
 from runner.training.updates.screened import Annealing, Screening
 from runner.training.updates.screening_loss import ScreeningLoss
+from tests.small import NETWORK
 
 CLASSES, FEATURES = 4, 6
 
@@ -236,11 +237,8 @@ def test_the_halves_of_the_public_split_share_no_image() -> None:
     assert Annealing(10, 10, "test").split(split) == (split, split)
 
 
-SMALL = ("architecture.filters=[3,4]", "architecture.units=5")
-
-
 def trained_run(smoke, *overrides: str):
-    run = prepare(smoke("screening=annealing", "noise_multiplier=2.0", *SMALL, *overrides))
+    run = prepare(smoke("screening=annealing", "noise_multiplier=2.0", *NETWORK, *overrides))
     rows: list[dict[str, float]] = []
     return run, train(run, load(run), rows.append), rows
 
@@ -271,7 +269,7 @@ def test_kept_updates_are_claimed_and_every_try_is_charged(smoke) -> None:
 
 def test_a_run_ends_where_the_papers_epsilon_is_reached(smoke) -> None:
     """Its own limit is on kept updates, and what is guaranteed is the cost of the most tries it could have made."""
-    config = smoke("screening=annealing", "epochs=3", "noise_multiplier=2.0", "optimizer.lr=2", *SMALL)
+    config = smoke("screening=annealing", "epochs=3", "noise_multiplier=2.0", "optimizer.lr=2", *NETWORK)
     event = PoissonSampledDpEvent(32 / 1438, GaussianDpEvent(2.0))
     config.max_epsilon = RdpClassic().epsilon(((event, 20),), 1e-5) + 1e-9
     run = prepare(config)
