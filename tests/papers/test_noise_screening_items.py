@@ -199,6 +199,8 @@ def test_every_record_of_a_setting_guarantees_the_same() -> None:
     """Seeds of one setting may take the same tries at most, whenever they were computed."""
     found: dict[str, set[tuple[int, float]]] = {}
     for path in (REPOSITORY / "results" / "runs").glob("*.json"):
+        if '"screening": {},' in path.read_text(encoding="utf-8"):
+            continue  # to check a record takes time, and most have no screening
         record = read_record(path)
         if record["config"].get("screening"):
             final = record["final"]
