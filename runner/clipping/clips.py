@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-_LONG_SUM = 2048  # terms: float32 keeps the norm of this many to 1e-5, for all sizes
+from runner.gradients.terms import squared_norms
 
 
 def clip_rows(x: Tensor, bound: float) -> tuple[Tensor, Tensor]:
@@ -44,24 +44,14 @@ def clip_upstream(gradient: Tensor, bound: float, l1_over_space: bool) -> Tensor
 def example_norms(x: Tensor, l1_over_space: bool = False) -> Tensor:
     """Return the norm of each example, [batch], of [batch, features] or [batch, channels, height, width].
 
-    The norm is l2 over everything, or l1 over space and l2 over channels. A long float32 sum of squares would lose the
-    small ones. If both stages are short, it is taken in two stages, which is faster than float64. Otherwise it is taken
-    in float64.
+    The norm is l2 over everything, or l1 over space and l2 over channels.
     """
     if l1_over_space:
         # abs().sum() is the l1 norm; vector_norm(ord=1) takes ten times as long on a CPU.
         norms: Tensor = torch.linalg.vector_norm(x.abs().sum(dim=(2, 3)), dim=1)
         return norms
     rows = x.permute(0, 2, 3, 1).flatten(1) if x.dim() == 4 else x  # in memory order, channels last
-    terms, parts = rows.shape[1], x.shape[1]
-    if terms <= _LONG_SUM:
-        norms = torch.linalg.vector_norm(rows, dim=1)
-    elif x.dim() == 4 and max(parts, terms // parts) <= _LONG_SUM:
-        of_parts = torch.linalg.vector_norm(rows.unflatten(1, (parts, terms // parts)), dim=2)
-        norms = torch.linalg.vector_norm(of_parts, dim=1)
-    else:
-        norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).to(x.dtype)
-    return norms
+    return squared_norms(rows).sqrt()
 
 
 def _by_example(factors: Tensor, x: Tensor) -> Tensor:

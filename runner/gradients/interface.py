@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from runner.gradients.terms import Factors, as_rows, norms_by_rows, silenced
+from runner.gradients.terms import Factors, as_rows, silenced, squared_norms
 from runner.networks.objective import Objective
 
 NO_OTHERS: Mapping[str, Tensor] = {}
@@ -89,7 +89,7 @@ def weigh_and_sum(
 
     Cost: one pass over the gradients for the norms and one matrix-vector product per parameter for the sum.
     """
-    squares = {name: norms_by_rows(gradient).square() for name, gradient in per_example.items()}
+    squares = {name: squared_norms(gradient) for name, gradient in per_example.items()}
     norms = torch.stack([torch.stack([squares[name] for name in group]).sum(0) for group in groups], dim=1).sqrt()
     broken = ~torch.isfinite(norms).all(dim=1)
     if broken.any():

@@ -14,6 +14,7 @@ from torch import Tensor
 from runner.networks.objective import Objective
 
 Factors = Callable[[Tensor], Tensor]  # norms [..., groups] -> factors [..., groups]
+_LONG_SUM = 2048  # terms: float32 keeps the norm of this many to 1e-5, whatever their sizes
 _AGREE, _NOTHING = 1e-3, 1e-12  # tolerance of the comparison with autograd, and the norms too small to compare
 
 
@@ -94,9 +95,22 @@ def _parts(terms: Mapping[str, Terms], group: Sequence[str]) -> Iterator[tuple[s
 
 
 def squared_norms(rows: Tensor) -> Tensor:
-    """Return squared L2 norms [batch] of rows [batch, ...]. `vector_norm` is vectorised, unlike `square().sum(1)`."""
-    norms: Tensor = torch.linalg.vector_norm(rows.flatten(1), dim=1)
-    return norms.square()
+    """Return squared L2 norms [batch] of rows [batch, ...].
+
+    `vector_norm` is vectorised, unlike `square().sum(1)`. But its long sums lose small terms: the norm of 19 million
+    normal numbers came out a thousandth too small. So it takes parts of 2,048 numbers, which `sum` adds pairwise.
+    """
+    rows = as_rows(rows)
+    end = rows.shape[1] // _LONG_SUM * _LONG_SUM
+    if rows.shape[1] <= _LONG_SUM:
+        return _norms(rows, 1).square()
+    squares = _norms(rows[:, :end].unflatten(1, (-1, _LONG_SUM)), 2).square().sum(1)
+    return squares + _norms(rows[:, end:], 1).square() if end < rows.shape[1] else squares
+
+
+def _norms(numbers: Tensor, dim: int) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(numbers, dim=dim)
+    return norms
 
 
 def squared_norms_of_outer(first: Tensor, second: Tensor) -> Tensor:
@@ -143,5 +157,5 @@ def is_gradient(
         return True
     expected = torch.cat([g.flatten() for g in given.values()])
     ours = torch.cat([(found[name] if name in found else torch.zeros_like(g)).flatten() for name, g in given.items()])
-    length, apart = expected.norm(), (ours - expected).norm()
+    length, apart = (squared_norms(each[None]).sqrt() for each in (expected, ours - expected))
     return not (torch.isfinite(length) and length > _NOTHING and max(apart, abs(norm - length)) > _AGREE * length)

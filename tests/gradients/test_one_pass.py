@@ -18,7 +18,7 @@ from runner.gradients.one_pass.kernel import usable
 from runner.gradients.one_pass.linear import linear
 from runner.gradients.one_pass.tape import NotRecordableError, output_gradients, recording
 from runner.networks.architectures import all_convolutional, small_cnn
-from runner.networks.geometry import Geometry
+from runner.networks.geometry import Geometry, geometry
 from tests.references import clipped_sum, error, norm, per_example
 
 NORM = 0.7
@@ -92,6 +92,21 @@ def test_every_method_on_odd_convolutions(number: int, method: str, monkeypatch)
 
     monkeypatch.setattr("runner.gradients.one_pass.engine.choose", forced)
     assert_exact(Objective(network, spread()), inputs, targets, 1e-5)
+
+
+@pytest.mark.parametrize("method", ["kernel", "winograd", "instantiate"])
+def test_the_norm_of_a_large_layer_counts_its_small_numbers(method: str) -> None:
+    """Squares below the rounding of the first ones: a float32 sum of them all loses 3e-5 of the norm."""
+    layer = nn.Conv2d(256, 512, 3, bias=False)
+    a, g = torch.full((2, 3, 3, 256), 1.5e-4), torch.ones(2, 1, 1, 512)
+    a[:, 0, 0, 0] = 1
+    shape = geometry(layer, a.permute(0, 3, 1, 2), g.permute(0, 3, 1, 2))
+    if method not in (*usable(a, shape), "instantiate"):
+        pytest.skip("no C++ compiler")
+    terms = engine_module.METHODS[method](a, g, shape, False)
+    expected = terms.weighted_sum("weight", torch.tensor([1.0, 0])).double().norm().item()
+    assert terms.squared("weight").double().sqrt().tolist() == pytest.approx([expected] * 2, rel=2e-6)
+    assert expected == pytest.approx(math.sqrt(512 * (1 + (9 * 256 - 1) * 1.5e-4**2)), rel=2e-6)
 
 
 @pytest.mark.parametrize("channels", [1, 70])

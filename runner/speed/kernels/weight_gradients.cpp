@@ -84,7 +84,7 @@ static float example(const float *a, const float *g, float *out, const Shape &s,
     const bool joined = s.dx == 1;  // then the columns of a kernel row are neighbours in memory
     const int64_t runs = joined ? 1 : s.kw, run = joined ? s.kw * s.in : s.in;
     const int64_t tiles = (run + kRows - 1) / kRows;
-    float total = 0;
+    double total = 0;  // a float would lose the squares of small tiles after a large one
     Tile t{nullptr, nullptr, s.views, s.out_height, s.out_width, (s.height + 2 * s.ph) * padded_width * s.in,
            s.sy * padded_width * s.in, s.sx * s.in, lanes};
     for (int64_t ky = 0; ky < s.kh; ky++)

@@ -107,7 +107,8 @@ static void examples(const float *a, const float *g, float *out, float *squares,
                 for (int64_t t = 0; t < tiles; t++) total += load(m + n / kLanes * vector + kSum * apart + t * kLanes);
                 store(biases + i * s.out + o, total / (kNear * kNear));
             });
-        float total = 0, *weights = out + i * kWindow * kWindow * s.in * s.out;
+        double total = 0;  // a float would lose the squares of small blocks after a large one
+        float *weights = out + i * kWindow * kWindow * s.in * s.out;
         by_whole_vectors(s.in, [&](int64_t k, int64_t c) {
             by_whole_vectors(s.out, [&](int64_t n, int64_t o) {  // the inner loop: a row of `out` is written in one go
                 total += block(v + k / kLanes * vector, m + n / kLanes * vector, tiles, apart, weights + c * s.out + o, s,
