@@ -20,7 +20,6 @@ from typing import Any
 from omegaconf import DictConfig
 
 from runner.config import ConfigError, TrackingMode
-from runner.data.files import locked
 from runner.records.files import sound_epsilon_of, upper_bound
 from runner.records.identity import recorded_config
 from runner.runs.media import rows_of
@@ -114,23 +113,22 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
         deadline = time.monotonic() + _PATIENCE
         ending = _in_a_thread(_end, wandb, run, dict(config.tracking.serves), record, path)
 
-    with locked(_folder(run)):  # `make wandb-sync` sends it when the lock is free
+    try:
+        yield log, end
+        failed = False
+    except KeyboardInterrupt:
+        deadline = time.monotonic() + _STOPPED
+        raise
+    finally:  # not the run's own `with`, which prints a traceback
+        ending = ending or _in_a_thread(run.finish, exit_code=int(failed))
         try:
-            yield log, end
-            failed = False
-        except KeyboardInterrupt:
-            deadline = time.monotonic() + _STOPPED
-            raise
-        finally:  # not the run's own `with`, which prints a traceback
-            ending = ending or _in_a_thread(run.finish, exit_code=int(failed))
-            try:
-                _result(ending, min(_PATIENCE, deadline - time.monotonic()))
-            except Exception as error:
-                trouble(error)
-            finally:
-                _RUNS.remove(run)
-                if not _RUNS and not (well and ending.done()):
-                    _release(wandb)
+            _result(ending, min(_PATIENCE, deadline - time.monotonic()))
+        except Exception as error:
+            trouble(error)
+        finally:
+            _RUNS.remove(run)
+            if not _RUNS and not (well and ending.done()):
+                _release(wandb)
 
 
 def _begun(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, setting_id: str) -> Any:
@@ -156,7 +154,6 @@ def _begun(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, sett
 def _started(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, setting_id: str) -> Any:
     folder = Path(config.tracking.directory).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
-    earlier = list((folder / "wandb").glob(f"offline-run-*-{run_id}"))
     called = config.tracking.job_type or config.dataset.get("name") or bare_name(config.dataset._target_)
     run = wandb.init(
         mode=mode.value,
@@ -189,20 +186,7 @@ def _started(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, se
         run.define_metric(STEP, hidden=True)
         for name in BY_STEP:
             run.define_metric(name, step_metric=STEP)
-    if mode == TrackingMode.offline:
-        for attempt in earlier:  # this one has their epochs, too
-            with suppress(OSError):
-                mark_of(attempt / f"run-{run_id}.wandb").touch()
     return run
-
-
-def mark_of(file: Path) -> Path:
-    """Return the file that W&B puts beside an offline run's file when it has sent it."""
-    return file.with_suffix(".wandb.synced")
-
-
-def _folder(run: Any) -> Path:
-    return Path(run.dir).parent
 
 
 def _end(wandb: Any, run: Any, serves: dict[str, str], record: dict[str, Any], path: Path) -> None:
@@ -233,7 +217,7 @@ def _spent(values: dict[str, Any]) -> dict[str, Any]:
 
 def _sent_later(run: Any) -> str:
     """Return a sentence with the command that sends the files of an online run, or "" for an offline run."""
-    folder = _folder(run)
+    folder = Path(getattr(run, "dir", "")).parent
     if not folder.name.startswith("run-"):
         return ""
     return f" This sends its curves: python -m wandb sync --include-online {shlex.quote(str(folder))}"
