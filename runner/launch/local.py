@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass, replace
 
 from runner.config import ConfigError
@@ -26,5 +27,5 @@ class Local:
     def carry_out(self, work: Work, line: Line) -> Tally:
         """See `Launcher`."""
         work = replace(work, at_once=work.at_once or workers(work.jobs))
-        with notes.noted(work.root, NAME, work.jobs) as heartbeat:
+        with notes.noted(work.root, NAME, work.jobs, platform.node()) as heartbeat:
             return local.run_processes(work, line, devices=to_share(work.jobs), watch=heartbeat)

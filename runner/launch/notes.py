@@ -7,21 +7,24 @@ the outcome of each run that ended. A task without a heartbeat for 60 seconds is
 
 from __future__ import annotations
 
+import fcntl
 import json
+import platform
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from uuid import uuid4
 
-from runner.data.files import write_whole
+from runner.data.files import locked, write_whole
 from runner.records.jobs import Job
 
 HEARTBEAT = 5.0  # seconds between two heartbeats of a task
-SILENT = 60.0  # seconds without a heartbeat after which a task is considered dead
+SILENT = 60.0  # seconds without a heartbeat after which a task is considered dead, if nothing else is known of it
+_LOCK_WAIT = 1.0  # seconds to wait for a lock that another command holds while it tests it
 
 
 def folder_of(root: Path) -> Path:
@@ -38,6 +41,7 @@ class Note:
     job: str  # its id at the scheduler, or "" without a scheduler
     runs: tuple[str, ...]
     attempt: int = 1  # the number of times that these runs were submitted, including this one
+    host: str = ""  # the machine of its process, or "" if the launcher chooses it
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,6 @@ def notes(folder: Path) -> list[Note]:
     for path in sorted(folder.glob("*.task")):
         with suppress(OSError, ValueError, TypeError):
             content = json.loads(path.read_text(encoding="utf-8"))
-            content.pop("host", None)  # older notes have it
             found.append(Note(**content | {"runs": tuple(content["runs"])}))
     return found
 
@@ -82,9 +85,26 @@ def last_report(folder: Path, name: str) -> Report | None:
     return Report(max(age, 0.0), content["running"], ended, content["over"])
 
 
+def alive(folder: Path, note: Note) -> bool | None:
+    """Return True if a process of this machine has a task, and None if the task is another machine's.
+
+    The operating system drops the lock when the process ends, however it ends.
+    """
+    if note.host != platform.node():
+        return None
+    try:
+        with (folder / f"{note.name}.alive").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False
+
+
 def remove(folder: Path, name: str) -> None:
     """Delete the files of a task."""
-    for kind in ("task", "beat"):
+    for kind in ("task", "beat", "alive"):
         (folder / f"{name}.{kind}").unlink(missing_ok=True)
 
 
@@ -94,8 +114,9 @@ def tidy(folder: Path) -> None:
         for note in notes(folder):
             report = last_report(folder, note.name)
             well = report is not None and report.over and all(how != "failed" for how, _ in report.ended.values())
+            known = alive(folder, note)
             silent = (_age(folder, note.name, "task") if report is None else report.age) > SILENT
-            dead = not note.job and silent
+            dead = not note.job and (silent if known is None else not known)
             if well or dead:
                 remove(folder, note.name)
 
@@ -122,6 +143,11 @@ class Heartbeat:
 
     def __enter__(self) -> Heartbeat:
         self._lock, self._stopped = threading.Lock(), threading.Event()
+        self._alive = ExitStack()
+        with suppress(OSError):
+            path = self.folder / f"{self.name}.alive"  # a command that tests its lock has it for an instant
+            if not self._alive.enter_context(locked(path, wait=_LOCK_WAIT)):
+                path.unlink()  # without the file, `alive` returns None
         self.write()
         self._thread = threading.Thread(target=self._repeat, daemon=True)
         self._thread.start()
@@ -132,6 +158,7 @@ class Heartbeat:
         self._thread.join()
         self._over = kind is None
         self.write()
+        self._alive.close()
 
     def began(self, jobs: Sequence[Job]) -> None:
         """Report jobs as under way."""
@@ -162,14 +189,14 @@ class Heartbeat:
 
 
 @contextmanager
-def noted(root: Path, launcher: str, jobs: Sequence[Job]) -> Iterator[Heartbeat]:
+def noted(root: Path, launcher: str, jobs: Sequence[Job], host: str = "") -> Iterator[Heartbeat]:
     """Keep a note and a heartbeat of a task that this command carries out. A file that cannot be written stops no run.
 
     `root` is the folder of all results.
     """
     folder, name = folder_of(root), new_name()
     with suppress(OSError):
-        write(folder, Note(name, launcher, "", tuple(job.run_id for job in jobs)))
+        write(folder, Note(name, launcher, "", tuple(job.run_id for job in jobs), host=host))
     try:
         with Heartbeat(folder, name) as heartbeat:
             yield heartbeat

@@ -40,8 +40,8 @@ def states(jobs: Sequence[Job]) -> dict[str, State]:
     in_queue = queue.states() if any(note.launcher == slurm.NAME for note in there_are) else {}
     found: dict[str, State] = {}
     for note in there_are:
-        report = notes.last_report(folder, note.name)
-        for run_id, state in _of_task(note, report, in_queue).items():
+        report, alive = notes.last_report(folder, note.name), notes.alive(folder, note)
+        for run_id, state in _of_task(note, report, alive, in_queue).items():
             if state.kind in _UNDER_WAY or found.get(run_id, state).kind not in _UNDER_WAY:
                 found[run_id] = state
     return {job.run_id: _of_run(results_folder(values), job.run_id, found.get(job.run_id)) for job in jobs}
@@ -78,12 +78,17 @@ def _of_run(results: Path, run_id: str, by_task: State | None) -> State:
         return by_task or State("left")
 
 
-def _of_task(note: Note, report: Report | None, in_queue: Mapping[str, str] | None) -> dict[str, State]:
-    """Return the states of a task's runs. `in_queue` is None if the scheduler does not answer."""
-    fresh = report is not None and not report.over and report.age < notes.SILENT
+def _of_task(
+    note: Note, report: Report | None, alive: bool | None, in_queue: Mapping[str, str] | None
+) -> dict[str, State]:
+    """Return the states of a task's runs.
+
+    `alive` is None if it is unknown, and `in_queue` if the scheduler does not answer.
+    """
+    fresh = alive is not False and report is not None and not report.over and report.age < notes.SILENT
     state = None if in_queue is None or note.launcher != slurm.NAME else in_queue.get(note.job, "")
     waits = state not in (None, "", "RUNNING")
-    here = fresh if state is None else bool(state)
+    here = (fresh or alive is True) if state is None else bool(state)
     found: dict[str, State] = {}
     for run_id in note.runs:
         outcome, text = (report.ended if report else {}).get(run_id, ("", ""))

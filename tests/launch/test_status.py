@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import fcntl
 import os
+import platform
+import subprocess
+import sys
+import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from runner.cli import reproduce
+from runner.config import REPOSITORY
 from runner.launch import notes, queue
 from runner.launch.notes import Heartbeat, Note
 from runner.launch.status import State, states, status_text
@@ -103,10 +108,55 @@ def test_without_a_scheduler_a_silent_task_is_lost(tmp_path: Path, smoke_jobs, l
     with heartbeat:
         heartbeat.began([job])
         heartbeat.write()
-        notes.tidy(folder)
         assert [state.kind for state in states([job, not_begun]).values()] == ["running", "queued"]
         silent(folder, "1", 2 * notes.SILENT)
         assert [state.kind for state in states([job, not_begun]).values()] == ["lost", "left"]
+
+
+def test_a_command_of_this_machine_that_is_killed_is_lost_at_once(tmp_path: Path, smoke_jobs) -> None:
+    job, not_begun = smoke_jobs(2)
+    folder = notes.folder_of(tmp_path)
+    notes.write(folder, Note("1", "local", "", (job.run_id, not_begun.run_id), host=platform.node()))
+    code = f"""
+import sys, time
+from pathlib import Path
+from types import SimpleNamespace
+from runner.launch.notes import Heartbeat
+with Heartbeat(Path({str(folder)!r}), "1") as heartbeat:
+    heartbeat.began([SimpleNamespace(run_id={job.run_id!r})])
+    heartbeat.write()
+    print(flush=True)
+    time.sleep(600)
+"""
+    command = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=REPOSITORY)
+    assert command.stdout is not None
+    command.stdout.readline()
+    assert [state.kind for state in states([job, not_begun]).values()] == ["running", "queued"]
+    command.kill()
+    command.communicate()
+    assert [state.kind for state in states([job, not_begun]).values()] == ["lost", "left"]
+    notes.tidy(folder)
+    assert list(folder.glob("1.*")) == []
+
+
+def test_a_live_command_of_this_machine_may_be_silent(tmp_path: Path, smoke_jobs) -> None:
+    """A computer that slept, say, or a disk that is full. A later command that looks, or tidies, takes nothing."""
+    job, waits = smoke_jobs(2)
+    folder = notes.folder_of(tmp_path)
+    notes.write(folder, Note("1", "local", "", (job.run_id, waits.run_id), host=platform.node()))
+    notes.tidy(folder)  # before it has said anything
+    with (folder / "1.alive").open("wb") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.1, lambda: fcntl.flock(looking, fcntl.LOCK_UN)).start()
+        with Heartbeat(folder, "1") as heartbeat:
+            heartbeat.began([job])
+            heartbeat.write()
+            silent(folder, "1", 2 * notes.SILENT)
+            notes.tidy(folder)
+            found = states([job, waits])
+    assert found[job.run_id].kind == "running"
+    assert found[job.run_id].text.startswith("silent for 2m")
+    assert found[waits.run_id] == State("queued")
 
 
 def test_the_command_tells_and_runs_nothing(tmp_path: Path, capsys, monkeypatch) -> None:
@@ -119,8 +169,8 @@ def test_the_command_tells_and_runs_nothing(tmp_path: Path, capsys, monkeypatch)
 
 def test_a_note_is_read_as_it_was_written_and_litter_is_passed_over(tmp_path: Path) -> None:
     first, second = (Note(notes.new_name(), "slurm", f"12_{n}", ("a" * 12, "b" * 12), n + 1) for n in range(2))
-    notes.write(tmp_path, second)
-    (tmp_path / f"{first.name}.task").write_text(json.dumps(asdict(first) | {"host": "of an older note"}))
+    for note in (second, first):
+        notes.write(tmp_path, note)
     (tmp_path / "0.task").write_text("half a no")
     (tmp_path / "1.task").write_text("[]")
     assert notes.notes(tmp_path) == [first, second]
