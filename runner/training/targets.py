@@ -122,9 +122,15 @@ def _imported(place: str, target: str) -> Any:
         cause = error.__cause__ or error
         module, _, name = target.rpartition(".")
         if isinstance(cause, ModuleNotFoundError) and cause.name == target and module in sys.modules:
-            there = [each for each in vars(sys.modules[module]) if not each.startswith("_")]
+            there = [each for each, found in vars(sys.modules[module]).items() if _is_from(found, module)]
             raise ConfigError(f"{place}={target}: {module} has no {name}. {nearest(name, there)}") from error
         raise ConfigError(f"{place}={target} cannot be imported: {type(cause).__name__}: {cause}") from error
+
+
+def _is_from(found: Any, module: str) -> bool:
+    """Return True if a module, or one below it, defines a class or function for others."""
+    named = inspect.isclass(found) or inspect.isfunction(found)
+    return named and not found.__name__.startswith("_") and _within(found.__module__, (module,))
 
 
 def _may_be_called(found: Any, takes: Sequence[str], of_record: bool) -> bool:

@@ -45,9 +45,9 @@ Plan = dict[str, Planned]  # by layer name
 class OnePassEngine(OrdinaryPass):
     """An engine for objectives of known modules (`runner.gradients.known`): `ENGINES` passes no others.
 
-    It supports linear layers, group normalisation, and two-dimensional convolutions with zero padding, with weights
-    that may be standardised. Each is called once per pass on one row per example. An objective with any other layer
-    goes to the isolated engine, with a line on stderr.
+    It supports linear layers, group normalisation, and two-dimensional convolutions with zero padding and one group,
+    with weights that may be standardised. Each is called once per pass on one row per example. An objective with any
+    other layer goes to the isolated engine, with a line on stderr.
     """
 
     def __init__(self, objective: Objective) -> None:

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from runner.gradients.terms import Terms, by_run, norms_by_rows, squared_norms_of_outer, weighted_sum
+from runner.gradients.terms import Terms, by_run, squared_norms, squared_norms_of_outer, weighted_sum
 from runner.networks.standardized import StandardizedConv2d, standardized
 
 
@@ -87,7 +87,7 @@ class Layer(nn.Module):
         biases = outputs.sum(2) if self.bias is not None else None
         if rows.shape[1] > 1:
             formed = torch.bmm(outputs, rows)
-            return Terms(norms_by_rows(formed).square(), lambda factors: weighted_sum(formed, factors), biases)
+            return Terms(squared_norms(formed), lambda factors: weighted_sum(formed, factors), biases)
         of_outputs, of_inputs = outputs.flatten(1), rows.flatten(1)
 
         def weight_sum(factors: Tensor) -> Tensor:
@@ -197,7 +197,7 @@ class StandardizedLayer(ConvolutionLayer):
         outputs, rows = self._of_examples(g)
         formed, gains = self._through_standardization(torch.bmm(outputs, rows))
         biases = outputs.sum(2) if self.bias is not None else None
-        return Terms(norms_by_rows(formed).square(), lambda factors: weighted_sum(formed, factors), biases, gains)
+        return Terms(squared_norms(formed), lambda factors: weighted_sum(formed, factors), biases, gains)
 
     def _through_standardization(self, of_kernels: Tensor) -> tuple[Tensor, Tensor]:
         """Return gradients of the weight [R P, out, F] and the gain [R P, out], from gradients of the kernels."""
@@ -239,7 +239,7 @@ class GroupNormLayer(Layer):
         weights, biases = (
             each.sum(2).unflatten(0, (-1, self.views)).sum(1) for each in (outputs * self.rows(), outputs)
         )
-        return Terms(norms_by_rows(weights).square(), lambda factors: weighted_sum(weights, factors), biases)
+        return Terms(squared_norms(weights), lambda factors: weighted_sum(weights, factors), biases)
 
     def _normalized(self, inputs: Tensor) -> Tensor:
         return F.group_norm(inputs, self._groups, eps=self._epsilon)
