@@ -33,7 +33,6 @@ class Geometry:
     stride: Pair = (1, 1)
     padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
-    groups: int = 1
     views: int = 1
 
     @property
@@ -47,7 +46,7 @@ class Geometry:
 
     @property
     def weights(self) -> int:
-        return math.prod(self.kernel) * self.channels_in // self.groups * self.channels_out
+        return math.prod(self.kernel) * self.channels_in * self.channels_out
 
 
 def unsupported(module: nn.Module) -> str | None:
@@ -81,7 +80,7 @@ def geometry(module: nn.Module, inputs: Tensor, outputs: Tensor, views: int = 1)
         return Geometry(module.in_features, module.out_features, positions, positions)
     if isinstance(module, nn.GroupNorm):
         size, channels = (1, math.prod(inputs.shape[2:])), module.num_channels
-        return Geometry(channels, channels, size, size, groups=channels, views=views)
+        return Geometry(1, channels, size, size, views=views)
     assert isinstance(module, nn.Conv2d)
     if module.padding == "same":
         padding = (_same(module, 0)[0], _same(module, 1)[0])
@@ -96,7 +95,7 @@ def geometry(module: nn.Module, inputs: Tensor, outputs: Tensor, views: int = 1)
         _pair(module.stride),
         padding,
         _pair(module.dilation),
-        views=views,
+        views,
     )
 
 

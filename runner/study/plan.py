@@ -130,9 +130,10 @@ def _named(arm: Arm, study: Study | None = None) -> Iterator[None]:
     except ConfigError as error:
         raise ConfigError(f"{arm.place}: {error}") from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        missing = str(getattr(error, "missing_cfg_file", ""))
-        of_dataset = study and missing in [f"dataset/{name}" for name in study.datasets]
-        raise ArmError(f"{study.path}: datasets" if study and of_dataset else arm.place) from error
+        missing = getattr(error, "missing_cfg_file", None)
+        if study is not None and missing in [f"dataset/{name}" for name in study.datasets]:
+            raise ArmError(f"{study.path}: datasets") from error
+        raise ArmError(arm.place) from error
 
 
 def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> list[Setting]:
