@@ -147,15 +147,16 @@ def class_text(group: Mapping[str, Any]) -> str:
 def ledgers(record: own.Record, run: Run) -> dict[str, Releases]:
     """Return ledgers by name: the releases, the paper's charges, and the most that the run could have released.
 
-    The last exists only if the run decides how much it releases. If no sound epsilon is known, the only ledger is the
-    one that the class states.
+    The last exists only if the run decided how much it released: it screened, diverged or was ended early. If no sound
+    epsilon is known, the only ledger is the one that the class states.
     """
-    steps, takes_back = int(record["final"]["steps"]), run.rule.takes_back
-    claimed = run.mechanism.charges(int(record["final"]["accepted"]) if takes_back else steps).claimed
+    final = record["final"]
+    claimed = run.mechanism.charges(int(final["accepted"] if run.rule.takes_back else final["steps"])).claimed
     if run.unsound:
         return {own.STATED: claimed}
-    found = {"charged by the paper": claimed, "released": run.mechanism.charges(steps).actual}
-    return found | ({"could have been": run.mechanism.charges(run.most_steps).actual} if takes_back else {})
+    found = {"charged by the paper": claimed, "released": run.mechanism.charges(int(final["steps"])).actual}
+    decides = run.rule.takes_back or record["status"] != "finished"
+    return found | ({"could have been": run.mechanism.charges(run.most_steps).actual} if decides else {})
 
 
 def released_text(record: own.Record, run: Run) -> list[str]:

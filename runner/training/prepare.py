@@ -286,7 +286,7 @@ def prepare(config: DictConfig) -> Run:
         if rule.takes_back and isinstance(chosen, Scheduled):
             raise ValueError("screening: kept steps are charged alike, so the noise has to be the same at all steps.")
         varying = isinstance(chosen, Scheduled) or len(chosen.coefficients) > 1
-        if hasattr(optimizer, "take_noise") and varying:
+        if hasattr(optimizer, "take_noise") and (varying or getattr(built.loss, "course", None) is not None):
             raise ValueError(f"optimizer: {type(optimizer).__name__} needs the same noise at all steps.")
         rule.check(chosen)
         if counting_course(built.loss) is not None and not any(

@@ -48,6 +48,20 @@ def test_a_screened_run_released_more_than_is_charged_and_could_have_released_mo
     assert most.startswith(f"could have been: {min(921 * 234, 11 * 19_582):,} sums")
 
 
+def test_a_run_that_diverged_could_have_released_all_its_steps() -> None:
+    record = json.loads((RUNS / "180425e2e241.json").read_text())
+    whole = record["final"]["steps"]
+    record["status"] = "diverged"
+    record["final"] |= {"steps": 2, "epsilon_sound": 0.3, "epsilon_sound_at_max_tries": 2.3142}
+    run = run_of(record["config"])
+    released, most = [line for line in released_text(record, run) if "sums" in line][1:]
+    assert released.startswith("released: 2 sums")
+    assert most.startswith(f"could have been: {whole:,} sums")
+    rows = {line.split()[0]: line.split()[1:5] for line in cost_text(record, run).splitlines()[1:]}
+    assert rows["as"] == ["recorded", "2.928", "0.3", "2.315"]
+    assert rows["pld"][2] == "2.315"
+
+
 def test_costs_by_every_accountant() -> None:
     """The classic accountant gives the recorded ε, the tight one the sound ε; a bound is rounded up."""
     record = json.loads((RUNS / "180425e2e241.json").read_text())

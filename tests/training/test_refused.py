@@ -57,6 +57,7 @@ def test_a_value_out_of_range_is_refused_by_its_fields_name(smoke, field: str, v
     ("overrides", "said"),
     [
         ("optimizer=adam_bc +mechanism={_target_:tests.choosing.Alternating,_partial_:true}", "needs the same noise"),
+        (f"{LIPSCHITZ} loss=sharp_cross_entropy_falling optimizer=adam_bc ~optimizer.momentum", "needs the same noise"),
         ("screening=annealing +screening.typo=1", "screening"),
         ("screening=annealing noise_multiplier=1 max_epsilon=1e-3", "single step"),
         ("screening=annealing noise_multiplier=0 max_epsilon=1e-3", "private"),
