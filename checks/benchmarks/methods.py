@@ -6,12 +6,12 @@ import importlib.util
 from collections.abc import Callable
 
 from checks.benchmarks import own, peers
-from checks.benchmarks.problems import LIPSCHITZ, Problem
+from checks.benchmarks.problems import LIPSCHITZ, PLAIN, Problem
 
 
 def methods(network: str = "M") -> dict[str, Callable[[Problem], own.Step]]:
     """Return the methods that can run here on this network, by name. The first is an ordinary step."""
-    if network in LIPSCHITZ:
+    if network.removesuffix(PLAIN) in LIPSCHITZ:
         return {
             "non_private": own.non_private,
             "non_private_faster": own.non_private_faster,

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from runner.gradients import Objective
 from runner.networks.architectures import scatternet_cnn, small_cnn, vgg_cnn
 from runner.networks.lipschitz.architectures import lipschitz_mlp, lipschitz_vgg
-from runner.networks.lipschitz.layers import GroupSort2
+from runner.networks.lipschitz.layers import Center, GlobalL2Pool, GroupSort2, L2Pool2d, Scale
 from runner.networks.wide_resnet import wide_resnet
 from runner.speed.slices import channels_last, examples_with_gradients
 
 # Width and convolutions of a block of the Lipschitz paper's VGGs, with 130,378, 510,602 and 2,020,618 parameters
 LIPSCHITZ = {"VGG5": (32, 1), "VGG5 large": (64, 1), "VGG5 huge": (128, 1)}
+PLAIN = " plain"  # after the name of one of them: the ordinary network with the same weights
 TITLES = {
     "M": "MNIST, two convolutions",
     "R": "MNIST, ReLU without biases",
@@ -38,6 +39,7 @@ class Problem:
     no biases). S has 187,210 on 243 x 8 x 8 (Handcrafted-DP's network on ScatterNet's features of CIFAR-10, tanh). L
     has 203,264 on 1 x 28 x 28 (784, 256 and 10 units, ReLU, no biases). W is WRN-10-4 on 3 x 32 x 32, with 16 groups
     and ReLU. "L bounded" is L with GroupSort, and it and the networks of `LIPSCHITZ` have bounded images and weights.
+    "VGG5 plain" is the ordinary network with the layers of VGG5: ReLU, max-pooling, nothing centred, nothing bounded.
     """
 
     network: nn.Sequential
@@ -66,8 +68,9 @@ def problem(name: str, batch: int, device: str = "cpu") -> Problem:
 
 
 def _network(name: str, shape: tuple[int, ...]) -> nn.Sequential:
-    if name in LIPSCHITZ:
-        return lipschitz_vgg(shape, 10, GroupSort2, *LIPSCHITZ[name], bias=True)
+    if name.removesuffix(PLAIN) in LIPSCHITZ:
+        network = lipschitz_vgg(shape, 10, GroupSort2, *LIPSCHITZ[name.removesuffix(PLAIN)], bias=True)
+        return _plain(network) if name.endswith(PLAIN) else network
     if name == "M":
         return small_cnn(shape, 10, nn.Tanh, [16, 32], 32, padding=3)
     if name == "R":
@@ -79,3 +82,14 @@ def _network(name: str, shape: tuple[int, ...]) -> nn.Sequential:
     if name == "W":
         return wide_resnet(shape, 10, nn.ReLU, depth=10, width=4, groups=16)
     return vgg_cnn(shape, 10, nn.Tanh, [32, 64, 128], 128)
+
+
+def _plain(network: nn.Sequential) -> nn.Sequential:
+    others: dict[type[nn.Module], list[nn.Module]] = {
+        GroupSort2: [nn.ReLU()],
+        L2Pool2d: [nn.MaxPool2d(2)],
+        GlobalL2Pool: [nn.AdaptiveAvgPool2d(1), nn.Flatten()],
+        Center: [],
+        Scale: [],
+    }
+    return nn.Sequential(*(part for layer in network for part in others.get(type(layer), [layer])))

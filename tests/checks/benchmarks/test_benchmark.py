@@ -58,10 +58,14 @@ def test_a_clipless_step_is_an_ordinary_one_projected(monkeypatch: pytest.Monkey
 def test_times_of_an_epoch_are_of_all_methods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The table of figure 4, with made-up times: a step takes 2 s."""
     monkeypatch.setattr(clipless, "interleaved", lambda steps, *_: {name: [2.0] * 3 for name in steps})
-    monkeypatch.setattr(clipless, "peak_memory", lambda *_: 7.0)
+    of = dict[str, str]()
+    monkeypatch.setattr(clipless, "peak_memory", lambda name, network, *_: of.update({name: network}) or 7.0)
     assert clipless.main(["--networks", "VGG5", "--batches", "20", "--output", f"{tmp_path}/clipless.csv"]) == 0
     rows = read_csv(tmp_path / "clipless.csv")
     assert [row["method"] for row in rows] == list(clipless.METHODS)
+    assert {name: network == "VGG5" for name, network in of.items()} == {
+        name: name in ("clipless", "projection") for name in clipless.METHODS
+    }
     assert {row["s_per_epoch"] for row in rows} == {"5000"}  # 2,500 steps
     assert {row["parameters"] for row in rows} == {str(122 * 32**2 + 155 * 32 + 490)}  # weights by the width, biases
 
