@@ -6,7 +6,8 @@ Let s be the spread of the data set's settings, and n_i the number of runs of se
   are within q s sqrt((1/n_i + 1/n_j) / 2) of the true ones, with q the quantile of the studentized range. So the true
   range lies between the largest of the lower ends and the largest of the upper ends.
 - The interval of the best value and of the correlation is between quantiles of a parametric bootstrap. Each mean is
-  drawn again with its standard error, s / sqrt(n_i). If the best value may be the least or the largest one tried, a
+  drawn again with its standard error, s / sqrt(n_i). A claimed number of k runs adds their own, s / sqrt(k): both
+  are draws of the same sweep. If the best value may be the least or the largest one tried, a
   value beyond may be better. The interval is then unbounded on that side.
 
 A setting with fewer than three runs confirms nothing.
@@ -25,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr, studentized_range
 
-from runner.claims.claim import Claim
+from runner.claims.claim import THRESHOLDS, Claim
 from runner.claims.costs import charged
 from runner.claims.evidence import Evidence
 from runner.claims.intervals import FEWEST_RUNS
@@ -96,7 +97,8 @@ def _found(claim: Claim, runs: Runs, spread: Spread | None) -> Measured:
     if claim.statistic == "spread":
         at = partial(_range_of, means, sizes, spread)
     else:
-        draws = redrawn(number, means, [spread.std / math.sqrt(size) for size in sizes])
+        theirs = 0.0 if claim.direction in THRESHOLDS else 1 / claim.runs
+        draws = redrawn(number, means, [spread.std * math.sqrt(1 / size + theirs) for size in sizes])
         at = partial(_between, draws, (values[0], values[-1]) if claim.statistic == "best_value" else None)
     return Measured(value, interval_at=at, enough=min(sizes) >= FEWEST_RUNS)
 

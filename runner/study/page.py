@@ -53,8 +53,8 @@ _NO_SEARCH = "**Nothing was searched.** Each arm has the settings of its overrid
 _SETTINGS = """
 ## The settings
 
-Chosen by the accuracy on held-out training images (seed {search_seed}), of equal ones the first. No test image chose a
-setting. One seed was searched, and its luck is in no interval.
+Chosen by the accuracy on held-out training images (seed {search_seed}), of equal ones the first. No test image that
+is reported on chose a setting. One seed was searched, and its luck is in no interval.
 
 {chosen}"""
 _FIGURE = "![Gain of {what} over {first} under each seed](figure.svg)\n\n"

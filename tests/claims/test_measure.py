@@ -180,6 +180,14 @@ def test_the_best_of_the_values_tried_has_an_end_unless_one_beyond_may_be_better
     assert (found.low, found.high) == ends
 
 
+@pytest.mark.parametrize(("direction", "ends"), [("above", (2.0, 2.0)), ("match", (-math.inf, math.inf))])
+def test_a_claimed_best_value_has_the_spread_of_the_papers_own_runs(direction, ends):
+    """Means are 0.3 apart. Their difference has an error of 0.08, and with a run each of the paper's 0.16."""
+    of = claim(by="x", statistic="best_value", direction=direction)
+    found = measure(of, seeds(95.0, 95.3, 95.0), {}).interval_at(0.95)
+    assert (found.low, found.high) == ends
+
+
 def test_a_range_of_means_that_are_equal_may_be_nothing():
     """Tables have q = 4.339 for three means and six degrees of freedom at 95%: 4.339 * 0.1 / sqrt(3) = 0.2505."""
     equal = measure(claim(by="x", statistic="spread"), seeds(95.0, 95.05, 95.0), {}).interval_at(0.95)

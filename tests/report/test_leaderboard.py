@@ -138,7 +138,7 @@ def test_every_arm_of_a_listed_study_is_on_the_leaderboard(arms, study: str) -> 
     assert all(map(counts, jobs))
     if study == "optimizer":
         assert len(jobs) == 3
-        assert all(Methods.read().of(job) == TANH for job in jobs if "adam" in str(job.overrides))
+        assert all(Methods.read().of(job) == "Ideas combined" for job in jobs if "adam" in str(job.overrides))
 
 
 def test_a_cell_of_the_composition_belongs_to_its_method(arms) -> None:

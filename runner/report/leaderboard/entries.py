@@ -39,6 +39,8 @@ _IDEAS = {  # by config group and class
     ("averaging", "runner.training.averaging.Averaging"): "averaged weights",
     ("mechanism", "runner.mechanism.banded.Banded"): "banded noise",
     ("augmentation", "runner.data.augmentation.Views"): "several views",
+    ("optimizer", "torch.optim.Adam"): "Adam",
+    ("optimizer", "runner.training.updates.adam_bc.AdamBC"): "AdamBC",
 }
 _MADE_FOR = 0.95  # of the budget at least is spent at the end of a run that was made for it
 
