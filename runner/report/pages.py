@@ -150,7 +150,7 @@ def _items(folder: Path, paper: Paper) -> Table:
     for item in paper.items:
         place = folder / paper.name / item.name
         listed = read_csv(place / "settings.csv") if (place / "settings.csv").exists() else []
-        listed.sort(key=lambda row: int(row["n_planned"]))  # two sweeps of an item may share settings: the longer counts
+        listed.sort(key=lambda row: int(row["n_planned"]))  # sweeps may share settings: the longer counts
         settings = list({row["setting_id"]: row for row in listed}.values())
         recorded = sum(int(row["n_recorded"]) for row in settings)
         planned = sum(int(row["n_planned"]) for row in settings)

@@ -181,10 +181,11 @@ def test_the_best_published_number_is_within_the_bound_and_undisputed(board) -> 
     assert (best.accuracy, best.epsilon, best.method) == (89.7, 3, "ScatterNet with a linear model")
     assert best_published(known, "FashionMNIST", 1.0) is None
     better = Published("MNIST", "x", 97.0, 1.0, 1e-5, "a source", "https://a.b")
-    assert "Best published: 97% at ε = 1, x ([a source](https://a.b)), 0.5 points above" in _page(board, [better])
+    assert "Published: 97% at ε = 1, x ([a source](https://a.b)), 0.5 points above" in _page(board, [better])
     doubted = _page(board, [replace(better, disputed="https://c.d")])
     assert "[Its ε is disputed](https://c.d)" in doubted
-    assert "Best published" not in doubted
+    assert "Published: " not in doubted
+    assert "above" not in _page(board, [replace(better, epsilon=0.9)])
 
 
 def test_settings_of_one_experiment_are_told_apart_and_marked_by_any_sweep_that_chose_them(jobs, recorded) -> None:

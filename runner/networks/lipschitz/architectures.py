@@ -44,7 +44,8 @@ def lipschitz_cnn(
     """Build 3x3 convolutions, each activated, pooled by 2 and optionally centred, then two linear layers.
 
     The MNIST network of the paper's experiments has filters [16, 32], 1,024 units, padding 1, biases and `centered`. It
-    has no activation between its linear layers (`activated` is false). The network of the paper's notebook has
+    has no activation between its linear layers (`activated` is false). Its library centres over channels at each
+    position, and `Center` over positions. The network of the paper's notebook has
     [32, 64], 512 units, no padding, no biases, no centring, and is `activated`.
     """
     channels, *space = input_shape
@@ -86,7 +87,8 @@ def lipschitz_resnet(
     """Build a 3x3 convolution, then `stages` of residual blocks with two 3x3 convolutions each, and a linear layer.
 
     Each stage but the first begins with a 1x1 convolution to twice the filters and a pooling by 2. The skip adds with a
-    weight of 1/2. The paper's ResNets have 6 to 10 layers with weights: stages [1, 1] give 7, [1, 1, 1] 10.
+    weight of 1/2. The paper's ResNets have 6 to 10 layers with weights: stages [1, 1] give 7, [1, 1, 1] 10. The
+    authors' code has another order of layers, a 1x1 convolution in every stage, and no biases.
     """
     channels = input_shape[0]
     layers = [*convolution(channels, width, 3, padding=1, bias=bias), L2Pool2d(2), Center(), activation()]

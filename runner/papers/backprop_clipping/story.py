@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TANH = "tempered_sigmoid/mnist_tanh"
-_PLAIN = "plain DP-SGD, tanh, Tempered Sigmoid's settings"
+_PLAIN = "DP-SGD with tanh, Tempered Sigmoid's settings"
 _PLAIN_LARGE = "DP-Adam, tanh, this paper's batches"
 
 

@@ -27,7 +27,7 @@ def front(dataset: str, number: str, chosen: str, evidence: Evidence) -> Figure:
     One front is on held-out images, over all epochs of all trials. One is on test images: the trial chosen by the
     first, trained again with other seeds. One is the paper's: the largest accuracy on test images over all epochs of
     all draws. Two settings from explorations are added; the second, `chosen`, was chosen on held-out images of MNIST.
-    Plain DP-SGD at the same sound epsilons is added, too.
+    DP-SGD with tanh at the same sound epsilons is added, too.
     """
     drawn = plots.figure(plots.WIDTH, 5.6)
     axes = drawn.subplots()
@@ -37,7 +37,7 @@ def front(dataset: str, number: str, chosen: str, evidence: Evidence) -> Figure:
         *_as_paper(axes, evidence.planned(f"{PAPER}/fig_{number}_as_paper", f"{PAPER}/{dataset}_drawn")),
         *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_mlp"), 256, _SMALL),
         *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_{chosen}"), 512, _LARGE),
-        *_band(axes, plain, "plain DP-SGD, a convolutional network with tanh: test images", _PLAIN),
+        *_band(axes, plain, "DP-SGD with tanh, a convolutional network: test images", _PLAIN),
     ]
     _finish(axes, levels, dataset, "accuracy (%)", easier(evidence, number, dataset))
     return drawn

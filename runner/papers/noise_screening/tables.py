@@ -158,7 +158,7 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
 
 
 def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
-    """Compare screened and plain DP-SGD at one sound epsilon, with noise calibrated to all attempts."""
+    """Compare DP-SGD with tanh, screened and not, at one sound epsilon, with noise calibrated to all attempts."""
     header = (
         *("method", "accuracy (%)", "min / median / max", "best epoch (%)", "n", "kept of tries", "sound ε"),
         *("noise multiplier", "learning rate", "momentum", "epochs of tries"),
