@@ -16,7 +16,7 @@ from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import NOT_JUDGED, NOT_RUN, REFUTED
 from runner.report import paper_page, verdict_figures
-from runner.report.cells import CLAIMED_EPSILON, cells_of, chosen_cells
+from runner.report.cells import CLAIMED_EPSILON, cells_of, chosen_cells, wrong_epsilon
 from runner.report.claim_rows import rows_of
 from runner.report.files import Table, aligned, markdown, read_csv, write_text
 from runner.report.papers import Paper, every_paper, load
@@ -45,7 +45,8 @@ _FIGURES = """
 
 ![How far each measured number is from its claim](strips/figure.svg)
 
-Numbers as claimed, but at an ε that is not guaranteed, have a colour of their own in the figures.
+Numbers as claimed, but at an ε that is not guaranteed or is refuted, are purple in the figures. The last column counts
+them, and the first table counts them by verdict.
 """
 
 
@@ -126,8 +127,13 @@ def _totals(papers: Sequence[Paper], by_paper: Mapping[str, Sequence[ClaimRow]])
         for name in once
     ]
     by_formula = [
-        [name, *(of[name][word] for word in _BY_FORMULA), " of ".join(map(str, guaranteed_of(once[name])))]
-        for name in once
+        [
+            name,
+            *(of[name][word] for word in _BY_FORMULA),
+            " of ".join(map(str, guaranteed_of(rows))),
+            sum(map(wrong_epsilon, rows)),
+        ]
+        for name, rows in once.items()
     ]
     note = (
         "Claims about one measured number count once, with the worst verdict. If a claim has several readings, the "
@@ -137,7 +143,8 @@ def _totals(papers: Sequence[Paper], by_paper: Mapping[str, Sequence[ClaimRow]])
     runs_table = Table(
         ("paper, claims with runs", "consistent or better", "of these reproduced", *_BY_RUNS[1:]), by_runs
     )
-    formula_table = Table(("paper, claims by formula", *_BY_FORMULA, "claimed ε guaranteed"), by_formula, [note])
+    header = ("paper, claims by formula", *_BY_FORMULA, "claimed ε guaranteed", "as claimed, but ε is not")
+    formula_table = Table(header, by_formula, [note])
     return f"{markdown(runs_table)}\n{markdown(formula_table)}"
 
 

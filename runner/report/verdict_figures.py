@@ -18,7 +18,7 @@ from runner.report.cells import method_text, wrong_epsilon
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_NO_EPSILON = "as claimed, but at an ε that is not guaranteed"
+_NO_EPSILON = "as claimed, but at an ε not guaranteed or refuted"
 _COLOURS = {  # in the order of the bars
     verdicts.REPRODUCED: "#009E73",
     verdicts.EXCEEDS: "#0072B2",
