@@ -85,7 +85,7 @@ PARTS: dict[str, tuple[str, Callable[[Any], str]]] = {  # the field of each part
     "gain": ("difference", _short),
     "interval": ("interval", lambda interval: f"[{_signed(interval.low)}, {_signed(interval.high)}]"),
     "sound": ("sound", sound_bound_text),
-    "least": ("least", lambda value: number(value, places=1, bound="lower")),
+    "least": ("least", lambda value: number(value, places=2, bound="lower")),
     "claimed": ("claimed", str),
     "runs": ("runs", str),
 }

@@ -78,7 +78,9 @@ def easier(evidence: Evidence, number: str, dataset: str) -> str:
         for sweep in (f"{PAPER}/fig_{number}_search", f"{PAPER}/fig_{number}_as_paper")
     )
     gains = [held_out[draw] - accuracy for draw, accuracy in on_test.items() if draw in held_out]
-    return f"held-out images: {fmean(gains):+.2f} points above test images, for the same {len(gains)} draws" if gains else ""
+    return (
+        f"the same {len(gains)} draws on held-out images: {fmean(gains):+.2f} points above test images" if gains else ""
+    )
 
 
 def _searched(axes: Axes, evidence: Evidence, number: str) -> list[float]:

@@ -58,7 +58,13 @@ def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
         return Table(("network", "batch", "method", "s an epoch", "peak MiB"), (), (f"Not run: {_COMMAND}",))
     first = measured()[0]
     note = f"Medians [quartiles] of {first['device']}, one thread, {first['date']}. {_COMMAND} {_HOW}"
-    return Table.of(rows, (note, "Made-up images of CIFAR-10's shape; JAX has no implementation of these layers here."))
+    networks = (
+        "Clipless DP-SGD and its projection are for the Lipschitz network, the others for the ordinary one: ReLU, "
+        "max-pooling and the same convolutions, nothing centred or bounded."
+    )
+    return Table.of(
+        rows, (note, networks, "Made-up images of CIFAR-10's shape; JAX has no implementation of these layers here.")
+    )
 
 
 def figure(_: Evidence) -> Figure | None:
