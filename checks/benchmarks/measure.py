@@ -6,6 +6,7 @@ process for each method.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import statistics
@@ -124,6 +125,7 @@ def _report_peak(method: str, network: str, batch: int, threads: int, device: st
         return
     methods(network)[method](problem(network, 2))()  # memory that libraries load on first use belongs to no method
     step = methods(network)[method](problem(network, batch))
+    ctypes.CDLL(None).malloc_trim(0)  # memory that was freed counts in no process
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # forget the peak so far
     before = _status("VmRSS")
     step()
