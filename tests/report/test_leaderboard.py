@@ -174,7 +174,7 @@ def test_every_setting_that_a_method_lists_exists() -> None:
     assert [name for name in listed if not any((REPOSITORY / "conf" / "experiment").glob(f"{name}.yaml"))] == []
 
 
-def test_the_best_published_number_is_within_the_bound_and_undisputed(board) -> None:
+def test_the_best_published_number_is_made_for_the_bound_and_undisputed(board) -> None:
     known = published()
     best = best_published(known, "FashionMNIST", 3.0)
     assert best is not None

@@ -57,10 +57,16 @@ def _panel(
         axes.axvline(plain.mean, color="black", linestyle=":", linewidth=1, zorder=1)
     if published is not None:
         axes.plot(published.accuracy, -1, **_PUBLISHED)
-        text = f"{published.accuracy:g} at ε = {published.epsilon:g} "
-        axes.annotate(text, (published.accuracy, -1), (-6, 0), textcoords="offset points", ha="right", va="center")
+        axes.annotate(
+            f"{published.accuracy:g} ",
+            (published.accuracy, -1),
+            (-6, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+        )
     names = [line.method for line in rows]
-    axes.set_yticks(range(-1, len(rows)), ["Best published", *names])
+    axes.set_yticks(range(-1, len(rows)), ["Published", *names])
     axes.set_ylim(len(rows) - 0.4, -1.6)
 
 
@@ -85,7 +91,7 @@ def _legend(drawn: Figure) -> None:
             Line2D([], [], color="black", linestyle=":", linewidth=1),
             Line2D([], [], **_PUBLISHED | {"markersize": 10}),
         ],
-        ["mean of several runs, 95% interval", "a single run", "plain DP-SGD", "best published"],
+        ["mean of several runs, 95% interval", "a single run", "plain DP-SGD", "published, made for this ε"],
         loc="outside lower center",
         ncols=4,
     )

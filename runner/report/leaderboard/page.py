@@ -173,14 +173,11 @@ def _by_epsilon(words: dict[float, str]) -> str:
 
 
 def _published(compared: Comparison, known: Sequence[Published]) -> str:
-    """Return the best published number at each bound, and its distance from the best one here.
-
-    A number made for a smaller epsilon is compared nowhere: its authors may have a better one at the bound.
-    """
+    """Return the best published number at each bound, and its distance from the best one here."""
     texts = []
     for epsilon in SHOWN:
         one, line = best_published(known, compared.dataset, epsilon), compared.best(epsilon)
-        if one is None or one.epsilon != epsilon:
+        if one is None:
             texts.append(f"No undisputed number made for ε = {epsilon:g} is listed here.")
         elif line is not None:
             apart = round(one.accuracy - line.at[epsilon].mean, 1)
