@@ -16,7 +16,7 @@ from runner.claims.runs import Runs
 from runner.claims.verdicts import judge
 from runner.cli.commands import carry_out
 from runner.networks.lipschitz.layers import Center
-from runner.papers.lipschitz import PAPER, bounds, measures
+from runner.papers.lipschitz import PAPER, bounds, measures, timing
 from runner.records.jobs import sweep_jobs
 from runner.training import bounds as command
 from runner.training.prepare import prepare
@@ -217,3 +217,24 @@ def test_the_command_tables_the_bounds_of_any_config(capsys):
     assert noise == pytest.approx(2 * math.sqrt(2) * sensitivity, rel=1e-4)
     assert carry_out("bounds", ["experiment=lipschitz/mnist_mlp", "activation=tempered_sigmoid"]) == 2
     assert "TemperedSigmoid" in capsys.readouterr().err
+
+
+def test_times_and_memory_are_over_those_of_the_way_to_clip_that_a_reading_names(monkeypatch):
+    """Two batches count as large. Clipless steps take 3 s and 4 MiB, clipped ones 2 s or 6 s, 1 MiB or 8 MiB."""
+    of = {"clipless": (3, 4), "one_pass": (2, 1), "opacus_hooks": (6, 8)}
+    rows = [
+        {"network": "n", "batch": str(batch), "method": name, "s_per_epoch": str(seconds), "peak_mib": str(memory)}
+        for batch in (128, 512, 2048)
+        for name, (seconds, memory) in of.items()
+    ]
+    monkeypatch.setattr(timing, "measured", lambda: rows)
+    claims = {(c.quantity, c.reading): c for c in PAPER.claims if c.item == "fig-4" and c.reading}
+    found = {key: measure(claim, None, PAPER.formulas) for key, claim in claims.items()}
+    paper, own = "clipping by Opacus, as in the paper", "clipping by this project"
+    assert {key: one.value for key, one in found.items()} == {
+        ("time_ratio", paper): 0.5,
+        ("time_ratio", own): 1.5,
+        ("memory_ratio", paper): 0.5,
+        ("memory_ratio", own): 4.0,
+    }
+    assert all(len(one.samples[0].values) == 2 for one in found.values())
