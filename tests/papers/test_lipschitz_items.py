@@ -120,7 +120,7 @@ def test_what_batches_and_clips_do_to_sensitivity_and_epsilon():
     values = [measure(c, None, PAPER.formulas).value for c in PAPER.claims if c.item == "fig-9"]  # type: ignore[arg-type]
     assert values[0] == pytest.approx(0.5)
     assert values[1] == pytest.approx(math.sqrt(2), rel=0.05)  # twice the rate, half the steps
-    assert values[2:] == [1.0, 1.0]
+    assert values[2:] == [2.0, 1.0, 1.0]
 
 
 def test_the_notebooks_network_is_not_centred():
