@@ -249,6 +249,7 @@ def test_layers_keep_norms_and_slopes():
     assert GroupSort2()(x).tolist() == [[3, 5, 1, 2]]
     assert torch.equal(GroupSort2()(x[..., None, None])[..., 0, 0], GroupSort2()(x))
     assert Center()(torch.tensor([[[[1.0, 3]]]])).tolist() == [[[[-1, 1]]]]
+    assert Center(over_channels=True)(torch.tensor([[[[1.0]], [[3.0]]]])).tolist() == [[[[-1]], [[1]]]]
     with pytest.raises(ValueError, match="pairs"):
         GroupSort2()(torch.zeros(1, 3))
 

@@ -40,19 +40,19 @@ def lipschitz_cnn(
     bias: bool,
     centered: bool,
     activated: bool,
+    over_channels: bool = False,
 ) -> nn.Sequential:
     """Build 3x3 convolutions, each activated, pooled by 2 and optionally centred, then two linear layers.
 
     The MNIST network of the paper's experiments has filters [16, 32], 1,024 units, padding 1, biases and `centered`. It
-    has no activation between its linear layers (`activated` is false). Its library centres over channels at each
-    position, and `Center` over positions. The network of the paper's notebook has
-    [32, 64], 512 units, no padding, no biases, no centring, and is `activated`.
+    has no activation between its linear layers (`activated` is false), and its means are taken `over_channels`. The
+    network of the paper's notebook has [32, 64], 512 units, no padding, no biases, no centring, and is `activated`.
     """
     channels, *space = input_shape
     layers: list[nn.Module] = []
     for width in filters:
         layers += [*convolution(channels, width, 3, padding=padding, bias=bias), activation(), L2Pool2d(2)]
-        layers += [Center()] if centered else []
+        layers += [Center(over_channels)] if centered else []
         channels, space = width, [(size + 2 * padding - 2) // 2 for size in space]
     last = [activation()] if activated else []
     return nn.Sequential(

@@ -86,12 +86,21 @@ class GlobalL2Pool(nn.Module):
 
 
 class Center(nn.Module):
-    """x minus its mean, over the positions of each channel of images, else over the last dimension: a projection."""
+    """x minus its mean: a projection.
+
+    Images [batch, channels, h, w] have a mean over the positions of each channel. With `over_channels` it is over the
+    channels at each position, as in the authors' library. Of anything else it is over the last dimension.
+    """
 
     lipschitz = 1.0
 
+    def __init__(self, over_channels: bool = False) -> None:
+        super().__init__()
+        self.over_channels = over_channels
+
     def forward(self, x: Tensor) -> Tensor:
-        return x - x.mean((2, 3) if x.dim() == 4 else -1, keepdim=True)
+        of_images = (1,) if self.over_channels else (2, 3)
+        return x - x.mean(of_images if x.dim() == 4 else -1, keepdim=True)
 
 
 class Patches(nn.Module):

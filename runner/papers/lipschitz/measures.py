@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Mapping
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from runner.claims.claim import Claim
 from runner.claims.evidence import Evidence
 from runner.claims.measure import Formula, computed, counted, of_runs, planned_for
 from runner.claims.measured import Measured, of_sample
-from runner.claims.runs import PlannedRun, Runs
+from runner.claims.runs import PlannedRun, Runs, Sample, grouped
 from runner.claims.statistics import Interval, between
 from runner.networks.lipschitz import gradient_bounds
 from runner.training.prepare import Run, prepare
@@ -85,23 +86,27 @@ def over_library_bound(_: Claim, runs: Runs) -> Measured:
 def least_spread(claim: Claim, runs: Runs) -> Measured:
     """Return the least coefficient of variation of norms over the value for unclipped RGB images.
 
-    The norms are the images' ("inputs") or the last gradients' ("gradients"). The interval comes from a bootstrap over
-    the images. It holds no spread of training, so gradients of one run cannot confirm a claim.
+    The norms are the images' ("inputs") or the last gradients' ("gradients"). Every run has the same images, so their
+    interval is a bootstrap over them. Gradients give a ratio for each seed.
     """
     kind = claim.reader[1]
-    plain = [run for run in runs.recorded if _name(run) == _PLAIN]
-    others = [run for run in runs.recorded if _name(run) != _PLAIN]
-    if not plain or not others:
+    spread = {
+        name: {run.seed: variation(_histogram(run, kind)) for run in of}
+        for name, of in grouped(runs.recorded, _name).items()
+    }
+    plain = spread.pop(_PLAIN, {})
+    means = {name: fmean(float(values[0]) for values in of.values()) for name, of in spread.items()}
+    least = min(means, key=lambda name: means[name], default="")
+    ratios = {seed: values / plain[seed] for seed, values in spread.get(least, {}).items() if seed in plain}
+    if not ratios:
         return Measured()
-    spread = {_name(run): variation(_histogram(run, kind)) for run in others}
-    of_plain = variation(_histogram(plain[0], kind))
-    least = min(spread, key=lambda name: spread[name][0])
-    ratios = spread[least] / of_plain
-    words = ", ".join(f"{name} {values[0]:.3f}" for name, values in spread.items())
-
-    at = partial(between, ratios[1:])
-    text = f"{words}; {_PLAIN} {of_plain[0]:.3f}"
-    return Measured(float(ratios[0]), interval_at=at, explanation=text, enough=kind == "inputs")
+    words = ", ".join(f"{name} {mean:.3f}" for name, mean in means.items())
+    text = f"{words}; {_PLAIN} {fmean(float(values[0]) for values in plain.values()):.3f}"
+    if kind == "inputs":
+        first = next(iter(ratios.values()))
+        return Measured(float(first[0]), interval_at=partial(between, first[1:]), explanation=text)
+    sample = Sample(tuple(float(ratio[0]) for ratio in ratios.values()), tuple(ratios))
+    return of_sample("mean", sample, explanation=text)
 
 
 narrowest = of_runs(least_spread)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from runner.claims.evidence import Evidence
-from runner.claims.runs import PlannedRun
+from runner.claims.runs import PlannedRun, grouped
 from runner.report import plots
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))  # lines may lie on on
 
 
 def histograms(sweep: str, label: Callable[[PlannedRun], str], evidence: Evidence) -> Figure:
-    """Draw two panels, images and gradients after the last epoch, with a line per run of the sweep."""
+    """Draw two panels, images and gradients after the last epoch, with a line for the first run of each setting."""
     drawn = plots.figure(plots.WIDTH, 3.8)
     images, gradients = drawn.subplots(1, 2)
     planned = evidence.planned(sweep, _EXPERIMENT)
-    for place, run in enumerate(planned):
+    for place, (run, *_) in enumerate(grouped(planned, label).values()):
         if run.record is None:
             plots.name_not_run(images, label(run), f"C{place}")
             continue

@@ -104,7 +104,7 @@ def _sampled(ratios: Callable[[Claim], Mapping[str, float]], claim: Claim, _: Ev
 
 
 def _over_clipped(column: str, claim: Claim) -> dict[str, float]:
-    """Return the clipless column over that of the method in the claim's brackets, for batches of 512 or more."""
+    """Return the clipless column over the column of the method in the claim's brackets, for batches of 512 or more."""
     values = {(row["network"], int(row["batch"]), row["method"]): row[column] for row in measured()}
     return {
         f"{network}, {batch}": float(value) / float(values[network, batch, claim.reader[1]])
