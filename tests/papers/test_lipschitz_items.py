@@ -230,9 +230,11 @@ def test_times_and_memory_are_over_those_of_the_way_to_clip_that_a_reading_names
     of = {"clipless": (3, 4), "one_pass": (2, 1), "opacus_hooks": (6, 8)}
     rows = [
         {"network": "n", "batch": str(batch), "method": name, "s_per_epoch": str(seconds), "peak_mib": str(memory)}
-        for batch in (128, 512, 2048)
+        for batch in (128, 512, 2048, 4096)
         for name, (seconds, memory) in of.items()
     ]
+    for row in rows[-3:]:
+        row["s_per_epoch"] = row["peak_mib"] = "nan"
     monkeypatch.setattr(timing, "measured", lambda: rows)
     claims = {(c.quantity, c.reading): c for c in PAPER.claims if c.item == "fig-4" and c.reading}
     found = {key: measure(claim, None, PAPER.formulas) for key, claim in claims.items()}
@@ -240,7 +242,7 @@ def test_times_and_memory_are_over_those_of_the_way_to_clip_that_a_reading_names
     assert {key: one.value for key, one in found.items()} == {
         ("time_ratio", paper): 0.5,
         ("time_ratio", own): 1.5,
-        ("memory_ratio", paper): 0.5,
+        ("memory_ratio", "clipping by Opacus"): 0.5,
         ("memory_ratio", own): 4.0,
     }
     assert all(len(one.samples[0].values) == 2 for one in found.values())

@@ -11,6 +11,7 @@ from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY
 from runner.report.cells import cells_of
 from runner.report.files import Table, markdown, read_csv, write_csv, write_table_csv
+from runner.report.pages import _items
 from runner.report.paper_page import epsilon_text, tables_of
 from runner.report.papers import every_paper
 from runner.report.titles import title_of, titles_of
@@ -105,3 +106,11 @@ def test_a_number_at_an_epsilon_that_does_not_hold_is_marked_on_the_page_and_in_
     ):
         assert f" | {words} | " in tables_of(paper, [row])
         assert (_word(row) == row.verdict) == ("ε" not in words)
+
+
+def test_a_setting_of_two_sweeps_counts_once_with_the_longer_one(tmp_path: Path) -> None:
+    paper = every_paper()[0]
+    item = paper.items[0]
+    rows = [{"setting_id": "a", "n_planned": planned, "n_recorded": 3} for planned in (5, 10, 4)]
+    write_csv(tmp_path / paper.name / item.name / "settings.csv", list(rows[0]), rows)
+    assert _items(tmp_path, paper).rows[0][1] == "3 of 10"

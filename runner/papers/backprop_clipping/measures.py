@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 from functools import lru_cache
 
 import torch
+from torch import Tensor
 
 from runner.accounting import Pld
 from runner.accounting.mechanisms import gaussian_epsilon
@@ -16,8 +18,11 @@ from runner.claims.evidence import Evidence
 from runner.claims.measure import Formula, computed
 from runner.claims.measured import Measured
 from runner.report.files import number
+from runner.training.prepare import Run, prepare
 
-_DISC = 6  # the label of the disc
+_SEEDS = 10  # of the runs
+_LARGE = 1_000_000  # weights
+_RADIUS = 0.12  # of the disc, of the image's height
 STATED = ("3", "1", "02", "01")  # the epsilons of the authors' script, as in the names of experiments
 
 
@@ -39,10 +44,8 @@ def epsilon_of_rho(claim: Claim, evidence: Evidence) -> Measured:
     epsilon = rho + 2 * math.sqrt(rho * math.log(1 / run.config.delta))
     found = charged_epsilon(claim, evidence)
     least = first_update_epsilon(claim.sweep, claim.experiment)
-    text = (
-        f"ρ = {claim.reader[1]} a layer and epoch, {rho:.4g} in all; the sound ε is an upper bound, and the first "
-        f"update alone costs at least {number(least, bound='lower')}"
-    )
+    text = f"ρ = {claim.reader[1]} a layer and epoch, {rho:.4g} in all; the sound ε is an upper bound"
+    text += "" if least is None else f", and the first update alone costs at least {number(least, bound='lower')}"
     return replace(found, value=epsilon, epsilon=epsilon, epsilon_least=least, explanation=text)
 
 
@@ -57,25 +60,33 @@ def counted_by_pld(claim: Claim, evidence: Evidence) -> Measured:
 
 
 @lru_cache
-def first_update_epsilon(sweep: str, experiment: str) -> float:
-    """Return a lower bound on epsilon with the bug: the exact epsilon of the first update, for one pair of data sets.
+def first_update_epsilon(sweep: str, experiment: str) -> float | None:
+    """Return a lower bound on epsilon with the bug: the exact epsilon of the first update, the least of ten seeds.
 
-    One has a white disc with the label 6 in its first batch. In the other this example counts as zero. The first
-    weights are public and depend on no data. So the disc moves the sum of group g by a known vector v_g. The two
-    releases are Gaussians whose means are sqrt(sum_g (|v_g| / std_g)^2) standard deviations apart. Later updates only
-    add to that. Batches are public, as in theorem 1. Of the shapes and labels tried, this one moved
-    the sums the most.
+    It is for one pair of data sets. One has a white disc in its first batch, in the other this example counts as zero.
+    The first weights and the batches are public, as in theorem 1. So the disc moves the sum of group g by a known
+    vector v_g. The two releases are Gaussians whose means are sqrt(sum_g (|v_g| / std_g)^2) standard deviations
+    apart. Later updates only add to that. The disc has the label that moves the sums the most, and its size was chosen
+    for these seeds. Both are allowed, as epsilon holds for all pairs. None for a large network: it takes a minute.
     """
     run = ledger_of(sweep, experiment)[0]
-    mechanism, objective = run.mechanism, run.new_objective().double()
+    if run.parameters > _LARGE:
+        return None
     channels, height, width = run.dataset.shape
     rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-    disc = (rows - height / 2).square() + (columns - width / 2).square() < (2 / 7 * height) ** 2
+    disc = (rows - height / 2).square() + (columns - width / 2).square() < (_RADIUS * height) ** 2
     images = run.features(disc.float().expand(1, channels, height, width)).double()
-    clipping = mechanism.applied(run.clipping, run.config.batch_size)
-    moved = clipping.sum_contributions(run.engine(objective), images, torch.tensor([_DISC])).gradients
-    apart = [
-        math.sqrt(sum(float(moved[name].square().sum()) for name in group.parameters)) / mechanism.noise_std(group)
-        for group in mechanism.noise_groups
-    ]
-    return gaussian_epsilon(math.hypot(*apart), run.config.delta)
+    return min(_first_update_epsilon(run, seed, images) for seed in range(_SEEDS))
+
+
+def _first_update_epsilon(run: Run, seed: int, images: Tensor) -> float:
+    config = copy.deepcopy(run.config)
+    config.seed = seed
+    objective = prepare(config).new_objective().double()
+    clipping, engine = run.mechanism.applied(run.clipping, config.batch_size), run.engine(objective)
+    noise = {name: run.mechanism.noise_std(group) for group in run.mechanism.noise_groups for name in group.parameters}
+    largest = 0.0
+    for label in range(run.dataset.classes):
+        moved = clipping.sum_contributions(engine, images, torch.tensor([label])).gradients
+        largest = max(largest, math.hypot(*(float(moved[name].norm()) / std for name, std in noise.items())))
+    return gaussian_epsilon(largest, config.delta)

@@ -107,9 +107,10 @@ def _over_clipped(column: str, claim: Claim) -> dict[str, float]:
     """Return the clipless column over the column of the method in the claim's brackets, for batches of 512 or more."""
     values = {(row["network"], int(row["batch"]), row["method"]): row[column] for row in measured()}
     return {
-        f"{network}, {batch}": float(value) / float(values[network, batch, claim.reader[1]])
+        f"{network}, {batch}": float(value) / clipped
         for (network, batch, of), value in values.items()
         if of == "clipless" and batch >= _LARGE and value
+        if (clipped := float(values[network, batch, claim.reader[1]] or 0)) > 0  # a failed measurement is NaN
     }
 
 

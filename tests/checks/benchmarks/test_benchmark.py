@@ -55,8 +55,18 @@ def test_a_clipless_step_is_an_ordinary_one_projected(monkeypatch: pytest.Monkey
         torch.testing.assert_close(now.detach(), moved, rtol=1e-4, atol=1e-5)
 
 
+def test_the_ordinary_network_has_the_same_convolutions_and_nothing_of_the_lipschitz_one() -> None:
+    plain, bounded = (problem(name, 2).network for name in ("VGG5 plain", "VGG5"))
+    kinds = {"Conv2d", "Linear", "ReLU", "MaxPool2d", "AdaptiveAvgPool2d", "Flatten"}
+    assert {type(layer).__name__ for layer in plain} == kinds
+    assert [p.shape for p in plain.parameters()] == [p.shape for p in bounded.parameters()]
+    assert problem("VGG5 plain", 2).inputs.flatten(1).norm(dim=1).min() > 1
+
+
 def test_times_of_an_epoch_are_of_all_methods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The table of figure 4, with made-up times: a step takes 2 s."""
+    built = list[str]()
+    monkeypatch.setattr(clipless, "problem", lambda name, *of: built.append(name) or problem(name, *of))
     monkeypatch.setattr(clipless, "interleaved", lambda steps, *_: {name: [2.0] * 3 for name in steps})
     of = dict[str, str]()
     monkeypatch.setattr(clipless, "peak_memory", lambda name, network, *_: of.update({name: network}) or 7.0)
@@ -66,6 +76,7 @@ def test_times_of_an_epoch_are_of_all_methods(monkeypatch: pytest.MonkeyPatch, t
     assert {name: network == "VGG5" for name, network in of.items()} == {
         name: name in ("clipless", "projection") for name in clipless.METHODS
     }
+    assert built[: len(clipless.METHODS)] == [of[name] for name in clipless.METHODS]
     assert {row["s_per_epoch"] for row in rows} == {"5000"}  # 2,500 steps
     assert {row["parameters"] for row in rows} == {str(122 * 32**2 + 155 * 32 + 490)}  # weights by the width, biases
 
