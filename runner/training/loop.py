@@ -26,7 +26,7 @@ from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
 from runner.training.instantiation import input_bound
 from runner.training.prepare import Run, stacked_step
-from runner.training.stacked import NotStackableError, StackedStep, draw_epoch
+from runner.training.stacked import NotStackableError, StackedStep, enough
 from runner.training.state import OnState, State, Stateful, put_back, state_of
 from runner.training.updates import Updates
 from runner.training.watch import Watch
@@ -152,8 +152,7 @@ def _graph(runs: Sequence[Run], training: Split) -> StackedStep | None:
     """Return the step of several runs, or of one as a graph; None: the one run has to be trained call by call."""
     try:
         step = stacked_step(runs, [run.new_objective() for run in runs], training)
-        sampling = [generator(run.config.seed, "sampling", run.device) for run in runs]
-        step.make_room(draw_epoch(runs[0].mechanism, sampling).length)
+        step.make_room(enough(runs[0].mechanism, sum(run.epochs * run.mechanism.steps_per_epoch for run in runs)))
     except NotStackableError as reason:
         if len(runs) > 1:
             raise

@@ -25,7 +25,8 @@ from runner.data.datasets import Split
 from runner.runs.execute import execute
 from runner.training.loop import Trained, training
 from runner.training.prepare import Run, stacked_step
-from runner.training.stacked import StackedStep, draw_epoch
+from runner.training.stacked import StackedStep
+from runner.training.stacked.batches import draw_epoch
 from runner.training.stacked.updates import Sgd
 from tests.references import whole_and_resumed
 from tests.small import LIPSCHITZ, NETWORK

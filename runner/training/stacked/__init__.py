@@ -6,8 +6,8 @@ has the bounded sums, `batches` the padded batches, `updates` the optimizers. A 
 The speed on a GPU has not been measured yet.
 """
 
-from runner.training.stacked.batches import draw_epoch, whole
+from runner.training.stacked.batches import enough, whole
 from runner.training.stacked.layers import NotStackableError
 from runner.training.stacked.step import StackedStep
 
-__all__ = ["NotStackableError", "StackedStep", "draw_epoch", "whole"]
+__all__ = ["NotStackableError", "StackedStep", "enough", "whole"]

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from scipy.stats import binom
 from torch import Generator, Tensor
 
 from runner.config import Sampling
 from runner.data.augmentation import Augmentation
 from runner.mechanism.dp_sgd import Mechanism
 
-_ROUND = 16  # batches are padded to a multiple of it, so that few epochs need a new length
+_ROUND = 16  # batches are padded to a multiple of it
+_TOO_SHORT = 1e-3  # probability that a length expected to be enough is not
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,16 @@ def whole(examples: int, runs: int, device: torch.device) -> EpochBatches:
     return EpochBatches(indices, torch.ones_like(indices, dtype=torch.bool), [examples] * runs)
 
 
+def enough(mechanism: Mechanism, steps: int) -> int:
+    """Return a length for all batches of so many steps, as a new length means a new graph.
+
+    A Poisson batch is longer than the returned length with a probability of at most 0.001 / `steps`.
+    """
+    if mechanism.sampling is not Sampling.poisson:
+        return _rounded(mechanism.batch_size)
+    return _rounded(int(binom.isf(_TOO_SHORT / steps, mechanism.examples, mechanism.sampling_rate)))
+
+
 def draw_epoch(mechanism: Mechanism, generators: Sequence[Generator], least: int = 0) -> EpochBatches:
     """Return the batches that `mechanism.batches` draws for each run from its generator, padded to P >= `least`.
 
@@ -51,7 +63,7 @@ def draw_epoch(mechanism: Mechanism, generators: Sequence[Generator], least: int
     drawn = [_draw(mechanism, generator) for generator in generators]
     sizes = torch.stack([size for size, _, _ in drawn], dim=1)  # [steps, R]
     largest, seen = int(sizes.max()), sizes.sum(0).tolist()
-    length = max(least, -(-largest // _ROUND) * _ROUND, 1)
+    length = max(least, _rounded(largest))
     mask = torch.arange(length, device=sizes.device) < sizes[..., None]
     indices = torch.zeros(*sizes.shape, length, dtype=torch.long, device=sizes.device)
     for run, (size, step, index) in enumerate(drawn):
@@ -81,3 +93,7 @@ def _draw(mechanism: Mechanism, generator: Generator) -> tuple[Tensor, Tensor, T
     steps, size = order.shape
     step = torch.arange(steps, device=order.device).repeat_interleave(size)
     return torch.full((steps,), size, device=order.device), step, order.flatten()
+
+
+def _rounded(length: int) -> int:
+    return max(1, -(-length // _ROUND) * _ROUND)

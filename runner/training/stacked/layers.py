@@ -40,6 +40,8 @@ class Layer(nn.Module):
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
         self.inputs: Tensor | None = None
         self.output: Tensor | None = None
+        # A sum with it requires gradients. PyTorch 2.11 cannot compile `requires_grad_`.
+        self._zero = torch.zeros((), dtype=weight.dtype, device=weight.device, requires_grad=True)
 
     def forget(self) -> None:
         self.inputs, self.output = None, None
@@ -51,7 +53,7 @@ class Layer(nn.Module):
             raise NotStackableError("a layer is not called on one row an example")
         output = self.applied(inputs)
         if not output.requires_grad:
-            output.requires_grad_()
+            output = output + self._zero if torch.compiler.is_compiling() else output.requires_grad_()
         self.inputs, self.output = inputs.detach(), output
         return output
 

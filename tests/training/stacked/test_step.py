@@ -12,7 +12,8 @@ from runner.config import ConfigError, StepMode
 from runner.data.datasets import Split
 from runner.training.loop import train
 from runner.training.prepare import Run, prepare, stacked_step
-from runner.training.stacked import StackedStep, draw_epoch
+from runner.training.stacked import StackedStep, enough
+from runner.training.stacked.batches import draw_epoch
 
 DRAWN = 20  # the expected batch size
 
@@ -175,6 +176,17 @@ def test_a_longer_batch_makes_room_and_cuts_nothing(smoke) -> None:
         found = [indices[mask] for indices, mask in zip(batches.indices[:, 0], batches.mask[:, 0], strict=True)]
         assert all(torch.equal(a, b) for a, b in zip(found, drawn, strict=True))
         assert batches.seen == [sum(map(len, drawn))]
+
+
+def test_one_length_is_enough_for_a_whole_training(smoke) -> None:
+    mechanism = prepare(problem(smoke)[0]).mechanism
+    lengths = torch.arange(mechanism.examples + 1)
+    chances = torch.distributions.Binomial(mechanism.examples, mechanism.sampling_rate).log_prob(lengths).double().exp()
+    for steps in (1, 1000, 100_000):
+        length = enough(mechanism, steps)
+        assert length % 16 == 0
+        assert chances[length + 1 :].sum() <= 1e-3 / steps
+        assert chances[length - 15 :].sum() > 1e-3 / steps, "16 fewer would not be enough"
 
 
 @pytest.mark.parametrize(
