@@ -6,7 +6,8 @@ The compiler is imported by the functions that need it, because its import takes
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ def captured(
 def _captured(
     draw: Callable[[], None], advance: Callable[[], None], drawing: Sequence[Generator], device: torch.device
 ) -> Callable[[], None]:
-    with torch.cuda.device(device):
+    with torch.cuda.device(device), _fastest_convolutions():
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -57,6 +58,16 @@ def _captured(
             advance()
     replay: Callable[[], None] = graph.replay
     return replay
+
+
+@contextmanager
+def _fastest_convolutions() -> Iterator[None]:
+    """Have cuDNN time its convolutions for a shape, those that are repeatable, and take the fastest."""
+    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def compiled(function: Callable[[], None], backend: str | Callable[..., Any] = "inductor") -> Callable[[], None]:
