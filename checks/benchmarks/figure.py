@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 NAMES = {
     "one_pass": "clipped here",
     "one_pass_graph": "clipped here, as a graph",
+    "one_pass_compiled": "clipped here, compiled",
     "backprop": "backpropagation clipping here",
     "clipless": "without clipping here",
     "isolated": "own layers here",
@@ -26,7 +27,7 @@ NAMES = {
     "non_private_compiled": "no privacy, compiled",
     "non_private_faster": "no privacy, kernels from here",
 }
-_MARKERS = "osD^v<>Pph*Xd"  # one for each of NAMES
+_MARKERS = "osD8^v<>Pph*Xd"  # one for each of NAMES
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
@@ -48,7 +49,7 @@ def _drawn(rows: list[dict[str, Any]]) -> Figure:
     for method, marker in zip(methods, _MARKERS, strict=False):
         of = [row for row in rows if row["method"] == method]
         places = [cells.index((row["network"], row["batch"])) for row in of]
-        own = method in ("one_pass", "one_pass_graph", "backprop", "clipless", "isolated")
+        own = method.startswith("one_pass") or method in ("backprop", "clipless", "isolated")
         axes.plot(
             [row["ratio"] for row in of],
             places,

@@ -23,7 +23,7 @@ from runner.speed import machine
 from runner.training.loop import train, training
 from runner.training.prepare import Run
 
-GRAPH, LOCKSTEP = "graph", "lockstep:"
+CAPTURED, LOCKSTEP = ("graph", "compiled"), "lockstep:"
 
 
 def one_run(experiment: str, device: str, engine: str, step: str, epochs: int | None, seed: int = 0) -> Run:
@@ -38,19 +38,20 @@ def one_run(experiment: str, device: str, engine: str, step: str, epochs: int | 
 
 
 def runs_of(way: str, experiment: str, device: str, epochs: int | None) -> list[Run]:
-    """Prepare the runs of a way to train: an engine's name, "graph", or "lockstep:R" for R runs at once.
+    """Prepare the runs of a way to train: an engine's name, "graph", "compiled", or "lockstep:R" for R runs at once.
 
     Raises:
         ConfigError: a run cannot be prepared.
     """
     if way in ENGINES:
         return [one_run(experiment, device, way, "eager", epochs)]
-    if way == GRAPH:
-        return [one_run(experiment, device, "one_pass", "graph", epochs)]
+    if way in CAPTURED:
+        return [one_run(experiment, device, "one_pass", way, epochs)]
     count = way.removeprefix(LOCKSTEP)
     if way.startswith(LOCKSTEP) and count.isdecimal() and int(count) > 1:
         return [one_run(experiment, device, "one_pass", "graph", epochs, seed) for seed in range(int(count))]
-    raise ConfigError(f"--ways {way}: it must be one of {', '.join(ENGINES)}, {GRAPH}, or {LOCKSTEP}R with R above 1.")
+    known = ", ".join((*ENGINES, *CAPTURED))
+    raise ConfigError(f"--ways {way}: it must be one of {known}, or {LOCKSTEP}R with R above 1.")
 
 
 def made_up(examples: int, run: Run) -> Split:
@@ -90,11 +91,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--experiment", default="tempered_sigmoid/mnist_tanh")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--epochs", type=int, help="default: the experiment's")
-    parser.add_argument("--ways", nargs="+", help=f"of {', '.join(ENGINES)}, {GRAPH}, {LOCKSTEP}R (R runs at once)")
+    parser.add_argument("--ways", nargs="+", help=f"of {', '.join((*ENGINES, *CAPTURED))}, {LOCKSTEP}R (R runs)")
     options = parser.options(arguments)
     try:
         cuda = one_run(options.experiment, options.device, "one_pass", "eager", 1).device.type == "cuda"
-        default = ["one_pass", GRAPH, *(f"{LOCKSTEP}{runs}" for runs in (4, 16, 64))] if cuda else list(ENGINES)
+        default = ["one_pass", *CAPTURED, *(f"{LOCKSTEP}{runs}" for runs in (4, 16, 64))] if cuda else list(ENGINES)
         ways = {
             way: runs_of(way, options.experiment, options.device, options.epochs) for way in options.ways or default
         }

@@ -27,6 +27,7 @@ def methods(network: str = "M") -> dict[str, Callable[[Problem], own.Step]]:
         "non_private_faster": own.non_private_faster,
         "one_pass": own.one_pass,
         "one_pass_graph": own.one_pass_graph,
+        "one_pass_compiled": own.one_pass_compiled,
     }
     if network in ("M", "R", "C"):
         found["backprop"] = own.backprop

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from checks.benchmarks.problems import Problem, problem
 from runner.clipping import Backprop, Clipping, Flat, Lipschitz, gradient_sum
-from runner.config import Sampling
+from runner.config import Sampling, StepMode
 from runner.data.datasets import Split
 from runner.gradients import Engine, IsolatedEngine, Objective, OnePassEngine
 from runner.mechanism.dp_sgd import Mechanism
@@ -108,15 +108,21 @@ def one_pass(of: Problem) -> Step:
     return private(of, Flat(CLIPPING_NORM), OnePassEngine, len(of.targets))
 
 
-def one_pass_graph(of: Problem) -> Step:
+def one_pass_graph(of: Problem, asked: StepMode = StepMode.graph) -> Step:
     """Take the one_pass step as one fixed sequence of calls, on CUDA as a graph (see `runner.training.stacked`)."""
     objective, batch, clipping, device = of.objective, len(of.targets), Flat(CLIPPING_NORM), of.targets.device
     mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
-    step = StackedStep([objective], [clipping], [mechanism], [optimizer], Split(of.inputs, of.targets))
+    data = Split(of.inputs, of.targets)
+    step = StackedStep([objective], [clipping], [mechanism], [optimizer], data, asked=asked)
     batches = whole(batch, 1, device)
     step.make_room(batches.length)
     return lambda: step.take(batches, 0)
+
+
+def one_pass_compiled(of: Problem) -> Step:
+    """Take the step of `one_pass_graph`, on CUDA compiled."""
+    return one_pass_graph(of, StepMode.compiled)
 
 
 def backprop(of: Problem) -> Step:

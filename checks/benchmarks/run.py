@@ -73,7 +73,7 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
         if not any(name in methods(network) for network in arguments.networks or BATCHES):
             parser.error(f"--methods {name}: it cannot take the step of network {' or '.join(arguments.networks)}.")
     if arguments.methods is None:
-        left_out = ("one_pass_graph", "jax_vmap") if cpu else ("jax_vmap",)
+        left_out = ("one_pass_graph", "one_pass_compiled", "jax_vmap") if cpu else ("jax_vmap",)
         arguments.methods = [name for name in EVERY if name not in left_out]
     if "non_private" not in arguments.methods:
         arguments.methods.insert(0, "non_private")

@@ -1,9 +1,9 @@
 """Comparison of this machine's GPU with its CPU, in numbers and in time: `python -m checks parity`.
 
 It takes one step of every activation, architecture, clipping, constraint, loss and mechanism of conf/ on both. It
-trains small runs of every option that changes a step, as a CUDA graph and call by call. It trains runs in lockstep and
-each alone. Then it runs the short form of `python -m checks benchmark`. `--rehearse` uses a made-up device
-(`checks.rehearsal`).
+trains small runs of every option that changes a step, as a CUDA graph and call by call, and some compiled. It trains
+runs in lockstep and each alone. Then it runs the short form of `python -m checks benchmark`. `--rehearse` uses a
+made-up device (`checks.rehearsal`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from checks.parity.cases import STEPS, case
-from checks.parity.runs import graph_against_eager, together_against_alone
+from checks.parity.runs import compiled_against_eager, graph_against_eager, together_against_alone
 from checks.parity.step import CPU, Difference, Side, compared
 from checks.rehearsal import made_up_cuda
 from runner.config import REPOSITORY, ConfigError, options_of
@@ -27,6 +27,7 @@ from runner.terminal import Parser
 from runner.training.instantiation import device_of
 
 OUTPUT = REPOSITORY / "results" / "gpu-check"
+RUNS = {"run": graph_against_eager, "compiled": compiled_against_eager, "lockstep": together_against_alone}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(prog="python -m checks parity", description=__doc__.partition("\n")[0])
     parser.add_argument("--device", default="cuda", help="cuda (default), or cuda:1")
     parser.add_argument("--rehearse", action="store_true", help="use a made-up device: the same code, without a GPU")
-    parser.add_argument("--only", nargs="+", choices=[*STEPS, "run", "lockstep"], help="leave the others out")
+    parser.add_argument("--only", nargs="+", choices=[*STEPS, *RUNS], help="leave the others out")
     parser.add_argument("--no-benchmark", action="store_true", help="leave the times out")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="where the benchmark's table goes")
     chosen = parser.parse_args(arguments)
@@ -70,7 +71,7 @@ def checked(device: str, only: Sequence[str] | None) -> Iterator[tuple[str, floa
     for group in (group for group in STEPS if only is None or group in only):
         for option in options_of(group):
             yield _said(f"{group}={option}", partial(_compared, group, option, other))
-    for name, comparisons in (("run", graph_against_eager), ("lockstep", together_against_alone)):
+    for name, comparisons in RUNS.items():
         if only is None or name in only:
             for each, check in comparisons(device):
                 yield _said(each, check)

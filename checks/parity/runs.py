@@ -1,4 +1,4 @@
-"""Small whole runs on one device: steps as a graph against steps call by call, runs in lockstep against each alone.
+"""Small whole runs on one device: steps as a graph against single calls, runs in lockstep against each alone.
 
 They use float64, so that differences come from the computation and not from rounding.
 """
@@ -34,6 +34,10 @@ WAYS: dict[str, tuple[str, ...]] = {
     "sampling=shuffled": ("sampling=shuffled",),
     "physical_batch=7": ("runtime.physical_batch=7",),
 }
+# Options whose steps are compiled: compilation takes seconds, and PyTorch's compiler sees the same calls as a graph
+COMPILED = (
+    ("clipping", "flat"), ("clipping", "per_layer"), ("constraint", "spectral"), ("augmentation", "views"),
+)  # fmt: skip
 _TOGETHER = (("seed=0",), ("seed=1", "optimizer.lr=0.05"), ("seed=2", "clipping.norm=0.5"))
 
 
@@ -64,20 +68,27 @@ def graph_against_eager(device: str) -> Iterator[Comparison]:
     """Compare each option and each way: the default step of the device, a graph if possible, with single calls."""
     for group in RUNS:
         for option in options_of(group):
-            yield f"run: {group}={option}", partial(_graph, device, partial(_run_of, group, option))
+            yield f"run: {group}={option}", partial(_against_eager, device, partial(_run_of, group, option))
     for name, overrides in WAYS.items():
-        yield f"run: {name}", partial(_graph, device, partial(prepared, *SMALL, *overrides))
+        yield f"run: {name}", partial(_against_eager, device, partial(prepared, *SMALL, *overrides))
+
+
+def compiled_against_eager(device: str) -> Iterator[Comparison]:
+    """Compare compiled steps of some options with single calls."""
+    for group, option in COMPILED:
+        made = partial(_run_of, group, option)
+        yield f"compiled: {group}={option}", partial(_against_eager, device, made, StepMode.compiled)
 
 
 def _run_of(group: str, option: str) -> Run:
     return case(group, option, *SMALL).run
 
 
-def _graph(device: str, made: Callable[[], Run]) -> Difference:
+def _against_eager(device: str, made: Callable[[], Run], step: StepMode = StepMode.auto) -> Difference:
     run = made()
     (eager,) = trained([on(run, device, StepMode.eager)])
-    (graph,) = trained([on(run, device)])
-    return apart(graph, eager)
+    (other,) = trained([on(run, device, step)])
+    return apart(other, eager)
 
 
 def together_against_alone(device: str) -> Iterator[Comparison]:

@@ -80,11 +80,12 @@ class EngineName(Enum):
 
 
 class StepMode(Enum):
-    """The way in which a training step is executed."""
+    """The way in which a training step is executed: see `runner.training.stacked.step`."""
 
     auto = "auto"
     eager = "eager"
     graph = "graph"
+    compiled = "compiled"
 
 
 class TrackingMode(Enum):

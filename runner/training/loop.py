@@ -156,8 +156,9 @@ def _graph(runs: Sequence[Run], training: Split) -> StackedStep | None:
     except NotStackableError as reason:
         if len(runs) > 1:
             raise
-        if runs[0].config.runtime.step is StepMode.graph:
-            raise ConfigError(f"runtime.step=graph is not possible here: {reason}.") from reason
+        asked = runs[0].config.runtime.step
+        if asked in (StepMode.graph, StepMode.compiled):
+            raise ConfigError(f"runtime.step={asked.value} is not possible here: {reason}.") from reason
         print(f"step: {reason}, so it is taken call by call, not as a graph.", file=sys.stderr)
         return None
     return step

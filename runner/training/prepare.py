@@ -177,9 +177,10 @@ class Run:
 
     @property
     def step(self) -> StepMode:
-        """Return the way in which steps are executed: `eager`, or as `graph` (see `runner.training.stacked.step`).
+        """Return the way in which steps are executed: `eager`, or as `graph` or `compiled`.
 
-        `auto` is `graph` on CUDA, where an eager step of a small network waits for its launches.
+        `auto` is `graph` on CUDA, where an eager step of a small network waits for its launches. `StackedStep` compiles
+        it if that pays.
         """
         configured: StepMode = self.config.runtime.step
         if configured is not StepMode.auto:
@@ -326,7 +327,7 @@ def prepare(config: DictConfig) -> Run:
             gradient_bounds(objective)
         except ValueError as error:
             raise ConfigError(f"diagnostics: bound_ratios: {error}.") from error
-    if config.runtime.step is StepMode.graph:
+    if config.runtime.step in (StepMode.graph, StepMode.compiled):
         _check_graph(run, objective, Split(*made_up))
     return run
 
@@ -362,13 +363,14 @@ def _built(config: DictConfig, dataset: ImageDataset, features: Features) -> Obj
 
 def _check_graph(run: Run, objective: Objective, examples: Split) -> None:
     """Build the step on the meta device, so that a config that allows no graph fails before work starts."""
+    asked = f"runtime.step={run.config.runtime.step.value}"
     if run.config.runtime.engine is not EngineName.one_pass:
-        raise ConfigError("runtime.step=graph has a separate gradient engine: leave runtime.engine at one_pass.")
+        raise ConfigError(f"{asked} has its own gradient engine: leave runtime.engine at one_pass.")
     with torch.device("meta"):
         try:
             stacked_step([run], [objective], examples)
         except NotStackableError as reason:
-            raise ConfigError(f"runtime.step=graph is not possible here: {reason}.") from reason
+            raise ConfigError(f"{asked} is not possible here: {reason}.") from reason
 
 
 def _noise_multiplier(config: DictConfig, accountant: Accountant, mechanism: Callable[[float], Mechanism]) -> float:
@@ -445,4 +447,6 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         [run.config.seed for run in runs],
         runs[0].averaging,
         runs[0].augmentation,
+        runs[0].config.runtime.step,
+        max(run.epochs * run.mechanism.steps_per_epoch for run in runs),
     )

@@ -1,9 +1,9 @@
-"""Steps of one run or of R runs as one fixed sequence of calls, on CUDA compiled and replayed as a graph.
+"""Steps of one run or of R runs as one fixed sequence of calls, on CUDA replayed as a graph.
 
 `step` is the whole, and `capture` compiles and captures it. `network` and `layers` merge R networks into one, `sums`
 has the bounded sums, `batches` the padded batches, `updates` the optimizers. A CPU takes steps call by call
-(`runner.training.call_by_call`), by an engine with kernels for processors. Results are tested against it on the CPU.
-The speed on a GPU has not been measured yet.
+(`runner.training.call_by_call`), by an engine with kernels for processors. Results are tested against it on the CPU,
+and `python -m checks parity` compares them on a GPU.
 """
 
 from runner.training.stacked.batches import enough, whole

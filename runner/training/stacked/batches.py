@@ -46,7 +46,7 @@ def whole(examples: int, runs: int, device: torch.device) -> EpochBatches:
 
 
 def enough(mechanism: Mechanism, steps: int) -> int:
-    """Return a length for all batches of so many steps, as a new length means a new graph.
+    """Return a length for all batches of this number of steps, as a new length means a new graph.
 
     A Poisson batch is longer than the returned length with a probability of at most 0.001 / `steps`.
     """

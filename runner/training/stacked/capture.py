@@ -14,12 +14,37 @@ import torch
 from torch import Generator
 
 _WARM_UP = 3  # passes before a capture, as PyTorch's documentation recommends
+_COMPILATION = 20.0  # seconds
+_SAVED, _SAVED_BY_NUMBER = 2e-4, 5e-12  # seconds of a step, and for each number that layers hold
+
+
+def compiling_pays(steps: int, numbers: int) -> bool:
+    """Return True if this number of steps saves more time by compiled code than the compilation takes.
+
+    A run of a small and of a large network was timed on an H200 (docs/performance.md). `numbers` are those that the
+    layers hold for a step.
+    """
+    return steps * (_SAVED + _SAVED_BY_NUMBER * numbers) > _COMPILATION
+
+
+def compiled_and_captured(
+    draw: Callable[[], None], advance: Callable[[], None], drawing: Sequence[Generator], device: torch.device
+) -> Callable[[], None] | None:
+    """Return what `captured` does, with `advance` compiled, or None with a sentence on stderr if it cannot be."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    try:
+        return captured(draw, compiled(advance), drawing, device)
+    except TorchDynamoException as error:
+        said = str(error).strip().partition("\n")[0]
+        print(f"step: it cannot be compiled ({said}), so its kernels are the library's.", file=sys.stderr)
+        return None
 
 
 def captured(
     draw: Callable[[], None], advance: Callable[[], None], drawing: Sequence[Generator], device: torch.device
 ) -> Callable[[], None]:
-    """Return the replay of a graph that draws noise and then advances, compiled if that is possible.
+    """Return the replay of a graph that draws noise and then advances.
 
     Some passes are made before, so the caller restores the state and the generators.
 
@@ -29,19 +54,6 @@ def captured(
     Raises:
         RuntimeError: the calls cannot be captured.
     """
-    from torch._dynamo.exc import TorchDynamoException
-
-    try:
-        return _captured(draw, compiled(advance), drawing, device)
-    except TorchDynamoException as error:
-        said = str(error).strip().partition("\n")[0]
-        print(f"step: it cannot be compiled ({said}), so its kernels are the library's.", file=sys.stderr)
-        return _captured(draw, advance, drawing, device)
-
-
-def _captured(
-    draw: Callable[[], None], advance: Callable[[], None], drawing: Sequence[Generator], device: torch.device
-) -> Callable[[], None]:
     with torch.cuda.device(device), _fastest_convolutions():
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())

@@ -1,9 +1,9 @@
-"""One training step of R runs as one fixed sequence of calls, on CUDA compiled, captured once and replayed as a graph.
+"""One training step of R runs as one fixed sequence of calls, on CUDA captured once and replayed as a graph.
 
 `StackedStep.body` is a pure function from a state, a padded batch with its mask, and noise to the next state. It never
 asks the device for a value, and no shape in it depends on data, so a replay equals the step. State and batch lie in
 buffers with fixed addresses. A graph also draws the noise, from generators that are registered with it, with the same
-numbers as `Mechanism.release` draws for a single run.
+numbers as `Mechanism.release` draws for a single run. Before its capture the step is compiled, if that pays.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from runner.training.diagnostics import Diagnostics
 from runner.training.first_batch import Sums, check_first_batch
 from runner.training.pieces import Pieces
 from runner.training.stacked.batches import EpochBatches, draw_epoch, with_views
-from runner.training.stacked.capture import captured
+from runner.training.stacked.capture import captured, compiled_and_captured, compiling_pays
 from runner.training.stacked.layers import NotStackableError, numbers_per_example
 from runner.training.stacked.network import StackedObjectives
 from runner.training.stacked.sums import StackedEngine
@@ -53,8 +53,10 @@ class StackedStep:
         seeds: of every run.
         averaging: the average of the weights, if any.
         augmentation: the views of each example, if a step uses any.
+        asked: `compiled`, or `auto` to compile if that pays for `steps` steps. Only a captured step is compiled.
 
     Attributes:
+        mode: `compiled` if the step is, else `graph`.
         sampling, noise, augmenting: the generators of every run's batches, noise and views.
         state: all that a step changes: weights [R, numbers], the sums of losses [R], the optimizers' buffers, the
             average, if any, and earlier noise [b - 1, R, numbers] if noise is correlated. Only the shares after private
@@ -64,7 +66,6 @@ class StackedStep:
         NotStackableError: the runs cannot be stacked.
     """
 
-    mode = StepMode.graph
     updates = None
 
     @undisturbed()
@@ -80,7 +81,10 @@ class StackedStep:
         seeds: Sequence[int] = (0,),
         averaging: Averaging | None = None,
         augmentation: Augmentation | None = None,
+        asked: StepMode = StepMode.graph,
+        steps: int = 0,
     ) -> None:
+        self.mode, self._asked, self._steps = StepMode.graph, asked, steps
         self._augmentation = augmentation
         self.stacked = StackedObjectives(objectives, 1 if augmentation is None else augmentation.views)
         self.objectives = self.stacked.objectives
@@ -132,8 +136,8 @@ class StackedStep:
         self._take: Callable[[], None] = self._drawn_and_taken
         self._unproven = False
         self._try()
-        held = numbers_per_example(list(self.stacked.layers.values()))
-        needed = _COPIES * values.element_size() * held * len(objectives)
+        self._held = numbers_per_example(list(self.stacked.layers.values())) * len(objectives)
+        needed = _COPIES * values.element_size() * self._held
         self._pieces = Pieces(per_slice or max(1, _SLICE_BYTES.get(values.device.type, 1 << 30) // needed))
 
     @property
@@ -376,16 +380,22 @@ class StackedStep:
         return inputs, targets
 
     def _capture(self, per_slice: int) -> None:
-        """Capture the step, compiled if it can be. State and generators are as before afterwards."""
+        """Capture the step, compiled if that pays. State and generators are as before afterwards."""
         self._take = self._drawn_and_taken  # frees the memory of an earlier graph
         before = self._saved()
         drawing = [noise for noise, each in zip(self.noise, self._mechanisms, strict=True) if each.private]
         try:
-            self._take = captured(self._draw, self.advance, drawing, self.losses.device)
+            calls = self._draw, self.advance, drawing, self.losses.device
+            compiled = compiled_and_captured(*calls) if self._compiles() else None
+            self._take, self.mode = compiled or captured(*calls), StepMode.compiled if compiled else StepMode.graph
             self._unproven = True
         finally:
             self.stacked.forget()
             self._restore(before)
+
+    def _compiles(self) -> bool:
+        pays = compiling_pays(self._steps, self._held * self.length)
+        return self._asked is StepMode.compiled or (self._asked is StepMode.auto and pays)
 
     def _prove_replay(self) -> None:
         """Take the first step after a capture by calls and by replay, and compare weights and losses.

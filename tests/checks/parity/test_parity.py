@@ -12,7 +12,7 @@ from checks.parity import cases as cases_module
 from checks.parity import run as command
 from checks.parity import runs
 from checks.parity.cases import STEPS, case
-from checks.parity.runs import SMALL, graph_against_eager, together_against_alone
+from checks.parity.runs import SMALL, compiled_against_eager, graph_against_eager, together_against_alone
 from checks.parity.step import CPU, Difference, Side, compared, worst
 from checks.rehearsal import made_up_cuda
 from runner.clipping import Flat
@@ -98,8 +98,9 @@ def test_graphs_and_locksteps_agree_and_less_noise_in_them_does_not(monkeypatch:
 
     def wrong() -> list[bool]:
         with made_up_cuda():
-            checks = dict([*graph_against_eager("cuda:0"), *together_against_alone("cuda:0")])
-            names = "run: clipping=per_layer", "run: sampling=shuffled", "lockstep: seed=1, optimizer.lr=0.05"
+            every = graph_against_eager, compiled_against_eager, together_against_alone
+            checks = dict(pair for compared_by in every for pair in compared_by("cuda:0"))
+            names = "run: sampling=shuffled", "compiled: clipping=per_layer", "lockstep: seed=1, optimizer.lr=0.05"
             return [checks[name]().wrong for name in names]
 
     assert not any(wrong())
