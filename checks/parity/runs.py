@@ -88,6 +88,8 @@ def _against_eager(device: str, made: Callable[[], Run], step: StepMode = StepMo
     run = made()
     (eager,) = trained([on(run, device, StepMode.eager)])
     (other,) = trained([on(run, device, step)])
+    if step is StepMode.compiled and other.step != step.value:
+        raise RuntimeError("its step is not compiled")
     return apart(other, eager)
 
 

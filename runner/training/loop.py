@@ -42,7 +42,7 @@ class Trained:
 
     `status`: "finished", "diverged", or "stopped" if `on_epoch` ended it before its last epoch. `step`: the way in
     which steps were executed. `lockstep`: the number of runs that were trained in the same steps. `physical_batch`: the
-    number of a run's examples that passed the network at a time in the end. `seconds_deciding`, the time for decisions
+    most examples of a run that could pass the network at a time in the end. `seconds_deciding`, the time for decisions
     on updates, is part of `seconds_training`. `objective`: the trained objective, with the averaged weights if there
     are any. They are then evaluated in `test_loss` and `test_accuracy`, and the last weights in `LAST`.
     """

@@ -25,7 +25,14 @@ LIKE = like(CONFIG)
 
 
 def record(seconds: float, epochs: int = 10, setting: str = "a", by: str = "processor_seconds", **told: Any) -> Any:
-    provenance = {"threads": 1, "lockstep": 1, "step": "eager", "device": "CPU", "wall_seconds": 1e6, by: seconds}
+    provenance = {
+        "threads": 1,
+        "lockstep": 1,
+        "step": "eager",
+        "device": "AMD EPYC",
+        "wall_seconds": 1e6,
+        by: seconds,
+    }
     history = {"epoch": list(range(epochs))}
     return {
         "setting_id": setting,
@@ -67,7 +74,8 @@ def test_runs_computed_in_other_ways_and_damaged_records_tell_nothing(other: Any
 
 
 def test_a_gpu_is_told_by_its_own_records() -> None:
-    records = [record(100), record(3.0, by="wall_seconds", device="H100", step="graph")]
+    of_gpu = {"by": "wall_seconds", "device": "H100"}
+    records = [record(100), *(record(3.0, step=step, **of_gpu) for step in ("graph", "eager"))]  # type: ignore[arg-type]
     assert Durations(records).seconds("a", LIKE, 10) == 100
     assert Durations(records, "H100").seconds("a", LIKE, 10) == 3
     assert Durations(records, "H200").seconds("a", LIKE, 10) is None

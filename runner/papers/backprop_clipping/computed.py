@@ -83,9 +83,10 @@ def table_1(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
         "times as large.",
         "The code behind the paper's numbers clipped rows of the mean loss to b, but took a b / B for the sensitivity: "
         "its noise is too small by a factor of B where a row comes up to b. The upper bound is for that in all layers.",
-        "The lower bound is the exact ε of the first update, the least of ten seeds, for one pair of data sets: with "
-        "and without a white disc in the first batch. First weights and batches are taken as public, as in theorem 1. "
-        "Later updates only add to it. It was not computed for CIFAR-10.",
+        "The lower bound is the exact ε of the first update, the least of ten seeds, with one pair of data sets for "
+        "each: with and without a white disc in the first batch, of the label that moves most. First weights and "
+        "batches are taken as public, as in theorem 1. Later updates only add to it. It was not computed for "
+        "CIFAR-10.",
     )
     left_out = ("E", "L", "ρ in all", "noise multiplier of a layer")
     return Table.of(rows, notes, [name for name in rows[0] if name not in left_out])

@@ -63,11 +63,12 @@ def counted_by_pld(claim: Claim, evidence: Evidence) -> Measured:
 def first_update_epsilon(sweep: str, experiment: str) -> float | None:
     """Return a lower bound on epsilon with the bug: the exact epsilon of the first update, the least of ten seeds.
 
-    It is for one pair of data sets. One has a white disc in its first batch, in the other this example counts as zero.
-    The first weights and the batches are public, as in theorem 1. So the disc moves the sum of group g by a known
-    vector v_g. The two releases are Gaussians whose means are sqrt(sum_g (|v_g| / std_g)^2) standard deviations
-    apart. Later updates only add to that. The disc has the label that moves the sums the most, and its size was chosen
-    for these seeds. Both are allowed, as epsilon holds for all pairs. None for a large network: it takes a minute.
+    It is for one pair of data sets for each seed. One has a white disc in its first batch, in the other this example
+    counts as zero. The first weights and the batches are public, as in theorem 1. So the disc moves the sum of group g
+    by a known vector v_g. The two releases are Gaussians whose means are sqrt(sum_g (|v_g| / std_g)^2) standard
+    deviations apart. Later updates only add to that. The disc has the label that moves the sums the most, and its size
+    was chosen for these seeds. Both are allowed, as epsilon holds for all pairs. None for a large network: it takes a
+    minute.
     """
     run = ledger_of(sweep, experiment)[0]
     if run.parameters > _LARGE:

@@ -37,7 +37,7 @@ from runner.training.stacked.updates import update
 from runner.training.state import State, Stateful
 from runner.training.updates import Schedule
 
-_SLICE_BYTES = {"cpu": 64 << 20, "cuda": 16 << 30}  # memory of a slice's examples in the layers
+_SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # memory of a slice's examples in the layers
 _COPIES = 3  # of that memory at a time: the layers, autograd and the sums
 _AGREE, _ROUNDING = 1e-2, 1e-5  # tolerance of a replay: relative to the change, and to the numbers
 _FOLLOWED = ("applied", "at", "batches", "release")  # methods of a mechanism that are done here as in `Mechanism`
