@@ -179,6 +179,19 @@ def test_a_piece_that_does_not_fit_is_halved(mode: StepMode, run: Run, gpu: Gpu,
         assert "JOBS" in error.value.__notes__[0]
 
 
+def test_a_piece_that_does_not_fit_beside_the_graph_is_halved(run: Run, gpu: Gpu, monkeypatch: Any) -> None:
+    real = StackedStep._sum
+
+    def fitting(step: StackedStep, values: Tensor, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        if step._take != step._drawn_and_taken and min(step.physical_batch, indices.shape[1]) > 4:
+            raise torch.OutOfMemoryError("a graph is held")
+        return real(step, values, indices, mask)
+
+    monkeypatch.setattr(StackedStep, "_sum", fitting)
+    (found,) = trained([on(run, "cuda:0", StepMode.graph)])
+    assert (found.step, found.physical_batch <= 4) == ("graph", True)
+
+
 def test_any_of_several_gpus_can_be_named(run: Run, monkeypatch: Any, capsys: Any) -> None:
     (expected,) = trained([on(run, "cpu", StepMode.eager)])
     with made_up_cuda(2):
