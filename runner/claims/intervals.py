@@ -61,9 +61,12 @@ def enough_runs(claim: Claim, measured: Measured) -> bool:
 def can_be_reproduced(claim: Claim, measured: Measured) -> bool | None:
     """Return True if the planned runs could show claim and measurement to be equal within the margin, if they are.
 
-    None if that is unknown, or if the claim is a threshold, an order or not judged.
+    None if that is unknown, or if the claim is a threshold, an order or not judged. The spread of other settings does
+    not tell: that of the claim's own runs is often less.
     """
     if claim.margin is None or claim.direction not in ("higher", "lower", "match") or not measured.planned_each:
+        return None
+    if any(len(sample.values) < FEWEST_RUNS for sample in measured.samples):
         return None
     runs = min(measured.planned_each)
     found = interval_of(claim, measured.as_if(max(runs, 2)), EQUIVALENCE)

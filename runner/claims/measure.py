@@ -111,7 +111,7 @@ def _compared(claim: Claim, evidence: Evidence, settings: Mapping[str, Runs], ho
             statements += of_pair
             texts.append(_text(claim, [runs.at(epochs_of(claim)[-1]) for runs in planned], of_pair))
     if not statements:
-        above = claim.at in ("below", "within") and any(runs.recorded for runs in settings.values())
+        above = claim.at in ("below", "within") and all(runs.recorded for runs in settings.values())
         return Measured(explanation=f"no epoch of these runs stays {claim.at} {claim.bound:g}" if above else "")
     shown = min(statements, key=lambda found: _in_favour(claim, found))
     how = "; ".join(filter(None, (how, *texts)))
@@ -185,7 +185,8 @@ def _text(claim: Claim, at: Sequence[RunsAt], found: Sequence[Measured]) -> str:
     names = f" {_WORDS[claim.compare]} ".join(
         f"{runs[0][0].name}{_middle_text(claim, found)[place]} (n = {len(runs)})" for place, runs in enumerate(at)
     )
-    when = f"after epoch {at[0].epochs}: " if claim.at in ("below", "within", "quarter", "epoch") else ""
+    epochs = dict.fromkeys(str(runs.epochs) for runs in at)
+    when = f"after epoch {' and '.join(epochs)}: " if claim.at in ("below", "within", "quarter", "epoch") else ""
     if claim.at == "each_fifth":
         when = "after each fifth of the epochs: "
     if len(found) == 1:

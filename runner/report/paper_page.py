@@ -111,12 +111,18 @@ def _notes(rows: Sequence[ClaimRow]) -> str:
 
 
 def _named(of: Sequence[ClaimRow], rows: Sequence[ClaimRow]) -> str:
-    """Name some rows of a table by their methods; a data set is named if the method's other rows are not among them."""
+    """Name some rows of a table by their methods; data sets and readings are named if others are not among them."""
     names = []
-    for method in dict.fromkeys(row.claim.method for row in of):
-        there, every = ([row for row in among if row.claim.method == method] for among in (of, rows))
-        datasets = ", ".join(dict.fromkeys(dataset_name(row.claim.dataset) for row in there))
-        names.append(method if len(there) == len(every) else f"{method} on {datasets}")
+    for method, there in grouped(of, lambda row: row.claim.method).items():
+        every = [row for row in rows if row.claim.method == method]
+        datasets = {row.claim.dataset for row in there}
+        whole = len(there) == sum(row.claim.dataset in datasets for row in every)
+        by_reading = {"": there} if whole else grouped(there, lambda row: row.claim.reading)
+        for reading, some in by_reading.items():
+            name = f"{method} ({reading})" if reading else method
+            alike = [row for row in every if not reading or row.claim.reading == reading]
+            on = ", ".join(dict.fromkeys(dataset_name(row.claim.dataset) for row in some))
+            names.append(name if len(some) == len(alike) else f"{name} on {on}")
     return "; ".join(names)
 
 

@@ -2,7 +2,7 @@
 
 A true claim is drawn at its number, with the sampling error of the paper's own runs. A false one is off by `OFF`
 margins on the bad side. A true threshold or order is passed by `OFF` margins, a false one is missed by as much. Runs
-have the measured spread, or else the spread of their data set's settings.
+have the measured spread.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Planned:
 def planned_of(row: ClaimRow) -> Planned | None:
     """Return the planned runs of a claim, with their spread; None without a known spread or a margin.
 
-    Two runs do not show a spread. Below `FEWEST_RUNS`, accuracies have the spread of their data set's settings.
+    Two runs do not show a spread, and the spread of other settings is often more.
     """
-    if row.n < FEWEST_RUNS and row.claim.unit != "%":
+    if row.n < FEWEST_RUNS:
         return None
     runs, spreads = (
         [float(part) for part in text.split(" + ") if part] for text in (row.planned_each, row.spread_each)
