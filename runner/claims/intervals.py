@@ -62,7 +62,7 @@ def can_be_reproduced(claim: Claim, measured: Measured) -> bool | None:
     """Return True if the planned runs could show claim and measurement to be equal within the margin, if they are.
 
     None if that is unknown, or if the claim is a threshold, an order or not judged. The spread of other settings does
-    not tell: that of the claim's own runs is often less.
+    not tell, because the claim's own runs often spread less.
     """
     if claim.margin is None or claim.direction not in ("higher", "lower", "match") or not measured.planned_each:
         return None
