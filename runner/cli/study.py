@@ -17,6 +17,7 @@ from pathlib import Path
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.claims.evidence import check_scale
+from runner.claims.runs import grouped
 from runner.cli.aggregate import shown
 from runner.cli.reproduce import add_common, check_data, print_failed, requested
 from runner.config import PAPER, REPOSITORY, ConfigError
@@ -33,6 +34,7 @@ from runner.study.progress import Progress, folder_of, progress_of
 from runner.study.search import MOST_WIDENED
 from runner.terminal import Line, Parser, command, duration
 from runner.training.prepare import prepare
+from runner.training.trust import check_own
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -45,9 +47,13 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"{options.file}: a study of this package has this name, and its page: rename the file.")
     settings = settings_of(study, options.scale, [*_search_path(options.config_dir), *overrides])
     progress = progress_of(study, settings)
-    _check(settings, progress, line)
+    _check_equal(settings)
+    own = _check(settings, progress, line)
     times = durations.recorded(settings[0].trial({}).config)
-    print(_plan(study, progress, options.jobs, times), file=sys.stdout if options.plan else sys.stderr)
+    plan = _plan(study, progress, options.jobs, times)
+    if own:
+        plan += f"\nComputed example by example, which can take several times as long: {', '.join(own)}."
+    print(plan, file=sys.stdout if options.plan else sys.stderr)
     if options.plan:
         return 0
     failed: list[tuple[Job, str]] = []
@@ -84,29 +90,51 @@ def _search_path(folder: Path | None) -> list[str]:
     return ["hydra.searchpath=[" + ",".join(f"'file://{each}'" for each in folders) + "]"]
 
 
-def _check(settings: Sequence[Setting], progress: Sequence[Progress], line: Line) -> None:
-    """Prepare every run that is planned so far, before any work."""
+def _check_equal(settings: Sequence[Setting]) -> None:
+    """Refuse two arms with the same config and the same search."""
+    for of in grouped(settings, lambda setting: setting.pair).values():
+        first: dict[tuple[str, str], Setting] = {}
+        for setting in of:
+            other = first.setdefault((setting.trial({}).run_id, repr(sorted(setting.search.items()))), setting)
+            if other is not setting:
+                raise ConfigError(f"{setting.arm.place}: it is the same as {other.arm.name}.")
+
+
+def _check(settings: Sequence[Setting], progress: Sequence[Progress], line: Line) -> list[str]:
+    """Prepare every run that is planned so far, before any work, and try the user's parts on made-up examples.
+
+    Returns the names of the arms whose examples are computed one by one.
+    """
+    own: dict[str, None] = {}
     planned = [(setting, job) for setting, arm in zip(settings, progress, strict=True) for job in arm.next]
     for number, (setting, job) in enumerate(planned, 1):
         line.show(f"checked {number} of {len(planned)} runs ...")
         try:
             run = prepare(job.config)
         except ConfigError as error:
-            raise ConfigError(f"{setting.arm.place}: {error}") from error
+            searched = any(str(error).startswith(f"{name}=") for name in setting.search)
+            raise ConfigError(f"{setting.arm.place}: {'search: ' if searched else ''}{error}") from error
         except OmegaConfBaseException as error:
             raise ArmError(setting.arm.place) from error
+        if run.apart and setting.arm.name not in own:
+            own[setting.arm.name] = None
+            try:
+                check_own(run)
+            except ConfigError as error:
+                raise ConfigError(f"{setting.arm.place}: {error}") from error
         if run.unsound:
             raise ConfigError(f"{setting.arm.place}: no sound ε is known, so it cannot be compared: {run.unsound}")
         one_epoch = run.sound_epsilon(run.mechanism.charges(run.mechanism.steps_per_epoch))
         if one_epoch is None or one_epoch > setting.epsilon:
             raise ConfigError(f"{setting.arm.place}: one epoch costs more than a sound ε of {setting.epsilon:g}.")
     line.clear()
+    return list(own)
 
 
 def _plan(study: Study, progress: Sequence[Progress], at_once: int | None, times: durations.Durations) -> str:
     """State the numbers of runs, and the time that the missing ones take."""
     trials = [_trials(study, arm) for arm in progress]
-    finals = [len(arm.finals) or len(study.seeds) for arm in progress]
+    finals = [len(arm.finals) or len(arm.setting.finals({}, study.seeds)) for arm in progress]
     done = [len(arm.trials) + len(arm.finals.recorded) for arm in progress]
     firsts = [arm.setting.trial({}) for arm in progress]
     seconds = durations.estimated(firsts, times)

@@ -30,7 +30,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, product
+from itertools import product
 from pathlib import Path
 from string import Formatter
 from typing import Any, NoReturn, TypeAlias
@@ -335,10 +335,7 @@ class _Reader:
         return statement_of(self.path.stem, found)
 
     def _check_names(self, study: Study) -> None:
-        """Check that no two arms are the same, and that a finding names arms of the study."""
-        for one, other in combinations(study.arms, 2):
-            if set(one.overrides) == set(other.overrides) and one.search == other.search:
-                raise ConfigError(f"{other.place}: it is the same as {one.name}.")
+        """Check that a finding names arms of the study."""
         arms = [arm.name for arm in study.arms]
         for name, fields in (study.finding.numbers if study.finding else {}).items():
             if fields.get("study") == study.name and fields.get("arm", arms[0]) not in arms:

@@ -115,7 +115,6 @@ def test_the_arms_of_a_factorial_are_all_combinations(tmp_path: Path) -> None:
             "line 7: finding.text: a part of x is one of size",
         ),
         (("seeds: 5", 'finding: {text: "By {x"}'), "line 7: finding.text: "),
-        (("clipping=psac", "clipping=flat"), "line 4: arms.DP-PSAC: it is the same as flat clipping."),
         (
             ("seeds: 5", 'finding: {text: "By {x}", numbers: {x: {arm: DP-PSC}}}'),
             "line 7: finding.numbers.x: there is no arm 'DP-PSC' here.",

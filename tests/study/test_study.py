@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from runner.claims.summary import summarise
 from runner.cli import aggregate
@@ -37,6 +38,15 @@ epsilon: 3
 seeds: 2
 search: {optimizer.lr: [0.5, 1, 2]}
 """
+
+
+class Centred(torch.nn.Module):
+    """A loss with one number for a whole batch."""
+
+    def forward(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(logits, targets)
+
+
 BEST = {"flat clipping": 1.2, "AUTO-S": 9.0, "AUTO-S, wide": 1.2}  # the rate at which an arm is best
 METHOD = ("method", "mean", "held_out", "chosen_by_test_images")
 METHODS = (  # of a leaderboard
@@ -215,6 +225,13 @@ def test_a_smoke_study_is_marked(carried: Carried, tmp_path: Path) -> None:
         (("clipping=flat", "clipping._target_=runner.clipping.Falt"), "runner.clipping has no Falt. Did you mean Flat"),
         (("epsilon: 3", "epsilon: 3\ndatasets: mnits"), "datasets: dataset has no option 'mnits'"),
         (("[0.5, 1, 2]", "[0.5, 1, -2]"), "arms.flat clipping: optimizer: Invalid learning rate: -2.0"),
+        (("[0.5, 1, 2]", "[half, one]"), "arms.flat clipping: search: optimizer.lr=half is not of type float."),
+        (("clipping=automatic\n", "clipping=flat\n"), "line 5: arms.AUTO-S: it is the same as flat clipping."),
+        (("clipping=automatic\n", "activation=tanh\n"), "line 5: arms.AUTO-S: it is the same as flat clipping."),
+        (
+            ("clipping=automatic\n", f"loss._target_={__name__}.Centred ~loss.reduction\n"),
+            "line 5: arms.AUTO-S: architecture or loss: ",
+        ),
         (("clipping=flat", "mechanism=original_bug"), "line 4: arms.flat clipping: "),
         (("clipping=flat", "target_epsilon=null noise_multiplier=0.3"), "one epoch costs more than a sound ε of 3."),
     ],
