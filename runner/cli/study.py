@@ -48,12 +48,9 @@ def main(arguments: Sequence[str]) -> int:
     settings = settings_of(study, options.scale, [*_search_path(options.config_dir), *overrides])
     progress = progress_of(study, settings)
     _check_equal(settings)
-    own = _check(settings, progress, line)
+    _check(settings, progress, line)
     times = durations.recorded(settings[0].trial({}).config)
-    plan = _plan(study, progress, options.jobs, times)
-    if own:
-        plan += f"\nComputed example by example, which can take several times as long: {', '.join(own)}."
-    print(plan, file=sys.stdout if options.plan else sys.stderr)
+    print(_plan(study, progress, options.jobs, times), file=sys.stdout if options.plan else sys.stderr)
     if options.plan:
         return 0
     failed: list[tuple[Job, str]] = []
@@ -100,35 +97,28 @@ def _check_equal(settings: Sequence[Setting]) -> None:
                 raise ConfigError(f"{setting.arm.place}: it is the same as {other.arm.name}.")
 
 
-def _check(settings: Sequence[Setting], progress: Sequence[Progress], line: Line) -> list[str]:
-    """Prepare every run that is planned so far, before any work, and try the user's parts on made-up examples.
-
-    Returns the names of the arms whose examples are computed one by one.
-    """
-    own: dict[str, None] = {}
+def _check(settings: Sequence[Setting], progress: Sequence[Progress], line: Line) -> None:
+    """Prepare every run that is planned so far, before any work, and try the user's parts on made-up examples."""
+    tried = set[str]()  # names of arms
     planned = [(setting, job) for setting, arm in zip(settings, progress, strict=True) for job in arm.next]
     for number, (setting, job) in enumerate(planned, 1):
         line.show(f"checked {number} of {len(planned)} runs ...")
         try:
             run = prepare(job.config)
+            if setting.arm.name not in tried:
+                tried.add(setting.arm.name)
+                check_own(run)
         except ConfigError as error:
             searched = any(str(error).startswith(f"{name}=") for name in setting.search)
             raise ConfigError(f"{setting.arm.place}: {'search: ' if searched else ''}{error}") from error
         except OmegaConfBaseException as error:
             raise ArmError(setting.arm.place) from error
-        if run.apart and setting.arm.name not in own:
-            own[setting.arm.name] = None
-            try:
-                check_own(run)
-            except ConfigError as error:
-                raise ConfigError(f"{setting.arm.place}: {error}") from error
         if run.unsound:
             raise ConfigError(f"{setting.arm.place}: no sound ε is known, so it cannot be compared: {run.unsound}")
         one_epoch = run.sound_epsilon(run.mechanism.charges(run.mechanism.steps_per_epoch))
         if one_epoch is None or one_epoch > setting.epsilon:
             raise ConfigError(f"{setting.arm.place}: one epoch costs more than a sound ε of {setting.epsilon:g}.")
     line.clear()
-    return list(own)
 
 
 def _plan(study: Study, progress: Sequence[Progress], at_once: int | None, times: durations.Durations) -> str:

@@ -29,6 +29,7 @@ from runner.terminal import duration
 from runner.training.instantiation import device_of
 from runner.training.loop import load, training
 from runner.training.prepare import prepare
+from runner.training.targets import own_targets
 
 _PROCESSOR, _CLOCK = "processor_seconds", "wall_seconds"
 _OLDER = ("AMD EPYC", "Intel")  # the CPUs of records that do not state their instructions
@@ -38,11 +39,15 @@ _STEPS = 3  # that are timed, after one that is not
 def like(config: Mapping[str, Any]) -> str:
     """Compute the same digest for runs whose epochs take about as long, from their resolved or recorded configs.
 
-    Their data have the same shapes, and they have the same views of an example, network and batch size.
+    Their data have the same shapes, and they have the same views of an example, network and batch size. Classes of the
+    user's, which may take any time, are the same, too.
     """
-    same = {name: config.get(name) for name in ("features", "augmentation", "architecture", "batch_size")}
+    same: dict[str, Any] = {
+        name: config.get(name) for name in ("features", "augmentation", "architecture", "batch_size")
+    }
     shapes = {name: value for name, value in config["dataset"].items() if name not in ("name", "_target_")}
-    return identify_recorded({**same, "dataset": shapes})[1]
+    own = {"own": sorted(own_targets(config))} if own_targets(config) else {}
+    return identify_recorded({**same, **own, "dataset": shapes})[1]
 
 
 class Durations:

@@ -91,6 +91,8 @@ def test_what_makes_runs_alike() -> None:
         other[group][name] = value  # type: ignore[index]
         assert like(other) != LIKE
     assert like({**CONFIG, "batch_size": 512}) != LIKE
+    assert like({**CONFIG, "activation": {"_target_": "torch.nn.ReLU"}}) == LIKE
+    assert like({**CONFIG, "activation": {"_target_": "mine.Slow"}}) != LIKE
 
 
 def test_a_job_and_its_record_are_alike(smoke) -> None:
