@@ -2,7 +2,7 @@
 
 A true claim is drawn at its number, with the sampling error of the paper's own runs. A false one is off by `OFF`
 margins on the bad side. A true threshold or order is passed by `OFF` margins, a false one is missed by as much. Runs
-have the measured spread.
+have the measured spread, or else the spread of their data set's settings.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Planned:
 def planned_of(row: ClaimRow) -> Planned | None:
     """Return the planned runs of a claim, with their spread; None without a known spread or a margin.
 
-    Two runs do not show a spread, and the spread of other settings is often more.
+    Two runs do not show a spread. Below `FEWEST_RUNS`, accuracies have the spread of their data set's settings.
     """
-    if row.n < FEWEST_RUNS:
+    if row.n < FEWEST_RUNS and row.claim.unit != "%":
         return None
     runs, spreads = (
         [float(part) for part in text.split(" + ") if part] for text in (row.planned_each, row.spread_each)
@@ -142,4 +142,5 @@ def test_one_run_confirms_nothing_and_a_wide_spread_contradicts_nothing() -> Non
     assert planned_of(ClaimRow(one, "paper", "not run", "")) is None
     row = ClaimRow(one, "paper", "consistent", "", n=8, planned_each="5 + 3", spread_each="0.1 + 0.2")
     assert planned_of(row) == Planned(one, (5, 3), (0.1, 0.2))
-    assert planned_of(replace(row, n=2)) is None
+    assert planned_of(replace(row, n=2)) == Planned(one, (5, 3), (0.1, 0.2))
+    assert planned_of(replace(row, n=2, claim=replace(one, unit="points"))) is None
