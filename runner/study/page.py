@@ -115,7 +115,7 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
     arms = [one.arm for one in found]
     runs = [run for arm in arms for run, _ in arm.counted().values()]
     searched = any(arm.setting.search for arm in arms)
-    most = max((len(one.gain.seeds) for one in found if one.gain), default=0)
+    most = max((len(one.gain.seeds) for one in found if one.gain and one.gain.spread), default=0)
     return _TEXT.format(
         title=study.title,
         banner="" if scale == PAPER else f"> **{scale.upper()}: no result.** Shrunk runs on stand-in data.\n\n",
