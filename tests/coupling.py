@@ -30,32 +30,11 @@ class MixedRows(Plain):
         return x + 0.1 * x.roll(1, 0)
 
 
-class SortedFromFifty(Plain):
-    """Sorts batches of the size that the sampler draws, and no smaller one."""
-
-    def rows(self, x: Tensor) -> Tensor:
-        return x[x.sum(1).argsort()] if len(x) >= 40 else x
-
-
-class FirstFewRows(Plain):
-    """Reads the first four rows only."""
-
-    def rows(self, x: Tensor) -> Tensor:
-        return x[torch.arange(len(x), device=x.device).clamp(max=3)]
-
-
 class LargestRow(Plain):
     """Divides by the largest number of the batch, past autograd."""
 
     def rows(self, x: Tensor) -> Tensor:
         return x / x.detach().max()
-
-
-class OtherWhileTraining(Plain):
-    """Adds a tenth of another row, drawn anew each time, while it is trained."""
-
-    def rows(self, x: Tensor) -> Tensor:
-        return x + 0.1 * x[torch.randperm(len(x), device=x.device)] if self.training else x
 
 
 class WithDropout(Plain):
@@ -67,12 +46,6 @@ class WithDropout(Plain):
         self.dropout = nn.Dropout()
 
 
-class WithGroupNorm(Plain):
-    def __init__(self, input_shape: list[int], classes: int, activation: Activation) -> None:
-        super().__init__(input_shape, classes, activation)
-        self.first = nn.Sequential(self.first, nn.GroupNorm(4, 16))  # type: ignore[assignment]
-
-
 class Folded(nn.Module):
     """Takes an image's 28 lines as 28 rows of a longer batch."""
 
@@ -82,21 +55,6 @@ class Folded(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.last(self.lines(x.reshape(-1, 28)).tanh().reshape(len(x), -1))
-
-
-class FoldedWithNorm(Folded):
-    """Takes an image's lines as rows of a longer batch, and normalises each row."""
-
-    def __init__(self, input_shape: list[int], classes: int, activation: Activation) -> None:
-        super().__init__(input_shape, classes, activation)
-        self.lines = nn.Sequential(self.lines, nn.GroupNorm(2, 8))  # type: ignore[assignment]
-
-
-class LinesFirst(Folded):
-    """Has the lines where a layer expects the batch."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.lines(x[:, 0].transpose(0, 1)).tanh().transpose(0, 1).flatten(1))
 
 
 class Remembers(Plain):
@@ -111,37 +69,6 @@ class Remembers(Plain):
         if self.training:
             self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
         return rows
-
-
-class RemembersForLater(Remembers):
-    """Uses the running mean in evaluation only, and keeps it where no buffer is."""
-
-    def __init__(self, input_shape: list[int], classes: int, activation: Activation) -> None:
-        Plain.__init__(self, input_shape, classes, activation)
-        self.mean: Any = 0.0
-
-    def rows(self, x: Tensor) -> Tensor:
-        if not self.training:
-            return x - self.mean
-        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
-        return x
-
-
-class CountsItsPasses(Plain):
-    """Keeps something of each pass that is no example's."""
-
-    passes = 0
-
-    def rows(self, x: Tensor) -> Tensor:
-        self.passes += 1
-        return x
-
-
-COUPLED = ["MixedRows", "SortedFromFifty", "FirstFewRows", "LargestRow"]
-WHILE_TRAINING = ["OtherWhileTraining"]
-FOLDED = ["Folded", "FoldedWithNorm", "LinesFirst"]
-REMEMBERING = ["Remembers", "RemembersForLater"]
-SEPARATE = ["Plain", "CountsItsPasses", "WithDropout", "WithGroupNorm", *FOLDED]
 
 
 class Centred(nn.Module):
