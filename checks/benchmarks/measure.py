@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from checks.benchmarks.methods import methods
 from checks.benchmarks.own import Step
@@ -64,43 +63,9 @@ def quartiles(values: list[float]) -> tuple[float, float, float]:
     return first, median, third
 
 
-MATMUL_OPERATIONS = 8 * 2 * 1024**3
-CONVOLUTION_OPERATIONS = 2 * 64 * 32 * 32 * 64 * 64 * 9
-
-
 def digits(value: float) -> float:
     """Round to the four digits that a table has."""
     return float(f"{value:.4g}")
-
-
-def matrix_products(device: str = "cpu") -> Step:
-    """Make a step of eight float32 products of 1024 x 1024 matrices, `MATMUL_OPERATIONS`, the unit of the floor."""
-    a, b, out = (torch.randn(1024, 1024, device=device) for _ in range(3))
-
-    def step() -> None:
-        for _ in range(8):
-            torch.mm(a, b, out=out)
-
-    return step
-
-
-def convolutions(device: str = "cpu") -> Step:
-    """Make a step of one 3 x 3 convolution of 64 images with 64 channels, `CONVOLUTION_OPERATIONS`, by PyTorch."""
-    images, filters = torch.randn(64, 64, 32, 32, device=device), torch.randn(64, 64, 3, 3, device=device)
-    images, filters = (each.to(memory_format=torch.channels_last) for each in (images, filters))
-
-    def step() -> None:
-        with torch.no_grad():
-            torch.nn.functional.conv2d(images, filters, padding=1)
-
-    return step
-
-
-def step_operations(network: str, batch: int) -> float:
-    """Count the floating-point operations of the matrix products and convolutions of a non-private step."""
-    with FlopCounterMode(display=False) as counter:
-        methods()["non_private"](problem(network, batch))()
-    return float(counter.get_total_flops())
 
 
 def peak_memory(method: str, network: str, batch: int, threads: int, device: str = "cpu") -> float:

@@ -16,18 +16,7 @@ from typing import Any
 import torch
 
 from checks.benchmarks.command import Command, whole_number
-from checks.benchmarks.measure import (
-    CONVOLUTION_OPERATIONS,
-    MATMUL_OPERATIONS,
-    convolutions,
-    digits,
-    interleaved,
-    matrix_products,
-    one_thread_each,
-    peak_memory,
-    quartiles,
-    step_operations,
-)
+from checks.benchmarks.measure import digits, interleaved, one_thread_each, peak_memory, quartiles
 from checks.benchmarks.methods import methods
 from checks.benchmarks.own import waited_for
 from checks.benchmarks.problems import BATCHES, problem
@@ -91,11 +80,8 @@ def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[
     torch.compiler.reset()  # it compiles a function for a limited number of shapes
     possible = methods(network)
     steps = {name: possible[name](problem(network, batch, device)) for name in possible if name in arguments.methods}
-    steps |= {"products": matrix_products(device), "convolutions": convolutions(device)}
     waited = {name: waited_for(step, device) for name, step in steps.items()}
     times = interleaved(waited, arguments.rounds, arguments.seconds, _clock(arguments))
-    speed = max(MATMUL_OPERATIONS / min(times.pop("products")), CONVOLUTION_OPERATIONS / min(times.pop("convolutions")))
-    floor = step_operations(network, batch) / speed
     rows = []
     for name, seconds in times.items():
         low, median, high = quartiles(seconds)
@@ -113,10 +99,8 @@ def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[
                 "ratio": digits(ratios[1]),
                 "ratio_q1": digits(ratios[0]),
                 "ratio_q3": digits(ratios[2]),
-                "share_of_floor": digits(floor / median),
                 "peak_mib": None if memory is None else digits(memory),
                 "rounds": len(seconds),
-                "gflops": digits(speed / 1e9),
                 "device": device_name(torch.device(device)),
                 "pytorch": torch.__version__,
                 "date": time.strftime("%Y-%m-%d"),
@@ -137,7 +121,7 @@ def _line(row: dict[str, Any]) -> str:
         f"{row['network']:<3}{row['batch']:>6}  {row['method']:<22}{row['ms']:>10,.1f} "
         f"[{row['ms_q1']:,.1f}, {row['ms_q3']:,.1f}]".ljust(64)
         + f"{row['examples_per_s']:>9,.0f}  {row['ratio']:.2f} [{row['ratio_q1']:.2f}, {row['ratio_q3']:.2f}]"
-        f"  {row['share_of_floor']:>5.0%} {memory}"
+        f"  {memory}"
     )
 
 
@@ -148,10 +132,8 @@ def _heading(arguments: argparse.Namespace) -> str:
         f"{arguments.threads} thread(s), float32, freed memory kept.\n"
         f"{torch.backends.cpu.get_cpu_capability()}; kernels: {why_off() or kernels_wanted()}{flags}. "
         f"Times are {'of the process alone' if _clock(arguments) is time.process_time else 'by the clock'}.\n"
-        "Medians [quartiles]; ratio: speed against the non-private step of the same round; floor: the non-private\n"
-        "step's operations at the best speed of large matrix products and convolutions, measured in turns with the\n"
-        "steps; peak: MiB a step adds.\n"
-        f"net batch  {'method':<29}ms [quartiles]         examples/s  ratio              floor      peak"
+        "Medians [quartiles]; ratio: speed against the non-private step of the same round; peak: MiB a step adds.\n"
+        f"net batch  {'method':<29}ms [quartiles]         examples/s  ratio                   peak"
     )
 
 
