@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent
+from dp_accounting import LaplaceDpEvent
 from torch import Generator, Tensor, nn
 
 from runner.accounting import Ledger
@@ -140,15 +140,6 @@ class Telescopes(Mechanism):
 
 
 @dataclass(frozen=True)
-class ChargesSome(Mechanism):
-    """Charges the first four steps of an epoch."""
-
-    def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
-        if step_in_epoch < 4:
-            super().charge_step(ledger, step_in_epoch, kept=kept)
-
-
-@dataclass(frozen=True)
 class ChargesLaplace(Mechanism):
     """An event that no accountant here knows."""
 
@@ -167,36 +158,9 @@ class DrawsBins(Mechanism):
 
 
 @dataclass(frozen=True)
-class DrawsNone(Mechanism):
-    def draw_noise(self, views: Mapping[str, Tensor], generator: Generator) -> None:
-        for view in views.values():
-            view.zero_()
-
-
-@dataclass(frozen=True)
 class HalfTheNoise(Mechanism):
     def noise_std(self, group: NoiseGroup) -> float:
         return super().noise_std(group) / 2
-
-
-@dataclass(frozen=True)
-class HalfTheRate(Mechanism):
-    @property
-    def sampling_rate(self) -> float:
-        return super().sampling_rate / 2
-
-
-@dataclass(frozen=True)
-class HalfTheCharge(Mechanism):
-    def _step_event(self) -> DpEvent:
-        return GaussianDpEvent(2 * self.noise_multiplier)
-
-
-@dataclass(frozen=True)
-class DividesByLess(Mechanism):
-    @property
-    def denominator(self) -> int:
-        return 1
 
 
 @dataclass(frozen=True)
@@ -207,7 +171,7 @@ class ClipsLess(Mechanism):
 
 
 @dataclass(frozen=True)
-class ChoosesAndDraws(DrawsNone):
+class ChoosesAndDraws(NoNoise):
     """A choice, in a class that does not leave the noise to the package."""
 
     def noise_factor(self, step: int) -> float:

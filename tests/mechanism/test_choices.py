@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from runner.accounting import sound_epsilon
 from runner.clipping import NoiseGroup
 from runner.config import ConfigError, Sampling
-from runner.mechanism.choices import mechanism_for, own_noise
+from runner.mechanism.choices import CHOICES, mechanism_for, own_noise
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
 from runner.mechanism.layerwise import OfMeanLoss, _DisjointBatches
 from runner.training.loop import Trained, load, train
@@ -163,19 +163,14 @@ def test_only_choices_are_accepted(kind: Any, said: str) -> None:
         chosen(kind, epochs=20)
 
 
+OTHERS = sorted(name for name in vars(Mechanism) if not name.startswith("__") and name not in CHOICES)
+
+
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        (choosing.Telescopes, "overrides release"),
-        (choosing.ChargesSome, "overrides charge_step"),
-        (choosing.DrawsBins, "overrides batches"),
-        (choosing.DrawsNone, "overrides draw_noise"),
+        *((type("Own", (Mechanism,), {name: vars(Mechanism)[name]}), f"overrides {name}") for name in OTHERS),
         (choosing.NoNoise, "overrides draw_noise"),
-        (choosing.HalfTheNoise, "overrides noise_std"),
-        (choosing.HalfTheRate, "overrides sampling_rate"),
-        (choosing.HalfTheCharge, "overrides _step_event"),
-        (choosing.DividesByLess, "overrides denominator"),
-        (choosing.ClipsLess, "overrides applied"),
         (choosing.Wraps, "is no subclass of Mechanism"),
     ],
 )
