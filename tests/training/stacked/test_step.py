@@ -67,35 +67,6 @@ def test_trains_as_the_eager_loop_does(smoke, overrides: list[str]) -> None:
         assert graph_history[name] == eager_history[name]
 
 
-COURSES = {
-    "falling": ("loss=sharp_cross_entropy_falling", "loss.course.epochs=3"),
-    "quantile": ("loss=sharp_cross_entropy_quantile", "loss.course.rate=0.5", "loss.gradient_bound=1.2"),
-}
-
-
-@pytest.mark.parametrize(
-    ("architecture", "noise", "course"),
-    [("mixer", "local", "falling"), ("mnist", "global", "quantile")],
-)
-def test_trains_lipschitz_networks_as_the_eager_loop_does(smoke, architecture: str, noise: str, course: str) -> None:
-    """Plain sums, noise by bounds, the projection after each step, a learning rate that falls, a bound that moves."""
-    mixer = ("architecture.patch=4", "architecture.hidden=6", "architecture.tokens=4", "architecture.channels=4")
-    small = ("architecture.filters=[2,4]", "architecture.units=6")
-    config = smoke(
-        f"architecture=lipschitz_{architecture}", *(mixer if architecture == "mixer" else small),
-        "activation=group_sort", *COURSES[course], "constraint=spectral",
-        "clipping=lipschitz", f"clipping.noise={noise}", "features=bounded", "schedule=linear",
-        "epochs=3", "batch_size=20", "noise_multiplier=0.7", "optimizer.lr=0.5", "optimizer.momentum=0.9",
-    )  # fmt: skip
-    config.dataset.train_examples, config.dataset.shape = 100, [1, 20, 20]
-    torch.manual_seed(5)
-    images = torch.randn(100, 1, 20, 20, dtype=torch.float64).renorm(2, 0, 1)
-    split = Split(images, torch.arange(100) % 10)
-    (eager, eager_history), (graph, graph_history) = trained_both_ways(config, split)
-    assert (graph - eager).norm() <= 1e-9 * eager.norm()
-    assert graph_history["epsilon_sound"] == eager_history["epsilon_sound"]
-
-
 def steps_of(config, split: Split, dtype: torch.dtype = torch.float64) -> tuple[Run, StackedStep]:
     run = prepare(config)
     return run, stacked_step([run], [run.new_objective().to(dtype)], split)
