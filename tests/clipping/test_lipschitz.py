@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from runner.clipping import Lipschitz, gradient_sum
 from runner.config import ConfigError, Sampling
@@ -23,6 +23,7 @@ from runner.training.prepare import prepare
 from runner.training.trust import rests_on
 from tests.references import distance, per_example
 
+HERE = "tests.clipping.test_lipschitz"
 LIPSCHITZ = ("experiment=lipschitz/mnist_mlp", "target_epsilon=null", "noise_multiplier=1.0")
 
 
@@ -86,9 +87,35 @@ def test_a_constraint_is_for_layers_it_knows():
         check_constraint(Objective(network, nn.CrossEntropyLoss(reduction="none"), None, Spectral()))
 
 
-@pytest.mark.parametrize(
-    "override", ["activation._target_=tests.bounding.Doubles", "loss._target_=tests.bounding.Steep"]
-)
+class Doubles(nn.Module):
+    """Twice its input, said to be 1-Lipschitz."""
+
+    lipschitz = 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * x
+
+
+class Halves(nn.Module):
+    """Half its input, and said to be."""
+
+    lipschitz = 0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / 2
+
+
+class Steep(nn.Module):
+    """A loss of slope sqrt(2), said to have 0.1."""
+
+    def lipschitz(self, classes: int) -> float:
+        return 0.1
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return torch.nn.functional.cross_entropy(100 * logits, targets, reduction="none") / 100
+
+
+@pytest.mark.parametrize("override", [f"activation._target_={HERE}.Doubles", f"loss._target_={HERE}.Steep"])
 def test_parts_that_state_less_than_they_do_are_cut_to_it(smoke, override):
     """Without the cut one example would move a sum by twice and by fourteen times as much as is stated."""
     extra = ["~loss.inverse_temperature", "~loss.gradient_bound"] if "loss" in override else []
@@ -113,7 +140,7 @@ def test_parts_that_state_less_than_they_do_are_cut_to_it(smoke, override):
 
 
 def test_a_part_that_states_what_it_does_is_bounded_by_that(smoke):
-    run = prepare(smoke(*LIPSCHITZ, "activation._target_=tests.bounding.Halves"))
+    run = prepare(smoke(*LIPSCHITZ, f"activation._target_={HERE}.Halves"))
     first, last = (group.sensitivity for group in run.mechanism.noise_groups)
     assert first == pytest.approx(0.5 * 0.1, rel=1e-3)  # what is behind the layer is halved
     assert last == pytest.approx(0.5 * 0.1, rel=1e-3)  # and so is its input
