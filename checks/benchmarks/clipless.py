@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from checks.benchmarks.command import Command
-from checks.benchmarks.measure import digits, interleaved, one_thread_each, peak_memory, quartiles
+from checks.benchmarks.measure import digits, interleaved, peak_memory, quartiles
 from checks.benchmarks.methods import methods
 from checks.benchmarks.own import EXAMPLES, waited_for
 from checks.benchmarks.problems import LIPSCHITZ, PLAIN, problem
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"--device {options.device}: PyTorch finds no CUDA device here.")
     if options.quick:
         options.networks, options.batches, options.rounds = ["VGG5"], [16, 32], 3
-    one_thread_each(1)
+    torch.set_num_threads(1)
     machine.set_up(1)
     found: list[dict[str, Any]] = []
     for network in options.networks:

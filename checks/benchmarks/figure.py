@@ -23,11 +23,10 @@ NAMES = {
     "opacus_hooks": "Opacus, hooks",
     "opacus_ghost": "Opacus, ghost clipping",
     "fastdp": "fastDP",
-    "jax_vmap": "JAX",
     "non_private_compiled": "no privacy, compiled",
     "non_private_faster": "no privacy, kernels from here",
 }
-_MARKERS = "osD8^v<>Pph*Xd"  # one for each of NAMES
+_MARKERS = "osD8^v<>Pph*X"  # one for each of NAMES
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from checks.benchmarks.command import Command
-from checks.benchmarks.measure import interleaved, one_thread_each
+from checks.benchmarks.measure import interleaved
 from checks.benchmarks.methods import methods
 from checks.benchmarks.own import Step
 from checks.benchmarks.problems import problem
@@ -49,7 +49,7 @@ def ratio(steps: Mapping[str, Step], rounds: int = _ROUNDS) -> float:
 def main(arguments: Sequence[str]) -> int:
     """Print a line for each comparison."""
     Command(prog="python -m checks benchmark-layers", description=__doc__).options(arguments)
-    one_thread_each(1)
+    torch.set_num_threads(1)
     machine.set_up(1)
     for shape in (*_SHAPES, (4000, 256)):
         steps = {"relu": both_ways(nn.ReLU(), shape), "sort": both_ways(GroupSort2(), shape)}

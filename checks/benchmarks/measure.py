@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -23,13 +22,6 @@ from checks.benchmarks.own import Step
 from checks.benchmarks.problems import problem
 
 SLOW = 2.0  # seconds of a step
-
-
-def one_thread_each(threads: int) -> None:
-    """Give PyTorch and JAX this number of threads. It has to be called before JAX is imported."""
-    torch.set_num_threads(threads)
-    if threads == 1:
-        os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 
 
 def interleaved(
@@ -81,7 +73,7 @@ def peak_memory(method: str, network: str, batch: int, threads: int, device: str
 
 
 def _report_peak(method: str, network: str, batch: int, threads: int, device: str) -> None:
-    one_thread_each(threads)
+    torch.set_num_threads(threads)
     if device != "cpu":
         of = problem(network, batch, device)
         allocated = torch.cuda.memory_allocated(device)

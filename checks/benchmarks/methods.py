@@ -37,5 +37,4 @@ def methods(network: str = "M") -> dict[str, Callable[[Problem], own.Step]]:
     if network != "W":  # their gradients of a standardised convolution are off (Opacus: by 2%)
         found |= {"opacus_hooks": peers.opacus_hooks, "opacus_ghost": peers.opacus_ghost}
         found |= {"fastdp": peers.fastdp} if importlib.util.find_spec("fastDP") else {}
-        found |= {"jax_vmap": peers.jax_vmap} if importlib.util.find_spec("jax") else {}
     return found

@@ -1,10 +1,9 @@
 """The same step by other libraries, each as its documentation has it, in pieces of the size that is fastest for it.
 
-These are pieces of 64 examples, of 256, or the whole batch. fastDP takes whole batches, and JAX pieces as large as a
-run here has.
+These are pieces of 64 examples, of 256, or the whole batch. fastDP takes whole batches.
 
-Installed beside this project, and measured only if they are: JAX, and fastDP (github.com/awslabs/fast-differential-
-privacy, with transformers 4). Other methods use PyTorch and Opacus alone.
+fastDP is measured only if it is installed (github.com/awslabs/fast-differential-privacy, with transformers 4). Other
+methods use PyTorch and Opacus alone.
 """
 
 from __future__ import annotations
@@ -167,11 +166,3 @@ def fastdp(of: Problem) -> Step:
         optimizer.zero_grad()
 
     return step
-
-
-def jax_vmap(of: Problem) -> Step:
-    """Take the whole step in JAX under jit: vmap(grad), clip, sum, noise, update."""
-    from checks.benchmarks.in_jax import step
-
-    settings = (own.CLIPPING_NORM, own.NOISE_MULTIPLIER, own.LEARNING_RATE, of.physical_batch)
-    return step(of.network, of.inputs, of.targets, *settings)

@@ -16,7 +16,7 @@ FOLDER = REPOSITORY / "results" / "benchmark"
 TABLE, WHOLE_RUNS = "engines.csv", "whole_runs.csv"
 SETS = {"avx512": "AVX-512", "avx2": "AVX2 alone", "cuda": "CUDA"}
 OWN = ("one_pass", "backprop", "clipless", "isolated", "non_private_faster")
-PEERS = ("vmap", "vmap_compiled", "opacus_hooks", "opacus_ghost", "fastdp", "jax_vmap")
+PEERS = ("vmap", "vmap_compiled", "opacus_hooks", "opacus_ghost", "fastdp")
 OTHERS = (*PEERS, "non_private_compiled")
 BEGIN, END = "<!-- speed: written by `make benchmark` -->", "<!-- end of speed -->"
 

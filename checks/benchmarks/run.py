@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from checks.benchmarks.command import Command, whole_number
-from checks.benchmarks.measure import digits, interleaved, one_thread_each, peak_memory, quartiles
+from checks.benchmarks.measure import digits, interleaved, peak_memory, quartiles
 from checks.benchmarks.methods import methods
 from checks.benchmarks.own import waited_for
 from checks.benchmarks.problems import BATCHES, problem
@@ -62,7 +62,7 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
         if not any(name in methods(network) for network in arguments.networks or BATCHES):
             parser.error(f"--methods {name}: it cannot take the step of network {' or '.join(arguments.networks)}.")
     if arguments.methods is None:
-        left_out = ("one_pass_graph", "one_pass_compiled", "jax_vmap") if cpu else ("jax_vmap",)
+        left_out = ("one_pass_graph", "one_pass_compiled") if cpu else ()
         arguments.methods = [name for name in EVERY if name not in left_out]
     if "non_private" not in arguments.methods:
         arguments.methods.insert(0, "non_private")
@@ -111,7 +111,7 @@ def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[
 
 def _clock(arguments: argparse.Namespace) -> Callable[[], float]:
     """Return the process's own time if it is one thread on a CPU, because other processes hardly affect it."""
-    alone = arguments.device == "cpu" and arguments.threads == 1 and "jax_vmap" not in arguments.methods
+    alone = arguments.device == "cpu" and arguments.threads == 1
     return time.process_time if alone else time.perf_counter
 
 
@@ -146,7 +146,7 @@ def main(given: Sequence[str]) -> int:
 
 
 def _measured(arguments: argparse.Namespace) -> int:
-    one_thread_each(arguments.threads)
+    torch.set_num_threads(arguments.threads)
     machine.set_up(arguments.threads)
     print(_heading(arguments), flush=True)
     rows: list[dict[str, Any]] = []

@@ -62,9 +62,7 @@ def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
         "max-pooling and the same convolutions, nothing centred or bounded. This project's engine has kernels of its "
         "own for convolutions, so its clipped step can take less time than PyTorch's ordinary one."
     )
-    return Table.of(
-        rows, (note, networks, "Made-up images of CIFAR-10's shape; JAX has no implementation of these layers here.")
-    )
+    return Table.of(rows, (note, networks, "Made-up images of CIFAR-10's shape."))
 
 
 def figure(_: Evidence) -> Figure | None:

@@ -10,12 +10,12 @@ import torch
 
 from checks.benchmarks import clipless, methods, own, peers, report
 from checks.benchmarks import run as command
-from checks.benchmarks.problems import Problem, problem
+from checks.benchmarks.problems import problem
 from checks.parity import run as parity
 from runner.networks.lipschitz.spectral import projected
 from runner.report.files import read_csv
 
-OTHER = ("backprop", "jax_vmap", "vmap_compiled")  # another step; a test of its own; what compiles in half a minute
+OTHER = ("backprop", "vmap_compiled")  # another step; what compiles in half a minute
 SAME = [name for name in methods.methods() if not name.startswith("non_private") and name not in OTHER]
 
 
@@ -25,7 +25,6 @@ def test_every_private_method_takes_the_same_step(method: str, monkeypatch: pyte
     monkeypatch.setattr(own, "NOISE_MULTIPLIER", 0.0)
     monkeypatch.setattr(own, "LEARNING_RATE", 1.0)
     monkeypatch.setattr(own, "CLIPPING_NORM", 0.5)
-    monkeypatch.setattr(Problem, "physical_batch", 4)
     monkeypatch.setattr(peers, "_SIZES", (4,))
     reference, tried = (problem("M", 8) for _ in range(2))
     own.isolated(reference)()
@@ -79,21 +78,6 @@ def test_times_of_an_epoch_are_of_all_methods(monkeypatch: pytest.MonkeyPatch, t
     assert built[: len(clipless.METHODS)] == [of[name] for name in clipless.METHODS]
     assert {row["s_per_epoch"] for row in rows} == {"5000"}  # 2,500 steps
     assert {row["parameters"] for row in rows} == {str(122 * 32**2 + 155 * 32 + 490)}  # weights by the width, biases
-
-
-@pytest.mark.parametrize("name", ["M", "R"])
-def test_jax_clips_and_sums_the_same(name: str) -> None:
-    pytest.importorskip("jax")
-    from checks.benchmarks.in_jax import clipped_sum, weights_of
-    from runner.clipping import Flat
-    from runner.gradients import OnePassEngine
-
-    of = problem(name, 8)
-    expected = Flat(0.5).sum_contributions(OnePassEngine(of.objective), of.inputs, of.targets).gradients
-    found = clipped_sum(of.network, weights_of(of.network), of.inputs.numpy(), of.targets.numpy(), 0.5)
-    flat = [part for layer in found for part in layer]
-    for theirs, ours in zip(flat, expected.values(), strict=True):
-        torch.testing.assert_close(torch.tensor(theirs.tolist()), ours, rtol=1e-3, atol=1e-5)
 
 
 def test_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
