@@ -22,7 +22,6 @@ COMMANDS = {
     "benchmark": Command("checks.benchmarks.run", "speed and memory of the engines against ordinary training"),
     "benchmark-run": Command("checks.benchmarks.full_run", "the time of a whole run by engine"),
     "benchmark-opacus": Command("checks.benchmarks.to_accuracy", "time to an accuracy, here and with Opacus"),
-    "benchmark-layers": Command("checks.benchmarks.layers", "the cost of the layers of Lipschitz networks"),
     "benchmark-clipless": Command("checks.benchmarks.clipless", "figure 4 of the Lipschitz paper, measured"),
 }
 

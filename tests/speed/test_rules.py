@@ -100,7 +100,7 @@ def test_the_hash_follows_the_kernels_and_their_sources(tmp_path: Path, monkeypa
 EVERY = {**COMMANDS, **CHECKS}
 
 
-@pytest.mark.parametrize("command", ["reproduce losing_less", "benchmark-layers"])
+@pytest.mark.parametrize("command", ["reproduce losing_less", "benchmark"])
 def test_commands_refuse_it_in_one_sentence_before_they_begin(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,7 +108,7 @@ def test_commands_refuse_it_in_one_sentence_before_they_begin(
     monkeypatch.setenv("DP_REPRO_KERNELS", "yes")
     for first in (
         "runner.cli.reproduce.load",
-        "checks.benchmarks.layers.interleaved",
+        "checks.benchmarks.run._measured",
         "runner.speed.machine.set_up",
     ):
         monkeypatch.setattr(first, lambda *_, **__: pytest.fail("it began"))
@@ -128,7 +128,7 @@ def test_nothing_that_a_command_imports_stumbles_over_it() -> None:
     program = (
         "import sys, runner.runs.execute, runner.launch.processes, runner.records.jobs\n"
         "print([m for m in ('wandb', 'matplotlib', 'kymatio', 'sklearn', 'torch._dynamo') if m in sys.modules])\n"
-        "import checks.__main__, checks.benchmarks.layers, runner.__main__, runner.cli.reproduce\n"
+        "import checks.__main__, checks.benchmarks.run, runner.__main__, runner.cli.reproduce\n"
         "import runner.training.loop"
     )
     environment = os.environ | {"DP_REPRO_KERNELS": "yes"}
