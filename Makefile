@@ -103,7 +103,7 @@ wandb-sync: $(VENV)/installed ## Send the offline runs in wandb/ to W&B, each on
 verify: $(VENV)/installed ## What every record says of its privacy, computed again from its config alone
 	$(RUN) -m runner verify
 
-benchmark: $(VENV)/installed ## Speed and memory of the clipping engines against ordinary training, on this machine
+benchmark: $(VENV)/installed ## Speed of the clipping engines against ordinary training, on this machine
 	$(RUN) -m checks benchmark $(OVERRIDES)
 
 gpu-check: $(VENV)/installed ## Does this GPU compute what the CPU does, and how fast? (OVERRIDES=--rehearse: on a made-up GPU)

@@ -19,7 +19,7 @@ COMMANDS = {
     "faults": Command("checks.faults.run", "kill, stop and starve a command with many runs: nothing is lost"),
     "cluster": Command("checks.cluster.run", "a small paper on a real Slurm and a real Ray of two nodes, with faults"),
     "parity": Command("checks.parity.run", "compare a GPU with the CPU, in numbers and in time"),
-    "benchmark": Command("checks.benchmarks.run", "speed and memory of the engines against ordinary training"),
+    "benchmark": Command("checks.benchmarks.run", "speed of the engines against ordinary training"),
     "benchmark-run": Command("checks.benchmarks.full_run", "the time of a whole run by engine"),
     "benchmark-opacus": Command("checks.benchmarks.to_accuracy", "time to an accuracy, here and with Opacus"),
     "benchmark-clipless": Command("checks.benchmarks.clipless", "figure 4 of the Lipschitz paper, measured"),

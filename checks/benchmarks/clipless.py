@@ -48,7 +48,7 @@ def rows(network: str, batch: int, device: str, rounds: int, seconds: float, mem
                 "s_per_epoch": digits(median),
                 "s_q1": digits(low),
                 "s_q3": digits(high),
-                "peak_mib": digits(peak_memory(name, of[name], batch, 1, device)) if memory else "",
+                "peak_mib": digits(peak_memory(name, of[name], batch, device)) if memory else "",
                 "rounds": len(taken),
                 "device": device_name(torch.device(device)),
                 "date": time.strftime("%Y-%m-%d"),

@@ -60,20 +60,19 @@ def digits(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def peak_memory(method: str, network: str, batch: int, threads: int, device: str = "cpu") -> float:
+def peak_memory(method: str, network: str, batch: int, device: str) -> float:
     """Return the MiB that a step adds at most to a process that holds the network and the batch; NaN if it fails.
 
-    On CUDA, these are the MiB that PyTorch allocates there. Preparing the steps counts, because a graph is captured
-    then.
+    The process has one thread. On CUDA, these are the MiB that PyTorch allocates there, from preparing the step on.
     """
-    arguments = f"{method!r}, {network!r}, {batch}, {threads}, {device!r}"
+    arguments = f"{method!r}, {network!r}, {batch}, {device!r}"
     code = f"from checks.benchmarks.measure import _report_peak as r; r({arguments})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else float("nan")
 
 
-def _report_peak(method: str, network: str, batch: int, threads: int, device: str) -> None:
-    torch.set_num_threads(threads)
+def _report_peak(method: str, network: str, batch: int, device: str) -> None:
+    torch.set_num_threads(1)
     if device != "cpu":
         of = problem(network, batch, device)
         allocated = torch.cuda.memory_allocated(device)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from checks.benchmarks.command import Command, whole_number
-from checks.benchmarks.measure import digits, interleaved, peak_memory, quartiles
+from checks.benchmarks.measure import digits, interleaved, quartiles
 from checks.benchmarks.methods import methods
 from checks.benchmarks.own import waited_for
 from checks.benchmarks.problems import BATCHES, problem
@@ -42,7 +42,6 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=whole_number, default=15, help="steps of each method at most (at least three)")
     parser.add_argument("--seconds", type=whole_number, default=60, help="start no new round after so long")
     parser.add_argument("--threads", type=whole_number, default=1)
-    parser.add_argument("--memory", action="store_true", help="measure peak memory too, for twice the time")
     parser.add_argument("--quick", action="store_true", help="M with 128 examples, few rounds")
     parser.add_argument("--output", type=Path, help="a folder; default: in results/benchmark (see above)")
     arguments, default = parser.options(given), parser.parse_args([])
@@ -86,7 +85,6 @@ def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[
     for name, seconds in times.items():
         low, median, high = quartiles(seconds)
         ratios = quartiles([plain / own for plain, own in zip(times["non_private"], seconds, strict=True)])
-        memory = peak_memory(name, network, batch, arguments.threads, device) if arguments.memory else None
         rows.append(
             {
                 "network": network,
@@ -99,7 +97,6 @@ def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[
                 "ratio": digits(ratios[1]),
                 "ratio_q1": digits(ratios[0]),
                 "ratio_q3": digits(ratios[2]),
-                "peak_mib": None if memory is None else digits(memory),
                 "rounds": len(seconds),
                 "device": device_name(torch.device(device)),
                 "pytorch": torch.__version__,
@@ -116,12 +113,10 @@ def _clock(arguments: argparse.Namespace) -> Callable[[], float]:
 
 
 def _line(row: dict[str, Any]) -> str:
-    memory = "" if row["peak_mib"] is None else f"{row['peak_mib']:9,.0f}"
     return (
         f"{row['network']:<3}{row['batch']:>6}  {row['method']:<22}{row['ms']:>10,.1f} "
         f"[{row['ms_q1']:,.1f}, {row['ms_q3']:,.1f}]".ljust(64)
         + f"{row['examples_per_s']:>9,.0f}  {row['ratio']:.2f} [{row['ratio_q1']:.2f}, {row['ratio_q3']:.2f}]"
-        f"  {memory}"
     )
 
 
@@ -132,8 +127,8 @@ def _heading(arguments: argparse.Namespace) -> str:
         f"{arguments.threads} thread(s), float32, freed memory kept.\n"
         f"{torch.backends.cpu.get_cpu_capability()}; kernels: {why_off() or kernels_wanted()}{flags}. "
         f"Times are {'of the process alone' if _clock(arguments) is time.process_time else 'by the clock'}.\n"
-        "Medians [quartiles]; ratio: speed against the non-private step of the same round; peak: MiB a step adds.\n"
-        f"net batch  {'method':<29}ms [quartiles]         examples/s  ratio                   peak"
+        "Medians [quartiles]; ratio: speed against the non-private step of the same round.\n"
+        f"net batch  {'method':<29}ms [quartiles]         examples/s  ratio"
     )
 
 
