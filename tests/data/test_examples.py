@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from omegaconf import DictConfig, OmegaConf, open_dict
+from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from runner.data.examples import Examples, as_split, splits_of
+from runner.training.loop import load
+from runner.training.prepare import prepare
 
 LABELS = [0, 2, 1, 2]
 PIXELS = torch.arange(4 * 3 * 5 * 6, dtype=torch.uint8).view(4, 3, 5, 6)
@@ -63,3 +68,34 @@ def test_the_arguments_of_each_split_follow_from_the_signature() -> None:
     assert splits_of(Parts) == ({"split": "train"}, {"split": "test"})
     with pytest.raises(ValueError, match="neither"):
         splits_of(Whole)
+
+
+def made(count: int) -> tuple[Tensor, Tensor]:
+    """Images of grey levels that rise from 0 to 1, and labels."""
+    return torch.linspace(0, 1, count).view(-1, 1, 1, 1).expand(-1, 1, 28, 28), torch.arange(count) % 7
+
+
+def pairs() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    return made(300), made(60)
+
+
+class Kmnist:
+    """As torchvision's KMNIST."""
+
+    def __init__(self, root: str, train: bool = True) -> None:
+        assert root == "/any/where"
+        images, self.targets = made(300 if train else 60)
+        self.data = (255 * images[:, 0]).round().byte()
+
+
+@pytest.mark.parametrize("target", ["pairs", "Kmnist"])
+def test_a_run_loads_what_a_function_or_a_class_gives(target: str, smoke: Callable[..., DictConfig]) -> None:
+    config = smoke("experiment=tempered_sigmoid/mnist_tanh", "runtime.data_root=/any/where")
+    with open_dict(config):
+        config.dataset = OmegaConf.create({"_target_": f"tests.data.test_examples.{target}"})
+    run = prepare(config)
+    assert (run.mechanism.examples, run.dataset.classes) == (300, 7)
+    for split, count in zip(load(run), (300, 60), strict=True):
+        images, labels = made(count)
+        torch.testing.assert_close(split.images, images, rtol=0, atol=1 / 255)
+        assert torch.equal(split.targets, labels)

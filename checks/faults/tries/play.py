@@ -12,7 +12,7 @@ from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 
-from checks.faults.tries import data, files, messages, own_data, terminals, tracking
+from checks.faults.tries import data, files, messages, terminals, tracking
 from checks.faults.tries.attempt import Answer, Try, attempt
 from runner.config import REPOSITORY
 from runner.records.identity import resolved
@@ -26,7 +26,7 @@ Tried = tuple[Try, Answer]
 
 def all_tries() -> list[Try]:
     """List the tries of all kinds."""
-    return [each for kind in (files, tracking, data, messages, terminals, own_data) for each in kind.tries()]
+    return [each for kind in (files, tracking, data, messages, terminals) for each in kind.tries()]
 
 
 def play(only: str = "") -> Iterator[Tried]:
