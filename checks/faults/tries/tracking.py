@@ -84,29 +84,20 @@ def _kill_service(how: signal.Signals) -> None:
     threading.Thread(target=look, daemon=True).start()
 
 
-def _attempts(*names: str) -> Callable[[Path], None]:
-    """Write offline runs, and put damaged files next to them."""
+def _written(here: Path) -> None:
+    """Write offline runs."""
+    (here / "tracking").mkdir()
+    subprocess.run([sys.executable, "-c", _WRITER, str(here / "tracking"), "good", "fine"], check=True)
 
-    def before(here: Path) -> None:
-        (here / "tracking").mkdir()
-        subprocess.run([sys.executable, "-c", _WRITER, str(here / "tracking"), "good", "fine"], check=True)
-        for name in names:
-            folder = here / "tracking" / "wandb" / f"offline-run-20260101_000000-{name}"
-            folder.mkdir()
-            file = folder / f"run-{name}.wandb"
-            if name == "pipe":
-                os.mkfifo(file)
-            elif name == "folder":
-                file.mkdir()
-            elif name == "link":
-                file.symlink_to(file)
-            elif name == "zeros":
-                file.write_bytes(bytes(9999))
-            else:
-                file.write_bytes(b"no file of W&B's" * (name != "empty"))
-            os.utime(file, (0, 0), follow_symlinks=False)
 
-    return before
+def _written_and_damaged(here: Path) -> None:
+    """Write offline runs, and put a damaged file next to them."""
+    _written(here)
+    folder = here / "tracking" / "wandb" / "offline-run-20260101_000000-bad"
+    folder.mkdir()
+    file = folder / "run-bad.wandb"
+    file.write_bytes(b"no file of W&B's")
+    os.utime(file, (0, 0))
 
 
 def _all_sent(here: Path, said: str) -> str:
@@ -154,14 +145,9 @@ def tries() -> list[Try]:
         w("offline, its folder is a file", _RUN, 0, "W&B failed.*finished", 1,
           before=lambda here: (here / "tracking").touch()),
         w("offline, no hard links or locks", _RUN, 0, "finished", 1, inside=failing(os, "link", 1)),
-        served("well", "sync", sync, 0, "sent 2 of 2", damage=_attempts(), then=_all_sent),
-        served("well", "sync, one damaged", sync, 1, "bad", damage=_attempts("bad"), then=_all_sent),
-        served("well", "sync, one empty", sync, 1, "empty", damage=_attempts("empty"), then=_all_sent),
-        served("well", "sync, one of zeros", sync, 1, "zeros", damage=_attempts("zeros"), then=_all_sent),
-        served("well", "sync, one a pipe", sync, 1, "pipe", damage=_attempts("pipe"), then=_all_sent),
-        served("well", "sync, one a folder", sync, 1, "folder", damage=_attempts("folder"), then=_all_sent),
-        served("well", "sync, one a link to itself", sync, 1, "link", damage=_attempts("link"), then=_all_sent),
-        served("silent", "sync, a silent server", sync, 2, "wandb-sync", damage=_attempts()),
+        served("well", "sync", sync, 0, "sent 2 of 2", damage=_written, then=_all_sent),
+        served("well", "sync, one damaged", sync, 1, "bad", damage=_written_and_damaged, then=_all_sent),
+        served("silent", "sync, a silent server", sync, 2, "wandb-sync", damage=_written),
         served("silent", "dashboard, a silent server", ("dashboard", "tempered-sigmoid", "--output", "{here}/d"), 0,
                "nothing was sent to W&B", inside=_undrawn),
     ]  # fmt: skip
