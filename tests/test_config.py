@@ -29,6 +29,7 @@ BAD = {
     "activation=rleu": "activation has no option 'rleu': choose from ",
     "epochs=many": "epochs",
     "epochs=0": "epochs=0",
+    "epochs=1.5": "epochs: Value '1.5' of type 'float' could not be converted to Integer",
     "foo=1": "foo",
     "optimizer.learning_rate=1": "optimizer.learning_rate: there is no field 'learning_rate'. There are lr",
     "clipping._target_=runner.networks.activations.TemperedSigmoid": "clipping",
@@ -37,6 +38,7 @@ BAD = {
     "epochs": "epochs",
     "batch_size=60001": "60000",
     "noise_multiplier=null": "target_epsilon",
+    "noise_multiplier=1,1": "Ambiguous value for argument 'noise_multiplier=1,1'",
     "target_epsilon=3": "not both",
     "max_epsilon=0.1": "single epoch",
     "clipping=none": "clipping",
@@ -49,6 +51,8 @@ BAD = {
     "accountant._target_=torch.hub.load": "accountant._target_=torch.hub.load is not run",
     "accountant._target_=hydra.utils.instantiate": "can call any function",
     "optimizer.lr=-1": "learning rate",
+    "optimizer.lr=null": "optimizer.lr=None is not of type float",
+    "optimizer.lr=true": "optimizer.lr=True is not of type float",
     "architecture.filters=[16]": "architecture",
     "architecture=tempered_sigmoid_mnist architecture.padding=-3": "architecture: Expected padding >= 0, got -3.",
     "architecture=wrn_16_4 architecture.depth=1000000000000": "architecture.depth 10, 16, 22",
@@ -57,11 +61,9 @@ BAD = {
     "features=scatternet features.J=3": "features.J",
     "features=scatternet architecture=tempered_sigmoid_mnist": "too small",
     "normalization=group_norm": "divisible",
-    "normalization=private_statistics normalization.square_norm=0": "normalization.square_norm",
     "dataset.shape=[1,4,4]": "architecture: its input is too small: the last feature map vanishes.",
     "loss.reduction=mean": "one loss per example",
     "loss._target_=torch.nn.NLLLoss loss.reduction=sum": "drop .mean() or .sum()",
-    "activation=tempered_sigmoid activation.scale=-1": "activation.scale",
     "activation._target_=torch.nn.Flatten": "architecture: the network cannot take features of shape [1, 28, 28]",
     "activation._target_=torch.nn.BatchNorm2d +activation.num_features=16": "BatchNorm2d",
     "activation._target_=torch.nn.InstanceNorm2d +activation.num_features=16 +activation.track_running_stats=true": (
@@ -83,6 +85,8 @@ BAD = {
     "scale=smoke scale.seeds=0": "scale.seeds=0 is out of range",
     "mechanism=null": "mechanism cannot be null: leave it out, or where an experiment chooses one, take it away with ~",
     "runtime.data_root=/nowhere/at/all": "/nowhere/at/all",
+    "runtime.data_root=": "runtime.data_root is empty",
+    "runtime.results_root=": "runtime.results_root is empty",
     "constraint=1.5": "constraint=1.5 names no option of constraint: choose from ",
     "mechanism=printed,3": "mechanism=3 names no option of mechanism: choose from ",
     "optimizer.lr='0.5'": "optimizer.lr='0.5' is text, but it has to be a number",
@@ -93,7 +97,14 @@ BAD = {
     "noise_multiplier=1e-200": "noise_multiplier=1e-200 is out of range",
     "+optimizer.differentiable=true": "optimizer: a step fails: ",
     "~optimizer.momentum optimizer._target_=torch.optim.LBFGS": "optimizer: a step fails: ",
+    "~optimizer.momentum optimizer._target_=torch.optim.SparseAdam": "SparseAdam does not support dense gradients",
+    "optimizer=adam +optimizer.capturable=true": "optimizer: a step fails: If capturable=True",
     "+schedule._target_=torch.optim.lr_scheduler.ReduceLROnPlateau +schedule._partial_=true": "schedule: a step fails",
+    "+schedule._target_=torch.optim.lr_scheduler.CosineAnnealingLR +schedule._partial_=true +schedule.T_max=0": (
+        "schedule: a step fails: integer modulo by zero"
+    ),
+    "+schedule._target_=torch.optim.lr_scheduler.OneCycleLR +schedule._partial_=true +schedule.max_lr=1 "
+    "+schedule.total_steps=1 epochs=3": "schedule: a step fails: Tried to step 2 times",
 }
 
 
@@ -104,6 +115,7 @@ ON_THE_COMMAND_LINE = (  # one for each way in which they can be wrong, and what
     "model=resnet",
     "clipping.norm=0",
     "mechanism=printed,3",
+    "noise_multiplier=1,1",
     "runtime.data_root=/nowhere/at/all",
     "sweeps=tempered_sigmoid/fig3",
     "mechanism=null",

@@ -174,8 +174,6 @@ def test_a_row_of_the_last_batch_is_of_its_own_mean_and_moves_no_more_than_is_ch
         ("mechanism=corrected clipping=flat", "clipping=backprop"),
         ("mechanism=corrected loss=losing_less", "chain of layers"),
         ("clipping.convolution_norm=l2", "bias"),
-        ("clipping.input_bound=0", "clipping.input_bound"),
-        ("clipping.upstream_bound=tight", "clipping.upstream_bound"),
     ],
 )
 def test_what_does_not_go_together_is_refused(composed, overrides: str, said: str) -> None:

@@ -31,7 +31,7 @@ REFUSED = {
     "loss=losing_less loss.beta": ("0",),
     f"{STATISTICS} normalization.noise_multiplier": ("-1", ".inf"),
     f"{STATISTICS} normalization.mean_norm": ("0", ".inf"),
-    f"{STATISTICS} normalization.square_norm": ("-1",),
+    f"{STATISTICS} normalization.square_norm": ("0", "-1"),
     "optimizer=adam_bc optimizer.lr": ("-1",),
     "optimizer=adam_bc +optimizer.betas": ("[1.0,0.9]", "[0.9,-0.1]"),
     "optimizer=adam_bc optimizer.floor": ("0",),
