@@ -111,7 +111,7 @@ def test_no_adversary_exceeds_the_sensitivity(name: str, convolution_norm: str) 
     assert optimised > (0.99 if isinstance(layer, nn.Linear) else 0.35)
 
 
-def test_the_plain_norm_needs_its_factor(kernels: str) -> None:
+def test_the_plain_norm_needs_its_factor() -> None:
     """A constant image and upstream gradient: with l2 alone ||g|| is near sqrt(kh kw) a b, far above a b."""
     layer = nn.Conv2d(1, 1, 5, bias=False)
     clipping = Backprop(A, B, "l2")

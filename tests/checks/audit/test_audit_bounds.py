@@ -67,7 +67,7 @@ def test_too_few_trials_say_nothing() -> None:
     assert (found.of_shape, found.any_shape, found.accused) == (0.0, 0.0, False)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize("epsilon", [0.5, 8.0])
 def test_bounds_hold_and_are_tight_for_a_gaussian(epsilon: float) -> None:
     """Of 20 audits of 100,000 trials, 5% may fail: more than 4 do in 0.3% of all cases."""
     mu = mu_of(epsilon)
