@@ -22,8 +22,7 @@ LONGEST = 25  # words of a sentence
 CLAUSES = ("What", "Whether", "Which", "How", "Why", "Where", "Who", "When", "That")  # no docstring begins so
 PRIVATE = (
     "hangs on", "is of", "are of", "was of", "those of", "that of", "of which", "so many", "nobody", "ours", "whoever",
-    "of one's own", "pace", "paces", "seat", "seats", "door", "desk", "parcel", "heard", "yardstick", "likeness",
-    "rope", "bell", "stranger",
+    "of one's own", "stranger",
 )  # fmt: skip
 _QUOTED = re.compile(r"``[^`]*``|`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)|\([^()]*\)")
 _ENDS = re.compile(r"(?<=[.!?:;])\s+|\n\s*\n|\n\s*(?=[-*] |\w+(?:, \w+)*: )")

@@ -19,7 +19,6 @@ def methods(network: str = "M") -> dict[str, Callable[[Problem], own.Step]]:
             "projection": own.projection,
             "one_pass": own.one_pass,
             "opacus_hooks": peers.opacus_hooks,
-            "isolated": own.isolated,
         }
     found: dict[str, Callable[[Problem], own.Step]] = {
         "non_private": own.non_private,

@@ -21,13 +21,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from checks.cluster.paper import measured
 from checks.faults.command import Command, records
 from checks.faults.driver import planned
 from checks.faults.report import Found, write
 from checks.faults.scenes import LIMIT, Scene, scenes
 from checks.faults.tries import play
 from runner.config import REPOSITORY
-from runner.records.files import read_record
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -144,13 +144,13 @@ class _Stage:
             self.wrong.append(f"folder {self.folders}: the same command again ends {command.process.poll()}: {said}")
         command.stop()
         self.wrong += [f"folder {self.folders}: {wrong}" for wrong in self._changed()]
-        runs = root / "results" / "smoke" / "runs"
         if len(self._known) != self._runs:
             self.wrong.append(f"folder {self.folders}: {len(self._known)} records instead of {self._runs}")
         if self._undisturbed is None:
             self._undisturbed = self._reference()
+        found = measured(root / "results")
         for name in self._known:
-            if _measured(runs / f"{name}.json") != self._undisturbed.get(name):
+            if found.get(name) != self._undisturbed.get(name):
                 self.wrong.append(f"folder {self.folders}: {name} says something else than undisturbed")
         self._root = None
 
@@ -160,12 +160,7 @@ class _Stage:
         root.mkdir()
         command = self._command(root)
         command.process.wait()
-        return {path.stem: _measured(path) for path in (root / "results" / "smoke" / "runs").glob("*.json")}
-
-
-def _measured(path: Path) -> Any:
-    record = read_record(path)
-    return {name: record[name] for name in ("run_id", "status", "config", "history", "final", "diagnostics")}
+        return measured(root / "results")
 
 
 def _ending(code: int) -> str:
