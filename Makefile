@@ -5,7 +5,6 @@ JOBS ?=
 SCALE ?= paper
 BUDGET ?=
 LAUNCHER ?= local
-WAIT ?= yes
 ITEMS ?=
 RUNS ?=
 OVERRIDES ?=
@@ -14,7 +13,7 @@ FILE ?=
 
 RUN = $(VENV)/bin/python
 PAPERS = $(subst _,-,$(patsubst runner/papers/%/__init__.py,%,$(sort $(wildcard runner/papers/*/__init__.py))))
-OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) --wait=$(WAIT) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$(ITEMS)') $(if $(BUDGET),--budget='$(BUDGET)') $(OVERRIDES)
+OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$(ITEMS)') $(if $(BUDGET),--budget='$(BUDGET)') $(OVERRIDES)
 # Two processes, a file of tests always in one of them: what a file computes once stays computed. In the order of the
 # folders, in which no long file comes last.
 PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
@@ -36,7 +35,6 @@ help: ## Explain every target
 	@echo "    SCALE=smoke        minutes instead of days, on bundled data: never a reproduction"
 	@echo "    LAUNCHER=slurm     local (default), slurm or ray carries them out; conf/launcher/ has their options, which"
 	@echo "                       OVERRIDES='launcher.partition=gpu launcher.time_limit=120' sets"
-	@echo "    WAIT=no            hand them to Slurm and end; status-PAPER says how far they are"
 	@echo "    OVERRIDES='runtime.device=cuda tracking=online'   how and where to run"
 	@echo "  PYTHON=python3.12 chooses the Python (3.11 to 3.13) that the virtual environment is made with."
 

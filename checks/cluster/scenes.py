@@ -25,7 +25,7 @@ def on_slurm(folder: Path, played: Played, accounts: bool) -> None:
     with slurm.two_nodes(folder / "slurm", accounts) as cluster:
         if not accounts:
             first = paper.command(root, *_SLURM, items=paper.FIRST)
-            played.note("handed over, not waited for", paper.said([*first, "--wait=no"], cluster.environment))
+            played.note("handed over, not waited for", paper.said([*first, "launcher.wait=false"], cluster.environment))
             played.note("asked how far it is", _short(paper.said([*first, "--status"], cluster.environment)))
         command = paper.started(paper.command(root, *_SLURM), log, cluster.environment)
         try:

@@ -48,10 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     budget = None if options.budget is None else parse_duration(options.budget)
     if options.time and not options.plan:
         raise ConfigError("--time goes with --plan.")
-    if options.wait not in ("yes", "no"):
-        raise ConfigError(f"Expected WAIT=yes or no, got {options.wait!r}.")
-    waits = options.wait == "yes"
-    launcher, overrides = requested(options, wait=waits)
+    launcher, overrides = requested(options)
     torch.set_num_threads(options.threads)  # for runs that are timed
     jobs = _by_item(items, (f"scale={options.scale}", *overrides))
     if options.status:
@@ -74,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     if (why := why_off()) and not torch.cuda.is_available():
         print(why, file=sys.stderr)
     deadline = None if budget is None else time.monotonic() + budget
-    work = Work(_ordered(jobs, pending, estimates), options.jobs, options.threads, estimates, deadline, waits)
+    work = Work(_ordered(jobs, pending, estimates), options.jobs, options.threads, estimates, deadline)
     tally = run_jobs(launcher, work, Line())
     if tally.under_way:
         print(f"{len(tally.under_way)} runs go on without this command. How far they are:")
@@ -99,7 +96,6 @@ def _parser() -> Parser:
     parser.add_argument("paper", help=", ".join(name.replace("_", "-") for name in known()))
     add_common(parser)
     parser.add_argument("--items", help="only these tables and figures: fig-3,table-3")
-    parser.add_argument("--wait", default="yes", help="yes (default), or no: hand the runs over (slurm), and end")
     parser.add_argument(
         "--status", action="store_true", help="say what is recorded, running, queued, failed; run nothing"
     )
@@ -127,7 +123,7 @@ def add_common(parser: Parser, jobs: int | None = None) -> None:
     )
 
 
-def requested(options: Namespace, *, wait: bool = True) -> tuple[Launcher, list[str]]:
+def requested(options: Namespace) -> tuple[Launcher, list[str]]:
     """Return the launcher of a request, and the overrides of its runs.
 
     Raises:
@@ -138,7 +134,7 @@ def requested(options: Namespace, *, wait: bool = True) -> tuple[Launcher, list[
             raise ConfigError(f"Expected --{name} >= 1, got {value}.")
     of_launcher, overrides = split(options.overrides)
     check_overrides(overrides)
-    return launcher_of(options.launcher, of_launcher, wait=wait), overrides
+    return launcher_of(options.launcher, of_launcher), overrides
 
 
 def print_failed(failed: Iterable[tuple[Job, str]]) -> None:

@@ -23,8 +23,8 @@ from runner.cli.reproduce import add_common, check_data, print_failed, requested
 from runner.config import PAPER, REPOSITORY, ConfigError
 from runner.launch import Work, run_jobs
 from runner.launch.devices import workers
+from runner.launch.processes import Tally
 from runner.records.hydra_keys import judge
-from runner.records.jobs import Job
 from runner.runs import durations
 from runner.study.file import Study, combinations_of, read
 from runner.study.outcome import compared
@@ -53,11 +53,11 @@ def main(arguments: Sequence[str]) -> int:
     print(_plan(study, progress, options.jobs, times), file=sys.stdout if options.plan else sys.stderr)
     if options.plan:
         return 0
-    failed: list[tuple[Job, str]] = []
-    while not failed and (jobs := [job for arm in progress for job in arm.next]):
+    tally = Tally()
+    while not (tally.failed or tally.under_way) and (jobs := [job for arm in progress for job in arm.next]):
         check_data(jobs)
         work = Work(jobs, options.jobs, options.threads, durations.estimated(jobs, times))
-        failed = run_jobs(launcher, work, line).failed
+        tally = run_jobs(launcher, work, line)
         progress = progress_of(study, settings)
     line.clear()
     written = write(study, progress, folder_of(settings), options.scale, _repeated(options))
@@ -65,8 +65,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{options.scale.upper()}: no result. Shrunk runs on stand-in data test the file.")
     print("\n".join(answers(study, compared(progress))))
     print(shown(written))
-    print_failed(failed)
-    return 1 if failed else 0
+    print_failed(tally.failed)
+    return 1 if tally.failed else 0
 
 
 def _repeated(options: Namespace) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -14,9 +13,6 @@ from runner.terminal import Line
 
 class Launcher(Protocol):
     """Carries jobs out. Its options are in its file in conf/launcher/, and are no part of a run."""
-
-    def check(self, wait: bool) -> None:
-        """Raise ConfigError if it cannot work on this machine, or needs the command to `wait`."""
 
     def carry_out(self, work: Work, line: Line) -> Tally:
         """Execute jobs without records. A failed job stops no other."""
@@ -32,14 +28,6 @@ def run_jobs(launcher: Launcher, work: Work, line: Line) -> Tally:
     tally = launcher.carry_out(replace(work, jobs=left), line) if left else Tally()
     tally.recorded[:0] = done
     return tally
-
-
-def check_options(launcher: object, above_zero: Sequence[str], not_negative: Sequence[str]) -> None:
-    """Raise ValueError if an option of a launcher is out of its range."""
-    for name in (*above_zero, *not_negative):
-        value, least = getattr(launcher, name), "above 0" if name in above_zero else "0 or more"
-        if not (value > 0 or (value == 0 and name in not_negative)):
-            raise ValueError(f"{name}={value} has to be {least}")
 
 
 def runs_on_node(gpus: int, cpus: int, threads: int | None) -> int:

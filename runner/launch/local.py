@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from runner.config import ConfigError
+from pydantic.dataclasses import dataclass
+
 from runner.launch import notes
 from runner.launch import processes as local
 from runner.launch.devices import to_share, workers
@@ -15,14 +16,9 @@ from runner.terminal import Line
 NAME = "local"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config={"extra": "forbid"})
 class Local:
     """Processes of this machine."""
-
-    def check(self, wait: bool) -> None:
-        """Raise ConfigError if the command is not to wait."""
-        if not wait:
-            raise ConfigError("WAIT=no is for a cluster: what this machine computes ends with the command.")
 
     def carry_out(self, work: Work, line: Line) -> Tally:
         """See `Launcher`."""

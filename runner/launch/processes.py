@@ -37,7 +37,6 @@ class Work:
     threads: int | None = 1  # CPU threads of each run; None leaves it to PyTorch
     estimates: dict[str, float] = field(default_factory=dict)  # seconds by run id, without runs of unknown time
     deadline: float | None = None  # time.monotonic(): no run is started later, nor one known to end later
-    wait: bool = True  # until all are done; if False, the tally lists the runs under way
 
     @property
     def root(self) -> Path:

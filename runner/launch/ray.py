@@ -9,17 +9,20 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic.dataclasses import dataclass
+
 from runner.config import REPOSITORY, ConfigError
 from runner.launch import notes
 from runner.launch.away import RunFile, files_of, relocated, write_returned_files
 from runner.launch.following import Following
-from runner.launch.interface import check_options, runs_on_node
+from runner.launch.interface import runs_on_node
 from runner.launch.lockstep import grouped
 from runner.launch.packing import packed
 from runner.launch.processes import Tally, Work
@@ -34,27 +37,21 @@ _POLL = 1.0  # seconds between two requests for reports
 _NOT_UPLOADED = [".git", ".venv", "results", "wandb", "tests", "docs", "**/__pycache__"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config={"extra": "forbid"})
 class Ray:
     """A Ray cluster that this machine belongs to or can reach. conf/launcher/ray.yaml explains the options."""
 
     address: str
-    cpus: int
-    gpus: int
-    minutes: float
-    retries: int
+    cpus: PositiveInt
+    gpus: NonNegativeInt
+    minutes: PositiveFloat
+    retries: NonNegativeInt
     data_root: str | None
     working_dir: bool
 
     def __post_init__(self) -> None:
-        check_options(self, above_zero=("cpus", "minutes"), not_negative=("gpus", "retries"))
-
-    def check(self, wait: bool) -> None:
-        """Raise ConfigError if the command is not to wait, or Ray is not installed."""
-        if not wait:
-            raise ConfigError("WAIT=no is not for the launcher ray, because nodes send records back to this command.")
         if find_spec("ray") is None:
-            raise ConfigError("The launcher ray needs Ray: pip install -e '.[ray]'.")
+            raise ConfigError("it needs Ray: pip install -e '.[ray]'.")
 
     def carry_out(self, work: Work, line: Line) -> Tally:
         """See `Launcher`."""

@@ -10,15 +10,17 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic.dataclasses import dataclass
+
 from runner.config import ConfigError
 from runner.launch import notes, queue
 from runner.launch.following import FollowingTasks
-from runner.launch.interface import check_options, runs_on_node
+from runner.launch.interface import runs_on_node
 from runner.launch.lockstep import grouped
 from runner.launch.notes import Note
 from runner.launch.packing import packed
@@ -32,40 +34,33 @@ JOB_NAME = "dp-repro-bench"
 _GONE = 20.0  # seconds until the last report of a task that left the queue is visible on a shared disk
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config={"extra": "forbid", "coerce_numbers_to_str": True})
 class Slurm:
     """A Slurm cluster that this machine submits to. conf/launcher/slurm.yaml explains the options."""
 
+    wait: bool
     partition: str | None
     account: str | None
     qos: str | None
     constraint: str | None
-    time_limit: int
+    time_limit: PositiveInt
     memory: float | None
-    cpus: int
-    gpus: int
-    minutes: float
-    requeues: int
-    retries: int
-    warning: int
-    poll: float
-    silence: float
-    setup: Sequence[str] = ()
-    more: dict[str, Any] = field(default_factory=dict)
+    cpus: PositiveInt
+    gpus: NonNegativeInt
+    minutes: PositiveFloat
+    requeues: NonNegativeInt
+    retries: NonNegativeInt
+    warning: NonNegativeInt
+    poll: PositiveFloat
+    silence: PositiveFloat
+    setup: list[str]
+    more: dict[str, Any]
 
     def __post_init__(self) -> None:
-        check_options(
-            self,
-            above_zero=("time_limit", "cpus", "minutes", "poll", "silence"),
-            not_negative=("gpus", "requeues", "retries", "warning"),
-        )
-
-    def check(self, wait: bool) -> None:
-        """Raise ConfigError if submitit or Slurm is missing on this machine."""
         if find_spec("submitit") is None:
-            raise ConfigError("The launcher slurm needs submitit: pip install -e '.[slurm]'.")
+            raise ConfigError("it needs submitit: pip install -e '.[slurm]'.")
         if shutil.which("sbatch") is None or shutil.which("srun") is None:
-            raise ConfigError("The launcher slurm needs Slurm's sbatch and srun, which are not on this machine's PATH.")
+            raise ConfigError("it needs Slurm's sbatch and srun, which are not on this machine's PATH.")
 
     def carry_out(self, work: Work, line: Line) -> Tally:
         """See `Launcher`. Runs of earlier commands that are still under way are waited for as well."""
@@ -81,7 +76,7 @@ class Slurm:
         line.keep(
             f"{len(wanted) - len(earlier)} runs in {len(tasks)} tasks handed to Slurm, {len(earlier)} were under way"
         )
-        if not work.wait:
+        if not self.wait:
             return Tally(under_way=list(work.jobs))
         return self._follow(following, work)
 
@@ -129,7 +124,7 @@ class Slurm:
             slurm_array_parallelism=at_once or len(tasks),
             slurm_signal_delay_s=self.warning,
             slurm_srun_args=[f"--cpus-per-task={self.cpus}"],  # which srun no longer takes from sbatch
-            slurm_setup=list(self.setup) or None,
+            slurm_setup=self.setup or None,
             slurm_additional_parameters={"requeue": True, **self.more},
             **({"mem_gb": self.memory} if self.memory else {}),
             **({"gpus_per_node": self.gpus} if self.gpus else {}),

@@ -20,10 +20,8 @@ def test_every_file_of_the_group_makes_a_launcher(monkeypatch) -> None:
     assert options_of("launcher") == ["local", "ray", "slurm"]
     made = [launcher_of(name) for name in options_of("launcher")]
     assert [type(each).__name__.lower() for each in made] == options_of("launcher")
-    slurm = launcher_of("slurm", ["partition=gpu", "gpus=2", "more={reservation: week}", "setup=[module load x]"])
-    assert (slurm.partition, slurm.gpus, dict(slurm.more), list(slurm.setup)) == (
-        "gpu", 2, {"reservation": "week"}, ["module load x"],
-    )  # fmt: skip
+    slurm = launcher_of("slurm", ["account=12", "gpus=2", "more={reservation: week}", "setup=[module load x]"])
+    assert (slurm.account, slurm.gpus, slurm.more, slurm.setup) == ("12", 2, {"reservation": "week"}, ["module load x"])
 
 
 @pytest.mark.parametrize(

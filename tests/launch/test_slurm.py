@@ -71,7 +71,8 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path: Path, fabricate, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     fake = Cluster(notes.folder_of(tmp_path), fabricate)
-    monkeypatch.setattr(Slurm, "check", lambda self, wait: None)
+    monkeypatch.setattr(slurm, "find_spec", lambda name: object())
+    monkeypatch.setattr(slurm.shutil, "which", lambda name: f"/bin/{name}")
     monkeypatch.setattr(Slurm, "_submitted", lambda self, *arguments: fake.submitted(self, *arguments))
     monkeypatch.setattr(queue, "states", lambda: fake.states)
     monkeypatch.setattr(queue, "how_it_ended", lambda job: "NODE_FAIL")
@@ -150,7 +151,7 @@ def test_a_silent_task_that_may_go_on_is_left_alone(cluster: Cluster, smoke_jobs
 def test_what_goes_on_from_before_is_followed_and_not_handed_over_twice(cluster: Cluster, smoke_jobs, line) -> None:
     jobs = smoke_jobs(2)
     cluster.deeds = [cluster.waits]
-    first = run_jobs(small(), Work(jobs[:1], wait=False), line)
+    first = run_jobs(small(wait=False), Work(jobs[:1]), line)
     assert [job.run_id for job in first.under_way] == [jobs[0].run_id]
     assert not first.recorded
     cluster.deeds = [lambda task: (cluster.states.clear(), cluster.finishes(cluster.tasks[0]), "")[2], cluster.finishes]

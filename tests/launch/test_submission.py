@@ -30,8 +30,8 @@ def test_an_array_is_handed_over_with_what_was_asked_for(sbatch, smoke_jobs, lin
     given = sbatch("echo Submitted batch job 12")
     chosen = ["partition=gpu", "gpus=2", "cpus=4", "memory=8", "time_limit=30", "setup=[module load cuda]"]
     jobs = smoke_jobs(3)
-    work = Work(jobs, at_once=2, estimates={job.run_id: 5000.0 for job in jobs}, wait=False)
-    tally = run_jobs(launcher_of("slurm", chosen), work, line)
+    work = Work(jobs, at_once=2, estimates={job.run_id: 5000.0 for job in jobs})
+    tally = run_jobs(launcher_of("slurm", ["wait=false", *chosen]), work, line)
     assert tally.under_way == jobs
     lines = given.read_text().splitlines()
     for option in (
@@ -48,7 +48,7 @@ def test_an_array_is_handed_over_with_what_was_asked_for(sbatch, smoke_jobs, lin
 def test_a_task_is_what_submitit_hands_over_again(sbatch, smoke_jobs, line, tmp_path: Path) -> None:
     sbatch("echo Submitted batch job 12")
     (job,) = smoke_jobs(1)
-    run_jobs(launcher_of("slurm"), Work([job], wait=False), line)
+    run_jobs(launcher_of("slurm", ["wait=false"]), Work([job]), line)
     (pickled,) = notes.folder_of(tmp_path).glob("logs/*_submitted.pkl")
     submission = submitit.core.utils.DelayedSubmission.load(pickled)
     again = submission._checkpoint_function()
@@ -59,4 +59,4 @@ def test_a_task_is_what_submitit_hands_over_again(sbatch, smoke_jobs, line, tmp_
 def test_what_slurm_refuses_is_said(sbatch, smoke_jobs, line) -> None:
     sbatch("echo 'sbatch: error: invalid partition specified: gpu' >&2; exit 1")
     with pytest.raises(ConfigError, match=r"Slurm refuses: .*invalid partition"):
-        run_jobs(launcher_of("slurm", ["partition=gpu"]), Work(smoke_jobs(1), wait=False), line)
+        run_jobs(launcher_of("slurm", ["wait=false", "partition=gpu"]), Work(smoke_jobs(1)), line)

@@ -208,13 +208,12 @@ class Fake:
     def __init__(self, fabricate: Fabricate, *fates: str) -> None:
         self.fabricate, self.fates, self.began = fabricate, list(fates), list[str]()
 
-    def check(self, wait: bool) -> None:
-        """Carry anything out."""
-
     def carry_out(self, work: Work, line: Line) -> Tally:
         (job,) = work.jobs
         self.began.append(job.run_id)
         fate = self.fates.pop(0) if self.fates else "finished"
+        if fate == "handed over":
+            return Tally(under_way=[job])
         if fate == "failed":
             return Tally(failed=[(job, "why")])
         if fate == "finished":
@@ -240,6 +239,12 @@ def test_what_a_launcher_cannot_do_ends_the_search(space: Space, tmp_path: Path,
     fake = Fake(lambda *_, **__: Path())
     monkeypatch.setattr(fake, "carry_out", lambda work, line: (_ for _ in ()).throw(ConfigError("Slurm refuses")))
     with study_of(space, tmp_path, 3.0, draws=1) as study, pytest.raises(ConfigError, match="Slurm refuses"):
+        carry_out(study, 1, fake, Line(io.StringIO()))
+
+
+def test_a_search_waits_for_its_trials(space: Space, tmp_path: Path) -> None:
+    fake = Fake(lambda *_, **__: Path(), "handed over")
+    with study_of(space, tmp_path, 3.0, draws=1) as study, pytest.raises(ConfigError, match="has to wait"):
         carry_out(study, 1, fake, Line(io.StringIO()))
 
 

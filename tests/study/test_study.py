@@ -80,11 +80,16 @@ def carried(tmp_path: Path, fabricate: Callable[..., Path], monkeypatch: pytest.
     rows = [dict(zip(columns, (*fixed, *row), strict=True)) for row in METHODS]
     monkeypatch.setattr(board, "_CSV", write_csv(tmp_path / "board.csv", columns, rows))
 
-    def carry_out(text: str, *arguments: str, failing: str = "", most: int = 99, code: int = 0) -> list[list[Job]]:
+    def carry_out(
+        text: str, *arguments: str, failing: str = "", most: int = 99, code: int = 0, waits: bool = True
+    ) -> list[list[Job]]:
         rounds: list[list[Job]] = []
 
         def run_jobs(_: object, work: Work, __: object) -> Tally:
             rounds.append(list(work.jobs))
+            if not waits:
+                assert len(rounds) == 1
+                return Tally(under_way=rounds[0])
             failed = [(job, "it failed") for job in work.jobs if job.overrides["arm"] == failing or len(rounds) > most]
             for job in work.jobs:
                 if job not in [job for job, _ in failed]:
@@ -102,6 +107,11 @@ def carried(tmp_path: Path, fabricate: Callable[..., Path], monkeypatch: pytest.
 
 def page(folder: Path) -> str:
     return (folder / "studies" / "mine" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_study_that_does_not_wait_ends_when_its_first_trials_are_handed_over(carried: Carried) -> None:
+    (trials,) = carried(FILE, waits=False)
+    assert len(trials) == 9
 
 
 def test_the_search_the_choice_the_finals_and_the_page(carried: Carried, tmp_path: Path) -> None:
