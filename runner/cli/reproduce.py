@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
 
     if (why := why_off()) and not torch.cuda.is_available():
         print(why, file=sys.stderr)
-    deadline = None if budget is None else time.monotonic() + budget
+    deadline = None if budget is None else time.time() + budget
     work = Work(_ordered(jobs, pending, estimates), options.jobs, options.threads, estimates, deadline)
     tally = run_jobs(launcher, work, Line())
     if tally.under_way:

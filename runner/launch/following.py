@@ -7,8 +7,7 @@ from pathlib import Path
 
 from runner.launch import notes
 from runner.launch.notes import Note, Report
-from runner.launch.processes import Tally
-from runner.launch.task import NOT_STARTED
+from runner.launch.processes import NOT_STARTED, Tally
 from runner.records.files import recorded
 from runner.records.jobs import Job
 from runner.terminal import Line

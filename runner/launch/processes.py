@@ -15,6 +15,7 @@ from runner.launch.worker import BUSY_PAUSE, Worker, received, start
 from runner.records.jobs import Job
 from runner.terminal import Line, duration
 
+NOT_STARTED = "not started"  # the outcome of a run that would not have ended in time
 _USERS = Counter[str | None]()  # processes by device, of all requests that this process carries out at a time
 
 
@@ -36,7 +37,7 @@ class Work:
     at_once: int | None = None  # runs at a time, or tasks on a cluster; None takes the launcher's default
     threads: int | None = 1  # CPU threads of each run; None leaves it to PyTorch
     estimates: dict[str, float] = field(default_factory=dict)  # seconds by run id, without runs of unknown time
-    deadline: float | None = None  # time.monotonic(): no run is started later, nor one known to end later
+    deadline: float | None = None  # time.time(): no run is started later, nor one known to end later
 
     @property
     def root(self) -> Path:
@@ -54,7 +55,7 @@ class Watch(Protocol):
         """Take note of an epoch of a run, which `text` describes."""
 
     def ended(self, job: Job, outcome: str, text: str) -> None:
-        """Take note that a run is over: `outcome` is "failed", or as `runner.runs.execute.execute` returns it."""
+        """Take note of a run's `outcome`: "failed", NOT_STARTED, or as `runner.runs.execute.execute` returns it."""
 
 
 def run_processes(work: Work, line: Line, *, devices: Sequence[str] = (), watch: Watch | None = None) -> Tally:
@@ -72,9 +73,12 @@ def run_processes(work: Work, line: Line, *, devices: Sequence[str] = (), watch:
             while queue and len(running) < workers:
                 group = queue.popleft()
                 seconds = sum(estimates.get(job.run_id, 0.0) for job in group)
-                if work.deadline is not None and time.monotonic() + seconds > work.deadline:
+                if work.deadline is not None and time.time() + seconds > work.deadline:
                     tally.not_started.extend(group)
                     clock.drop(group)
+                    if watch is not None:
+                        for job in group:
+                            watch.ended(job, NOT_STARTED, "")
                     continue
                 device = min(devices, key=lambda name: _USERS[name], default=None)
                 _USERS[device] += 1

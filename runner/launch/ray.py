@@ -26,7 +26,7 @@ from runner.launch.interface import runs_on_node
 from runner.launch.lockstep import grouped
 from runner.launch.packing import packed
 from runner.launch.processes import Tally, Work
-from runner.launch.task import carry_out, until
+from runner.launch.task import carry_out
 from runner.records.jobs import Job
 from runner.terminal import Line, one_line
 
@@ -87,13 +87,13 @@ class Ray:
         remote = ray.remote(_carry_out_on_node).options(  # started again elsewhere if its node or process is lost
             num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, retry_exceptions=False
         )
-        running, end, waiting = dict[Any, list[Job]](), until(work.deadline), list(reversed(tasks))
+        running, waiting = dict[Any, list[Job]](), list(reversed(tasks))
         line.keep(f"{len(jobs)} runs in {len(tasks)} tasks handed to Ray")
         while waiting or running:
             while waiting and (work.at_once is None or len(running) < work.at_once):
                 task = waiting.pop()
-                of_task = Work(task, at_once, work.threads, work.estimates)
-                running[remote.remote(collector, of_task, end, self.data_root)] = task
+                of_task = replace(work, jobs=task, at_once=at_once)
+                running[remote.remote(collector, of_task, self.data_root)] = task
             over, _ = ray.wait(list(running), timeout=_POLL)
             texts, ended = ray.get(collector.take.remote())
             for run_id, text in texts.items():
@@ -169,7 +169,7 @@ class _Reporter:
         self._ray.get(self._collector.ended.remote(*self.all_ended[-1]))
 
 
-def _carry_out_on_node(collector: Any, work: Work, end: float | None, data_root: str | None) -> list[Ended]:
+def _carry_out_on_node(collector: Any, work: Work, data_root: str | None) -> list[Ended]:
     """Execute on a node the runs that are not over yet, and return their outcomes and files."""
     import ray
 
@@ -177,5 +177,5 @@ def _carry_out_on_node(collector: Any, work: Work, end: float | None, data_root:
     with tempfile.TemporaryDirectory(prefix="dp-repro-") as folder:
         here = [relocated(job, Path(folder), data_root) for job in work.jobs if job.run_id not in done]
         reporter = _Reporter(ray, collector)
-        carry_out(replace(work, jobs=here), end, reporter)
+        carry_out(replace(work, jobs=here), reporter)
         return reporter.all_ended

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from runner.launch.lockstep import grouped
 from runner.launch.notes import Note
 from runner.launch.packing import packed
 from runner.launch.processes import Tally, Work
-from runner.launch.task import Task, until
+from runner.launch.task import Task
 from runner.records.jobs import Job
 from runner.terminal import Line, one_line
 
@@ -97,11 +98,8 @@ class Slurm:
         return [note for note in earlier if note.job in there_are]
 
     def _hand_over(self, folder: Path, tasks: Sequence[Sequence[Job]], work: Work, attempt: int = 1) -> list[Note]:
-        made, found = [], []
-        for jobs in tasks:
-            estimates = {job.run_id: work.estimates[job.run_id] for job in jobs if job.run_id in work.estimates}
-            of_task = Work(jobs, runs_on_node(self.gpus, self.cpus, work.threads), work.threads, estimates)
-            made.append(Task(folder, notes.new_name(), of_task, until(work.deadline)))
+        at_once, found = runs_on_node(self.gpus, self.cpus, work.threads), []
+        made = [Task(folder, notes.new_name(), replace(work, jobs=jobs, at_once=at_once)) for jobs in tasks]
         for task, job in zip(made, self._submitted(folder, made, work.at_once), strict=True):
             found.append(Note(task.name, NAME, job, tuple(each.run_id for each in task.work.jobs), attempt))
             notes.write(folder, found[-1])

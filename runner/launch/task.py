@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from runner.launch.devices import to_share
 from runner.launch.processes import Watch, Work, run_processes
 from runner.terminal import Line
 
-NOT_STARTED = "not started"  # the outcome of a run that would not have ended in time
-
 
 @dataclass
 class Task:
@@ -23,12 +20,11 @@ class Task:
 
     folder: Path  # of its note and heartbeat (see `notes`)
     name: str  # in this folder
-    work: Work  # without a deadline
-    until: float | None  # the deadline by time.time(): no run is started that would end later
+    work: Work
 
     def __call__(self) -> None:
         with notes.Heartbeat(self.folder, self.name) as heartbeat:
-            carry_out(self.work, self.until, heartbeat)
+            carry_out(self.work, heartbeat)
 
     def checkpoint(self) -> Any:
         """Return the task that submitit queues again near the time limit: the same one, as runs have checkpoints."""
@@ -37,15 +33,7 @@ class Task:
         return DelayedSubmission(self)
 
 
-def until(deadline: float | None) -> float | None:
-    """Convert a deadline of this process's clock to the time of day, which is the same on other machines."""
-    return None if deadline is None else time.time() + deadline - time.monotonic()
-
-
-def carry_out(work: Work, until: float | None, watch: Watch) -> None:
-    """Carry jobs out on this machine. The watch is also told of jobs that are not started."""
+def carry_out(work: Work, watch: Watch) -> None:
+    """Carry jobs out on this machine."""
     register()
-    work = replace(work, deadline=None if until is None else time.monotonic() + until - time.time())
-    tally = run_processes(work, Line(sys.stderr), devices=to_share(work.jobs), watch=watch)
-    for job in tally.not_started:
-        watch.ended(job, NOT_STARTED, "")
+    run_processes(work, Line(sys.stderr), devices=to_share(work.jobs), watch=watch)

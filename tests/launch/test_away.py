@@ -11,8 +11,8 @@ import pytest
 
 from runner.cli.commands import carry_out
 from runner.launch.away import RunFile, files_of, relocated, write_returned_file, write_returned_files
+from runner.launch.processes import NOT_STARTED
 from runner.launch.ray import Collector
-from runner.launch.task import NOT_STARTED
 from runner.records.files import dumps, failure_path, read_record, record_path, recorded, results_folder
 from runner.records.provenance import LOADED_REVISION
 from runner.runs.execute import execute
