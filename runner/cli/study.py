@@ -24,12 +24,13 @@ from runner.config import PAPER, REPOSITORY, ConfigError
 from runner.launch import Work, run_jobs
 from runner.launch.devices import workers
 from runner.launch.processes import Tally
+from runner.records.hydra_errors import sentence
 from runner.records.hydra_keys import judge
 from runner.runs import durations
 from runner.study.file import Study, combinations_of, read
 from runner.study.outcome import compared
 from runner.study.page import answers, write
-from runner.study.plan import ArmError, Setting, settings_of
+from runner.study.plan import Setting, settings_of
 from runner.study.progress import Progress, folder_of, progress_of
 from runner.study.search import MOST_WIDENED
 from runner.terminal import Line, Parser, command, duration
@@ -112,7 +113,7 @@ def _check(settings: Sequence[Setting], progress: Sequence[Progress], line: Line
             searched = any(str(error).startswith(f"{name}=") for name in setting.search)
             raise ConfigError(f"{setting.arm.place}: {'search: ' if searched else ''}{error}") from error
         except OmegaConfBaseException as error:
-            raise ArmError(setting.arm.place) from error
+            raise ConfigError(f"{setting.arm.place}: {sentence(error)}") from error
         if run.unsound:
             raise ConfigError(f"{setting.arm.place}: no sound ε is known, so it cannot be compared: {run.unsound}")
         one_epoch = run.sound_epsilon(run.mechanism.charges(run.mechanism.steps_per_epoch))

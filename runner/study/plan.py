@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from runner.config import PAPER, ConfigError, EvaluationSplit
+from runner.records.hydra_errors import sentence
 from runner.records.identity import plain, resolved
 from runner.records.jobs import Job, command_of, composed
 from runner.report.leaderboard.methods import HELD_OUT
@@ -26,14 +27,6 @@ from runner.study.file import SEARCH_SEED, Arm, Space, Study, Times, Value, spac
 
 FIXED = ("accountant", "noise_multiplier", "max_epsilon")  # overrides that all settings have
 _DIGITS = 3
-
-
-class ArmError(Exception):
-    """Hydra refused the config of an arm: see the cause. `place` names the place in the study's file."""
-
-    def __init__(self, place: str) -> None:
-        super().__init__(place)
-        self.place = place
 
 
 @dataclass(frozen=True)
@@ -130,10 +123,10 @@ def _named(arm: Arm, study: Study | None = None) -> Iterator[None]:
     except ConfigError as error:
         raise ConfigError(f"{arm.place}: {error}") from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        missing = getattr(error, "missing_cfg_file", None)
+        place, missing = arm.place, getattr(error, "missing_cfg_file", None)
         if study is not None and missing in [f"dataset/{name}" for name in study.datasets]:
-            raise ArmError(f"{study.path}: datasets") from error
-        raise ArmError(arm.place) from error
+            place = f"{study.path}: datasets"
+        raise ConfigError(f"{place}: {sentence(error)}") from error
 
 
 def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> list[Setting]:
@@ -142,7 +135,7 @@ def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> 
     `extra`: further overrides, of the machine and of Hydra's search path.
 
     Raises:
-        ArmError: Hydra refuses the config of an arm.
+        ConfigError: Hydra refuses the config of an arm.
     """
     found = []
     for dataset in study.datasets:

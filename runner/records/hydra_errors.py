@@ -1,0 +1,89 @@
+"""Errors of Hydra and OmegaConf as one sentence, with what was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from hydra.errors import MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+
+from runner.config import REPOSITORY
+
+_ALIKE = 0.75  # similarity of a suggested field
+
+
+def sentence(error: BaseException) -> str:
+    """Reduce an error of Hydra or OmegaConf to one line: the message of the innermost cause, and its place."""
+    outermost = str(error)
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).partition("Config search path:")[0].splitlines() if line.strip()]
+    where = next((line.removeprefix("full_key: ") for line in lines if line.startswith("full_key: ")), "")
+    if not where and (override := re.search(r"Error merging override \+*([\w.]+)=", outermost)):
+        where = override[1]
+    said = " ".join(line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type=")))
+    unknown = re.search(r"Key '(\S+)' (?:is not in struct|not in '\w+')", said)
+    if unknown:
+        hint = _fields(error, unknown[1]) or _options_with(where)
+        hint = _options_named(unknown[1], sys.argv[1:]) or hint
+        said = said.replace(unknown[0], f"there is no field '{unknown[1]}'") + hint
+    said = re.sub(r"^Multiple values for (\w+)\..*: (\w+)'", r"\1 has a value already: write \1=\2 without +", said)
+    if isinstance(error, MissingConfigException):
+        missing, options = error.missing_cfg_file or "", error.options or ()
+        said = _no_option(missing, options) if options else said + _nearest(missing)
+    return f"{where}: {said}" if where and where not in said else said
+
+
+def _no_option(missing: str, options: Sequence[str]) -> str:
+    """State that a group has no option of this name, and list its options, with the most similar one."""
+    group, _, name = missing.rpartition("/")
+    near = difflib.get_close_matches(name, options, n=1)
+    end = f". Did you mean {near[0]}?" if near else ". Options of your own are found with --config-dir FOLDER"
+    return f"{group} has no option {name!r}: choose from {', '.join(options)}{end}"
+
+
+def _options_with(field: str) -> str:
+    """List the options of a group that have the field `group.name`, which the chosen one lacks."""
+    group, _, name = field.partition(".")
+    files = sorted((REPOSITORY / "conf" / group).glob("*.yaml")) if name else []
+    options = [f"{group}={path.stem}" for path in files if name in OmegaConf.load(path)]
+    return f". It belongs to {' and '.join(options)}" if options else ""
+
+
+def _nearest(missing: str) -> str:
+    """Suggest similar experiments or sweeps, which are too many to list."""
+    group, _, name = missing.partition("/")
+    folder = {"experiment": REPOSITORY / "conf" / group, "sweeps": REPOSITORY / group}.get(group)
+    if folder is None:
+        return ""
+    paths = sorted(path for path in folder.glob("*/*.yaml") if not path.stem.startswith("base_"))
+    names = [path.relative_to(folder).with_suffix("").as_posix() for path in paths]
+    near = difflib.get_close_matches(name, names, cutoff=0.5)
+    if near:
+        return f". Did you mean {' or '.join(near)}?"
+    return f". They are the files of {folder.relative_to(REPOSITORY)}/"
+
+
+def _fields(error: BaseException, name: str) -> str:
+    """Suggest a similar field, or list all fields, in the part of the config that lacks one."""
+    parent: Any = getattr(error, "parent_node", None) or {}
+    names = [str(field) for field in parent]
+    fields = [field for field in names if field != "hydra" and not field.startswith("_")]
+    inside = [f"{group}.{name}" for group in fields if isinstance(parent[group], DictConfig) and name in parent[group]]
+    near = inside or difflib.get_close_matches(name, fields, n=1, cutoff=_ALIKE)
+    if near:
+        return f". Did you mean {near[0]}?"
+    more = ", and with a + before it whatever else its class takes" if "_target_" in names else ""
+    return f". There are {', '.join(fields)}{more}" if fields else ""
+
+
+def _options_named(field: str, overrides: Sequence[str]) -> str:
+    """Suggest the groups that have an option given to a missing field: `model=resnet` is an architecture."""
+    values = [value for name, _, value in (text.partition("=") for text in overrides) if name == field and value]
+    paths = sorted((REPOSITORY / "conf").glob("*/*.yaml")) if values else []
+    options = [f"{path.parent.name}={path.stem}" for path in paths if values[0] in path.stem.split("_")]
+    return f". Did you mean {' or '.join(options[:3])}?" if options else ""
