@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
         job for job in every.values()
         if not (record_path(results_folder(job.values), job.run_id).exists() and recorded(job.config))
     ]  # fmt: skip
-    _check([*([first] if first else []), *pending])  # a fault in the overrides is found even if all are recorded
+    check_settings([*([first] if first else []), *pending])  # finds wrong overrides even if all are recorded
     estimates = {} if first is None else estimated(pending, durations.recorded(first.config))
     check_data(pending)
     tell(pending, [job for of_item in jobs.values() for job in of_item])
@@ -196,7 +196,7 @@ def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | N
     return plan_text(jobs, {job.run_id for job in left}, estimates, workers)
 
 
-def _check(jobs: Sequence[Job]) -> None:
+def check_settings(jobs: Sequence[Job]) -> None:
     """Raise ConfigError where a setting cannot be run: seeds of one are wrong together."""
     settings, line = {job.setting_id: job for job in jobs}, Line()
     for number, job in enumerate(settings.values(), 1):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.cli.reproduce import add_common, print_failed, requested
+from runner.cli.reproduce import add_common, check_settings, print_failed, requested
 from runner.config import PAPER, ConfigError
 from runner.launch import Work, run_jobs
 from runner.records.files import results_folder
@@ -18,7 +18,6 @@ from runner.search import RETRAINED, Space, Trial, best, curve, pareto, space_of
 from runner.search.carry_out import carry_out
 from runner.search.study import DRAWS, study_of
 from runner.terminal import Line, Parser, bound_text, command, number
-from runner.training.prepare import prepare
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,8 +29,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"Expected --epsilon > 0, got {options.epsilon}.")
     launcher, overrides = requested(options)
     space = space_of(options.sweep, (f"scale={options.scale}", *overrides))
-    for draw in space.draws[: options.draws or 1]:
-        prepare(draw.config)
+    check_settings(space.draws[: options.draws or 1])
     folder, line = results_folder(space.draws[0].config), Line()
     with study_of(space, folder, options.epsilon, options.draws) as study:
         failed = carry_out(study, options.trials, launcher, line, at_once=options.jobs, threads=options.threads)

@@ -68,15 +68,15 @@ def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, comm
     The page gives the `command`, which repeats the study.
     """
     place, found = folder / "studies" / study.name, compared(arms)
-    chosen = _chosen(arms)
+    chosen, table = _chosen(arms), [_arm(one) for one in found]
     written = [
-        write_csv(place / "table.csv", _ARM, [_arm(one) for one in found]),
+        write_csv(place / "table.csv", list(table[0]), table),
         write_table_csv(place / "chosen.csv", chosen),
         write_csv(place / "runs.csv", _RUN, _runs(arms)),
     ]
     if study.parts:
-        every = [*effects(study, arms), *sums(study, arms), *shares(study, arms)]
-        written.append(write_csv(place / "effects.csv", _EFFECT, [_effect(one) for one in every]))
+        every = [_effect(one) for one in (*effects(study, arms), *sums(study, arms), *shares(study, arms))]
+        written.append(write_csv(place / "effects.csv", list(every[0]), every))
     finding = "" if scale != PAPER else stated(study.name, study.finding, folder)
     written.append(write_text(place / "README.md", _page(study, found, chosen, finding, scale, command)))
     with plots.style():
@@ -299,29 +299,22 @@ def _ratio(left: Estimate | None) -> str:
     return f"{left.value:.2f}" + (f" [{left.interval.low:.2f}, {left.interval.high:.2f}]" if left.interval else "")
 
 
-_EFFECT = ("dataset", "epsilon", "parts", "effect", "low", "high", "p", "answer")
-
-
 def _effect(one: Effect) -> dict[str, object]:
-    found = one.found
-    values = (*one.place, one.name, found and found.value, *_ends(found), one.adjusted, one.answer)
-    return dict(zip(_EFFECT, values, strict=True))
-
-
-_ARM = (
-    *("dataset", "epsilon", "arm", "accuracy", "std", "seeds"),
-    *("gain", "low", "high", "p", "needed", "answer", "trials"),
-)
+    (dataset, epsilon), (low, high) = one.place, _ends(one.found)
+    return {
+        "dataset": dataset, "epsilon": epsilon, "parts": one.name, "effect": one.found and one.found.value,
+        "low": low, "high": high, "p": one.adjusted, "answer": one.answer,
+    }  # fmt: skip
 
 
 def _arm(one: Compared) -> dict[str, object]:
+    (dataset, epsilon, arm), (low, high) = one.arm.setting.named, _ends(one.gain)
     of = summarise(list(one.arm.accuracies().values()))
-    told = (
-        *one.arm.setting.named,
-        *(of.mean, of.std, of.n),
-        *(one.gain and one.gain.value, *_ends(one.gain), one.adjusted, one.needed, one.word, len(one.arm.trials)),
-    )
-    return dict(zip(_ARM, told, strict=True))
+    return {
+        "dataset": dataset, "epsilon": epsilon, "arm": arm, "accuracy": of.mean, "std": of.std, "seeds": of.n,
+        "gain": one.gain and one.gain.value, "low": low, "high": high, "p": one.adjusted, "needed": one.needed,
+        "answer": one.word, "trials": len(one.arm.trials),
+    }  # fmt: skip
 
 
 def _ends(found: Estimate | None) -> tuple[float | None, float | None]:

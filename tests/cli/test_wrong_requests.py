@@ -78,7 +78,7 @@ def test_a_wrong_request_is_one_sentence(request_: str, said: str, refusal, monk
     monkeypatch.setattr(reproduce, "run_jobs", lambda *_: pytest.fail("a run was started"))
     for name, instead in (
         ("estimated", lambda *_: {}),
-        ("_check", lambda pending: None),
+        ("check_settings", lambda pending: None),
         ("check_data", lambda pending: None),
         ("_ordered", lambda jobs, pending, estimates: pending),
     ):
