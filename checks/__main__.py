@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import sys
 
-from runner.cli.commands import Command, carry_out, listed, unknown
+from runner.cli.commands import carry_out, listed, unknown
 from runner.cli.signals import on_termination_as_on_interrupt
 from runner.terminal import prepare_process
 
 COMMANDS = {
-    "style": Command("checks.style", "the English of docstrings and comments"),
-    "browser": Command("checks.browser", "the built site in a headless Chromium: filters, links, widths, dark mode"),
-    "audit": Command("checks.audit.run", "attack the private code: lower bounds on ε"),
-    "mutants": Command("checks.mutants.run", "plant small faults in a copy of the code: the tests notice each"),
-    "faults": Command("checks.faults.run", "kill, stop and starve a command with many runs: nothing is lost"),
-    "cluster": Command("checks.cluster.run", "a small paper on a real Slurm and a real Ray of two nodes, with faults"),
-    "parity": Command("checks.parity.run", "compare a GPU with the CPU, in numbers and in time"),
-    "benchmark": Command("checks.benchmarks.run", "speed of the engines against ordinary training"),
-    "benchmark-run": Command("checks.benchmarks.full_run", "the time of a whole run by engine"),
-    "benchmark-opacus": Command("checks.benchmarks.to_accuracy", "time to an accuracy, here and with Opacus"),
-    "benchmark-clipless": Command("checks.benchmarks.clipless", "figure 4 of the Lipschitz paper, measured"),
+    "style": ("checks.style", "the English of docstrings and comments"),
+    "browser": ("checks.browser", "the built site in a headless Chromium: filters, links, widths, dark mode"),
+    "audit": ("checks.audit.run", "attack the private code: lower bounds on ε"),
+    "mutants": ("checks.mutants.run", "plant small faults in a copy of the code: the tests notice each"),
+    "faults": ("checks.faults.run", "kill, stop and starve a command with many runs: nothing is lost"),
+    "cluster": ("checks.cluster.run", "a small paper on a real Slurm and a real Ray of two nodes, with faults"),
+    "parity": ("checks.parity.run", "compare a GPU with the CPU, in numbers and in time"),
+    "benchmark": ("checks.benchmarks.run", "speed of the engines against ordinary training"),
+    "benchmark-run": ("checks.benchmarks.full_run", "the time of a whole run by engine"),
+    "benchmark-opacus": ("checks.benchmarks.to_accuracy", "time to an accuracy, here and with Opacus"),
+    "benchmark-clipless": ("checks.benchmarks.clipless", "figure 4 of the Lipschitz paper, measured"),
 }
 
 

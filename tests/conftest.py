@@ -170,7 +170,7 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         from runner.cli.commands import COMMANDS, carry_out
 
         every = {**COMMANDS, **CHECKS}
-        name = next(name for name, command in every.items() if command.module == main.__module__)
+        name = next(name for name, (module, _) in every.items() if module == main.__module__)
         try:
             code = carry_out(name, arguments, every)
         except SystemExit as stopped:  # argparse's own refusals

@@ -44,8 +44,8 @@ def test_a_command_whose_output_nobody_reads_on_ends_without_a_word():
     code = (
         "import sys, types\n"
         "sys.modules['long'] = types.SimpleNamespace(main=lambda _: print('line\\n' * 200_000) or 0)\n"
-        "from runner.cli.commands import Command, carry_out\n"
-        "sys.exit(carry_out('long', [], {'long': Command('long', '')}))"
+        "from runner.cli.commands import carry_out\n"
+        "sys.exit(carry_out('long', [], {'long': ('long', '')}))"
     )
     command = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert command.stdout.readline() == b"line\n"

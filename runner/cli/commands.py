@@ -6,7 +6,6 @@ import ast
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
@@ -15,43 +14,36 @@ from runner.terminal import nearest, one_line
 
 _UNREAD = 141  # a shell's exit code for a command whose pipe was closed
 
-
-@dataclass(frozen=True)
-class Command:
-    """A command: the module with its `main`, and one line for the list of commands."""
-
-    module: str
-    help: str
-
+Commands = Mapping[str, tuple[str, str]]  # by name: the module with its `main`, and one line for the list of commands
 
 COMMANDS = {
-    "reproduce": Command("runner.cli.reproduce", "carry out the runs of a paper, then make its tables and figures"),
-    "aggregate": Command("runner.cli.aggregate", "make the tables and figures of a paper from its records"),
-    "study": Command("runner.cli.study", "compare methods of your own at the same sound ε"),
-    "search": Command("runner.cli.search", "search the fields that a sweep draws, by Optuna"),
-    "show": Command("runner.cli.show", "a table of your own runs"),
-    "claims": Command("runner.cli.claims", "a table of the papers' claims, by paper, verdict or guarantee"),
-    "explain": Command("runner.cli.explain", "a recorded run, an item of a paper or a study, explained"),
-    "bounds": Command("runner.training.bounds", "how far one example can move each gradient sum of a config"),
-    "leaderboard": Command("runner.cli.leaderboard", "write the leaderboard: all methods at equal sound ε"),
-    "site": Command("runner.report.site.command", "the pages of results and docs as a website in a folder"),
-    "dashboard": Command("runner.report.dashboard.command", "charts and runs of each paper, in W&B or as pages"),
-    "wandb-sync": Command("runner.runs.offline", "send offline runs to W&B, each once"),
-    "verify": Command("runner.records.verify", "compare the privacy of each record with its config"),
-    "migrate": Command("runner.records.migrate", "file records under the ids that their configs have now"),
-    "schema": Command("runner.records.schema", "write the JSON Schema of records"),
-    "new-paper": Command("runner.cli.new_paper", "a paper to fill in, which runs as it is"),
+    "reproduce": ("runner.cli.reproduce", "carry out the runs of a paper, then make its tables and figures"),
+    "aggregate": ("runner.cli.aggregate", "make the tables and figures of a paper from its records"),
+    "study": ("runner.cli.study", "compare methods of your own at the same sound ε"),
+    "search": ("runner.cli.search", "search the fields that a sweep draws, by Optuna"),
+    "show": ("runner.cli.show", "a table of your own runs"),
+    "claims": ("runner.cli.claims", "a table of the papers' claims, by paper, verdict or guarantee"),
+    "explain": ("runner.cli.explain", "a recorded run, an item of a paper or a study, explained"),
+    "bounds": ("runner.training.bounds", "how far one example can move each gradient sum of a config"),
+    "leaderboard": ("runner.cli.leaderboard", "write the leaderboard: all methods at equal sound ε"),
+    "site": ("runner.report.site.command", "the pages of results and docs as a website in a folder"),
+    "dashboard": ("runner.report.dashboard.command", "charts and runs of each paper, in W&B or as pages"),
+    "wandb-sync": ("runner.runs.offline", "send offline runs to W&B, each once"),
+    "verify": ("runner.records.verify", "compare the privacy of each record with its config"),
+    "migrate": ("runner.records.migrate", "file records under the ids that their configs have now"),
+    "schema": ("runner.records.schema", "write the JSON Schema of records"),
+    "new-paper": ("runner.cli.new_paper", "a paper to fill in, which runs as it is"),
 }
 
 
-def unknown(program: str, name: str, commands: Mapping[str, Command]) -> str:
+def unknown(program: str, name: str, commands: Commands) -> str:
     """State in one sentence that a program has no command of this name."""
     return f"{program}: there is no command {one_line(name)!r}. {nearest(name, commands)}"
 
 
-def listed(commands: Mapping[str, Command] = COMMANDS) -> str:
+def listed(commands: Commands = COMMANDS) -> str:
     """List commands, a line each, for `--help`."""
-    return "\n".join(f"{name}: {command.help}" for name, command in commands.items())
+    return "\n".join(f"{name}: {text}" for name, (_, text) in commands.items())
 
 
 def diagnostics() -> str:
@@ -64,10 +56,10 @@ def diagnostics() -> str:
     return "\n".join(lines)
 
 
-def carry_out(name: str, arguments: Sequence[str], commands: Mapping[str, Command] = COMMANDS) -> int:
+def carry_out(name: str, arguments: Sequence[str], commands: Commands = COMMANDS) -> int:
     """Import a command and carry it out, and return the exit code."""
     try:
-        code: int = import_module(commands[name].module).main(arguments)
+        code: int = import_module(commands[name][0]).main(arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:

@@ -44,7 +44,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch):
             patched.setattr(Parser, "parse_args", stop)
             patched.setattr(Parser, "parse_intermixed_args", stop)
             with pytest.raises(ParsedError) as caught:
-                import_module(COMMANDS[words[0]].module).main(words[1:])
+                import_module(COMMANDS[words[0]][0]).main(words[1:])
         return caught.value.args[0]
 
     return read

@@ -84,12 +84,12 @@ def test_a_wrong_request_is_one_sentence(request_: str, said: str, refusal, monk
     ):
         monkeypatch.setattr(reproduce, name, instead)
     command, *arguments = shlex.split(request_)
-    assert said in refusal(import_module({**COMMANDS, **CHECKS}[command].module).main, arguments)
+    assert said in refusal(import_module({**COMMANDS, **CHECKS}[command][0]).main, arguments)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_prints_its_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        import_module(COMMANDS[name].module).main(["--help"])
+        import_module(COMMANDS[name][0]).main(["--help"])
     assert ended.value.code == 0
     assert "usage: " in capsys.readouterr().out
