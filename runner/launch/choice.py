@@ -8,10 +8,11 @@ from typing import Any
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 from pydantic import ValidationError
+from yaml import YAMLError
 
 from runner.config import REPOSITORY, ConfigError, options_of
 from runner.launch.interface import Launcher
-from runner.terminal import nearest
+from runner.terminal import nearest, one_line
 
 _PREFIX = "launcher."
 
@@ -30,11 +31,16 @@ def launcher_of(name: str, overrides: Sequence[str] = ()) -> Launcher:
     """
     if name not in (known := options_of("launcher")):
         raise ConfigError(f"There is no launcher {name!r}: choose from {', '.join(known)}.")
+    for text in overrides:
+        if "=" not in text:
+            raise ConfigError(f"launcher.{text} has no value: write launcher.{text}=VALUE.")
     options: Any = OmegaConf.load(REPOSITORY / "conf" / "launcher" / f"{name}.yaml")
     kind: type[Launcher] = get_class(options.pop("_target_"))
-    chosen: Any = OmegaConf.to_container(OmegaConf.merge(options, OmegaConf.from_dotlist(list(overrides))))
     try:
+        chosen: Any = OmegaConf.to_container(OmegaConf.merge(options, OmegaConf.from_dotlist(list(overrides))))
         return kind(**chosen)
+    except YAMLError as error:
+        raise ConfigError(f"launcher {name}: {one_line(str(error))}") from error
     except ValidationError as error:
         first = error.errors()[0]
         option, said = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")

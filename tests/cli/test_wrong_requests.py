@@ -40,6 +40,8 @@ def _hydra(monkeypatch: pytest.MonkeyPatch) -> None:
         (f"{REPRODUCE} launcher.minutes=3", "launcher local: minutes: it has no options"),
         (f"{REPRODUCE} --launcher slurm launcher.minute=3", "minute: there is no such option. Did you mean minutes"),
         (f"{REPRODUCE} --launcher slurm launcher._target_=os.system", "_target_: there is no such option"),
+        (f"{REPRODUCE} --launcher slurm launcher.partition", "launcher.partition has no value"),
+        (f"{REPRODUCE} --launcher slurm launcher.setup=[1", "launcher slurm: while parsing a flow sequence"),
         (f"{REPRODUCE} --launcher slurm launcher.minutes=0", "launcher slurm: minutes: Input should be greater than 0"),
         (f"{REPRODUCE} --launcher slurm launcher.retries=-1", "retries: Input should be greater than or equal to 0"),
         (f"{REPRODUCE} --launcher ray launcher.cpus=0", "cpus: Input should be greater than 0"),
