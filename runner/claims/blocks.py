@@ -25,7 +25,7 @@ DATASETS = {"MNIST": "mnist", "FashionMNIST": "fashion_mnist", "CIFAR10": "cifar
 TEXTS = ("method", "note", "open", "because")  # `+` may add to these
 LISTS = ("sweep", "runs", "against", "every")  # of one text or several
 FIELDS = (
-    *("item", "dataset", "method", "quantity", "claimed", "unit", "of", "source", "network", "accounting"),
+    *("item", "dataset", "method", "quantity", "claimed", "unit", "of", "source", "network"),
     *("epsilon", "delta", "number", "at", "where", "by", "among", "statistic", "compare", "level", "margin"),
     *("direction", "note", "open", "because", "reading", *LISTS),
 )

@@ -30,7 +30,6 @@ class Claim:
         statistic that is assumed, because the paper gives none.
     source: the place in the paper.
     at_epsilon, at_delta: the claimed privacy, "2.93", "<3" or "inf"; empty if the paper names none.
-    accounting: "yes", "no" or "unclear": the paper's accounting is valid for what it describes.
     reading: the interpretation that is taken here, if the paper allows several. Claims that otherwise agree in all that
         the paper says are one claim. Only the first of them in the file is counted.
 
@@ -63,7 +62,6 @@ class Claim:
     of: str = ""
     source: str = ""
     network: str = ""
-    accounting: str = ""
     reading: str = ""
     note: str = ""
     at_epsilon: str = ""

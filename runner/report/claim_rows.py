@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _CLAIM = (
     *("paper", "item", "dataset", "network", "method", "reading", "quantity", "at_epsilon", "at_delta", "claimed"),
-    *("unit", "of", "source", "accounting", "note", "sweep", "experiments", "number", "level", "margin", "direction"),
+    *("unit", "of", "source", "note", "sweep", "experiments", "number", "level", "margin", "direction"),
     *("open", "because"),
 )
 _TYPES = {name: TypeAdapter(kind) for name, kind in get_type_hints(ClaimRow).items() if name != "claim"}
