@@ -16,7 +16,6 @@ from omegaconf import OmegaConf
 
 from runner.accounting import Releases
 from runner.accounting.mechanisms import sampled_gaussians
-from runner.claims.claim import ORDERS
 from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY, options_of
 from runner.records.files import read_record, sound_epsilon_of
@@ -255,31 +254,14 @@ def served_text(results: Path, places: Sequence[Place], in_studies: Sequence[Map
 
 
 def claim_text(row: ClaimRow) -> str:
-    """Format a claim, its measurement, the difference (for an order the lead), the verdict and the privacy cost."""
+    """Format a claim, its measurement, the difference, the verdict and the privacy cost."""
     of = cells_of(row)
     what = f"{of.what}: claimed {of.claimed}" + (f" at ε {of.at}" if of.at != "–" else "")
     if row.measured is None:
         return f"{what}; {of.verdict}"
-    if row.claim.direction in ORDERS and row.difference is not None:
-        said = _lead_text(row, row.difference)
-    else:
-        said = f"measured {of.measured_of}" + (f", difference {of.difference}" if of.difference != "–" else "")
+    said = f"measured {of.measured_of}" + (f", difference {of.difference}" if of.difference != "–" else "")
     costs = f"ε {of.epsilon}, sound {of.sound}: " if of.epsilon != "–" else ""
     return f"{what}, {said}; {of.verdict}; {costs}claimed ε {of.guarantee}"
-
-
-def _lead_text(row: ClaimRow, lead: float) -> str:
-    """Format the outcome of an order: the difference with its interval and runs, and the two settings' numbers.
-
-    For a claim about several pairs, the number comes from the pair that supports it least.
-    """
-    of, names = cells_of(row), [name.rpartition("/")[2] for name in row.claim.experiments]
-    text = f"difference {of.difference} ({of.runs})"
-    if len(names) != 2:
-        return f"{text}, the one that supports it least among {', '.join(names)}"
-    assert row.measured is not None
-    values = (number(value, row.claim.unit) for value in (row.measured, row.measured - lead))
-    return f"{text}, {' less '.join(f'{name} ({value})' for name, value in zip(names, values, strict=True))}"
 
 
 def command_text(
