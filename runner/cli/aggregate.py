@@ -110,8 +110,6 @@ def _write_item(folder: Path, item: Item, evidence: Evidence, judged: Sequence[C
         rest = "\n[All columns](table.csv)\n" if table.shown else ""
         written.append(write_text(folder / "table.md", f"# {item.title}\n\n{banner}{markdown(table)}{rest}"))
         written.append(write_table_csv(folder / "table.csv", table))
-    if item.data:
-        written.append(write_table_csv(folder / "figure.csv", item.data()))
     if item.draw:
         written += _draw(folder, item, evidence)
     return written

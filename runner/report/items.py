@@ -34,7 +34,6 @@ class Item:
     fields: config fields to show in addition to the swept ones ("activation.scale").
     draw: makes its figure. It is called only if at least one run is recorded, or if the figure is computed.
     table: makes its table from the item's judged claims.
-    data: makes the table of a computed figure, for programs (figure.csv).
     """
 
     name: str
@@ -44,7 +43,6 @@ class Item:
     also: tuple[str, ...] = ()
     draw: Draw | None = None
     table: Tabulate | None = None
-    data: Callable[[], Table] | None = None
 
 
 @dataclass(frozen=True)

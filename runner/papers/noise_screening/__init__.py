@@ -62,7 +62,7 @@ ITEMS = (
     ),
     Item("fig-4c", "Figure 4c: initial temperature, MNIST", sweeps=("noise_screening/fig_4c",), draw=figures.figure_4c),
     Item("fig-4d", "Figure 4d: rejection threshold, MNIST", sweeps=("noise_screening/fig_4d",), draw=figures.figure_4d),
-    Item("fig-1", "Figure 1: paths on a linear regression", draw=toy.figure, data=toy.data),
+    Item("fig-1", "Figure 1: paths on a linear regression", draw=toy.figure),
 )
 
 PAPER = Paper(

@@ -21,7 +21,6 @@ from runner.claims.measure import computed
 from runner.claims.measured import Measured
 from runner.papers.noise_screening.settings import screening
 from runner.report import plots
-from runner.report.files import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -102,17 +101,6 @@ def figure(_: Evidence) -> Figure:
     axes.set_ylabel("weight w₂")
     axes.legend()
     return drawn
-
-
-def data() -> Table:
-    """Return weights and loss on the screening examples after every kept step, of both paths."""
-    plain, screened = path(screened=False), path(screened=True)
-    rows = [
-        (step, *p.tolist(), loss(p), *s.tolist(), loss(s))
-        for step, (p, s) in enumerate(zip(plain.weights, screened.weights, strict=True))
-    ]
-    header = ("step", "dp_sgd_w1", "dp_sgd_w2", "dp_sgd_loss", "screened_w1", "screened_w2", "screened_loss")
-    return Table(header, rows)
 
 
 @computed

@@ -54,7 +54,7 @@ ITEMS = (
         fields=tuple(figures.TRIPLE),
         draw=figures.figure_2,
     ),
-    Item("fig-1", "Figure 1: tempered sigmoids", draw=computed.figure_1, data=computed.figure_1_data),
+    Item("fig-1", "Figure 1: tempered sigmoids", draw=computed.figure_1),
     Item("table-1", "Table 1: the network for MNIST and FashionMNIST", table=computed.table_1),
     Item("table-2", "Table 2: the network for CIFAR-10", table=computed.table_2),
     Item("theorem-1", "Theorem 1: the bias of clipped gradient descent", draw=theorem_1.figure, table=theorem_1.table),

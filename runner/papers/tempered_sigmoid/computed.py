@@ -14,7 +14,6 @@ from runner.config import REPOSITORY
 from runner.networks.activations import TemperedSigmoid
 from runner.papers.tempered_sigmoid.figures import FIG_3, PAPER, TRIPLE
 from runner.report import plots
-from runner.report.files import Table
 from runner.report.networks import network_table
 from runner.report.papers import claims_of
 
@@ -60,13 +59,6 @@ def figure_1(_: Evidence) -> Figure:
     axes.set(xlabel="x", ylabel="φ(x) = s · sigmoid(T x) − o")
     axes.legend(title="(s, T, o)", loc="upper left")
     return drawn
-
-
-def figure_1_data() -> Table:
-    """Return x and phi(x) for the triples of the figure."""
-    columns = [_X, *(tempered_sigmoid(triple, _X) for triple in triples())]
-    header = ["x", *("phi({:g};{:g};{:g})".format(*triple) for triple in triples())]
-    return Table(header, torch.stack(columns, dim=1).tolist())
 
 
 table_1 = partial(
