@@ -36,7 +36,7 @@ def at_chosen_rate(claim: Claim, evidence: Evidence, experiment: str) -> tuple[R
 
 
 def _at_one_setting(planned: Runs) -> str:
-    values = planned.sample().values
+    values = planned.finals("test_accuracy")
     if not values:
         return ""
     return f"; at one fixed setting the mean after the last epoch is {fmean(values):.2f} (n = {len(values)})"

@@ -47,7 +47,7 @@ class Evidence:
         runs = {run.job.run_id: run for of in self.sweeps.values() for run in of if run.record is not None}
         finished = Runs(run for run in runs.values() if not run.diverged and run.field("epochs") > 1)
         return {
-            str(dataset): pooled(of.sample().values for of in its.by(lambda run: run.job.setting_id).values())
+            str(dataset): pooled(of.finals("test_accuracy") for of in its.by(lambda run: run.job.setting_id).values())
             for dataset, its in finished.by(lambda run: run.field("dataset.name")).items()
         }
 

@@ -53,7 +53,7 @@ def enough_runs(claim: Claim, measured: Measured) -> bool:
     """Return True if there are enough runs to confirm a claim: three of each setting, and k for a best of k."""
     if measured.interval_at is not None:
         return measured.enough or (measured.runs or 0) >= FEWEST_RUNS
-    sizes = [measured.runs or len(sample.values) for sample in measured.samples]
+    sizes = [measured.runs or len(sample) for sample in measured.samples]
     least = max(FEWEST_RUNS, claim.runs) if measured.statistic == "best" else FEWEST_RUNS
     return bool(sizes) and min(sizes) >= least
 
@@ -66,7 +66,7 @@ def can_be_reproduced(claim: Claim, measured: Measured) -> bool | None:
     """
     if claim.margin is None or claim.direction not in ("higher", "lower", "match") or not measured.planned_each:
         return None
-    if any(len(sample.values) < FEWEST_RUNS for sample in measured.samples):
+    if any(len(sample) < FEWEST_RUNS for sample in measured.samples):
         return None
     runs = min(measured.planned_each)
     found = interval_of(claim, measured.as_if(max(runs, 2)), EQUIVALENCE)
@@ -93,7 +93,7 @@ def _means(measured: Measured) -> list[Mean]:
     """Return the mean of each sample, of its logarithms for a ratio; empty if one has no finite spread."""
     means = []
     for sample in measured.samples:
-        values: Sequence[float] = sample.values
+        values: Sequence[float] = sample
         if measured.comparison == "ratio":
             if min(values) <= 0:
                 return []

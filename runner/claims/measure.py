@@ -16,10 +16,10 @@ from runner.claims.costs import charged, tries_text
 from runner.claims.epochs import FIFTHS, epochs_of
 from runner.claims.evidence import Evidence
 from runner.claims.guarantee import decides
-from runner.claims.measured import Measured, of_sample, of_two
+from runner.claims.measured import Measured, Sample, of_sample, of_two
 from runner.claims.over_values import field_of, over_values
 from runner.claims.readers import reader_of
-from runner.claims.runs import Runs, RunsAt, Sample
+from runner.claims.runs import Runs, RunsAt
 
 
 class Formula(partial[Measured]):
@@ -141,10 +141,7 @@ def _statements(claim: Claim, evidence: Evidence, planned: Sequence[Runs], at: S
     pooled = evidence.spread(at[0][0][0].field("dataset.name")) if of_accuracies else None
     found = []
     for place in range(len(numbers[0][0])):
-        samples = [
-            Sample(tuple(of[place] for of in by_run), tuple(run.seed for run, _ in runs))
-            for by_run, runs in zip(numbers, at, strict=True)
-        ]
+        samples = [tuple(of[place] for of in by_run) for by_run in numbers]
         one = _of_one(claim, samples[0], at[0]) if len(samples) == 1 else _of_two(claim, *samples)
         sizes = tuple(map(len, planned))
         found.append(replace(one, n=sum(map(len, at)), planned=sum(sizes), planned_each=sizes, pooled=pooled))
@@ -162,7 +159,7 @@ def _of_one(claim: Claim, sample: Sample, at: RunsAt) -> Measured:
         best_epochs = at.best_until("test_accuracy")
         best = max(best_epochs) if claim.statistic == "largest" else fmean(best_epochs)
     if claim.statistic == "largest":  # the paper gives no number of runs: no sample to compare
-        return Measured(max(sample.values), sample.values, best=best, chosen_on_test=True)
+        return Measured(max(sample), sample, best=best, chosen_on_test=True)
     return replace(of_sample(claim.statistic, sample, best=best), chosen_on_test=on_test)  # type: ignore[arg-type]
 
 

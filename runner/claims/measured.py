@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Literal, TypeAlias
 
-from runner.claims.runs import Sample
 from runner.claims.statistics import Interval, Spread
 from runner.claims.summary import summarise
 
 Statistic: TypeAlias = Literal["mean", "geometric", "best"]
+Sample: TypeAlias = tuple[float, ...]  # a number of each run
 Comparison: TypeAlias = Literal["difference", "ratio", "order"]
 
 
@@ -85,13 +85,13 @@ class Measured:
     @property
     def sizes(self) -> str:
         """The numbers of runs of two samples, "5 + 5"; empty for one sample."""
-        return f"{len(self.sample.values)} + {len(self.against.values)}" if self.sample and self.against else ""
+        return f"{len(self.sample)} + {len(self.against)}" if self.sample and self.against else ""
 
 
 def of_sample(statistic: Statistic, sample: Sample, *, best: float | None = None, explanation: str = "") -> Measured:
     """Take a statistic of a sample."""
     value = _taken(statistic, sample)
-    return Measured(value, sample.values, sample, statistic, best=best, explanation=explanation)
+    return Measured(value, sample, sample, statistic, best=best, explanation=explanation)
 
 
 def of_two(
@@ -102,7 +102,7 @@ def of_two(
     values = {"difference": one - other, "ratio": one / other if other else math.inf, "order": one}
     return Measured(
         values[comparison],
-        sample.values if comparison == "order" else (),
+        sample if comparison == "order" else (),
         sample,
         statistic,
         against,
@@ -114,9 +114,9 @@ def of_two(
 
 def _taken(statistic: Statistic, sample: Sample) -> float:
     if statistic == "best":
-        return max(sample.values)
+        return max(sample)
     if statistic == "geometric":
-        return geometric_mean(sample.values) if min(sample.values) > 0 else math.nan
-    mean = summarise(sample.values).mean  # of one number, that number
+        return geometric_mean(sample) if min(sample) > 0 else math.nan
+    mean = summarise(sample).mean  # of one number, that number
     assert mean is not None
     return mean

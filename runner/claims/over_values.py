@@ -31,10 +31,10 @@ from runner.claims.costs import charged
 from runner.claims.evidence import Evidence
 from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.measured import Measured, of_sample
-from runner.claims.runs import PlannedRun, Runs, Sample
+from runner.claims.runs import PlannedRun, Runs
 from runner.claims.statistics import Interval, Spread, between, redrawn
 
-Samples: TypeAlias = dict[float, Sample]  # accuracies (percent, last epoch) by a field's value
+Samples: TypeAlias = dict[float, Sequence[float]]  # accuracies (percent, last epoch) by a field's value
 
 _MISSING = object()
 
@@ -80,20 +80,20 @@ def _enough(claim: Claim, runs: Runs) -> bool:
 
 
 def _samples(claim: Claim, runs: Runs) -> Samples:
-    return {value: of.sample() for value, of in runs.recorded.by_value(claim.by).items()}
+    return {value: of.finals("test_accuracy") for value, of in runs.recorded.by_value(claim.by).items()}
 
 
 def _found(claim: Claim, runs: Runs, spread: Spread | None) -> Measured:
     settings = sorted(runs.recorded.by(_setting).values(), key=lambda of: float(of[0].field(claim.by)))
-    means = [fmean(of.sample().values) for of in settings]
+    means = [fmean(of.finals("test_accuracy")) for of in settings]
     if claim.statistic == "lowest":
-        return of_sample("mean", settings[means.index(min(means))].sample())
+        return of_sample("mean", tuple(settings[means.index(min(means))].finals("test_accuracy")))
     values = [float(of[0].field(claim.by)) for of in settings]  # the smallest first
     number = partial(_NUMBERS[claim.statistic], values)
     value = float(number(np.array(means)))
     if spread is None:
         return Measured(value)
-    sizes = [len(of.sample().values) for of in settings]
+    sizes = [*map(len, settings)]
     if claim.statistic == "spread":
         at = partial(_range_of, means, sizes, spread)
     else:
@@ -123,9 +123,9 @@ def _between(draws: NDArray[np.float64], tried: tuple[float, float] | None, leve
 def _text(claim: Claim, found: Measured, runs: Runs, samples: Samples) -> str:
     settings = runs.recorded.by(_setting)
     if len(settings) > len(samples):  # of a grid
-        best = max(fmean(of.sample().values) for of in settings.values())
+        best = max(fmean(of.finals("test_accuracy")) for of in settings.values())
         return f"{best:.2f}% with the best of {runs.recorded_of} settings"
-    means = ", ".join(f"{value:g}: {fmean(sample.values):.2f}" for value, sample in samples.items())
+    means = ", ".join(f"{value:g}: {fmean(sample):.2f}" for value, sample in samples.items())
     return f"{runs[0].name}, {found.value:.3g} by {claim.by} ({means})"
 
 

@@ -82,14 +82,6 @@ class PlannedRun:
         return self.record
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One number per run, and the run's seed: [n] each."""
-
-    values: tuple[float, ...] = ()
-    seeds: tuple[int, ...] = ()
-
-
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
     """Group items by a key, in the order in which its values first occur."""
     groups: dict[Key, list[Item]] = {}
@@ -157,10 +149,9 @@ class Runs(tuple[PlannedRun, ...]):
         """Return the largest value of one of the final metrics."""
         return max(self.finals(name))
 
-    def sample(self, number: Callable[[PlannedRun], float] = last_accuracy) -> Sample:
-        """Return a number of each recorded run with its seed, by default its last accuracy."""
-        recorded = self.recorded
-        return Sample(tuple(number(run) for run in recorded), tuple(run.seed for run in recorded))
+    def sample(self, number: Callable[[PlannedRun], float]) -> tuple[float, ...]:
+        """Return a number of each recorded run."""
+        return tuple(map(number, self.recorded))
 
     def at(self, epoch: Callable[[PlannedRun], int | None]) -> RunsAt:
         """Return the recorded runs, each at its epoch, from 0, without runs for which `epoch` returns None."""
@@ -196,7 +187,3 @@ class RunsAt(tuple[tuple[PlannedRun, int], ...]):
     def best_until(self, name: str) -> list[float]:
         """Return the largest value of a metric up to the epoch, of each run."""
         return [max(run.history(name)[: epoch + 1]) for run, epoch in self]
-
-    def sample(self, name: str = "test_accuracy") -> Sample:
-        """Return a metric of each run with its seed."""
-        return Sample(tuple(self.values(name)), tuple(run.seed for run, _ in self))

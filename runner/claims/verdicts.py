@@ -81,7 +81,7 @@ def _row(
         difference=difference,
         interval_low=interval.low if interval else None,
         interval_high=interval.high if interval else None,
-        runs_have=min((len(sample.values) for sample in measured.samples), default=None),
+        runs_have=min((len(sample) for sample in measured.samples), default=None),
         runs_needed=_runs_needed(claim, measured) if decided.word == TOO_FEW_RUNS else None,
         planned_each=" + ".join(map(str, measured.planned_each)),
         spread_each=" + ".join(f"{spread:.4g}" for spread in spreads_of(measured)),
@@ -125,7 +125,7 @@ def _shown_alone(claim: Claim, measured: Measured) -> Interval | None:
 
 def _runs_needed(claim: Claim, measured: Measured) -> int | None:
     """Return a sufficient number of runs of each setting, with the present mean and spread; None if there is none."""
-    sizes = [len(sample.values) for one in (measured, *measured.every) for sample in one.samples]
+    sizes = [len(sample) for one in (measured, *measured.every) for sample in one.samples]
     if not sizes or measured.lacking or measured.at_least or measured.interval_at is not None:
         return None
     return more_runs(lambda runs: verdict_of(claim, measured.as_if(runs)).word != TOO_FEW_RUNS, min(sizes))
@@ -169,8 +169,8 @@ def _of_one(claim: Claim, measured: Measured, statements: int = 1) -> Verdict:
     assert measured.value is not None
     if measured.computed:
         return Verdict(HOLDS if _holds(claim, measured) else FAILS)
-    if measured.sample and any(map(math.isinf, measured.sample.values)):
-        return _of_never_reached(claim, measured.sample.values, statements)
+    if measured.sample and any(map(math.isinf, measured.sample)):
+        return _of_never_reached(claim, measured.sample, statements)
     interval = interval_of(claim, measured)
     if interval is None:
         return Verdict(TOO_FEW_RUNS, reason=_without_interval(measured))
@@ -181,12 +181,12 @@ def _of_one(claim: Claim, measured: Measured, statements: int = 1) -> Verdict:
         return Verdict(word, interval)
     if measured.at_least:
         return Verdict(word, interval, "runs ended before it showed: only a bound is known")
-    few = measured.pooled is not None and any(len(sample.values) < FEWEST_RUNS for sample in measured.samples)
+    few = measured.pooled is not None and any(len(sample) < FEWEST_RUNS for sample in measured.samples)
     return Verdict(word, interval, "the spread is that of the data set's settings" if few else "")
 
 
 def _without_interval(measured: Measured) -> str:
-    sizes = [len(sample.values) for sample in measured.samples]
+    sizes = [len(sample) for sample in measured.samples]
     if not sizes:
         return "no number of each run, so no interval"
     return "one run has no spread" if min(sizes) < 2 else "few runs that all came out the same"

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from runner.claims.claim import Claim
 from runner.claims.evidence import Evidence
-from runner.claims.runs import PlannedRun, Sample
+from runner.claims.runs import PlannedRun
 from runner.records.jobs import Job
 
 NOTHING = Evidence("paper", {})  # no run of this scale
@@ -58,8 +58,3 @@ def evidence(*runs: PlannedRun) -> Evidence:
 def claim(*pairs: tuple[str, ...], **fields: Any) -> Claim:
     of_all: dict[str, Any] = {"place": "claims.yaml, line 1", "paper": "p", "item": "i", "dataset": "d", "method": "m"}
     return Claim(**{**of_all, "sweeps": ("p/s",), "pairs": pairs or (("p/a",),), "margin": 1.0, **fields})
-
-
-def sample(*values: float) -> Sample:
-    """Make a sample of runs with the seeds 0, 1, 2, ..."""
-    return Sample(values, tuple(range(len(values))))

@@ -17,7 +17,6 @@ from runner.claims.claim import ORDERS, THRESHOLDS, Claim
 from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.measured import Comparison, Measured, of_sample, of_two
 from runner.claims.rows import ClaimRow
-from runner.claims.runs import Sample
 from runner.claims.verdicts import CONFIRMED, DIFFERS, NOT_JUDGED, NOT_REPRODUCED, verdict_of
 from runner.config import REPOSITORY
 from runner.report.claim_rows import rows_of
@@ -110,9 +109,9 @@ def _drawn(planned: Planned, off: float, draws: int) -> Iterator[Measured]:
         yield replace(every[0], every=tuple(every)) if len(every) > 1 else every[0]
 
 
-def _runs(mean: float, runs: int, spread: float, dice: np.random.Generator, ratio: bool) -> Sample:
+def _runs(mean: float, runs: int, spread: float, dice: np.random.Generator, ratio: bool) -> tuple[float, ...]:
     values = dice.normal(mean, spread, runs)
-    return Sample(tuple(float(value) for value in (np.exp(values) if ratio else values)), tuple(range(runs)))
+    return tuple(float(value) for value in (np.exp(values) if ratio else values))
 
 
 def _error(planned: Planned, dice: np.random.Generator, best: bool) -> float:

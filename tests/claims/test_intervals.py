@@ -21,7 +21,7 @@ from runner.claims.statistics import (
     pooled,
     redrawn,
 )
-from tests.claims.made_up import claim, sample
+from tests.claims.made_up import claim
 
 FIVE = [98.0, 98.1, 98.2, 98.3, 98.4]  # mean 98.2, standard deviation sqrt(0.025) = 0.158114
 
@@ -65,7 +65,7 @@ def test_a_pooled_spread_is_by_degrees_of_freedom() -> None:
 
 def test_a_claimed_ratio_is_of_runs_that_spread_too() -> None:
     """Logs of FIVE and of FIVE: variance 2 s^2 (1/5 + 1) against 2 s^2 / 5, the same degrees of freedom."""
-    both = of_two("ratio", "geometric", sample(*FIVE), sample(*FIVE))
+    both = of_two("ratio", "geometric", tuple(FIVE), tuple(FIVE))
     alone = interval_of(claim(compare="ratio", direction="above", level=0.0), both)
     beside = interval_of(claim(compare="ratio", direction="match", claimed="0", of="single"), both)
     assert alone is not None

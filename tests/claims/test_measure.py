@@ -11,11 +11,10 @@ from runner.claims.epochs import check, epochs_of
 from runner.claims.evidence import Evidence
 from runner.claims.measure import measure
 from runner.claims.measured import of_sample, of_two
-from runner.claims.runs import Sample
 from runner.claims.verdicts import judge
 from tests.claims.made_up import claim, evidence, run
 
-ONE, OTHER = Sample((98.0, 96.0, 97.5), (0, 1, 2)), Sample((95.0, 97.0), (0, 3))
+ONE, OTHER = (98.0, 96.0, 97.5), (95.0, 97.0)
 INF = (math.inf,) * 4
 
 
@@ -25,7 +24,7 @@ INF = (math.inf,) * 4
 def test_a_statistic_of_a_sample_keeps_the_sample(statistic, value):
     found = of_sample(statistic, ONE)
     assert found.value == pytest.approx(value, rel=1e-15)
-    assert (found.sample, found.statistic, found.values) == (ONE, statistic, ONE.values)
+    assert (found.sample, found.statistic, found.values) == (ONE, statistic, ONE)
     assert (found.against, found.comparison) == (None, None)
 
 
@@ -33,10 +32,10 @@ def test_a_comparison_keeps_both_samples():
     gain = of_two("difference", "best", ONE, OTHER)
     assert (gain.value, gain.sample, gain.against) == (1.0, ONE, OTHER)
     assert not gain.values  # no run has a difference of its own
-    ratio = of_two("ratio", "geometric", Sample((3.0,), (0,)), Sample((1.5,), (0,)))
+    ratio = of_two("ratio", "geometric", (3.0,), (1.5,))
     assert (ratio.value, ratio.comparison, ratio.reference) == (pytest.approx(2.0, rel=1e-15), "ratio", None)
     order = of_two("order", "mean", ONE, OTHER)
-    assert (order.value, order.reference, order.values) == (pytest.approx(291.5 / 3), 96.0, ONE.values)
+    assert (order.value, order.reference, order.values) == (pytest.approx(291.5 / 3), 96.0, ONE)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +68,7 @@ def test_runs_are_counted_and_charged_up_to_their_epoch():
     runs = [run(seed=seed, accuracy=(90.0, 92.0 + seed, 91.0)) for seed in range(2)]
     planned = evidence(*runs, run(seed=2, recorded=False))
     whole = measure(claim(), planned, {})
-    assert (whole.value, whole.sample, whole.best) == (91.0, Sample((91.0, 91.0), (0, 1)), 92.5)
+    assert (whole.value, whole.sample, whole.best) == (91.0, (91.0, 91.0), 92.5)
     assert (whole.n, whole.planned, whole.epsilon, whole.epsilon_sound, whole.delta) == (2, 3, 3.0, 1.5, 1e-5)
     below = measure(claim(at="below", at_epsilon="3"), planned, {})
     assert (below.value, below.n, below.epsilon, below.epsilon_sound) == (92.5, 2, 2.0, 1.0)
@@ -226,7 +225,7 @@ def test_the_spread_of_a_data_set_is_of_its_settings_and_of_runs_that_finished()
 @pytest.mark.parametrize(("planned", "margin", "possible"), [(5, 0.3, True), (5, 0.2, False), (2, 5.0, False)])
 def test_whether_the_planned_runs_can_show_equality(planned, margin, possible):
     """Five runs 0.158114 apart against a mean of five: 2.131847 * 0.158114 * sqrt(2/5) = 0.213185 at 90%."""
-    five = of_sample("mean", Sample((98.0, 98.1, 98.2, 98.3, 98.4), (0, 1, 2, 3, 4)))
+    five = of_sample("mean", (98.0, 98.1, 98.2, 98.3, 98.4))
     one = claim(claimed="98.2", of="mean of 5", margin=margin)
     assert judge(one, replace(five, planned_each=(planned,)), "paper").reproducible is possible
 

@@ -13,7 +13,6 @@ from runner.claims.measured import Measured, of_sample, of_two
 from runner.claims.statistics import best_less_claim, measured_mean
 from runner.claims.verdicts import judge
 from tests.claims import made_up
-from tests.claims.made_up import sample
 
 claim = partial(made_up.claim, margin=0.5)
 
@@ -51,7 +50,7 @@ FIVE = (98.0, 98.1, 98.2, 98.3, 98.4)  # mean 98.2, s = 0.158114
 
 
 def mean_of(*values: float, **columns: object) -> Measured:
-    return replace(of_sample("mean", sample(*values)), n=len(values), planned=len(values), **columns)
+    return replace(of_sample("mean", values), n=len(values), planned=len(values), **columns)
 
 
 def decided(one: Claim, measured: Measured) -> tuple[str, float | None, float | None, int | None]:
@@ -113,7 +112,7 @@ def test_one_run_without_a_known_spread_decides_nothing():
 
 def test_a_best_of_five_is_judged_by_five_runs():
     one = claim(claimed="98.4", of="max of 5 (not said)")
-    four, five = (of_sample("best", sample(*FIVE[:n])) for n in (4, 5))
+    four, five = (of_sample("best", FIVE[:n]) for n in (4, 5))
     assert decided(one, four)[0] == "too few runs"
     found = judge(one, five, "paper")
     assert found.interval == best_less_claim(measured_mean(FIVE), 98.4, 5)
@@ -157,7 +156,7 @@ def test_a_level_is_passed_by_the_whole_interval(direction, target, verdict):
     ],
 )
 def test_an_order_by_the_interval_of_the_difference(shift, direction, verdict):
-    found = of_two("order", "mean", sample(*(value + shift for value in FIVE)), sample(*FIVE))
+    found = of_two("order", "mean", tuple(value + shift for value in FIVE), FIVE)
     judged = judge(claim(direction=direction, margin=None), found, "paper")
     assert (judged.verdict, judged.difference) == (verdict, pytest.approx(shift))
     assert judged.interval.low == pytest.approx(shift - 0.2306, abs=1e-5)

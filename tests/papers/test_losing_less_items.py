@@ -104,7 +104,7 @@ def test_the_gain_on_cifar10_is_above_the_others_seed_by_seed(tmp_path, record):
     record("fig_3", "mnist_ours", [10.0], 2)
     found, _ = only_verdict(tmp_path, "fig-3", number="gain_beyond_the_others")
     assert (found.value, found.reference) == (2.5, 0.0)
-    assert (found.sample.values, found.against.values) == ((5.0, 3.0), (1.0, 2.0))
+    assert (found.sample, found.against) == ((5.0, 3.0), (1.0, 2.0))
     assert (found.n, found.planned) == (9, 30)
     assert "cifar10_ours 4.00, mnist_ours 1.50" in found.explanation
 

@@ -95,7 +95,7 @@ def test_tanh_above_relu_is_of_the_rates_that_their_searches_chose(tmp_path, fab
             fabricate(job, [95.0 if best else 94.0], sound=2.0)
     found = measure(one, collect(sweeps, results_root=tmp_path), {})
     assert (found.value, found.reference, found.n, found.epsilon_sound) == (98.5, 97.0, 4, 2.0)
-    assert (found.comparison, found.sample.values, found.against.values) == ("order", (98.0, 99.0), (96.5, 97.5))
+    assert (found.comparison, found.sample, found.against) == ("order", (98.0, 99.0), (96.5, 97.5))
 
     searched = [job for job in sweep_jobs(one.searches[0], ("scale=paper",)) if job.experiment == one.experiments[1]]
     other = next(job for job in searched if job.config.optimizer.lr != rates[job.experiment])

@@ -18,7 +18,7 @@ from runner.claims.claim import Claim
 from runner.claims.evidence import Evidence
 from runner.claims.measure import Formula, computed, counted, of_runs, planned_for
 from runner.claims.measured import Measured, of_sample
-from runner.claims.runs import PlannedRun, Runs, Sample, grouped
+from runner.claims.runs import PlannedRun, Runs, grouped
 from runner.claims.statistics import Interval, between
 from runner.networks.lipschitz import gradient_bounds
 from runner.training.prepare import Run, prepare
@@ -105,8 +105,7 @@ def least_spread(claim: Claim, runs: Runs) -> Measured:
     if kind == "inputs":
         first = next(iter(ratios.values()))
         return Measured(float(first[0]), interval_at=partial(between, first[1:]), explanation=text)
-    sample = Sample(tuple(float(ratio[0]) for ratio in ratios.values()), tuple(ratios))
-    return of_sample("mean", sample, explanation=text)
+    return of_sample("mean", tuple(float(ratio[0]) for ratio in ratios.values()), explanation=text)
 
 
 narrowest = of_runs(least_spread)

@@ -13,7 +13,7 @@ from runner.claims.evidence import Evidence
 from runner.claims.measure import Formula
 from runner.claims.measured import Measured, of_sample
 from runner.claims.rows import ClaimRow
-from runner.claims.runs import Sample, grouped
+from runner.claims.runs import grouped
 from runner.config import REPOSITORY
 from runner.report import plots
 from runner.report.files import Table, read_csv
@@ -97,9 +97,8 @@ def _sampled(ratios: Callable[[Claim], Mapping[str, float]], claim: Claim, _: Ev
     found = ratios(claim)
     if not found:
         return Measured(explanation="not measured yet", planned=1)
-    sample = Sample(tuple(found.values()), tuple(range(len(found))))
     words = ", ".join(f"{name} {ratio:.3g}" for name, ratio in found.items())
-    return replace(of_sample("mean", sample, explanation=words), n=1, planned=1)
+    return replace(of_sample("mean", tuple(found.values()), explanation=words), n=1, planned=1)
 
 
 def _over_clipped(column: str, claim: Claim) -> dict[str, float]:

@@ -14,7 +14,7 @@ from runner.claims.diagnostics import class_accuracies, confusion
 from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.measure import Formula, counted, planned_for
 from runner.claims.measured import Measured, of_two
-from runner.claims.runs import PlannedRun, Runs, Sample, last_accuracy
+from runner.claims.runs import PlannedRun, Runs, last_accuracy
 from runner.records.jobs import sweep_jobs
 
 SENSITIVITY = {  # by sweep of figure 10: the field that it varies, and its name
@@ -39,21 +39,20 @@ def gain_beyond_the_others(claim: Claim, evidence: Evidence) -> Measured:
     every = tuple(
         replace(of_two("difference", "mean", first[2], gains), reference=0.0, n=len(first[1].recorded + runs.recorded))
         for _, runs, gains in others
-        if first[2].values and gains.values
+        if first[2] and gains
     )
     if not every:
         return counted(together, Measured())
-    texts = (f"{name.rpartition('/')[2]} {fmean(of.values):.2f}" for name, _, of in (first, *others) if of.values)
+    texts = (f"{name.rpartition('/')[2]} {fmean(of):.2f}" for name, _, of in (first, *others) if of)
     least = min(every, key=lambda found: found.value or 0.0)
     found = replace(least, every=every, explanation=f"mean gains: {', '.join(texts)}; the least favourable counts")
     return counted(together, charged(found, together.last))
 
 
-def _gains(runs: Runs) -> Sample:
+def _gains(runs: Runs) -> tuple[float, ...]:
     """Return, for each seed with both losses, the accuracy of the first minus the accuracy of the second."""
-    by_seed = runs.recorded.by(lambda run: run.seed)
-    both = {seed: of for seed, of in by_seed.items() if len(of) == 2}
-    return Sample(tuple(last_accuracy(one) - last_accuracy(other) for one, other in both.values()), tuple(both))
+    both = (of for of in runs.recorded.by(lambda run: run.seed).values() if len(of) == 2)
+    return tuple(last_accuracy(one) - last_accuracy(other) for one, other in both)
 
 
 @Formula
@@ -68,7 +67,7 @@ def class_accuracy_distance(claim: Claim, evidence: Evidence) -> Measured:
     if not (ours and ce and without):
         return counted(Runs(run for runs in planned for run in runs), Measured())
     own, others = (runs.sample(partial(_distance, others=without)) for runs in (ours, ce))
-    text = f"mean distance per class in points: {fmean(own.values):.3g} and {fmean(others.values):.3g}"
+    text = f"mean distance per class in points: {fmean(own):.3g} and {fmean(others):.3g}"
     return counted(Runs([*planned[0], *planned[1]]), of_two("order", "mean", own, others, text))
 
 

@@ -27,7 +27,7 @@ from runner.claims.guarantee import guaranteed_for
 from runner.claims.measure import Formula, counted, of_runs, planned_for
 from runner.claims.measured import Measured, of_sample, of_two
 from runner.claims.over_values import over_values
-from runner.claims.runs import PlannedRun, Runs, RunsAt, Sample
+from runner.claims.runs import PlannedRun, Runs, RunsAt
 from runner.claims.statistics import Interval, between
 from runner.papers.noise_screening.settings import DATASETS, searched_to
 from runner.terminal import bound_text
@@ -72,7 +72,7 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
             text += (
                 f"; a run that is to end at this number of kept updates may take tries that cost {bound_text(sound)}"
             )
-        found = of_sample("mean", reached.sample("epsilon"), explanation=text)
+        found = of_sample("mean", tuple(reached.values("epsilon")), explanation=text)
         tries = made if screened(recorded[0]) else None
         found = replace(charged(found, reached), epsilon_sound=sound, epsilon_tries=tries, planned_each=(len(planned),))
     return replace(counted(planned, found), chosen_on_test=True)
@@ -131,7 +131,7 @@ def cheaper(claim: Claim, evidence: Evidence) -> Measured:
     return counted(every, replace(shown, every=all_of, lacking=lacking, explanation=text))
 
 
-def _spent(runs: Runs, accuracy: float, start: float | None) -> Sample:
+def _spent(runs: Runs, accuracy: float, start: float | None) -> tuple[float, ...]:
     """Return the epsilon of each recorded run for an accuracy, or from another accuracy to it."""
     return runs.sample(lambda run: spent(run, accuracy) - (spent(run, start) if start else 0.0))
 

@@ -60,9 +60,9 @@ def triples_above_relu(claim: Claim, evidence: Evidence) -> Measured:
     triples, relu = (planned_for(claim, evidence, name) for name in claim.experiments)
     if not relu.recorded or not enough_triples(triples):
         return counted(triples, Measured())
-    level = fmean(relu.sample().values)
+    level = fmean(relu.finals("test_accuracy"))
     share = triples.sample(lambda run: float(last_accuracy(run) > level))
-    text = f"{sum(share.values):g} of {len(share.values)} triples above {level:.2f}%, ReLU's mean"
+    text = f"{sum(share):g} of {len(share)} triples above {level:.2f}%, ReLU's mean"
     return counted(triples, of_sample("mean", share, explanation=text))
 
 
