@@ -117,6 +117,6 @@ def _taken(statistic: Statistic, sample: Sample) -> float:
         return max(sample)
     if statistic == "geometric":
         return geometric_mean(sample) if min(sample) > 0 else math.nan
-    mean = summarise(sample).mean  # of one number, that number
+    mean = summarise(sample)["mean"]  # of one number, that number
     assert mean is not None
     return mean

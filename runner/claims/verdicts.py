@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import scipy
 
@@ -64,8 +65,7 @@ def judge(claim: Claim, measured: Measured, scale: str) -> ClaimRow:
 def _row(
     claim: Claim, measured: Measured, scale: str, difference: float | None, decided: Verdict, guarantee: str
 ) -> ClaimRow:
-    summary = {name: value for name, value in asdict(summarise(measured.values)).items() if name != "n"}
-    interval = decided.interval
+    interval, summary = decided.interval, dict[str, Any](summarise(measured.values))
     return ClaimRow(
         claim,
         scale,

@@ -122,13 +122,13 @@ def enumerated(texts: Sequence[str], word: str = "and") -> str:
 def mean_text(values: Sequence[float], unit: str = "") -> str:
     """Format mean and standard deviation of the runs' values: `98.02 ± 0.11` (see `plus_minus`)."""
     summary = summarise(values)
-    return plus_minus(summary.mean, summary.std, unit)
+    return plus_minus(summary["mean"], summary["std"], unit)
 
 
 def spread_text(values: Sequence[float], unit: str = "") -> str:
     """Format minimum, median and maximum of the runs' values: `97.9 / 98.02 / 98.1`; a dash without values."""
     summary = summarise(values)
-    return " / ".join(number(v, unit) for v in (summary.min, summary.median, summary.max)) if values else "–"
+    return " / ".join(number(v, unit) for v in (summary["min"], summary["median"], summary["max"])) if values else "–"
 
 
 def delta_text(*deltas: float) -> str:

@@ -77,8 +77,8 @@ def settings_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], l
             "n_planned": len(planned),
             "n_recorded": len(recorded),
             "n_diverged": planned.diverged,
-            **summarise(planned.finals("test_accuracy")).columns("accuracy"),
-            **summarise(planned.finals("best_test_accuracy")).columns("best_epoch_accuracy"),
+            **_summary("accuracy", planned.finals("test_accuracy")),
+            **_summary("best_epoch_accuracy", planned.finals("best_test_accuracy")),
         }
         for name in ("epsilon", "epsilon_sound"):
             row[name] = max(planned.finals(name), default=None)
@@ -86,10 +86,14 @@ def settings_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], l
         rows.append(row)
     columns = [
         *("setting_id", "sweep", "experiment", *names, "evaluation", "n_planned", "n_recorded", "n_diverged"),
-        *(*summarise([]).columns("accuracy"), *summarise([]).columns("best_epoch_accuracy")),
+        *(*_summary("accuracy"), *_summary("best_epoch_accuracy")),
         *("epsilon", "epsilon_sound", *_guaranteed_if_any(runs), "delta", "scale"),
     ]
     return list(dict.fromkeys(columns)), rows
+
+
+def _summary(prefix: str, values: Sequence[float] = ()) -> dict[str, float | None]:
+    return {f"{prefix}_{name}": value for name, value in summarise(values).items()}
 
 
 def _setting(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def answers(study: Study, found: Sequence[Compared]) -> list[str]:
         most = " has the highest mean gain, and" if len(gains) > 1 else ""
         correction = best.word.removeprefix("not decided ")
         after = f" ({correction})" if correction.startswith("after") else ""
-        texts.append(f"- {at}: {arm}{most} {words} {first}{after}: {by}, {len(gain.seeds)} seeds.")
+        texts.append(f"- {at}: {arm}{most} {words} {first}{after}: {by}, {len(gain.by_seed)} seeds.")
     return texts
 
 
@@ -115,7 +115,7 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
     arms = [one.arm for one in found]
     runs = [run for arm in arms for run, _ in arm.counted().values()]
     searched = any(arm.setting.search for arm in arms)
-    most = max((len(one.gain.seeds) for one in found if one.gain and one.gain.spread), default=0)
+    most = max((len(one.gain.by_seed) for one in found if one.gain and one.gain.spread), default=0)
     return _TEXT.format(
         title=study.title,
         banner="" if scale == PAPER else f"> **{scale.upper()}: no result.** Shrunk runs on stand-in data.\n\n",
@@ -309,9 +309,11 @@ def _effect(one: Effect) -> dict[str, object]:
 
 def _arm(one: Compared) -> dict[str, object]:
     (dataset, epsilon, arm), (low, high) = one.arm.setting.named, _ends(one.gain)
-    of = summarise(list(one.arm.accuracies().values()))
+    accuracies = [*one.arm.accuracies().values()]
+    of = summarise(accuracies)
     return {
-        "dataset": dataset, "epsilon": epsilon, "arm": arm, "accuracy": of.mean, "std": of.std, "seeds": of.n,
+        "dataset": dataset, "epsilon": epsilon, "arm": arm,
+        "accuracy": of["mean"], "std": of["std"], "seeds": len(accuracies),
         "gain": one.gain and one.gain.value, "low": low, "high": high, "p": one.adjusted, "needed": one.needed,
         "answer": one.word, "trials": len(one.arm.trials),
     }  # fmt: skip

@@ -361,4 +361,4 @@ def test_the_committed_studies_need_the_records_that_they_list(name: str) -> Non
     of = progress[0].setting.dataset_name
     assert found == {row["run_id"] for row in read_csv(place / "runs.csv") if row["dataset"] == of}
     means = [row["accuracy"] for row in read_csv(place / "table.csv") if row["dataset"] == of]
-    assert means == [cell(mean) for mean in (summarise([*arm.accuracies().values()]).mean for arm in progress)]
+    assert means == [cell(mean) for mean in (summarise([*arm.accuracies().values()])["mean"] for arm in progress)]

@@ -133,8 +133,8 @@ def _row(compared: Comparison, line: Line, methods: Methods) -> list[str]:
 
 
 def _mean(entry: Entry, best: bool) -> str:
-    summary = summarise(entry.accuracies)
-    spread = " (1 run)" if summary.std is None else f" ± {number(summary.std, places=1)} ({summary.n})"
+    std = summarise(entry.accuracies)["std"]
+    spread = " (1 run)" if std is None else f" ± {number(std, places=1)} ({len(entry.accuracies)})"
     text = number(entry.mean, places=1) + spread
     return f"**{text}**" if best else text
 

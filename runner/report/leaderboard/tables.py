@@ -30,7 +30,7 @@ def rows(found: Sequence[Entry], methods: Methods) -> list[dict[str, Any]]:
 def _row(entry: Entry, gain: Gain | None) -> dict[str, Any]:
     interval, over = entry.interval, gain and gain.interval
     values = (
-        *(entry.dataset, entry.epsilon, entry.method, entry.title, entry.mean, summarise(entry.accuracies).std),
+        *(entry.dataset, entry.epsilon, entry.method, entry.title, entry.mean, summarise(entry.accuracies)["std"]),
         *((interval.low, interval.high) if interval else (None, None)),
         *(len(entry.accuracies), entry.planned, gain and gain.points),
         *((over.low, over.high) if over else (None, None)),
