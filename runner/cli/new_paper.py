@@ -22,7 +22,6 @@ _FOLDERS = ("runner/papers", "conf/experiment", "sweeps", "results")  # with a f
 _TEMPLATES = {  # in the folder paper/ next to this file, by the place of what is made of them
     "runner/papers/$name/__init__.py": "init.txt",
     "runner/papers/$name/claims.yaml": "claims.yaml",
-    "runner/papers/$name/dashboard.yaml": "dashboard.yaml",
     "conf/experiment/$name/base_mnist.yaml": "base_mnist.yaml",
     "conf/experiment/$name/mnist_baseline.yaml": "mnist_baseline.yaml",
     "conf/experiment/$name/mnist_method.yaml": "mnist_method.yaml",

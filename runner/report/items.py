@@ -70,6 +70,7 @@ class Paper:
     remarks: sentences without numbers that a reader has to know; {results} stands for the path of the results folder.
     statement: its finding for the README.
     idea: the proposal of the paper in a few words.
+    charted: the names of the items that `make dashboard` charts.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Paper:
     remarks: tuple[str, ...] = ()
     statement: Statement | None = None
     idea: str = ""
+    charted: tuple[str, ...] = ()
 
     @cached_property
     def formulas(self) -> dict[str, Formula]:

@@ -1,4 +1,4 @@
-"""Dashboards: their definitions, the workspace for W&B, and the page and picture made here."""
+"""Dashboards: the workspace for W&B, and the page and picture made here."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pathlib import Path
 import pytest
 
 from checks.wandb_server import serving
+from runner.claims.blocks import DATASETS
 from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY
 from runner.records.files import read_record, record_path
 from runner.records.jobs import sweep_jobs
 from runner.report.dashboard import command as command
-from runner.report.dashboard import definition, local
-from runner.report.dashboard.definition import Dashboard, Panel, read
-from runner.report.papers import known
+from runner.report.dashboard import local
+from runner.report.dashboard.definition import TABLE, Panel, groups
+from runner.report.papers import Paper, every_paper, load
 from runner.report.served import served, tell
 
 RESULTS = REPOSITORY / "results"
 
 
 @pytest.fixture
-def dashboard() -> Dashboard:
-    """Read the first paper's dashboard."""
-    return read("tempered_sigmoid")
+def paper() -> Paper:
+    return load("tempered_sigmoid")
 
 
 @pytest.fixture
@@ -39,35 +39,9 @@ def runs() -> dict[str, list[PlannedRun]]:
     return {"fig-3": [PlannedRun(job, read_record(record_path(RESULTS, job.run_id))) for job in found]}
 
 
-@pytest.mark.parametrize("paper", known())
-def test_every_paper_shows_accuracy_against_both_epsilons(paper: str) -> None:
-    found = read(paper)
-    paretos = {panel.x for panels in found.sections.values() for panel in panels if panel.kind == "pareto"}
-    assert paretos == {"epsilon", "epsilon_sound_guaranteed"}
-    assert {"claims", "verdicts", "epsilon", "epsilon_sound_guaranteed"} <= set(found.table)
-    assert all(group.startswith(f"{paper}/") for group in found.groups)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ("items: [fig-99]", "fig-99"),
-        ("colour: red", "colour"),
-        ("sections: {a: [{kind: pie, x: epsilon, y: loss}]}", r"sections\.a\.0\.kind"),
-        ("sections: {a: [{kind: curve, x: steps, y: loss}]}", r"sections\.a\.0\.x"),
-        ("title: [", "dashboard.yaml"),
-    ],
-)
-def test_a_wrong_definition_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str, said: str) -> None:
-    lines = ["title: x", "items: [fig-3]", "datasets: [MNIST]", "sections: {}", "table: [epsilon]"]
-    name = wrong.partition(":")[0]
-    path = tmp_path / "papers" / "tempered_sigmoid" / "dashboard.yaml"
-    path.parent.mkdir(parents=True)
-    path.write_text("\n".join([line for line in lines if not line.startswith(name)] + [wrong]))
-    monkeypatch.setattr(definition, "PACKAGE", tmp_path)
-    with pytest.raises(ValueError, match=said) as refused:
-        read("tempered_sigmoid")
-    assert "\n" not in str(refused.value)
+def test_every_paper_charts_items_of_its_own() -> None:
+    for paper in every_paper():
+        assert {group.partition("/")[0] for group in groups(paper)} == {paper.name}
 
 
 def test_the_frontier_is_what_no_point_at_or_below_beats() -> None:
@@ -80,44 +54,44 @@ def test_points_are_runs_as_they_ended_and_a_sound_epsilon_is_one_that_holds(run
     (run,) = (run for run in runs["fig-3"] if run.name == "mnist_tanh")
     assert run.record is not None
     run.record["final"]["epsilon_sound_at_max_tries"] = 7.0
-    (row,) = local._rows(Panel(kind="pareto", x="epsilon_sound_guaranteed", y="test_accuracy"), [run])
+    (row,) = local._rows(Panel("pareto", "epsilon_sound_guaranteed", "test_accuracy"), [run])
     assert (row["x"], row["y"]) == (7.0, run.final("test_accuracy"))
-    curve = list(local._rows(Panel(kind="curve", x="epoch", y="test_loss"), [run]))
+    curve = list(local._rows(Panel("curve", "epoch", "test_loss"), [run]))
     assert [each["y"] for each in curve] == run.history("test_loss")
 
 
-def test_page_and_picture(dashboard, runs, tmp_path: Path) -> None:
+def test_page_and_picture(paper, runs, tmp_path: Path) -> None:
     for module in ("altair", "itables", "vl_convert"):
         pytest.importorskip(module)
-    text = local.page(dashboard, runs, RESULTS)
+    text = local.page(paper, runs, RESULTS)
     assert text.count("fig-3, MNIST: Accuracy and its price") == 1
     assert runs["fig-3"][0].job.run_id in text
-    header, rows = local.table(dashboard, runs, RESULTS)
+    header, rows = local.table(runs, RESULTS)
     (run_id,) = (run.job.run_id for run in runs["fig-3"] if run.name == "mnist_tanh")
     (tanh,) = (dict(zip(header, row, strict=True)) for row in rows if row[3] == run_id)
     assert "tempered_sigmoid/fig-3: MNIST" in tanh["claims"]
     assert tanh["verdicts"]
-    local.chart(dashboard, runs).save(str(tmp_path / "picture.png"))
+    local.chart(paper, runs).save(str(tmp_path / "picture.png"))
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_no_text_of_a_run_is_markup_on_the_page(dashboard, runs) -> None:
+def test_no_text_of_a_run_is_markup_on_the_page(paper, runs) -> None:
     """A sweep's overrides and a record's metrics: in the table, and in the chart's data, which are in a script."""
     run, evil = runs["fig-3"][0], "</script><img src=x onerror=alert(1)>"
     assert run.record is not None
     job = replace(run.job, overrides=dict(run.job.overrides) | {"loss.beta": evil})
-    record = run.record | {"final": run.record["final"] | {dashboard.table[-1]: evil}}
-    text = local.page(dashboard, {evil: [PlannedRun(job, record)]}, RESULTS)
+    record = run.record | {"final": run.record["final"] | {TABLE[-1]: evil}}
+    text = local.page(paper, {evil: [PlannedRun(job, record)]}, RESULTS)
     assert "onerror=alert(1)" in text
     assert "<img src=x" not in text
     assert evil not in text
 
 
-def test_the_workspace_has_the_panels_and_the_groups(dashboard) -> None:
+def test_the_workspace_has_the_panels_and_the_groups(paper) -> None:
     pytest.importorskip("wandb_workspaces")
     from runner.report.dashboard.workspace import specification, workspace
 
-    section = json.loads(specification(workspace(dashboard, "MNIST", "us", "ours")))["section"]
+    section = json.loads(specification(workspace(paper, "MNIST", "us", "ours")))["section"]
     panels = [panel for each in section["panelBankConfig"]["sections"] for panel in each["panels"]]
     axes = [(panel["config"]["xAxis"], panel["config"].get("showMaxYAxisLine")) for panel in panels]
     assert axes[:3] == [("summary:epsilon", True), ("summary:epsilon_sound_guaranteed", True), ("epsilon", None)]
@@ -130,7 +104,7 @@ def test_the_workspace_has_the_panels_and_the_groups(dashboard) -> None:
     assert "summary:verdicts" in runset["runFeed"]["columnOrder"]
 
 
-def test_with_a_login_it_is_saved(dashboard, tmp_path: Path) -> None:
+def test_with_a_login_it_is_saved(paper, tmp_path: Path) -> None:
     """To a local server, by W&B's own package."""
     pytest.importorskip("wandb_workspaces")
     main = "import runner.report.dashboard.command as command; command._write_page = print; command.main({})"
@@ -138,19 +112,19 @@ def test_with_a_login_it_is_saved(dashboard, tmp_path: Path) -> None:
     with serving() as server:
         environment = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40}
         subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, cwd=REPOSITORY)
-    titles = [f"{dashboard.title} ({name})" for name in dashboard.datasets]
+    titles = [f"{paper.title} ({name})" for name in DATASETS]
     assert [view["displayName"] for view in server.views] == titles
     assert {(view["entityName"], view["projectName"]) for view in server.views} == {("me", "dp-repro-bench")}
 
 
-def test_without_a_login_it_is_written_and_said(dashboard, tmp_path, monkeypatch, capsys, refusal) -> None:
+def test_without_a_login_it_is_written_and_said(paper, tmp_path, monkeypatch, capsys, refusal) -> None:
     monkeypatch.setattr(command, "_write_page", lambda *_: None)
     monkeypatch.setattr("wandb.login", lambda prompt: False)
     monkeypatch.setattr(command, "workspace", lambda *of: of)
     monkeypatch.setattr(command, "specification", str)
     arguments = ["tempered-sigmoid", "--output", str(tmp_path)]
     assert command.main(arguments) == 0
-    names = {f"tempered_sigmoid-{name}.json" for name in dashboard.datasets}
+    names = {f"tempered_sigmoid-{name}.json" for name in DATASETS}
     assert {path.name for path in tmp_path.iterdir()} == names
     assert "needs a W&B login" in capsys.readouterr().err
 

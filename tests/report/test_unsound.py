@@ -20,7 +20,7 @@ from runner.records.files import read_record, write_record
 from runner.records.jobs import Job
 from runner.records.verify import verify
 from runner.report.dashboard import local
-from runner.report.dashboard.definition import read
+from runner.report.dashboard.definition import SECTIONS, TABLE
 from runner.report.files import read_csv
 from runner.report.leaderboard.entries import entries
 from runner.report.own import own_records, privacy_text, result_text, runs_table
@@ -141,13 +141,12 @@ def test_no_reader_takes_it_for_a_bound(tmp_path: Path, planned: Callable[..., R
     assert [row[4:6] for row in rows] == [["2.9, stated by its class", "none"]] * 2
     (axes,) = figure_of(records).axes
     assert axes.get_xlabel() == "epoch, without a sound ε"
-    dashboard = read("tempered_sigmoid")
-    panels = [panel for section in dashboard.sections.values() for panel in section]
+    panels = [panel for section in SECTIONS.values() for panel in section]
     drawn = {panel.x: local._drawn(panel, list(runs)) is not None for panel in panels}
     assert drawn["epsilon"]
     assert not drawn["epsilon_sound_guaranteed"]
-    _, rows = local.table(dashboard, {"fig-3": list(runs)}, REPOSITORY / "results")
-    assert rows[0][4 + dashboard.table.index("epsilon_sound_guaranteed")] == "none"
+    _, rows = local.table({"fig-3": list(runs)}, REPOSITORY / "results")
+    assert rows[0][4 + TABLE.index("epsilon_sound_guaranteed")] == "none"
 
 
 def test_the_epsilon_of_a_class_is_stated_even_if_infinite_or_of_a_run_that_takes_steps_back() -> None:

@@ -79,4 +79,5 @@ PAPER = Paper(
         },
     ),
     idea="clip inside the layers: inputs and upstream gradients",
+    charted=("story", "table-1", "fig-5"),
 )  # fmt: skip

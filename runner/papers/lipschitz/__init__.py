@@ -123,4 +123,5 @@ PAPER = Paper(
         },
     ),
     idea="networks whose gradients are bounded by construction",
+    charted=("fig-5a", "fig-5b", "repo"),
 )  # fmt: skip

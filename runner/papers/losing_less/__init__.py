@@ -113,4 +113,5 @@ PAPER = Paper(
         },
     ),
     idea="a loss that keeps gradients small",
+    charted=("fig-3", "fig-2", "text"),
 )  # fmt: skip

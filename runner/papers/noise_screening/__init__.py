@@ -99,4 +99,5 @@ PAPER = Paper(
         },
     ),
     idea="reject updates that raise the loss on held-out images",
+    charted=("table-1", "fig-4a", "sound"),
 )  # fmt: skip

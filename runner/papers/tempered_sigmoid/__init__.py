@@ -88,4 +88,5 @@ PAPER = Paper(
         },
     ),
     idea="bounded activations in place of ReLU",
+    charted=("fig-3", "table-4", "fig-4"),
 )

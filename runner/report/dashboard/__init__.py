@@ -1,1 +1,1 @@
-"""Dashboards of papers, each defined once in the paper's folder, for W&B and for a browser without an account."""
+"""Dashboards of the papers' charted items, for W&B and for a browser without an account."""

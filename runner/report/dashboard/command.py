@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from runner.claims.blocks import DATASETS
 from runner.config import RESULTS, ConfigError
 from runner.report.dashboard import local
-from runner.report.dashboard.definition import Dashboard, read
 from runner.report.dashboard.workspace import specification, workspace
 from runner.report.files import write_text
-from runner.report.papers import every_paper, load
+from runner.report.papers import Paper, every_paper, load
 from runner.runs.tracking import check_login, default_entity, within
 from runner.terminal import Line, Parser
 
@@ -36,29 +36,28 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--entity", help="of W&B (default: the login's)")
     parser.add_argument("--local", action="store_true", help="leave W&B alone, login or not")
     chosen = parser.parse_args(arguments)
-    names = [load(name).name for name in chosen.papers] or [paper.name for paper in every_paper()]
-    dashboards, line = [read(name) for name in names], Line(at_once=False)
-    for number, each in enumerate(dashboards, 1):
-        line.show(f"{each.paper}: its runs and charts, dashboard {number} of {len(dashboards)} ...")
+    papers, line = [load(name) for name in chosen.papers] or every_paper(), Line(at_once=False)
+    for number, each in enumerate(papers, 1):
+        line.show(f"{each.name}: its runs and charts, dashboard {number} of {len(papers)} ...")
         _write_page(each, chosen.output, line)
     print(f"To look at, in a browser: {chosen.output}/*.html")
-    _for_wandb(dashboards, chosen)
+    _for_wandb(papers, chosen)
     return 0
 
 
-def _write_page(of: Dashboard, folder: Path, line: Line) -> None:
+def _write_page(of: Paper, folder: Path, line: Line) -> None:
     runs = local.recorded(of)
     line.clear()
     if not runs:
-        print(f"{of.paper}: no run of {', '.join(of.items)} is recorded, so there is nothing to draw.")
+        print(f"{of.name}: no run of its charted items is recorded, so there is nothing to draw.")
         return
-    picture = folder / f"{of.paper}.png"
-    print(write_text(folder / f"{of.paper}.html", local.page(of, runs, RESULTS)))
+    picture = folder / f"{of.name}.png"
+    print(write_text(folder / f"{of.name}.html", local.page(of, runs, RESULTS)))
     local.chart(of, runs).save(str(picture), scale_factor=_SCALE)
     print(picture)
 
 
-def _for_wandb(dashboards: Sequence[Dashboard], chosen: Any) -> None:
+def _for_wandb(papers: Sequence[Paper], chosen: Any) -> None:
     entity, why = chosen.entity, "--local was asked for"
     if not chosen.local:
         try:
@@ -66,9 +65,9 @@ def _for_wandb(dashboards: Sequence[Dashboard], chosen: Any) -> None:
             entity, why = entity or default_entity(), ""
         except ConfigError as error:
             why = str(error).rstrip(".")
-    for each, dataset in [(every, name) for every in dashboards for name in every.datasets]:
+    for each, dataset in [(paper, name) for paper in papers for name in DATASETS]:
         made = workspace(each, dataset, entity or _NOBODY, chosen.project)
-        print(write_text(chosen.output / f"{each.paper}-{dataset}.json", specification(made)))
+        print(write_text(chosen.output / f"{each.name}-{dataset}.json", specification(made)))
         if not why:
             _save(made)
     if why:

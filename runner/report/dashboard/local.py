@@ -7,11 +7,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from runner.claims.blocks import DATASETS
 from runner.claims.evidence import collect
 from runner.claims.runs import PlannedRun
 from runner.records.files import sound_epsilon_of, upper_bound
-from runner.report.dashboard.definition import AXIS_TITLES, Dashboard, Panel
-from runner.report.papers import load
+from runner.report.dashboard.definition import AXIS_TITLES, SECTIONS, TABLE, Panel
+from runner.report.items import Paper
 from runner.report.served import served
 from runner.report.titles import title_of
 from runner.search import pareto
@@ -22,15 +23,15 @@ ByItem = Mapping[str, Sequence[PlannedRun]]
 _WIDTH, _HEIGHT, _COLUMNS = 330, 230, 3  # of a panel in pixels, and panels in a row
 
 
-def recorded(of: Dashboard) -> dict[str, list[PlannedRun]]:
-    """Read the recorded runs of each item of a dashboard that has any.
+def recorded(of: Paper) -> dict[str, list[PlannedRun]]:
+    """Read the recorded runs of each charted item that has any.
 
     Raises:
         ValueError: a record is damaged.
     """
     found = {}
-    for name in of.items:
-        item = load(of.paper).item(name)
+    for name in of.charted:
+        item = of.item(name)
         sweeps = [*item.sweeps, *item.also]
         evidence = collect(sweeps)
         runs = {run.job.run_id: run for sweep in sweeps for run in evidence.sweeps[sweep] if run.record is not None}
@@ -44,16 +45,16 @@ def label(run: PlannedRun) -> str:
     return f"{run.job.config.dataset.name}: {title_of(run.job)}"
 
 
-def chart(of: Dashboard, runs: ByItem) -> Any:
+def chart(of: Paper, runs: ByItem) -> Any:
     """Make one Altair chart of every section of every item and data set."""
     import altair as alt
 
     alt.data_transformers.disable_max_rows()
     blocks = []
     for item, every in runs.items():
-        for dataset in of.datasets:
+        for dataset in DATASETS:
             some = [run for run in every if run.field("dataset.name") == dataset]
-            for section, panels in of.sections.items():
+            for section, panels in SECTIONS.items():
                 drawn = [each for panel in panels if (each := _drawn(panel, some)) is not None]
                 if drawn:
                     title = alt.TitleParams(f"{item}, {dataset}: {section}", fontSize=15, anchor="start")
@@ -120,10 +121,10 @@ def frontier(rows: Sequence[Row]) -> list[Row]:
     return [{"x": x, "y": y} for x, y in (*found, last)]
 
 
-def page(of: Dashboard, runs: ByItem, results: Any) -> str:
+def page(of: Paper, runs: ByItem, results: Any) -> str:
     """Make the page of charts and the table of runs, which loads no other file."""
     text: str = chart(of, runs).to_html(inline=True, json_kwds={"cls": _InScript})
-    header, rows = table(of, runs, results)
+    header, rows = table(runs, results)
     shown = f"<h2>Runs</h2>{_searchable_table(header, rows, ['item', 'experiment'])}"
     head, end_of_head, rest = text.partition("</head>")
     body, end_of_body, after = rest.rpartition("</body>")  # the last one, because inlined scripts contain others
@@ -137,16 +138,16 @@ class _InScript(json.JSONEncoder):
         return super().encode(o).replace("<", r"\u003c")
 
 
-def table(of: Dashboard, runs: ByItem, results: Any) -> tuple[list[str], list[list[str]]]:
+def table(runs: ByItem, results: Any) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the table of runs, with their final metrics and claims."""
     rows = []
     for item, some in runs.items():
         for run in some:
             ended, claims = _ended(run), served(results, run.job.sweep, run.job.experiment)
             known = {"claims": "; ".join(claims), "verdicts": ", ".join(dict.fromkeys(claims.values()))}
-            cells = [str(known.get(name, ended.get(name, ""))).replace("None", "none") for name in of.table]
+            cells = [str(known.get(name, ended.get(name, ""))).replace("None", "none") for name in TABLE]
             rows.append([item, label(run), str(run.seed), run.job.run_id, *cells])
-    return ["item", "experiment", "seed", "run", *of.table], rows
+    return ["item", "experiment", "seed", "run", *TABLE], rows
 
 
 def _tables_head() -> Any:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.report.dashboard.definition import Dashboard, Panel
+from runner.report.dashboard.definition import SECTIONS, TABLE, Panel, groups
+from runner.report.items import Paper
 from runner.runs.tracking import AXES, BY_STEP, STEP
 
 _MOST_RUNS = 100  # of a panel
 
 
-def workspace(of: Dashboard, dataset: str, entity: str, project: str) -> Any:
+def workspace(of: Paper, dataset: str, entity: str, project: str) -> Any:
     """Make a `wandb_workspaces.workspaces.Workspace` of the runs on one data set, without saving it.
 
     Raises:
@@ -26,14 +27,14 @@ def workspace(of: Dashboard, dataset: str, entity: str, project: str) -> Any:
         name=f"{of.title} ({dataset})",
         sections=[
             ws.Section(name=name, panels=[_panel(wr, panel) for panel in panels], is_open=True)
-            for name, panels in of.sections.items()
+            for name, panels in SECTIONS.items()
         ]
         + [ws.Section(name="By step, of runs with tracking.every", panels=[_by_step(wr, name) for name in BY_STEP])],
         settings=ws.WorkspaceSettings(x_axis=AXES[0], max_runs=_MOST_RUNS),
         runset_settings=ws.RunsetSettings(
-            filters=expr.And(expr.Metric("Group").isin(of.groups), expr.Config("dataset.name") == dataset),
+            filters=expr.And(expr.Metric("Group").isin(groups(of)), expr.Config("dataset.name") == dataset),
             groupby=[expr.Metric("Group"), expr.Metric("JobType")],
-            pinned_columns=[f"summary:{name}" for name in of.table],
+            pinned_columns=[f"summary:{name}" for name in TABLE],
         ),
     )
 
