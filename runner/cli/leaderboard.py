@@ -11,16 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.claims.evidence import PAPER_SCALE, Evidence, folder_of
-from runner.config import REPOSITORY
 from runner.report import plots
 from runner.report.files import write_csv, write_text
 from runner.report.leaderboard.comparison import comparisons
 from runner.report.leaderboard.entries import Entry, counts, entries, planned_jobs, trials
 from runner.report.leaderboard.figure import draw
-from runner.report.leaderboard.methods import Methods
 from runner.report.leaderboard.page import page
 from runner.report.leaderboard.published import published
 from runner.report.leaderboard.tables import COLUMNS, rows
+from runner.report.studies import study_files
 from runner.study.file import read
 from runner.study.progress import jobs_of
 from runner.terminal import Line, Parser
@@ -31,22 +30,21 @@ def write(folder: Path, found: Sequence[Entry], searched: int) -> list[Path]:
 
     `searched` is the number of recorded runs of searches.
     """
-    place, methods, known = folder / "leaderboard", Methods.read(), published()
-    compared = comparisons(found, methods)
+    place, known = folder / "leaderboard", published()
+    compared = comparisons(found)
     written = [
-        write_text(place / "README.md", page(found, compared, methods, known, searched)),
-        write_csv(place / "leaderboard.csv", COLUMNS, rows(found, methods)),
+        write_text(place / "README.md", page(found, compared, known, searched)),
+        write_csv(place / "leaderboard.csv", COLUMNS, rows(found)),
     ]
     with plots.style():
-        return written + plots.save(draw(compared, methods, known), place)
+        return written + plots.save(draw(compared, known), place)
 
 
 def main(arguments: Sequence[str]) -> int:
     Parser(prog="python -m runner leaderboard", description=__doc__).parse_args(arguments)
     folder, line = folder_of(PAPER_SCALE), Line()
     line.show("leaderboard: the runs of all sweeps and studies, and their records ...")
-    studies = (REPOSITORY / "studies" / f"{name}.yaml" for name in Methods.read().studies)
-    jobs = [*planned_jobs(), *(job for path in studies for job in jobs_of(read(path)))]
+    jobs = [*planned_jobs(), *(job for path in study_files() for job in jobs_of(read(path)))]
     found = entries(Evidence(PAPER_SCALE, {}, folder).of(job for job in jobs if counts(job)))
     if not found:
         raise ValueError("no run is recorded that a leaderboard could show.")

@@ -7,7 +7,8 @@ from statistics import fmean
 
 from runner.config import REPOSITORY
 from runner.report.files import Table, markdown, mean_text, read_csv
-from runner.report.leaderboard.methods import ADDED, Methods, accuracy_text
+from runner.report.leaderboard.methods import ADDED, accuracy_text
+from runner.report.studies import study_files
 from runner.study.file import Study
 from runner.study.outcome import Compared
 
@@ -18,9 +19,9 @@ def board(study: Study, found: Sequence[Compared]) -> str:
     """Write a section that ranks the arms among the methods of the leaderboard, at each epsilon that it shows.
 
     A method stands there with the setting that stands on the leaderboard's page. Arms with other neighbouring data sets
-    are left out. A study whose arms are on the leaderboard has no such section.
+    are left out. A study of this project has no such section, because its arms are on the leaderboard.
     """
-    rows = read_csv(_CSV) if _CSV.exists() and study.name not in Methods.read().studies else []
+    rows = read_csv(_CSV) if _CSV.exists() and study.name not in {path.stem for path in study_files()} else []
     places: list[tuple[str, str, list[tuple[float, str, str]]]] = []
     for dataset, epsilon in dict.fromkeys(map(_place, found)):
         of = [row for row in rows if row["dataset"] == dataset and float(row["sound_epsilon_at_most"]) == epsilon]

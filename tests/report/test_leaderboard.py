@@ -15,10 +15,11 @@ from runner.records.files import read_record
 from runner.records.jobs import Job
 from runner.report.leaderboard.comparison import comparisons
 from runner.report.leaderboard.entries import Entry, counts, entries
-from runner.report.leaderboard.methods import Methods
+from runner.report.leaderboard.methods import METHODS, method_of
 from runner.report.leaderboard.page import page
 from runner.report.leaderboard.published import Published, best_published, published
 from runner.report.leaderboard.tables import COLUMNS, rows
+from runner.report.studies import study_files
 from runner.study.file import read
 from runner.study.progress import jobs_of
 
@@ -75,13 +76,12 @@ def board(planned) -> list[Entry]:
 
 
 def _page(found: list[Entry], known: list[Published] | None = None) -> str:
-    methods = Methods.read()
-    return page(found, comparisons(found, methods), methods, known or [], 12)
+    return page(found, comparisons(found), known or [], 12)
 
 
 def test_a_gain_over_plain_has_welchs_interval(board) -> None:
     """2 points; both variances are 1/2, so t(2) = 4.302653 times sqrt(1/4 + 1/4) = 3.042435 on either side."""
-    (compared,) = comparisons(board, Methods.read())
+    (compared,) = comparisons(board)
     gain = compared.gain(compared.lines[0], 1.0)
     assert gain is not None
     assert gain.interval is not None
@@ -98,10 +98,9 @@ def test_which_setting_of_a_method_stands_on_the_page(board) -> None:
     flattered = replace(higher, setting="c", title="c", accuracies=(99.5, 99.5), by_test_images=True)
     lower = replace(tanh, setting="d", title="d", accuracies=(90.0, 90.0))
     other = replace(tanh, setting="e", title="e", accuracies=(99.9, 99.9), neighbours="zero-out")
-    methods = Methods.read()
 
     def shown(*of: Entry) -> str:
-        (compared,) = comparisons([plain, *of], methods)
+        (compared,) = comparisons([plain, *of])
         return compared.lines[0].at[1.0].setting
 
     assert shown(other, flattered, higher, lower, tanh) == tanh.setting
@@ -131,29 +130,29 @@ def arms() -> Callable[[str], list[Job]]:
     return of
 
 
-@pytest.mark.parametrize("study", sorted(Methods.read().studies))
-def test_every_arm_of_a_listed_study_is_on_the_leaderboard(arms, study: str) -> None:
+@pytest.mark.parametrize("study", [path.stem for path in study_files()])
+def test_every_arm_of_a_study_is_on_the_leaderboard(arms, study: str) -> None:
     """An arm of `optimizer` drops a field: `~optimizer.momentum`."""
     jobs = arms(study)
     assert all(map(counts, jobs))
     if study == "optimizer":
         assert len(jobs) == 3
-        assert all(Methods.read().of(job) == "Ideas combined" for job in jobs if "adam" in str(job.overrides))
+        assert all(method_of(job) == "Ideas combined" for job in jobs if "adam" in str(job.overrides))
 
 
 def test_a_cell_of_the_composition_belongs_to_its_method(arms) -> None:
     """The same experiment is another method with other overrides; an addition to the combined ideas is none."""
-    methods, found = Methods.read(), {}
+    found = {}
     for job in arms("composition"):
         assert counts(job)
         of = tuple(job.overrides[name] for name in ("activation", "loss", "clipping"))
-        found[(job.overrides["experiment"].rpartition("/")[2], *of)] = methods.of(job)
+        found[(job.overrides["experiment"].rpartition("/")[2], *of)] = method_of(job)
     assert len(found) == 16
     assert found["pixels", "relu", "cross_entropy", "flat"] == PLAIN
     assert found["pixels", "relu", "losing_less", "flat"] == LOSS
     assert found["scatternet", "relu", "cross_entropy", "flat"] == "ScatterNet features (2021)"
     assert list(found.values()).count("Ideas combined") == 11
-    assert [methods.of(job) for job in arms("screening")] == ["", ""]
+    assert [method_of(job) for job in arms("screening")] == ["", ""]
 
 
 def test_a_run_of_two_studies_belongs_to_the_first_method_of_either(arms, recorded) -> None:
@@ -170,7 +169,7 @@ def test_a_run_of_two_studies_belongs_to_the_first_method_of_either(arms, record
 
 
 def test_every_setting_that_a_method_lists_exists() -> None:
-    listed = [setting.split()[0] for method in Methods.read().methods for setting in method["settings"]]
+    listed = [setting.split()[0] for method in METHODS for setting in method["settings"]]
     assert [name for name in listed if not any((REPOSITORY / "conf" / "experiment").glob(f"{name}.yaml"))] == []
 
 
@@ -208,7 +207,7 @@ def test_whose_epsilon_has_other_neighbours_is_in_the_csv_only(jobs, recorded, p
     found = entries(runs, [1.0])
     assert [entry.neighbours for entry in found] == ["add-or-remove-one", "zero-out", "replace-one"]
     assert "Backpropagation clipping (2022)" not in _page(found)
-    assert [row["neighbours"] for row in rows(found, Methods.read())] == [entry.neighbours for entry in found]
+    assert [row["neighbours"] for row in rows(found)] == [entry.neighbours for entry in found]
 
 
 def test_a_screened_run_costs_no_more_than_all_it_may_try(jobs, recorded) -> None:
@@ -246,7 +245,7 @@ def test_searches_and_runs_without_privacy_are_no_methods(jobs, recorded) -> Non
 
 
 def test_a_row_has_its_run_its_command_and_its_gain(board) -> None:
-    plain, tanh = rows(board, Methods.read())
+    plain, tanh = rows(board)
     assert list(tanh) == list(COLUMNS)
     assert (tanh["mean"], tanh["n"], tanh["planned"], tanh["sound_epsilon"]) == (96.5, 2, 10, 0.9)
     assert (tanh["method"], tanh["over_plain"], tanh["tuned_like_plain"], tanh["ideas"]) == (TANH, 2.0, "yes", "tanh")

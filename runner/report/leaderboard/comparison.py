@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runner.claims.statistics import Interval, difference
 from runner.report.leaderboard.entries import Entry
-from runner.report.leaderboard.methods import ADDED, Methods
+from runner.report.leaderboard.methods import ADDED, NAMES
 
 SHOWN = (1.0, 3.0)  # the bounds of the page and the figure
 
@@ -77,12 +77,12 @@ class Comparison:
         return max(of, key=lambda line: line.at[epsilon].mean, default=None)
 
 
-def comparisons(found: Sequence[Entry], methods: Methods) -> list[Comparison]:
+def comparisons(found: Sequence[Entry]) -> list[Comparison]:
     """Compare the methods on each data set, MNIST first."""
     compared = []
     for dataset in sorted({entry.dataset for entry in found}, key=lambda name: ("CIFAR" in name, "Fashion" in name)):
         lines = []
-        for method in methods.names:
+        for method in NAMES:
             of = {epsilon: settings_of(found, method, dataset, epsilon) for epsilon in SHOWN}
             lines.append(Line(method, {epsilon: settings[0] for epsilon, settings in of.items() if settings}))
         plain, *others = lines

@@ -17,7 +17,7 @@ from runner.data.datasets import Split
 from runner.records.files import record_path
 from runner.records.identity import trained
 from runner.records.jobs import Job, sweep_jobs
-from runner.report.leaderboard.methods import HELD_OUT, Methods
+from runner.report.leaderboard.methods import HELD_OUT, first, how_chosen, method_of
 from runner.report.titles import titles_of
 from runner.training.instantiation import update_rule_of
 from runner.training.prepare import prepare
@@ -98,10 +98,9 @@ class Entry:
 
 def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) -> list[Entry]:
     """Return every setting at every bound that one of its runs has an epoch within, the highest mean first."""
-    methods = Methods.read()
     settings: dict[str, dict[int, PlannedRun]] = {}
     held_out: set[str] = set()
-    method_of: dict[str, str] = {}
+    methods: dict[str, str] = {}
     hashes: dict[str, str] = {}  # the setting that is trained, by setting id
     shown = [run for run in runs if counts(run.job)]
     for run in sorted(shown, key=lambda run: run.record is None):  # a recorded one before its like
@@ -111,25 +110,25 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
         settings.setdefault(setting, {}).setdefault(run.seed, run)
         if HELD_OUT in run.field("tracking.tags"):
             held_out.add(setting)
-        method_of[setting] = methods.first(method_of.get(setting, ""), methods.of(run.job))
+        methods[setting] = first(methods.get(setting, ""), method_of(run.job))
     found = []
     recorded_of = {s: [run for run in of.values() if run.record is not None] for s, of in settings.items()}
     titles = titles_of({setting: recorded[0].job for setting, recorded in recorded_of.items() if recorded})
     for setting, title in titles.items():
         recorded = recorded_of[setting]
-        first = recorded[0]
+        one = recorded[0]
         described: dict[str, Any] = {  # at every bound
-            "dataset": str(first.field("dataset.name")),
-            "method": method_of[setting],
+            "dataset": str(one.field("dataset.name")),
+            "method": methods[setting],
             "title": title,
-            "experiment": first.job.experiment,
+            "experiment": one.job.experiment,
             "setting": setting,
-            "chosen": methods.how_chosen(first.job, setting in held_out),
-            "ideas": tuple(idea for (group, of), idea in _IDEAS.items() if first.field(f"{group}._target_") == of),
+            "chosen": how_chosen(one.job, setting in held_out),
+            "ideas": tuple(idea for (group, of), idea in _IDEAS.items() if one.field(f"{group}._target_") == of),
             "planned": len(settings[setting]),
-            "neighbours": _neighbours(first),
+            "neighbours": _neighbours(one),
             "held_out": setting in held_out,
-            "on_a_part": _reports_on_a_part(first),
+            "on_a_part": _reports_on_a_part(one),
         }
         found += [Entry(**described, **at) for epsilon in epsilons if (at := _within(recorded, epsilon))]
     return sorted(found, key=lambda e: (e.dataset, e.epsilon, -e.mean, e.title))

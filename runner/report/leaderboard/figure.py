@@ -9,7 +9,7 @@ from runner.claims.blocks import dataset_name
 from runner.report import plots
 from runner.report.leaderboard.comparison import SHOWN, Comparison
 from runner.report.leaderboard.entries import Entry
-from runner.report.leaderboard.methods import Methods
+from runner.report.leaderboard.methods import LOOKS
 from runner.report.leaderboard.published import Published, best_published
 
 if TYPE_CHECKING:
@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 _PUBLISHED: dict[str, Any] = {"color": "black", "marker": "|", "markersize": 14, "markeredgewidth": 2, "linestyle": ""}
 
 
-def draw(compared: Sequence[Comparison], methods: Methods, known: Sequence[Published]) -> Figure:
+def draw(compared: Sequence[Comparison], known: Sequence[Published]) -> Figure:
     """Draw the best mean of each method with its 95% interval. A method has one marker and colour in all panels."""
-    styles = {
-        name: dict(zip(("color", "marker"), plots.LOOKS[look], strict=True)) for name, look in methods.looks.items()
-    }
+    styles = {name: dict(zip(("color", "marker"), plots.LOOKS[look], strict=True)) for name, look in LOOKS.items()}
     heights = [1.6 + len(one.rows) for one in compared]
     drawn = plots.figure(plots.WIDTH, 0.26 * sum(heights) + 0.9)
     panels = drawn.subplots(len(compared), len(SHOWN), squeeze=False, gridspec_kw={"height_ratios": heights})

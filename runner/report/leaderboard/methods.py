@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -17,54 +14,33 @@ from runner.report.files import plus_minus
 ADDED = "add-or-remove-one"  # the neighbouring data sets of most methods
 HELD_OUT = "held-out"  # a tag of experiments whose settings were chosen on held-out training images
 SEARCHED = "searched on held-out images"
-_PATH = Path(__file__).with_name("methods.yaml")
+
+_FILE = yaml.safe_load(Path(__file__).with_name("methods.yaml").read_text(encoding="utf-8"))
+METHODS = _FILE["methods"]
+NAMES: list[str] = [method["name"] for method in METHODS]  # the first is the baseline
+LOOKS: dict[str, str] = {method["name"]: method["look"] for method in METHODS}  # names in `runner.report.plots.LOOKS`
+IDEAS: dict[str, str] = {method["name"]: method["idea"] for method in METHODS if "idea" in method}  # named after these
 
 
-@dataclass(frozen=True)
-class Methods:
-    """Methods in order, studies on the leaderboard, and how settings were chosen, by the folder of an experiment."""
+def method_of(job: Job) -> str:
+    """Return the first method with a pattern of the experiment and overrides of a job, or ""."""
+    has = {f"{name}={value}" for name, value in job.overrides.items()}
 
-    methods: Sequence[Mapping[str, Any]]
-    studies: Sequence[str]
-    chosen: Mapping[str, str]
+    def is_of(setting: str) -> bool:
+        pattern, *told = setting.split()
+        return fnmatchcase(job.experiment, pattern) and has.issuperset(told)
 
-    @classmethod
-    def read(cls, path: Path = _PATH) -> Methods:
-        """Read the file."""
-        return cls(**yaml.safe_load(path.read_text(encoding="utf-8")))
+    return next((method["name"] for method in METHODS if any(map(is_of, method["settings"]))), "")
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the methods. The first is the baseline."""
-        return [method["name"] for method in self.methods]
 
-    @cached_property
-    def looks(self) -> dict[str, str]:
-        """The name of each method in `LOOKS` of `runner.report.plots`, by its name here."""
-        return {method["name"]: method["look"] for method in self.methods}
+def first(*names: str) -> str:
+    """Return which of some methods comes first in the file; "" is none, and comes last."""
+    return min(names, key=[*NAMES, ""].index)
 
-    @cached_property
-    def ideas(self) -> dict[str, str]:
-        """The idea that a method is named after, by its name, if there is one."""
-        return {method["name"]: method["idea"] for method in self.methods if "idea" in method}
 
-    def of(self, job: Job) -> str:
-        """Return the first method with a pattern of the experiment and overrides of a job, or ""."""
-        has = {f"{name}={value}" for name, value in job.overrides.items()}
-
-        def is_of(setting: str) -> bool:
-            pattern, *told = setting.split()
-            return fnmatchcase(job.experiment, pattern) and has.issuperset(told)
-
-        return next((method["name"] for method in self.methods if any(map(is_of, method["settings"]))), "")
-
-    def first(self, *names: str) -> str:
-        """Return which of some methods comes first in the file; "" is none, and comes last."""
-        return min(names, key=[*self.names, ""].index)
-
-    def how_chosen(self, job: Job, held_out: bool) -> str:
-        """Return in words how the setting of a job was chosen."""
-        return SEARCHED if held_out else self.chosen.get(job.experiment.partition("/")[0], "not recorded")
+def how_chosen(job: Job, held_out: bool) -> str:
+    """Return in words how the setting of a job was chosen: by its tag, else by the folder of its experiment."""
+    return SEARCHED if held_out else _FILE["chosen"].get(job.experiment.partition("/")[0], "not recorded")
 
 
 def accuracy_text(row: Mapping[str, str]) -> str:

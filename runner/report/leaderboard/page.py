@@ -10,7 +10,7 @@ from runner.report.cells import difference_text
 from runner.report.files import Table, delta_text, enumerated, markdown, number
 from runner.report.leaderboard.comparison import SHOWN, Comparison, Gain, Line, settings_of
 from runner.report.leaderboard.entries import DELTA, Entry
-from runner.report.leaderboard.methods import ADDED, SEARCHED, Methods
+from runner.report.leaderboard.methods import ADDED, IDEAS, SEARCHED
 from runner.report.leaderboard.published import Published, best_published
 
 _ID = 8  # hex digits of a run's id on the page
@@ -59,18 +59,16 @@ With `runtime.results_root=again` at its end, it repeats the row's first run. Wi
 """
 
 
-def page(
-    found: Sequence[Entry], compared: Sequence[Comparison], methods: Methods, known: Sequence[Published], trials: int
-) -> str:
+def page(found: Sequence[Entry], compared: Sequence[Comparison], known: Sequence[Published], trials: int) -> str:
     """Write the page. `trials` is the number of recorded runs of searches."""
     several = [
         settings_of(found, line.method, one.dataset, e) for one in compared for line in one.rows for e in line.at
     ]
     higher = [max(e.mean for e in of if e is of[0] or not e.by_test_images) - of[0].mean for of in several]
     return _TEXT.format(
-        answers="\n".join(_answer(one, methods) for one in compared),
-        tables="\n".join(_section(one, methods, known) for one in compared),
-        commands="\n".join(_commands(one, methods) for one in compared),
+        answers="\n".join(_answer(one) for one in compared),
+        tables="\n".join(_section(one, known) for one in compared),
+        commands="\n".join(_commands(one) for one in compared),
         delta=f"{DELTA:g}".replace("e-0", "e-"),
         others=sum(entry.neighbours != ADDED for entry in found),
         most=max(map(len, several)),
@@ -86,7 +84,7 @@ def page(
     )
 
 
-def _answer(compared: Comparison, methods: Methods) -> str:
+def _answer(compared: Comparison) -> str:
     """Return which method is best on a data set, and by how much over plain DP-SGD."""
     sentences = []
     for epsilon in SHOWN:
@@ -96,9 +94,7 @@ def _answer(compared: Comparison, methods: Methods) -> str:
         entry, gain = line.at[epsilon], compared.gain(line, epsilon)
         runs = " (one run)" if len(entry.accuracies) == 1 else ""
         over = "" if gain is None else f", {_over_plain(gain)}"
-        sentences.append(
-            f"ε ≤ {epsilon:g}: *{_name(line, methods, [epsilon])}*, {number(entry.mean, places=1)}%{runs}{over}."
-        )
+        sentences.append(f"ε ≤ {epsilon:g}: *{_name(line, [epsilon])}*, {number(entry.mean, places=1)}%{runs}{over}.")
     return f"- **Best on {dataset_name(compared.dataset)}** at " + " At ".join(sentences)
 
 
@@ -107,27 +103,27 @@ def _over_plain(gain: Gain) -> str:
     return f"{points} points over plain DP-SGD {interval}".rstrip() + ("" if gain.alike else ", not tuned alike")
 
 
-def _section(compared: Comparison, methods: Methods, known: Sequence[Published]) -> str:
+def _section(compared: Comparison, known: Sequence[Published]) -> str:
     numbers = (cell for epsilon in SHOWN for cell in (f"ε ≤ {epsilon:g}", f"over plain, ε ≤ {epsilon:g}"))
     header = ["method", *numbers, "how its settings were chosen", "ID"]
-    rows = [_row(compared, line, methods) for line in compared.rows if line.at]
+    rows = [_row(compared, line) for line in compared.rows if line.at]
     return f"### {dataset_name(compared.dataset)}\n\n{markdown(Table(header, rows))}\n{_published(compared, known)}\n"
 
 
-def _commands(compared: Comparison, methods: Methods) -> str:
-    entries = {entry.run: (_name(line, methods), entry) for line in compared.rows for entry in line.at.values()}
+def _commands(compared: Comparison) -> str:
+    entries = {entry.run: (_name(line), entry) for line in compared.rows for entry in line.at.values()}
     rows = [[name, f"`{run[:_ID]}`", f"`{entry.command}`"] for run, (name, entry) in entries.items()]
     return f"### {dataset_name(compared.dataset)}\n\n{markdown(Table(('method', 'ID', 'command'), rows))}"
 
 
-def _row(compared: Comparison, line: Line, methods: Methods) -> list[str]:
+def _row(compared: Comparison, line: Line) -> list[str]:
     numbers = []
     for epsilon in SHOWN:
         entry, gain = line.at.get(epsilon), compared.gain(line, epsilon)
         numbers += ["–" if entry is None else _mean(entry, compared.best(epsilon) is line), _gain(gain) if gain else ""]
     words = {e: _words(entry, compared.gain(line, e)) for e, entry in line.at.items()}
     ids = dict.fromkeys(f"`{entry.run[:_ID]}`" for entry in line.at.values())
-    name = _name(line, methods)
+    name = _name(line)
     name = f"**{name}**" if line is compared.plain else name
     return [name, *numbers, _by_epsilon(words), ", ".join(ids)]
 
@@ -143,9 +139,9 @@ def _gain(gain: Gain) -> str:
     return difference_text(gain.points, "", gain.interval, places=1)
 
 
-def _name(line: Line, methods: Methods, epsilons: Sequence[float] = SHOWN) -> str:
+def _name(line: Line, epsilons: Sequence[float] = SHOWN) -> str:
     """Return the name of a line's method with the other ideas that its settings at these bounds have."""
-    known = methods.ideas.get(line.method)
+    known = IDEAS.get(line.method)
     at = {epsilon: entry for epsilon, entry in line.at.items() if epsilon in epsilons}
     ideas = dict.fromkeys(idea for entry in at.values() for idea in entry.ideas if idea != known)
     having = {idea: [epsilon for epsilon, entry in at.items() if idea in entry.ideas] for idea in ideas}

@@ -8,7 +8,7 @@ from typing import Any
 from runner.claims.summary import summarise
 from runner.report.leaderboard.comparison import Gain, gain_over, settings_of
 from runner.report.leaderboard.entries import Entry
-from runner.report.leaderboard.methods import Methods
+from runner.report.leaderboard.methods import NAMES
 
 COLUMNS = (
     "dataset", "sound_epsilon_at_most", "method", "title", "mean", "std", "low", "high", "n", "planned",
@@ -18,11 +18,11 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def rows(found: Sequence[Entry], methods: Methods) -> list[dict[str, Any]]:
+def rows(found: Sequence[Entry]) -> list[dict[str, Any]]:
     """Return the rows of leaderboard.csv (COLUMNS)."""
     plain = {}
     for dataset, epsilon in {(entry.dataset, entry.epsilon) for entry in found}:
-        of = settings_of(found, methods.names[0], dataset, epsilon)
+        of = settings_of(found, NAMES[0], dataset, epsilon)
         plain[dataset, epsilon] = of[0] if of else None
     return [_row(entry, gain_over(entry, plain[entry.dataset, entry.epsilon])) for entry in found]
 
