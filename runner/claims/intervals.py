@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from runner.claims import statistics
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
 from runner.claims.measured import Measured
-from runner.claims.statistics import EQUIVALENCE, LEVEL, Interval, Mean
+from runner.claims.statistics import LEVEL, Interval, Mean
 
 FEWEST_RUNS = 3  # of a setting, below which a claim can be contradicted but not confirmed
 _AGREEING = 5  # equal runs, from which on their spread is taken to be zero
@@ -56,23 +56,6 @@ def enough_runs(claim: Claim, measured: Measured) -> bool:
     sizes = [measured.runs or len(sample) for sample in measured.samples]
     least = max(FEWEST_RUNS, claim.runs) if measured.statistic == "best" else FEWEST_RUNS
     return bool(sizes) and min(sizes) >= least
-
-
-def can_be_reproduced(claim: Claim, measured: Measured) -> bool | None:
-    """Return True if the planned runs could show claim and measurement to be equal within the margin, if they are.
-
-    None if that is unknown, or if the claim is a threshold, an order or not judged. The spread of other settings does
-    not tell, because the claim's own runs often spread less.
-    """
-    if claim.margin is None or claim.direction not in ("higher", "lower", "match") or not measured.planned_each:
-        return None
-    if any(len(sample) < FEWEST_RUNS for sample in measured.samples):
-        return None
-    runs = min(measured.planned_each)
-    found = interval_of(claim, measured.as_if(max(runs, 2)), EQUIVALENCE)
-    if found is None or measured.interval_at is not None:
-        return None
-    return enough_runs(claim, measured.as_if(runs)) and found.half_width <= claim.margin
 
 
 def own_precision(claim: Claim, measured: Measured) -> float | None:

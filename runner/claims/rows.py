@@ -26,7 +26,6 @@ class ClaimRow:
     interval_low, interval_high: the 95% interval of the difference.
     runs_have, runs_needed: if there are too few runs, the present and the sufficient number for each setting.
     own_precision: half the 95% interval of the claimed mean itself, if the paper's runs spread as the measured ones do.
-    reproducible: True if the planned runs could show equality within the margin; None if that is unknown.
     planned_each, spread_each: the planned runs, "5 + 5", and the standard deviation of a run, of each setting that is
         compared (of its logarithm if a ratio is claimed); empty if unknown.
     statements: the number of statements of this kind, which all have to hold.
@@ -57,7 +56,6 @@ class ClaimRow:
     runs_have: int | None = None
     runs_needed: int | None = None
     own_precision: float | None = None
-    reproducible: bool | None = None
     planned_each: str = ""
     spread_each: str = ""
     statements: int = 1

@@ -14,7 +14,7 @@ import scipy
 
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
 from runner.claims.evidence import PAPER_SCALE
-from runner.claims.intervals import FEWEST_RUNS, can_be_reproduced, enough_runs, interval_of, own_precision, spreads_of
+from runner.claims.intervals import FEWEST_RUNS, enough_runs, interval_of, own_precision, spreads_of
 from runner.claims.measured import Measured
 from runner.claims.rows import NOT_GUARANTEED as NOT_GUARANTEED
 from runner.claims.rows import ClaimRow
@@ -86,7 +86,6 @@ def _row(
         planned_each=" + ".join(map(str, measured.planned_each)),
         spread_each=" + ".join(f"{spread:.4g}" for spread in spreads_of(measured)),
         statements=max(len(measured.every), 1),
-        reproducible=can_be_reproduced(claim, measured),
         own_precision=own_precision(claim, measured) if decided.word != NOT_JUDGED else None,
         reason=decided.reason,
         how=measured.explanation,

@@ -26,7 +26,7 @@ results](../README.md). All columns, margins and notes: `claims.csv` of each tab
 
 
 def page(paper: Paper, rows: Sequence[ClaimRow], statement: str, figure: str, mark: str) -> str:
-    """Write the page of a paper but for the list of claims that the planned runs cannot reproduce.
+    """Write the page of a paper.
 
     Args:
         rows: its claims as last aggregated.

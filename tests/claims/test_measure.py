@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
@@ -220,14 +219,6 @@ def test_the_spread_of_a_data_set_is_of_its_settings_and_of_runs_that_finished()
     found = evidence(*both, broken, *first_steps).spread("MNIST")
     assert (found.std, found.freedom) == (pytest.approx(0.05**0.5), 4)
     assert evidence(*both).spread("CIFAR10") is None
-
-
-@pytest.mark.parametrize(("planned", "margin", "possible"), [(5, 0.3, True), (5, 0.2, False), (2, 5.0, False)])
-def test_whether_the_planned_runs_can_show_equality(planned, margin, possible):
-    """Five runs 0.158114 apart against a mean of five: 2.131847 * 0.158114 * sqrt(2/5) = 0.213185 at 90%."""
-    five = of_sample("mean", (98.0, 98.1, 98.2, 98.3, 98.4))
-    one = claim(claimed="98.2", of="mean of 5", margin=margin)
-    assert judge(one, replace(five, planned_each=(planned,)), "paper").reproducible is possible
 
 
 def test_half_of_the_values_have_to_be_there_and_those_asked_for_count():
