@@ -5,7 +5,7 @@ from pathlib import Path
 
 from setuptools.command.build_py import build_py
 
-KEPT = ("conf", "sweeps", "studies", "results/leaderboard/leaderboard.csv", "results/record.schema.json")
+KEPT = ("conf", "sweeps", "studies", "results/leaderboard/leaderboard.csv")
 
 
 class WithCheckout(build_py):  # type: ignore[misc]  # setuptools is not typed where there are no stubs

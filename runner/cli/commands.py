@@ -31,7 +31,6 @@ COMMANDS = {
     "wandb-sync": ("runner.runs.offline", "send offline runs to W&B, each once"),
     "verify": ("runner.records.verify", "compare the privacy of each record with its config"),
     "migrate": ("runner.records.migrate", "file records under the ids that their configs have now"),
-    "schema": ("runner.records.schema", "write the JSON Schema of records"),
     "new-paper": ("runner.cli.new_paper", "a paper to fill in, which runs as it is"),
 }
 

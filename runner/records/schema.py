@@ -1,20 +1,17 @@
 """Schema of a record: its keys, the types and ranges of its values, and the consistency of its columns.
 
-`python -m runner schema` publishes it as JSON Schema in results/record.schema.json. Values that follow from a record's
-config are checked by `runner.records.verify`, because they take the parts of the run to compute.
+Values that follow from a record's config are checked by `runner.records.verify`, because they take the parts of the run
+to compute.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import typing
-from collections.abc import Sequence
 from enum import EnumType
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -28,11 +25,8 @@ from pydantic import (
     model_validator,
 )
 
-from runner.config import REPOSITORY, Config
+from runner.config import Config
 from runner.config.fields import Properties, Range
-from runner.terminal import Parser
-
-PUBLISHED = REPOSITORY / "results" / "record.schema.json"
 
 Id = Annotated[str, Field(pattern="^[0-9a-f]{12}$")]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -222,16 +216,3 @@ def validate(content: Any) -> None:
         where = ".".join(str(part) for part in first["loc"])
         text = first["msg"].removeprefix("Value error, ")
         raise SchemaError(f"{where}: {text}" if where else text) from error
-
-
-def published() -> str:
-    """Return the schema as JSON text."""
-    return json.dumps(Record.model_json_schema(), indent=1) + "\n"
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Write the schema where it is published."""
-    Parser(prog="python -m runner schema", description=__doc__.partition("\n")[0]).parse_args(arguments)
-    Path(PUBLISHED).write_text(published(), encoding="utf-8")
-    print(PUBLISHED)
-    return 0

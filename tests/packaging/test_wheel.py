@@ -35,7 +35,7 @@ def python(tmp_path: Path) -> Path:
         whole = REPOSITORY / name
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(whole, source / name, ignore=ignored) if whole.is_dir() else shutil.copy(whole, source)
-    for name in ("checks/wheel.py", "results/leaderboard/leaderboard.csv", "results/record.schema.json"):
+    for name in ("checks/wheel.py", "results/leaderboard/leaderboard.csv"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / name, source / name)
     venv.create(made, with_pip=False)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from runner.cli.errors import explained
-from runner.records import schema
 from runner.records.files import (
     UnreadableRecordError,
     digest_of,
@@ -193,7 +192,3 @@ def test_a_broken_file_is_no_record_and_is_set_aside(path: Path, jobs: Jobs, con
     path.write_bytes(content)
     assert set_aside(path) == path.with_suffix(".broken-2"), "nothing is written over"
     assert set_aside(path) is None
-
-
-def test_the_published_schema_is_the_one_in_force() -> None:
-    assert schema.PUBLISHED.read_text(encoding="utf-8") == schema.published()
