@@ -7,7 +7,6 @@ from functools import lru_cache
 
 from runner.accounting import Releases
 from runner.claims.claim import Claim
-from runner.claims.evidence import PAPER_SCALE
 from runner.claims.measure import computed
 from runner.claims.measured import Measured
 from runner.records.files import upper_bound
@@ -18,8 +17,7 @@ from runner.training.prepare import Run, prepare
 @lru_cache
 def prepared(sweep: str, experiment: str) -> Run:
     """Prepare an experiment's first run in a sweep, on the CPU and without reading data."""
-    listed = sweep_jobs(sweep, (f"scale={PAPER_SCALE}",))  # as the records are collected: composed once, then cached
-    job = next(job for job in listed if job.experiment == experiment)
+    job = next(job for job in sweep_jobs(sweep) if job.experiment == experiment)
     config = copy.deepcopy(job.config)
     config.runtime.device = "cpu"
     return prepare(config)

@@ -50,8 +50,7 @@ class Estimate:
 
     value: float
     interval: Interval | None
-    seeds: tuple[int, ...]
-    by_seed: tuple[float, ...] = ()
+    by_seed: tuple[float, ...]
 
     @property
     def spread(self) -> float:
@@ -96,7 +95,7 @@ def estimate(accuracies: Mapping[Group, Mapping[int, float]], weights: Mapping[G
     if not seeds:
         return None
     by_seed = [math.fsum(weight * accuracies[cell][seed] for cell, weight in weights.items()) for seed in seeds]
-    return Estimate(fmean(by_seed), mean_of(by_seed) if len(seeds) > 1 else None, seeds, tuple(by_seed))
+    return Estimate(fmean(by_seed), mean_of(by_seed) if len(seeds) > 1 else None, tuple(by_seed))
 
 
 def holm(values: Sequence[float]) -> list[float]:
@@ -165,4 +164,4 @@ def errors_left(accuracies: Mapping[Cell, Mapping[int, float]], parts: int) -> E
     if found is None:
         return None
     interval = found.interval and Interval(math.exp(found.interval.low), math.exp(found.interval.high))
-    return Estimate(math.exp(found.value), interval, found.seeds, tuple(map(math.exp, found.by_seed)))
+    return Estimate(math.exp(found.value), interval, tuple(map(math.exp, found.by_seed)))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from runner.claims.counts import counted_once
 from runner.claims.rows import ClaimRow
+from runner.claims.runs import grouped
 from runner.claims.verdicts import NOT_JUDGED
 from runner.config import RESULTS
 from runner.report.cells import chosen_cells
@@ -47,33 +48,33 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help="the runs' runtime.results_root")
     chosen = parser.parse_args(arguments)
     folder = chosen.results.expanduser()
-    rows = [row for path in sorted(folder.glob("*/*/claims.csv")) for row in read_csv(path)]
-    if not rows:
+    every = [(row, row_alone(row)) for path in sorted(folder.glob("*/*/claims.csv")) for row in read_csv(path)]
+    if not every:
         raise ValueError(f"{folder} has no aggregated claims: expected PAPER/ITEM/claims.csv in it.")
-    every, once = rows, _counted(rows)
+    shown, once = every, _counted([of for _, of in every])
     for name in _FILTERS:
         if asked := getattr(chosen, name):
-            wanted = _values(name, asked, every)
-            rows = [row for row in rows if row[name] in wanted]
+            wanted = _values(name, asked, [row for row, _ in every])
+            shown = [(row, of) for row, of in shown if row[name] in wanted]
     if chosen.csv:
-        print(csv_text(list(dict.fromkeys(name for row in every for name in row)), rows), end="")
+        print(
+            csv_text(list(dict.fromkeys(name for row, _ in every for name in row)), [row for row, _ in shown]), end=""
+        )
         return 0
-    cells = chosen_cells([row_alone(row) for row in rows], _COLUMNS)
-    named = [[row["paper"], row["item"], *of] for row, of in zip(rows, cells, strict=True)]
+    judged = [of for _, of in shown]
+    cells = zip(judged, chosen_cells(judged, _COLUMNS), strict=True)
+    named = [[of.claim.paper, of.claim.item, *cell] for of, cell in cells]
     print(aligned(Table(("paper", "item", *_COLUMNS), named)))
-    count = sum(id(row) in once for row in rows)
-    print(f"{len(rows)} of {len(every)} rows. They count as {count} of {len(once)} claims.")
+    count = sum(id(of) in once for of in judged)
+    print(f"{len(shown)} of {len(every)} rows. They count as {count} of {len(once)} claims.")
     print("Of several readings of a claim the first counts, and rows for context do not count.")
     return 0
 
 
-def _counted(rows: Sequence[Row]) -> set[int]:
+def _counted(rows: Sequence[ClaimRow]) -> set[int]:
     """Return the `id` of each row that counts as a claim in the results' totals."""
-    papers: dict[str, list[tuple[Row, ClaimRow]]] = {}
-    for row in rows:
-        papers.setdefault(row["paper"], []).append((row, row_alone(row)))
-    counted = {id(of) for its in papers.values() for of in counted_once([of for _, of in its])}
-    return {id(row) for its in papers.values() for row, of in its if id(of) in counted and of.verdict != NOT_JUDGED}
+    by_paper = grouped(rows, lambda row: row.claim.paper).values()
+    return {id(row) for its in by_paper for row in counted_once(its) if row.verdict != NOT_JUDGED}
 
 
 def _values(name: str, asked: str, rows: Sequence[Row]) -> set[str]:

@@ -225,9 +225,8 @@ def run_of(recorded: dict[str, Any]) -> Run:
 def main(arguments: Sequence[str]) -> int:
     parser = Parser(prog="python -m runner verify", description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=RESULTS, help="a results folder")
-    parser.add_argument("--every", type=int, default=1, metavar="K", help="only every K-th record, for a quick look")
     chosen = parser.parse_args(arguments)
-    paths = sorted((chosen.folder / "runs").glob("*.json"))[:: max(1, chosen.every)]
+    paths = sorted((chosen.folder / "runs").glob("*.json"))
     if not paths:
         print(f"verify: {chosen.folder} has no records: expected runs/*.json in it.", file=sys.stderr)
         return 2

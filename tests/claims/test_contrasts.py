@@ -128,7 +128,7 @@ def test_parts_that_add_up_have_their_own_gains_and_nothing_else() -> None:
 def test_only_seeds_that_all_cells_have_count() -> None:
     cells = {CELLS[0]: {0: 80.0, 1: 81.0, 3: 79.0}, ALONE[0]: {3: 82.0, 1: 85.0, 2: 0.0}}
     found = estimate(cells, {ALONE[0]: 1.0, CELLS[0]: -1.0})
-    assert (found.seeds, found.value) == ((1, 3), pytest.approx(3.5))
+    assert (len(found.by_seed), found.value) == (2, pytest.approx(3.5))
     assert estimate(cells, gain_of_all(4)) is None
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from runner.claims.claim import Claim
 from runner.claims.costs import charged
 from runner.claims.diagnostics import class_accuracies, confusion
-from runner.claims.evidence import PAPER_SCALE, Evidence
+from runner.claims.evidence import Evidence
 from runner.claims.measure import Formula, counted, planned_for
 from runner.claims.measured import Measured, of_two
 from runner.claims.runs import PlannedRun, Runs, last_accuracy
@@ -26,8 +26,7 @@ SENSITIVITY = {  # by sweep of figure 10: the field that it varies, and its name
 
 def values_tried(sweep: str, field: str) -> list[float]:
     """Return the values of a field in a sweep at the paper's scale, the smallest first."""
-    jobs = sweep_jobs(f"losing_less/{sweep}", (f"scale={PAPER_SCALE}",))
-    return sorted({float(job.field(field)) for job in jobs})
+    return sorted({float(job.field(field)) for job in sweep_jobs(f"losing_less/{sweep}")})
 
 
 @Formula

@@ -187,7 +187,7 @@ def planned_jobs() -> list[Job]:
         path.relative_to(REPOSITORY / "sweeps").with_suffix("").as_posix()
         for path in (REPOSITORY / "sweeps").glob("*/*.yaml")
     )
-    return [job for sweep in sweeps for job in sweep_jobs(sweep, (f"scale={PAPER_SCALE}",))]
+    return [job for sweep in sweeps for job in sweep_jobs(sweep)]
 
 
 def trials(jobs: Iterable[Job]) -> int:
