@@ -131,7 +131,7 @@ def test_a_true_claim_is_confirmed_and_a_false_one_contradicted() -> None:
 
 
 def test_one_run_confirms_nothing_and_a_wide_spread_contradicts_nothing() -> None:
-    one = claim(claimed="98", margin=0.5)
+    one = claim(claimed="98", margin=0.5, unit="%")
     assert confirmed(Planned(one, (1,), (0.1,))) == 0
     assert confirmed(Planned(one, (5,), (0.1,))) >= 0.9
     assert contradicted(Planned(one, (5,), (3.0,))) < OFTEN
