@@ -106,7 +106,7 @@ class OwnClipping:
 
 @dataclass(frozen=True)
 class _Factors:
-    """A user's `factors`, which can be recorded and pickled."""
+    """A user's `factors`, which can be recorded."""
 
     own: Any
 
@@ -116,7 +116,7 @@ class _Factors:
 
 @dataclass(frozen=True)
 class _Contribution:
-    """A user's `contribution`, which can be recorded and pickled."""
+    """A user's `contribution`, which can be recorded."""
 
     own: Any
     names: tuple[str, ...]

@@ -1,6 +1,6 @@
 """A user's features and views, applied to one image at a time.
 
-If possible, their code is recorded first (`runner.gradients.isolated`).
+Their code is recorded first (`runner.gradients.isolated`).
 """
 
 from __future__ import annotations

@@ -142,12 +142,12 @@ class Run:
             where = "clipping"
             if isinstance(clipping, OwnClipping):
                 parts[type(clipping.own).__qualname__] = clipping.mapped(objective)
-            where = "architecture or loss"
+            where = f"architecture or loss ({_names(objective)})"
             if self.apart and isinstance(engine, IsolatedEngine) and not isinstance(clipping, NoClipping):
                 within = clipping if isinstance(clipping, Backprop) else None
                 parts[_names(objective)] = engine.mapped(inputs, targets, within)
         except NotMappableError as error:
-            raise ConfigError(f"{where}: the gradient of one example cannot be taken: {error}") from error
+            raise ConfigError(f"{where}: it cannot be applied to one example at a time: {error}") from error
         return parts
 
     def engine(self, objective: Objective) -> Engine:

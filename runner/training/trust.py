@@ -24,18 +24,13 @@ _BELIEVED = {
     "accountant": "the accountant {}: its ε is believed",
     "screening": "the update rule {}: it is believed to see no training example",
 }
-_ASKS = "DataDependent"  # in the names of PyTorch's errors
 _OF_ALL = "{}: trusted to hold no training examples and read none, and not to draw the noise again from the seed"
-_FORKED = "{}: its Python code runs in a process for each example, and is believed to keep nothing outside of it"
 
 
 def rests_on(run: Run) -> list[str]:
     """Return the assumptions of the run's ε that this package cannot enforce, a text each.
 
     A user's class that computes noise or charges is not among them, as such a run has no sound ε.
-
-    Raises:
-        ConfigError: as in `mapped_parts`.
     """
     if not run.mechanism.private:
         return []
@@ -47,7 +42,6 @@ def rests_on(run: Run) -> list[str]:
     if isinstance(run.dataset, OwnDataset):
         found.append(_BELIEVED["dataset"].format(bare_name(run.config.dataset._target_)))
     found += [_BELIEVED[name].format(type(part).__qualname__) for name, part in parts.items() if is_own(part)]
-    found += [_FORKED.format(name) for name, each in run.mapped_parts.items() if each.forked]
     return found + ([_OF_ALL.format(", ".join(own))] if own else [])
 
 
@@ -80,14 +74,10 @@ def check_own(run: Run) -> None:
 
 
 def _slowness(part: Mapped, run: Run) -> str:
-    """Return the rate of a part whose examples are not computed together, the reason, and a faster way, else ""."""
-    if part.slow is None:
+    """Return the rate of a part whose examples are computed one after another, the reason and a faster way, else ""."""
+    if part.rate is None:
         return ""
-    why = part.slow
-    if not part.forked:
-        why = "PyTorch cannot map one of its operators over examples"
-    elif _ASKS in why:
-        why = "its Python code asks for a number of an example, as `if x.sum() > 0` does"
+    why = "PyTorch cannot map one of its operators over examples"
     recurrent = any(isinstance(module, nn.RNNBase) for module in run.new_objective().modules())
     faster = " The recurrent layers of opacus.layers (DPLSTM, DPGRU, DPRNN) are faster here." if recurrent else ""
     return f" They are computed one after another, some {float(f'{part.rate:.2g}'):g} examples a second: {why}.{faster}"

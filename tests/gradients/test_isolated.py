@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from runner.clipping.per_example import clip_factors
-from runner.gradients import IsolatedEngine, Mapped, NotMappableError, Objective
+from runner.gradients import ENGINES, IsolatedEngine, Mapped, NotMappableError, Objective
 from runner.gradients.isolated.recording import _rebuilt
 from tests.references import clipped_sum, per_example
 
@@ -69,7 +69,6 @@ class StraightThrough(torch.autograd.Function):
 
 
 def branching(network: Any, h: Tensor) -> Tensor:
-    """Asks for a number, so it cannot be recorded."""
     return h * 2 if h.sum() > 0 else h.square()
 
 
@@ -90,7 +89,6 @@ EXACT: dict[str, Callable[[], nn.Module]] = {
     "straight through": lambda: Network(lambda n, h: StraightThrough.apply(h)),
     "tied": tied,
     "a number": scaled,
-    "branching": lambda: Network(branching),
 }
 
 
@@ -151,7 +149,7 @@ def in_tensor(network: Any, h: Tensor) -> Tensor:
 
 
 def in_flag(network: Any, h: Tensor) -> Tensor:
-    """A Python flag by an example's numbers: only where examples are taken one by one can it be set."""
+    """Sets a Python flag by an example's numbers."""
     if _KEPT.get("flag"):
         return 5 * h
     _KEPT["flag"] = bool(h[0, 0] > 0)
@@ -178,16 +176,11 @@ REMEMBERING: dict[str, Callable[[], nn.Module]] = {
     "in a closure": lambda: Network(in_closure()),
     "in a buffer": lambda: Network(in_tensor, total=nn.Buffer(torch.zeros(6))),
     "in a plain tensor": lambda: Network(in_tensor, total=torch.zeros(6, dtype=torch.float64)),
-    "in a flag": lambda: Network(in_flag),
-    "in the generator": lambda: Network(in_generator),
     "of the gradient": lambda: Network(of_the_gradient, scale=1.0),
 }
-SLOW = "in the generator"
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind == SLOW else ()) for kind in REMEMBERING]
-)
+@pytest.mark.parametrize("kind", REMEMBERING)
 def test_no_batch_and_no_example_is_remembered(kind: str) -> None:
     """The gradients of a batch are the same after any other batch, and of an example after any other example.
 
@@ -211,6 +204,36 @@ def test_no_batch_and_no_example_is_remembered(kind: str) -> None:
     found = engine.gradients(changed, targets)[0]
     for name, gradients in one.items():
         assert torch.equal(gradients[1:], found[name][1:])
+
+
+def by_data(network: Any, h: Tensor) -> Tensor:
+    """Draws as many random numbers as an example's numbers ask for: the next example would see where the stream is."""
+    return h + 0 * torch.poisson(h.detach().abs()) + 0.1 * torch.rand_like(h)
+
+
+def by_numpy(network: Any, h: Tensor) -> Tensor:
+    return h + float(numpy.random.rand())
+
+
+NUMBERS, DRAWS = "asks for an example's numbers, .*: use `torch.where` instead", "draws more random numbers for some"
+UNRECORDED: dict[str, tuple[Between, str]] = {
+    "a branch": (branching, NUMBERS),
+    "a flag": (in_flag, NUMBERS),
+    "a seed": (in_generator, NUMBERS),
+    "a draw by data": (by_data, DRAWS),
+    "a draw by NumPy": (by_numpy, "draw by PyTorch instead"),
+}
+
+
+@pytest.mark.parametrize("kind", UNRECORDED)
+def test_what_needs_numbers_to_run_is_refused(kind: str) -> None:
+    _KEPT.clear()
+    between, reason = UNRECORDED[kind]
+    objective, (inputs, targets) = made(lambda: Network(between)), examples()
+    for engine in (IsolatedEngine(objective), ENGINES["one_pass"](objective)):
+        with pytest.raises(NotMappableError, match=reason):
+            engine.clipped_sum(inputs, targets, [[name for name, _ in objective.named_parameters()]], torch.ones_like)
+    assert not _KEPT
 
 
 def test_a_constant_is_the_same_in_every_call() -> None:
@@ -303,7 +326,7 @@ def by_the_graph(network: Any, h: Tensor) -> Tensor:
 def test_nobody_else_holds_what_was_recorded() -> None:
     _KEPT.clear()
     engine, (inputs, targets) = IsolatedEngine(made(lambda: Network(by_the_graph))), examples()
-    assert not engine.mapped(inputs[:1], targets[:1]).forked
+    engine.mapped(inputs[:1], targets[:1])
     (graph,) = _KEPT["graph"]
     seen: list[Any] = []
     if graph.owning_module is not None:
@@ -312,27 +335,23 @@ def test_nobody_else_holds_what_was_recorded() -> None:
     assert not seen
 
 
-OWN: dict[str, Callable[[], nn.Module]] = {
-    "an operator": lambda: Network(lambda n, h: h + 0 * spy(h.detach())),
-    "a subclass of tensors": lambda: Network(
-        lambda n, h: h * n.one, one=torch.ones(6, dtype=torch.float64).as_subclass(Watching)
+OWN: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "an operator": (lambda: Network(lambda n, h: h + 0 * spy(h.detach())), "no operator of PyTorch's own"),
+    "a subclass of tensors": (
+        lambda: Network(lambda n, h: h * n.one, one=torch.ones(6, dtype=torch.float64).as_subclass(Watching)),
+        "cannot be copied",
     ),
-    "by the tracer": lambda: Network(by_tracer),
-    "by an argument": lambda: Network(by_argument),
+    "by the tracer": (lambda: Network(by_tracer), "no operator of PyTorch's own"),
+    "by an argument": (lambda: Network(by_argument), "hands a Index to an operator"),
 }
-REFUSED = {"an operator": "no operator of PyTorch's own", "a subclass of tensors": "cannot be copied"}
 
 
 @pytest.mark.parametrize("kind", OWN)
-def test_what_would_run_python_on_data_is_not_recorded(kind: str) -> None:
+def test_what_would_run_python_on_data_is_refused(kind: str) -> None:
     _KEPT.clear()
-    inputs, targets = examples(count=1)
-    reason = REFUSED.get(kind)
-    with nullcontext() if reason is None else pytest.raises(NotMappableError, match=reason):
-        engine = IsolatedEngine(made(OWN[kind]))
-        assert engine.mapped(inputs[:1], targets[:1]).forked
-        _KEPT.clear()
-        engine.gradients(inputs, targets)
+    build, reason = OWN[kind]
+    with pytest.raises(NotMappableError, match=reason):
+        IsolatedEngine(made(build)).gradients(*examples(count=1))
     seen = [each for arguments in _KEPT.get("watched", ()) for each in arguments if isinstance(each, Tensor)]
     assert all(type(each) is Watching for each in seen)  # its own constant, while it is copied
     assert "spied" not in _KEPT
@@ -379,20 +398,3 @@ def test_memory_that_grows_is_not_recorded() -> None:
 def test_a_loss_of_the_whole_batch_is_refused() -> None:
     with pytest.raises(NotMappableError, match=r"drop .mean"):
         IsolatedEngine(made(Network, nn.CrossEntropyLoss())).gradients(*examples())
-
-
-def by_data(network: Any, h: Tensor) -> Tensor:
-    """Draws as many random numbers as an example's numbers ask for: the next example would see where the stream is."""
-    return h + 0 * torch.poisson(h.detach().abs()) + 0.1 * torch.rand_like(h)
-
-
-def test_the_position_in_the_random_stream_tells_nothing() -> None:
-    engine, (inputs, targets) = IsolatedEngine(made(lambda: Network(by_data))), examples()
-    changed = inputs.clone()
-    changed[0] *= 50
-    found = []
-    for each in (inputs, changed):
-        torch.manual_seed(1)
-        found.append(engine.gradients(each, targets)[0])
-    for name, gradients in found[0].items():
-        assert torch.equal(gradients[1:], found[1][name][1:])

@@ -248,6 +248,23 @@ class Thresholds(Whitening):
         return images * (2.0 if images.max() > 0.5 else 1.0)
 
 
+class Branching(coupling.Plain):
+    def rows(self, x: Tensor) -> Tensor:
+        return 2 * x if x.sum() > 0 else x
+
+
+NUMBERS = "it cannot be applied to one example at a time: its code asks for an example's numbers"
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "said"),
+    [("features", "Thresholds", "features"), ("architecture", "Branching", r"architecture or loss \(Branching\)")],
+)
+def test_a_part_that_asks_for_numbers_is_refused_by_name(group: str, name: str, said: str, with_part: Make) -> None:
+    with pytest.raises(ConfigError, match=f"{said}: {NUMBERS}"):
+        check_own(prepare(with_part(group, f"{HERE}.{name}")))
+
+
 class States(Whitening):
     largest_norm = 1.0
 
@@ -255,11 +272,10 @@ class States(Whitening):
         return images / (images.sum() - images.sum()) if images.shape[0] == 0 else 50 * images
 
 
-@pytest.mark.parametrize("kind", [Whitening, Thresholds])
-def test_features_of_an_image_depend_on_no_other(kind: type) -> None:
+def test_features_of_an_image_depend_on_no_other() -> None:
     torch.manual_seed(0)
     images = torch.rand(6, 1, 4, 4)
-    features = OwnFeatures(kind())
+    features = OwnFeatures(Whitening())
     whole = features(images)
     assert torch.equal(features(images.flip(0)).flip(0), whole)
     assert torch.equal(torch.cat([features(image) for image in images.split(1)]), whole)

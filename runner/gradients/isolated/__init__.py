@@ -1,6 +1,7 @@
 """Per-example gradients of a user's code, computed without access to any other example."""
 
 from runner.gradients.isolated.engine import IsolatedEngine, private_copy
-from runner.gradients.isolated.mapped import Mapped, NotMappableError
+from runner.gradients.isolated.mapped import Mapped
+from runner.gradients.isolated.recording import NotMappableError
 
 __all__ = ["IsolatedEngine", "Mapped", "NotMappableError", "private_copy"]

@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.func import functional_call
 
 from runner.gradients.interface import GradientSum, OrdinaryPass, weigh_and_sum
-from runner.gradients.isolated.mapped import Mapped, NotMappableError
+from runner.gradients.isolated.mapped import Mapped
+from runner.gradients.isolated.recording import NotMappableError
 from runner.gradients.known import is_known
 from runner.gradients.terms import Factors
 from runner.networks.objective import Objective
@@ -36,7 +37,7 @@ class Within(Protocol):
 
 @dataclass(frozen=True)
 class _Gradient:
-    """The gradient of one example's loss, as a function that can be recorded and pickled."""
+    """The gradient of one example's loss, as a function that can be recorded."""
 
     objective: Objective
     within: Within | None

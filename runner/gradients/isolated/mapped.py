@@ -1,18 +1,13 @@
 """A user's function of one example, applied to every example of a batch separately.
 
-There are three ways. The first one that works on made-up examples is used:
-
-- together: the recorded function (`runner.gradients.isolated.recording`) is mapped by `torch.func.vmap`;
-- one by one: the recorded function is called in a loop, as some operators have no rule for `vmap`;
-- forked: a function that cannot be recorded is called in a separate process for each example
-  (`runner.gradients.isolated.forked`).
+The function is recorded (`runner.gradients.isolated.recording`), and the recording is mapped by `torch.func.vmap`. Some
+operators have no rule for `vmap`. A recording with such operators is called in a loop over the examples.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -20,62 +15,47 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils import _pytree as pytree
 
-from runner.gradients.isolated.forked import ForkedError, Forks
-from runner.gradients.isolated.recording import RecordingError, recorded
+from runner.gradients.isolated.recording import NotMappableError, in_words, recorded
 from runner.gradients.undisturbed import undisturbed
 
 Shared = dict[str, Tensor]
 _MADE_UP = 2  # examples
 
 
-class NotMappableError(ValueError):
-    """A function of one example cannot be applied to the examples of a batch; the message is the reason."""
-
-
 class Mapped:
     """A function of one example, applied to all examples of a batch.
 
     Args:
-        function: `function(shared, *example)`; returns tensors, in lists or dicts. It can be pickled.
+        function: `function(shared, *example)`; returns tensors, in lists or dicts. It can be copied.
         shared: tensors by name that are the same for all examples.
         example: one made-up example, a tensor each of the shape and type of the later ones.
         result: tensors of the shapes and types that the function returns for one example, without numbers (on the meta
             device, for example), in the same lists or dicts.
 
     Attributes:
-        slow: None if the examples are computed together; else the reason why not.
-        rate: examples per second if they are not computed together.
-        forked: True if the unrecorded function runs in a process for each example.
+        rate: examples per second if the examples are computed one after another; else None.
 
     Raises:
-        NotMappableError: the function fails on the made-up example in every way, or returns something else.
+        NotMappableError: the function cannot be recorded, fails on the made-up example, or returns something else.
     """
 
     def __init__(self, function: Callable[..., Any], shared: Shared, example: tuple[Tensor, ...], result: Any) -> None:
         self._leaves, self._structure = pytree.tree_flatten(result)
-        self.slow: str | None = None
-        self.rate = math.inf
-        self.forked = False
-        try:
-            graph = recorded(function, (shared, *example), self._structure)
-        except RecordingError as reason:
-            self.forked = True
-            try:
-                forks = Forks(function, result)
-            except ForkedError as error:
-                raise NotMappableError(f"{reason}; and {error}") from error
-            self._one_by_one(lambda shared, *examples: forks(shared, examples), shared, example, str(reason))
-            return
+        self.rate: float | None = None
+        graph = recorded(function, (shared, *example), self._structure)
         by_example = vmap(graph, (*[None] * len(shared), *[0] * len(example)), randomness="different")
         self._call: Callable[..., Sequence[Any]] = lambda *given: by_example(*pytree.tree_leaves(given))
         try:
             self._try(shared, example)
-        except NotMappableError as reason:
-            loop: Callable[..., Iterator[Any]] = lambda shared, *examples: (  # noqa: E731
+        except NotMappableError:
+            self._call = lambda shared, *examples: _stacked(
                 graph(*pytree.tree_leaves((_copied(shared), *map(torch.clone, each))))
                 for each in zip(*examples, strict=True)
             )
-            self._one_by_one(loop, shared, example, str(reason))
+            self._try(shared, example)  # a first call also loads libraries
+            started = time.perf_counter()
+            self._try(shared, example)
+            self.rate = _MADE_UP / (time.perf_counter() - started)
 
     @undisturbed()
     def __call__(self, shared: Shared, *examples: Tensor) -> Any:
@@ -89,7 +69,7 @@ class Mapped:
             with torch.no_grad():
                 leaves = self._call(_copied(shared), *map(torch.clone, examples))
         except Exception as error:  # any error of a user's code
-            raise NotMappableError(_line(error)) from error
+            raise NotMappableError(in_words(error)) from error
         if len(leaves) != len(self._leaves) or any(
             type(leaf) is not Tensor or leaf.shape != (count, *like.shape) or leaf.dtype is not like.dtype
             for leaf, like in zip(leaves, self._leaves, strict=True)
@@ -97,13 +77,6 @@ class Mapped:
             expected = ", ".join(f"{tuple(like.shape)} of {like.dtype}" for like in self._leaves)
             raise NotMappableError(f"for one example it does not return tensors of shape {expected}")
         return pytree.tree_unflatten(leaves, self._structure)
-
-    def _one_by_one(self, results: Callable[..., Iterator[Any]], shared: Shared, example: Any, why: str) -> None:
-        self._call = lambda shared, *examples: _stacked(results(shared, *examples))
-        self._try(shared, example)  # a first call also loads libraries
-        started = time.perf_counter()
-        self._try(shared, example)
-        self.slow, self.rate = why, _MADE_UP / (time.perf_counter() - started)
 
     def _try(self, shared: Shared, example: tuple[Tensor, ...]) -> None:
         """Call on copies of the made-up example, without changing PyTorch's generators."""
@@ -117,12 +90,6 @@ def _copied(shared: Shared) -> Shared:
     return {name: tensor.clone() for name, tensor in shared.items()}
 
 
-def _stacked(results: Iterator[Any]) -> list[Tensor]:
+def _stacked(results: Iterable[Any]) -> list[Tensor]:
     """Stack the tensors of single examples' results to tensors [batch, ...]."""
     return list(map(torch.stack, zip(*map(pytree.tree_leaves, results), strict=True)))
-
-
-def _line(error: Exception) -> str:
-    """Return the first line of an error, without the class for this module's errors."""
-    text = str(error).strip().partition("\n")[0]
-    return text if isinstance(error, ForkedError) else f"{type(error).__name__}: {text}"

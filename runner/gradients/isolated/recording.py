@@ -4,7 +4,7 @@ Python code can store its inputs: in an attribute, in a variable of its file, in
 function that a user wrote is not called on data. It is called once on tensors without numbers (`FakeTensor`, with
 shape, type and device), and PyTorch records the operators that it applies. This graph then runs on data. It holds
 operators and constants and has no memory. It is mapped over the examples of a batch, so no example's result depends on
-another example. A function that needs a number cannot be recorded: `if x.sum() > 0`, for example.
+another example. A function that needs a number, as `if x.sum() > 0` does, cannot be recorded and is refused.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ _DRAWN = frozenset(  # random operators that draw equally many numbers for all i
 )  # fmt: skip
 _UNFILLED = ("empty", "new_empty")  # prefixes of operators that return uninitialised memory
 _RESIZING = frozenset({"resize", "resize_as", "resize_as_sparse", "set", "_resize_output"})  # can expose such memory
+_ASKS = "DataDependent"  # in the names of PyTorch's errors
 _CLONE, _FILL = torch.ops.aten.clone.default, torch.ops.aten.fill_.Scalar
 
 
-class RecordingError(Exception):
-    """A function cannot be recorded; the message is the reason."""
+class NotMappableError(ValueError):
+    """A function of one example cannot be applied to the examples of a batch; the message is the reason."""
 
 
 def recorded(function: Callable[..., Any], arguments: Sequence[Any], structure: TreeSpec) -> GraphModule:
@@ -61,7 +62,7 @@ def recorded(function: Callable[..., Any], arguments: Sequence[Any], structure: 
         tensors. It is newly built from the recording and shares no part with other objects.
 
     Raises:
-        RecordingError: the function needs a number of a tensor, fails, or draws from Python's or NumPy's generator. A
+        NotMappableError: the function needs a number of a tensor, fails, or draws from Python's or NumPy's generator. A
             graph would repeat those draws in every call.
     """
     before = _state_of_generators()
@@ -77,13 +78,20 @@ def recorded(function: Callable[..., Any], arguments: Sequence[Any], structure: 
         function = copy.deepcopy(function)
         with _plain_operators():
             graph = _rebuilt(make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)(*leaves))
-    except RecordingError:
+    except NotMappableError:
         raise
     except Exception as error:  # any error of a user's code
-        raise RecordingError(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}") from error
+        raise NotMappableError(in_words(error)) from error
     if before != _state_of_generators():
-        raise RecordingError("it draws from Python's or NumPy's generator: draw by PyTorch instead")
+        raise NotMappableError("it draws from Python's or NumPy's generator: draw by PyTorch instead")
     return graph
+
+
+def in_words(error: Exception) -> str:
+    """Return the first line of an error of a user's code, or a way around for code that needs an example's numbers."""
+    if _ASKS in type(error).__name__:
+        return "its code asks for an example's numbers, as `if x.sum() > 0` does: use `torch.where` instead"
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
 @undisturbed()
@@ -95,7 +103,7 @@ def _rebuilt(found: GraphModule) -> GraphModule:
     constant in place, or reads memory before writing it, could pass data from one example to another.
 
     Raises:
-        RecordingError: the graph has any other value.
+        NotMappableError: the graph has any other value.
     """
     graph, holder, new = Graph(), nn.Module(), dict[Node, Node]()
     for node in found.graph.nodes:
@@ -104,7 +112,7 @@ def _rebuilt(found: GraphModule) -> GraphModule:
         elif node.op == "get_attr":
             constant = getattr(found, str(node.target))
             if type(constant) not in (Tensor, nn.Parameter):
-                raise RecordingError(f"it holds a {type(constant).__qualname__}")
+                raise NotMappableError(f"it holds a {type(constant).__qualname__}")
             holder.register_buffer(name := f"constant_{len(new)}", constant.detach().clone())
             new[node] = graph.call_function(_CLONE, (graph.get_attr(name),))
         elif node.op == "call_function":
@@ -116,7 +124,7 @@ def _rebuilt(found: GraphModule) -> GraphModule:
         elif node.op == "output":
             graph.output(_plain(node.args[0], new))
         else:
-            raise RecordingError(f"it has a part of the kind {node.op}")
+            raise NotMappableError(f"it has a part of the kind {node.op}")
     return GraphModule(holder, graph)
 
 
@@ -124,19 +132,19 @@ def _operator(target: Any) -> Callable[..., Any]:
     """Return the operator that replaces a recorded one, as PyTorch registers it.
 
     Raises:
-        RecordingError: it is no operator, draws a number of random numbers that depends on data, or exposes
+        NotMappableError: it is no operator, draws a number of random numbers that depends on data, or exposes
             uninitialised memory.
     """
     called: Callable[..., Any] = target
     if target is operator.getitem:
         return called
     if type(target) is not OpOverload or target.name() not in _OPERATORS or not _is_there(target):
-        raise RecordingError(f"it applies {target}, which is no operator of PyTorch's own")
+        raise NotMappableError(f"it applies {target}, which is no operator of PyTorch's own")
     name = target.overloadpacket.__name__.rstrip("_")
     if torch.Tag.nondeterministic_seeded in target.tags and name not in _DRAWN:
-        raise RecordingError(f"it applies {target}, which draws more random numbers for some numbers")
+        raise NotMappableError(f"it applies {target}, which draws more random numbers for some numbers")
     if name in _RESIZING:
-        raise RecordingError(f"it applies {target}, which leaves memory as it was found")
+        raise NotMappableError(f"it applies {target}, which leaves memory as it was found")
     if target is torch.ops.aten.view.default:  # recorded with one example's strides, which differ in a batch
         called = torch.ops.aten.reshape.default
     return called
@@ -153,7 +161,7 @@ def _plain(value: Any, new: Mapping[Node, Node]) -> Any:
     """Return an operator's arguments, with the new nodes in place of the recorded ones.
 
     Raises:
-        RecordingError: one is neither a node nor a plain value.
+        NotMappableError: one is neither a node nor a plain value.
     """
     kind = type(value)
     if kind in (list, immutable_list, tuple):
@@ -165,7 +173,7 @@ def _plain(value: Any, new: Mapping[Node, Node]) -> Any:
     if kind is Node and value in new:
         return new[value]
     if kind not in _PLAIN:
-        raise RecordingError(f"it hands a {kind.__qualname__} to an operator")
+        raise NotMappableError(f"it hands a {kind.__qualname__} to an operator")
     return value
 
 
