@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterator
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from runner.clipping import gradient_sum
 from runner.config import StepMode
 from runner.data.augmentation import viewed
 from runner.data.datasets import Split
-from runner.gradients import GradientSum, Objective, private_copy, undisturbed
+from runner.gradients import GradientSum, private_copy, undisturbed
 from runner.mechanism.correlated import PastNoise
 from runner.mechanism.seeds import generator
 from runner.training.averaging import Average
@@ -21,60 +20,21 @@ from runner.training.first_batch import check_first_batch
 from runner.training.pieces import Pieces
 from runner.training.prepare import Run
 from runner.training.state import Stateful
-from runner.training.updates import Updates
 from runner.training.watch import Watch
 
 
-class Steps(Protocol):
-    """A way in which R runs take their steps. Its `mode` is the name in records."""
-
-    @property
-    def mode(self) -> StepMode: ...
-
-    @property
-    def objectives(self) -> Sequence[Objective]:
-        """Return every run's objective, with its weights."""
-        ...
-
-    @property
-    def updates(self) -> Updates | None:
-        """Return the update rule of a single run, or None if every update is kept."""
-        ...
-
-    @property
-    def averages(self) -> Sequence[Mapping[str, Tensor]]:
-        """Return every run's averaged weights by parameter name; nothing if the config asks for none."""
-        ...
-
-    @property
-    def parts(self) -> Mapping[str, Stateful]:
-        """Return what a single run's next epoch depends on, apart from `generators`; nothing of several runs."""
-        ...
-
-    @property
-    def generators(self) -> Mapping[str, Generator]:
-        """Return a single run's generators, by stream."""
-        ...
-
-    @property
-    def physical_batch(self) -> int:
-        """Return the number of a run's examples that pass the network at a time."""
-        ...
-
-    def epoch(self, epoch: int, before: int, diagnostics: Diagnostics) -> Iterator[bool]:
-        """Take the steps of an epoch, counted from 1, after `before` earlier ones. Yield after each if it is kept."""
-        ...
-
-    def seen(self) -> tuple[Sequence[float], Sequence[int]]:
-        """Return the sum of the losses of this epoch's examples, before each update, and their number, by run."""
-        ...
-
-
 class CallByCall:
-    """`Steps` of one run.
+    """The steps of one run. `runner.training.stacked.StackedStep` has the same attributes and methods for R runs.
 
     Batches pass through a separate copy of a private objective, as an optimizer, for example, holds the weights and
     could hook them.
+
+    Attributes:
+        mode: the name of the way in records.
+        objectives: every run's objective, with its weights.
+        updates: the update rule of a single run, or None if every update is kept.
+        parts: what a single run's next epoch depends on, apart from `generators`; nothing of several runs.
+        generators: a single run's generators, by stream.
     """
 
     mode = StepMode.eager
@@ -108,17 +68,23 @@ class CallByCall:
 
     @property
     def physical_batch(self) -> int:
+        """Return the number of a run's examples that pass the network at a time."""
         return self._pieces.size
 
     @property
     def averages(self) -> list[dict[str, Tensor]]:
+        """Return every run's averaged weights by parameter name; nothing if the config asks for none."""
         return [] if self._average is None else [self._average.weights]
 
     def seen(self) -> tuple[list[float], list[int]]:
+        """Return the sum of the losses of this epoch's examples, before each update, and their number, by run."""
         return [self._losses], [self._seen]
 
     def epoch(self, epoch: int, before: int, diagnostics: Diagnostics) -> Iterator[bool]:
-        """Take an epoch's steps, but none after the one that exhausts a budget of kept steps."""
+        """Take the steps of an epoch, counted from 1, after `before` earlier ones. Yield after each if it is kept.
+
+        None is taken after the one that exhausts a budget of kept steps.
+        """
         for each in {self._objective, self._differentiated}:
             each.start_epoch(epoch - 1)
         self.updates.start_epoch()

@@ -21,7 +21,7 @@ from runner.data.datasets import Split, hold_out
 from runner.gradients import Objective, private_copy
 from runner.mechanism.seeds import derived_seed, generator
 from runner.training.averaging import LAST, with_weights
-from runner.training.call_by_call import CallByCall, Steps
+from runner.training.call_by_call import CallByCall
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
 from runner.training.instantiation import input_bound
@@ -298,7 +298,7 @@ def _epsilons_ahead(runs: Sequence[Run]) -> Iterator[Ahead]:
 
 
 def _train(
-    steps: Steps,
+    steps: CallByCall | StackedStep,
     progress: Sequence[Progress],
     device: torch.device,
     on_step: OnStep,

@@ -212,7 +212,7 @@ class StackedStep:
                 raise NotStackableError(f"it cannot be captured ({str(error).partition(chr(10))[0]})") from error
 
     def epoch(self, epoch: int, before: int, diagnostics: Diagnostics) -> Iterator[bool]:
-        """See `runner.training.call_by_call.Steps`. No diagnostic may read single steps."""
+        """See `runner.training.call_by_call.CallByCall.epoch`. No diagnostic may read single steps."""
         self.start_epoch(epoch - 1)
         batches = draw_epoch(self._mechanisms[0], self.sampling, self.length)
         self.make_room(batches.length)
