@@ -25,7 +25,7 @@ from runner.mechanism.banded import Banded
 from runner.mechanism.correlated import PastNoise
 from runner.mechanism.seeds import generator
 from runner.mechanism.statistics import PrivateStatistics, Standardize
-from runner.training.updates.plain import PlainUpdates
+from runner.training.updates import Updates
 
 _CPU = torch.device("cpu")
 _PILOT = 4000  # trials from which an attacker learns the noise
@@ -96,7 +96,7 @@ def of_weights(target: Target, trials: int, stream: str) -> Scores:
     for i, world in enumerate(target.worlds):
         steps = released(target, world, trials, f"{stream}/{i}")
         weights = {name: nn.Parameter(torch.zeros_like(release)) for name, release in steps[0].items()}
-        updates = PlainUpdates(torch.optim.SGD(weights.values(), lr=1.0))
+        updates = Updates(torch.optim.SGD(weights.values(), lr=1.0))
         for step in steps:
             for name, parameter in weights.items():
                 parameter.grad = step[name]

@@ -31,7 +31,7 @@ from runner.clipping import gradient_sum
 from runner.data.datasets import Split
 from runner.gradients import Objective, OnePassEngine
 from runner.mechanism.seeds import generator
-from runner.training.updates.plain import PlainUpdates
+from runner.training.updates import Updates
 from runner.training.updates.screened import Annealing, Screening
 
 _DROP = 10.0  # of the logit, between the two losses
@@ -101,7 +101,7 @@ def _kept_weights(setting: Screened, count: int, canary: bool, stream: str) -> A
         rejection_threshold=setting.rejections,
     )
     image = Split(torch.ones(1, 1), torch.zeros(1, dtype=torch.long))
-    screening = Screening(rule, objective, PlainUpdates(optimizer), image, draws)
+    screening = Screening(rule, objective, Updates(optimizer), image, draws)
     screening.accepted = 1
     screening.start_epoch()
     engine = OnePassEngine(objective)

@@ -31,6 +31,7 @@ import torch
 
 from runner.accounting import Releases, sound_epsilon
 from runner.config import RESULTS, ConfigError, EvaluationSplit
+from runner.config.origin import is_own
 from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.records.files import read_record, rounded
 from runner.records.jobs import restored
@@ -58,8 +59,9 @@ def verify(record: dict[str, Any]) -> list[str]:
         Exception: the run of its config cannot be prepared, or a column has values that no run writes.
     """
     run = _run_of_setting(_text(record["config"]))
-    history, expected = record["history"], run.rule.column_names
-    names = [*HISTORY, *(LAST if run.averaging else ()), *(history.keys() - HISTORY if expected is None else expected)]
+    history = record["history"]
+    expected = run.rule.column_names or (history.keys() - HISTORY if is_own(run.rule) else ())
+    names = [*HISTORY, *(LAST if run.averaging else ()), *expected]
     if history.keys() != set(names):
         return [f"its history has the columns {', '.join(sorted(history))}, and should have {', '.join(sorted(names))}"]
     due = _due_history(run, record)

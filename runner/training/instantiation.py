@@ -27,7 +27,7 @@ from runner.mechanism.statistics import Normalization
 from runner.networks.objective import InputBound
 from runner.training.own import OwnViews
 from runner.training.targets import check_targets
-from runner.training.updates import Plain, Schedule, UpdateRule
+from runner.training.updates import Schedule, UpdateRule
 
 _DEVICES = ("cpu", "cuda")
 
@@ -128,8 +128,15 @@ def augmentation_of(config: DictConfig, features: Features, shape: Sequence[int]
 
 
 def update_rule_of(config: DictConfig) -> UpdateRule:
-    """Return the config's update rule, the plain one by default."""
-    return instantiated(config, "screening") or Plain()
+    """Return the config's update rule, the plain one by default.
+
+    Raises:
+        ConfigError: a user's rule defines no updates.
+    """
+    rule: UpdateRule = instantiated(config, "screening") or UpdateRule()
+    if is_own(rule) and type(rule).updates is UpdateRule.updates:
+        raise ConfigError(f"screening: {config.screening._target_} does not define `updates(run, objective, aside)`.")
+    return rule
 
 
 def schedule_of(config: DictConfig, optimizer: torch.optim.Optimizer, steps: int) -> Schedule:

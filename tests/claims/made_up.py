@@ -37,8 +37,7 @@ def run(
     }
     final = {name: values[-1] for name, values in history.items()} | {"best_test_accuracy": max(accuracy)}
     record = {"status": "finished", "history": history, "final": final, "diagnostics": diagnostics or {}}
-    update = {"update": {"_target_": "runner.training.updates.Plain"}}
-    config = OmegaConf.create({"seed": seed, "epochs": epochs, "delta": 1e-5, "screening": None, **update, **fields})
+    config = OmegaConf.create({"seed": seed, "epochs": epochs, "delta": 1e-5, "screening": None, **fields})
     job: Any = SimpleNamespace(
         run_id=f"{experiment} {seed} {fields}",
         experiment=experiment,

@@ -27,6 +27,7 @@ from runner.training.loop import load, train
 from runner.training.own import OwnFeatures
 from runner.training.prepare import Run, prepare
 from runner.training.trust import check_own, rests_on
+from runner.training.updates import UpdateRule
 from tests import coupling
 from tests.references import distance
 
@@ -288,6 +289,15 @@ def test_features_that_state_a_norm_are_cut_to_it() -> None:
     assert norms.max() <= 1
     assert norms[2] == 0
     assert norms[0] == pytest.approx(1.0, abs=1e-5)
+
+
+class NoUpdates(UpdateRule):
+    takes_back = True
+
+
+def test_an_update_rule_has_to_define_its_updates(with_part: Make) -> None:
+    with pytest.raises(ConfigError, match="NoUpdates does not define `updates"):
+        prepare(with_part("screening", f"{HERE}.NoUpdates"))
 
 
 class Own(ImageDataset):

@@ -1,7 +1,6 @@
 """Update rules, which decide how a step's gradients change the weights."""
 
 from runner.training.updates.interface import UpdateRule, Updates
-from runner.training.updates.plain import Plain
 from runner.training.updates.schedule import Schedule
 
-__all__ = ["Plain", "Schedule", "UpdateRule", "Updates"]
+__all__ = ["Schedule", "UpdateRule", "Updates"]

@@ -6,7 +6,7 @@ a projection too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -38,20 +38,20 @@ class Parts(Protocol):
 
 
 class UpdateRule:
-    """A rule's properties, known before training. By default every step is kept.
+    """A rule's properties, known before training. By default every update is the optimizer's and is kept.
 
     Attributes:
         takes_back: True if a step may be rejected. A budget is then spent on kept steps, and the guarantee is the cost
             of the largest number of steps.
         unstackable: the reason why steps cannot be one fixed sequence of calls, or None if they can.
         share_name: the record's name for the share of the training time for decisions, or None without decisions.
-        column_names: the columns that it adds to a history, or None if the class does not state them.
+        column_names: the columns that it adds to a history.
     """
 
     takes_back: ClassVar[bool] = False
     unstackable: ClassVar[str | None] = None
     share_name: ClassVar[str | None] = None
-    column_names: ClassVar[tuple[str, ...] | None] = None
+    column_names: ClassVar[tuple[str, ...]] = ()
 
     def check(self, mechanism: Mechanism) -> None:
         """Check that the mechanism charges for this rule's steps.
@@ -77,45 +77,62 @@ class UpdateRule:
 
     def updates(self, run: Parts, objective: Objective, aside: Sequence[Split]) -> Updates:
         """Return the updates of one run; `aside` are the images that `split` returned for this rule."""
-        raise NotImplementedError
+        optimizer = run.optimizer(objective)
+        return Updates(optimizer, objective.project, run.schedule(optimizer))
 
 
-class Updates(Protocol):
-    """One run's updates while it trains.
+class Updates:
+    """One run's updates while it trains: the optimizer's steps, each followed by `project`. All are kept.
+
+    Args:
+        optimizer: a step changes only its parameters and its state, so restoring these undoes the step.
+        project: projects the weights onto their constraint.
+        schedule: sets the learning rate; None keeps it constant.
 
     Attributes:
-        optimizer: a step changes only its parameters and its state, so restoring these undoes the step.
-        finished: True if as many steps are kept as the budget pays for.
+        optimizer: the optimizer.
         seconds: the time spent on decisions.
     """
 
-    @property
-    def optimizer(self) -> torch.optim.Optimizer: ...
+    seconds = 0.0
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        project: Callable[[], None] = lambda: None,
+        schedule: Schedule | None = None,
+    ) -> None:
+        self.optimizer = optimizer
+        self._project, self._schedule = project, schedule or Schedule(None)
 
     @property
-    def finished(self) -> bool: ...
-
-    @property
-    def seconds(self) -> float: ...
+    def finished(self) -> bool:
+        """Return True if as many steps are kept as the budget pays for."""
+        return False
 
     def start_epoch(self) -> None:
-        """Prepare for an epoch's steps."""
+        """Prepare for an epoch's steps, by setting its learning rate."""
+        self._schedule.start_epoch()
 
     def step(self) -> bool:
         """Make the update from the gradients. Return True if it is kept."""
-        ...
+        self._schedule.start_step()
+        self.optimizer.step()
+        self._project()
+        return True
 
     def columns(self, reported: Evaluation) -> dict[str, float]:
         """Return columns for the history, from the measurements of the last weights on the reported images.
 
         If steps may be rejected, `accepted` is the number of kept steps so far.
         """
-        ...
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that the next epoch depends on: see `runner.training.state`."""
-        ...
+        return {"optimizer": self.optimizer.state_dict(), "schedule": self._schedule.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state instead of the start."""
-        ...
+        self._schedule.load_state_dict(state["schedule"])
+        self.optimizer.load_state_dict(state["optimizer"])

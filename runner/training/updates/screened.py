@@ -46,7 +46,6 @@ from runner.mechanism.seeds import generator
 from runner.training.averaging import LAST
 from runner.training.evaluate import Evaluation, evaluate
 from runner.training.updates.interface import Parts, UpdateRule, Updates
-from runner.training.updates.plain import Plain
 from runner.training.updates.screening_loss import ScreeningLoss
 
 IMAGES = ("test", "public_split")
@@ -142,12 +141,12 @@ class Annealing(UpdateRule):
         return self.images == "public_split" or bool(run.config.evaluation == EvaluationSplit.holdout)
 
     def updates(self, run: Parts, objective: Objective, aside: Sequence[Split]) -> Screening:
+        candidates = super().updates(run, objective, ())
         draws = generator(run.config.seed, "screening", torch.device("cpu"))
-        candidates = Plain().updates(run, objective, ())
         return Screening(self, objective, candidates, aside[0], draws, run.paid_for, apart=self._apart(run))
 
 
-class Screening:
+class Screening(Updates):
     """Algorithm 2's part of the training loop: an update attempted, evaluated, and kept or rejected.
 
     Args:
@@ -171,8 +170,8 @@ class Screening:
         *,
         apart: bool = True,
     ) -> None:
+        super().__init__(candidates.optimizer)
         self._rule, self._candidates, self._draws, self._paid_for = rule, candidates, draws, paid_for
-        self.optimizer = candidates.optimizer
         self._objective, self._images, self._apart = objective, images, apart
         self.loss = ScreeningLoss(objective.network, images)
         self._total = math.nan  # the sum of the losses at the present weights

@@ -20,7 +20,7 @@ from runner.mechanism.layerwise import Joint, Printed
 from runner.training.final import final_metrics
 from runner.training.loop import load, train
 from runner.training.prepare import prepare
-from runner.training.updates.plain import PlainUpdates
+from runner.training.updates import Updates
 from runner.training.updates.screened import Annealing, Screening
 from runner.training.updates.screening_loss import ScreeningLoss
 from tests.small import NETWORK
@@ -39,7 +39,7 @@ def small_objective(seed: int = 0) -> Objective:
     return Objective(nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, CLASSES)), nn.CrossEntropyLoss(reduction="none"))
 
 
-def make(rule: Annealing, *, momentum: float = 0.0, adam: bool = False, kind: type[PlainUpdates] = PlainUpdates):
+def make(rule: Annealing, *, momentum: float = 0.0, adam: bool = False, kind: type[Updates] = Updates):
     objective = small_objective()
     sgd = torch.optim.SGD(objective.parameters(), lr=0.3, momentum=momentum)
     optimizer = torch.optim.Adam(objective.parameters(), lr=1.0) if adam else sgd
@@ -157,7 +157,7 @@ def test_adam_is_taken_back_too() -> None:
         assert all(torch.equal(optimizer.state[parameter][name], value) for name, value in values.items())
 
 
-class Projected(PlainUpdates):
+class Projected(Updates):
     """Steps after which every weight is within 0.1."""
 
     def step(self) -> bool:
