@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
 from torch import Generator, Tensor
 
@@ -24,7 +25,6 @@ from runner.clipping import Backprop, Clipping, NoiseGroup
 from runner.config import Sampling
 from runner.gradients import Objective, unknown
 from runner.mechanism.dp_sgd import Mechanism
-from runner.mechanism.sampling import batches_in_order
 from runner.networks.objective import is_chain
 
 NEIGHBOURS = ("zero_out", "replace_one")
@@ -202,7 +202,7 @@ class OriginalBug(OfMeanLoss, _DisjointBatches):
 
     def batches(self, generator: Generator) -> Iterator[Tensor]:
         if self.in_order:
-            return batches_in_order(self.examples, self.batch_size, generator.device)
+            return iter(torch.arange(self.examples, device=generator.device).split(self.batch_size))
         return super().batches(generator)
 
     def most_moved(self, group: NoiseGroup) -> float:
