@@ -36,6 +36,3 @@ class TemperedSigmoid(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.scale * torch.sigmoid(self.inverse_temperature * x) - self.offset
-
-    def extra_repr(self) -> str:
-        return f"scale={self.scale}, inverse_temperature={self.inverse_temperature}, offset={self.offset}"

@@ -19,10 +19,6 @@ class InputBound:
     shape: tuple[int, ...]
     norm: float | None
 
-    def within(self, inputs: Tensor) -> Tensor:
-        """Return inputs [batch, *shape], scaled to the norm if they exceed it."""
-        return inputs if self.norm is None else inputs.renorm(2, 0, self.norm)
-
 
 class Constraint(Protocol):
     """A set of weights that a projection enforces."""

@@ -147,9 +147,9 @@ def linear(inputs: int, outputs: int, bias: bool) -> nn.Linear:
     return _orthogonal(nn.Linear(inputs, outputs, bias))
 
 
-def convolution(inputs: int, outputs: int, kernel: int, padding: int, bias: bool, stride: int = 1) -> list[nn.Module]:
+def convolution(inputs: int, outputs: int, kernel: int, padding: int, bias: bool) -> list[nn.Module]:
     """Return a convolution, orthogonal as a matrix [out, in k k], and the factor that makes it 1-Lipschitz."""
-    layer = _orthogonal(nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=bias))
+    layer = _orthogonal(nn.Conv2d(inputs, outputs, kernel, padding=padding, bias=bias))
     return [layer, Scale(1 / math.sqrt(reads_of(layer.kernel_size, layer.stride)))]
 
 

@@ -53,9 +53,6 @@ class Scale(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.factor * x
 
-    def extra_repr(self) -> str:
-        return f"{self.factor:.6g}"
-
 
 class L2Pool2d(nn.Module):
     """The L2 norm of each window of a channel: images [batch, channels, h, w] to [batch, channels, h // k, w // k].
@@ -71,9 +68,6 @@ class L2Pool2d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return _pooled(x, (self.kernel_size, self.kernel_size))
-
-    def extra_repr(self) -> str:
-        return str(self.kernel_size)
 
 
 class GlobalL2Pool(nn.Module):
@@ -124,9 +118,6 @@ class Patches(nn.Module):
             raise ValueError(f"Patches of {self.size} do not cover an image of {height} x {width}.")
         cut = x.reshape(batch, channels, height // self.size, self.size, width // self.size, self.size)
         return cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
-
-    def extra_repr(self) -> str:
-        return str(self.size)
 
 
 class Transpose(nn.Module):
