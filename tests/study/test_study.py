@@ -240,7 +240,7 @@ def test_a_smoke_study_is_marked(carried: Carried, tmp_path: Path) -> None:
         (("clipping=automatic\n", "activation=tanh\n"), "line 5: arms.AUTO-S: it is the same as flat clipping."),
         (
             ("clipping=automatic\n", f"loss._target_={__name__}.Centred ~loss.reduction\n"),
-            "line 5: arms.AUTO-S: architecture or loss: ",
+            "line 5: arms.AUTO-S: architecture or loss (",
         ),
         (("clipping=flat", "mechanism=original_bug"), "line 4: arms.flat clipping: "),
         (("clipping=flat", "target_epsilon=null noise_multiplier=0.3"), "one epoch costs more than a sound ε of 3."),
