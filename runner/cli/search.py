@@ -28,6 +28,8 @@ def main(arguments: Sequence[str]) -> int:
     if not options.epsilon > 0:
         raise ConfigError(f"Expected --epsilon > 0, got {options.epsilon}.")
     launcher, overrides = requested(options)
+    if not getattr(launcher, "wait", True):
+        raise ConfigError("A search has to wait for its trials: do not set launcher.wait=false.")
     space = space_of(options.sweep, (f"scale={options.scale}", *overrides))
     check_settings(space.draws[: options.draws or 1])
     folder, line = results_folder(space.draws[0].config), Line()

@@ -7,6 +7,7 @@ from typing import Any
 
 from hydra.utils import get_class
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 from yaml import YAMLError
 
@@ -37,9 +38,10 @@ def launcher_of(name: str, overrides: Sequence[str] = ()) -> Launcher:
     options: Any = OmegaConf.load(REPOSITORY / "conf" / "launcher" / f"{name}.yaml")
     kind: type[Launcher] = get_class(options.pop("_target_"))
     try:
-        chosen: Any = OmegaConf.to_container(OmegaConf.merge(options, OmegaConf.from_dotlist(list(overrides))))
+        merged = OmegaConf.merge(options, OmegaConf.from_dotlist(list(overrides)))
+        chosen: Any = OmegaConf.to_container(merged, resolve=True)
         return kind(**chosen)
-    except YAMLError as error:
+    except (IndexError, OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(f"launcher {name}: {one_line(str(error))}") from error
     except ValidationError as error:
         first = error.errors()[0]

@@ -6,7 +6,6 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from runner.config import ConfigError
 from runner.launch import Work, run_jobs
 from runner.launch.interface import Launcher
 from runner.launch.processes import Tally
@@ -24,9 +23,6 @@ def carry_out(
     """Run trials up to their number in all, including those recorded before.
 
     A trial that is recorded, stopped or whole, is not run again. Returns those that failed, and why.
-
-    Raises:
-        ConfigError: the launcher does not wait for trials.
     """
     ended: SimpleQueue[tuple[optuna.trial.Trial, Job, Tally | Exception]] = SimpleQueue()
     failed: list[tuple[Job, str]] = []
@@ -54,8 +50,6 @@ def carry_out(
         running -= 1
         if isinstance(result, Exception):
             raise result
-        if result.under_way:
-            raise ConfigError("A search has to wait for its trials: do not set launcher.wait=false.")
         why = result.failed[0][1] if result.failed else "it left no record"
         if result.failed or not study.replay(trial, job, ran=True):
             study.ended(trial, "failed")

@@ -131,11 +131,12 @@ def update_rule_of(config: DictConfig) -> UpdateRule:
     """Return the config's update rule, the plain one by default.
 
     Raises:
-        ConfigError: a user's rule defines no updates.
+        ConfigError: a user's class is no update rule, or defines no updates.
     """
     rule: UpdateRule = instantiated(config, "screening") or UpdateRule()
-    if is_own(rule) and type(rule).updates is UpdateRule.updates:
-        raise ConfigError(f"screening: {config.screening._target_} does not define `updates(run, objective, aside)`.")
+    if not isinstance(rule, UpdateRule) or (is_own(rule) and type(rule).updates is UpdateRule.updates):
+        target = config.screening._target_
+        raise ConfigError(f"screening: {target} is no UpdateRule that defines `updates(run, objective, aside)`.")
     return rule
 
 

@@ -424,8 +424,8 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
         NotStackableError: it cannot be one fixed sequence of calls.
     """
     for run in runs:
-        if run.rule.unstackable is not None:
-            raise NotStackableError(run.rule.unstackable)
+        if type(run.rule).updates is not UpdateRule.updates:
+            raise NotStackableError(f"the update rule {type(run.rule).__qualname__} makes the updates")
         if run.config.tracking.every:
             raise NotStackableError("tracking.every reads single steps")
         for name in run.config.diagnostics:

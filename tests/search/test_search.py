@@ -6,10 +6,12 @@ import io
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from runner.claims.evidence import folder_of
+from runner.cli import search as command
 from runner.config import ConfigError
 from runner.launch import Work
 from runner.launch.away import relocated
@@ -212,8 +214,6 @@ class Fake:
         (job,) = work.jobs
         self.began.append(job.run_id)
         fate = self.fates.pop(0) if self.fates else "finished"
-        if fate == "handed over":
-            return Tally(under_way=[job])
         if fate == "failed":
             return Tally(failed=[(job, "why")])
         if fate == "finished":
@@ -242,10 +242,10 @@ def test_what_a_launcher_cannot_do_ends_the_search(space: Space, tmp_path: Path,
         carry_out(study, 1, fake, Line(io.StringIO()))
 
 
-def test_a_search_waits_for_its_trials(space: Space, tmp_path: Path) -> None:
-    fake = Fake(lambda *_, **__: Path(), "handed over")
-    with study_of(space, tmp_path, 3.0, draws=1) as study, pytest.raises(ConfigError, match="has to wait"):
-        carry_out(study, 1, fake, Line(io.StringIO()))
+def test_a_search_that_does_not_wait_for_its_trials_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "requested", lambda _: (SimpleNamespace(wait=False), []))
+    with pytest.raises(ConfigError, match="has to wait"):
+        command.main(["lipschitz/fig_5a_search"])
 
 
 def test_a_trial_reports_to_the_study_from_a_process_of_its_own(space: Space, tmp_path: Path) -> None:

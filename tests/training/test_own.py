@@ -27,7 +27,7 @@ from runner.training.loop import load, train
 from runner.training.own import OwnFeatures
 from runner.training.prepare import Run, prepare
 from runner.training.trust import check_own, rests_on
-from runner.training.updates import UpdateRule
+from runner.training.updates import UpdateRule, Updates
 from tests import coupling
 from tests.references import distance
 
@@ -295,9 +295,28 @@ class NoUpdates(UpdateRule):
     takes_back = True
 
 
-def test_an_update_rule_has_to_define_its_updates(with_part: Make) -> None:
-    with pytest.raises(ConfigError, match="NoUpdates does not define `updates"):
-        prepare(with_part("screening", f"{HERE}.NoUpdates"))
+class NoRule:
+    takes_back = False
+
+
+class MakesUpdates(UpdateRule):
+    def updates(self, run, objective, aside) -> Updates:
+        return super().updates(run, objective, aside)
+
+
+@pytest.mark.parametrize("name", ["NoUpdates", "NoRule"])
+def test_an_update_rule_has_to_define_its_updates(with_part: Make, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is no UpdateRule that defines `updates"):
+        prepare(with_part("screening", f"{HERE}.{name}"))
+
+
+def test_a_graph_replays_no_update_rule_of_a_user(with_part: Make) -> None:
+    """It makes the updates itself, so the rule would be left out."""
+    config = with_part("screening", f"{HERE}.MakesUpdates")
+    prepare(config)
+    config.runtime.step = "graph"
+    with pytest.raises(ConfigError, match="the update rule MakesUpdates makes the updates"):
+        prepare(config)
 
 
 class Own(ImageDataset):

@@ -43,13 +43,11 @@ class UpdateRule:
     Attributes:
         takes_back: True if a step may be rejected. A budget is then spent on kept steps, and the guarantee is the cost
             of the largest number of steps.
-        unstackable: the reason why steps cannot be one fixed sequence of calls, or None if they can.
         share_name: the record's name for the share of the training time for decisions, or None without decisions.
         column_names: the columns that it adds to a history.
     """
 
     takes_back: ClassVar[bool] = False
-    unstackable: ClassVar[str | None] = None
     share_name: ClassVar[str | None] = None
     column_names: ClassVar[tuple[str, ...]] = ()
 

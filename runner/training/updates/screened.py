@@ -71,7 +71,6 @@ class Annealing(UpdateRule):
     restores: str | None = None
 
     takes_back = True
-    unstackable = "screening may take an update back"
     share_name = "screening_share"
     column_names = (
         "tries", "accepted", "forced", "acceptance_rate", "screening_loss", "screening_accuracy", "unscreened_accuracy",
