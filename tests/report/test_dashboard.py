@@ -19,7 +19,7 @@ from runner.records.files import read_record, record_path
 from runner.records.jobs import sweep_jobs
 from runner.report.dashboard import command as command
 from runner.report.dashboard import local
-from runner.report.dashboard.definition import TABLE, Panel, groups
+from runner.report.dashboard.definition import TABLE, Panel, datasets, groups
 from runner.report.papers import Paper, every_paper, load
 from runner.report.served import served, tell
 
@@ -42,6 +42,8 @@ def runs() -> dict[str, list[PlannedRun]]:
 def test_every_paper_charts_items_of_its_own() -> None:
     for paper in every_paper():
         assert {group.partition("/")[0] for group in groups(paper)} == {paper.name}
+        assert set(datasets(paper)) == set(DATASETS)
+    assert datasets(replace(load("lipschitz"), charted=("fig-5a",))) == ["MNIST"]
 
 
 def test_the_frontier_is_what_no_point_at_or_below_beats() -> None:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.claims.blocks import DATASETS
 from runner.config import RESULTS, ConfigError
 from runner.report.dashboard import local
+from runner.report.dashboard.definition import datasets
 from runner.report.dashboard.workspace import specification, workspace
 from runner.report.files import write_text
 from runner.report.papers import Paper, every_paper, load
@@ -65,7 +65,7 @@ def _for_wandb(papers: Sequence[Paper], chosen: Any) -> None:
             entity, why = entity or default_entity(), ""
         except ConfigError as error:
             why = str(error).rstrip(".")
-    for each, dataset in [(paper, name) for paper in papers for name in DATASETS]:
+    for each, dataset in [(paper, name) for paper in papers for name in datasets(paper)]:
         made = workspace(each, dataset, entity or _NOBODY, chosen.project)
         print(write_text(chosen.output / f"{each.name}-{dataset}.json", specification(made)))
         if not why:

@@ -48,5 +48,14 @@ TABLE = ("test_accuracy", "best_test_accuracy", "epsilon", "epsilon_sound_guaran
 
 def groups(paper: Paper) -> list[str]:
     """Return the `tracking.group` of the sweeps of the paper's charted items, their names in W&B."""
+    return _values(paper, "tracking.group")
+
+
+def datasets(paper: Paper) -> list[str]:
+    """Return the names of the data sets of the runs of the paper's charted items."""
+    return _values(paper, "dataset.name")
+
+
+def _values(paper: Paper, field: str) -> list[str]:
     sweeps = [sweep for name in paper.charted for sweep in paper.item(name).sweeps]
-    return list(dict.fromkeys(str(sweep_jobs(sweep)[0].field("tracking.group")) for sweep in sweeps))
+    return list(dict.fromkeys(str(job.field(field)) for sweep in sweeps for job in sweep_jobs(sweep)))
