@@ -14,8 +14,8 @@ from runner.config import REPOSITORY
 from runner.records.files import read_record
 from runner.records.jobs import Job
 from runner.report.leaderboard.comparison import comparisons
-from runner.report.leaderboard.entries import Entry, counts, entries
-from runner.report.leaderboard.methods import METHODS, method_of
+from runner.report.leaderboard.entries import Entry, counts, entries, ideas_of
+from runner.report.leaderboard.methods import COMBINED, METHODS, method_of
 from runner.report.leaderboard.page import page
 from runner.report.leaderboard.published import Published, best_published, published
 from runner.report.leaderboard.tables import COLUMNS, rows
@@ -130,14 +130,17 @@ def arms() -> Callable[[str], list[Job]]:
     return of
 
 
+def _method(job: Job) -> str:
+    return method_of(job.experiment, ideas_of(job))
+
+
 @pytest.mark.parametrize("study", [path.stem for path in study_files()])
 def test_every_arm_of_a_study_is_on_the_leaderboard(arms, study: str) -> None:
     """An arm of `optimizer` drops a field: `~optimizer.momentum`."""
     jobs = arms(study)
     assert all(map(counts, jobs))
     if study == "optimizer":
-        assert len(jobs) == 3
-        assert all(method_of(job) == "Ideas combined" for job in jobs if "adam" in str(job.overrides))
+        assert [_method(job) for job in jobs] == [TANH, COMBINED, COMBINED]
 
 
 def test_a_cell_of_the_composition_belongs_to_its_method(arms) -> None:
@@ -146,30 +149,34 @@ def test_a_cell_of_the_composition_belongs_to_its_method(arms) -> None:
     for job in arms("composition"):
         assert counts(job)
         of = tuple(job.overrides[name] for name in ("activation", "loss", "clipping"))
-        found[(job.overrides["experiment"].rpartition("/")[2], *of)] = method_of(job)
+        found[(job.overrides["experiment"].rpartition("/")[2], *of)] = _method(job)
     assert len(found) == 16
     assert found["pixels", "relu", "cross_entropy", "flat"] == PLAIN
     assert found["pixels", "relu", "losing_less", "flat"] == LOSS
     assert found["scatternet", "relu", "cross_entropy", "flat"] == "ScatterNet features (2021)"
-    assert list(found.values()).count("Ideas combined") == 11
-    assert [method_of(job) for job in arms("screening")] == ["", ""]
+    assert list(found.values()).count(COMBINED) == 11
+    assert [_method(job) for job in arms("screening")] == ["", ""]
 
 
-def test_a_run_of_two_studies_belongs_to_the_first_method_of_either(arms, recorded) -> None:
-    """`noise` overrides less of its baseline than the composition study, whose cell with tanh is the same run."""
-    cells = [job.overrides for job in arms("composition")]
-    wanted = {"experiment": "composition/pixels", "activation": "tanh", "loss": "cross_entropy", "clipping": "flat"}
-    (tanh,) = (job for job, of in zip(arms("composition"), cells, strict=True) if wanted.items() <= of.items())
-    baseline, banded = arms("noise")
-    run = recorded(baseline)
-    runs = [run, PlannedRun(tanh, run.record)]
-    for order in (runs, runs[::-1]):
-        assert {e.method for e in entries(order)} == {TANH}
-    assert {e.method for e in entries([recorded(banded)])} == {"Ideas combined"}
+def test_a_method_is_found_whatever_a_study_leaves_to_its_base(arms) -> None:
+    """`modern` types no clipping: flat clipping is its base's."""
+    found = [_method(job) for job in arms("modern")]
+    assert [found.count(name) for name in (PLAIN, TANH, LOSS, COMBINED)] == [1, 1, 1, 13]
+    assert found[0] == PLAIN
 
 
-def test_every_setting_that_a_method_lists_exists() -> None:
-    listed = [setting.split()[0] for method in METHODS for setting in method["settings"]]
+def test_an_arm_of_plain_dp_sgd_is_plain(arms) -> None:
+    plain = [job for path in study_files() for job in arms(path.stem) if _method(job) == PLAIN]
+    groups = ("activation", "loss", "clipping", "features", "averaging", "augmentation", "screening", "optimizer")
+    assert len(plain) == 3
+    assert {tuple(job.field(f"{group}._target_") for group in groups) for job in plain} == {
+        ("torch.nn.ReLU", "torch.nn.CrossEntropyLoss", "runner.clipping.Flat", "runner.data.features.Pixels")
+        + (None, None, None, "torch.optim.SGD")
+    }
+
+
+def test_every_experiment_that_a_method_lists_exists() -> None:
+    listed = [name for method in METHODS for name in method["experiments"]]
     assert [name for name in listed if not any((REPOSITORY / "conf" / "experiment").glob(f"{name}.yaml"))] == []
 
 

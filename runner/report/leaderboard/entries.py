@@ -110,7 +110,7 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
         settings.setdefault(setting, {}).setdefault(run.seed, run)
         if HELD_OUT in run.field("tracking.tags"):
             held_out.add(setting)
-        methods[setting] = first(methods.get(setting, ""), method_of(run.job))
+        methods[setting] = first(methods.get(setting, ""), method_of(run.job.experiment, ideas_of(run.job)))
     found = []
     recorded_of = {s: [run for run in of.values() if run.record is not None] for s, of in settings.items()}
     titles = titles_of({setting: recorded[0].job for setting, recorded in recorded_of.items() if recorded})
@@ -124,7 +124,7 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
             "experiment": one.job.experiment,
             "setting": setting,
             "chosen": how_chosen(one.job, setting in held_out),
-            "ideas": tuple(idea for (group, of), idea in _IDEAS.items() if one.field(f"{group}._target_") == of),
+            "ideas": ideas_of(one.job),
             "planned": len(settings[setting]),
             "neighbours": _neighbours(one),
             "held_out": setting in held_out,
@@ -132,6 +132,11 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
         }
         found += [Entry(**described, **at) for epsilon in epsilons if (at := _within(recorded, epsilon))]
     return sorted(found, key=lambda e: (e.dataset, e.epsilon, -e.mean, e.title))
+
+
+def ideas_of(job: Job) -> tuple[str, ...]:
+    """Return the ideas in a job's setting, in the order of `_IDEAS`."""
+    return tuple(idea for (group, of), idea in _IDEAS.items() if job.field(f"{group}._target_") == of)
 
 
 def counts(job: Job) -> bool:

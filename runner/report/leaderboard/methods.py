@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -18,19 +18,19 @@ SEARCHED = "searched on held-out images"
 _FILE = yaml.safe_load(Path(__file__).with_name("methods.yaml").read_text(encoding="utf-8"))
 METHODS = _FILE["methods"]
 NAMES: list[str] = [method["name"] for method in METHODS]  # the first is the baseline
+COMBINED = "Ideas combined"
 LOOKS: dict[str, str] = {method["name"]: method["look"] for method in METHODS}  # names in `runner.report.plots.LOOKS`
 IDEAS: dict[str, str] = {method["name"]: method["idea"] for method in METHODS if "idea" in method}  # named after these
 
 
-def method_of(job: Job) -> str:
-    """Return the first method with a pattern of the experiment and overrides of a job, or ""."""
-    has = {f"{name}={value}" for name, value in job.overrides.items()}
-
-    def is_of(setting: str) -> bool:
-        pattern, *told = setting.split()
-        return fnmatchcase(job.experiment, pattern) and has.issuperset(told)
-
-    return next((method["name"] for method in METHODS if any(map(is_of, method["settings"]))), "")
+def method_of(experiment: str, ideas: Sequence[str]) -> str:
+    """Return the method to which a setting belongs, by its experiment and the ideas in it, or ""."""
+    if experiment in _FILE["by_ideas"]:
+        if not ideas:
+            return NAMES[0]
+        return next((name for name, idea in IDEAS.items() if ideas == (idea,)), COMBINED)
+    listed = (m["name"] for m in METHODS if any(fnmatchcase(experiment, pattern) for pattern in m["experiments"]))
+    return next(listed, "")
 
 
 def first(*names: str) -> str:
