@@ -243,7 +243,8 @@ class Progress:
             trained.status = "stopped"
         if not (math.isfinite(measured.loss) and all(torch.isfinite(p).all() for p in objective.parameters())):
             trained.status = "diverged"
-        return trained.status == "finished" and epoch < run.epochs
+        ended = epoch == run.epochs or (updates is not None and updates.finished)
+        return trained.status == "finished" and not ended
 
     def part_from_others(self, average: Mapping[str, Tensor] | None = None) -> None:
         """Copy the objective with its present weights or their average, as the step goes on changing the original."""

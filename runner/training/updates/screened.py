@@ -182,7 +182,7 @@ class Screening(Updates):
     @property
     def finished(self) -> bool:
         """Return True if as many updates are kept as the paper's budget pays for."""
-        return self.accepted == self._paid_for
+        return self._paid_for is not None and self.accepted >= self._paid_for
 
     def start_epoch(self) -> None:
         """Sort the screening images by their loss at the present weights, and evaluate them in that order."""

@@ -267,30 +267,28 @@ def test_kept_updates_are_claimed_and_every_try_is_charged(smoke) -> None:
     assert 0 < trained.seconds_deciding < trained.seconds_training
 
 
-def test_a_run_ends_where_the_papers_epsilon_is_reached(smoke) -> None:
-    """Its own limit is on kept updates, and what is guaranteed is the cost of the most tries it could have made."""
+@pytest.mark.parametrize(("threshold", "most"), [(0, 20), (2, 60), (None, 132)])
+def test_a_run_ends_where_the_papers_epsilon_is_reached(smoke, threshold: int | None, most: int) -> None:
+    """Its own limit is on kept updates, and what is guaranteed is the cost of the most tries it could have made.
+
+    Of `threshold` + 1 tries in a row one is kept, whatever the data. The run's three epochs have 132 steps.
+    """
     config = smoke("screening=annealing", "epochs=3", "noise_multiplier=2.0", "optimizer.lr=2", *NETWORK)
+    if threshold is not None:
+        config.screening.rejection_threshold = threshold
     event = PoissonSampledDpEvent(32 / 1438, GaussianDpEvent(2.0))
     config.max_epsilon = RdpClassic().epsilon(((event, 20),), 1e-5) + 1e-9
     run = prepare(config)
-    limit = run.paid_for
-    assert (run.epochs, limit) == (3, 20)
+    assert (run.epochs, run.paid_for) == (3, 20)
     trained = train(run, load(run), lambda row: None)
-    history = trained.history
-    assert history["accepted"][-1] == limit
-    assert limit < history["tries"][-1] < 132
+    history, final = trained.history, final_metrics(run, trained)
+    assert history["accepted"].count(20) == 1  # no try and no epoch comes after the last one paid for
+    assert history["accepted"][-1] == 20
+    assert 20 <= history["tries"][-1] == history["steps"][-1] <= final["max_tries"] == most
     assert history["epsilon"][-1] <= config.max_epsilon
-    final = final_metrics(run, trained)
-    assert final["max_tries"] == 132
-    assert final["epsilon_sound_at_max_tries"] == pytest.approx(sound_epsilon(((event, 132),), 1e-5))
-    assert final["epsilon_sound_at_max_tries"] > final["epsilon_sound"]
-    # Of three tries in a row one is kept, whatever the data: a budget of 20 cannot take more than 60.
-    config.screening.rejection_threshold = 2
-    run = prepare(config)
-    trained = train(run, load(run), lambda row: None)
-    assert trained.history["tries"][-1] <= final_metrics(run, trained)["max_tries"] == 60
-    found = final_metrics(run, trained)["epsilon_sound_at_max_tries"]
-    assert found == pytest.approx(sound_epsilon(((event, 60),), 1e-5))
+    assert final["epsilon_sound_at_max_tries"] == pytest.approx(sound_epsilon(((event, most),), 1e-5))
+    assert final["epsilon_sound_at_max_tries"] >= final["epsilon_sound"]
+    assert final["epsilon_sound"] == pytest.approx(sound_epsilon(((event, int(history["tries"][-1])),), 1e-5))
 
 
 def test_images_that_screen_and_images_reported_on(smoke) -> None:
