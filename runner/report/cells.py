@@ -129,8 +129,9 @@ def difference_text(
 
 
 def signed(value: float, unit: str, places: int | None) -> str:
-    """Format a number with its sign."""
-    return ("+" if value >= 0 else "−") + number(abs(value), unit, places=places)
+    """Format a number with its sign. One that rounds to zero has a plus."""
+    text = number(abs(value), unit, places=places)
+    return ("−" if value < 0 and text.strip("0.") else "+") + text
 
 
 def _margin_text(row: ClaimRow) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY
-from runner.report.cells import cells_of
+from runner.report.cells import cells_of, signed
 from runner.report.files import Table, markdown, read_csv, write_csv, write_table_csv
 from runner.report.pages import _items
 from runner.report.paper_page import epsilon_text, tables_of
@@ -23,6 +23,10 @@ ROW = ClaimRow(
     CLAIM, "paper", "consistent", "not guaranteed", measured=2.6478, mean=2.6478, std=0.2384, n=5, n_planned=8,
     difference=0.1478, interval_low=-0.2713, interval_high=0.5669, epsilon=2.8, epsilon_sound=8.7111,
 )  # fmt: skip
+
+
+def test_a_number_that_rounds_to_zero_has_no_minus() -> None:
+    assert [signed(value, "%", None) for value in (-0.004, -0.006, 0.0, 1.5)] == ["+0.00", "−0.01", "+0.00", "+1.50"]
 
 
 @pytest.mark.parametrize(
