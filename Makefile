@@ -107,7 +107,7 @@ benchmark: $(VENV)/installed ## Speed of the clipping engines against ordinary t
 gpu-check: $(VENV)/installed ## Does this GPU compute what the CPU does, and how fast? (OVERRIDES=--rehearse: on a made-up GPU)
 	$(RUN) -m checks parity $(OVERRIDES)
 
-audit: $(VENV)/installed ## Attacks on the private code: lower bounds on ε beside what is claimed and what is sound
+audit: $(VENV)/installed ## Attacks on the private code: lower bounds on ε, next to the claimed and the sound ε
 	$(RUN) -m checks audit $(OVERRIDES)
 
 mutants: $(VENV)/installed ## Small faults in a copy of the code, one at a time: does a test notice each of them?

@@ -1,4 +1,4 @@
-"""The tables as CSV and Markdown, and the figure: lower bounds against sound epsilons."""
+"""The tables as CSV, and the page and the figure that follow from them: lower bounds against sound epsilons."""
 
 from __future__ import annotations
 
@@ -8,60 +8,77 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import TypeAdapter
+
 from checks.audit.cases import CONFIDENCE, Row
 from checks.audit.targets import DELTA, PLAIN
-from runner.report.files import Table, bound_text, markdown, number, plus_minus, write_csv, write_text
-from runner.report.plots import figure, save, style
+from runner.report.files import Table, bound_text, markdown, number, plus_minus, read_csv, write_csv, write_text
+from runner.report.plots import MARKERS, WIDTH, figure, log_axis, one_legend, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Faulty = tuple[str, Row, Row]
-_HEADER = (
-    "clipping",
-    "mechanism",
-    "batches",
-    "steps",
-    "attacker sees",
-    "noise multiplier",
-    "δ",
-    "trials",
-    "claimed ε",
-    "sound ε",
-    "ε at least",
-    "whatever the shape",
-    "of the sound ε",
-    "claim",
-    "accused",
+_TABLE, _FAULTS = "audit.csv", "faults.csv"
+_COLUMNS = (*Row.__dataclass_fields__, "lower", "verdict")
+_HEADER = ("attacked", "batches, steps", "attacker sees", "claimed ε", "sound ε", "ε at least")
+_OF_FAULTS = (
+    *("fault", "planted in", "sound ε", "ε at least"),
+    *("with the fault: ε charged", "with the fault: ε at least", "found"),
 )
-_SHOWN = ("clipping", "mechanism", "batches", "claimed ε", "sound ε", "ε at least", "accused")
-_FLOOR = 0.1  # of the figure: smaller bounds are drawn there
-_ACCUSED = {True: "**yes**", False: "no", None: "–"}
+_SPANS = {"sound": (0.2, 12.0), "claimed": (0.05, 60.0)}  # of the figure: smaller bounds are drawn at the lower end
+_NAMES = {  # for people, of the words in a row's rules
+    "annealing": "screening",
+    "automatic": "AUTO-S",
+    "backprop": "backpropagation clipping",
+    "banded": "banded noise",
+    "corrected": "corrected code",
+    "dp_sgd": "",
+    "flat": "flat clipping",
+    "lipschitz": "Lipschitz bounds",
+    "none": "no clipping",
+    "original_bug": "published code",
+    "per_layer": "per-layer clipping",
+    "poisson,": "Poisson,",
+    "printed": "as printed",
+    "private_statistics": "feature statistics",
+    "releases": "noisy sums",
+    "replace_one": "(replace one)",
+    "zero_out": "(zero out)",
+}
+_ALONE = ("annealing", "private_statistics")  # attacked without a clipping
 
 
 def write(folder: Path, rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> list[Path]:
-    """Write audit.csv, faults.csv, README.md and the figure.
-
-    Returns:
-        The paths.
-    """
-    columns = [*Row.__dataclass_fields__, "lower", "verdict"]
+    """Write audit.csv and faults.csv, then the page and the figure from them, and return the paths."""
     planted = [
         {"fault": name, "planted": planted} | _cells(row)
         for name, right, wrong in faults
         for planted, row in ((False, right), (True, wrong))
     ]
-    written = [
-        write_csv(folder / "audit.csv", columns, [_cells(row) for row in rows]),
-        write_csv(folder / "faults.csv", ["fault", "planted", *columns], planted),
-        write_text(folder / "README.md", page(rows, faults, quick=quick)),
+    return [
+        write_csv(folder / _TABLE, _COLUMNS, [_cells(row) for row in rows]),
+        write_csv(folder / _FAULTS, ["fault", "planted", *_COLUMNS], planted),
+        *write_page(folder, quick=quick),
+    ]
+
+
+def write_page(folder: Path, *, quick: bool) -> list[Path]:
+    """Write README.md and the figure from the two CSV files in a folder, and return the paths."""
+    rows = [_read(cells) for cells in read_csv(folder / _TABLE)]
+    planted = read_csv(folder / _FAULTS)
+    faults = [
+        (right["fault"], _read(right), _read(wrong)) for right, wrong in zip(planted[::2], planted[1::2], strict=True)
     ]
     with style():
-        drawn = figure(12, 5.6)
-        _draw(drawn, rows)
-        written += save(drawn, folder)
-    return written
+        drawn = _draw(rows)
+        return [write_text(folder / "README.md", page(rows, faults, quick=quick)), *save(drawn, folder)]
+
+
+def _read(cells: dict[str, str]) -> Row:
+    named = {name: cells[name] or None for name in Row.__dataclass_fields__}
+    return TypeAdapter(Row).validate_python(named | {"sampling": cells["sampling"]})
 
 
 def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
@@ -69,7 +86,8 @@ def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
     attacked = [row for row in rows if row.accused is not None]
     accused = sum(bool(row.accused) for row in attacked)
     refuted = list(dict.fromkeys(_claim(row) for row in rows if row.verdict == "refuted"))
-    caught = sum(bool(wrong.accused) and not right.accused for _, right, wrong in faults)
+    caught = sum(bool(wrong.accused) for _, _, wrong in faults)
+    innocent = sum(not right.accused for _, right, _ in faults)
     one_step = [
         row for row in attacked if row.steps == 1 and row.what == "flat" and row.sampling.endswith("all examples")
     ]
@@ -77,68 +95,72 @@ def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
     summary = [
         "# What attacks on the code show",
         "Each attack trains with and without one worst-case example, or replaces it where neighbours differ so. It "
-        "tells the two apart by the weights or by the noisy sums. That gives `ε at least`, a lower bound on the true "
+        "distinguishes the two by the weights or by the noisy sums. That gives `ε at least`, a lower bound on the true "
         f"ε. All bounds of a table hold together with {CONFIDENCE:.0%} confidence. Written by `make audit`"
         + (" with `--quick`: too few trials for tight bounds." if quick else "."),
         f"- **{accused} of {len(attacked)} attacks accuse what is implemented** of losing more than its ledger says.\n"
         f"- One step of DP-SGD with flat clipping, on a batch of all examples: the lower bound is {min(shares):.2f} to "
         f"{max(shares):.2f} of the sound ε.\n"
         f"- Ways of counting ε that an attack refutes, in these small settings: {'; '.join(refuted) or 'none'}.\n"
-        f"- {caught} of {len(faults)} planted faults are found. The code without the fault is never accused.",
+        f"- {caught} of {len(faults)} planted faults are found. {innocent} of {len(faults)} attacks on the code without "
+        "the fault accuse nothing.",
         "![Lower bounds against sound ε](figure.svg)",
         "## As implemented",
-        markdown(Table(_HEADER, [_line(row) for row in rows], shown=_SHOWN)).strip(),
-        "[All columns](audit.csv)",
-        "*Sound* is the ε of the ledger for exactly the attacked steps, by privacy loss distributions. The noise is "
-        "chosen for it; for the original bug it is chosen for the claim. *Claimed* is the ε by the paper's accounting. "
-        "A claim is *guaranteed* if it is at least the sound ε, *refuted* if a lower bound is above it, else *not "
-        "guaranteed*.",
+        markdown(Table(_HEADER, [_line(row) for row in rows])).strip(),
+        f"[All columns]({_TABLE})",
+        f"*Sound* is the ε of the ledger for exactly the attacked steps, by privacy loss distributions. δ is {DELTA:g} "
+        "unless a row states another. The noise is chosen for the sound ε, for the published code for the claim. "
+        "*Claimed* is the ε by the paper's accounting. A claim is *guaranteed* if it is at least the sound ε, *refuted* "
+        "if a lower bound is above it, else *not guaranteed*.",
         "*ε at least* is the larger of two bounds. One holds for any mechanism, and needs an event as rare as δ to be "
         "tight. The other tests the whole curve δ(ε) that is charged, for Gaussian noise of any scale "
         "(`checks/audit/bounds.py` derives both). An implementation is *accused* if the attack violates that curve, or "
-        "shows more than the sound ε.",
+        "shows more than the sound ε. An attack can violate the curve δ(ε) although its bound at this δ is below the "
+        "sound ε.",
+        "*Noisy sums*: the attack sees those of every step. *Weights*: it sees only the weights before the first and "
+        "after the last step. *Kept weights*: it sees those after each update that screening kept. *Constants*: it sees "
+        "the feature statistics with their noise.",
         "Updates kept by screening are not Gaussian. So only the first bound applies to them, at each δ by itself. "
         "[Theorem 1](../noise_screening/theorem-1/table.md) has their true cost at the paper's settings. Their sound ε "
-        "is the cost of all tries that the rule may take. *Weights*: the attack sees only the weights before the first "
-        "and after the last step.",
+        "is the cost of all attempts that the rule may make.",
         "## Planted faults",
-        "Each fault is planted in code that is right, and attacked in the same way.",
-        markdown(Table(_FAULTS, [_fault(*each) for each in faults])).strip(),
+        "Each fault is planted in code that is right, and attacked in the same way. It is *found* if the attack accuses "
+        "the code with the fault. The ε charged with the fault is that of the faulty ledger.",
+        markdown(Table(_OF_FAULTS, [_fault(*each) for each in faults])).strip(),
+        f"[All columns]({_FAULTS})",
     ]
     return "\n\n".join(summary) + "\n"
 
 
-_FAULTS = (
-    *("fault", "planted in", "sound ε", "ε at least", "accused"),
-    *("with the fault: ε at least", "with the fault: accused"),
-)
-
-
 def _fault(name: str, right: Row, wrong: Row) -> list[str]:
-    place = f"{right.what}, {right.mechanism}; {right.sampling}; steps: {right.steps}"
-    found = [[_lower(row.lower), _ACCUSED[row.accused]] for row in (right, wrong)]
-    return [name, place, bound_text(right.sound), *found[0], *found[1]]
+    place = f"{_attacked(right)}; {_batches(right)}; {_words(right.sees)} seen"
+    charged = [bound_text(right.sound), _at_least(right), bound_text(wrong.sound), _lower(wrong.lower)]
+    return [name, place, *charged, "yes" if wrong.accused else "**no**"]
 
 
 def _line(row: Row) -> list[str]:
-    share = row.lower / row.sound
-    return [
-        row.what,
-        row.mechanism,
-        row.sampling,
-        str(row.steps),
-        row.sees,
-        number(row.noise_multiplier),
-        f"{row.delta:g}",
-        f"{row.trials:,}",
-        number(row.claimed),
-        bound_text(row.sound),
-        _lower(row.lower),
-        _lower(row.any_shape),
-        "–" if math.isnan(share) else f"{share:.2f}",
-        row.verdict,
-        _ACCUSED[row.accused],
-    ]
+    numbers = [number(row.claimed), bound_text(row.sound), _at_least(row)]
+    return [_attacked(row), _batches(row), _words(row.sees), *numbers]
+
+
+def _words(text: str) -> str:
+    """Replace the names of options by words."""
+    return " ".join(_NAMES.get(word, word) for word in text.split())
+
+
+def _attacked(row: Row) -> str:
+    """Name the rules of a row, and its δ if it is another than that of most rows."""
+    delta = "" if row.delta == DELTA else f"δ = {row.delta:g}"
+    return ", ".join(filter(None, (_words(row.what), _words(row.mechanism), delta)))
+
+
+def _batches(row: Row) -> str:
+    steps = f"{row.steps} step{'s' if row.steps > 1 else ''}"
+    return f"{_words(row.sampling)}, {steps}" if row.sampling else steps
+
+
+def _at_least(row: Row) -> str:
+    return f"{_lower(row.lower)}{', **accused**' if row.accused else ''}"
 
 
 _COUNTED = {
@@ -162,50 +184,48 @@ def _cells(row: Row) -> dict[str, object]:
     return asdict(row) | {"lower": row.lower, "verdict": row.verdict}
 
 
-def _draw(drawn: Figure, rows: Sequence[Row]) -> None:
+def _draw(rows: Sequence[Row]) -> Figure:
     """Draw three panels: one step on all examples, all other sound settings, and bounds against claims."""
     attacked = [row for row in rows if row.accused is not None]
     claims = [row for row in attacked if row.verdict in ("refuted", "not guaranteed")]
     shown = [row for row in attacked if row.delta == DELTA and row not in claims]
     alone = [row for row in shown if row.steps == 1 and row.sampling.endswith("all examples")]
+    drawn = figure(WIDTH, 4.6)
     panels = drawn.subplots(1, 3)
-    _panel(panels[0], alone, "sound", "one step, all examples in the batch")
-    _panel(panels[1], [row for row in shown if row not in alone], "sound", "sampled batches, several steps, statistics")
-    _panel(panels[2], claims, "claimed", "claims that are not guaranteed")
+    looks = {name: (f"C{i}", MARKERS[i]) for i, name in enumerate(dict.fromkeys(map(_series, attacked)))}
+    _panel(panels[0], alone, "sound", "one step, all examples", looks)
+    _panel(panels[1], [row for row in shown if row not in alone], "sound", "samples, or several steps", looks)
+    _panel(panels[2], claims, "claimed", "claims without a guarantee", looks)
     panels[0].set_ylabel("ε at least, 95% confidence for all together")
+    one_legend(drawn, 3)
+    return drawn
 
 
-def _panel(axes: Axes, rows: Sequence[Row], against: str, title: str) -> None:
-    names = list(dict.fromkeys(_name(row) for row in rows))
-    for i, name in enumerate(names):
-        of = [row for row in rows if _name(row) == name]
-        axes.plot(
-            [getattr(row, against) for row in of],
-            [max(row.lower, _FLOOR) for row in of],
-            marker="ov^sDP*Xdph<>"[i % 13],
-            color=f"C{i % 10}",
-            markersize=5,
-            linewidth=0.5,
-            alpha=0.8,
-            label=name,
-        )
+def _panel(axes: Axes, rows: Sequence[Row], against: str, title: str, looks: dict[str, tuple[str, str]]) -> None:
+    floor, top = _SPANS[against]
+    for name in dict.fromkeys(map(_series, rows)):
+        of = [row for row in rows if _series(row) == name]
+        colour, marker = looks[name]
+        x, y = [getattr(row, against) for row in of], [max(row.lower, floor) for row in of]
+        axes.plot(x, y, marker, color=colour, markersize=5, alpha=0.8, label=name)
     ends = [0.05, 50.0] if against == "claimed" else [0.4, 10.0]
-    axes.plot(ends, ends, "k-", linewidth=1, label=f"{against} ε")
+    axes.plot(ends, ends, "k-", linewidth=1, label="y = x")
     if against == "sound":
-        axes.plot(ends, [0.7 * end for end in ends], "k:", linewidth=1, label="0.7 of it")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_ylim(bottom=0.9 * _FLOOR)
+        axes.plot(ends, [0.7 * end for end in ends], "k:", linewidth=1, label="y = 0.7 x")
+    axes.set_ylim(0.9 * floor, top)
+    log_axis(axes, "x")
+    log_axis(axes, "y", [at for at in (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if floor <= at <= top])
+    if any(row.lower < floor for row in rows):
+        axes.set_yticks(axes.get_yticks(), [f"{'≤ ' if at == floor else ''}{at:g}" for at in axes.get_yticks()])
     axes.set_xlabel(f"{against} ε")
     axes.set_title(title)
-    axes.legend(fontsize=6, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False)
 
 
-def _name(row: Row) -> str:
-    """Name one line of the figure."""
-    rule = "" if row.mechanism in (PLAIN, "before training") else f" {row.mechanism}"
-    batches = "" if row.sampling.endswith("all examples") else f", {row.sampling.split(', ')[1]}"
-    steps = f", {row.steps} steps" if row.steps > 1 else ""
-    sees = ", weights" if row.sees == "weights" else ""
-    delta = f", δ = {row.delta:g}" if row.delta != DELTA else ""
-    return f"{row.what}{rule}{batches}{steps}{sees}{delta}"
+def _series(row: Row) -> str:
+    """Name the series of a row in the figure: its mechanism, or the update rule, and weights if these are seen."""
+    what, rule = (_words(text).partition(" (")[0] for text in (row.what, row.mechanism))
+    if row.what in _ALONE:
+        return what
+    if not rule:
+        return "DP-SGD, weights seen" if row.sees == "weights" else "DP-SGD"
+    return f"{what}, {rule}" if row.what.startswith("backprop") else rule

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from checks.audit.cases import Row, faults, rows
-from checks.audit.report import write
+from checks.audit.report import write, write_page
 from runner.config import REPOSITORY
 
 
@@ -24,8 +24,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m checks audit", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few trials at one epsilon: a minute or two, loose bounds")
     parser.add_argument("--output", type=Path, help="default: results/audit, with --quick its folder quick")
+    parser.add_argument("--page", action="store_true", help="only write the page and the figure again, from the tables")
     chosen = parser.parse_args(arguments)
     folder = chosen.output or REPOSITORY / "results" / "audit" / ("quick" if chosen.quick else "")
+    if chosen.page:
+        print(*write_page(folder, quick=chosen.quick), sep="\n")
+        return 0
     torch.set_num_threads(1)
     started = time.perf_counter()
     found, planted = [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from shutil import copy
 
 import pytest
 import torch
@@ -14,10 +15,11 @@ from checks.audit.attacks import of_statistics, of_weights, released
 from checks.audit.bounds import lower_bounds
 from checks.audit.cases import settings
 from checks.audit.faults import FAULTS, Fault
+from checks.audit.report import write_page
 from checks.audit.screened import Screened, charges, of_screened
 from checks.audit.targets import DELTA, PLAIN, Setting, Target, option, target
 from runner.accounting import sound_epsilon
-from runner.config import options_of
+from runner.config import REPOSITORY, options_of
 from runner.mechanism.statistics import PrivateStatistics
 from runner.papers.noise_screening.privacy import OneStep
 from runner.report.files import read_csv
@@ -180,4 +182,18 @@ def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.Monke
     planted = {(row["fault"], row["planted"]): row["accused"] for row in read_csv(tmp_path / "faults.csv")}
     assert {accused == "True" for (_, wrong), accused in planted.items() if wrong == "True"} == {True}
     assert "# What attacks on the code show" in (tmp_path / "README.md").read_text()
-    assert (tmp_path / "figure.svg").exists()
+    written = [(tmp_path / name).read_text() for name in ("README.md", "figure.svg")]
+    assert command.main(["--quick", "--page", "--output", str(tmp_path)]) == 0
+    assert [(tmp_path / name).read_text() for name in ("README.md", "figure.svg")] == written
+
+
+def test_no_two_rows_of_the_page_look_the_same(tmp_path: Path) -> None:
+    """The page of the committed tables; the ε charged with a fault is above or below the bound at this δ."""
+    for name in ("audit.csv", "faults.csv"):
+        copy(REPOSITORY / "results" / "audit" / name, tmp_path)
+    write_page(tmp_path, quick=False)
+    above, faults = (tmp_path / "README.md").read_text().split("## Planted faults")
+    rows = [line.split(" | ")[:5] for line in above.splitlines() if line.startswith("| ")]
+    assert len({tuple(row) for row in rows}) == len(rows) > 100
+    (planted,) = (line for line in faults.splitlines() if line.startswith("| layers amplified first"))
+    assert planted.split(" | ")[2:] == ["11.77", "8.85", "2.729", "2.463", "yes |"]
