@@ -234,6 +234,9 @@ def test_help_shows_the_groups(tmp_path) -> None:
     for name in ("dataset", "clipping", "normalization", *DIAGNOSTICS):
         assert re.search(rf"^{name}: \w+", shown, re.MULTILINE)
     assert re.search(r"^experiment/tempered_sigmoid: .*mnist_tanh", shown, re.MULTILINE)
+    folders = {path.name for path in (REPOSITORY / "conf").iterdir() if path.is_dir()} | {"sweeps"}
+    described, _ = shown.split("== Options ==")
+    assert set(re.findall(r"^(\w+): \w", described.partition("== Groups")[2], re.MULTILINE)) == folders
 
 
 def test_calibration_meets_its_target_from_below(composed) -> None:

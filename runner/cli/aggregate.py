@@ -1,4 +1,4 @@
-"""Tables, figures, claims and the report from the records of a paper: `python -m runner aggregate tempered_sigmoid`.
+"""Tables, figures, claims and pages from the records of a paper: `python -m runner aggregate tempered_sigmoid`.
 
 It reads records and configs, and trains nothing. With `studies` it writes the pages of this project's studies.
 
@@ -38,8 +38,8 @@ def aggregate(
 ) -> list[Path]:
     """Aggregate the records of a paper, and return the files.
 
-    Without `items`, it also writes the report on all claims and, for the repository's own results, the table of the
-    README. With `items`, it writes only their folders, because the report would mix new and old items. Unchanged
+    Without `items`, it also writes the pages on all claims and, for the repository's own results, the findings of the
+    README. With `items`, it writes only their folders, because the pages would mix new and old items. Unchanged
     records give byte-identical files. An item with too few records gets no figure, and an old one is removed.
 
     Raises:
@@ -67,7 +67,7 @@ def aggregate(
 
 
 def aggregate_studies() -> list[Path]:
-    """Write the pages of this project's studies anew, of those that have one, and the report. Return the files.
+    """Write the pages of this project's studies anew, of those that have one, and of the results. Return the files.
 
     A mistake in any file of a study is refused before any page is written.
     """
@@ -135,11 +135,11 @@ def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
 def main(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="python -m runner aggregate",
-        description="Turn the records of a paper into tables, figures, claims and a report.",
+        description="Turn the records of a paper into tables, figures, claims and pages.",
     )
     parser.add_argument("paper", help=f"{', '.join(known())}, or {STUDIES}")
     parser.add_argument("--scale", default=PAPER_SCALE, help="whose records: paper (default) or smoke")
-    parser.add_argument("--items", help="rewrite the folders of these only, not the report: fig-3,table-3")
+    parser.add_argument("--items", help="rewrite the folders of these only, not the pages: fig-3,table-3")
     parser.add_argument("--results", type=Path, help="the runs' runtime.results_root")
     chosen = parser.parse_args(arguments)
     if chosen.paper == STUDIES:

@@ -259,6 +259,12 @@ def drawn_fields(composed: DictConfig) -> dict[str, Dimension]:
     return found
 
 
+def described_groups() -> str:
+    """Return `${described_groups:}`: each group in a line of words, the comments of the defaults in conf/config.yaml."""
+    config = (REPOSITORY / "conf" / "config.yaml").read_text(encoding="utf-8")
+    return "\n".join(f"{name}: {words}" for name, words in re.findall(r"(?m)^  - (\w+): .*?# (.*)$", config))
+
+
 def sweep_groups() -> str:
     """Return `${sweep_groups:}`: the sweeps as in Hydra's `--help`, which lists no folder that a search path adds."""
     papers = sorted(path for path in (REPOSITORY / "sweeps").iterdir() if path.is_dir())
@@ -272,6 +278,7 @@ def register() -> None:
     ConfigStore.instance().store(name="config_schema", node=Config)
     OmegaConf.register_new_resolver("repository", lambda: str(REPOSITORY), replace=True)
     OmegaConf.register_new_resolver("place", lambda: str(PLACE), replace=True)
+    OmegaConf.register_new_resolver("described_groups", described_groups, replace=True)
     OmegaConf.register_new_resolver("sweep_groups", sweep_groups, replace=True)
     OmegaConf.register_new_resolver("uniform", uniform, replace=True)
     OmegaConf.register_new_resolver("log_uniform", log_uniform, replace=True)
