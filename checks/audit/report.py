@@ -102,30 +102,30 @@ def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
         f"- One step of DP-SGD with flat clipping, on a batch of all examples: the lower bound is {min(shares):.2f} to "
         f"{max(shares):.2f} of the sound ε.\n"
         f"- Ways of counting ε that an attack refutes, in these small settings: {'; '.join(refuted) or 'none'}.\n"
-        f"- {caught} of {len(faults)} planted faults are found. {innocent} of {len(faults)} attacks on the code without "
-        "the fault accuse nothing.",
+        f"- {caught} of {len(faults)} planted faults are found. {innocent} of {len(faults)} attacks on the code "
+        "without the fault accuse nothing.",
         "![Lower bounds against sound ε](figure.svg)",
         "## As implemented",
         markdown(Table(_HEADER, [_line(row) for row in rows])).strip(),
         f"[All columns]({_TABLE})",
         f"*Sound* is the ε of the ledger for exactly the attacked steps, by privacy loss distributions. δ is {DELTA:g} "
         "unless a row states another. The noise is chosen for the sound ε, for the published code for the claim. "
-        "*Claimed* is the ε by the paper's accounting. A claim is *guaranteed* if it is at least the sound ε, *refuted* "
-        "if a lower bound is above it, else *not guaranteed*.",
+        "*Claimed* is the ε by the paper's accounting. A claim is *guaranteed* if it is at least the sound ε, "
+        "*refuted* if a lower bound is above it, else *not guaranteed*.",
         "*ε at least* is the larger of two bounds. One holds for any mechanism, and needs an event as rare as δ to be "
         "tight. The other tests the whole curve δ(ε) that is charged, for Gaussian noise of any scale "
         "(`checks/audit/bounds.py` derives both). An implementation is *accused* if the attack violates that curve, or "
         "shows more than the sound ε. An attack can violate the curve δ(ε) although its bound at this δ is below the "
         "sound ε.",
         "*Noisy sums*: the attack sees those of every step. *Weights*: it sees only the weights before the first and "
-        "after the last step. *Kept weights*: it sees those after each update that screening kept. *Constants*: it sees "
-        "the feature statistics with their noise.",
+        "after the last step. *Kept weights*: it sees those after each update that screening kept. *Constants*: it "
+        "sees the feature statistics with their noise.",
         "Updates kept by screening are not Gaussian. So only the first bound applies to them, at each δ by itself. "
         "[Theorem 1](../noise_screening/theorem-1/table.md) has their true cost at the paper's settings. Their sound ε "
         "is the cost of all attempts that the rule may make.",
         "## Planted faults",
-        "Each fault is planted in code that is right, and attacked in the same way. It is *found* if the attack accuses "
-        "the code with the fault. The ε charged with the fault is that of the faulty ledger.",
+        "Each fault is planted in code that is right, and attacked in the same way. It is *found* if the attack "
+        "accuses the code with the fault. The ε charged with the fault is that of the faulty ledger.",
         markdown(Table(_OF_FAULTS, [_fault(*each) for each in faults])).strip(),
         f"[All columns]({_FAULTS})",
     ]

@@ -38,11 +38,11 @@ def most_guaranteed(runs: Runs) -> float:
 
 
 def tries_text(runs: Runs) -> str:
-    """State, in words, the number of tries of the recorded, screened runs, and their cost."""
+    """State, in words, the number of attempts of the recorded, screened runs, and their cost."""
     tries, accepted, forced = (sum(runs.finals(name)) for name in ("tries", "accepted", "forced"))
     costs = runs.finals("epsilon_sound")
     return (
-        f"{tries / accepted:.2f} tries a kept update, {100 * forced / accepted:.1f}% of the kept by force only; all "
-        f"tries made would cost {bound_text(fmean(costs))} (mean, at most {bound_text(max(costs))}) had "
+        f"{tries / accepted:.2f} attempts a kept update, {100 * forced / accepted:.1f}% of the kept by force only; all "
+        f"attempts made would cost {bound_text(fmean(costs))} (mean, at most {bound_text(max(costs))}) had "
         f"their number been fixed beforehand, the most allowed cost {bound_text(most_guaranteed(runs))}"
     )

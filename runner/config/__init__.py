@@ -260,7 +260,7 @@ def drawn_fields(composed: DictConfig) -> dict[str, Dimension]:
 
 
 def described_groups() -> str:
-    """Return `${described_groups:}`: each group in a line of words, the comments of the defaults in conf/config.yaml."""
+    """Return `${described_groups:}`: a line for each group, from the comments in conf/config.yaml."""
     config = (REPOSITORY / "conf" / "config.yaml").read_text(encoding="utf-8")
     return "\n".join(f"{name}: {words}" for name, words in re.findall(r"(?m)^  - (\w+): .*?# (.*)$", config))
 

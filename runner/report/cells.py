@@ -155,9 +155,9 @@ def wrong_epsilon(row: ClaimRow) -> bool:
 
 
 def sound_text(sound: float | None, tries: float | None) -> str:
-    """Format the sound epsilon and, for a run that could have released more, the cost of the tries it made."""
+    """Format the sound epsilon and, for a run that could have released more, the cost of the attempts it made."""
     text = bound_text(sound)
-    return text if tries is None else f"{text} (tries made: {bound_text(tries)})"
+    return text if tries is None else f"{text} (attempts made: {bound_text(tries)})"
 
 
 def sound_bound_text(epsilon: float) -> str:

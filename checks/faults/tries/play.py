@@ -88,7 +88,7 @@ def lines(tried: Sequence[Tried]) -> list[str]:
         markdown(Table(header, [tuple(map(str, row)) for row in [*rows, total]])),
         *left_out,
         "",
-        "## All tries",
+        "## All cases",
         "",
         markdown(Table(("kind", "surroundings or input", "exit code", "result", "its last line"), every)),
     ]

@@ -47,9 +47,9 @@ def table_1(evidence: Evidence) -> Figure | None:
         _acceptance(share_axes, evidence, dataset)
         plots.legend_below(share_axes)
     above[0].set_ylabel("test accuracy (%)")
-    below[0].set_ylabel("share of an epoch's tries that is kept")
+    below[0].set_ylabel("share of an epoch's attempts that is kept")
     plots.name_not_drawn(drawn, few)
-    drawn.suptitle("Table 1: accuracies with both ε, screened runs on their screening images; share of tries kept")
+    drawn.suptitle("Table 1: accuracies with both ε, screened runs on their screening images; share of attempts kept")
     return drawn
 
 
@@ -141,7 +141,7 @@ def _methods(axes: Axes, evidence: Evidence, dataset: str, x: str, y: str) -> No
         sizes = (plots.runs_text(settings.planned(evidence, pattern.format(each))) for each in plots.DATASETS)
         _draw_curve(axes, found, method, line, ", ".join(sizes))
         levels += found.middle[len(found.middle) // 4 :]
-    axes.set_xlabel("ε of the tries made,\nwere their number fixed" if sound else plots.AS_PAPER)
+    axes.set_xlabel("ε of the attempts made,\nwere their number fixed" if sound else plots.AS_PAPER)
     if guarantees:
         axes.set_title(f"screening: sound ε = {bound_text(max(guarantees))}", fontsize=8)
     if not levels:
@@ -169,7 +169,7 @@ def at_a_sound_epsilon(evidence: Evidence) -> Figure:
         values = runs.finals("test_accuracy")
         last.plot([place] * len(values), values, marker, color=colour, markerfacecolor="none")
         last.hlines(sum(values) / len(values), place - 0.2, place + 0.2, color=colour)
-    by_epoch.set(xlabel=f"{plots.SOUND}, all tries charged", ylabel="test accuracy (%)")
+    by_epoch.set(xlabel=f"{plots.SOUND}, all attempts charged", ylabel="test accuracy (%)")
     if by_epoch.dataLim.y1 > 0:
         by_epoch.set_ylim(by_epoch.dataLim.y1 - 10, by_epoch.dataLim.y1)
         plots.by_error(by_epoch)
@@ -231,8 +231,8 @@ def by_setting(
     accuracy.set_ylim(top=min(accuracy.get_ylim()[1], 100))
     charged = (
         (runs.finals("epsilon"), "oC0", "kept updates, as the paper counts"),
-        (runs.finals("epsilon_sound"), "sC1", "tries made, had their number been fixed"),
-        ([guaranteed(run) for run in runs], "^C3", "most tries allowed: sound"),
+        (runs.finals("epsilon_sound"), "sC1", "attempts made, had their number been fixed"),
+        ([guaranteed(run) for run in runs], "^C3", "most attempts allowed: sound"),
     )
     for spent, style, text in charged:
         costs.plot(at, spent, style, markersize=4, label=text)

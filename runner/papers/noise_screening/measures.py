@@ -70,7 +70,7 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
         text = f"all steps until then would cost {bound_text(made)} had their number been fixed beforehand"
         if screened(recorded[0]):
             text += (
-                f"; a run that is to end at this number of kept updates may take tries that cost {bound_text(sound)}"
+                f"; a run that is to end at this number of kept updates may take attempts that cost {bound_text(sound)}"
             )
         found = of_sample("mean", tuple(reached.values("epsilon")), explanation=text)
         tries = made if screened(recorded[0]) else None

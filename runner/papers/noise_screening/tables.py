@@ -36,8 +36,8 @@ def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     claimed = {j.claim.alone: j.claim.claimed for j in judged}
     header = (
         *("dataset", "method", "screened by", "claimed (%)", "measured (%)", "on images that did not screen (%)", "n"),
-        *("tries a kept update", "kept by force only (% of kept updates)", "ε of kept updates"),
-        *("sound ε of all tries (mean; largest)", "sound ε guaranteed"),
+        *("attempts a kept update", "kept by force only (% of kept updates)", "ε of kept updates"),
+        *("sound ε of all attempts (mean; largest)", "sound ε guaranteed"),
     )
     rows = []
     for dataset, title in DATASETS.items():
@@ -52,12 +52,12 @@ def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
             rows.append([title, method, by, claimed.get(experiment, ""), *_measured(planned)])
     notes = [
         "Claimed and ε of kept updates are the paper's accounting, which charges kept updates only; that is no valid "
-        "guarantee (see theorem-1). Sound ε of all tries: what a run would cost that had fixed the number of its tries "
-        "beforehand. Guaranteed: the cost of the most tries that the run was allowed to make. All of them are for the "
+        "guarantee (see theorem-1). Sound ε of all attempts: what a run would cost that had fixed the number of its attempts "
+        "beforehand. Guaranteed: the cost of the most attempts that the run was allowed to make. All of them are for the "
         "training images: those that screen are not protected.",
         "Accuracy of runs screened by all test images is on the images that selected the updates; there are no others.",
         "The figure beside this table: accuracy at the ε of kept updates (hollow) and at the ε guaranteed (filled); "
-        "below, the share of an epoch's tries that is kept, interpolated between epochs.",
+        "below, the share of an epoch's attempts that is kept, interpolated between epochs.",
         *(f"{j.claim.dataset}, {_method(j)}: {text}." for j in judged if (text := j.explanation)),
     ]
     shown = (*header[:3], "measured (%)", "n", "ε of kept updates", "sound ε guaranteed")
@@ -148,10 +148,10 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         "not reach it, a lower bound on the mean, with the ε that these have spent. "
         "DP-SGD with ReLU runs to ε = 6, the paper's limit, where a run that does not reach it counts as infinite. The "
         "others run to about 3. A run that ends there needs more, and no more is known of it, unless the same run was "
-        f"carried on to 6{carried}. Screened runs count tries as epochs. ε is the paper's, which charges kept updates "
+        f"carried on to 6{carried}. Screened runs count attempts as epochs. ε is the paper's, which charges kept updates "
         "only. Steps until then: the largest cost of all steps up to that epoch, had their number been fixed "
         "beforehand. Guaranteed: the same. Screened runs can only fix the number of kept updates beforehand, so theirs "
-        "is the cost of the most tries that this number may take.",
+        "is the cost of the most attempts that this number may take.",
     )
     shown = (*header[:5], "reached by", "guaranteed, sound ε")
     return Table(header, rows, notes, shown)
@@ -160,8 +160,8 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
 def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
     """Compare DP-SGD with tanh, screened and not, at one sound epsilon, with noise calibrated to all attempts."""
     header = (
-        *("method", "accuracy (%)", "min / median / max", "best epoch (%)", "n", "kept of tries", "sound ε"),
-        *("noise multiplier", "learning rate", "momentum", "epochs of tries"),
+        *("method", "accuracy (%)", "min / median / max", "best epoch (%)", "n", "kept of attempts", "sound ε"),
+        *("noise multiplier", "learning rate", "momentum", "epochs of attempts"),
     )
     rows = []
     for name, label in (("screened", "screened"), ("plain", "DP-SGD with tanh, not screened")):
@@ -177,12 +177,12 @@ def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         costs = [bound_text(most_guaranteed(runs)), bound_text(runs[0].final("noise_multiplier"))]
         rows.append([label, *accuracy, number(best, "%"), planned.recorded_of, f"{kept:.3f}", *costs, *settings])
     notes = [
-        "MNIST; both report on the 5,000 test images that do not screen; the number of tries is fixed beforehand and "
+        "MNIST; both report on the 5,000 test images that do not screen; the number of attempts is fixed beforehand and "
         "the noise calibrated to it, so the sound ε holds (PLD, "
         f"{delta_text(delta())}, training images private, screening images public).",
         *_search_notes(evidence),
     ]
-    shown = ("method", "accuracy (%)", "n", "kept of tries", "sound ε", "noise multiplier", "learning rate")
+    shown = ("method", "accuracy (%)", "n", "kept of attempts", "sound ε", "noise multiplier", "learning rate")
     return Table(header, rows, notes, shown)
 
 

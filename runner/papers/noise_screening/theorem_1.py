@@ -106,7 +106,7 @@ def theorem_1(claim: Claim) -> Measured:
         delta=delta(),
         explanation=f"{kept_steps(dataset)} kept updates, candidates kept where their one coordinate is above "
         f"{threshold} sigma, which {100 * _screened(dataset, threshold).accepted[0]:.1f}% are: the true epsilon is at "
-        f"least {bound} and at most {upper}, where {_above(claimed)} is charged; all of the up to {tries} tries an "
+        f"least {bound} and at most {upper}, where {_above(claimed)} is charged; all of the up to {tries} attempts an "
         f"update cost {_above(every)}, whatever the rule",
     )
 
@@ -153,14 +153,14 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         "The claimed ε of the composition is the paper's (classic RDP). Without screening the bounds are those of "
         "DP-SGD, for which it is valid.",
         *(_at_the_share_kept(evidence, dataset) for dataset in DATASETS.values()),
-        "What is sound is the cost of all tries: " + "; ".join(map(_by_rate, DATASETS.values())) + ".",
+        "What is sound is the cost of all attempts: " + "; ".join(map(_by_rate, DATASETS.values())) + ".",
     )  # fmt: skip
     return Table(header, rows, notes, [name for name in header if name not in ("mu0", "kept updates")])
 
 
 def _at_the_share_kept(evidence: Evidence, dataset: str) -> str:
     """Return the share kept by the worst rule, by recorded runs, and the bound for a rule that keeps as much."""
-    rule = f"{dataset}: the worst rule keeps {100 * _screened(dataset, worst(dataset)).accepted[0]:.1f}% of the tries."
+    rule = f"{dataset}: the worst rule keeps {100 * _screened(dataset, worst(dataset)).accepted[0]:.1f}% of the attempts."
     shares = _shares_kept(evidence, dataset)
     if not shares:
         return rule
@@ -173,7 +173,7 @@ def _at_the_share_kept(evidence: Evidence, dataset: str) -> str:
 
 def _by_rate(dataset: str) -> str:
     costs = [f"{_above(cost_of_tries(dataset, r))} at {r:g}" for r in (1, 1.5, 2, 3, most_tries(dataset))]
-    return f"{dataset} {', '.join(costs)} tries a kept update"
+    return f"{dataset} {', '.join(costs)} attempts a kept update"
 
 
 def _near(value: float) -> str:
@@ -203,7 +203,7 @@ def figure(evidence: Evidence) -> Figure:
         axes.plot(keep, bounds, f"{plots.MARKERS[i]}-", markersize=4, color=f"C{i}", label=label)
         shares = _shares_kept(evidence, dataset)
         if shares:
-            said = f"{dataset}: {len(shares)} screened runs kept {min(shares):.2f} to {max(shares):.2f} of the tries"
+            said = f"{dataset}: {len(shares)} screened runs kept {min(shares):.2f} to {max(shares):.2f} of the attempts"
             low = [0.25 + 0.2 * i] * len(shares)
             axes.plot(shares, low, "|", markersize=11, markeredgewidth=1.5, color=f"C{i}", label=said)
     axes.axhline(claimed_at(), color="k", linestyle="--", linewidth=1, label=f"claimed ε = {claimed_at():g}")

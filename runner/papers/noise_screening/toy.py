@@ -93,7 +93,7 @@ def figure(_: Evidence) -> Figure:
     axes.contour(first, second, levels, levels=14, colors="0.75", linewidths=0.7)
     for screened, line, name, look in ((False, "-", "DP-SGD", "ReLU"), (True, "--", "screened", "screening")):
         found = path(screened=screened)
-        label = f"{name}: {STEPS} kept of {found.tries} tries"
+        label = f"{name}: {STEPS} kept of {found.tries} attempts"
         colour, marker = plots.LOOKS[look]
         axes.plot(*found.weights.T, line, color=colour, marker=marker, markersize=4, linewidth=1, label=label)
     axes.plot(*TRUE, "r+", markersize=14, markeredgewidth=2, label="true weights")
@@ -111,5 +111,5 @@ def toy(_: Claim) -> Measured:
     return Measured(
         value=means[0] / means[1],
         explanation=f"excess loss over the last ten kept steps: {means[0]:.3g} of DP-SGD, {means[1]:.3g} screened; but "
-        f"the {STEPS} kept updates took {screened.tries} tries, each of which used the data",
+        f"the {STEPS} kept updates took {screened.tries} attempts, each of which used the data",
     )
