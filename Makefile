@@ -47,7 +47,7 @@ check: $(VENV)/installed lint ## Linters, types and the tests that have to notic
 test: $(VENV)/installed lint ## Linters, types and all tests
 	$(PYTEST)
 
-lint: $(VENV)/installed ## Linters, types, layers and the English of docstrings only
+lint: $(VENV)/installed ## Linters, types, layers and English only
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy

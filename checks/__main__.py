@@ -12,7 +12,7 @@ from runner.cli.signals import on_termination_as_on_interrupt
 from runner.terminal import prepare_process
 
 COMMANDS = {
-    "style": ("checks.style", "the English of docstrings and comments"),
+    "style": ("checks.style", "the English of docstrings, comments, texts and pages"),
     "browser": ("checks.browser", "the built site in a headless Chromium: filters, links, widths, dark mode"),
     "audit": ("checks.audit.run", "attack the private code: lower bounds on ε"),
     "mutants": ("checks.mutants.run", "plant small faults in a copy of the code: the tests notice each"),

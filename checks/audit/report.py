@@ -149,7 +149,7 @@ def _words(text: str) -> str:
 
 
 def _attacked(row: Row) -> str:
-    """Name the rules of a row, and its δ if it is another than that of most rows."""
+    """Name the rules of a row, and its δ unless it is `DELTA`."""
     delta = "" if row.delta == DELTA else f"δ = {row.delta:g}"
     return ", ".join(filter(None, (_words(row.what), _words(row.mechanism), delta)))
 

@@ -22,7 +22,7 @@ from checks.benchmarks.own import Step, waited_for
 from checks.benchmarks.problems import Problem
 from runner.clipping import Flat
 
-_SIZES = (64, 256)  # examples of a piece, beside the whole batch
+_SIZES = (64, 256)  # examples of a piece; the whole batch is timed, too
 _MOST = 2 << 30  # bytes of per-example gradients at a time
 
 

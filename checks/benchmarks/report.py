@@ -49,11 +49,11 @@ def page(measured: dict[str, list[dict[str, str]]], whole_runs: Sequence[dict[st
         "",
         "Speed of a training step against PyTorch's ordinary step of the same network and batch: 2 is twice as fast. "
         "A private step has per-example gradients, clipping, noise and the update. Each number is the median of "
-        "alternating timings on one thread, on a CPU in the processor time of the process. The tables beside this page "
-        "have quartiles and milliseconds. torch.func and Opacus take their steps in pieces of 64 or 256 examples or in "
-        "whole batches, whichever is fastest. fastDP takes whole batches. The column *without clipping* has a network "
-        "with GroupSort, bounded weights and another loss. *AVX2 alone* uses no AVX-512, even if the processor has it. "
-        "Written by `make benchmark`.",
+        "alternating timings on one thread, on a CPU in the processor time of the process. The tables next to this "
+        "page have quartiles and milliseconds. torch.func and Opacus take their steps in pieces of 64 or 256 examples "
+        "or in whole batches, whichever is fastest. fastDP takes whole batches. The column *without clipping* has a "
+        "network with GroupSort, bounded weights and another loss. *AVX2 alone* uses no AVX-512, even if the "
+        "processor has it. Written by `make benchmark`.",
     ]
     for name, rows in measured.items():
         first, rounds = rows[0], [int(row["rounds"]) for row in rows]
@@ -112,7 +112,7 @@ def sentence(name: str, rows: Sequence[dict[str, str]]) -> str:
     (low, worst), (high, top) = own[0], own[-1]
     return (
         f"with {SETS[name]}, a clipped step on one core has {low:.2f} ({worst}) to {high:.2f} times ({top}) the speed "
-        f"of PyTorch's ordinary step; the best other library has {min(best.values()):.2f} to {max(best.values()):.2f}"
+        f"of PyTorch's ordinary step. The best other library has {min(best.values()):.2f} to {max(best.values()):.2f}"
     )
 
 

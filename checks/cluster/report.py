@@ -76,8 +76,8 @@ def write(folder: Path, found: Sequence[Played]) -> Path:
         "",
         f"`make reproduce-{PAPER} SCALE=smoke ITEMS={ITEMS}` by each launcher, on real clusters whose two nodes of one "
         f"CPU are on one machine ({_versions()}), with faults dealt while it runs. In the end every record has to be "
-        "there once and whole, and say what it says when this machine alone made it, undisturbed; and the tables have "
-        "to be the same. slurm keeps no accounts, slurm-accounts does (sacct). Written by `make cluster`.",
+        "there once and whole. Records and tables have to be those of an undisturbed run on this machine alone. "
+        "slurm keeps no accounts, slurm-accounts does (sacct). Written by `make cluster`.",
         "",
         *ends,
         "",

@@ -42,7 +42,7 @@ def tries_text(runs: Runs) -> str:
     tries, accepted, forced = (sum(runs.finals(name)) for name in ("tries", "accepted", "forced"))
     costs = runs.finals("epsilon_sound")
     return (
-        f"{tries / accepted:.2f} attempts a kept update, {100 * forced / accepted:.1f}% of the kept by force only; all "
-        f"attempts made would cost {bound_text(fmean(costs))} (mean, at most {bound_text(max(costs))}) had "
-        f"their number been fixed beforehand, the most allowed cost {bound_text(most_guaranteed(runs))}"
+        f"{tries / accepted:.2f} attempts a kept update, {100 * forced / accepted:.1f}% of the kept by force only. "
+        f"All attempts made would cost {bound_text(fmean(costs))} (mean, at most {bound_text(max(costs))}) had "
+        f"their number been fixed beforehand. The most allowed cost {bound_text(most_guaranteed(runs))}"
     )

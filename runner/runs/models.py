@@ -1,4 +1,4 @@
-"""The weights that a run ends with, kept where `save_model` asks for them: a file beside the records, in models/."""
+"""The weights that a run ends with, kept where `save_model` asks for them: a file next to the records, in models/."""
 
 from __future__ import annotations
 

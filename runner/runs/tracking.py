@@ -166,7 +166,7 @@ def _started(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, se
         job_type=config.tracking.job_type,
         tags=[*config.tracking.tags, f"setting:{setting_id}", f"scale:{config.scale.name}"],
         config=recorded_config(config),
-        reinit="create_new",  # beside the runs that are trained together with it
+        reinit="create_new",  # the runs that are trained together with it go on
         resume="allow" if mode == TrackingMode.online else None,
         settings=wandb.Settings(
             silent=True,

@@ -17,7 +17,7 @@ from torch import Tensor
 from runner.gradients import Objective
 from runner.training.state import State
 
-LAST = ("test_loss_last", "test_accuracy_last")  # columns of a history: the last weights, beside the averaged ones
+LAST = ("test_loss_last", "test_accuracy_last")  # columns of a history: the last weights, not the averaged ones
 
 
 @dataclass(frozen=True)

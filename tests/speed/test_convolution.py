@@ -55,7 +55,7 @@ def test_convolution(kernels: str, of: str) -> None:
 
 @pytest.mark.parametrize("size", [(10, 7), (5, 5), (3, 4)])
 def test_an_image_is_convolved_alone(kernels: str, size: tuple[int, int]) -> None:
-    """To the last bit what it is beside others, whatever they are: nothing of one example is in another's.
+    """To the last bit what it is among others, whatever they are: nothing of one example is in another's.
 
     Of small images several are in one product of matrices.
     """

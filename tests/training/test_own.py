@@ -1,4 +1,4 @@
-"""Parts of a user: isolated, cut to their stated bounds, or named beside ε; else refused before work starts."""
+"""Parts of a user: isolated, cut to their stated bounds, or named next to ε; else refused before work starts."""
 
 from __future__ import annotations
 

@@ -212,9 +212,9 @@ def repository(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
             }
         )
     notes = (
-        "The script counts the four layers of a step as four samples of their own: one release of all of them, "
-        "sampled once, is what happens. And it clips rows of the mean over the examples drawn: with one example more "
-        "all others shrink, so that the sensitivity is up to 2 a b in the worst case (see `BackpropOfMeanLoss`); of "
+        "The script counts the four layers of a step as four samples of their own. What happens is one "
+        "release of all of them, sampled once. And it clips rows of the mean over the examples drawn. With one example "
+        "more all others shrink, so the sensitivity is up to 2 a b in the worst case (see `BackpropOfMeanLoss`). For "
         "rows of the sum it is a b.",
         "Its bisection stops within 0.001 of ε: for 0.2 and 0.1 its noise, 4.824 and 9.063, is above the 4.811 and "
         "9.003 that its formula asks for.",

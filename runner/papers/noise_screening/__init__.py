@@ -73,15 +73,15 @@ PAPER = Paper(
     remarks=(
         "Four numbers are called ε here. The paper's charges the kept updates alone. `epsilon_tries` in each "
         "`claims.csv` charges the attempts that a run made, as if their number had been fixed beforehand. The sound ε "
-        "charges the most attempts that the run may make. [Theorem 1]({results}noise_screening/theorem-1/table.md) has a "
-        "lower bound for the worst rule that it allows.",
+        "charges the most attempts that the run may make. [Theorem 1]({results}noise_screening/theorem-1/table.md) has "
+        "a lower bound for the worst rule that it allows.",
         "Noise-screening: the paper gives no momentum. Its settings are those of code with momentum 0.9, which leads "
         "here. Its listing has none, and the authors' later code does not restore it on rejection: both are run, too.",
         "Its accuracies, and so those of the same settings here, are on the very test images that chose the updates "
         "([table 1]({results}noise_screening/table-1/table.md) has others). The paper's neighbouring data sets "
         "differ in one entry. Every ε here is for adding or removing one training image. Sound is the cost of all "
-        "attempts that a run may make. On CIFAR-10 the paper names nine layers and no normalisation. The network here has "
-        "eight, and images have ImageNet's statistics. The paper also says that its lead in figure 3 grows with ε. "
+        "attempts that a run may make. On CIFAR-10 the paper names nine layers and no normalisation. The network here "
+        "has eight, and images have ImageNet's statistics. The paper also says that its lead in figure 3 grows with ε. "
         "This is not judged, as epochs of screened runs are attempts.",
         "Does screening help where every attempt is charged? [DP-SGD with and without it at the same sound ε]"
         "({results}noise_screening/sound/table.md), on MNIST. [A study]({results}studies/screening/README.md) adds it "

@@ -51,13 +51,13 @@ def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
                 by = "half of the test images" if experiment.endswith("_public") else "all test images"
             rows.append([title, method, by, claimed.get(experiment, ""), *_measured(planned)])
     notes = [
-        "Claimed and ε of kept updates are the paper's accounting, which charges kept updates only; that is no valid "
-        "guarantee (see theorem-1). Sound ε of all attempts: what a run would cost that had fixed the number of its attempts "
-        "beforehand. Guaranteed: the cost of the most attempts that the run was allowed to make. All of them are for the "
-        "training images: those that screen are not protected.",
-        "Accuracy of runs screened by all test images is on the images that selected the updates; there are no others.",
-        "The figure beside this table: accuracy at the ε of kept updates (hollow) and at the ε guaranteed (filled); "
-        "below, the share of an epoch's attempts that is kept, interpolated between epochs.",
+        "Claimed and ε of kept updates are the paper's accounting, which charges kept updates only. That is no valid "
+        "guarantee (see theorem-1). Sound ε of all attempts: what a run would cost that had fixed their number "
+        "beforehand. Guaranteed: the cost of the most attempts that the run was allowed to make. All of them are for "
+        "the training images. Those that screen are not protected.",
+        "Accuracy of runs screened by all test images is on the images that selected the updates. There are no others.",
+        "The figure next to this table has the accuracy at the ε of kept updates (hollow) and at the ε guaranteed "
+        "(filled). Below is the share of an epoch's attempts that is kept, interpolated between epochs.",
         *(f"{j.claim.dataset}, {_method(j)}: {text}." for j in judged if (text := j.explanation)),
     ]
     shown = (*header[:3], "measured (%)", "n", "ε of kept updates", "sound ε guaranteed")
@@ -144,12 +144,12 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         )
     carried = f" ({'; '.join(further)})" if further else " (none here)"
     notes = (
-        "Measured: the first epoch whose test accuracy is at least the one named, mean of the runs; where some do "
-        "not reach it, a lower bound on the mean, with the ε that these have spent. "
+        "Measured: the first epoch whose test accuracy is at least the one named, mean of the runs. If some do not "
+        "reach it, this is a lower bound on the mean, with the ε that these have spent. "
         "DP-SGD with ReLU runs to ε = 6, the paper's limit, where a run that does not reach it counts as infinite. The "
         "others run to about 3. A run that ends there needs more, and no more is known of it, unless the same run was "
-        f"carried on to 6{carried}. Screened runs count attempts as epochs. ε is the paper's, which charges kept updates "
-        "only. Steps until then: the largest cost of all steps up to that epoch, had their number been fixed "
+        f"carried on to 6{carried}. Screened runs count attempts as epochs. ε is the paper's, which charges kept "
+        "updates only. Steps until then: the largest cost of all steps up to that epoch, had their number been fixed "
         "beforehand. Guaranteed: the same. Screened runs can only fix the number of kept updates beforehand, so theirs "
         "is the cost of the most attempts that this number may take.",
     )
@@ -177,8 +177,8 @@ def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         costs = [bound_text(most_guaranteed(runs)), bound_text(runs[0].final("noise_multiplier"))]
         rows.append([label, *accuracy, number(best, "%"), planned.recorded_of, f"{kept:.3f}", *costs, *settings])
     notes = [
-        "MNIST; both report on the 5,000 test images that do not screen; the number of attempts is fixed beforehand and "
-        "the noise calibrated to it, so the sound ε holds (PLD, "
+        "MNIST. Both report on the 5,000 test images that do not screen. The number of attempts is fixed beforehand, "
+        "and the noise is calibrated to it. So the sound ε holds (PLD, "
         f"{delta_text(delta())}, training images private, screening images public).",
         *_search_notes(evidence),
     ]

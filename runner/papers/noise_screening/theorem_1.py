@@ -104,9 +104,9 @@ def theorem_1(claim: Claim) -> Measured:
         epsilon_sound=every,
         epsilon_least=float(bound),
         delta=delta(),
-        explanation=f"{kept_steps(dataset)} kept updates, candidates kept where their one coordinate is above "
-        f"{threshold} sigma, which {100 * _screened(dataset, threshold).accepted[0]:.1f}% are: the true epsilon is at "
-        f"least {bound} and at most {upper}, where {_above(claimed)} is charged; all of the up to {tries} attempts an "
+        explanation=f"{kept_steps(dataset)} kept updates. A candidate is kept if its one coordinate is above "
+        f"{threshold} sigma, as {100 * _screened(dataset, threshold).accepted[0]:.1f}% are. The true epsilon is at "
+        f"least {bound} and at most {upper}, where {_above(claimed)} is charged. All of the up to {tries} attempts an "
         f"update cost {_above(every)}, whatever the rule",
     )
 
@@ -144,23 +144,24 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
             shown = "none" if t == -math.inf else t
             rows.append((dataset, _noise(dataset), shown, k, kept_steps(dataset), keep, claimed, *bounds))
     notes = (
-        "One step: N(x, σ²), x in {0, 1}, kept where |y − 1/2| > t; exact. Composition: the sampled Gaussian at the "
-        "paper's parameters, kept where y > t, but for the first step, which the paper's rule always keeps; \"at "
-        "least\" is rigorous up to floating point (outputs binned, losses rounded down, PLD), \"at most\" Rényi "
+        "One step: N(x, σ²), x in {0, 1}, kept where |y − 1/2| > t. It is exact. Composition: the sampled Gaussian at "
+        "the paper's parameters, kept where y > t. The paper's rule always keeps the first step. \"At least\" is "
+        "rigorous up to floating point (outputs binned, losses rounded down, PLD). \"At most\" is by Rényi "
         f"divergences of the true densities with the paper's conversion. {delta_text(delta())}.",
-        "A loss in many coordinates makes such a rule of the paper's: J(w) = |w|²/2 falls where the noise along −w is "
-        "above t = dσ²/(2|w|), nearly, as the squared norm of the noise in all d coordinates is nearly dσ².",
+        "A loss in many coordinates makes such a rule of the paper's. J(w) = |w|²/2 falls where the noise along −w is "
+        "above t = dσ²/(2|w|), nearly. The squared norm of the noise in all d coordinates is nearly dσ².",
         "The claimed ε of the composition is the paper's (classic RDP). Without screening the bounds are those of "
         "DP-SGD, for which it is valid.",
         *(_at_the_share_kept(evidence, dataset) for dataset in DATASETS.values()),
-        "What is sound is the cost of all attempts: " + "; ".join(map(_by_rate, DATASETS.values())) + ".",
+        "The cost of all attempts is sound. " + " ".join(f"{_by_rate(dataset)}." for dataset in DATASETS.values()),
     )  # fmt: skip
     return Table(header, rows, notes, [name for name in header if name not in ("mu0", "kept updates")])
 
 
 def _at_the_share_kept(evidence: Evidence, dataset: str) -> str:
     """Return the share kept by the worst rule, by recorded runs, and the bound for a rule that keeps as much."""
-    rule = f"{dataset}: the worst rule keeps {100 * _screened(dataset, worst(dataset)).accepted[0]:.1f}% of the attempts."
+    share = 100 * _screened(dataset, worst(dataset)).accepted[0]
+    rule = f"{dataset}: the worst rule keeps {share:.1f}% of the attempts."
     shares = _shares_kept(evidence, dataset)
     if not shares:
         return rule

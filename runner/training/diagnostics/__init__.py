@@ -1,4 +1,4 @@
-"""Diagnostics: numbers that a figure needs beside accuracy, measured only if a config asks for them.
+"""Diagnostics: numbers that a figure needs besides accuracy, measured only if a config asks for them.
 
 They are computed from private data without noise: they belong in a reproduction, not in a release. Each is a file of
 this package with one subclass of `Diagnostic`, and has the name of its file.

@@ -388,7 +388,7 @@ class StackedStep:
             calls = self._draw, self.advance, drawing, self.losses.device
             compiled = compiled_and_captured(*calls) if self._compiles() else None
             self._take, self.mode = compiled or captured(*calls), StepMode.compiled if compiled else StepMode.graph
-            self._drawn_and_taken()  # as the first step will be, beside the memory of the graph
+            self._drawn_and_taken()  # as the first step will be, next to the memory of the graph
             self._unproven = True
         finally:
             self.stacked.forget()
