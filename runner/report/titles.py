@@ -27,7 +27,7 @@ _WORDS = {
     "target_epsilon": "ε {}",
 }
 _OPTIONS = {  # of groups and of `evaluation`
-    "automatic": "automatic clipping",
+    "automatic": "AUTO-S",
     "cross_entropy": "cross-entropy",
     "flat": "flat clipping",
     "holdout": "held-out",

@@ -19,7 +19,7 @@ SEARCHES = ("noise_screening/sound_search", "noise_screening/sound_search_no_mom
 METHODS = {  # experiment, with {} for the data set: its name in table 1
     "noise_screening/{}_relu": "DP-SGD, ReLU",
     "losing_less/{}_ce": "DP-SGD, tanh",
-    "noise_screening/{}_auto": "DP-SGD, automatic clipping",
+    "noise_screening/{}_auto": "DP-SGD, AUTO-S",
     "noise_screening/{}_screened_momentum": "screening, momentum 0.9",
     "noise_screening/{}_screened_momentum_kept": "screening, momentum 0.9, not restored on rejection",
     "noise_screening/{}_screened": "screening, no momentum",
