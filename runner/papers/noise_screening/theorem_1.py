@@ -174,7 +174,7 @@ def _at_the_share_kept(evidence: Evidence, dataset: str) -> str:
 
 def _by_rate(dataset: str) -> str:
     costs = [f"{_above(cost_of_tries(dataset, r))} at {r:g}" for r in (1, 1.5, 2, 3, most_tries(dataset))]
-    return f"{dataset} {', '.join(costs)} attempts a kept update"
+    return f"{dataset}: {', '.join(costs)} attempts a kept update"
 
 
 def _near(value: float) -> str:
