@@ -111,7 +111,7 @@ def test_the_page_and_the_sentence_have_the_worst_and_the_best() -> None:
     assert page.endswith("| this bench | 31 s | 6 | 95.48% |\n")
     readme = report.with_sentence(f"a {report.BEGIN}old{report.END} b", ("avx512", rows))
     assert "has 0.70 (two linear layers) to 1.90 times (CIFAR-10, six convolutions)" in readme
-    assert "the best other library has 0.10 to 0.50" in readme
+    assert "The best other library has 0.10 to 0.50" in readme
     assert "old" not in readme
     with pytest.raises(ValueError, match="markers"):
         report.with_sentence("a b", ("avx512", rows))
