@@ -150,8 +150,9 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         "others run to about 3. A run that ends there needs more, and no more is known of it, unless the same run was "
         f"carried on to 6{carried}. Screened runs count attempts as epochs. ε is the paper's, which charges kept "
         "updates only. Steps until then: the largest cost of all steps up to that epoch, had their number been fixed "
-        "beforehand. Guaranteed: the same. Screened runs can only fix the number of kept updates beforehand, so theirs "
-        "is the cost of the most attempts that this number may take.",
+        "beforehand. Guaranteed: the same. It does not cover a run that stops where its accuracy is reached, as the "
+        "data choose that epoch. Screened runs can only fix the number of kept updates beforehand, so theirs is the "
+        "cost of the most attempts that this number may take.",
     )
     shown = (*header[:5], "reached by", "guaranteed, sound ε")
     return Table(header, rows, notes, shown)
