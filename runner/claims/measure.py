@@ -26,18 +26,22 @@ class Formula(partial[Measured]):
     """A function of a claim and the evidence, found by its name, for claims beyond readers and comparisons."""
 
 
+class Computed(Formula):
+    """A formula that needs no run."""
+
+
 def formulas_in(module: ModuleType) -> Mapping[str, Formula]:
     """Return the formulas of a module by their names."""
     return {name: value for name, value in vars(module).items() if isinstance(value, Formula)}
 
 
-def computed(formula: Callable[[Claim], Measured]) -> Formula:
+def computed(formula: Callable[[Claim], Measured]) -> Computed:
     """Make a formula that needs no run."""
 
     def of_none(claim: Claim, _: Evidence) -> Measured:
         return replace(formula(claim), computed=True)
 
-    return Formula(of_none)
+    return Computed(of_none)
 
 
 def of_runs(formula: Callable[[Claim, Runs], Measured]) -> Formula:

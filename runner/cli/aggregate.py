@@ -50,7 +50,7 @@ def aggregate(
     folder = folder_of(scale, results_root)
     claims = [c for c in known.claims if c.item in {item.name for item in chosen}]
     sweeps = [
-        *(sweep for item in chosen for sweep in (*item.sweeps, *item.also)),
+        *(sweep for item in chosen for sweep in (*known.needs(item), *item.also)),
         *(sweep for c in claims for sweep in (*c.sweeps, *c.searches)),
     ]
     evidence = collect(sweeps, scale, results_root)
@@ -59,7 +59,9 @@ def aggregate(
     for number, item in enumerate(chosen, 1):
         line.show(f"{known.name}: tables and figures of {item.name}, item {number} of {len(chosen)} ...")
         judged = [judge(c, measure(c, evidence, known.formulas), scale) for c in claims if c.item == item.name]
-        written += _write_item(folder / known.name / item.name, item, evidence, judged)
+        shown = known.evidence_of(item, evidence)
+        runs = Runs(run for sweep in known.needs(item) for run in shown.sweeps[sweep])
+        written += _write_item(folder / known.name / item.name, item, shown, runs, judged)
     line.clear()
     if items is None:
         written += _write_index(folder, scale)
@@ -95,41 +97,40 @@ def shown(paths: Sequence[Path]) -> str:
     return "\n".join(f"{folders[folder]}: {', '.join(of)}" for folder, of in names.items())
 
 
-def _write_item(folder: Path, item: Item, evidence: Evidence, judged: Sequence[ClaimRow]) -> list[Path]:
+def _write_item(folder: Path, item: Item, evidence: Evidence, runs: Runs, judged: Sequence[ClaimRow]) -> list[Path]:
     written = []
-    if item.sweeps:
-        runs = Runs(run for sweep in item.sweeps for run in evidence.sweeps[sweep])
+    label = evidence.scale if runs and evidence.scale != PAPER_SCALE else ""  # marks an item made of such runs
+    if runs:
         written.append(write_csv(folder / "runs.csv", *runs_table(runs, item.fields)))
         written.append(write_csv(folder / "settings.csv", *settings_table(runs, item.fields)))
     if judged:
         written.append(write_rows(folder, judged))
     if item.table:
         table = item.table(evidence, judged)
-        label = _label(item, evidence)
         banner = _BANNER.format(scale=label.upper()) if label else ""
         rest = "\n[All columns](table.csv)\n" if table.shown else ""
         written.append(write_text(folder / "table.md", f"# {item.title}\n\n{banner}{markdown(table)}{rest}"))
         written.append(write_table_csv(folder / "table.csv", table))
     if item.draw:
-        written += _draw(folder, item, evidence)
+        drawable = bool(runs.recorded) or not runs
+        written += _draw(folder, item, evidence, label) if drawable else _undrawn(folder)
     return written
 
 
-def _label(item: Item, evidence: Evidence) -> str:
-    """Return the scale, to mark an item made of runs, unless it is the paper's."""
-    return evidence.scale if item.sweeps and evidence.scale != PAPER_SCALE else ""
-
-
-def _draw(folder: Path, item: Item, evidence: Evidence) -> list[Path]:
+def _draw(folder: Path, item: Item, evidence: Evidence, label: str) -> list[Path]:
     assert item.draw is not None
-    recorded = any(run.record is not None for sweep in item.sweeps for run in evidence.sweeps[sweep])
     with plots.style():
-        drawn = item.draw(evidence) if recorded or not item.sweeps else None
+        drawn = item.draw(evidence)
         if drawn is None:
-            (folder / plots.FILE).unlink(missing_ok=True)
-            return []
+            return _undrawn(folder)
         drawn.suptitle(drawn.get_suptitle() or item.title, fontsize=10)
-        return plots.save(drawn, folder, _label(item, evidence))
+        return plots.save(drawn, folder, label)
+
+
+def _undrawn(folder: Path) -> list[Path]:
+    """Remove an old figure."""
+    (folder / plots.FILE).unlink(missing_ok=True)
+    return []
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("--time goes with --plan.")
     launcher, overrides = requested(options)
     torch.set_num_threads(options.threads)  # for runs that are timed
-    jobs = _by_item(items, (f"scale={options.scale}", *overrides))
+    jobs = _by_item(paper, items, (f"scale={options.scale}", *overrides))
     if options.status:
         print(status_text(jobs))
         return 0
@@ -164,17 +164,21 @@ def check_overrides(overrides: Sequence[str]) -> None:
     check_options(overrides)
 
 
-def _by_item(items: Sequence[Item], extra: Sequence[str]) -> dict[str, list[Job]]:
+def _by_item(paper: Paper, items: Sequence[Item], extra: Sequence[str]) -> dict[str, list[Job]]:
     """List the runs of each item, by its name, under further overrides."""
     sweeps, line = dict[str, list[Job]](), Line(at_once=False)
-    names = list(dict.fromkeys(sweep for item in items for sweep in item.sweeps))
+    needs = {item.name: paper.needs(item) for item in items}
+    names = list(dict.fromkeys(sweep for needed in needs.values() for sweep in needed))
     try:
         for number, sweep in enumerate(names, 1):
             line.show(f"listing runs: sweep {number} of {len(names)} ...")
             sweeps[sweep] = sweep_jobs(sweep, extra)
     finally:
         line.clear()
-    return {item.name: [job for sweep in item.sweeps for job in sweeps[sweep]] for item in items}
+    return {
+        item: [job for sweep, of in needed.items() for job in sweeps[sweep] if job.experiment in of]
+        for item, needed in needs.items()
+    }
 
 
 def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | None, time_unknown: bool) -> str:

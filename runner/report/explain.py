@@ -295,7 +295,7 @@ def item_text(results: Path, paper: Paper, item: Item) -> str:
     if ids:
         lines += ["", own.runs_text([read_record(results / "runs" / f"{run_id}.json") for run_id in ids])]
     made = command("aggregate", paper.name, "--items", item.name, *elsewhere(results))
-    if item.sweeps:
+    if paper.needs(item):
         root = [f"runtime.results_root={json.dumps(folder, ensure_ascii=False)}" for folder in elsewhere(results)[1:]]
         made = command("reproduce", paper.name, "--items", item.name, *root)
     return "\n".join([*lines, "", f"Every number: {results / paper.name / item.name}", f"Made by: {made}"])

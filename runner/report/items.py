@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from runner.claims import charges
 from runner.claims.claim import Claim
 from runner.claims.evidence import Evidence
-from runner.claims.measure import Formula, formulas_in
-from runner.claims.reading import read_claims
+from runner.claims.measure import Computed, Formula, formulas_in
+from runner.claims.reading import experiments_of, read_claims
 from runner.claims.rows import ClaimRow
+from runner.claims.runs import Runs
 from runner.report.files import Table
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ class Item:
     """One table, figure or statement of a paper.
 
     name: as in claims.yaml, and the name of its folder under results/<paper>/.
-    sweeps: the sweeps that it needs, "tempered_sigmoid/fig_3"; empty if it is computed without runs.
-    also: sweeps of other items whose recorded runs its figure shows, too.
+    sweeps: the sweeps that it needs beyond those of its claims, "tempered_sigmoid/fig_3" (see `Paper.needs`).
+    also: sweeps of other items that its table or figure reads, too, without needing their runs.
     fields: config fields to show in addition to the swept ones ("activation.scale").
     draw: makes its figure. It is called only if at least one run is recorded, or if the figure is computed.
     table: makes its table from the item's judged claims.
@@ -97,6 +98,28 @@ class Paper:
             ValueError: one cannot be read; the message has the line.
         """
         return read_claims(self.name, [item.name for item in self.items], self.formulas)
+
+    def needs(self, item: Item) -> dict[str, set[str]]:
+        """Return the runs of an item: its sweeps and its claims', each with its experiments.
+
+        A claim measures an experiment by the first of its sweeps that has it. The dictionary is empty if the item is
+        computed without runs.
+        """
+        needed = {sweep: set(experiments_of(sweep) or ()) for sweep in item.sweeps}
+        for claim in self.claims:
+            if claim.item == item.name and not isinstance(self.formulas.get(claim.reader[0]), Computed):
+                for name in claim.experiments:
+                    sweep = next(sweep for sweep in claim.sweeps if name in (experiments_of(sweep) or ()))
+                    needed.setdefault(sweep, set()).add(name)
+        return needed
+
+    def evidence_of(self, item: Item, evidence: Evidence) -> Evidence:
+        """Return the part of the evidence that an item shows: the runs that it needs, and those of `also`."""
+        runs = {
+            sweep: Runs(run for run in evidence.sweeps[sweep] if run.job.experiment in names)
+            for sweep, names in self.needs(item).items()
+        }
+        return Evidence(evidence.scale, {sweep: evidence.sweeps[sweep] for sweep in item.also} | runs, evidence.folder)
 
     def item(self, name: str) -> Item:
         """Return the item of this name.

@@ -63,17 +63,19 @@ def _run_row(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
 
 
 def settings_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return columns and rows of settings.csv: one row for each setting of a sweep, recorded or not.
+    """Return columns and rows of settings.csv: one row for each setting, recorded or not, with the runs of all sweeps.
 
     accuracy_* describes the last epoch, and best_epoch_accuracy_* the best epoch, chosen on the same data. The epsilons
     are the largest over the runs.
     """
     names = varied(runs, fields)
     rows = []
-    for planned in runs.by(lambda run: (run.job.sweep, run.job.setting_id)).values():
+    for of_setting in runs.by(lambda run: run.job.setting_id).values():
+        planned = Runs({run.job.run_id: run for run in of_setting}.values())
         recorded = planned.recorded
         row = {
             **_setting(planned[0], names),
+            "sweep": ", ".join(dict.fromkeys(run.job.sweep for run in of_setting)),
             "n_planned": len(planned),
             "n_recorded": len(recorded),
             "n_diverged": planned.diverged,

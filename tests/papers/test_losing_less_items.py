@@ -54,7 +54,7 @@ def only_verdict(root: Path, item: str, **fields: str) -> tuple[Measured, ClaimR
 
 def evidence_of(root: Path, item: str) -> Evidence:
     chosen = PAPER.item(item)
-    return collect((*chosen.sweeps, *chosen.also), results_root=root)
+    return PAPER.evidence_of(chosen, collect(PAPER.needs(chosen), results_root=root))
 
 
 def lines(axes) -> dict[tuple, tuple[list[float], list[float]]]:

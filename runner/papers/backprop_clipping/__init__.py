@@ -43,6 +43,7 @@ ITEMS = (
         "fig-2",
         "Figures 1 and 2: settings of the grid, which the paper searched with the bug",
         sweeps=(figures.GRID,),
+        also=(figures.TABLE_1,),
         fields=("epochs", "batch_size", *_BOUNDS),
         table=figures.grid,
     ),

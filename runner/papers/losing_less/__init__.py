@@ -6,8 +6,8 @@ from runner.papers.losing_less import dynamics, figures, tables
 from runner.papers.losing_less.measures import SENSITIVITY
 from runner.report.items import Item, Paper, Statement
 
-_with_more_seeds = partial(Item, also=(dynamics.MORE_SEEDS,))
-_of_fig_1, _of_fig_11 = (partial(_with_more_seeds, sweeps=(f"losing_less/{name}",)) for name in ("fig_1", "fig_11"))
+_of_fig_1 = partial(Item, sweeps=("losing_less/fig_1",))
+_of_fig_11 = partial(Item, sweeps=("losing_less/fig_11", dynamics.MORE_SEEDS))
 _FIG_10 = tuple(f"losing_less/{sweep}" for sweep in SENSITIVITY)
 _LOSS = ("loss.threshold_epoch", "loss.beta", "loss.gamma")
 
@@ -46,7 +46,7 @@ ITEMS = (
     ),
     Item("lemma-1", "Lemma 1: the smoothness of the loss, by the Hessian"),
     Item("text", "Accuracies without privacy, given in the text", sweeps=("losing_less/sgd",)),
-    _with_more_seeds(
+    Item(
         "fig-5",
         "Figure 5: norms of weights and pre-activations, CIFAR-10 and FashionMNIST",
         sweeps=("losing_less/fig_5",),

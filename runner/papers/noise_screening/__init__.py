@@ -57,7 +57,6 @@ ITEMS = (
         "fig-4b",
         "Figure 4b: batch size, MNIST",
         sweeps=("noise_screening/fig_4b",),
-        also=(settings.SWEEP,),
         draw=figures.figure_4b,
     ),
     Item("fig-4c", "Figure 4c: initial temperature, MNIST", sweeps=("noise_screening/fig_4c",), draw=figures.figure_4c),

@@ -57,5 +57,5 @@ def datasets(paper: Paper) -> list[str]:
 
 
 def _values(paper: Paper, field: str) -> list[str]:
-    sweeps = [sweep for name in paper.charted for sweep in paper.item(name).sweeps]
+    sweeps = [sweep for name in paper.charted for sweep in paper.needs(paper.item(name))]
     return list(dict.fromkeys(str(job.field(field)) for sweep in sweeps for job in sweep_jobs(sweep)))

@@ -32,9 +32,8 @@ def recorded(of: Paper) -> dict[str, list[PlannedRun]]:
     found = {}
     for name in of.charted:
         item = of.item(name)
-        sweeps = [*item.sweeps, *item.also]
-        evidence = collect(sweeps)
-        runs = {run.job.run_id: run for sweep in sweeps for run in evidence.sweeps[sweep] if run.record is not None}
+        evidence = of.evidence_of(item, collect((*of.needs(item), *item.also)))
+        runs = {run.job.run_id: run for each in evidence.sweeps.values() for run in each if run.record is not None}
         if runs:
             found[name] = list(runs.values())
     return found
