@@ -280,7 +280,8 @@ def accuracy_against_epsilon(
 ) -> Figure | None:
     """Draw the centre and range of test accuracy by epoch against epsilon.
 
-    The upper panels use the configured accountant, the lower ones the sound epsilon. An epoch shows the runs that
+    The upper panels use the configured accountant, the lower ones the sound epsilon. Where the two agree in all runs,
+    there are no upper panels. An epoch shows the runs that
     reached it, and a cross marks where a run diverged. Claimed accuracies are dashed or hollow. They are drawn at the
     paper's scale only, because other scales have other data. A claim at an epsilon other than the panel's is drawn
     above only, because no paper claims it at a sound epsilon. A panel is named below the others instead of drawn if
@@ -302,13 +303,18 @@ def accuracy_against_epsilon(
         return None
     across = min(columns or len(panels), len(shown))
     rows = -(-len(shown) // across)
-    drawn = figure(min(WIDTH, 3.6 * max(2, across)), 6.2 * rows)
-    axes = drawn.subplots(2 * rows, across, squeeze=False)
-    pairs = [pair for block in range(rows) for pair in zip(*axes[2 * block : 2 * block + 2], strict=True)]
+    labels = {"epsilon": AS_PAPER, "epsilon_sound": f"{SOUND} of the same runs"}
+    if all(_sound_alone(panel, evidence) for panel in shown):
+        labels = {"epsilon_sound": SOUND}
+    drawn = figure(min(WIDTH, 3.6 * max(2, across)), 3.1 * rows * len(labels) + (0.9 if len(labels) == 1 else 0))
+    axes = drawn.subplots(len(labels) * rows, across, squeeze=False)
+    blocks = (axes[len(labels) * block : len(labels) * (block + 1)] for block in range(rows))
+    pairs = [pair for block in blocks for pair in zip(*block, strict=True)]
     for place, (panel, pair) in enumerate(zip(shown, pairs, strict=False)):
-        above, below = pair
-        for one, name in zip(pair, ("epsilon", "epsilon_sound"), strict=True):
+        above, below = pair[0], pair[-1]
+        for one, name in zip(pair, labels, strict=True):
             _accuracy_panel(one, evidence, panel, name, centre)
+            one.set_xlabel(labels[name])
             if place % across == 0:
                 one.set_ylabel("test accuracy (%)")
         above.set_title(panel.title)
@@ -323,6 +329,12 @@ def accuracy_against_epsilon(
         one.remove()
     name_not_drawn(drawn, few)
     return drawn
+
+
+def _sound_alone(panel: Panel, evidence: Evidence) -> bool:
+    """Return True if the configured accountant gives the sound epsilon of every run of a panel."""
+    runs = (run for curve in panel.curves for run in curve.planned(evidence).recorded)
+    return all(run.history("epsilon") == run.history("epsilon_sound") for run in runs)
 
 
 def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, centre: str) -> None:
@@ -361,7 +373,6 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, cen
     if levels:
         margin = 0.15 * (max(levels) - min(levels)) + 0.5
         axes.set_ylim(max(0, min(levels) - margin), min(100.5, max(levels) + margin))
-    axes.set_xlabel(AS_PAPER if name == "epsilon" else f"{SOUND} of the same runs")
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def clipped(evidence: Evidence) -> Figure:
 def by_architecture(evidence: Evidence) -> Figure | None:
     """Draw figure 10: CIFAR-10, a line per architecture."""
     lines = (
-        ("fig_5c", "mixer", "MLP-mixer"),
+        ("mixers", "mixer", "MLP-mixer"),
         ("fig_5c", "vgg", "VGG"),
         ("fig_5c", "resnet", "ResNet"),
         ("fig_5c_at_3", "mlp", "two linear layers"),
@@ -91,7 +91,7 @@ def _searched(axes: Axes, evidence: Evidence, number: str) -> list[float]:
         axes.plot(epsilons, accuracies, ".", color="0.8", markersize=2)
     stopped = sum(trial.stopped for trial in trials)
     count = f"{len(trials)} trials" + (f", {stopped} stopped" if stopped else "")
-    levels = _step(axes, pareto(map(curve, trials)), "search: largest on held-out images", _SEARCHED, count)
+    levels = _step(axes, pareto(map(curve, trials)), "search: best up to each ε, held-out images", _SEARCHED, count)
     chosen = best(trials, BUDGET)
     retrained = Runs() if chosen is None else evidence.of(space.retrained(chosen.values))
     return levels + _band(axes, retrained, "chosen by it, trained again: test images, mean and range", _RETRAINED)
@@ -99,7 +99,7 @@ def _searched(axes: Axes, evidence: Evidence, number: str) -> list[float]:
 
 def _as_paper(axes: Axes, planned: Runs) -> list[float]:
     points = pareto((run.history("epsilon_sound"), run.history("test_accuracy")) for run in planned.recorded)
-    return _step(axes, points, "as the paper does: largest on test images", _AS_PAPER, plots.runs_text(planned))
+    return _step(axes, points, "as the paper does: best up to each ε, test images", _AS_PAPER, plots.runs_text(planned))
 
 
 def _ours(axes: Axes, planned: Runs, units: int, colour: str) -> list[float]:
@@ -108,7 +108,6 @@ def _ours(axes: Axes, planned: Runs, units: int, colour: str) -> list[float]:
 
 def _step(axes: Axes, points: Sequence[tuple[float, float]], label: str, colour: str, count: str) -> list[float]:
     if not points:
-        plots.name_not_run(axes, label, colour)
         return []
     axes.step(*zip(*points, strict=True), where="post", color=colour, label=f"{label}, {count}")
     return [accuracy for _, accuracy in points]
@@ -116,7 +115,6 @@ def _step(axes: Axes, points: Sequence[tuple[float, float]], label: str, colour:
 
 def _band(axes: Axes, planned: Runs, label: str, colour: str) -> list[float]:
     if not planned.recorded:
-        plots.name_not_run(axes, label, colour)
         return []
     found = plots.band(planned.recorded, "epsilon_sound", "test_accuracy")
     found.draw(axes, colour, 0.2, label=f"{label}, {plots.runs_text(planned)}")
