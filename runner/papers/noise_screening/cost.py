@@ -30,6 +30,12 @@ METHODS = {  # experiment: label
 HALF = "{}_public"  # of an experiment: screened by half of the test images, reported on the other half
 
 
+def sizes(evidence: Evidence, pattern: str) -> str:
+    """Return the numbers of runs of an experiment, with {} for the data set, on each data set that has any."""
+    planned = {title: settings.planned(evidence, pattern.format(key)) for key, title in plots.DATASETS.items()}
+    return ", ".join(f"{title} {plots.runs_text(runs)}" for title, runs in planned.items() if runs.recorded)
+
+
 def panel(axes: Axes, evidence: Evidence, dataset: str) -> None:
     """Draw each method's accuracy at the claimed epsilon, and a line from there to its sound epsilon.
 
@@ -51,7 +57,7 @@ def panel(axes: Axes, evidence: Evidence, dataset: str) -> None:
         ends = [reached.largest("epsilon"), sound]
         axes.plot(ends, [accuracy] * 2, color=colour, linewidth=1, alpha=0.7)
         axes.plot(ends[:1], [accuracy], markerfacecolor="none", **look)
-        axes.plot(ends[1:], [accuracy], label=f"{label}, {plots.runs_text(planned)}", **look)
+        axes.plot(ends[1:], [accuracy], label=f"{label}, {sizes(evidence, pattern)}", **look)
         aim = claims[experiment].aim if experiment in claims else None
         if evidence.scale == PAPER_SCALE and aim is not None:
             axes.plot([claimed_at()], [aim], color=colour, **plots.CLAIMED)
@@ -60,7 +66,8 @@ def panel(axes: Axes, evidence: Evidence, dataset: str) -> None:
         axes.plot([], [], color="grey", label="claimed", **plots.CLAIMED)
     title = settings.DATASETS[dataset]
     least = at_least(title, worst(title))
-    text = f"worst rule found: true ε ≥ {number(least, bound='lower')}"
-    axes.axvline(least, color="k", linestyle="--", linewidth=1, label=text)
+    axes.axvline(least, color="k", linestyle="--", linewidth=1, label="lower bound on the true ε, worst rule found")
+    text = f" ≥ {number(least, bound='lower')}"
+    axes.annotate(text, (least, 0.55), xycoords=("data", "axes fraction"), va="bottom", fontsize=8)
     axes.axvline(claimed_at(), color="grey", linestyle=":", linewidth=1, label=f"claimed ε = {claimed_at():g}")
     axes.set(xlabel="sound ε (hollow: as the paper counts)", xlim=(0, None))

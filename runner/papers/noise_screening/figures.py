@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,16 +38,15 @@ def table_1(evidence: Evidence) -> Figure | None:
     shown = {key: title for key, title in plots.DATASETS.items() if not few[title]}
     if not shown:
         return None
-    drawn = plots.figure(plots.WIDTH, 9)
+    drawn = plots.figure(plots.WIDTH, 7.6)
     above, below = drawn.subplots(2, len(shown), squeeze=False)
     for cost_axes, share_axes, (dataset, title) in zip(above, below, shown.items(), strict=True):
         cost.panel(cost_axes, evidence, dataset)
         cost_axes.set_title(title)
-        plots.legend_below(cost_axes)
         _acceptance(share_axes, evidence, dataset)
-        plots.legend_below(share_axes)
     above[0].set_ylabel("test accuracy (%)")
     below[0].set_ylabel("share of an epoch's attempts that is kept")
+    plots.one_legend(drawn, 2)
     plots.name_not_drawn(drawn, few)
     drawn.suptitle("Table 1: accuracies with both ε, screened runs on their screening images; share of attempts kept")
     return drawn
@@ -91,10 +90,12 @@ def _acceptance(axes: Axes, evidence: Evidence, dataset: str) -> None:
             continue
         whole = Runs(_whole_epochs(run) for run in planned.recorded)
         found = curve(whole, "epsilon", "acceptance_rate", points=400)
-        _draw_curve(axes, found, method, line, plots.runs_text(planned))
+        _draw_curve(axes, found, method, line, cost.sizes(evidence, pattern))
         floors.add(1 / (1 + planned[0].field("screening.rejection_threshold")))
     for floor in floors:
-        axes.axhline(floor, color="k", linestyle=":", linewidth=0.8, label=f"least by the rule: {floor:.3f}")
+        axes.axhline(floor, color="k", linestyle=":", linewidth=0.8, label="least share by the rule")
+        at: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom", "fontsize": 8}
+        axes.annotate(f"{floor:.3f}", (1, floor), **at)
     axes.set(xlabel=plots.AS_PAPER, ylim=(0, 1.03))  # most runs start at 1, under the frame otherwise
 
 
@@ -123,7 +124,7 @@ def figure_3(evidence: Evidence) -> Figure:
     for axes, title in zip(panels[0], plots.DATASETS.values(), strict=True):
         axes.set_title(title)
     plots.one_legend(drawn, 2)
-    drawn.suptitle(f"Figure 3: loss and accuracy against ε, mean and range; n of {', '.join(plots.DATASETS.values())}")
+    drawn.suptitle("Figure 3: loss and accuracy against ε, mean and range")
     return drawn
 
 
@@ -138,8 +139,7 @@ def _methods(axes: Axes, evidence: Evidence, dataset: str, x: str, y: str) -> No
         found = curve(planned.recorded, x, y)
         if sound and screened(planned[0]):
             guarantees.append(most_guaranteed(planned))
-        sizes = (plots.runs_text(settings.planned(evidence, pattern.format(each))) for each in plots.DATASETS)
-        _draw_curve(axes, found, method, line, ", ".join(sizes))
+        _draw_curve(axes, found, method, line, cost.sizes(evidence, pattern))
         levels += found.middle[len(found.middle) // 4 :]
     axes.set_xlabel("ε of the attempts made,\nwere their number fixed" if sound else plots.AS_PAPER)
     if guarantees:

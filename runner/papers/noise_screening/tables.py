@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from runner.claims.blocks import dataset_name
 from runner.claims.costs import most_guaranteed
 from runner.claims.evidence import Evidence
 from runner.claims.rows import ClaimRow
@@ -49,7 +50,7 @@ def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
             by = "–"
             if screened(planned[0]):
                 by = "half of the test images" if experiment.endswith("_public") else "all test images"
-            rows.append([title, method, by, claimed.get(experiment, ""), *_measured(planned)])
+            rows.append([dataset_name(title), method, by, claimed.get(experiment, ""), *_measured(planned)])
     notes = [
         "Claimed and ε of kept updates are the paper's accounting, which charges kept updates only. That is no valid "
         "guarantee (see theorem-1). Sound ε of all attempts: what a run would cost that had fixed their number "
@@ -58,7 +59,7 @@ def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         "Accuracy of runs screened by all test images is on the images that selected the updates. There are no others.",
         "The figure next to this table has the accuracy at the ε of kept updates (hollow) and at the ε guaranteed "
         "(filled). Below is the share of an epoch's attempts that is kept, interpolated between epochs.",
-        *(f"{j.claim.dataset}, {_method(j)}: {text}." for j in judged if (text := j.explanation)),
+        "Claims, notes and settings that the paper leaves open: [the paper's page](../README.md).",
     ]
     shown = (*header[:3], "measured (%)", "n", "ε of kept updates", "sound ε guaranteed")
     return Table(header, rows, notes, shown)
@@ -98,7 +99,7 @@ def table_2(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
         config, rule = screened_run(dataset).config, screening(dataset)
         rows.append(
             {
-                "dataset": dataset,
+                "dataset": dataset_name(dataset),
                 "learning rate": config.optimizer.lr,
                 "batch size": config.batch_size,
                 "clipping norm": config.clipping.norm,
@@ -128,7 +129,7 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         recorded = carried_on(j.claim, evidence, j.claim.experiment, accuracy).recorded
         for run in recorded:
             if run.job.experiment != j.claim.experiment:
-                further[f"{j.claim.dataset}, {method}, seed {run.seed}"] = None
+                further[f"{dataset_name(j.claim.dataset)}, {method}, seed {run.seed}"] = None
         reached = recorded.at(reaches(accuracy))
         text = "not reached" if recorded else "–"
         costs = ["–", "–"]
@@ -139,9 +140,8 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
             costs = [bound_text(cost) for cost in until(reached)]
         count = f"{j.n} of {j.n_planned}"
         by = f"{len(reached)} of {len(recorded)}" if recorded else "–"
-        rows.append(
-            [j.claim.dataset, f"{accuracy:g}", method, claimed, text, by, count, *costs, j.verdict, j.guarantee]
-        )
+        named = [dataset_name(j.claim.dataset), f"{accuracy:g}", method]
+        rows.append([*named, claimed, text, by, count, *costs, j.verdict, j.guarantee])
     carried = f" ({'; '.join(further)})" if further else " (none here)"
     notes = (
         "Measured: the first epoch whose test accuracy is at least the one named, mean of the runs. If some do not "

@@ -15,6 +15,7 @@ from scipy.special import ndtri
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.accounting.mechanisms import gaussian_epsilon
 from runner.claims.blocks import DATASETS as IN_FILES
+from runner.claims.blocks import dataset_name
 from runner.claims.claim import Claim
 from runner.claims.evidence import Evidence
 from runner.claims.measure import computed
@@ -142,7 +143,7 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
             keep = _screened(dataset, t, k).accepted[0]
             bounds = _below(at_least(dataset, t, k)), _above(at_most(dataset, t, k))
             shown = "none" if t == -math.inf else t
-            rows.append((dataset, _noise(dataset), shown, k, kept_steps(dataset), keep, claimed, *bounds))
+            rows.append((dataset_name(dataset), _noise(dataset), shown, k, kept_steps(dataset), keep, claimed, *bounds))
     notes = (
         "One step: N(x, σ²), x in {0, 1}, kept where |y − 1/2| > t. It is exact. Composition: the sampled Gaussian at "
         "the paper's parameters, kept where y > t. The paper's rule always keeps the first step. \"At least\" is "
@@ -160,21 +161,22 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
 
 def _at_the_share_kept(evidence: Evidence, dataset: str) -> str:
     """Return the share kept by the worst rule, by recorded runs, and the bound for a rule that keeps as much."""
-    share = 100 * _screened(dataset, worst(dataset)).accepted[0]
-    rule = f"{dataset}: the worst rule keeps {share:.1f}% of the attempts."
+    kept = 100 * _screened(dataset, worst(dataset)).accepted[0]
+    rule = f"{dataset_name(dataset)}: the worst rule keeps {kept:.1f}% of the attempts."
     shares = _shares_kept(evidence, dataset)
     if not shares:
         return rule
     bound = at_least(dataset, float(-ndtri(min(shares))))
+    shown = "% to ".join(dict.fromkeys(f"{100 * share:.0f}" for share in (min(shares), max(shares))))
     return (
-        f"{rule} The recorded runs kept {100 * min(shares):.0f}% to {100 * max(shares):.0f}%. A rule of this kind that "
+        f"{rule} The recorded runs kept {shown}%. A rule of this kind that "
         f"keeps {100 * min(shares):.0f}% has a true ε of at least {_below(bound)}."
     )
 
 
 def _by_rate(dataset: str) -> str:
     costs = [f"{_above(cost_of_tries(dataset, r))} at {r:g}" for r in (1, 1.5, 2, 3, most_tries(dataset))]
-    return f"{dataset}: {', '.join(costs)} attempts a kept update"
+    return f"{dataset_name(dataset)}: {', '.join(costs)} attempts a kept update"
 
 
 def _near(value: float) -> str:
@@ -200,11 +202,13 @@ def figure(evidence: Evidence) -> Figure:
     for i, dataset in enumerate(DATASETS.values()):
         keep = [_screened(dataset, t).accepted[0] for t in THRESHOLDS]
         bounds = [at_least(dataset, t) for t in THRESHOLDS]
-        label = f"{dataset}, μ₀ = {screening(dataset).rejection_threshold}: lower bound on the true ε"
+        label = f"{dataset_name(dataset)}, μ₀ = {screening(dataset).rejection_threshold}: lower bound on the true ε"
         axes.plot(keep, bounds, f"{plots.MARKERS[i]}-", markersize=4, color=f"C{i}", label=label)
         shares = _shares_kept(evidence, dataset)
         if shares:
-            said = f"{dataset}: {len(shares)} screened runs kept {min(shares):.2f} to {max(shares):.2f} of the attempts"
+            runs = "1 screened run" if len(shares) == 1 else f"{len(shares)} screened runs"
+            kept = " to ".join(dict.fromkeys(f"{share:.2f}" for share in (min(shares), max(shares))))
+            said = f"{dataset_name(dataset)}: {runs} kept {kept} of the attempts"
             low = [0.25 + 0.2 * i] * len(shares)
             axes.plot(shares, low, "|", markersize=11, markeredgewidth=1.5, color=f"C{i}", label=said)
     axes.axhline(claimed_at(), color="k", linestyle="--", linewidth=1, label=f"claimed ε = {claimed_at():g}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from runner.claims.blocks import dataset_name
 from runner.claims.evidence import Evidence
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs, last_accuracy
@@ -14,7 +15,10 @@ TABLE_3_SEARCH = ("tempered_sigmoid/table_3_search",)
 TABLE_4_SEARCH = ("tempered_sigmoid/table_4_search_sgd", "tempered_sigmoid/table_4_search_adam")
 _TABLE_3 = ("tempered_sigmoid/table_3_chosen", "tempered_sigmoid/table_3")  # the first with the experiment counts
 _TABLE_4 = ("tempered_sigmoid/table_4",)  # at the paper's rates
-_HEADER = ("technique", "rates searched", "best rate", "accuracy on held-out images (%)", "rate of the final runs")
+_HEADER = (
+    *("dataset", "technique", "rates searched", "best rate"),
+    *("accuracy on held-out images (%)", "rate of the final runs"),
+)
 
 
 def searched(sweeps: Sequence[str], tables: Sequence[str], evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
@@ -29,7 +33,8 @@ def searched(sweeps: Sequence[str], tables: Sequence[str], evidence: Evidence, _
             rate = f"{best.field('optimizer.lr'):g}" if best else "–"
             accuracy = number(last_accuracy(best) if best else None, "%")
             used = _table_rate(evidence, tables, experiment)
-            rows.append((planned[0].name, planned.recorded_of, rate, accuracy, used))
+            named = dataset_name(planned[0].field("dataset.name")), planned[0].field("title")
+            rows.append((*named, planned.recorded_of, rate, accuracy, used))
     return Table(_HEADER, rows, ("Held-out images are training images that the search does not train on.",))
 
 
