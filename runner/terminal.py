@@ -154,7 +154,7 @@ def number(
 ) -> str:
     """Write a number for people: with `places` decimals, else two for percentages, else four significant digits.
 
-    ∞ stands for infinity, a dash for no number. An upper bound is rounded up, a lower bound down.
+    ∞ stands for infinity, a dash for no number, − for minus. An upper bound is rounded up, a lower bound down.
     """
     if value is None:
         return "–"
@@ -165,7 +165,8 @@ def number(
         places = 2
     if bound:
         value = _bounding(value, places, ROUND_CEILING if bound == "upper" else ROUND_FLOOR)
-    return f"{value:.4g}" if places is None else f"{value:.{places}f}"
+    text = f"{value:.4g}" if places is None else f"{value:.{places}f}"
+    return f"−{text[1:]}" if text.startswith("-") else text
 
 
 def _bounding(value: float, places: int | None, rounding: str) -> float:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from runner.claims.blocks import dataset_name
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
 from runner.claims.rows import ClaimRow
 from runner.claims.statistics import Interval
 from runner.claims.verdicts import CONFIRMED, FAILS, HOLDS, NOT_GUARANTEED, REFUTED, TOO_FEW_RUNS
+from runner.records.jobs import sweep_jobs
 from runner.report.files import bound_text, number, plus_minus
 
 CLAIMED_EPSILON = "the claimed ε is"  # guaranteed, or not
@@ -57,9 +59,9 @@ def cells_of(row: ClaimRow) -> Cells:
     spread = [number(v, unit) for v in (row.min, row.median, row.max) if v is not None]
     places = places_of(row)
     return Cells(
-        dataset=claim.dataset,
+        dataset=dataset_name(claim.dataset),
         method=method_text(claim),
-        claimed=claim.claimed or "in words",
+        claimed=claim.claimed.replace("-", "−") if claim.claimed.startswith("-") else claim.claimed or "in words",
         margin=_margin_text(row),
         at=claim.at_epsilon.replace("inf", "∞") or "–",
         measured=plus_minus(row.measured, std, unit, at_least=row.at_least, places=places) + _against(row, places),
@@ -72,6 +74,22 @@ def cells_of(row: ClaimRow) -> Cells:
         sound=sound_text(row.epsilon_sound, row.epsilon_tries),
         guarantee=row.guarantee,
     )
+
+
+def refuted_cells(row: ClaimRow) -> Cells:
+    """Format what refutes the epsilon of a judged claim.
+
+    If a formula gives the claimed epsilon, these are the runs, by the title of their experiment. Or else, it is the
+    claim's own number.
+    """
+    of, claim = cells_of(row), row.claim
+    if row.epsilon_least is None:
+        return of
+    least = f"at least {number(row.epsilon_least, bound='lower')}"
+    if row.verdict != HOLDS or not claim.experiment:
+        return replace(of, measured=least)
+    title = next(job.field("title") for job in sweep_jobs(claim.sweep) if job.experiment == claim.experiment)
+    return replace(of, method=f"{title}: {claim.quantity}", measured=least, runs="", difference="–", verdict=REFUTED)
 
 
 def _against(row: ClaimRow, places: int | None) -> str:
@@ -143,9 +161,9 @@ def _margin_text(row: ClaimRow) -> str:
 
 
 def verdict_text(row: ClaimRow) -> str:
-    """Format the verdict; for too few runs, with the present and the sufficient number of runs of a setting."""
+    """Format the verdict; for too few runs, with the sufficient number of runs of a setting."""
     if row.verdict == TOO_FEW_RUNS and row.runs_needed:
-        return f"{row.verdict} ({row.runs_have} of {row.runs_needed})"
+        return f"{row.verdict} (about {row.runs_needed} needed)"
     return f"{row.verdict} (by formula)" if row.verdict in (HOLDS, FAILS) else row.verdict
 
 

@@ -148,6 +148,5 @@ def plus_minus(
         return "–"
     bound: Literal["lower"] | None = "lower" if at_least else None
     text = number(mean, unit, places=places, bound=bound)
-    text = f"−{text[1:]}" if text.startswith("-") else text
     spread = "" if std is None else f" ± {number(std, unit, places=places)}"
     return f"{'≥ ' if at_least else ''}{text}{spread}"

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from runner.claims.blocks import dataset_name
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import grouped
-from runner.claims.verdicts import DIFFERS, FAILS, GUARANTEED, NOT_GUARANTEED, NOT_REPRODUCED, REFUTED
-from runner.report.cells import cells_of, sound_bound_text, wrong_epsilon
+from runner.claims.verdicts import DIFFERS, FAILS, GUARANTEED, HOLDS, NOT_GUARANTEED, NOT_REPRODUCED, REFUTED
+from runner.report.cells import Cells, cells_of, refuted_cells, sound_bound_text, wrong_epsilon
+from runner.report.counted import of_paper
 from runner.report.files import Table, markdown
 from runner.report.items import Item, Paper
 
@@ -20,18 +21,19 @@ _HOLDS = {GUARANTEED: " ✓", NOT_GUARANTEED: " ✗", REFUTED: " ✗"}
 HOW_TO_READ = """*Here*: mean ± standard deviation of the runs, with the number of runs, of those planned if some are
 missing. An order has the numbers of both settings. *ε paper → sound*: the ε that the paper names, then a proven upper
 bound for the runs here. ✓: the claimed ε is guaranteed for them. ✗: it is not. *Difference*: measured minus claimed,
-with its 95% interval; for a gain that is judged as an order, the gain. What the verdicts mean: [the index of
+with its 95% interval; for a gain that is judged as an order, the gain. *[a, b], threshold t*: the interval of the
+measured number, which has to lie on the claimed side of t. What the verdicts mean: [the index of
 results](../README.md). All columns, margins and notes: `claims.csv` of each table.
 """
 
 
-def page(paper: Paper, rows: Sequence[ClaimRow], statement: str, figure: str, mark: str) -> str:
+def page(paper: Paper, rows: Sequence[ClaimRow], statement: str, drawn: Item | None, mark: str) -> str:
     """Write the page of a paper.
 
     Args:
         rows: its claims as last aggregated.
         statement: its finding, "" if there is none.
-        figure: the path of its figure from the page, "" if there is none.
+        drawn: its item with the figure to show, if there is one.
         mark: a text that marks runs of another scale than the paper's.
     """
     parts = [f"# {paper.title}\n{mark}"]
@@ -39,13 +41,15 @@ def page(paper: Paper, rows: Sequence[ClaimRow], statement: str, figure: str, ma
         parts.append(f"The idea: {paper.idea}.\n")
     if statement:
         parts.append(f"{statement}\n")
-    if figure:
-        parts.append(f"![{paper.title}]({figure})\n")
+    if drawn:
+        parts.append(f"![{drawn.title}]({drawn.name}/figure.svg)\n")
+    parts.append(of_paper(rows))
     parts += [f"- {remark.format(results='../')}\n" for remark in paper.remarks]
     parts.append(HOW_TO_READ)
     parts.append(tables_of(paper, rows))
     if chosen := open_settings(rows):
-        parts.append(f"## Settings that the paper leaves open\n\nChosen here:\n\n{chosen}")
+        where = "The column `open` of each `claims.csv` has them by row."
+        parts.append(f"## Settings that the paper leaves open\n\nChosen here. {where}\n\n{chosen}")
     return "\n".join(parts)
 
 
@@ -76,16 +80,24 @@ def _table(rows: Sequence[ClaimRow]) -> str:
     for dataset, of in by_dataset.items():
         if len(by_dataset) > 1:
             lines.append([f"**{dataset_name(dataset)}**", *[""] * (len(HEADER) - 1)])
-        lines += [_cells(row) for row in of]
+        lines += [line for row in of for line in _lines(row)]
     return markdown(Table(HEADER, lines))
 
 
-def _cells(row: ClaimRow) -> list[str]:
+def _lines(row: ClaimRow) -> list[list[str]]:
+    """Write the line of a claim. If a formula gives a claimed ε that its runs refute, the runs have a second line."""
     of = cells_of(row)
     verdict = f"**{of.verdict}**" if row.verdict in _BAD else of.verdict
+    if row.verdict == HOLDS and row.guarantee == REFUTED:
+        runs = refuted_cells(row)
+        return [_line(of, verdict, "–"), _line(runs, f"**{runs.verdict}**", epsilon_text(row))]
     if wrong_epsilon(row):
         verdict += f", **ε {row.guarantee}**"
-    return [of.method, of.claimed, of.measured_of, verdict, epsilon_text(row), of.difference]
+    return [_line(of, verdict, epsilon_text(row))]
+
+
+def _line(of: Cells, verdict: str, epsilon: str) -> list[str]:
+    return [of.method, of.claimed, of.measured_of, verdict, epsilon, of.difference]
 
 
 def epsilon_text(row: ClaimRow) -> str:
@@ -97,17 +109,22 @@ def epsilon_text(row: ClaimRow) -> str:
 
 
 def _notes(rows: Sequence[ClaimRow]) -> str:
-    """The notes of rows as a list; a note of all rows is said once, of some with their names."""
-    texts: dict[str, list[ClaimRow]] = {}
+    """The notes of rows as a list, no sentence twice; sentences of some rows alone have these rows' names."""
+    of_sentence: dict[str, list[ClaimRow]] = {}
     for row in rows:
         for text in (row.reason, row.claim.note):
-            if text:
-                texts.setdefault(text, []).append(row)
+            for sentence in _sentences(text):
+                of_sentence.setdefault(sentence, []).append(row)
     lines = []
-    for text, of in texts.items():
+    for sentences in grouped(of_sentence, lambda sentence: tuple(map(id, of_sentence[sentence]))).values():
+        of = of_sentence[sentences[0]]
         names = "" if len(of) == len(rows) else f"{_named(of, rows)}: "
-        lines.append(f"- {names}{text}.\n")
+        lines.append(f"- {names}{'. '.join(sentences)}.\n")
     return "".join(lines)
+
+
+def _sentences(text: str) -> list[str]:
+    return [sentence for sentence in text.split(". ") if sentence]
 
 
 def _named(of: Sequence[ClaimRow], rows: Sequence[ClaimRow]) -> str:
@@ -127,7 +144,31 @@ def _named(of: Sequence[ClaimRow], rows: Sequence[ClaimRow]) -> str:
 
 
 def open_settings(rows: Sequence[ClaimRow]) -> str:
-    """List what the paper leaves open and this project chose."""
-    chosen = grouped((row.claim for row in rows if row.claim.open), lambda claim: claim.open)
-    items = {text: ", ".join(dict.fromkeys(claim.item for claim in of)) for text, of in chosen.items()}
-    return "".join(f"- {text} ({named}).\n" for text, named in items.items())
+    """List what the paper leaves open and this project chose: a line for each item, or for several that are alike."""
+    items: dict[str, list[str]] = {}
+    for item, of in grouped((row.claim for row in rows if row.claim.open), lambda claim: claim.item).items():
+        items.setdefault(_open_text([claim.open for claim in of]), []).append(item)
+    return "".join(f"- {', '.join(names)}: {text}\n" for text, names in items.items())
+
+
+def _open_text(texts: Sequence[str]) -> str:
+    """Join texts, no words twice: first what all have in common, then what some have."""
+    every = [_words(text) for text in texts]
+    words = list(dict.fromkeys(word for of in every for word in of))
+    common = [word for word in words if all(word in of for of in every)]
+    some = [word for word in words if word not in common]
+    return " ".join(filter(None, (_joined(common), f"In some rows: {_joined(some)}" if some else "")))
+
+
+def _words(text: str) -> list[str]:
+    """Split a text into sentences, and those that begin with a small letter, which are lists, into their words."""
+    words: list[str] = []
+    for sentence in _sentences(text):
+        words += sentence.split(", ") if sentence[0].islower() else [sentence]
+    return words
+
+
+def _joined(words: Sequence[str]) -> str:
+    """Join the words of lists by commas, then sentences."""
+    lists = ", ".join(word for word in words if word[0].islower())
+    return " ".join(f"{text}." for text in filter(None, (lists, *(word for word in words if not word[0].islower()))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ class Number:
     {x} is the number, {x:size} its absolute value, {x:gain} the difference of two settings, and {x:interval} its
     95% interval. {x:sound} is the sound ε, {x:least} a lower bound on it, {x:claimed} the claimed number, and
     {x:runs} the runs.
-    Numbers have one decimal, those below one have two.
+    Numbers have one decimal, those below one have two. A lower bound has two significant digits.
     """
 
     measured: float | None
@@ -85,7 +86,7 @@ PARTS: dict[str, tuple[str, Callable[[Any], str]]] = {  # the field of each part
     "gain": ("difference", _short),
     "interval": ("interval", lambda interval: f"[{_signed(interval.low)}, {_signed(interval.high)}]"),
     "sound": ("sound", sound_bound_text),
-    "least": ("least", lambda value: number(value, places=2, bound="lower")),
+    "least": ("least", lambda value: number(value, places=max(0, 1 - math.floor(math.log10(value))), bound="lower")),
     "claimed": ("claimed", str),
     "runs": ("runs", str),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from runner.claims.blocks import dataset_name
 from runner.config import REPOSITORY
 from runner.report.files import Table, markdown, mean_text, read_csv
 from runner.report.leaderboard.methods import ADDED, accuracy_text
@@ -40,7 +41,9 @@ def board(study: Study, found: Sequence[Compared]) -> str:
             places.append((dataset, f"{epsilon:g}", sorted(lines, reverse=True)))
     if not places:
         return ""
-    cells = [[dataset, epsilon, name, text] for dataset, epsilon, lines in places for _, name, text in lines]
+    cells = [
+        [dataset_name(dataset), epsilon, name, text] for dataset, epsilon, lines in places for _, name, text in lines
+    ]
     table = Table(("data set", "sound ε at most", "method", "test accuracy (%)"), cells)
     return (
         "\n## On the leaderboard\n\nThe methods of the [leaderboard](../../leaderboard/README.md), which have their "

@@ -39,7 +39,7 @@ def draw(study: Study, found: Sequence[Compared]) -> Figure | None:
     room = 0.05 * (high - low) or 1.0
     panels.flat[0].set_xlim(low - room, high + room)
     for axes, (key, of) in zip(panels.flat, pairs.items(), strict=True):
-        axes.set_title(f"{of[0].arm.setting.dataset_name}, ε = {key[1]:g}")
+        axes.set_title(of[0].arm.setting.place)
         _gains(axes, rows[key])
     shown = "seeds, mean, 95% interval" if tests(found) else "one seed"
     drawn.supxlabel(f"gain over {of[0].arm.setting.arm.name}, points of test accuracy: {shown}", size=9)

@@ -87,9 +87,9 @@ def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, comm
 def answers(study: Study, found: Sequence[Compared]) -> list[str]:
     """State the answer on each data set at each epsilon in a sentence: of several arms, of that with the most gain."""
     texts = []
-    for (_, epsilon), of in by_pair(found).items():
+    for of in by_pair(found).values():
         gains = [(one, one.gain) for one in of if one.gain is not None]
-        at = f"**{of[0].arm.setting.dataset_name}, ε = {epsilon:g}**"
+        at = f"**{of[0].arm.setting.place}**"
         if not gains:
             texts.append(f"- {at}: not run yet.")
             continue
@@ -236,7 +236,7 @@ def _notes(arms: Sequence[Progress]) -> list[str]:
     """Say which arms end before their last epoch, which rest on a user's classes, and which diverged."""
     notes = []
     for arm in arms:
-        name = f"*{arm.setting.arm.name}* on {arm.setting.dataset_name} at ε = {arm.setting.epsilon:g}"
+        name = f"*{arm.setting.arm.name}* on {arm.setting.named[0]} at ε = {arm.setting.epsilon:g}"
         counted = arm.counted()
         if any(at < run.last_epoch for run, at in counted.values()):
             last = max(at for _, at in counted.values()) + 1

@@ -18,6 +18,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
+from runner.claims import blocks
 from runner.config import PAPER, ConfigError, EvaluationSplit
 from runner.records.hydra_errors import sentence
 from runner.records.identity import plain, resolved
@@ -53,13 +54,18 @@ class Setting:
 
     @property
     def dataset_name(self) -> str:
-        """The name of the data set for people."""
+        """The name of the data set, as claims and the leaderboard have it."""
         return str(self.config.dataset.get("name") or self.dataset)
 
     @property
     def named(self) -> tuple[str, str, str]:
         """The data set, epsilon and the arm, for people."""
-        return self.dataset_name, f"{self.epsilon:g}", self.arm.name
+        return blocks.dataset_name(self.dataset_name), f"{self.epsilon:g}", self.arm.name
+
+    @property
+    def place(self) -> str:
+        """The data set and epsilon for people."""
+        return f"{self.named[0]}, ε = {self.named[1]}"
 
     @cached_property
     def search(self) -> Space:

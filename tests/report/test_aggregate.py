@@ -194,8 +194,8 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
     printed = capsys.readouterr().out
     report = (tmp_path / "README.md").read_text()
     # One run, of MNIST with tanh, serves figure and abstract: a number that counts once. Theorem 1 holds by formula.
-    counted = next(line for line in report.splitlines() if line.startswith("| tempered_sigmoid |"))
-    assert counted.startswith("| tempered_sigmoid | 0 | 0 | 0 | 0 | 1 | ")
+    counted = next(line for line in report.splitlines() if line.startswith("| tempered-sigmoid |"))
+    assert counted.startswith("| tempered-sigmoid | 0 | 0 | 0 | 0 | 1 | ")
     names = {"README.md", *(item.name for item in paper.items)}
     assert {path.name for path in (tmp_path / PAPER).iterdir()} == names
     assert "too few runs" in printed

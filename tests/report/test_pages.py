@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from runner.claims.rows import ClaimRow
+from runner.claims.runs import PlannedRun, Runs
 from runner.config import REPOSITORY
 from runner.report.cells import cells_of, signed
+from runner.report.counted import of_paper, totals
 from runner.report.files import Table, markdown, read_csv, write_csv, write_table_csv
-from runner.report.pages import _items
-from runner.report.paper_page import epsilon_text, tables_of
-from runner.report.papers import every_paper
+from runner.report.paper_page import epsilon_text, open_settings, tables_of
+from runner.report.papers import every_paper, load
+from runner.report.rows import settings_table
 from runner.report.titles import title_of, titles_of
 from runner.report.verdict_figures import _word
 from tests.claims.made_up import claim
@@ -112,9 +114,63 @@ def test_a_number_at_an_epsilon_that_does_not_hold_is_marked_on_the_page_and_in_
         assert (_word(row) == row.verdict) == ("ε" not in words)
 
 
-def test_a_setting_of_two_sweeps_counts_once_with_the_longer_one(tmp_path: Path) -> None:
-    paper = every_paper()[0]
-    item = paper.items[0]
-    rows = [{"setting_id": "a", "n_planned": planned, "n_recorded": 3} for planned in (5, 10, 4)]
-    write_csv(tmp_path / paper.name / item.name / "settings.csv", list(rows[0]), rows)
-    assert _items(tmp_path, paper).rows[0][1] == "3 of 10"
+def test_a_setting_of_two_sweeps_has_one_row_with_the_runs_of_both(jobs) -> None:
+    five, ten = (jobs(sweep, "mnist_relu") for sweep in ("table_3", "table_3_chosen"))
+    _, (row,) = settings_table(Runs(PlannedRun(job, None) for job in (*five, *ten)))
+    assert (len(five), len(ten), row["n_planned"]) == (5, 10, 10)
+    assert row["sweep"] == "tempered_sigmoid/table_3, tempered_sigmoid/table_3_chosen"
+
+
+def test_an_item_needs_the_runs_of_its_claims() -> None:
+    paper = load("losing_less")
+    both = {"losing_less/cifar10_ce", "losing_less/cifar10_ours"}
+    assert paper.needs(paper.item("fig-6")) == {"losing_less/fig_1": both, "losing_less/fig_3": both}
+    assert paper.needs(paper.item("table-5")) == {}, "its claims are computed from settings"
+
+
+def test_a_table_has_one_minus_sign_and_says_how_many_runs_are_needed() -> None:
+    below = replace(CLAIM, claimed="-0.2", level=-1.0, direction="above", unit="points")
+    row = replace(ROW, claim=below, verdict="too few runs", runs_have=5, runs_needed=45, interval_low=-0.5, std=None)
+    of = cells_of(row)
+    assert of.claimed == "−0.2"
+    assert of.difference == "[−1.50, −0.43], threshold −1"
+    assert of.verdict == "too few runs (about 45 needed)"
+
+
+def test_an_epsilon_that_its_runs_refute_has_a_line_for_the_formula_and_one_for_the_runs() -> None:
+    name = "backprop_clipping/mnist_original_bug"
+    theorem = claim(
+        item="fig-3", dataset="MNIST", method="By theorem 1", quantity="epsilon", claimed="0.07", pairs=((name,),),
+        sweeps=("backprop_clipping/table_1",),
+    )  # fmt: skip
+    row = ClaimRow(
+        theorem, "paper", "holds", "refuted", measured=0.068, computed=True, epsilon_sound=2034.0, epsilon_least=0.0888
+    )
+    lines = [line for line in tables_of(every_paper()[0], [row]).splitlines() if ": epsilon" in line]
+    assert lines == [
+        "| By theorem 1: epsilon | 0.07 | 0.068 (computed) | holds (by formula) | – | – |",
+        "| Backpropagation clipping, the code's noise: epsilon | 0.07 | at least 0.0888 | **refuted** "
+        "| 0.07 → 2034 ✗ | – |",
+    ]
+
+
+def test_no_sentence_of_the_notes_stands_twice() -> None:
+    notes = ("All A. One b", "All A", "All A. One b")
+    rows = [replace(ROW, claim=replace(CLAIM, method=f"m{place}", note=note)) for place, note in enumerate(notes)]
+    lines = [line for line in tables_of(every_paper()[0], rows).splitlines() if line.startswith("- ")]
+    assert lines == ["- All A.", "- m0; m2: One b."]
+
+
+def test_open_settings_have_a_line_for_each_item_with_common_words_once() -> None:
+    texts = {"fig-3": ("noise, δ. Not said", "noise"), "fig-4": ("noise",), "fig-5": ("noise",)}
+    rows = [replace(ROW, claim=replace(CLAIM, item=item, open=text)) for item, of in texts.items() for text in of]
+    assert open_settings(rows).splitlines() == ["- fig-3: noise. In some rows: δ. Not said.", "- fig-4, fig-5: noise."]
+
+
+def test_the_counts_of_a_paper_are_a_row_of_the_tables_of_all() -> None:
+    rows = [ROW, replace(ROW, claim=replace(CLAIM, method="n"), verdict="holds", guarantee="guaranteed", measured=2.5)]
+    assert "| 1 | 0 | 0 | 0 | 0 | 0 | holds 1, fails 0 |" in of_paper(rows)
+    assert "guaranteed for the runs here in 1 of 2 claims" in of_paper(rows)
+    of_all = totals({"a-paper": rows})
+    for cells in ("1 | 0 | 0 | 0 | 0 | 0", "1 | 0", "1 of 2 | 1"):
+        assert all(f"\n| {name} | {cells} |\n" in of_all for name in ("a-paper", "**all**"))

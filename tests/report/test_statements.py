@@ -34,6 +34,7 @@ def test_a_number_is_its_rows_and_rounded():
     ]  # fmt: skip
     assert number("sound") == "2.36", "a bound is rounded up"
     assert number("sound", replace(ROW, epsilon_sound=2033.21)) == "2034"
+    assert [number("least", replace(ROW, epsilon_least=least)) for least in (0.08881, 6.2351)] == ["0.088", "6.2"]
     with pytest.raises(ValueError, match="sound"):
         number("sound", replace(ROW, epsilon_sound=None))
 
