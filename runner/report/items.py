@@ -30,7 +30,7 @@ class Item:
     """One table, figure or statement of a paper.
 
     name: as in claims.yaml, and the name of its folder under results/<paper>/.
-    sweeps: the sweeps that it needs beyond those of its claims, "tempered_sigmoid/fig_3" (see `Paper.needs`).
+    sweeps: the sweeps that it needs, "tempered_sigmoid/fig_3"; its claims name further ones (see `Paper.needs`).
     also: sweeps of other items that its table or figure reads, too, without needing their runs.
     fields: config fields to show in addition to the swept ones ("activation.scale").
     draw: makes its figure. It is called only if at least one run is recorded, or if the figure is computed.
@@ -114,7 +114,7 @@ class Paper:
         return needed
 
     def evidence_of(self, item: Item, evidence: Evidence) -> Evidence:
-        """Return the part of the evidence that an item shows: the runs that it needs, and those of `also`."""
+        """Return the part of the evidence that an item shows: the runs that it needs, and the sweeps of `also`."""
         runs = {
             sweep: Runs(run for run in evidence.sweeps[sweep] if run.job.experiment in names)
             for sweep, names in self.needs(item).items()

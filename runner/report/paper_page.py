@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from runner.claims.blocks import dataset_name
 from runner.claims.rows import ClaimRow
@@ -110,17 +110,27 @@ def epsilon_text(row: ClaimRow) -> str:
 
 def _notes(rows: Sequence[ClaimRow]) -> str:
     """The notes of rows as a list, no sentence twice; sentences of some rows alone have these rows' names."""
-    of_sentence: dict[str, list[ClaimRow]] = {}
-    for row in rows:
-        for text in (row.reason, row.claim.note):
-            for sentence in _sentences(text):
-                of_sentence.setdefault(sentence, []).append(row)
+    of_sentence = _rows_of([(row, _sentences(row.reason) + _sentences(row.claim.note)) for row in rows])
+    return "".join(f"- {line}.\n" for line in _by_rows(of_sentence, rows))
+
+
+def _rows_of(parts: Sequence[tuple[ClaimRow, Sequence[str]]]) -> dict[str, list[ClaimRow]]:
+    """List the rows of each part of a text."""
+    found: dict[str, list[ClaimRow]] = {}
+    for row, of_row in parts:
+        for part in dict.fromkeys(of_row):
+            found.setdefault(part, []).append(row)
+    return found
+
+
+def _by_rows(of_sentence: Mapping[str, Sequence[ClaimRow]], rows: Sequence[ClaimRow]) -> list[str]:
+    """Join the sentences that the same rows have, after the names of these rows if others lack them."""
     lines = []
     for sentences in grouped(of_sentence, lambda sentence: tuple(map(id, of_sentence[sentence]))).values():
         of = of_sentence[sentences[0]]
         names = "" if len(of) == len(rows) else f"{_named(of, rows)}: "
-        lines.append(f"- {names}{'. '.join(sentences)}.\n")
-    return "".join(lines)
+        lines.append(f"{names}{'. '.join(sentences)}")
+    return lines
 
 
 def _sentences(text: str) -> list[str]:
@@ -144,20 +154,23 @@ def _named(of: Sequence[ClaimRow], rows: Sequence[ClaimRow]) -> str:
 
 
 def open_settings(rows: Sequence[ClaimRow]) -> str:
-    """List what the paper leaves open and this project chose: a line for each item, or for several that are alike."""
+    """List what the paper leaves open and this project chose, for each item, or for several that are alike."""
     items: dict[str, list[str]] = {}
-    for item, of in grouped((row.claim for row in rows if row.claim.open), lambda claim: claim.item).items():
-        items.setdefault(_open_text([claim.open for claim in of]), []).append(item)
-    return "".join(f"- {', '.join(names)}: {text}\n" for text, names in items.items())
+    for item, of in grouped((row for row in rows if row.claim.open), lambda row: row.claim.item).items():
+        items.setdefault(_open_text(of), []).append(item)
+    return "".join(f"- {', '.join(names)}:{text}" for text, names in items.items())
 
 
-def _open_text(texts: Sequence[str]) -> str:
-    """Join texts, no words twice: first what all have in common, then what some have."""
-    every = [_words(text) for text in texts]
-    words = list(dict.fromkeys(word for of in every for word in of))
-    common = [word for word in words if all(word in of for of in every)]
-    some = [word for word in words if word not in common]
-    return " ".join(filter(None, (_joined(common), f"In some rows: {_joined(some)}" if some else "")))
+def _open_text(rows: Sequence[ClaimRow]) -> str:
+    """Write what is open in all rows and words of lists in some, then a line for each sentence of some rows."""
+    parts = _rows_of([(row, _words(row.claim.open)) for row in rows])
+    every = [part for part, of in parts.items() if len(of) == len(rows)]
+    some = ", ".join(part for part in parts if part not in every and part[0].islower())
+    lists = ", ".join(part for part in every if part[0].islower()), f"in some rows {some}" if some else ""
+    first = ["; ".join(filter(None, lists)), *(part for part in every if not part[0].islower())]
+    rest = {part: of for part, of in parts.items() if part not in every and not part[0].islower()}
+    text = "".join(f" {sentence}." for sentence in first if sentence)
+    return f"{text}\n" + "".join(f"  - {line}.\n" for line in _by_rows(rest, rows))
 
 
 def _words(text: str) -> list[str]:
@@ -166,9 +179,3 @@ def _words(text: str) -> list[str]:
     for sentence in _sentences(text):
         words += sentence.split(", ") if sentence[0].islower() else [sentence]
     return words
-
-
-def _joined(words: Sequence[str]) -> str:
-    """Join the words of lists by commas, then sentences."""
-    lists = ", ".join(word for word in words if word[0].islower())
-    return " ".join(f"{text}." for text in filter(None, (lists, *(word for word in words if not word[0].islower()))))

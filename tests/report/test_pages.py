@@ -162,9 +162,17 @@ def test_no_sentence_of_the_notes_stands_twice() -> None:
 
 
 def test_open_settings_have_a_line_for_each_item_with_common_words_once() -> None:
-    texts = {"fig-3": ("noise, δ. Not said", "noise"), "fig-4": ("noise",), "fig-5": ("noise",)}
-    rows = [replace(ROW, claim=replace(CLAIM, item=item, open=text)) for item, of in texts.items() for text in of]
-    assert open_settings(rows).splitlines() == ["- fig-3: noise. In some rows: δ. Not said.", "- fig-4, fig-5: noise."]
+    texts = {"fig-3": {"a": "noise, δ. Not said", "b": "noise"}, "fig-4": {"a": "noise"}, "fig-5": {"a": "noise"}}
+    rows = [
+        replace(ROW, claim=replace(CLAIM, item=item, method=method, open=text))
+        for item, of in texts.items()
+        for method, text in of.items()
+    ]
+    assert open_settings(rows).splitlines() == [
+        "- fig-3: noise; in some rows δ.",
+        "  - a: Not said.",
+        "- fig-4, fig-5: noise.",
+    ]
 
 
 def test_the_counts_of_a_paper_are_a_row_of_the_tables_of_all() -> None:
