@@ -112,7 +112,8 @@ def _write_item(folder: Path, item: Item, evidence: Evidence, runs: Runs, judged
         written.append(write_text(folder / "table.md", f"# {item.title}\n\n{banner}{markdown(table)}{rest}"))
         written.append(write_table_csv(folder / "table.csv", table))
     if item.draw:
-        drawable = bool(runs.recorded) or not runs
+        own = Runs(run for run in runs if run.job.sweep in item.sweeps)
+        drawable = own.recorded or not item.sweeps
         written += _draw(folder, item, evidence, label) if drawable else _undrawn(folder)
     return written
 

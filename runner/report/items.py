@@ -33,7 +33,7 @@ class Item:
     sweeps: the sweeps that it needs, "tempered_sigmoid/fig_3"; its claims name further ones (see `Paper.needs`).
     also: sweeps of other items that its table or figure reads, too, without needing their runs.
     fields: config fields to show in addition to the swept ones ("activation.scale").
-    draw: makes its figure. It is called only if at least one run is recorded, or if the figure is computed.
+    draw: makes its figure. It is called only if a run of its own sweeps is recorded, or if it has none.
     table: makes its table from the item's judged claims.
     """
 
