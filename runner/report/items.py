@@ -48,17 +48,22 @@ class Item:
 
 @dataclass(frozen=True)
 class Statement:
-    """The finding of a paper or study for the README: a bold headline, then sentences with numbers.
+    """The finding of a paper or study: a bold headline, then sentences with numbers.
 
     text: the sentences. {name} stands for a number, {name:gain}, {name:interval} and so on for its other parts; see
         `runner.report.statements`.
     numbers: by name, the fields of a claim, enough to identify it. `verdict` and `guarantee` may name several words,
         separated by commas: under any other, and if a claim was not measured, the statement is not made. With `study`,
-        they are the fields of a row of its table.csv or effects.csv.
+        they are the fields of a row of its table.csv or effects.csv. With `leaderboard`, a method, they are its data
+        set and its bound on ε. The number is then the accuracy of the setting that stands there.
+    decided: of a study, the number of arms that are better or worse. With another number the statement is not made.
+    readme: it is in the README.
     """
 
     text: str
     numbers: Mapping[str, Mapping[str, str]]
+    decided: int | None = None
+    readme: bool = True
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The findings in README.md: a sentence or two for each paper and study, filled with numbers from its tables."""
+"""The findings: a few sentences for each paper and study, filled with numbers from its tables; README.md has most."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from runner.report.cells import signed, sound_bound_text
 from runner.report.claim_rows import rows_of
 from runner.report.files import read_csv, write_text
 from runner.report.items import Paper, Statement
+from runner.report.leaderboard.methods import standing
 from runner.report.papers import every_paper, load
 from runner.report.studies import study_pages
 from runner.terminal import number
 
 _GUARDS = ("verdict", "guarantee")  # under which a statement holds
 _OF_STUDY = ("effects.csv", "table.csv")
+_DECIDED = ("better", "worse")
 _BEGIN, _END = "<!-- results: written by `python -m runner aggregate` -->", "<!-- end of results -->"
 
 
@@ -95,9 +97,11 @@ PARTS: dict[str, tuple[str, Callable[[Any], str]]] = {  # the field of each part
 def stated(name: str, statement: Statement | None, folder: Path) -> str:
     """Write the statement of the paper or study of this name from the last aggregation.
 
-    It is empty if there is none, a number is missing or a verdict another.
+    It is empty if there is none, a number is missing, or a verdict or the number of decided arms is another one.
     """
     if statement is None:
+        return ""
+    if statement.decided is not None and statement.decided != _decided(folder / "studies" / name):
         return ""
     found = {key: _found(fields, name, folder) for key, fields in statement.numbers.items()}
     if any(each is None for each in found.values()):
@@ -108,10 +112,23 @@ def stated(name: str, statement: Statement | None, folder: Path) -> str:
         return ""
 
 
+def headline_of(stated: str) -> str:
+    """Return the bold sentences that a statement begins with, or ""."""
+    parts = stated.split("**")
+    return parts[1] if stated.startswith("**") and len(parts) > 2 else ""
+
+
+def _decided(place: Path) -> int:
+    """Count the arms of a study that are better or worse than its baseline."""
+    return sum(row["answer"] in _DECIDED for row in read_csv(place / "table.csv"))
+
+
 def _found(fields: Mapping[str, str], paper: str, folder: Path) -> Number | None:
     """Find the number that fields name; None if there is none, it was not measured, or it has another verdict."""
     if "study" in fields:
         return _of_study(fields, folder / "studies" / fields["study"])
+    if "leaderboard" in fields:
+        return _of_leaderboard(fields, folder / "leaderboard" / "leaderboard.csv")
     rows = rows_of(folder, load(fields.get("paper", paper)))
     named = {name: value for name, value in fields.items() if name not in _GUARDS}
     row = next((row for row in rows if all(getattr(row.claim, name) == value for name, value in named.items())), None)
@@ -132,13 +149,20 @@ def _of_study(fields: Mapping[str, str], place: Path) -> Number | None:
     return None if row is None or not (row.get("effect") or row.get("accuracy")) else Number.of_study(row)
 
 
+def _of_leaderboard(fields: Mapping[str, str], path: Path) -> Number | None:
+    """Find the accuracy of a method's setting that stands on the leaderboard; None if there is none."""
+    rows = standing(read_csv(path) if path.exists() else [], fields["dataset"], float(fields["epsilon"]))
+    row = rows.get(fields["leaderboard"])
+    return None if row is None else Number(float(row["mean"]), runs=row["n"])
+
+
 def findings_list(papers: Sequence[Paper], folder: Path) -> str:
     """Write the numbered list of README.md, papers first; links are from there."""
     pages = [(paper.name, paper.statement, paper.name) for paper in papers]
     pages += [(study.name, study.statement, f"studies/{study.name}") for study in study_pages(folder)]
     lines: list[str] = []
     for name, statement, page in pages:
-        if text := stated(name, statement, folder):
+        if statement and statement.readme and (text := stated(name, statement, folder)):
             lines.append(f"{len(lines) + 1}. {text} ([{name.replace('_', ' ')}](results/{page}/README.md))\n")
     return "".join(lines)
 

@@ -1,4 +1,4 @@
-"""The studies of this project, in studies/*.yaml, as the pages of results list them."""
+"""The studies of this project, in studies/*.yaml, that have a page."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import Any
 import yaml
 
 from runner.config import REPOSITORY
-from runner.report.files import Table, read_csv
 from runner.report.items import Statement
 
 
 @dataclass(frozen=True)
 class StudyPage:
-    """A study with a page in results/studies/<name>, and its finding for the README."""
+    """A study with a page in results/studies/<name>, and its finding."""
 
     name: str
     title: str
@@ -47,17 +46,4 @@ def statement_of(study: str, content: Mapping[str, Any] | None) -> Statement | N
     for name, fields in content.get("numbers", {}).items():
         texts = {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in fields.items()}
         numbers[name] = {"study": study, **texts}
-    return Statement(content["text"], numbers)
-
-
-def listed(results: Path) -> Table:
-    """Make the table of the studies, with the numbers of their recorded runs and their files."""
-    rows = []
-    for study in study_pages(results):
-        place = results / "studies" / study.name
-        runs = len({row["run_id"] for row in read_csv(place / "runs.csv")})
-        names = ("figure.svg", "table.csv", "effects.csv", "chosen.csv", "runs.csv")
-        there = (name for name in names if (place / name).exists())
-        links = " ".join(f"[{Path(name).stem}](studies/{study.name}/{name})" for name in there)
-        rows.append([f"[{study.title}](studies/{study.name}/README.md)", runs, links])
-    return Table(("study", "runs", "files"), rows)
+    return Statement(content["text"], numbers, content.get("decided"), content.get("readme", False))

@@ -8,7 +8,7 @@ from statistics import fmean
 from runner.claims.blocks import dataset_name
 from runner.config import REPOSITORY
 from runner.report.files import Table, markdown, mean_text, read_csv
-from runner.report.leaderboard.methods import ADDED, accuracy_text
+from runner.report.leaderboard.methods import ADDED, accuracy_text, standing
 from runner.report.studies import study_files
 from runner.study.file import Study
 from runner.study.outcome import Compared
@@ -25,10 +25,7 @@ def board(study: Study, found: Sequence[Compared]) -> str:
     rows = read_csv(_CSV) if _CSV.exists() and study.name not in {path.stem for path in study_files()} else []
     places: list[tuple[str, str, list[tuple[float, str, str]]]] = []
     for dataset, epsilon in dict.fromkeys(map(_place, found)):
-        of = [row for row in rows if row["dataset"] == dataset and float(row["sound_epsilon_at_most"]) == epsilon]
-        known = [row for row in of if row["method"] and row["neighbours"] == ADDED]
-        ranked = sorted(known, key=lambda r: (r["chosen_by_test_images"], r["held_out"] != "yes", -float(r["mean"])))
-        best = {row["method"]: row for row in reversed(ranked)}.values()
+        best = standing(rows, dataset, epsilon).values()
         lines = [(float(row["mean"]), row["method"], accuracy_text(row)) for row in best]
         for one in _shown(study, found):
             values = list(one.arm.accuracies().values())

@@ -13,13 +13,16 @@ An arm is a text of overrides, or a block with `overrides` and a `search` of its
 values, multiples of the arm's own value `{times: [0.5, 1, 2]}`, or a range `{from: 0.1, to: 10}`. If that depends on
 epsilon, it has one for each: `{1: [0.5, 1, 2], 3: [1, 2, 4]}`. All arms get the same number of trials, unless the file
 says `equal: false`. With `factorial: true` the arms are parts: each has its new level, or a list of its old and its new
-one, which are written as arms are.
+one, which are written as arms are. `baseline` then names the arm with all parts at their old levels.
 
 A `finding` has a text with numbers by name, and for each name the fields of a row of table.csv or effects.csv:
 
     finding:
-      text: AUTO-S gains {gain:gain} points {gain:interval}.
-      numbers: {gain: {arm: AUTO-S, dataset: MNIST, epsilon: 3}}
+      text: "**AUTO-S is better.** It gains {gain:gain} points {gain:interval}."
+      numbers: {gain: {arm: AUTO-S, dataset: MNIST, epsilon: 3, answer: better}}
+      decided: 1
+
+It is made only while every row is there, and `decided` arms are better or worse.
 """
 
 from __future__ import annotations
@@ -49,10 +52,11 @@ _MOST, _MOST_PARTS = 10_000, 8  # seeds or trials, and parts of a factorial
 _LARGEST, _LARGEST_SEED = 1e9, 2**32 - 1
 EPSILON = 3.0
 _KEYS = (
-    *("title", "base", "arms", "factorial", "datasets", "epsilon", "seeds", "search", "trials", "equal", "widen"),
-    *("finding", "remarks"),
+    *("title", "base", "arms", "factorial", "baseline", "datasets", "epsilon", "seeds", "search", "trials", "equal"),
+    *("widen", "finding", "remarks"),
 )
 _OF_ARM = ("overrides", "search")
+_OF_FINDING = ("text", "numbers", "decided", "readme")
 _RANGE = ("from", "to", "log", "times")
 _OF_STUDY = {  # fields that a study sets itself, and the key that sets them
     **{"dataset": "datasets", "seed": "seeds", "evaluation": "search", "scale": "--scale", "accountant": "epsilon"},
@@ -107,7 +111,7 @@ class Study:
         equal: give all arms the same number of trials.
         widen: have a range widened whose best value is at its edge.
         parts: the names of the parts of a factorial; empty for other studies.
-        finding: the sentence with numbers that its page begins with, and the README has.
+        finding: the answer in a few sentences, with numbers, that its page begins with.
         remarks: sentences that a reader of its page has to know.
     """
 
@@ -180,6 +184,8 @@ class _Reader:
         if "arms" not in self.content:
             raise ConfigError(f"{self.path} has no arms: name two methods or more, each with its overrides.")
         factorial = self._flag("factorial", False)
+        if "baseline" in self.content and not factorial:
+            self._wrong(("baseline",), "it names the first arm of a factorial. Rename the first of arms instead")
         common = self._search(("search",), self.content["search"]) if "search" in self.content else RATES
         found = (
             {"parts": tuple(self._arms()), "arms": tuple(self._cells(common))}
@@ -211,7 +217,7 @@ class _Reader:
 
     def _title(self) -> str:
         title = self.content.get("title", self.path.stem.replace("_", " "))
-        if not _text(title) or re.search(r"[\n|<>\[\]]", str(title)):
+        if not _line(title):
             self._wrong(("title",), f"expected a text in one line, without | < > [ ], got {title!r}")
         return str(title)
 
@@ -237,7 +243,9 @@ class _Reader:
         return self._overrides(place, found.get("overrides", "")), self._search(place, found.get("search", {}))
 
     def _cells(self, common: Search) -> Iterator[Arm]:
-        parts = self._arms()
+        parts, baseline = self._arms(), self.content.get("baseline", "none of them")
+        if not _line(baseline) or baseline in parts:
+            self._wrong(("baseline",), f"expected a name in one line that no part has, got {baseline!r}")
         levels = []
         for name, found in parts.items():
             place = ("arms", name)
@@ -250,7 +258,7 @@ class _Reader:
             overrides = tuple(text for texts, _ in of for text in texts)
             search = {name: values for own in (common, *(own for _, own in of)) for name, values in own.items()}
             names = [name for name, new in zip(parts, cell, strict=True) if new]
-            yield Arm(" + ".join(names) or "none of them", overrides, search, self._where(("arms",)), cell)
+            yield Arm(" + ".join(names) or baseline, overrides, search, self._where(("arms",)), cell)
 
     def _overrides(self, place: Place, text: Any) -> tuple[str, ...]:
         if text is None or not isinstance(text, str):
@@ -319,7 +327,11 @@ class _Reader:
         found = self.content["finding"]
         if not isinstance(found, dict) or not _text(found.get("text")):
             self._wrong(("finding",), "expected a text, and numbers by name")
-        self._names(("finding",), found, ("text", "numbers"))
+        self._names(("finding",), found, _OF_FINDING)
+        if not _whole(found.get("decided", 0), 0):
+            self._wrong(("finding", "decided"), "expected the number of arms that are better or worse")
+        if not isinstance(found.get("readme", False), bool):
+            self._wrong(("finding", "readme"), "expected true or false")
         numbers = found.get("numbers", {})
         if not isinstance(numbers, dict) or not all(isinstance(fields, dict) for fields in numbers.values()):
             self._wrong(("finding", "numbers"), "expected the fields of a row for each name")
@@ -416,6 +428,10 @@ def _read(value: Any) -> Any:
 
 def _text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
+
+
+def _line(value: Any) -> bool:
+    return _text(value) and not re.search(r"[\n|<>\[\]]", value)
 
 
 def _number(value: Any) -> bool:

@@ -25,7 +25,7 @@ _TEXT = """# {title}
 
 {banner}{finding}{answers}
 
-{figure}{remarks}{sums}## The arms
+{intervals}{figure}{remarks}{sums}## The arms
 
 {table}
 - **Gain.** Test accuracy minus that of *{first}* under the same seed, in points{seeds}.
@@ -58,6 +58,7 @@ is reported on chose a setting. One seed was searched, and its luck is in no int
 
 {chosen}"""
 _FIGURE = "![Gain of {what} over {first} under each seed](figure.svg)\n\n"
+_INTERVALS = "Gains are in points of test accuracy. Square brackets are 95% intervals.\n\n"
 _NAMED = ("data set", "sound ε", "arm")
 _PARTS = "each part alone, their sum, and of all together,"
 
@@ -95,11 +96,11 @@ def answers(study: Study, found: Sequence[Compared]) -> list[str]:
             continue
         best, gain = max(gains, key=lambda pair: pair[1].value)
         arm, first = f"*{best.arm.setting.arm.name}*", f"*{study.arms[0].name}*"
-        if len(gains) > 1 and gain.value <= 0:
-            texts.append(f"- {at}: no arm has a higher mean than {first}. The nearest is {arm}: {_points(gain)}.")
-            continue
         value, _, interval = _points(gain).partition(" ")
         by = f"{value} points {interval}".rstrip()
+        if len(gains) > 1 and gain.value <= 0:
+            texts.append(f"- {at}: no arm has a higher mean than {first}. The nearest is {arm}: {by}.")
+            continue
         if not gain.interval:
             texts.append(f"- {at}: {arm} has {by} over {first}, but {best.word}.")
             continue
@@ -122,13 +123,14 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
         finding=f"{finding}\n\n" if finding else "",
         answers="\n".join(answers(study, found)),
         first=study.arms[0].name,
+        intervals=_INTERVALS if tests(found) else "",
         figure=_FIGURE.format(what=_PARTS if study.parts[1:] else "each arm", first=study.arms[0].name)
         if any(one.gain for one in found)
         else "",
         remarks="".join(f"- {text}\n" for text in study.remarks) + ("\n" if study.remarks else ""),
         sums=f"## Do the gains add up?\n\n{markdown(_sums(study, arms))}\n" if study.parts[1:] else "",
         table=markdown(_table(study, found)),
-        seeds=f": the mean of {most} seeds with its 95%\n  interval (Student)" if most > 1 else "",
+        seeds=f": the mean of {most} seeds, with\n  Student's interval" if most > 1 else "",
         tests=_tests(tests(found), any("(" in _answer(one) for one in found)),
         delta=delta_text(max((run.delta for run in runs), default=1e-5)),
         neighbours=_neighbours(arms),

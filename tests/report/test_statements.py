@@ -13,7 +13,7 @@ from runner.report.claim_rows import rows_of
 from runner.report.items import Statement
 from runner.report.pages import write_report
 from runner.report.papers import every_paper, load
-from runner.report.statements import Number, findings_list, stated
+from runner.report.statements import Number, findings_list, headline_of, stated
 from runner.report.studies import study_pages
 from tests.claims.made_up import claim
 
@@ -59,7 +59,8 @@ def test_no_statement_is_made_of_smoke_runs(tmp_path, monkeypatch):
 def test_every_paper_with_a_statement_is_listed_with_the_numbers_of_the_committed_tables():
     results = REPOSITORY / "results"
     listed = findings_list(every_paper(), results)
-    assert listed.count("\n") == len([of for of in (*every_paper(), *study_pages(results)) if of.statement]) >= 6
+    made = [of for of in (*every_paper(), *study_pages(results)) if of.statement and of.statement.readme]
+    assert listed.count("\n") == len(made) >= 6
     assert "claims ε = 3 on MNIST. Its theorem allows acceptance rules for which ε is at least 6.2." in listed
     assert (
         "The first update alone costs an ε of at least 0.08 under each of ten seeds, and all updates at most 2034."
@@ -67,9 +68,17 @@ def test_every_paper_with_a_statement_is_listed_with_the_numbers_of_the_committe
     )
 
 
+def test_every_study_has_a_finding_that_its_committed_tables_bear_out():
+    """A finding that this refuses contradicts its tables: write what they say."""
+    results = REPOSITORY / "results"
+    for study in study_pages(results):
+        assert headline_of(stated(study.name, study.statement, results)), f"studies/{study.name}.yaml: finding"
+
+
 def test_every_statement_names_one_claim_for_each_number():
     for paper in every_paper():
-        of_claims = [f for f in paper.statement.numbers.values() if "study" not in f] if paper.statement else []
+        numbers = paper.statement.numbers.values() if paper.statement else ()
+        of_claims = [fields for fields in numbers if not {"study", "leaderboard"} & fields.keys()]
         for fields in of_claims:
             rows = rows_of(REPOSITORY / "results", load(fields.get("paper", paper.name)))
             named = {name: value for name, value in fields.items() if name not in ("verdict", "guarantee")}
@@ -96,9 +105,45 @@ def test_a_study_states_numbers_of_its_own_tables_and_of_others(tmp_path):
     assert said("{x}", x={**arm, "arm": "not run"}) == ""
 
 
+def test_a_finding_is_made_only_while_its_table_says_so(tmp_path):
+    place = tmp_path / "studies" / "mine"
+    place.mkdir(parents=True)
+
+    def said(*answers: str, **keys: int) -> str:
+        rows = "".join(f"{name},98,5,1,0,2,{answer}\n" for name, answer in zip("abc", answers, strict=False))
+        (place / "table.csv").write_text(f"arm,accuracy,seeds,gain,low,high,answer\n{rows}")
+        numbers = {"x": {"arm": "a", "answer": "better"}}
+        return stated("mine", studies.statement_of("mine", {"text": "{x:gain}", "numbers": numbers, **keys}), tmp_path)
+
+    assert said("better", "worse") == said("better", "worse", decided=2) == "1.0"
+    assert said("not decided after correction", "worse") == ""
+    assert said("better", "worse", decided=1) == said("better", "not decided", decided=2) == ""
+
+
+def test_a_headline_is_what_is_bold_at_the_beginning():
+    assert headline_of("**It is better.** By 1.") == "It is better."
+    assert headline_of("It is **better**.") == headline_of("**It is") == headline_of("") == ""
+
+
+def test_a_statement_has_the_accuracy_of_the_setting_that_stands_on_the_leaderboard(tmp_path):
+    """Searched settings come before better ones that were not, and those that test images chose come last."""
+    (tmp_path / "leaderboard").mkdir()
+    columns = "dataset,sound_epsilon_at_most,method,mean,n,held_out,chosen_by_test_images,neighbours"
+    rows = ("99,5,yes,yes,add-or-remove-one", "98,5,no,no,add-or-remove-one", "97,5,yes,no,replace-one")
+    rows = (*rows, "95,5,yes,no,add-or-remove-one", "96,5,yes,no,add-or-remove-one")
+    lines = "".join(f"MNIST,3,plain,{row}\n" for row in rows)
+    (tmp_path / "leaderboard" / "leaderboard.csv").write_text(f"{columns}\n{lines}")
+
+    def said(method: str) -> str:
+        fields = {"leaderboard": method, "dataset": "MNIST", "epsilon": "3"}
+        return stated("lipschitz", Statement("{x}, {x:runs} runs", {"x": fields}), tmp_path)
+
+    assert (said("plain"), said("other")) == ("96.0, 5 runs", "")
+
+
 def test_a_study_is_on_the_index_and_in_no_count(tmp_path, monkeypatch):
     monkeypatch.setattr(studies, "study_files", lambda: [tmp_path / "mine.yaml"])
-    (tmp_path / "mine.yaml").write_text("title: Is mine better?\n")
+    (tmp_path / "mine.yaml").write_text('title: Is mine better?\nfinding: {text: "**Yes.** No number."}\n')
     write_report(tmp_path, "paper")
     assert "Studies" not in (tmp_path / "README.md").read_text()
     (tmp_path / "studies" / "mine").mkdir(parents=True)
@@ -106,7 +151,7 @@ def test_a_study_is_on_the_index_and_in_no_count(tmp_path, monkeypatch):
     (tmp_path / "studies" / "mine" / "runs.csv").write_text("run_id,role\na,trial\na,final\nb,final\n")
     write_report(tmp_path, "paper")
     counts, _, sections = (tmp_path / "README.md").read_text().partition("\n## Studies\n")
-    assert "[Is mine better?](studies/mine/README.md) | 2 | [runs](studies/mine/runs.csv) |" in sections
+    assert "[Is mine better?](studies/mine/README.md) | Yes. | 2 | [runs](studies/mine/runs.csv) |" in sections
     assert "mine" not in counts
 
 

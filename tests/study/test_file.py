@@ -68,9 +68,20 @@ def test_the_arms_of_a_factorial_are_all_combinations(tmp_path: Path) -> None:
     ]
 
 
+def test_the_first_arm_of_a_factorial_may_have_a_name(tmp_path: Path) -> None:
+    text = "factorial: true\nbaseline: plain DP-SGD\narms: {tanh: activation=tanh, AUTO-S: clipping=automatic}"
+    assert [arm.name for arm in study(tmp_path, text).arms] == ["plain DP-SGD", "AUTO-S", "tanh", "tanh + AUTO-S"]
+    for name in ("tanh", "[1]", "", "a|b"):
+        with pytest.raises(ConfigError, match="line 2: baseline: expected a name in one line that no part has"):
+            study(tmp_path, text.replace("plain DP-SGD", name))
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
+        (("seeds: 5", "baseline: plain"), "line 7: baseline: it names the first arm of a factorial."),
+        (("seeds: 5", "finding: {text: By, decided: two}"), "line 7: finding.decided: expected the number of arms"),
+        (("seeds: 5", "finding: {text: By, readme: 1}"), "line 7: finding.readme: expected true or false."),
         (("seeds: 5", "seed: 5"), "line 7: seed: there is no key 'seed' here. Did you mean seeds?"),
         (("seeds: 5", "seeds: 1"), "line 7: seeds: expected a number of seeds from 2 to 10,000"),
         (("epsilon: [1, 3]", "epsilon: [1, -3]"), "line 6: epsilon: expected numbers > 0 of at most six digits"),

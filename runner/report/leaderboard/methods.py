@@ -43,6 +43,14 @@ def how_chosen(job: Job, held_out: bool) -> str:
     return SEARCHED if held_out else _FILE["chosen"].get(job.experiment.partition("/")[0], "not recorded")
 
 
+def standing(rows: Sequence[Mapping[str, str]], dataset: str, epsilon: float) -> dict[str, Mapping[str, str]]:
+    """Return by method the row of leaderboard.csv that stands on its page for a data set at a bound on epsilon."""
+    of = [row for row in rows if row["dataset"] == dataset and float(row["sound_epsilon_at_most"]) == epsilon]
+    known = [row for row in of if row["method"] and row["neighbours"] == ADDED]
+    ranked = sorted(known, key=lambda r: (r["chosen_by_test_images"], r["held_out"] != "yes", -float(r["mean"])))
+    return {row["method"]: row for row in reversed(ranked)}
+
+
 def accuracy_text(row: Mapping[str, str]) -> str:
     """Format the accuracy in a row of leaderboard.csv: `98.02 ± 0.11 (5)`."""
     mean, std = (float(row[name]) if row[name] else None for name in ("mean", "std"))
