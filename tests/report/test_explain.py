@@ -74,8 +74,9 @@ def test_costs_by_every_accountant() -> None:
 def test_a_study_is_explained_by_its_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert carry_out("explain", ["studies/corners"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("# Does the papers' progress add up on CIFAR-10?\n\n- **CIFAR10, ε = 3**: ")
-    assert "\nCIFAR10  3        all four " in said
+    assert said.startswith("# Does the papers' progress add up on CIFAR-10?\n\n**One run of each arm cannot tell.** ")
+    assert "\n- **CIFAR-10, ε = 3**: " in said
+    assert "\nCIFAR-10  3        all four " in said
     assert said.endswith("\nMade by: python -m runner study studies/corners.yaml\n")
 
 
