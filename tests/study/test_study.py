@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from runner.claims.blocks import dataset_name
 from runner.claims.summary import summarise
 from runner.cli import aggregate
 from runner.cli import study as command
@@ -358,7 +359,7 @@ def test_the_committed_studies_need_the_records_that_they_list(name: str) -> Non
     dataset = study.datasets[0]
     progress = progress_of(study, settings_of(replace(study, datasets=(dataset,))))
     found = {run.job.run_id for arm in progress for run in (*arm.searched, *arm.finals.recorded)}
-    of = progress[0].setting.dataset_name
+    of = dataset_name(progress[0].setting.dataset_name)
     assert found == {row["run_id"] for row in read_csv(place / "runs.csv") if row["dataset"] == of}
     means = [row["accuracy"] for row in read_csv(place / "table.csv") if row["dataset"] == of]
     assert means == [cell(mean) for mean in (summarise([*arm.accuracies().values()])["mean"] for arm in progress)]
