@@ -15,17 +15,13 @@ class Server(ThreadingHTTPServer):
     """A server in place of W&B's.
 
     `runs` has the number of beginnings, the history, the summary and the artifacts of each run id. `views` has the
-    workspaces. While it is `silent`, it takes requests without an answer.
-
-    Args:
-        sleepy: become silent as soon as a run has begun.
+    workspaces.
     """
 
     daemon_threads = True
 
-    def __init__(self, *, sleepy: bool = False, port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
-        self.sleepy, self.silent, self.over = sleepy, False, threading.Event()
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
         self.runs: dict[str, dict[str, Any]] = {}
         self.views: list[dict[str, Any]] = []
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
@@ -39,7 +35,6 @@ class Server(ThreadingHTTPServer):
         if "upsertBucket" in query:
             run = self.runs.setdefault(variables["name"], {"begun": 0, "history": {}, "summary": {}, "artifacts": []})
             run["begun"] += variables["project"] != "project"  # later calls go by what they were answered
-            self.silent = self.sleepy
             bucket = {"id": "B", "name": variables["name"], "displayName": "x", "historyLineCount": 0}
             return {"upsertBucket": {"bucket": bucket | {"project": project}, "inserted": True}}
         if "createRunFiles" in query:
@@ -79,9 +74,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.server.silent:
-            self.server.over.wait()
-            return
         raw = gzip.decompress(raw) if self.headers.get("Content-Encoding") == "gzip" else raw
         answer: dict[str, Any] = {}
         if self.path.endswith("graphql"):
@@ -100,10 +92,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(*, sleepy: bool = False) -> Iterator[Server]:
+def serving() -> Iterator[Server]:
     """A server, for as long as the block lasts."""
-    with Server(sleepy=sleepy) as server:
+    with Server() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
-        server.over.set()
         server.shutdown()

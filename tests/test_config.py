@@ -149,6 +149,36 @@ def test_bad_input_is_refused_with_a_reason(overrides: str, composed, tmp_path, 
     assert not list(tmp_path.rglob("*.json"))
 
 
+SOFT = "_target_: torch.nn.Softsign\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (f"\ufeff{SOFT}".encode(), "/nowhere"),  # which is read, as every file here without a mistake
+        (SOFT.encode("utf-16"), r"mine\.yaml is not UTF-8"),
+        (f"# für\n{SOFT}".encode("latin-1"), r"mine\.yaml is not UTF-8"),
+        (f"{SOFT}\tx: 1\n".encode(), r"mine\.yaml.*line 2"),
+        (b"_target_: [a\n", r"mine\.yaml.*line"),
+        (SOFT.encode() * 2, r"mine\.yaml.*line"),
+        (b"", "activation"),
+        (b"- a\n", r"mine\.yaml|activation"),
+        (b"defaults: 5\n" + SOFT.encode(), r"mine\.yaml|defaults"),
+        (b"_target_: os.system\n", r"activation\._target_=os\.system is not run"),
+    ],
+    ids=["BOM", "UTF-16", "Latin-1", "tab", "cut", "twice", "empty", "list", "defaults", "foreign"],
+)
+def test_a_config_file_with_a_mistake_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "options" / "activation" / "mine.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    machine = [f"runtime.results_root={tmp_path}", "runtime.data_root=/nowhere", "tracking=disabled"]
+    code, _, errors = _run_in_fork(["--config-dir", str(tmp_path / "options"), "activation=mine", *machine], tmp_path)
+    (line,) = (line for line in errors.splitlines() if line.startswith("runner: "))
+    assert (code, bool(re.search(said, line))) == (2, True), errors
+    assert "Traceback" not in errors
+
+
 def test_an_environment_that_asks_for_nothing_known_is_refused(tmp_path, monkeypatch) -> None:
     """Other commands: tests/speed/test_rules.py."""
     monkeypatch.setenv("DP_REPRO_KERNELS", "yes")

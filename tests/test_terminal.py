@@ -98,6 +98,18 @@ def test_a_closed_stream_ends_nothing_and_no_file_takes_its_place(tmp_path, clos
     assert (tmp_path / "file").read_text(encoding="utf-8") == os.path.expanduser("~")
 
 
+def test_without_a_home_and_a_name_there_is_one() -> None:
+    """As for a user of a container, whom no file of users has."""
+    code = (
+        "import os, pwd\ndef unknown(number): raise KeyError(number)\npwd.getpwuid = unknown\n"
+        "from runner.terminal import prepare_process\nprepare_process()\n"
+        "from runner.data.files import cache_folder\nprint(cache_folder().is_absolute())"
+    )
+    without = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")}
+    ran = subprocess.run([sys.executable, "-c", code], env=without, cwd=REPOSITORY, capture_output=True, text=True)
+    assert ran.stdout == "True\n", ran.stderr
+
+
 @pytest.mark.parametrize("lost", ["a pipe that nobody reads", "a full disk"])
 def test_losing_stderr_ends_nothing(tmp_path, lost: str) -> None:
     reading, writing = os.pipe()

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from checks.faults.scenes import Scene
-from checks.faults.tries import play
 from runner.report.files import Table, markdown, write_text
 
 _HEADER = ("fault", "dealt", "commands", "how they ended", "tracebacks", "wrong afterwards")
@@ -26,9 +25,7 @@ class Found:
     wrong: list[str] = field(default_factory=list)
 
 
-def write(
-    folder: Path, found: Sequence[Found], folders: int, wrong: Sequence[str], tried: Sequence[play.Tried]
-) -> Path:
+def write(folder: Path, found: Sequence[Found], folders: int, wrong: Sequence[str]) -> Path:
     """Write README.md.
 
     Returns:
@@ -50,13 +47,6 @@ def write(
         *(f"- {text}" for text in every),
         "",
         markdown(Table(_HEADER, [_row(each) for each in found])),
-        "",
-        "# Single commands in hostile surroundings, and with bad input",
-        "",
-        "Each command is tried once. It has to end in time, with the right exit code and message, without a traceback, "
-        "and with the record if it trained.",
-        "",
-        *play.lines(tried),
     ]
     return write_text(folder / "README.md", "\n".join(lines))
 

@@ -16,7 +16,6 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,7 +25,6 @@ from checks.faults.command import Command, records
 from checks.faults.driver import planned
 from checks.faults.report import Found, write
 from checks.faults.scenes import LIMIT, Scene, scenes
-from checks.faults.tries import play
 from runner.config import REPOSITORY
 
 
@@ -35,13 +33,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m checks faults", description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=20, help="SIGKILLs in all")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("--only", default="", help="scenes and tries whose name contains this; writes no table")
+    parser.add_argument("--only", default="", help="scenes whose name contains this; writes no table")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / "faults")
     chosen = parser.parse_args(arguments)
     random, found = Random(chosen.seed), []
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left behind
-    tries = play.play(chosen.only)
-    tried = [*islice(tries, 1)]  # the others go on in their own processes, while scenes are played
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         stage = _Stage(Path(folder))
         for scene in scenes(chosen.kills):
@@ -49,14 +45,11 @@ def main(arguments: Sequence[str]) -> int:
                 found.append(stage.play(scene, random))
                 print(_line(found[-1]), flush=True)
         stage.close()
-    tried += tries
-    for each in tried:
-        print(play.line(*each))
     if not chosen.only:
-        print(write(chosen.output, found, stage.folders, stage.wrong, tried))
+        print(write(chosen.output, found, stage.folders, stage.wrong))
     for text in stage.wrong:
         print(text)
-    return int(bool(stage.wrong) or any(each.wrong for each in found) or any(answer.fault for _, answer in tried))
+    return int(bool(stage.wrong) or any(each.wrong for each in found))
 
 
 def _line(found: Found) -> str:

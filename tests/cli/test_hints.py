@@ -60,6 +60,17 @@ def results(tmp_path: Path, fabricate, jobs) -> Path:
     return folder
 
 
+NAMES = ("a b", "it's", "a=b", "a,b", "a$HOME", 'say "x"', "für ε", "[1]", "-x", "a;b", "a b/c=d,e", "~", "%s {x}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_command_keeps_every_name_of_a_folder(name: str) -> None:
+    quoted = name.replace("'", "\\'")
+    words = shlex.split(command("seed=3", f"runtime.results_root='{quoted}'"))
+    assert words[:3] == ["python", "-m", "runner"]
+    assert composed(words[3:]).runtime.results_root == name
+
+
 def test_show_names_the_command_that_explains_a_run(results: Path, parsed, capsys) -> None:
     assert show.main(["--results", str(results)]) == 0
     chosen = parsed(capsys.readouterr().out)

@@ -88,6 +88,23 @@ def test_missing_data_is_said_in_one_sentence(tmp_path, monkeypatch) -> None:
     assert str(error.value).count("\n") == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("NoSuch", "torchvision has no data set named NoSuch"),
+        ("wrap_dataset_for_transforms_v2", "torchvision has no data set named"),
+        ("ImageFolder", "ImageFolder has neither an argument train=True nor split='train'"),
+        ("FakeData", "FakeData has neither"),
+        ("USPS", "USPS cannot be read from"),
+        ("UCF101", "UCF101 cannot be read from"),
+    ],
+)
+def test_a_name_in_torchvision_that_is_no_such_data_set_is_refused(tmp_path, monkeypatch, name: str, said: str) -> None:
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: (_ for _ in ()).throw(OSError("no network")))
+    with pytest.raises(DataError, match=said):
+        ImageDataset(**(MNIST | {"name": name})).load(tmp_path)
+
+
 @pytest.mark.parametrize("change", [{"shape": [28, 28]}, {"classes": 0}, {"train_examples": 0}])
 def test_impossible_sizes_are_refused(change: dict) -> None:
     with pytest.raises(ValueError, match=r"dataset\."):

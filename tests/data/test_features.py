@@ -97,6 +97,15 @@ def test_a_damaged_file_is_computed_again(damage: str, folder: Path, capsys) -> 
     assert "damaged" not in capsys.readouterr().err
 
 
+def test_without_memory_maps_the_file_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def call(*_: object, **__: object) -> None:
+        raise RuntimeError("unable to mmap 1 bytes from file <x>: No such device (19)")
+
+    expected = ScatterNet(2, 4)(pictures()).clone()
+    monkeypatch.setattr(torch, "from_file", call)
+    assert torch.equal(ScatterNet(2, 4)(pictures()), expected)
+
+
 def test_an_interrupted_computation_leaves_nothing(folder: Path) -> None:
     def broken():
         yield torch.zeros(2, 3)

@@ -127,6 +127,15 @@ def test_a_lock_file_is_neither_followed_nor_emptied(tmp_path: Path, capsys: pyt
     assert len(capsys.readouterr().err.splitlines()) == 1, "the link cannot be locked"
 
 
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path)], ids=["folder", "pipe", "link to itself"]
+)
+def test_what_is_in_the_place_of_a_lock_stops_nothing(tmp_path: Path, make: Any) -> None:
+    make(tmp_path / "lock")
+    with locked(tmp_path / "lock") as alone:
+        assert alone
+
+
 @pytest.mark.parametrize(("module", "number"), [(fcntl, errno.ENOLCK), (fcntl, errno.ENOTSUP), (os, errno.EACCES)])
 def test_what_cannot_be_locked_stops_nothing_and_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: Any, number: int

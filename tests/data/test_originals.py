@@ -35,6 +35,11 @@ def _pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
+def _unreadable(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/proc/self/mem")
+
+
 def _folder(path: Path) -> None:
     path.unlink()
     path.mkdir()
@@ -50,6 +55,7 @@ def _folder(path: Path) -> None:
         (lambda path: path.write_bytes(b"prices" * 9), "is images of B"),
         (_pipe, "it is not a file"),
         (_folder, "it is not a file"),
+        (_unreadable, "cannot be read|0 of 54 bytes"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_difference(folder: Path, damage: Any, said: str) -> None:

@@ -1,1 +1,0 @@
-"""Commands in hostile surroundings and with bad input, each tried once, with the answer that it has to give."""
