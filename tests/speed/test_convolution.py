@@ -15,7 +15,6 @@ from runner.networks.standardized import StandardizedConv2d
 from runner.speed import convolution
 from runner.speed.convolution import FastConvolution
 from runner.speed.faster import faster
-from runner.speed.sparse import SparseFirstLayer
 
 CONVOLVED = {
     "one pixel": (16, 16, 1, 1),
@@ -88,13 +87,6 @@ def test_a_bias_of_any_order_in_memory(kernels: str, laid: str) -> None:
     x = torch.randn(3, 16, 6, 6)
     fast = FastConvolution.of(plain)
     torch.testing.assert_close(fast(x), plain(x), rtol=0, atol=1e-4)
-    sparse = torch.randn(300, 1, 8, 8).relu() * (torch.rand(300, 1, 8, 8) < 0.2)
-    first = nn.Conv2d(1, 64, 3)
-    first.bias = plain.bias
-    network = nn.Sequential(first, nn.Tanh())
-    layer = SparseFirstLayer.of(network, sparse)
-    if layer is not None and layer.load():
-        torch.testing.assert_close(layer.rest(layer(layer.pixels(sparse))), network(sparse), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(

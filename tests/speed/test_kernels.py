@@ -14,7 +14,7 @@ import torch
 
 from runner.data.files import safe_folder
 from runner.gradients.one_pass import kernel
-from runner.speed import convolution, group_norm, group_sort, l2_pool, max_pool, sparse, tanh
+from runner.speed import convolution, group_norm, group_sort, l2_pool, max_pool, tanh
 from runner.speed import kernels as compiled
 from runner.speed.kernels import library
 from runner.speed.tanh import agrees
@@ -95,7 +95,6 @@ TRIALS = {
     "group_sort": group_sort.agrees,
     "l2_pool": l2_pool.agrees,
     "max_pool": max_pool.agrees,
-    "sparse_convolution": sparse.agrees,
     "tanh": tanh.agrees,
     "weight_gradients": kernel.agrees,
     "winograd": convolution.agrees,
@@ -133,7 +132,6 @@ FAULTS = {
     ("l2_pool", "row % s.out_height * s.kh"): "row % s.out_height",
     ("max_pool", "k = 1; k < count_places"): "k = 1; k < count_places - 1",
     ("max_pool", "left = here ? none : left;"): ";",
-    ("sparse_convolution", "best[i] += biases[i];"): ";",
     ("tanh", "x != x ? x : result"): "x != x ? all(1.0f) : result",
     ("tanh", "t = t < -40.0f ? all(-40.0f) : t;"): ";",
     ("weight_gradients", "ky * s.dy"): "ky",

@@ -12,7 +12,6 @@ from torch.nn.functional import cross_entropy
 from runner.data.datasets import Split
 from runner.speed.faster import faster
 from runner.speed.inference import batches, evaluating
-from runner.speed.sparse import Pixels, SparseFirstLayer
 
 
 class ScreeningLoss:
@@ -24,14 +23,10 @@ class ScreeningLoss:
 
     `sort` puts the images with the largest losses first. Most images have almost no loss, so a bad candidate is
     rejected long before the last image.
-
-    If images are mostly zero, the first layer leaves out the products with zero (see `runner.speed.sparse`).
     """
 
     def __init__(self, network: nn.Module, images: Split) -> None:
         self._network, self._images, self._targets = faster(network), images.images, images.targets
-        self._first = SparseFirstLayer.of(self._network, self._images)
-        self._pixels = self._all_pixels()
         self.device = self._images.device
         self.order = torch.arange(len(images), device=self.device)  # the index in `images` at each position
         self.images_seen = 0  # by `at_most` and `total`
@@ -66,19 +61,8 @@ class ScreeningLoss:
 
     def _take(self, order: Tensor) -> None:
         self._images, self._targets, self.order = self._images[order], self._targets[order], self.order[order]
-        self._pixels = self._all_pixels()
 
     def _losses(self) -> Iterator[Tensor]:
         """Yield the losses of all images in their order, a batch at a time."""
-        pieces = batches(self._images, self._targets)
-        if self._first is None or not self._first.load():
-            for inputs, targets in pieces:
-                yield cross_entropy(self._network(inputs), targets, reduction="none")
-            return
-        for pixels, (_, targets) in zip(self._pixels, pieces, strict=True):
-            yield cross_entropy(self._first.rest(self._first(pixels)), targets, reduction="none")
-
-    def _all_pixels(self) -> list[Pixels]:
-        if self._first is None:
-            return []
-        return [self._first.pixels(images) for images, _ in batches(self._images, self._targets)]
+        for inputs, targets in batches(self._images, self._targets):
+            yield cross_entropy(self._network(inputs), targets, reduction="none")
