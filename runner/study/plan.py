@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException, ValidationError
 from runner.claims import blocks
 from runner.config import PAPER, ConfigError, EvaluationSplit
 from runner.records.hydra_errors import sentence
-from runner.records.identity import plain, resolved
+from runner.records.identity import resolved
 from runner.records.jobs import Job, command_of, composed
 from runner.report.leaderboard.methods import HELD_OUT
 from runner.study.file import SEARCH_SEED, Arm, Space, Study, Times, Value, space_at
@@ -116,7 +116,7 @@ class Setting:
             final.tracking.tags = sorted({*final.tracking.tags, *([HELD_OUT] if values else [])})
         experiment = {text.partition("=")[0]: text.partition("=")[2] for text in self.overrides}.get("experiment", "")
         final.tracking.job_type = experiment or self.arm.name
-        names = {"arm": self.arm.name, "dataset": str(plain(final)["dataset"]["name"])}
+        names = {"arm": self.arm.name, "dataset": self.dataset_name}
         told = {**names, "ε": f"{self.epsilon:g}", **{name: _typed(value) for name, value in values.items()}}
         return Job.of(f"study/{self.study}", {**told, "seed": str(final.seed)}, final)
 

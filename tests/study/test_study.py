@@ -41,6 +41,12 @@ search: {optimizer.lr: [0.5, 1, 2]}
 """
 
 
+def unnamed() -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
+    """A data set of one's own, without a name."""
+    drawn = [(torch.rand(number, 1, 28, 28), torch.arange(number) % 10) for number in (1438, 359)]
+    return tuple(drawn)
+
+
 class Centred(torch.nn.Module):
     """A loss with one number for a whole batch."""
 
@@ -287,6 +293,15 @@ def test_an_own_option_has_the_values_of_its_file(carried: Carried, tmp_path: Pa
     jobs = carried(text, "--config-dir", str(own_option(tmp_path)))[0]
     assert {job.field("clipping.norm") for job in jobs if job.overrides["arm"] == "AUTO-S, wide"} == {0.3}
     assert all("hydra.searchpath=" in job.field("tracking.command") for job in jobs)
+
+
+def test_an_own_data_set_without_a_name_has_that_of_its_option(carried: Carried, tmp_path: Path) -> None:
+    options = own_option(tmp_path)
+    (options / "dataset").mkdir()
+    (options / "dataset" / "noisy.yaml").write_text("_target_: tests.study.test_study.unnamed\n")
+    jobs = carried(FILE + "datasets: [noisy]\n", "--config-dir", str(options))[0]
+    assert {job.overrides["dataset"] for job in jobs} == {"noisy"}
+    assert "| noisy | 3 | AUTO-S |" in (tmp_path / "studies" / "mine" / "README.md").read_text(encoding="utf-8")
 
 
 def answered(*seeds: tuple[float, ...]) -> list[str]:
