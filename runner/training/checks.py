@@ -229,8 +229,16 @@ def check_steps(optimizer: torch.optim.Optimizer, schedule: Schedule, epochs: in
         raise ConfigError(f"{part}: a step fails: {error}") from error
 
 
-def check_momentum(optimizer: torch.optim.Optimizer) -> None:
-    """Check that momentum is below 1, else gradients would never decay. PyTorch refuses only negative values."""
-    momentum = optimizer.param_groups[0].get("momentum", 0)
+def check_optimizer(optimizer: Any) -> None:
+    """Check that it is an optimizer, its rates are finite, and momentum is below 1, else gradients would never decay.
+
+    PyTorch refuses only negative values.
+    """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ConfigError(f"optimizer: {type(optimizer).__name__} is no torch.optim.Optimizer.")
+    group = optimizer.param_groups[0]
+    rate, momentum = group.get("lr", 0), group.get("momentum", 0)
+    if not math.isfinite(rate):
+        raise ConfigError(f"optimizer.lr={rate} is out of range: it has to be finite.")
     if not 0 <= momentum < 1:
         raise ConfigError(f"optimizer.momentum={momentum} is out of range: it has to be 0 or greater, and below 1.")

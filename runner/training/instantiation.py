@@ -87,6 +87,8 @@ def objective_of(config: DictConfig, dataset: ImageDataset, features: Features) 
         shape = features.shape(dataset.shape)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+    except (AttributeError, TypeError) as error:
+        raise ConfigError(f"features: {error}") from error
     activation = partial(instantiated, config, "activation")
     network = instantiated(config, "architecture", input_shape=shape, classes=dataset.classes, activation=activation)
     normalization: Normalization | None = instantiated(config, "normalization")

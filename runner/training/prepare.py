@@ -47,8 +47,8 @@ from runner.training.checks import (
     check_arguments,
     check_constraint,
     check_fields,
-    check_momentum,
     check_objective,
+    check_optimizer,
     check_steps,
     check_weights,
     within_memory,
@@ -261,7 +261,7 @@ def prepare(config: DictConfig) -> Run:
         if objective.constraint is not None:
             check_constraint(objective)
     optimizer = instantiated(config, "optimizer", call_with=list(objective.parameters()))
-    check_momentum(optimizer)
+    check_optimizer(optimizer)
 
     examples = dataset.train_examples
     if config.evaluation == EvaluationSplit.holdout:

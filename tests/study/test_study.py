@@ -42,7 +42,7 @@ search: {optimizer.lr: [0.5, 1, 2]}
 
 
 def unnamed() -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
-    """A data set of one's own, without a name."""
+    """A user's data set without a name."""
     drawn = [(torch.rand(number, 1, 28, 28), torch.arange(number) % 10) for number in (1438, 359)]
     return tuple(drawn)
 
