@@ -144,8 +144,8 @@ def test_a_plan_of_what_is_left(tmp_path, capsys: pytest.CaptureFixture[str], mo
     arguments.append(f"runtime.results_root={tmp_path}")
     assert reproduce.main(arguments) == 0
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("text "))
-    assert row.split()[1:] == ["4", "0", "4", "4", "unknown"]
+    assert row.split()[1:] == ["8", "0", "8", "8", "unknown"]
     assert reproduce.main([*arguments, "--time"]) == 0
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("text "))
-    assert row.split()[1:] == ["4", "0", "4", "0", "4h00m"]
+    assert row.split()[1:] == ["8", "0", "8", "0", "8h00m"]
     assert not list(tmp_path.iterdir())
