@@ -6,7 +6,7 @@ An accountant computes epsilon from them, and calibration inverts that.
 """
 
 from runner.accounting.accountants import Gdp, Pld, Prv, Rdp, RdpClassic, Zcdp, sound_epsilon
-from runner.accounting.calibration import calibrate_noise_multiplier, last_within
+from runner.accounting.calibration import calibrate_noise_multiplier, epsilon_by, last_within
 from runner.accounting.ledger import Ledger, Releases
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Releases",
     "Zcdp",
     "calibrate_noise_multiplier",
+    "epsilon_by",
     "last_within",
     "sound_epsilon",
 ]

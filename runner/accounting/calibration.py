@@ -19,6 +19,22 @@ class Accountant(Protocol):
     def epsilon(self, releases: Releases, delta: float) -> float: ...
 
 
+def epsilon_by(accountant: Accountant, releases: Releases, delta: float) -> float:
+    """Return an accountant's epsilon, which is 0 or greater, perhaps infinite.
+
+    Raises:
+        ValueError: it is no such number, and the accountant may be anybody's.
+    """
+    found = accountant.epsilon(releases, delta)
+    try:
+        epsilon = float(found)
+    except (TypeError, ValueError):
+        epsilon = math.nan
+    if not epsilon >= 0:
+        raise ValueError(f"Expected {type(accountant).__name__} to give an epsilon of 0 or greater, got {found!r}.")
+    return epsilon
+
+
 def calibrate_noise_multiplier(
     accountant: Accountant,
     releases_for: Callable[[float], Releases],
@@ -53,7 +69,7 @@ def calibrate_noise_multiplier(
 
     @cache
     def epsilon(noise_multiplier: float) -> float:
-        return accountant.epsilon(releases_for(noise_multiplier), delta)
+        return epsilon_by(accountant, releases_for(noise_multiplier), delta)
 
     high = 1.0
     while epsilon(high) > target_epsilon:
@@ -113,5 +129,5 @@ def last_within(
     if limit < 0:
         raise ValueError(f"Expected limit >= 0, got {limit}.")
     return bisect_left(
-        range(1, limit + 1), True, key=lambda n: not accountant.epsilon(releases_after(n), delta) <= budget
+        range(1, limit + 1), True, key=lambda n: epsilon_by(accountant, releases_after(n), delta) > budget
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields as fields_of
 from functools import cache
 from pathlib import Path
@@ -34,6 +34,13 @@ _CHOICES: dict[str, Collection[str]] = {
     "every": tuple(DATASETS),
 }
 _NUMBERS = ("among", "level", "margin")
+_ALLOWED: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "among": ("a number", lambda number: not math.isnan(number)),
+    "level": ("a number", lambda number: not math.isnan(number)),
+    "margin": ("a number, 0 or greater", lambda number: number >= 0),
+    "epsilon": ("a number greater than 0", lambda number: number > 0),
+    "delta": ("a number from 0 to below 1", lambda number: 0 <= number < 1),
+}
 _BY_DIFFERENCE = ("higher", "lower", "match")  # directions that need a margin
 _WHERE = re.compile(r"search_choice|target_epsilon = claimed|[\w.]+ = [-+.\de]+")
 _AS_GIVEN = {field.name for field in fields_of(Claim)}
@@ -120,8 +127,11 @@ def _check_field(name: str, value: Value, choices: dict[str, Collection[str]], f
         if each not in choices[name]:
             kind = "data set" if name == "every" else name
             raise ClaimsError(value.line, f"no {kind} {each!r}: choose from {', '.join(choices[name])}")
-    if name in (*_NUMBERS, "epsilon", "delta") and text and not _is_number(text.lstrip("<>")):
-        raise ClaimsError(value.line, f"{name} is a number, and {text!r} is none")
+    if name in _ALLOWED and text:
+        expected, allowed = _ALLOWED[name]
+        number = text.lstrip("<>")
+        if not (_is_number(number) and allowed(float(number))):
+            raise ClaimsError(value.line, f"{name} has to be {expected}, and is {text!r}")
     if name == "where" and text and not _WHERE.fullmatch(text):
         raise ClaimsError(value.line, f"where is search_choice or field = number, and not {text!r}")
     try:
@@ -164,5 +174,7 @@ def experiments_of(sweep: str) -> tuple[str, ...] | None:
     path = REPOSITORY / "sweeps" / f"{sweep}.yaml"
     if not path.exists():
         return None
-    params = (yaml.safe_load(path.read_text(encoding="utf-8")).get("hydra") or {}).get("sweeper", {}).get("params", {})
+    with path.open(encoding="utf-8") as file:  # a mistake is told with the file's name
+        content = yaml.safe_load(file) or {}
+    params = ((content.get("hydra") or {}).get("sweeper") or {}).get("params") or {}
     return tuple(name.strip() for name in str(params.get("experiment", "")).split(",") if name.strip())

@@ -9,6 +9,7 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError
 
 from runner.config import REPOSITORY, ConfigError
 from runner.records.hydra_errors import sentence
@@ -27,7 +28,7 @@ def refused(error: Exception) -> str | None:
     """Explain in one sentence why a request cannot be carried out; None if the error is no user's."""
     from runner.data import DataError
 
-    if isinstance(error, (HydraException, OmegaConfBaseException)):
+    if isinstance(error, (HydraException, OmegaConfBaseException, MarkedYAMLError)):
         return sentence(error)
     name = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
     if name in _EXTRAS:

@@ -130,7 +130,8 @@ def _by_hydra(sweep: str, extra: Sequence[str]) -> list[Job]:
     with _hydra():
         base = [f"sweeps={sweep}", *extra]
         overlay = compose("config", base, return_hydra_config=True)
-        parameters = [f"{name}={value}" for name, value in (overlay.hydra.sweeper.params or {}).items()]
+        varied = OmegaConf.select(overlay, "hydra.sweeper.params") or {}
+        parameters = [f"{name}={value}" for name, value in varied.items()]
         # The very splitting that Hydra's own sweeper does.
         batches = BasicSweeper.split_arguments([_parsed(text) for text in parameters], None)
         groups = {default.partition("@")[0] for default in overlay.hydra.runtime.choices}

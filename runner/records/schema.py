@@ -212,7 +212,12 @@ def validate(content: Any) -> None:
     try:
         Record.model_validate(content)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        text = first["msg"].removeprefix("Value error, ")
-        raise SchemaError(f"{where}: {text}" if where else text) from error
+        raise SchemaError(first_of(error)) from error
+
+
+def first_of(error: ValidationError) -> str:
+    """Return the first thing that is wrong, with its place."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    text = first["msg"].removeprefix("Value error, ")
+    return f"{where}: {text}" if where else text

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
+
+from pydantic.dataclasses import dataclass
 
 from runner.claims import charges
 from runner.claims.claim import Claim
@@ -18,10 +19,7 @@ from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs
 from runner.report.files import Table
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-Draw: TypeAlias = Callable[[Evidence], "Figure | None"]  # None: too few runs for a figure
+Draw: TypeAlias = Callable[[Evidence], Any]  # a matplotlib figure, or None: too few runs for one
 Tabulate: TypeAlias = Callable[[Evidence, Sequence[ClaimRow]], Table]
 
 
@@ -77,6 +75,9 @@ class Paper:
     statement: its finding for the README.
     idea: the proposal of the paper in a few words.
     charted: the names of the items that `make dashboard` charts.
+
+    Raises:
+        ValueError: two items have the same name, or `charted` has another one.
     """
 
     name: str
@@ -87,6 +88,13 @@ class Paper:
     statement: Statement | None = None
     idea: str = ""
     charted: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [item.name for item in self.items]
+        for name in {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"two items have the name {name!r}")
+        for name in set(self.charted) - set(names):
+            raise ValueError(f"charted: no item {name!r}: choose from {', '.join(names)}")
 
     @cached_property
     def formulas(self) -> dict[str, Formula]:

@@ -54,6 +54,8 @@ def averaged(averaging: Averaging, average: Sequence[Tensor], weights: Sequence[
     """Return the next average, as [updates, *averages], from the last one and the newest weights of the same shapes."""
     updates = average[0] + 1
     share = averaging.share(updates)
+    if not isinstance(share, Tensor):  # a user's number, which needs no upload here
+        share = torch.full_like(updates, share)
     return [updates, *(old.lerp(new, share.to(old.dtype)) for old, new in zip(average[1:], weights, strict=True))]
 
 

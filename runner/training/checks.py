@@ -23,6 +23,7 @@ from torch.nn.parameter import is_lazy
 from runner.config import FIELDS, ConfigError, check_ranges
 from runner.gradients import Objective
 from runner.networks.objective import layers_with_parameters
+from runner.training.averaging import Averaging
 from runner.training.diagnostics import DIAGNOSTICS
 from runner.training.targets import check_targets
 from runner.training.updates import Schedule
@@ -227,6 +228,16 @@ def check_steps(optimizer: torch.optim.Optimizer, schedule: Schedule, epochs: in
             schedule.start_step()
     except Exception as error:
         raise ConfigError(f"{part}: a step fails: {error}") from error
+
+
+def check_averaging(averaging: Averaging) -> None:
+    """Check that the share of the first weights in their average is one number from 0 to 1."""
+    try:
+        share = torch.as_tensor(averaging.share(torch.ones((), dtype=torch.float64)))
+    except Exception as error:  # any error of a user's code
+        raise ConfigError(f"averaging: {error}") from error
+    if share.numel() != 1 or not 0 <= share <= 1:
+        raise ConfigError(f"averaging: expected a share from 0 to 1, got {share.tolist()}.")
 
 
 def check_optimizer(optimizer: Any) -> None:

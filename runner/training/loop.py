@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from runner.accounting import Ledger
+from runner.accounting import Ledger, epsilon_by
 from runner.config import ConfigError, EvaluationSplit, StepMode
 from runner.data.datasets import Split, hold_out
 from runner.gradients import Objective, private_copy
@@ -225,7 +225,7 @@ class Progress:
         row: dict[str, Any] = {
             "epoch": epoch,
             "steps": self.steps,
-            "epsilon": float(run.accountant.epsilon(self._ledger.claimed, run.config.delta)),
+            "epsilon": epsilon_by(run.accountant, self._ledger.claimed, run.config.delta),
             "epsilon_sound": run.sound_epsilon(self._ledger),
             "train_loss": losses / seen if seen else math.nan,
             "test_loss": measured.loss,

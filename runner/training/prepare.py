@@ -14,7 +14,7 @@ import torch
 from omegaconf import DictConfig
 from torch import nn
 
-from runner.accounting import Ledger, calibrate_noise_multiplier, last_within, sound_epsilon
+from runner.accounting import Ledger, calibrate_noise_multiplier, epsilon_by, last_within, sound_epsilon
 from runner.accounting.calibration import Accountant
 from runner.clipping import Backprop, Clipping, NoClipping, OwnClipping, own_clipping
 from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode
@@ -45,6 +45,7 @@ from runner.speed.slices import examples_in_cache
 from runner.training.averaging import Averaging
 from runner.training.checks import (
     check_arguments,
+    check_averaging,
     check_constraint,
     check_fields,
     check_objective,
@@ -253,6 +254,8 @@ def prepare(config: DictConfig) -> Run:
             clipping = own_clipping(clipping, objective)
         except (AttributeError, TypeError, ValueError) as error:
             raise ConfigError(f"clipping: {error}") from error
+    if averaging is not None:
+        check_averaging(averaging)
     if not apart:
         objective = private_copy(built).to("meta")
     with torch.device("cpu" if apart else "meta"):
@@ -317,10 +320,10 @@ def prepare(config: DictConfig) -> Run:
             f"example, as {apart}: leave it out."
         )
     _check_views(run)
-    if run.unsound:
+    if run.unsound or is_own(accountant):
         try:
-            accountant.epsilon(chosen.charges(1).claimed, config.delta)
-        except (RuntimeError, TypeError, ValueError) as error:
+            epsilon_by(accountant, chosen.charges(1).claimed, config.delta)
+        except Exception as error:  # any error of a user's code
             raise ConfigError(f"accountant: {error}") from error
     if "bound_ratios" in config.diagnostics:
         try:

@@ -19,11 +19,11 @@ def test_a_new_paper_loads_lists_its_runs_aggregates_and_passes_the_tests_of_pap
     shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
     (tmp_path / "results").mkdir()
 
-    def carry_out(*words: str) -> str:
+    def carry_out(*words: str, code: int = 0) -> str:
         environment = os.environ | {"PYTHONPATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
         ran = subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        return ran.stdout
+        assert ran.returncode == code, ran.stdout + ran.stderr
+        return ran.stdout if code == 0 else ran.stderr
 
     carry_out("-m", "runner", "new-paper", NAME)
     commands = (["reproduce", NAME, "--plan"], ["aggregate", NAME, "--items", "table-1"])
@@ -39,3 +39,13 @@ def test_a_new_paper_loads_lists_its_runs_aggregates_and_passes_the_tests_of_pap
     carry_out(
         "-m", "pytest", "-q", "-k", f"{NAME} or each_experiment or every_folder", *(f"tests/{name}" for name in tests)
     )
+    sweep = tmp_path / "sweeps" / NAME / "table_1.yaml"
+    good = sweep.read_text()
+    for old, new, said in (
+        ("hydra:", "hydra", f'"{sweep}", line '),
+        (good[good.index("  sweeper:") :], "", f"is an experiment of none of the claim's sweeps ({NAME}/table_1)"),
+    ):
+        sweep.write_text(good.replace(old, new))
+        error = carry_out("-m", "runner", "reproduce", NAME, "--plan", code=2)
+        assert said in error
+        assert error.count("\n") == 1

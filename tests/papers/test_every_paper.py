@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
+from runner import papers as package
 from runner.config import REPOSITORY
+from runner.report import papers
 from runner.report.papers import every_paper, known, load
 
 EVERY = pytest.mark.parametrize("name", known())
@@ -34,3 +39,30 @@ def test_every_folder_with_claims_is_a_paper() -> None:
     assert len({paper.place for paper in papers}) == len(papers)
     with pytest.raises(ValueError, match=", ".join(known())):
         load("lost_paper")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("PAPER = Paper(", r": '\(' was never closed \(__init__.py, line 2\)\."),
+        ("\nimport not_there", ", line 3: No module named 'not_there'."),
+        ("PAPR = 1", ": expected a PAPER of the name 'lost'"),
+        ("PAPER = Paper('lots', 'Title', (), place=1)", ": expected a PAPER of the name 'lost'"),
+        ("ITEM = Item('table-1', 'Table', sweeps='lost/table_1')", ", line 2: Item: sweeps: Input should be a valid"),
+        ("ITEM = Item('table-1', 'Table', draw=3)", ", line 2: Item: draw: Input should be callable"),
+        ("PAPER = Paper('lost', 'Title', (), place=1, charted=('x',))", "Paper: charted: no item 'x'"),
+        ("PAPER = Paper('lost', 'Title', (Item('x', ''), Item('x', '')), place=1)", "two items have the name 'x'"),
+    ],
+)
+def test_wrong_files_of_a_paper_are_refused_in_a_sentence(
+    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "runner" / "papers" / "lost" / "__init__.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"from runner.report.items import Item, Paper\n{text}\n")
+    monkeypatch.setattr(package, "__path__", [str(path.parent.parent)])
+    monkeypatch.setattr(papers, "known", lambda: ["lost"])
+    monkeypatch.setitem(sys.modules, "runner.papers.lost", None)
+    del sys.modules["runner.papers.lost"]
+    with pytest.raises(ValueError, match=f"^runner/papers/lost/__init__.py.*{said}"):
+        load("lost")

@@ -12,6 +12,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 
+from runner.accounting import Releases
 from runner.clipping import Flat, gradient_sum
 from runner.config import ConfigError
 from runner.data.datasets import ImageDataset
@@ -220,6 +221,46 @@ REFUSED = {
 def test_what_no_noise_is_for_is_refused(name: str, with_part: Make) -> None:
     with pytest.raises(ConfigError, match=REFUSED[name]):
         check_own(prepare(with_part("architecture", f"{HERE}.{name}")))
+
+
+class Answers:
+    """An accountant and an averaging of a user's own, which answer with a text, or what it says in float()."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
+
+    def epsilon(self, releases: Releases, delta: float) -> object:
+        return self._number()
+
+    def share(self, updates: Tensor) -> object:
+        return self._number()
+
+    def _number(self) -> object:
+        if self.answer == "two":
+            return torch.tensor([0.1, 0.2])
+        return self.answer if self.answer == "text" else float(self.answer)
+
+
+@pytest.mark.parametrize(
+    ("group", "answer", "said"),
+    [
+        *(("accountant", wrong, "accountant: Expected Answers to give") for wrong in ("nan", "-1", "text", "two")),
+        *(("averaging", wrong, "averaging: ") for wrong in ("nan", "-1", "1.5", "text", "two")),
+    ],
+)
+def test_an_answer_that_is_no_epsilon_or_share_is_refused(group: str, answer: str, said: str, with_part: Make) -> None:
+    with pytest.raises(ConfigError, match=said):
+        prepare(with_part(group, f"{HERE}.Answers", answer=answer))
+
+
+@pytest.mark.parametrize(("group", "answer"), [("accountant", "inf"), ("accountant", "0"), ("averaging", "0.5")])
+def test_a_plain_number_is_an_answer(group: str, answer: str, with_part: Make) -> None:
+    run = prepare(with_part(group, f"{HERE}.Answers", "scale.epochs=1", answer=answer))
+    trained = train(run, load(run), lambda row: None)
+    if group == "accountant":
+        assert trained.history["epsilon"] == [float(answer)]
+    else:
+        assert trained.history["test_loss"] != trained.history["test_loss_last"]
 
 
 @pytest.mark.parametrize("diagnostic", ["activation_norms", "hessian"])
