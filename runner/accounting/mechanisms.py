@@ -11,6 +11,7 @@ from scipy import stats
 from runner.accounting.ledger import Releases, whole
 
 _LARGEST_EXACT_MU = 1e3
+_NO_NOISE = 1e-9  # times the sensitivity: less hides nothing, and its square has no float64 reciprocal in the end
 
 
 class SampledGaussian(NamedTuple):
@@ -25,7 +26,7 @@ def sampled_gaussians(releases: Releases, delta: float) -> list[SampledGaussian]
     """Return the private releases with equal mechanisms merged, or None if one of them has no privacy.
 
     q = 1 stands for the unsampled Gaussian. Releases that reveal nothing (NoOp, q = 0, infinite noise, count 0)
-    are left out.
+    are left out. A noise multiplier below 1e-9 counts as none, so that epsilon is infinite: an upper bound.
 
     Raises:
         ValueError: `delta` is outside (0, 1), or an event has a number out of range or an unknown type. Known are
@@ -40,7 +41,7 @@ def sampled_gaussians(releases: Releases, delta: float) -> list[SampledGaussian]
         q, noise_multiplier = _parameters(event)
         if count == 0 or q == 0 or noise_multiplier == math.inf:
             continue
-        if noise_multiplier == 0:
+        if noise_multiplier < _NO_NOISE:
             private = False
         merged[q, noise_multiplier] = merged.get((q, noise_multiplier), 0) + count
     return [SampledGaussian(q, nm, count) for (q, nm), count in merged.items()] if private else None

@@ -15,7 +15,7 @@ from runner.claims.measure import measure
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs
 from runner.claims.verdicts import judge
-from runner.config import REPOSITORY, RESULTS
+from runner.config import REPOSITORY, RESULTS, ConfigError
 from runner.report import pages, plots
 from runner.report.claim_rows import write_rows
 from runner.report.files import markdown, write_csv, write_table_csv, write_text
@@ -151,6 +151,8 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     items = chosen.items.split(",") if chosen.items else None
     root = chosen.results.expanduser() if chosen.results else None
+    if root is not None and not root.is_dir():
+        raise ConfigError(f"{root} is no folder.")
     written = aggregate(chosen.paper, chosen.scale, items, root)
     print(pages.headline(chosen.paper, chosen.scale, folder_of(chosen.scale, root), items))
     print(shown(written))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,9 @@ class OwnDataset:
 
     def __post_init__(self) -> None:
         try:
-            sizes = [self.own.classes, self.own.train_examples, self.own.test_examples]
-            stated = ImageDataset("", list(self.own.shape), *sizes)
-        except AttributeError as error:
+            classes, train, test = self.own.classes, self.own.train_examples, self.own.test_examples
+            stated = ImageDataset("", list(self.own.shape), index(classes), index(train), index(test))
+        except (AttributeError, TypeError) as error:
             raise ValueError(
                 f"{error}: a data set has `shape` = (channels, height, width), `classes`, `train_examples`, "
                 f"`test_examples` and `load(root)`. Or it is a class like torchvision's, with root and train or split, "
@@ -103,21 +104,34 @@ class OwnDataset:
         """Return the training and the test split.
 
         Raises:
-            DataError: they are not of the stated sizes, or not float32 images and int64 targets below `classes`.
+            DataError: they cannot be read, or are not of the stated sizes, or not finite float32 images and int64
+                targets below `classes`.
         """
-        splits = tuple(self.own.load(Path(root).expanduser()))
-        for split, size in zip(splits, (self.own.train_examples, self.own.test_examples), strict=True):
-            images, targets = split.images, split.targets
-            found = (list(images.shape), images.dtype, list(targets.shape), targets.dtype)
-            if found != ([size, *self.shape], torch.float32, [size], torch.int64):
-                raise DataError(
-                    f"{type(self.own).__qualname__} loads images {found[0]} of {found[1]} and targets {found[2]} of "
-                    f"{found[3]}, but it states {[size, *self.shape]} of float32 and {[size]} of int64."
-                )
-            if not 0 <= int(targets.min()) <= int(targets.max()) < self.classes:
-                raise DataError(f"{type(self.own).__qualname__} has a target that is not in 0 to {self.classes - 1}.")
-        train, test = splits
+        try:
+            train, test = self.own.load(Path(root).expanduser())
+            self._check(train, self.own.train_examples)
+            self._check(test, self.own.test_examples)
+        except DataError:
+            raise
+        except Exception as error:  # any error of a user's code
+            raise DataError(
+                f"dataset: {type(self.own).__qualname__}.load has to return the training and the test split: "
+                f"{type(error).__name__}: {error}"
+            ) from error
         return _evenly(train, self.train_examples), _evenly(test, self.test_examples)
+
+    def _check(self, split: Split, size: int) -> None:
+        name, images, targets = type(self.own).__qualname__, split.images, split.targets
+        found = (list(images.shape), images.dtype, list(targets.shape), targets.dtype)
+        if found != ([size, *self.shape], torch.float32, [size], torch.int64):
+            raise DataError(
+                f"{name} loads images {found[0]} of {found[1]} and targets {found[2]} of {found[3]}, but it states "
+                f"{[size, *self.shape]} of float32 and {[size]} of int64."
+            )
+        if not 0 <= int(targets.min()) <= int(targets.max()) < self.classes:
+            raise DataError(f"{name} has a target that is not in 0 to {self.classes - 1}.")
+        if not images.isfinite().all():
+            raise DataError(f"{name} has an image with a number that is not finite.")
 
 
 def _evenly(split: Split, count: int) -> Split:

@@ -26,7 +26,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def batches(images: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield a split in batches of a size that suits its device, with images channels last."""
+    """Yield a split in batches of a size that suits its device: copies, which a network may change, channels last."""
     size = _BATCH[images.device.type]
     for some_images, some_targets in zip(images.split(size), targets.split(size), strict=True):
-        yield channels_last(some_images), some_targets
+        yield channels_last(some_images.clone()), some_targets

@@ -274,6 +274,8 @@ class _Reader:
                 self._wrong(place, f"{word!r} is no override: write name=value, such as clipping=flat")
             if top in _OF_STUDY:
                 self._wrong(place, f"{word} is set by the study: use {_OF_STUDY[top]}")
+            if top == "delta" and place != ("base",):
+                self._wrong(place, f"{word}: arms are compared at the same delta, so it belongs to base")
         return tuple(words)
 
     def _search(self, place: Place, content: Any) -> Search:
@@ -282,6 +284,8 @@ class _Reader:
         for name in map(str, content):
             if (top := name.partition(".")[0]) in _OF_STUDY:
                 self._wrong((*place, name), f"{name} is set by the study: use {_OF_STUDY[top]}")
+            if name == "delta":
+                self._wrong((*place, name), "arms are compared at the same delta, so it belongs to base")
             if name and (REPOSITORY / "conf" / name).is_dir():
                 self._wrong((*place, name), f"{name} is a group: make each of its options an arm")
         return {str(name): self._searched((*place, str(name)), of) for name, of in content.items()}

@@ -145,7 +145,7 @@ def check_weights(objective: Objective) -> None:
     """Check that noise can be drawn in the types of the weights, and that no module mixes examples by design.
 
     Raises:
-        ConfigError: a weight is not float32 or float64, or has no shape yet, or there is batch normalisation.
+        ConfigError: a weight is not float32 or float64, has no shape yet or is frozen, or there is batch normalisation.
     """
     for name, parameter in objective.named_parameters():
         if isinstance(parameter, nn.UninitializedParameter):
@@ -154,6 +154,11 @@ def check_weights(objective: Objective) -> None:
             raise ConfigError(
                 f"architecture: {name} has type {parameter.dtype}: weights have to be float32 or float64, the "
                 f"types of the noise."
+            )
+        if not parameter.requires_grad:
+            raise ConfigError(
+                f"architecture: {name} is frozen, and all parameters are trained: make it a buffer, or make the frozen "
+                f"part a class for features."
             )
     normalised = [m for m in objective.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
     coupling = [m for m in normalised if isinstance(m, nn.modules.batchnorm._BatchNorm) or m.track_running_stats]
@@ -201,10 +206,13 @@ def check_constraint(objective: Objective) -> None:
             raise ConfigError(
                 f"constraint: it is for linear layers and convolutions, but {name} is a {type(layer).__name__}."
             )
+    constraint: Any = objective.constraint
     try:
-        objective.project()
-    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        returned = constraint.project({name: p.detach().unsqueeze(0) for name, p in objective.named_parameters()})
+    except Exception as error:  # any error of a user's code
         raise ConfigError(f"constraint: {error}") from error
+    if returned is not None:
+        raise ConfigError("constraint: project has to change the weights in place, and not to return others.")
 
 
 def check_steps(optimizer: torch.optim.Optimizer, schedule: Schedule, epochs: int, device: torch.device) -> None:
@@ -223,9 +231,12 @@ def check_steps(optimizer: torch.optim.Optimizer, schedule: Schedule, epochs: in
         if device.type == "cpu":
             optimizer.step()
         part = "schedule"
-        for _ in range(min(epochs, _EPOCHS)):
+        for epoch in range(min(epochs, _EPOCHS)):
             schedule.start_epoch()
             schedule.start_step()
+            rate = optimizer.param_groups[0].get("lr", 0)
+            if not 0 <= rate < math.inf:
+                raise ValueError(f"the learning rate would be {rate} in epoch {epoch + 1}")
     except Exception as error:
         raise ConfigError(f"{part}: a step fails: {error}") from error
 

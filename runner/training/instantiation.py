@@ -46,14 +46,11 @@ def instantiated(config: DictConfig, group: str, call_with: Any = None, **argume
             return _dataset_of(config)
         built = instantiate(config[group], **arguments, _convert_="all")
         return built if call_with is None else built(call_with)
-    except InstantiationException as error:
-        cause = error.__cause__ or error
-        vague = isinstance(
-            cause, (ArithmeticError, AttributeError, LookupError, RuntimeError)
-        )  # names none of the arguments
+    except Exception as error:  # any error of a user's code
+        cause = (error.__cause__ or error) if isinstance(error, InstantiationException) else error
+        # The others name the argument.
+        vague = isinstance(cause, (ArithmeticError, AttributeError, LookupError, RuntimeError))
         raise ConfigError(f"{group}: {cause}{_given(config[group]) if vague else ''}") from error
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{group}: {error}") from error
 
 
 def _dataset_of(config: DictConfig) -> ImageDataset | OwnDataset:
@@ -147,7 +144,10 @@ def schedule_of(config: DictConfig, optimizer: torch.optim.Optimizer, steps: int
     if not config.schedule:
         return Schedule(None)
     by_step = getattr(get_object(config.schedule._target_), "by_step", False)
-    return Schedule(instantiated(config, "schedule", call_with=optimizer, **({"steps": steps} if by_step else {})))
+    made = instantiated(config, "schedule", call_with=optimizer, **({"steps": steps} if by_step else {}))
+    if not hasattr(made, "step"):
+        raise ConfigError(f"schedule: {config.schedule._target_} makes no schedule with a method step, but {made!r}.")
+    return Schedule(made)
 
 
 def device_of(name: str) -> torch.device:

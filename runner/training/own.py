@@ -6,6 +6,7 @@ Their code is recorded first (`runner.gradients.isolated`).
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -104,7 +105,7 @@ class OwnViews(_OfOneImage):
 
     def __init__(self, own: Any) -> None:
         super().__init__(own)
-        self.views, self._numbers = int(own.views), int(own.numbers)
+        self.views, self._numbers = operator.index(own.views), operator.index(own.numbers)
         if self.views < 1 or self._numbers < 0:
             raise ValueError(f"Expected views > 0 and numbers >= 0, got {self.views} and {self._numbers}.")
 

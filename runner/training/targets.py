@@ -118,7 +118,7 @@ def _check(place: str, target: Any, takes: Sequence[str], of_record: bool) -> No
 def _imported(place: str, target: str) -> Any:
     try:
         return get_object(target)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # the module may even end its process
         cause = error.__cause__ or error
         module, _, name = target.rpartition(".")
         if isinstance(cause, ModuleNotFoundError) and cause.name == target and module in sys.modules:

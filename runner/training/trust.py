@@ -51,18 +51,22 @@ def check_own(run: Run) -> None:
     Raises:
         ConfigError: a part cannot be applied to one example, or the network fails in evaluation.
     """
+    objective = run.new_objective().eval()
+    try:
+        objective.start_epoch(0)
+    except Exception as error:  # any error of a user's code
+        raise ConfigError(f"loss: start_epoch(0) fails: {error}") from error
     for name, each in run.mapped_parts.items():
         print(
             f"{name}: applied to one example at a time, so an operation over the batch is over that one."
             f"{_slowness(each, run)}",
             file=sys.stderr,
         )
-    objective = run.new_objective().eval()
     if run.apart:
         shape = run.features.shape(run.dataset.shape)
         images, targets = torch.zeros(2, *shape, device=run.device), torch.zeros(2, dtype=torch.long, device=run.device)
         try:
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            with torch.random.fork_rng(devices=[]):
                 logits, losses = objective.predict(images, targets)
         except Exception as error:  # any error of a user's code
             raise ConfigError(f"architecture or loss: evaluation of two made-up examples: {error}") from error
@@ -71,6 +75,8 @@ def check_own(run: Run) -> None:
                 f"architecture or loss: expected logits of shape (2, {run.dataset.classes}) and losses of shape (2,) "
                 f"for two examples, got {tuple(logits.shape)} and {tuple(losses.shape)}."
             )
+        if not losses.requires_grad:
+            raise ConfigError("architecture or loss: no weight has a gradient, so training would be noise alone.")
 
 
 def _slowness(part: Mapped, run: Run) -> str:

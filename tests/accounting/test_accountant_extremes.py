@@ -10,7 +10,7 @@ import time
 import pytest
 from scipy import optimize, stats
 
-from runner.accounting import Pld, Prv, Rdp, RdpClassic, Zcdp, sound_epsilon
+from runner.accounting import Gdp, Pld, Prv, Rdp, RdpClassic, Zcdp, sound_epsilon
 from runner.accounting.mechanisms import SampledGaussian, counting_epsilon, gaussian_epsilon, sampled_gaussians
 from tests.accounting.releases import DELTA, sampled
 
@@ -79,6 +79,14 @@ def test_every_extreme_has_an_answer_in_time_in_order_and_monotone():
         assert all(found[sigma, q, steps] >= found[sigma, r, steps] for r in RATES if r < q)
         assert all(found[sigma, q, steps] >= found[sigma, q, n] for n in STEPS if n < steps)
     assert peak_memory() - before < 1.4e6  # 2 GB, less the 0.6 GB that the libraries take, whatever ran before
+
+
+@pytest.mark.parametrize("sigma", [1e-300, 1e-100, 1e-10])
+def test_noise_that_hides_nothing_is_none(sigma):
+    """Its square, or an epsilon of more than 28 digits, is beyond what can be computed or shown."""
+    for accountant in (Pld(), Prv(), Rdp(), RdpClassic(), Zcdp(), Gdp()):
+        assert accountant.epsilon(sampled(0.1, sigma, 5), DELTA) == math.inf
+    assert math.isfinite(sound_epsilon(sampled(0.1, 1e-8, 5), DELTA))
 
 
 def test_the_closed_form_of_sampled_steps_by_enumeration():

@@ -54,6 +54,7 @@ def _hydra(monkeypatch: pytest.MonkeyPatch) -> None:
         ("aggregate nonsense", "Unknown paper 'nonsense': choose from backprop_clipping"),
         ("aggregate tempered_sigmoid --scale huge", "Unknown scale 'huge': choose from paper, smoke."),
         ("aggregate tempered_sigmoid --items fig-9", "Unknown item 'fig-9': choose from fig-3, table-3"),
+        ("aggregate tempered_sigmoid --results none/here", "aggregate: none/here is no folder."),
         ("dashboard nobody", "Unknown paper"),
         ("show --last x", "show: argument --last: invalid int value: 'x'"),
         ("explain", "explain: the following arguments are required: what"),

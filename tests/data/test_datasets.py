@@ -1,5 +1,6 @@
 """Data: the bundled digits, the real sets where this machine has them, and what is said where it has not."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -150,3 +151,26 @@ def test_a_data_set_of_ones_own_is_held_to_the_sizes_that_it_states(change: dict
 def test_a_data_set_of_ones_own_without_a_size_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'classes': a data set has `shape`"):
         OwnDataset(SimpleNamespace(shape=(1, 2, 2)), small=False)
+    with pytest.raises(ValueError, match="'float' object cannot be interpreted as an integer: a data set has"):
+        OwnDataset(own(train_examples=6e3), small=False)
+
+
+def loads(images: object) -> SimpleNamespace:
+    split = Split(images, torch.zeros(6000, dtype=torch.int64))  # type: ignore[arg-type]
+    return own(load=lambda root: (split, split), test_examples=6000)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (own(load=lambda: None), "has to return the training and the test split: TypeError: .* takes 0 positional"),
+        (own(load=lambda root: None), "TypeError: cannot unpack"),
+        (own(load=lambda root: Path("/nowhere/images").read_bytes()), "FileNotFoundError: .*'/nowhere/images'"),
+        (loads([1, 2]), "AttributeError: 'list' object has no attribute 'shape'"),
+        (loads(torch.full((6000, 1, 2, 2), torch.nan)), "an image with a number that is not finite"),
+        (loads(torch.full((6000, 1, 2, 2), torch.inf)), "an image with a number that is not finite"),
+    ],
+)
+def test_what_is_wrong_in_a_data_set_of_ones_own_is_told_in_a_sentence(wrong: SimpleNamespace, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        OwnDataset(wrong, small=False).load("/nowhere")

@@ -39,3 +39,19 @@ def test_every_example_counts_once_and_by_its_first_guess(copies: int) -> None:
     losses = [math.log(8 / 5), math.log(8 / 5), math.log(8 / 2), math.log(8 / 1), math.log(8 / 1)]
     assert found.loss == pytest.approx(sum(losses) / 5, rel=1e-6)
     assert torch.equal(predictions(objective, split), torch.tensor([2, 1, 0, 2, 2])[order])
+
+
+class ChangesItsInput(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1).sub_(0.5).square_()
+
+
+@pytest.mark.parametrize("network", [ChangesItsInput(), nn.Sequential(nn.ELU(inplace=True), nn.Flatten())])
+def test_a_network_that_changes_its_input_does_not_change_the_data(network: nn.Module) -> None:
+    """With one channel, images that are channels last are the same memory."""
+    images = torch.rand(300, 1, 2, 2, generator=torch.Generator().manual_seed(0)) - 1
+    split = Split(images.clone(), torch.arange(300) % 4)
+    objective = Objective(network, nn.CrossEntropyLoss(reduction="none"))
+    first = evaluate(objective, split, 4)
+    assert torch.equal(split.images, images)
+    assert evaluate(objective, split, 4) == first

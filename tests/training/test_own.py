@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
 
 from runner.accounting import Releases
 from runner.clipping import Flat, gradient_sum
@@ -209,7 +210,14 @@ class Normalised(coupling.Plain):
         return nn.functional.batch_norm(x, None, None, training=True)
 
 
+class Frozen(coupling.Plain):
+    def __init__(self, **arguments: object) -> None:
+        super().__init__(**arguments)  # type: ignore[arg-type]
+        self.first.requires_grad_(False)
+
+
 REFUSED = {
+    "Frozen": "first.weight is frozen, and all parameters are trained: make it a buffer",
     "Cast": "has type torch.bfloat16: weights have to be float32 or float64",
     "Complex": "has type torch.complex64: weights have to be float32 or float64",
     "Lazy": "gets its shape in the first pass",
@@ -261,6 +269,59 @@ def test_a_plain_number_is_an_answer(group: str, answer: str, with_part: Make) -
         assert trained.history["epsilon"] == [float(answer)]
     else:
         assert trained.history["test_loss"] != trained.history["test_loss_last"]
+
+
+class Returns:
+    def project(self, parameters: Mapping[str, Tensor]) -> object:
+        return {name: each.clamp(-1, 1) for name, each in parameters.items()}
+
+
+class StartsBadly(nn.CrossEntropyLoss):
+    def __init__(self) -> None:
+        super().__init__(reduction="none")
+
+    def start_epoch(self) -> None:
+        pass
+
+
+class Counts(nn.Module):
+    """The number of wrong guesses, which no weight has a gradient of."""
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return (logits.argmax(1) != targets).float()
+
+
+class HalfViews:
+    views, numbers = 2.5, 1
+
+
+def no_schedule(optimizer: torch.optim.Optimizer) -> None: ...
+
+
+def falls_below_zero(optimizer: torch.optim.Optimizer) -> LambdaLR:
+    return LambdaLR(optimizer, lambda epoch: 1.0 - epoch)
+
+
+def raises(optimizer: torch.optim.Optimizer) -> None:
+    raise KeyError("lr")
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "said"),
+    [
+        ("constraint", "Returns", "constraint: project has to change the weights in place"),
+        ("loss", "StartsBadly", r"loss: start_epoch\(0\) fails: "),
+        ("loss", "Counts", "architecture or loss: no weight has a gradient"),
+        ("augmentation", "HalfViews", "augmentation: 'float' object cannot be interpreted as an integer"),
+        ("schedule", "no_schedule", "no_schedule makes no schedule with a method step, but None"),
+        ("schedule", "falls_below_zero", "schedule: a step fails: the learning rate would be -.* in epoch 3"),
+        ("schedule", "raises", "schedule: 'lr'"),
+    ],
+)
+def test_other_parts_are_refused_before_data_is_read(group: str, name: str, said: str, with_part: Make) -> None:
+    more = {"_partial_": True} if group == "schedule" else {}
+    with pytest.raises(ConfigError, match=said):
+        check_own(prepare(with_part(group, f"{HERE}.{name}", "features=pixels", "scale.epochs=3", "epochs=3", **more)))
 
 
 @pytest.mark.parametrize("diagnostic", ["activation_norms", "hessian"])

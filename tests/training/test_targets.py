@@ -231,3 +231,14 @@ def test_no_two_classes_that_a_run_may_name_have_the_same_bare_name() -> None:
     names = Counter(value.__name__ for value in {*taken, *networks})
     assert [name for name, count in names.items() if count > 1 and not name.startswith("_")] == []
     assert {bare_name(target) for _, target in options()} - set(names) == set()
+
+
+def test_a_module_that_ends_its_process_is_refused(composed: Compose, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "ends_here.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = composed()
+    with open_dict(config):
+        config.loss = OmegaConf.create({"_target_": "ends_here.Loss"})
+    with pytest.raises(ConfigError, match="cannot be imported: SystemExit: 0"):
+        check_targets(config, "loss")

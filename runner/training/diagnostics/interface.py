@@ -37,8 +37,8 @@ class Subject:
 
     @property
     def fixed(self) -> tuple[Tensor, Tensor]:
-        """The first `FIXED` training examples and their classes."""
-        return self.training.images[:FIXED], self.training.targets[:FIXED]
+        """The first `FIXED` training examples, copied, and their classes."""
+        return self.training.images[:FIXED].clone(), self.training.targets[:FIXED]
 
     @contextmanager
     def evaluating(self) -> Iterator[Objective]:
