@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from runner.gradients.interface import Engine, GradientSum
-from runner.gradients.isolated import IsolatedEngine, Mapped, NotMappableError, private_copy
+from runner.gradients.isolated import IsolatedEngine, IsolatedPrediction, Mapped, NotMappableError, private_copy
 from runner.gradients.known import is_known, unknown
 from runner.gradients.one_pass import OnePassEngine
 from runner.gradients.undisturbed import undisturbed
@@ -22,6 +22,7 @@ __all__ = [
     "Engine",
     "GradientSum",
     "IsolatedEngine",
+    "IsolatedPrediction",
     "Mapped",
     "NotMappableError",
     "Objective",

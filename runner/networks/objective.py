@@ -44,9 +44,11 @@ class Objective(nn.Module):
         epoch: the last epoch that began, counted from 0; None before the first.
         views: K. With K > 1, inputs are K views of each example, [batch, K, ...]. Loss i is then the mean over the
             views of example i, and its gradient is the mean of theirs.
+        isolated: True if a user wrote a part of it. It is then also evaluated one example at a time.
     """
 
     views = 1
+    isolated = False
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from runner.data.datasets import Split
-from runner.gradients import Objective
+from runner.gradients import IsolatedPrediction, Objective
 from runner.speed.faster import faster
 from runner.speed.inference import batches, evaluating
 
@@ -39,13 +39,19 @@ def predictions(objective: Objective, split: Split) -> Tensor:
 
 
 def _predict(objective: Objective, split: Split) -> tuple[Tensor, Tensor]:
-    """Return predicted classes and losses, [examples] each."""
-    fast = faster(objective)
-    assert isinstance(fast, Objective)
-    predicted, losses = [], []
-    with evaluating(fast):
-        for inputs, targets in batches(split.images, split.targets):
-            logits, their_losses = fast.predict(inputs, targets)
-            predicted.append(logits.argmax(dim=1))
-            losses.append(their_losses)
-    return torch.cat(predicted), torch.cat(losses)
+    """Return predicted classes and losses, [examples] each.
+
+    Raises:
+        NotMappableError: a user's part fails on one example.
+    """
+    if objective.isolated:
+        predict = IsolatedPrediction(objective, split.images, split.targets)
+        found = [predict(*some) for some in batches(split.images, split.targets)]
+    else:
+        fast = faster(objective)
+        assert isinstance(fast, Objective)
+        with evaluating(fast):
+            both = [fast.predict(*some) for some in batches(split.images, split.targets)]
+        found = [(logits.argmax(dim=1), losses) for logits, losses in both]
+    guesses, losses = zip(*found, strict=True)
+    return torch.cat(guesses), torch.cat(losses)

@@ -26,6 +26,7 @@ from runner.gradients import (
     ENGINES,
     Engine,
     IsolatedEngine,
+    IsolatedPrediction,
     Mapped,
     NotMappableError,
     Objective,
@@ -98,8 +99,14 @@ class Run:
     def new_objective(self) -> Objective:
         """Return a projected copy of `built` on the device, with weights that depend only on the seed."""
         objective = private_copy(self.built)
+        objective.isolated = self.isolated
         objective.project()
         return objective.to(self.device)
+
+    @property
+    def isolated(self) -> bool:
+        """Return True if examples are computed one by one: a user wrote a part, and contributions are bounded."""
+        return self.apart is not None and not isinstance(self.clipping, NoClipping)
 
     @property
     def activation_type(self) -> type[nn.Module]:
@@ -144,9 +151,11 @@ class Run:
             if isinstance(clipping, OwnClipping):
                 parts[type(clipping.own).__qualname__] = clipping.mapped(objective)
             where = f"architecture or loss ({_names(objective)})"
-            if self.apart and isinstance(engine, IsolatedEngine) and not isinstance(clipping, NoClipping):
+            if self.isolated and isinstance(engine, IsolatedEngine):
                 within = clipping if isinstance(clipping, Backprop) else None
                 parts[_names(objective)] = engine.mapped(inputs, targets, within)
+                where += " in evaluation"
+                IsolatedPrediction(objective, inputs, targets)
         except NotMappableError as error:
             raise ConfigError(f"{where}: it cannot be applied to one example at a time: {error}") from error
         return parts

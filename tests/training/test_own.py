@@ -17,13 +17,14 @@ from runner.accounting import Releases
 from runner.clipping import Flat, gradient_sum
 from runner.config import ConfigError
 from runner.data.datasets import ImageDataset
-from runner.gradients import IsolatedEngine
+from runner.gradients import IsolatedEngine, Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.networks.lipschitz import gradient_bounds
 from runner.networks.lipschitz.architectures import lipschitz_mlp
 from runner.networks.lipschitz.layers import Scale
 from runner.records.identity import resolved
 from runner.runs.execute import execute
+from runner.training.evaluate import evaluate
 from runner.training.first_batch import check_first_batch
 from runner.training.loop import load, train
 from runner.training.own import OwnFeatures
@@ -311,7 +312,7 @@ def raises(optimizer: torch.optim.Optimizer) -> None:
     [
         ("constraint", "Returns", "constraint: project has to change the weights in place"),
         ("loss", "StartsBadly", r"loss: start_epoch\(0\) fails: "),
-        ("loss", "Counts", "architecture or loss: no weight has a gradient"),
+        ("loss", "Counts", "it cannot be applied to one example at a time: ValueError: no weight has a gradient"),
         ("augmentation", "HalfViews", "augmentation: 'float' object cannot be interpreted as an integer"),
         ("schedule", "no_schedule", "no_schedule makes no schedule with a method step, but None"),
         ("schedule", "falls_below_zero", "schedule: a step fails: the learning rate would be -.* in epoch 3"),
@@ -366,6 +367,35 @@ NUMBERS = "it cannot be applied to one example at a time: its code asks for an e
 def test_a_part_that_asks_for_numbers_is_refused_by_name(group: str, name: str, said: str, with_part: Make) -> None:
     with pytest.raises(ConfigError, match=f"{said}: {NUMBERS}"):
         check_own(prepare(with_part(group, f"{HERE}.{name}")))
+
+
+class Standardised(coupling.Plain):
+    """Less the mean of the batch, which is one image's own mean if it has no other in its batch."""
+
+    def rows(self, x: Tensor) -> Tensor:
+        return x - (x.mean() if self.of_batch else x.mean(1, keepdim=True))
+
+    of_batch = False
+
+
+class StandardisedByBatch(Standardised):
+    of_batch = True
+
+
+@pytest.mark.parametrize("more", ["", "screening=annealing"])
+def test_what_is_evaluated_is_what_was_trained(more: str, with_part: Make) -> None:
+    """Both networks are the same function of one image. Evaluated by batches, the second would be another one."""
+    found = []
+    for name in ("Standardised", "StandardisedByBatch"):
+        run = prepare(with_part("architecture", f"{HERE}.{name}", *more.split()))
+        found.append(train(run, load(run), lambda row: None).history)
+    for column in ("test_loss", "test_accuracy", *(["screening_loss", "steps"] if more else [])):
+        assert found[0][column] == pytest.approx(found[1][column], rel=1e-5), column
+    run = prepare(with_part("architecture", f"{HERE}.StandardisedByBatch"))
+    of_run = run.new_objective()
+    by_batch = Objective(of_run.network, of_run.loss)
+    one, other = (evaluate(each, load(run)[1], 10).loss for each in (of_run, by_batch))
+    assert abs(one - other) > 1e-4 * one
 
 
 class States(Whitening):

@@ -2,6 +2,7 @@
 
 from runner.gradients.isolated.engine import IsolatedEngine, private_copy
 from runner.gradients.isolated.mapped import Mapped
+from runner.gradients.isolated.prediction import IsolatedPrediction
 from runner.gradients.isolated.recording import NotMappableError
 
-__all__ = ["IsolatedEngine", "Mapped", "NotMappableError", "private_copy"]
+__all__ = ["IsolatedEngine", "IsolatedPrediction", "Mapped", "NotMappableError", "private_copy"]

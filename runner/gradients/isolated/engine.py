@@ -61,9 +61,9 @@ class _Gradient:
             raise ValueError(f"expected one loss per example, shape (1,) for one, got {tuple(losses.shape)}")
         for leaf in leaves.values():
             leaf.requires_grad_()  # a clipping inside the layers turns it off
-        found: Sequence[Tensor | None] = [None] * len(leaves)
-        if losses.requires_grad:
-            found = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
+        if not losses.requires_grad:
+            raise ValueError("no weight has a gradient, so training would be noise alone")
+        found: Sequence[Tensor | None] = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
         gradients = {
             name: torch.zeros_like(leaf) if gradient is None else gradient
             for (name, leaf), gradient in zip(leaves.items(), found, strict=True)
@@ -117,7 +117,7 @@ class IsolatedEngine(OrdinaryPass):
         Raises:
             NotMappableError: the gradient of one example cannot be computed.
         """
-        return self.mapped(inputs[:1], targets[:1], within)(self._shared(), inputs, targets)  # type: ignore[no-any-return]
+        return self.mapped(inputs[:1], targets[:1], within)(shared_tensors(self.objective), inputs, targets)  # type: ignore[no-any-return]
 
     def mapped(self, inputs: Tensor, targets: Tensor, within: Within | None = None) -> Mapped:
         """Return the gradient of one example, ready to be mapped; only the shape of inputs [1, *shape] is used.
@@ -134,16 +134,18 @@ class IsolatedEngine(OrdinaryPass):
             losses = next(self.objective.parameters()).new_empty((), device="meta")
             gradients = {name: torch.empty_like(p, device="meta") for name, p in self.objective.named_parameters()}
             example = torch.zeros_like(inputs[0]), torch.zeros_like(targets[0])
-            self._mapped[key] = Mapped(_Gradient(objective, within), self._shared(), example, (gradients, losses))
+            shared = shared_tensors(self.objective)
+            self._mapped[key] = Mapped(_Gradient(objective, within), shared, example, (gradients, losses))
         return self._mapped[key]
 
-    def _shared(self) -> dict[str, Tensor]:
-        """Return the parameters, and the buffers of known modules. Other buffers keep their first values."""
-        found = {name: p.detach() for name, p in self.objective.named_parameters()}
-        for name, module in self.objective.named_modules():
-            if is_known(module):
-                found |= {f"{name}.{key}".lstrip("."): b for key, b in module.named_buffers(recurse=False)}
-        return found
+
+def shared_tensors(objective: Objective) -> dict[str, Tensor]:
+    """Return the parameters, and the buffers of known modules. Other buffers keep their first values."""
+    found = {name: p.detach() for name, p in objective.named_parameters()}
+    for name, module in objective.named_modules():
+        if is_known(module):
+            found |= {f"{name}.{key}".lstrip("."): b for key, b in module.named_buffers(recurse=False)}
+    return found
 
 
 def private_copy(objective: Objective) -> Objective:

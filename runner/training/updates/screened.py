@@ -172,7 +172,7 @@ class Screening(Updates):
         super().__init__(candidates.optimizer)
         self._rule, self._candidates, self._draws, self._paid_for = rule, candidates, draws, paid_for
         self._objective, self._images, self._apart = objective, images, apart
-        self.loss = ScreeningLoss(objective.network, images)
+        self.loss = ScreeningLoss(objective.network, images, isolated=objective.isolated)
         self._total = math.nan  # the sum of the losses at the present weights
         self._rejected_in_a_row = 0
         self.tries = self.accepted = self.forced = 0

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from runner.data.datasets import Split
+from runner.gradients import IsolatedPrediction, Objective
 from runner.speed.faster import faster
 from runner.speed.inference import batches, evaluating
 
@@ -25,8 +26,17 @@ class ScreeningLoss:
     rejected long before the last image.
     """
 
-    def __init__(self, network: nn.Module, images: Split) -> None:
+    def __init__(self, network: nn.Module, images: Split, *, isolated: bool = False) -> None:
+        """Prepare to evaluate a network. `isolated`: see `Objective.isolated`.
+
+        Raises:
+            NotMappableError: a user's network cannot be applied to one image.
+        """
         self._network, self._images, self._targets = faster(network), images.images, images.targets
+        self._isolated: IsolatedPrediction | None = None
+        if isolated:
+            objective = Objective(network, nn.CrossEntropyLoss(reduction="none"))
+            self._isolated = IsolatedPrediction(objective, self._images, self._targets)
         self.device = self._images.device
         self.order = torch.arange(len(images), device=self.device)  # the index in `images` at each position
         self.images_seen = 0  # by `at_most` and `total`
@@ -65,4 +75,7 @@ class ScreeningLoss:
     def _losses(self) -> Iterator[Tensor]:
         """Yield the losses of all images in their order, a batch at a time."""
         for inputs, targets in batches(self._images, self._targets):
-            yield cross_entropy(self._network(inputs), targets, reduction="none")
+            if self._isolated is not None:
+                yield self._isolated(inputs, targets)[1]
+            else:
+                yield cross_entropy(self._network(inputs), targets, reduction="none")
