@@ -46,12 +46,12 @@ def _predict(objective: Objective, split: Split) -> tuple[Tensor, Tensor]:
     """
     if objective.isolated:
         predict = IsolatedPrediction(objective, split.images, split.targets)
-        found = [predict(*some) for some in batches(split.images, split.targets)]
+        found = [predict(inputs, targets) for inputs, targets in batches(split.images, split.targets)]
     else:
         fast = faster(objective)
         assert isinstance(fast, Objective)
         with evaluating(fast):
-            both = [fast.predict(*some) for some in batches(split.images, split.targets)]
+            both = [fast.predict(inputs, targets) for inputs, targets in batches(split.images, split.targets)]
         found = [(logits.argmax(dim=1), losses) for logits, losses in both]
     guesses, losses = zip(*found, strict=True)
     return torch.cat(guesses), torch.cat(losses)
