@@ -50,8 +50,10 @@ def _predict(objective: Objective, split: Split) -> tuple[Tensor, Tensor]:
     else:
         fast = faster(objective)
         assert isinstance(fast, Objective)
+        found = []
         with evaluating(fast):
-            both = [fast.predict(inputs, targets) for inputs, targets in batches(split.images, split.targets)]
-        found = [(logits.argmax(dim=1), losses) for logits, losses in both]
+            for inputs, targets in batches(split.images, split.targets):
+                logits, their_losses = fast.predict(inputs, targets)
+                found.append((logits.argmax(dim=1), their_losses))
     guesses, losses = zip(*found, strict=True)
     return torch.cat(guesses), torch.cat(losses)
