@@ -158,8 +158,8 @@ def check_overrides(overrides: Sequence[str]) -> None:
             )
         if override.partition("=")[0].partition(".")[0] not in allowed:
             raise ConfigError(
-                f"OVERRIDES may set {', '.join(allowed)} and launcher, not {override}: other settings are no part of "
-                f"the paper's tables; run them with python -m runner."
+                f"OVERRIDES may set {', '.join(allowed)} and launcher, not {override}. The settings are those of "
+                f"the paper or the study. Run others with python -m runner."
             )
     check_options(overrides)
 
