@@ -11,7 +11,7 @@ from scipy import stats
 from runner.accounting.ledger import Releases, whole
 
 _LARGEST_EXACT_MU = 1e3
-_NO_NOISE = 1e-9  # times the sensitivity: less hides nothing, and its square has no float64 reciprocal in the end
+_NO_NOISE = 1e-9  # a noise multiplier that hides nothing; far below it, 1 / noise^2 overflows
 
 
 class SampledGaussian(NamedTuple):
