@@ -92,7 +92,7 @@ BAD = {
     "optimizer.lr='0.5'": "optimizer.lr='0.5' is text, but it has to be a number",
     "architecture.filters=['16',32]": "architecture.filters=['16', 32] is text, but it has to be a number",
     "+loss.label_smoothing=5": "loss: label_smoothing must be between 0.0 and 1.0",
-    "architecture.filters=[]": "architecture: list index out of range (filters=[]",
+    "architecture.filters=[]": "architecture: IndexError: list index out of range (filters=[]",
     "architecture.filters=[16,900000000000]": "there is not enough memory: architecture: ",
     "noise_multiplier=1e-200": "noise_multiplier=1e-200 is out of range",
     "+optimizer.differentiable=true": "optimizer: a step fails: ",

@@ -23,9 +23,14 @@ def epsilon_by(accountant: Accountant, releases: Releases, delta: float) -> floa
     """Return an accountant's epsilon, which is 0 or greater, perhaps infinite.
 
     Raises:
-        ValueError: it is no such number, and the accountant may be anybody's.
+        ValueError: it is no such number, or the accountant fails. It may be anybody's.
     """
-    found = accountant.epsilon(releases, delta)
+    try:
+        found = accountant.epsilon(releases, delta)
+    except ValueError:
+        raise
+    except Exception as error:  # any error of a user's code
+        raise ValueError(f"{type(accountant).__name__}: {type(error).__name__}: {error}") from error
     try:
         epsilon = float(found)
     except (TypeError, ValueError):

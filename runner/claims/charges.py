@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from functools import lru_cache
 
-from runner.accounting import Releases
+from runner.accounting import Releases, epsilon_by
 from runner.claims.claim import Claim
 from runner.claims.measure import computed
 from runner.claims.measured import Measured
@@ -36,7 +36,7 @@ def charged_epsilon(claim: Claim) -> Measured:
     """Compute epsilon of the claim's experiment by its own accountant, and the sound epsilon."""
     run, claimed, _ = ledger_of(claim.sweep, claim.experiment)
     delta = run.config.delta
-    epsilon = run.accountant.epsilon(claimed, delta)
+    epsilon = epsilon_by(run.accountant, claimed, delta)
     return Measured(
         value=epsilon,
         epsilon=epsilon,

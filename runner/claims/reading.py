@@ -20,7 +20,7 @@ from dataclasses import fields as fields_of
 from functools import cache
 from pathlib import Path
 
-import yaml
+from omegaconf import OmegaConf
 
 from runner.claims import epochs, readers
 from runner.claims.blocks import DATASETS, ClaimsError, Fields, Value, claims_in
@@ -174,7 +174,5 @@ def experiments_of(sweep: str) -> tuple[str, ...] | None:
     path = REPOSITORY / "sweeps" / f"{sweep}.yaml"
     if not path.exists():
         return None
-    with path.open(encoding="utf-8") as file:  # a mistake is told with the file's name
-        content = yaml.safe_load(file) or {}
-    params = ((content.get("hydra") or {}).get("sweeper") or {}).get("params") or {}
-    return tuple(name.strip() for name in str(params.get("experiment", "")).split(",") if name.strip())
+    named = OmegaConf.select(OmegaConf.load(path), "hydra.sweeper.params.experiment") or ""
+    return tuple(name.strip() for name in str(named).split(",") if name.strip())

@@ -44,7 +44,7 @@ class Objective(nn.Module):
         epoch: the last epoch that began, counted from 0; None before the first.
         views: K. With K > 1, inputs are K views of each example, [batch, K, ...]. Loss i is then the mean over the
             views of example i, and its gradient is the mean of theirs.
-        isolated: True if a user wrote a part of it. It is then also evaluated one example at a time.
+        isolated: True if its examples, and their views, are computed one at a time, in training and in evaluation.
     """
 
     views = 1
@@ -70,6 +70,8 @@ class Objective(nn.Module):
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         if self.views == 1:
             return self.predict(inputs, targets)[1]
+        if self.isolated:
+            return torch.stack([self.predict(view, targets)[1] for view in inputs.unbind(1)]).mean(0)
         _, losses = self.predict(inputs.flatten(0, 1), targets.repeat_interleave(self.views))
         return losses.view(-1, self.views).mean(1)
 

@@ -23,13 +23,13 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from runner.accounting import Releases, sound_epsilon
+from runner.accounting import Releases, epsilon_by, sound_epsilon
 from runner.config import RESULTS, ConfigError, EvaluationSplit
 from runner.config.origin import is_own
 from runner.data.datasets import ImageDataset, Split, holdout_examples
@@ -186,7 +186,9 @@ def _run_of_setting(text: str) -> Run:
 def _epsilon(text: str, kept: int) -> float:
     """Compute epsilon as the paper counts it after `kept` accepted steps of a setting."""
     run = _run_of_setting(text)
-    return _once(str(run.config.accountant), run.accountant.epsilon, run.mechanism.charges(kept).claimed, run)
+    return _once(
+        str(run.config.accountant), partial(epsilon_by, run.accountant), run.mechanism.charges(kept).claimed, run
+    )
 
 
 @cache

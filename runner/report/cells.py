@@ -58,6 +58,7 @@ def cells_of(row: ClaimRow) -> Cells:
     std = row.std if row.measured == row.mean and not row.at_least else None  # none for a maximum or a bound
     spread = [number(v, unit) for v in (row.min, row.median, row.max) if v is not None]
     places = places_of(row)
+    threshold = claim.level if claim.direction in THRESHOLDS else None
     return Cells(
         dataset=dataset_name(claim.dataset),
         method=method_text(claim),
@@ -68,7 +69,7 @@ def cells_of(row: ClaimRow) -> Cells:
         spread=" / ".join(spread) or "–",
         runs="computed" if row.computed else f"{row.n_each or row.n} of {row.n_planned}" if row.n_planned else "",
         best=plus_minus(row.best_epoch_mean, None, unit),
-        difference=difference_text(row.difference, unit, row.interval, claim.level, places),
+        difference=difference_text(row.difference, unit, row.interval, threshold, places),
         verdict=verdict_text(row),
         epsilon=number(row.epsilon),
         sound=sound_text(row.epsilon_sound, row.epsilon_tries),

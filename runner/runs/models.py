@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from runner.clipping import NoClipping
 from runner.data.files import write_or_rescue
-from runner.gradients import Objective
+from runner.gradients import Objective, unknown
 from runner.records.identity import recorded_config
 from runner.records.sources import check_sources
 from runner.training.instantiation import instantiated, objective_of
-from runner.training.targets import check_recorded
+from runner.training.targets import bare_name, check_recorded
 
 
 def model_path(folder: Path, run_id: str) -> Path:
@@ -51,4 +52,6 @@ def load(path: Path) -> Objective:
     with torch.random.fork_rng(devices=[]):
         objective = objective_of(config, instantiated(config, "dataset"), instantiated(config, "features"))
     objective.load_state_dict(content["weights"])
+    bounded = bare_name(config.clipping._target_) != NoClipping.__name__
+    objective.isolated = bounded and unknown(objective) is not None  # as `Run.isolated`
     return objective.eval()

@@ -17,12 +17,14 @@ _BATCH = {"cpu": 250, "cuda": 2500}  # images: on a CPU as many as fit its cache
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Set a module to evaluation mode, without gradients. Its weights must not change meanwhile."""
+    modes = [(each, each.training) for each in module.modules()]
     module.eval()
     try:
         with torch.inference_mode(), weights_stay():
             yield
     finally:
-        module.train()
+        for each, training in modes:
+            each.training = training
 
 
 def batches(images: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

@@ -274,8 +274,6 @@ class _Reader:
                 self._wrong(place, f"{word!r} is no override: write name=value, such as clipping=flat")
             if top in _OF_STUDY:
                 self._wrong(place, f"{word} is set by the study: use {_OF_STUDY[top]}")
-            if top == "delta" and place != ("base",):
-                self._wrong(place, f"{word}: arms are compared at the same delta, so it belongs to base")
         return tuple(words)
 
     def _search(self, place: Place, content: Any) -> Search:

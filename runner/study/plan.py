@@ -143,7 +143,7 @@ def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> 
     Raises:
         ConfigError: Hydra refuses the config of an arm.
     """
-    found = []
+    found: list[Setting] = []
     for dataset in study.datasets:
         for epsilon in study.epsilons:
             for arm in study.arms:
@@ -153,6 +153,10 @@ def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> 
                 overrides = tuple(merged([*study.base, *told, *arm.overrides, *extra]))
                 with _named(arm, study):
                     config = composed(overrides)
+                before = config if arm is study.arms[0] else found[-1].config
+                if config.delta != before.delta:
+                    other = f"{config.delta:g}, and that of the arm before is {before.delta:g}"
+                    raise ConfigError(f"{arm.place}: its delta is {other}: arms are compared at the same one.")
                 found.append(Setting(study.name, arm, dataset, epsilon, config, overrides))
     return found
 

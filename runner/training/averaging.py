@@ -53,7 +53,7 @@ class Averaging:
 def averaged(averaging: Averaging, average: Sequence[Tensor], weights: Sequence[Tensor]) -> list[Tensor]:
     """Return the next average, as [updates, *averages], from the last one and the newest weights of the same shapes."""
     updates = average[0] + 1
-    share = averaging.share(updates)
+    share = averaging.share(updates.clone())  # a user's code may change it
     if not isinstance(share, Tensor):  # a user's number, which needs no upload here
         share = torch.full_like(updates, share)
     return [updates, *(old.lerp(new, share.to(old.dtype)) for old, new in zip(average[1:], weights, strict=True))]

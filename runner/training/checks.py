@@ -241,14 +241,15 @@ def check_steps(optimizer: torch.optim.Optimizer, schedule: Schedule, epochs: in
         raise ConfigError(f"{part}: a step fails: {error}") from error
 
 
-def check_averaging(averaging: Averaging) -> None:
-    """Check that the share of the first weights in their average is one number from 0 to 1."""
-    try:
-        share = torch.as_tensor(averaging.share(torch.ones((), dtype=torch.float64)))
-    except Exception as error:  # any error of a user's code
-        raise ConfigError(f"averaging: {error}") from error
-    if share.numel() != 1 or not 0 <= share <= 1:
-        raise ConfigError(f"averaging: expected a share from 0 to 1, got {share.tolist()}.")
+def check_averaging(averaging: Averaging, steps: int) -> None:
+    """Check that the share of the first and of the last weights in their average is one number from 0 to 1."""
+    for updates in (1, steps):
+        try:
+            share = torch.as_tensor(averaging.share(torch.tensor(updates, dtype=torch.float64)))
+        except Exception as error:  # any error of a user's code
+            raise ConfigError(f"averaging: {error}") from error
+        if share.numel() != 1 or not 0 <= share <= 1:
+            raise ConfigError(f"averaging: expected a share from 0 to 1 at update {updates}, got {share.tolist()}.")
 
 
 def check_optimizer(optimizer: Any) -> None:

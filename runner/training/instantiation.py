@@ -50,7 +50,8 @@ def instantiated(config: DictConfig, group: str, call_with: Any = None, **argume
         cause = (error.__cause__ or error) if isinstance(error, InstantiationException) else error
         # The others name the argument.
         vague = isinstance(cause, (ArithmeticError, AttributeError, LookupError, RuntimeError))
-        raise ConfigError(f"{group}: {cause}{_given(config[group]) if vague else ''}") from error
+        said = f"{type(cause).__name__}: {cause}" if isinstance(cause, ArithmeticError | LookupError) else cause
+        raise ConfigError(f"{group}: {said}{_given(config[group]) if vague else ''}") from error
 
 
 def _dataset_of(config: DictConfig) -> ImageDataset | OwnDataset:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from runner.accounting import Ledger, epsilon_by
 from runner.config import ConfigError, EvaluationSplit, StepMode
+from runner.config.origin import is_own
 from runner.data.datasets import Split, hold_out
 from runner.gradients import Objective, private_copy
 from runner.mechanism.seeds import derived_seed, generator
@@ -180,7 +181,8 @@ class Progress:
         if run.normalization is not None:
             layer = objective.network.get_submodule("normalization")
             stream = generator(run.config.seed, "normalization", run.device)
-            run.normalization.fit(layer, data[0].images, stream, self._ledger)
+            images = data[0].images.clone() if is_own(run.normalization) else data[0].images
+            run.normalization.fit(layer, images, stream, self._ledger)
         self.diagnostics = Diagnostics(run.config, run.epochs, run.activation_type, objective, data[0])
         self.diagnostics.start()
         self._run, self._objective, self._evaluation_split, self._on_epoch = run, objective, data[1], on_epoch

@@ -263,8 +263,6 @@ def prepare(config: DictConfig) -> Run:
             clipping = own_clipping(clipping, objective)
         except (AttributeError, TypeError, ValueError) as error:
             raise ConfigError(f"clipping: {error}") from error
-    if averaging is not None:
-        check_averaging(averaging)
     if not apart:
         objective = private_copy(built).to("meta")
     with torch.device("cpu" if apart else "meta"):
@@ -329,10 +327,13 @@ def prepare(config: DictConfig) -> Run:
             f"example, as {apart}: leave it out."
         )
     _check_views(run)
+    if averaging is not None:
+        check_averaging(averaging, run.most_steps)
     if run.unsound or is_own(accountant):
         try:
-            epsilon_by(accountant, chosen.charges(1).claimed, config.delta)
-        except Exception as error:  # any error of a user's code
+            for steps in (1, run.most_steps):
+                epsilon_by(accountant, chosen.charges(steps).claimed, config.delta)
+        except ValueError as error:
             raise ConfigError(f"accountant: {error}") from error
     if "bound_ratios" in config.diagnostics:
         try:
@@ -447,6 +448,8 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
             raise NotStackableError(run.apart)
         if isinstance(run.augmentation, OwnViews):
             raise NotStackableError("the views are made of one image at a time")
+        if len(runs) > 1 and (constraint := run.built.constraint) is not None and is_own(constraint):
+            raise NotStackableError("a user's constraint might mix the weights of several runs")
     optimizers = [run.optimizer(objective) for run, objective in zip(runs, objectives, strict=True)]
     return StackedStep(
         objectives,

@@ -64,16 +64,18 @@ def check_own(run: Run) -> None:
         )
     if run.apart:
         shape = run.features.shape(run.dataset.shape)
-        images, targets = torch.zeros(2, *shape, device=run.device), torch.zeros(2, dtype=torch.long, device=run.device)
+        count = 1 if run.isolated else 2
+        images = torch.zeros(count, *shape, device=run.device)
+        targets = torch.zeros(count, dtype=torch.long, device=run.device)
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 logits, losses = objective.predict(images, targets)
         except Exception as error:  # any error of a user's code
-            raise ConfigError(f"architecture or loss: evaluation of two made-up examples: {error}") from error
-        if logits.shape != (2, run.dataset.classes) or losses.shape != (2,):
+            raise ConfigError(f"architecture or loss: evaluation of made-up examples: {error}") from error
+        if logits.shape != (count, run.dataset.classes) or losses.shape != (count,):
             raise ConfigError(
-                f"architecture or loss: expected logits of shape (2, {run.dataset.classes}) and losses of shape (2,) "
-                f"for two examples, got {tuple(logits.shape)} and {tuple(losses.shape)}."
+                f"architecture or loss: expected logits of shape ({count}, {run.dataset.classes}) and losses of "
+                f"shape ({count},), got {tuple(logits.shape)} and {tuple(losses.shape)}."
             )
 
 

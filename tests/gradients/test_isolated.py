@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from runner.clipping.per_example import clip_factors
-from runner.gradients import ENGINES, IsolatedEngine, Mapped, NotMappableError, Objective
+from runner.gradients import ENGINES, IsolatedEngine, IsolatedPrediction, Mapped, NotMappableError, Objective
 from runner.gradients.isolated.recording import _rebuilt
 from tests.references import clipped_sum, per_example
 
@@ -398,3 +399,81 @@ def test_memory_that_grows_is_not_recorded() -> None:
 def test_a_loss_of_the_whole_batch_is_refused() -> None:
     with pytest.raises(NotMappableError, match=r"drop .mean"):
         IsolatedEngine(made(Network, nn.CrossEntropyLoss())).gradients(*examples())
+
+
+class InPlaceOnAView(nn.Module):
+    """Changes its inputs by a view of them, which is none in another order of memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(12, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.view(len(x), -1)
+        flat -= flat.mean(1, keepdim=True)
+        return self.last(x.flatten(1))
+
+
+class Halves(nn.CrossEntropyLoss):
+    """A loss with half the weight after every start of an epoch."""
+
+    def __init__(self) -> None:
+        super().__init__(reduction="none")
+        self.share = 1.0
+
+    def start_epoch(self, epoch: int) -> None:
+        self.share *= 0.5
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return self.share * super().forward(logits, targets)
+
+
+class Scaled(nn.Module):
+    """A network with a buffer that is set later, as private statistics are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(12, 3)
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(x.flatten(1) * self.scale)
+
+
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("kind", [InPlaceOnAView, Scaled])
+@pytest.mark.parametrize("loss", [Halves(), nn.CrossEntropyLoss(reduction="none")])
+def test_losses_in_training_are_those_in_evaluation(order, kind, loss) -> None:
+    """Also after later changes of buffers, at later epochs, and for images in another order of memory."""
+    torch.manual_seed(0)
+    objective = Objective(kind(), copy.deepcopy(loss))
+    engine = IsolatedEngine(objective)
+    if kind is Scaled:
+        objective.network.scale.fill_(0.0)
+    images = torch.rand(5, 3, 2, 2).contiguous(memory_format=order)
+    targets = torch.arange(5) % 3
+    for epoch in range(3):
+        objective.start_epoch(epoch)
+        _, losses = engine.gradients(images, targets)
+        _, evaluated = IsolatedPrediction(objective, images, targets)(images, targets)
+        torch.testing.assert_close(losses, evaluated)
+        share = 0.5 ** (epoch + 1) if isinstance(loss, Halves) else 1.0
+        expected = share * nn.functional.cross_entropy(
+            objective.network(images.clone(memory_format=torch.contiguous_format)), targets, reduction="none"
+        )
+        torch.testing.assert_close(losses, expected.detach())
+
+
+def test_views_are_computed_one_at_a_time_too() -> None:
+    """Else a mean over the batch would be over an example's views in training alone."""
+    network = nn.Sequential(LessTheMean(), nn.Flatten(), nn.Linear(12, 3))
+    objective = Objective(network, nn.CrossEntropyLoss(reduction="none"))
+    objective.views, objective.isolated = 2, True
+    gradients, _ = IsolatedEngine(objective).gradients(torch.rand(4, 2, 3, 2, 2), torch.arange(4) % 3)
+    assert not gradients["network.2.weight"].any()
+    assert gradients["network.2.bias"].any()
+
+
+class LessTheMean(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(0)

@@ -15,6 +15,7 @@ from scipy.stats import norm
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.accounting.mechanisms import gaussian_epsilon
 from runner.papers.noise_screening.privacy import ORDERS, OneStep, Screened, kept_weights
+from runner.papers.noise_screening.theorem_1 import share_kept, threshold_for
 
 DELTA = 1e-5
 COUNTEREXAMPLES = [  # sigma, t / sigma, k, P(accept), claimed, true
@@ -120,3 +121,14 @@ def test_renyi_divergences_without_screening_are_those_of_opacus_at_every_order(
     """At order 64 nearly all of the integral is around y = 64."""
     reference = compute_rdp(q=q, noise_multiplier=sigma, steps=1, orders=list(ORDERS))
     assert Screened(q, sigma, -math.inf, 10).renyi() == pytest.approx(reference, rel=1e-6)
+
+
+@pytest.mark.parametrize(("probability", "k"), [(0.055, 10), (0.0968, 5), (0.6, 10), (1.0, 5)])
+def test_the_share_of_attempts_that_is_kept_includes_the_forced_ones(probability: float, k: int) -> None:
+    """Against the updates themselves: each ends at its first success, or with attempt k + 1."""
+    first = np.random.default_rng(0).geometric(probability, 400_000)
+    share = share_kept(probability, k)
+    assert share == pytest.approx(1 / np.minimum(first, k + 1).mean(), rel=5e-3)
+    assert share >= 1 / (k + 1)
+    if probability < 1:
+        assert norm.sf(threshold_for(share, k)) == pytest.approx(probability, rel=1e-9)

@@ -20,3 +20,10 @@ def test_dropout_is_off_while_evaluating_and_on_again_after_an_error() -> None:
         fails()
     assert seen == [False]
     assert dropout.training
+
+
+def test_a_part_that_was_in_evaluation_mode_stays_in_it() -> None:
+    network = nn.Sequential(nn.Dropout().eval(), nn.Dropout())
+    with evaluating(network):
+        assert not network.training
+    assert [each.training for each in network.modules()] == [True, False, True]

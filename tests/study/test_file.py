@@ -104,7 +104,6 @@ def test_the_first_arm_of_a_factorial_may_have_a_name(tmp_path: Path) -> None:
         (("seeds: 5", "seeds: [[1, 2], [3]]"), "line 7: seeds: expected a number of seeds from 2 to 10,000"),
         (("seeds: 5", f"seeds: {10**400}"), "line 7: seeds: expected a number of seeds from 2 to 10,000"),
         (("epsilon: [1, 3]", "epsilon: [1.00000001, 3]"), "line 6: epsilon: expected numbers > 0 of at most six"),
-        (("clipping=psac", "clipping=psac delta=1e-3"), "DP-PSAC: delta=1e-3: arms are compared at the same delta"),
         (("optimizer.lr:", "delta:"), "line 8: search.delta: arms are compared at the same delta"),
         (("optimizer.lr:", "seed:"), "line 8: search.seed: seed is set by the study: use seeds."),
         (("optimizer.lr:", "loss:"), "line 8: search.loss: loss is a group: make each of its options an arm."),

@@ -250,6 +250,10 @@ def test_a_smoke_study_is_marked(carried: Carried, tmp_path: Path) -> None:
             "line 5: arms.AUTO-S: architecture or loss (",
         ),
         (("clipping=flat", "mechanism=original_bug"), "line 4: arms.flat clipping: "),
+        (
+            ("clipping=flat", "clipping=flat delta=1e-3"),
+            "that of the arm before is 0.001: arms are compared",
+        ),
         (("clipping=flat", "target_epsilon=null noise_multiplier=0.3"), "one epoch costs more than a sound ε of 3."),
     ],
 )

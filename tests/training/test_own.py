@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -236,7 +237,7 @@ class Answers:
     """An accountant and an averaging of a user's own, which answer with a text, or what it says in float()."""
 
     def __init__(self, answer: str) -> None:
-        self.answer = answer
+        self.answer, self.calls = answer, 0
 
     def epsilon(self, releases: Releases, delta: float) -> object:
         return self._number()
@@ -245,6 +246,9 @@ class Answers:
         return self._number()
 
     def _number(self) -> object:
+        self.calls += 1
+        if self.answer == "later":
+            return 0.5 if self.calls == 1 else math.nan
         if self.answer == "two":
             return torch.tensor([0.1, 0.2])
         return self.answer if self.answer == "text" else float(self.answer)
@@ -253,8 +257,11 @@ class Answers:
 @pytest.mark.parametrize(
     ("group", "answer", "said"),
     [
-        *(("accountant", wrong, "accountant: Expected Answers to give") for wrong in ("nan", "-1", "text", "two")),
-        *(("averaging", wrong, "averaging: ") for wrong in ("nan", "-1", "1.5", "text", "two")),
+        *(
+            ("accountant", wrong, "accountant: Expected Answers to give")
+            for wrong in ("nan", "-1", "text", "two", "later")
+        ),
+        *(("averaging", wrong, "averaging: ") for wrong in ("nan", "-1", "1.5", "text", "two", "later")),
     ],
 )
 def test_an_answer_that_is_no_epsilon_or_share_is_refused(group: str, answer: str, said: str, with_part: Make) -> None:
@@ -316,7 +323,7 @@ def raises(optimizer: torch.optim.Optimizer) -> None:
         ("augmentation", "HalfViews", "augmentation: 'float' object cannot be interpreted as an integer"),
         ("schedule", "no_schedule", "no_schedule makes no schedule with a method step, but None"),
         ("schedule", "falls_below_zero", "schedule: a step fails: the learning rate would be -.* in epoch 3"),
-        ("schedule", "raises", "schedule: 'lr'"),
+        ("schedule", "raises", "schedule: KeyError: 'lr'"),
     ],
 )
 def test_other_parts_are_refused_before_data_is_read(group: str, name: str, said: str, with_part: Make) -> None:

@@ -21,7 +21,6 @@ from torch.func import functional_call
 from runner.gradients.interface import GradientSum, OrdinaryPass, weigh_and_sum
 from runner.gradients.isolated.mapped import Mapped
 from runner.gradients.isolated.recording import NotMappableError
-from runner.gradients.known import is_known
 from runner.gradients.terms import Factors
 from runner.networks.objective import Objective
 from runner.speed.slices import examples_with_gradients
@@ -130,7 +129,8 @@ class IsolatedEngine(OrdinaryPass):
             self._mapped = {other: each for other, each in self._mapped.items() if other[3] == epoch}
             objective = private_copy(self._built)
             if epoch is not None:
-                objective.start_epoch(epoch)
+                for each in range(epoch + 1):  # it may change its own state
+                    objective.start_epoch(each)
             losses = next(self.objective.parameters()).new_empty((), device="meta")
             gradients = {name: torch.empty_like(p, device="meta") for name, p in self.objective.named_parameters()}
             example = torch.zeros_like(inputs[0]), torch.zeros_like(targets[0])
@@ -140,12 +140,8 @@ class IsolatedEngine(OrdinaryPass):
 
 
 def shared_tensors(objective: Objective) -> dict[str, Tensor]:
-    """Return the parameters, and the buffers of known modules. Other buffers keep their first values."""
-    found = {name: p.detach() for name, p in objective.named_parameters()}
-    for name, module in objective.named_modules():
-        if is_known(module):
-            found |= {f"{name}.{key}".lstrip("."): b for key, b in module.named_buffers(recurse=False)}
-    return found
+    """Return the parameters and the buffers, which no isolated pass changes."""
+    return {name: p.detach() for name, p in objective.named_parameters()} | dict(objective.named_buffers())
 
 
 def private_copy(objective: Objective) -> Objective:

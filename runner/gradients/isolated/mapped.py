@@ -42,6 +42,7 @@ class Mapped:
     def __init__(self, function: Callable[..., Any], shared: Shared, example: tuple[Tensor, ...], result: Any) -> None:
         self._leaves, self._structure = pytree.tree_flatten(result)
         self.rate: float | None = None
+        example = tuple(each.contiguous() for each in example)  # as in every call
         graph = recorded(function, (shared, *example), self._structure)
         by_example = vmap(graph, (*[None] * len(shared), *[0] * len(example)), randomness="different")
         self._call: Callable[..., Sequence[Any]] = lambda *given: by_example(*pytree.tree_leaves(given))
@@ -67,7 +68,7 @@ class Mapped:
         count = len(examples[0])
         try:
             with torch.no_grad():
-                leaves = self._call(_copied(shared), *map(torch.clone, examples))
+                leaves = self._call(_copied(shared), *map(_contiguous, examples))
         except Exception as error:  # any error of a user's code
             raise NotMappableError(in_words(error)) from error
         if len(leaves) != len(self._leaves) or any(
@@ -88,6 +89,11 @@ class Mapped:
 def _copied(shared: Shared) -> Shared:
     """Return a copy for one call, so that in-place changes by the function reach no other call."""
     return {name: tensor.clone() for name, tensor in shared.items()}
+
+
+def _contiguous(examples: Tensor) -> Tensor:
+    """Return a copy in the usual order of memory, for which the function was recorded."""
+    return examples.clone(memory_format=torch.contiguous_format)
 
 
 def _stacked(results: Iterable[Any]) -> list[Tensor]:

@@ -34,7 +34,7 @@ ITEMS = (
     ),
     Item(
         "fig-8",
-        "Figure 8: confusion matrices, CIFAR-10, training set",
+        "Figure 8: confusion matrices, training set",
         sweeps=("losing_less/fig_8", "losing_less/sgd"),
         draw=dynamics.figure_8,
     ),
@@ -53,9 +53,7 @@ ITEMS = (
         draw=dynamics.figure_5,
     ),
     _of_fig_1("fig-6", "Figure 6: norms of the per-example gradients, all epochs, CIFAR-10", draw=dynamics.figure_6),
-    _of_fig_1(
-        "fig-7", "Figure 7: cosine of clipped and unclipped gradients, epoch 1, CIFAR-10", draw=dynamics.figure_7
-    ),
+    _of_fig_1("fig-7", "Figure 7: cosine of clipped and unclipped gradients, epoch 1", draw=dynamics.figure_7),
     Item(
         "fig-9",
         "Figure 9: what each part of the loss adds",

@@ -143,7 +143,7 @@ def table_5(_: Evidence, __: Sequence[ClaimRow]) -> Table:
                 "noise multiplier": config.noise_multiplier,
                 "clipping norm": config.clipping.norm,
                 "steps per epoch": run.mechanism.steps_per_epoch,
-                **{name: number(epsilon, places=3) for name, epsilon in epsilons.items()},
+                **{name: number(epsilon, places=3, bound="upper") for name, epsilon in epsilons.items()},
                 f"{within}, classic": _last_epochs(run, RdpClassic()),
                 f"{within}, tight": _last_epochs(run, Rdp()),
             }

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from scipy.optimize import brentq
 from scipy.special import ndtri
 
 from runner.accounting import RdpClassic, sound_epsilon
@@ -78,6 +79,21 @@ def at_most(dataset: str, threshold: float, rejections: int | None = None) -> fl
 def worst(dataset: str) -> float:
     """Return the threshold, in units of sigma, with the largest lower bound."""
     return max(THRESHOLDS, key=lambda threshold: at_least(dataset, threshold))
+
+
+def share_kept(probability: float, rejections: int) -> float:
+    """Return the share of attempts that are kept, if each is with this probability, and one after k rejections anyway.
+
+    Attempt j + 1 for an update is made if the j <= k before it were rejected. So an update takes
+    sum_{j=0..k} (1 - p)^j attempts in the mean.
+    """
+    return 1 / sum((1 - probability) ** j for j in range(rejections + 1))
+
+
+def threshold_for(share: float, rejections: int) -> float:
+    """Return the threshold, in units of sigma, at which this share of the attempts is kept. It is above 1 / (k + 1)."""
+    probability = brentq(lambda p: share_kept(p, rejections) - share, 1e-9, 1)
+    return float(-ndtri(probability))
 
 
 def _screened(dataset: str, threshold: float, rejections: int | None = None) -> Screened:
@@ -161,12 +177,13 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
 
 def _at_the_share_kept(evidence: Evidence, dataset: str) -> str:
     """Return the share kept by the worst rule, by recorded runs, and the bound for a rule that keeps as much."""
-    kept = 100 * _screened(dataset, worst(dataset)).accepted[0]
-    rule = f"{dataset_name(dataset)}: the worst rule keeps {kept:.1f}% of the attempts."
+    rejections = screening(dataset).rejection_threshold
+    kept = 100 * share_kept(_screened(dataset, worst(dataset)).accepted[0], rejections)
+    rule = f"{dataset_name(dataset)}: the worst rule keeps {kept:.1f}% of the attempts, forced ones included."
     shares = _shares_kept(evidence, dataset)
     if not shares:
         return rule
-    bound = at_least(dataset, float(-ndtri(min(shares))))
+    bound = at_least(dataset, threshold_for(min(shares), rejections))
     shown = "% to ".join(dict.fromkeys(f"{100 * share:.0f}" for share in (min(shares), max(shares))))
     return (
         f"{rule} The recorded runs kept {shown}%. A rule of this kind that "
@@ -192,17 +209,18 @@ def _above(bound: float) -> str:
 
 
 def figure(evidence: Evidence) -> Figure:
-    """Draw the lower bound on the true epsilon against the probability to keep a candidate, at the paper's parameters.
+    """Draw the lower bound on the true epsilon against the share of attempts that is kept, at the paper's parameters.
 
-    Below are the shares of attempts that screened runs at these parameters kept. Such a share is the mean of many of
-    these probabilities, which the data, the weights and the temperature change from attempt to attempt.
+    Below are the shares that screened runs at these parameters kept. There, the data, the weights and the temperature
+    change the probability from attempt to attempt.
     """
     drawn = plots.figure(7, 5.4)
     axes = drawn.subplots()
     for i, dataset in enumerate(DATASETS.values()):
-        keep = [_screened(dataset, t).accepted[0] for t in THRESHOLDS]
+        rejections = screening(dataset).rejection_threshold
+        keep = [share_kept(_screened(dataset, t).accepted[0], rejections) for t in THRESHOLDS]
         bounds = [at_least(dataset, t) for t in THRESHOLDS]
-        label = f"{dataset_name(dataset)}, μ₀ = {screening(dataset).rejection_threshold}: lower bound on the true ε"
+        label = f"{dataset_name(dataset)}, μ₀ = {rejections}: lower bound on the true ε"
         axes.plot(keep, bounds, f"{plots.MARKERS[i]}-", markersize=4, color=f"C{i}", label=label)
         shares = _shares_kept(evidence, dataset)
         if shares:
@@ -213,7 +231,7 @@ def figure(evidence: Evidence) -> Figure:
             axes.plot(shares, low, "|", markersize=11, markeredgewidth=1.5, color=f"C{i}", label=said)
     axes.axhline(claimed_at(), color="k", linestyle="--", linewidth=1, label=f"claimed ε = {claimed_at():g}")
     plots.log_axis(axes, "x")
-    axes.set_xlabel("probability to keep a candidate")
+    axes.set_xlabel("share of the attempts that is kept")
     axes.set_ylabel(f"ε of the kept updates, {delta_text(delta())}")
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), fontsize=8)

@@ -93,7 +93,7 @@ class TopEigenvalue:
         """Return H v, the gradient of (gradient of the mean loss) . v, a slice of the examples at a time."""
         total = torch.zeros_like(vector)
         for inputs, targets in zip(self._inputs.split(SLICE), self._targets.split(SLICE), strict=True):
-            loss = self._objective(inputs, targets).sum() / len(self._targets)
+            loss = self._objective(inputs.clone(), targets).sum() / len(self._targets)
             gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, self._parameters, create_graph=True)])
             second = torch.autograd.grad(gradient @ vector, self._parameters)
             total += torch.cat([g.flatten() for g in second])
