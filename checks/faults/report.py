@@ -31,7 +31,7 @@ def write(folder: Path, found: Sequence[Found], folders: int, wrong: Sequence[st
     Returns:
         Its path.
     """
-    kills = sum(each.dealt for each in found if "kill" in each.scene.name.lower())
+    kills = sum(each.dealt for each in found if each.scene.name.startswith("SIGKILL"))
     faults, commands = sum(each.dealt for each in found), sum(each.commands for each in found)
     every = [*wrong, *(f"{each.scene.name}: {text}" for each in found for text in each.wrong)]
     lines = [

@@ -164,7 +164,7 @@ def scenes(kills: int) -> list[Scene]:
         Scene("SIGINT to all, twice", 2, to_the_group(signal.SIGINT, signal.SIGINT)),
         Scene("SIGINT while importing", 2, while_importing(signal.SIGINT)),
         Scene("no more memory for a run", 2, without_memory),
-        Scene("two commands, one killed", 1, beside_another),
+        Scene("SIGKILL to one of two commands", 1, beside_another),
         Scene("no file beyond 1 KiB", 1, nothing_more, limits=_small_files),
     ]
     if root:

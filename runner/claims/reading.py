@@ -33,10 +33,10 @@ _CHOICES: dict[str, Collection[str]] = {
     "compare": COMPARISONS,
     "every": tuple(DATASETS),
 }
-_NUMBERS = ("among", "level", "margin")
+_NUMBERS = ("among", "level", "margin")  # fields of `Claim`
 _ALLOWED: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "among": ("a number", lambda number: not math.isnan(number)),
-    "level": ("a number", lambda number: not math.isnan(number)),
+    "among": ("a number", lambda number: True),
+    "level": ("a number", lambda number: True),
     "margin": ("a number, 0 or greater", lambda number: number >= 0),
     "epsilon": ("a number greater than 0", lambda number: number > 0),
     "delta": ("a number from 0 to below 1", lambda number: 0 <= number < 1),

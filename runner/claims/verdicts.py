@@ -56,8 +56,8 @@ def judge(claim: Claim, measured: Measured, scale: str) -> ClaimRow:
         return _row(claim, measured, scale, None, Verdict(NOT_RUN), NOT_RUN)
     if scale != PAPER_SCALE and not measured.computed:
         return _row(claim, measured, scale, None, Verdict(NOT_JUDGED, _shown_alone(claim, measured)), NOT_JUDGED)
-    passed = claim.level is not None and claim.direction in THRESHOLDS
-    difference = None if passed else _difference(claim, measured.value)
+    threshold = claim.level is not None and claim.direction in THRESHOLDS
+    difference = None if threshold else _difference(claim, measured.value)
     if claim.direction in ORDERS and measured.reference is not None:
         difference = measured.value - measured.reference
     return _row(claim, measured, scale, difference, verdict_of(claim, measured), privacy(claim, measured))

@@ -65,7 +65,9 @@ class Objective(nn.Module):
     def project(self) -> None:
         """Project the weights onto the constraint, if there is one."""
         if self.constraint is not None:
-            self.constraint.project({name: p.detach().unsqueeze(0) for name, p in self.named_parameters()})
+            project: Any = self.constraint.project
+            if project({name: p.detach().unsqueeze(0) for name, p in self.named_parameters()}) is not None:
+                raise TypeError("project has to change the weights in place, and not to return others")
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         if self.views == 1:

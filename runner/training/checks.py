@@ -206,13 +206,10 @@ def check_constraint(objective: Objective) -> None:
             raise ConfigError(
                 f"constraint: it is for linear layers and convolutions, but {name} is a {type(layer).__name__}."
             )
-    constraint: Any = objective.constraint
     try:
-        returned = constraint.project({name: p.detach().unsqueeze(0) for name, p in objective.named_parameters()})
+        objective.project()
     except Exception as error:  # any error of a user's code
         raise ConfigError(f"constraint: {error}") from error
-    if returned is not None:
-        raise ConfigError("constraint: project has to change the weights in place, and not to return others.")
 
 
 def check_steps(optimizer: torch.optim.Optimizer, schedule: Schedule, epochs: int, device: torch.device) -> None:

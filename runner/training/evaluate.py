@@ -1,5 +1,6 @@
 """Loss and accuracy on a split."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -39,21 +40,34 @@ def predictions(objective: Objective, split: Split) -> Tensor:
 
 
 def _predict(objective: Objective, split: Split) -> tuple[Tensor, Tensor]:
-    """Return predicted classes and losses, [examples] each.
-
-    Raises:
-        NotMappableError: a user's part fails on one example.
-    """
-    if objective.isolated:
-        predict = IsolatedPrediction(objective, split.images, split.targets)
-        found = [predict(inputs, targets) for inputs, targets in batches(split.images, split.targets)]
-    else:
-        fast = faster(objective)
-        assert isinstance(fast, Objective)
-        found = []
-        with evaluating(fast):
-            for inputs, targets in batches(split.images, split.targets):
-                logits, their_losses = fast.predict(inputs, targets)
-                found.append((logits.argmax(dim=1), their_losses))
+    """Return predicted classes and losses, [examples] each."""
+    predictor = Predictor(objective, split)
+    with predictor.evaluating():
+        found = [predictor(inputs, targets) for inputs, targets in batches(split.images, split.targets)]
     guesses, losses = zip(*found, strict=True)
     return torch.cat(guesses), torch.cat(losses)
+
+
+class Predictor:
+    """Guesses and losses of an objective at its present weights, one example at a time if it is isolated.
+
+    Raises:
+        NotMappableError: a user's part fails on one example; only the shape of one in `split` is used.
+    """
+
+    def __init__(self, objective: Objective, split: Split) -> None:
+        fast = faster(objective)
+        assert isinstance(fast, Objective)
+        self._fast = fast
+        self._alone = IsolatedPrediction(objective, split.images, split.targets) if objective.isolated else None
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """Set evaluation mode inside a `with` block, in which batches are predicted and no weight changes."""
+        return evaluating(self._fast)
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return guesses and losses, [batch] each."""
+        if self._alone is not None:
+            return self._alone(inputs, targets)
+        logits, losses = self._fast.predict(inputs, targets)
+        return logits.argmax(dim=1), losses

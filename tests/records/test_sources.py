@@ -222,7 +222,9 @@ def test_weights_build_no_class_that_lies_beside_the_command(own, with_network, 
         models.load(own / "weights.pt")
     assert "own" not in sys.modules
     monkeypatch.setattr(checked, "TRUSTED", frozenset({"own"}))
-    assert sum(each.numel() for each in models.load(own / "weights.pt").parameters()) == 7850
+    loaded = models.load(own / "weights.pt")
+    assert loaded.isolated, "evaluated one example at a time, as in the run"
+    assert sum(each.numel() for each in loaded.parameters()) == 7850
 
 
 def test_sources_cannot_be_set(smoke: Callable[..., DictConfig]) -> None:

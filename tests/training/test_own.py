@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,9 +11,7 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LambdaLR
 
-from runner.accounting import Releases
 from runner.clipping import Flat, gradient_sum
 from runner.config import ConfigError
 from runner.data.datasets import ImageDataset
@@ -39,20 +36,6 @@ Compose = Callable[..., DictConfig]
 HERE = "tests.training.test_own"
 Make = Callable[..., DictConfig]
 OF_ALL = ": trusted to hold no training examples and read none, and not to draw the noise again from the seed"
-
-
-@pytest.fixture
-def with_part(smoke: Compose) -> Make:
-    """`with_part("architecture", "tests.coupling.Plain")`: a small private run with that class in a group."""
-
-    def make(group: str, target: str, *overrides: str, **arguments: object) -> DictConfig:
-        config = smoke("experiment=tempered_sigmoid/mnist_tanh", "clipping.norm=0.1", "epochs=1", *overrides)
-        config.tracking.mode = "disabled"
-        with open_dict(config):
-            config[group] = OmegaConf.create({"_target_": target, **arguments})
-        return config
-
-    return make
 
 
 def moved(run: Run, count: int = 24) -> float:
@@ -231,105 +214,6 @@ REFUSED = {
 def test_what_no_noise_is_for_is_refused(name: str, with_part: Make) -> None:
     with pytest.raises(ConfigError, match=REFUSED[name]):
         check_own(prepare(with_part("architecture", f"{HERE}.{name}")))
-
-
-class Answers:
-    """An accountant and an averaging of a user's own, which answer with a text, or what it says in float()."""
-
-    def __init__(self, answer: str) -> None:
-        self.answer, self.calls = answer, 0
-
-    def epsilon(self, releases: Releases, delta: float) -> object:
-        return self._number()
-
-    def share(self, updates: Tensor) -> object:
-        return self._number()
-
-    def _number(self) -> object:
-        self.calls += 1
-        if self.answer == "later":
-            return 0.5 if self.calls == 1 else math.nan
-        if self.answer == "two":
-            return torch.tensor([0.1, 0.2])
-        return self.answer if self.answer == "text" else float(self.answer)
-
-
-@pytest.mark.parametrize(
-    ("group", "answer", "said"),
-    [
-        *(
-            ("accountant", wrong, "accountant: Expected Answers to give")
-            for wrong in ("nan", "-1", "text", "two", "later")
-        ),
-        *(("averaging", wrong, "averaging: ") for wrong in ("nan", "-1", "1.5", "text", "two", "later")),
-    ],
-)
-def test_an_answer_that_is_no_epsilon_or_share_is_refused(group: str, answer: str, said: str, with_part: Make) -> None:
-    with pytest.raises(ConfigError, match=said):
-        prepare(with_part(group, f"{HERE}.Answers", answer=answer))
-
-
-@pytest.mark.parametrize(("group", "answer"), [("accountant", "inf"), ("accountant", "0"), ("averaging", "0.5")])
-def test_a_plain_number_is_an_answer(group: str, answer: str, with_part: Make) -> None:
-    run = prepare(with_part(group, f"{HERE}.Answers", "scale.epochs=1", answer=answer))
-    trained = train(run, load(run), lambda row: None)
-    if group == "accountant":
-        assert trained.history["epsilon"] == [float(answer)]
-    else:
-        assert trained.history["test_loss"] != trained.history["test_loss_last"]
-
-
-class Returns:
-    def project(self, parameters: Mapping[str, Tensor]) -> object:
-        return {name: each.clamp(-1, 1) for name, each in parameters.items()}
-
-
-class StartsBadly(nn.CrossEntropyLoss):
-    def __init__(self) -> None:
-        super().__init__(reduction="none")
-
-    def start_epoch(self) -> None:
-        pass
-
-
-class Counts(nn.Module):
-    """The number of wrong guesses, which no weight has a gradient of."""
-
-    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return (logits.argmax(1) != targets).float()
-
-
-class HalfViews:
-    views, numbers = 2.5, 1
-
-
-def no_schedule(optimizer: torch.optim.Optimizer) -> None: ...
-
-
-def falls_below_zero(optimizer: torch.optim.Optimizer) -> LambdaLR:
-    return LambdaLR(optimizer, lambda epoch: 1.0 - epoch)
-
-
-def raises(optimizer: torch.optim.Optimizer) -> None:
-    raise KeyError("lr")
-
-
-@pytest.mark.parametrize(
-    ("group", "name", "said"),
-    [
-        ("constraint", "Returns", "constraint: project has to change the weights in place"),
-        ("loss", "StartsBadly", r"loss: start_epoch\(0\) fails: "),
-        ("loss", "Counts", "it cannot be applied to one example at a time: ValueError: no weight has a gradient"),
-        ("augmentation", "HalfViews", "augmentation: 'float' object cannot be interpreted as an integer"),
-        ("schedule", "no_schedule", "no_schedule makes no schedule with a method step, but None"),
-        ("schedule", "falls_below_zero", "schedule: a step fails: the learning rate would be -.* in epoch 3"),
-        ("schedule", "raises", "schedule: KeyError: 'lr'"),
-    ],
-)
-def test_other_parts_are_refused_before_data_is_read(group: str, name: str, said: str, with_part: Make) -> None:
-    more = {"_partial_": True} if group == "schedule" else {}
-    with pytest.raises(ConfigError, match=said):
-        check_own(prepare(with_part(group, f"{HERE}.{name}", "features=pixels", "scale.epochs=3", "epochs=3", **more)))
 
 
 @pytest.mark.parametrize("diagnostic", ["activation_norms", "hessian"])

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from runner.data.datasets import Split
-from runner.gradients import IsolatedPrediction, Objective
-from runner.speed.faster import faster
-from runner.speed.inference import batches, evaluating
+from runner.gradients import Objective
+from runner.speed.inference import batches
+from runner.training.evaluate import Predictor
 
 
 class ScreeningLoss:
@@ -27,16 +26,10 @@ class ScreeningLoss:
     """
 
     def __init__(self, network: nn.Module, images: Split, *, isolated: bool = False) -> None:
-        """Prepare to evaluate a network. `isolated`: see `Objective.isolated`.
-
-        Raises:
-            NotMappableError: a user's network cannot be applied to one image.
-        """
-        self._network, self._images, self._targets = faster(network), images.images, images.targets
-        self._isolated: IsolatedPrediction | None = None
-        if isolated:
-            objective = Objective(network, nn.CrossEntropyLoss(reduction="none"))
-            self._isolated = IsolatedPrediction(objective, self._images, self._targets)
+        """Prepare to evaluate a network. `isolated`: see `Objective.isolated`."""
+        objective = Objective(network, nn.CrossEntropyLoss(reduction="none"))
+        objective.isolated = isolated
+        self._predictor, self._images, self._targets = Predictor(objective, images), images.images, images.targets
         self.device = self._images.device
         self.order = torch.arange(len(images), device=self.device)  # the index in `images` at each position
         self.images_seen = 0  # by `at_most` and `total`
@@ -51,7 +44,7 @@ class ScreeningLoss:
     def at_most(self, bound: float) -> tuple[bool, float]:
         """Return True if the sum is at most `bound` (a NaN is not), and the sum: whole if it is, else maybe partial."""
         total = 0.0
-        with evaluating(self._network):
+        with self._predictor.evaluating():
             for losses in self._losses():  # a rejection can stop between two
                 total += losses.double().sum().item()
                 self.images_seen += len(losses)
@@ -61,7 +54,7 @@ class ScreeningLoss:
 
     def sort(self) -> None:
         """Sort the images by their losses at the present weights, the largest first."""
-        with evaluating(self._network):
+        with self._predictor.evaluating():
             losses = torch.cat(list(self._losses()))
         self._take(losses.argsort(descending=True, stable=True))
 
@@ -75,7 +68,4 @@ class ScreeningLoss:
     def _losses(self) -> Iterator[Tensor]:
         """Yield the losses of all images in their order, a batch at a time."""
         for inputs, targets in batches(self._images, self._targets):
-            if self._isolated is not None:
-                yield self._isolated(inputs, targets)[1]
-            else:
-                yield cross_entropy(self._network(inputs), targets, reduction="none")
+            yield self._predictor(inputs, targets)[1]

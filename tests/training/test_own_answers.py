@@ -1,0 +1,170 @@
+"""Parts of a user that answer wrongly are refused before work starts; what they are given is theirs to change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+from omegaconf import DictConfig
+from torch import Generator, Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from runner.accounting import Ledger, Releases
+from runner.config import ConfigError
+from runner.training.averaging import averaged, begun
+from runner.training.loop import load, train
+from runner.training.prepare import prepare, stacked_step
+from runner.training.stacked import NotStackableError
+from runner.training.trust import check_own
+from tests.choosing import OwnNormalization
+
+HERE = "tests.training.test_own_answers"
+Make = Callable[..., DictConfig]
+
+
+class Answers:
+    """An accountant and an averaging of a user's own, which answer with a text, or what it says in float()."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer, self.calls = answer, 0
+
+    def epsilon(self, releases: Releases, delta: float) -> object:
+        return self._number()
+
+    def share(self, updates: Tensor) -> object:
+        return self._number()
+
+    def _number(self) -> object:
+        self.calls += 1
+        if self.answer == "later":
+            return 0.5 if self.calls == 1 else math.nan
+        if self.answer == "two":
+            return torch.tensor([0.1, 0.2])
+        return self.answer if self.answer == "text" else float(self.answer)
+
+
+@pytest.mark.parametrize(
+    ("group", "answer", "said"),
+    [
+        *(
+            ("accountant", wrong, "accountant: Expected Answers to give")
+            for wrong in ("nan", "-1", "text", "two", "later")
+        ),
+        *(("averaging", wrong, "averaging: ") for wrong in ("nan", "-1", "1.5", "text", "two", "later")),
+    ],
+)
+def test_an_answer_that_is_no_epsilon_or_share_is_refused(group: str, answer: str, said: str, with_part: Make) -> None:
+    with pytest.raises(ConfigError, match=said):
+        prepare(with_part(group, f"{HERE}.Answers", answer=answer))
+
+
+@pytest.mark.parametrize(("group", "answer"), [("accountant", "inf"), ("accountant", "0"), ("averaging", "0.5")])
+def test_a_plain_number_is_an_answer(group: str, answer: str, with_part: Make) -> None:
+    run = prepare(with_part(group, f"{HERE}.Answers", "scale.epochs=1", answer=answer))
+    trained = train(run, load(run), lambda row: None)
+    if group == "accountant":
+        assert trained.history["epsilon"] == [float(answer)]
+    else:
+        assert trained.history["test_loss"] != trained.history["test_loss_last"]
+
+
+class Returns:
+    def project(self, parameters: Mapping[str, Tensor]) -> object:
+        return {name: each.clamp(-1, 1) for name, each in parameters.items()}
+
+
+class StartsBadly(nn.CrossEntropyLoss):
+    def __init__(self) -> None:
+        super().__init__(reduction="none")
+
+    def start_epoch(self) -> None:
+        pass
+
+
+class Counts(nn.Module):
+    """The number of wrong guesses, which no weight has a gradient of."""
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return (logits.argmax(1) != targets).float()
+
+
+class HalfViews:
+    views, numbers = 2.5, 1
+
+
+def no_schedule(optimizer: torch.optim.Optimizer) -> None: ...
+
+
+def falls_below_zero(optimizer: torch.optim.Optimizer) -> LambdaLR:
+    return LambdaLR(optimizer, lambda epoch: 1.0 - epoch)
+
+
+def raises(optimizer: torch.optim.Optimizer) -> None:
+    raise KeyError("lr")
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "said"),
+    [
+        ("constraint", "Returns", "constraint: project has to change the weights in place"),
+        ("loss", "StartsBadly", r"loss: start_epoch\(0\) fails: "),
+        ("loss", "Counts", "it cannot be applied to one example at a time: ValueError: no weight has a gradient"),
+        ("augmentation", "HalfViews", "augmentation: 'float' object cannot be interpreted as an integer"),
+        ("schedule", "no_schedule", "no_schedule makes no schedule with a method step, but None"),
+        ("schedule", "falls_below_zero", "schedule: a step fails: the learning rate would be -.* in epoch 3"),
+        ("schedule", "raises", "schedule: KeyError: 'lr'"),
+    ],
+)
+def test_other_parts_are_refused_before_data_is_read(group: str, name: str, said: str, with_part: Make) -> None:
+    more = {"_partial_": True} if group == "schedule" else {}
+    with pytest.raises(ConfigError, match=said):
+        check_own(prepare(with_part(group, f"{HERE}.{name}", "features=pixels", "scale.epochs=3", "epochs=3", **more)))
+
+
+class Box:
+    def project(self, parameters: Mapping[str, Tensor]) -> None:
+        for each in parameters.values():
+            each.clamp_(-0.1, 0.1)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Box
+
+    __hash__ = None
+
+
+def test_a_users_constraint_sees_the_weights_of_one_run(with_part: Make) -> None:
+    """One that mixed two runs would use releases that no record of either charges."""
+    runs = [prepare(with_part("constraint", f"{HERE}.Box", f"seed={seed}")) for seed in (0, 1)]
+    examples, objectives = load(runs[0])[0], [run.new_objective() for run in runs]
+    stacked_step(runs[:1], objectives[:1], examples)
+    with pytest.raises(NotStackableError, match="a user's constraint"):
+        stacked_step(runs, objectives, examples)
+
+
+class Reciprocal:
+    def share(self, updates: Tensor) -> Tensor:
+        return updates.add_(9).reciprocal_()
+
+
+def test_an_averaging_may_change_the_counter_that_it_is_given() -> None:
+    average = begun([torch.zeros(())])
+    for _ in range(3):
+        average = averaged(Reciprocal(), average, [torch.ones(())])  # type: ignore[arg-type]
+    assert average[0] == 3
+    assert average[1] == pytest.approx(1 - (9 / 10) * (10 / 11) * (11 / 12))
+
+
+class Blanks(OwnNormalization):
+    def fit(self, layer: nn.Module, features: Tensor, generator: Generator, ledger: Ledger) -> None:
+        features.zero_()
+
+
+def test_a_normalization_may_change_the_features_that_it_is_given(with_part: Make) -> None:
+    run = prepare(with_part("normalization", f"{HERE}.Blanks", groups=1))
+    data = load(run)
+    images = data[0].images.clone()
+    train(run, data, lambda row: None)
+    assert images.any()
+    assert torch.equal(data[0].images, images)
