@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from runner.data.datasets import Split
 from runner.training.loop import Trained, training
-from runner.training.prepare import Run
+from runner.training.run import Run
 
 Gradients = Mapping[str, Tensor]
 

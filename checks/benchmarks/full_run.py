@@ -21,7 +21,7 @@ from runner.data.datasets import Split
 from runner.gradients import ENGINES
 from runner.speed import machine
 from runner.training.loop import train, training
-from runner.training.prepare import Run
+from runner.training.run import Run
 
 CAPTURED, LOCKSTEP = ("graph", "compiled"), "lockstep:"
 

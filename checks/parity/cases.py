@@ -13,7 +13,8 @@ from hydra.errors import HydraException
 from runner.config import REPOSITORY, ConfigError
 from runner.records.identity import resolved
 from runner.records.jobs import composed
-from runner.training.prepare import Run, prepare
+from runner.training.prepare import prepare
+from runner.training.run import Run
 
 CONF = REPOSITORY / "conf"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

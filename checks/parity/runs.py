@@ -19,7 +19,7 @@ from runner.config import StepMode, options_of
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.training.loop import Trained, training
-from runner.training.prepare import Run
+from runner.training.run import Run
 
 Comparison = tuple[str, Callable[[], Difference]]
 

@@ -21,7 +21,7 @@ from runner.gradients import ENGINES
 from runner.mechanism.dp_sgd import Mechanism
 from runner.speed.slices import channels_last
 from runner.training.instantiation import input_bound
-from runner.training.prepare import Run
+from runner.training.run import Run
 
 AGREE = {torch.float64: 1e-9, torch.float32: 1e-4}  # rounding to 32 bits stays below, that to TF32 (10 bits) does not
 EXAMPLES = 6

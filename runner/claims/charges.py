@@ -11,7 +11,8 @@ from runner.claims.measure import computed
 from runner.claims.measured import Measured
 from runner.records.files import upper_bound
 from runner.records.jobs import sweep_jobs
-from runner.training.prepare import Run, prepare
+from runner.training.prepare import prepare
+from runner.training.run import Run
 
 
 @lru_cache

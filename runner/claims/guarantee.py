@@ -5,7 +5,8 @@ from __future__ import annotations
 from runner.claims.runs import PlannedRun
 from runner.records.files import upper_bound
 from runner.training.instantiation import update_rule_of
-from runner.training.prepare import Run, prepare
+from runner.training.prepare import prepare
+from runner.training.run import Run
 
 _AT_MOST_STEPS = "epsilon_sound_at_max_tries"  # only such a run has it among its final metrics
 _planned: dict[str, Run] = {}  # by setting

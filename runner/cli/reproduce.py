@@ -30,7 +30,7 @@ from runner.records.options import check_options
 from runner.report.papers import Item, Paper, known, load
 from runner.report.served import tell
 from runner.runs import durations
-from runner.runs.durations import estimated, plan_text, timed
+from runner.runs.durations import estimated, plan_text
 from runner.speed.kernels import kernels_wanted, why_off
 from runner.terminal import Line, Parser, command
 from runner.training.instantiation import instantiated
@@ -46,17 +46,14 @@ def main(arguments: Sequence[str]) -> int:
     wanted = paper.items if names is None else [paper.item(name) for name in names]
     items = tuple(item for item in paper.items if item in wanted)
     budget = None if options.budget is None else parse_duration(options.budget)
-    if options.time and not options.plan:
-        raise ConfigError("--time goes with --plan.")
     launcher, overrides = requested(options)
-    torch.set_num_threads(options.threads)  # for runs that are timed
     jobs = _by_item(paper, items, (f"scale={options.scale}", *overrides))
     if options.status:
         print(status_text(jobs))
         return 0
     first = next((job for of_item in jobs.values() for job in of_item), None)
     if options.plan:
-        print(_plan(jobs, first, options.jobs, options.time))
+        print(_plan(jobs, first, options.jobs))
         return 0
     every = {job.run_id: job for of_item in jobs.values() for job in of_item}
     pending = [
@@ -101,7 +98,6 @@ def _parser() -> Parser:
     )
     parser.add_argument("--budget", help="start no run later than this, or known to end later: 30m, 2h, 1h30m")
     parser.add_argument("--plan", action="store_true", help="say what is left and how long it takes; run nothing")
-    parser.add_argument("--time", action="store_true", help="with --plan: time three steps of runs of unknown time")
     return parser
 
 
@@ -181,21 +177,11 @@ def _by_item(paper: Paper, items: Sequence[Item], extra: Sequence[str]) -> dict[
     }
 
 
-def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | None, time_unknown: bool) -> str:
-    """Return the table of what is left. With `time_unknown`, runs of unknown time are timed, of those alike one."""
+def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | None) -> str:
+    """Return the table of what is left."""
     every = {job.run_id: job for of_item in jobs.values() for job in of_item}
     left = [job for job in every.values() if not is_recorded(results_folder(job.values), job.run_id)]
     estimates = {} if first is None else estimated(left, durations.recorded(first.config))
-    alike: dict[str, list[Job]] = {}
-    for job in left if time_unknown else ():
-        if job.run_id not in estimates:
-            alike.setdefault(durations.like(job.values), []).append(job)
-    line = Line()
-    for number, group in enumerate(alike.values(), 1):
-        line.show(f"timing three steps of {number} of {len(alike)} kinds of runs ...")
-        seconds = timed(group[0].config)
-        estimates |= {job.run_id: seconds * job.values["epochs"] / group[0].values["epochs"] for job in group}
-    line.clear()
     workers = workers or usual_workers([] if first is None else [first])
     return plan_text(jobs, {job.run_id for job in left}, estimates, workers)
 

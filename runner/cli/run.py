@@ -62,7 +62,7 @@ def _run(composed: DictConfig) -> None:
     from runner.runs.models import model_path
     from runner.speed.kernels import kernels_wanted, why_off
     from runner.terminal import Line, duration, epoch_text, part_done
-    from runner.training.prepare import Run
+    from runner.training.run import Run
     from runner.training.trust import rests_on
 
     kernels_wanted()  # refuses an environment that asks for nothing known

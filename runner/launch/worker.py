@@ -64,7 +64,7 @@ def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, de
     from runner.config import register
     from runner.records.identity import identify
     from runner.runs.execute import execute_together
-    from runner.training.prepare import Run
+    from runner.training.run import Run
     from runner.training.stacked import NotStackableError
 
     register()

@@ -14,7 +14,7 @@ from runner.config import REPOSITORY
 from runner.config.checkout import git
 from runner.speed import kernels
 from runner.training.loop import Trained
-from runner.training.prepare import Run
+from runner.training.run import Run
 from runner.training.trust import rests_on
 
 _PACKAGES = ("torch", "torchvision", "opacus", "dp-accounting", "hydra-core", "numpy", "kymatio")

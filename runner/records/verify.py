@@ -40,7 +40,8 @@ from runner.terminal import Line, Parser, printable
 from runner.training.averaging import LAST
 from runner.training.final import final_metrics
 from runner.training.loop import HISTORY, Trained
-from runner.training.prepare import Run, prepare
+from runner.training.prepare import prepare
+from runner.training.run import Run
 from runner.training.targets import check_recorded, own_targets
 from runner.training.trust import rests_on
 

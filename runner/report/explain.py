@@ -28,7 +28,7 @@ from runner.report.files import Table, aligned, elsewhere, enumerated, read_csv
 from runner.report.papers import Item, Paper, every_paper, known, load
 from runner.terminal import bound_text, command, nearest, number
 from runner.training.modules import is_beside
-from runner.training.prepare import Run
+from runner.training.run import Run
 
 _NAMED = (
     "dataset", "features", "augmentation", "normalization", "architecture", "activation", "loss", "optimizer",

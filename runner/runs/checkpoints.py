@@ -23,7 +23,7 @@ from runner.config import PACKAGE
 from runner.data.files import content_of, write_whole
 from runner.records.identity import identify, recorded_config
 from runner.records.provenance import device_name, versions
-from runner.training.prepare import Run
+from runner.training.run import Run
 from runner.training.targets import own_targets
 
 _DIGEST = hashlib.sha256().digest_size

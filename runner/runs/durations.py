@@ -9,14 +9,12 @@ A record has the processor's seconds. Older records only have seconds of a clock
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
 from omegaconf import DictConfig
 
 from runner.config import RESULTS
@@ -24,16 +22,12 @@ from runner.records.files import results_folder
 from runner.records.identity import identify_recorded
 from runner.records.jobs import Job
 from runner.records.provenance import device_name
-from runner.speed import machine
 from runner.terminal import duration
 from runner.training.instantiation import device_of
-from runner.training.loop import load, training
-from runner.training.prepare import prepare
 from runner.training.targets import own_targets
 
 _PROCESSOR, _CLOCK = "processor_seconds", "wall_seconds"
 _OLDER = ("AMD EPYC", "Intel")  # the CPUs of records that do not state their instructions
-_STEPS = 3  # that are timed, after one that is not
 
 
 def like(config: Mapping[str, Any]) -> str:
@@ -116,40 +110,6 @@ def estimated(jobs: Iterable[Job], durations: Durations) -> dict[str, float]:
     return {run_id: seconds for run_id, seconds in found.items() if seconds is not None}
 
 
-class _EnoughError(Exception):
-    """Ends the training of a run that is timed."""
-
-
-def timed(config: DictConfig) -> float:
-    """Time three steps of a run on its data, after a first one; an epoch where steps are taken as a graph.
-
-    Returns seconds of all the steps that the run may take, without evaluations.
-
-    Raises:
-        ConfigError: the config cannot be run.
-        DataError: the data set cannot be read.
-    """
-    run = prepare(config)
-    machine.set_up(config.runtime.threads)
-    alone = run.device.type == "cpu" and torch.get_num_threads() == 1
-    clock = time.process_time if alone else time.perf_counter
-    ends: list[float] = []
-
-    def on_step(epoch: int, step: int) -> None:
-        ends.append(clock())
-        if len(ends) > _STEPS:
-            raise _EnoughError
-
-    train = training([run], load(run), on_step)  # compiles and captures
-    started = clock()
-    with suppress(_EnoughError):
-        train([lambda row: bool(ends)])
-    if not ends:  # one graph, whose single steps are not reported
-        return (clock() - started) / run.mechanism.steps_per_epoch * run.most_steps
-    first, *others = ends
-    return ((others[-1] - first) / len(others) if others else first - started) * run.most_steps
-
-
 def plan_text(jobs: Mapping[str, Sequence[Job]], left: set[str], seconds: Mapping[str, float], workers: int) -> str:
     """Write a table of items: runs in all, recorded, left, of unknown time, and the time of the others that are left.
 
@@ -167,8 +127,7 @@ def plan_text(jobs: Mapping[str, Sequence[Job]], left: set[str], seconds: Mappin
         *table_of_items(f"{'runs':>6}{'done':>6}{'left':>6}{'unknown':>9}{'time left':>14}", jobs, cells),
         f"Time left is with JOBS={workers}, on a machine that does nothing else. It follows from the records of runs "
         "with the same setting, or the same shapes of data, network and batch size. It leaves out runs of unknown "
-        "time, which --time estimates by three steps each. Runs that items share are trained once, and in all counted "
-        "once.",
+        "time. Runs that items share are trained once, and in all counted once.",
     ])  # fmt: skip
 
 

@@ -28,7 +28,8 @@ from runner.terminal import part_done
 from runner.training.final import final_metrics
 from runner.training.instantiation import device_of
 from runner.training.loop import Trained, load, training
-from runner.training.prepare import Run, prepare
+from runner.training.prepare import prepare
+from runner.training.run import Run
 from runner.training.state import State
 from runner.training.trust import check_own
 from runner.training.watch import Watch

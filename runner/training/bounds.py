@@ -14,7 +14,8 @@ from hydra import compose, initialize_config_dir
 
 from runner.config import REPOSITORY, register
 from runner.terminal import Parser
-from runner.training.prepare import Run, prepare
+from runner.training.prepare import prepare
+from runner.training.run import Run
 
 
 def table(run: Run) -> str:

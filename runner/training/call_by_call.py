@@ -18,7 +18,7 @@ from runner.training.averaging import Average
 from runner.training.diagnostics import Diagnostics
 from runner.training.first_batch import check_first_batch
 from runner.training.pieces import Pieces
-from runner.training.prepare import Run
+from runner.training.run import Run
 from runner.training.state import Stateful
 from runner.training.watch import Watch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runner.training.loop import Trained
-from runner.training.prepare import Run
+from runner.training.run import Run
 
 
 def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:

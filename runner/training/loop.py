@@ -26,7 +26,7 @@ from runner.training.call_by_call import CallByCall
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
 from runner.training.instantiation import input_bound
-from runner.training.prepare import Run, stacked_step
+from runner.training.run import Run, stacked_step
 from runner.training.stacked import NotStackableError, StackedStep, enough
 from runner.training.state import OnState, State, Stateful, put_back, state_of
 from runner.training.updates import Updates

@@ -16,7 +16,7 @@ from runner.config.origin import is_own
 from runner.data.datasets import OwnDataset
 from runner.gradients import Mapped
 from runner.training.modules import LIBRARIES
-from runner.training.prepare import Run
+from runner.training.run import Run
 from runner.training.targets import bare_name, targets
 
 _BELIEVED = {

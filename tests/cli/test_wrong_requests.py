@@ -35,7 +35,6 @@ def _hydra(monkeypatch: pytest.MonkeyPatch) -> None:
         (f"{REPRODUCE} optimizer.lr=1", "optimizer.lr=1"),
         (f"{REPRODUCE} runtime.threads=0", "runtime.threads=0"),
         (f"{REPRODUCE} scale=smoke", "Write --scale smoke"),
-        (f"{REPRODUCE} --time", "--time goes with --plan"),
         (f"{REPRODUCE} --launcher pbs", "no launcher 'pbs': choose from local, ray, slurm"),
         (f"{REPRODUCE} launcher.minutes=3", "launcher local: minutes: it has no options"),
         (f"{REPRODUCE} --launcher slurm launcher.minute=3", "minute: there is no such option. Did you mean minutes"),

@@ -13,7 +13,7 @@ from checks.parity.runs import SMALL
 from checks.parity.step import made_up
 from checks.rehearsal.compiled import Plan, planning
 from runner.data.datasets import Split
-from runner.training.prepare import stacked_step
+from runner.training.run import stacked_step
 from runner.training.stacked import StackedStep, whole
 from runner.training.stacked.capture import compiled
 from tests.small import LIPSCHITZ, NETWORK

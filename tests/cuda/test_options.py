@@ -14,7 +14,7 @@ from checks.parity.runs import SMALL, apart, on, trained
 from checks.rehearsal import made_up_cuda
 from runner.config import StepMode, options_of
 from runner.training.instantiation import instantiated
-from runner.training.prepare import Run
+from runner.training.run import Run
 from tests import small
 
 AGREE = 2e-6

@@ -24,7 +24,7 @@ from runner.config import ConfigError, StepMode
 from runner.data.datasets import Split
 from runner.runs.execute import execute
 from runner.training.loop import Trained, training
-from runner.training.prepare import Run, stacked_step
+from runner.training.run import Run, stacked_step
 from runner.training.stacked import StackedStep
 from runner.training.stacked.batches import draw_epoch
 from runner.training.stacked.capture import compiling_pays

@@ -20,7 +20,8 @@ from runner.mechanism.choices import CHOICES, mechanism_for, own_noise
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
 from runner.mechanism.layerwise import OfMeanLoss, _DisjointBatches
 from runner.training.loop import Trained, load, train
-from runner.training.prepare import Run, prepare
+from runner.training.prepare import prepare
+from runner.training.run import Run
 from tests import choosing
 from tests.accounting.releases import closed_form
 from tests.references import whole_and_resumed

@@ -24,7 +24,8 @@ from runner.runs.execute import execute
 from runner.training.diagnostics import interface
 from runner.training.evaluate import evaluate
 from runner.training.loop import load, training
-from runner.training.prepare import Run, prepare
+from runner.training.prepare import prepare
+from runner.training.run import Run
 from tests.conftest import quietly, record_of
 from tests.small import NETWORK
 

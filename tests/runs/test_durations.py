@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +10,7 @@ import pytest
 
 from runner.cli import reproduce
 from runner.records.identity import plain
-from runner.runs.durations import Durations, like, plan_text, timed
-from runner.training import call_by_call
-from runner.training.prepare import prepare
+from runner.runs.durations import Durations, like, plan_text
 
 CONFIG = {
     "dataset": {"_target_": "runner.data.datasets.ImageDataset", "name": "MNIST", "shape": [1, 28, 28]},
@@ -102,24 +99,6 @@ def test_a_job_and_its_record_are_alike(smoke) -> None:
     assert like(plain(config)) == like(recorded_config(config))
 
 
-def test_three_steps_are_timed_after_the_first(smoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, waits = smoke("epochs=3", "runtime.device=cpu"), iter([5.0, 0.1, 0.2, 0.3, 9.0])
-    steps: list[float] = []
-    now = [0.0]
-
-    def summed(*arguments: Any) -> Any:
-        steps.append(next(waits))
-        now[0] += steps[-1]
-        return computed(*arguments)
-
-    computed = call_by_call.gradient_sum
-    monkeypatch.setattr(call_by_call, "gradient_sum", summed)
-    monkeypatch.setattr(call_by_call, "check_first_batch", lambda *_: None)
-    monkeypatch.setattr(time, "process_time", lambda: now[0])
-    assert timed(config) == pytest.approx(0.2 * prepare(config).most_steps)
-    assert steps == [5.0, 0.1, 0.2, 0.3]
-
-
 def test_a_plan_counts_runs_of_unknown_time() -> None:
     first, second, third = (SimpleNamespace(run_id=name) for name in "xyz")
     text = plan_text({"one": [first, second], "two": [second, third], "none": []}, {"x", "y"}, {"x": 7200.0}, 2)  # type: ignore[list-item, dict-item]
@@ -138,14 +117,9 @@ def test_unknown_runs_come_last_and_cheap_evidence_first() -> None:
     assert [job.run_id for job in ordered] == ["b0", "a0", "b1", "a1", "u0", "u1"]
 
 
-def test_a_plan_of_what_is_left(tmp_path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reproduce, "timed", lambda config: 3600.0)
+def test_a_plan_of_what_is_left(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["tempered-sigmoid", "--scale", "smoke", "--items", "text", "--plan", "--jobs", "1"]
-    arguments.append(f"runtime.results_root={tmp_path}")
-    assert reproduce.main(arguments) == 0
+    assert reproduce.main([*arguments, f"runtime.results_root={tmp_path}"]) == 0
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("text "))
     assert row.split()[1:] == ["8", "0", "8", "8", "unknown"]
-    assert reproduce.main([*arguments, "--time"]) == 0
-    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("text "))
-    assert row.split()[1:] == ["8", "0", "8", "0", "8h00m"]
     assert not list(tmp_path.iterdir())

@@ -14,7 +14,8 @@ from runner.training.call_by_call import CallByCall
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
 from runner.training.loop import load, train, training
-from runner.training.prepare import prepare, stacked_step
+from runner.training.prepare import prepare
+from runner.training.run import stacked_step
 from tests.small import FEW_STEPS
 
 EMA = ("averaging=ema", "averaging.decay=0.5", "optimizer.momentum=0.9")

@@ -17,7 +17,8 @@ from runner.training.diagnostics import DIAGNOSTICS, Diagnostics, diagnostic
 from runner.training.diagnostics.hessian import TopEigenvalue
 from runner.training.evaluate import Evaluation
 from runner.training.loop import Trained, load, train
-from runner.training.prepare import Run, prepare
+from runner.training.prepare import prepare
+from runner.training.run import Run
 from tests.references import flat, per_example
 
 OURS = "experiment=losing_less/mnist_ours"

@@ -26,7 +26,8 @@ from runner.training.evaluate import evaluate
 from runner.training.first_batch import check_first_batch
 from runner.training.loop import load, train
 from runner.training.own import OwnFeatures
-from runner.training.prepare import Run, prepare
+from runner.training.prepare import prepare
+from runner.training.run import Run
 from runner.training.trust import check_own, rests_on
 from runner.training.updates import UpdateRule, Updates
 from tests import coupling

@@ -15,7 +15,8 @@ from runner.accounting import Ledger, Releases
 from runner.config import ConfigError
 from runner.training.averaging import averaged, begun
 from runner.training.loop import load, train
-from runner.training.prepare import prepare, stacked_step
+from runner.training.prepare import prepare
+from runner.training.run import stacked_step
 from runner.training.stacked import NotStackableError
 from runner.training.trust import check_own
 from tests.choosing import OwnNormalization

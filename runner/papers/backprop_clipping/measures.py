@@ -18,7 +18,8 @@ from runner.claims.evidence import Evidence
 from runner.claims.measure import Formula, computed
 from runner.claims.measured import Measured
 from runner.report.files import number
-from runner.training.prepare import Run, prepare
+from runner.training.prepare import prepare
+from runner.training.run import Run
 
 _SEEDS = 10  # of the runs
 _LARGE = 1_000_000  # weights

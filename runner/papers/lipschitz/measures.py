@@ -21,7 +21,8 @@ from runner.claims.measured import Measured, of_sample
 from runner.claims.runs import PlannedRun, Runs, grouped
 from runner.claims.statistics import Interval, between
 from runner.networks.lipschitz import gradient_bounds
-from runner.training.prepare import Run, prepare
+from runner.training.prepare import prepare
+from runner.training.run import Run
 
 _RESAMPLED = 2000  # times
 _POSITIONS = 14**2  # of the map behind the second convolution of the authors' MNIST ConvNet

@@ -21,7 +21,7 @@ from runner.papers.losing_less.measures import SENSITIVITY, values_tried
 from runner.report import plots
 from runner.report.files import Table, delta_text, number
 from runner.report.networks import network_table
-from runner.training.prepare import Run
+from runner.training.run import Run
 
 BUDGETS = (1.5, 2.0, 3.0)
 _LAST = 200  # epochs at which the search for a budget's last epoch ends

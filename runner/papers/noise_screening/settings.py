@@ -6,7 +6,7 @@ from runner.claims.blocks import DATASETS as IN_FILES
 from runner.claims.charges import prepared
 from runner.claims.evidence import Evidence
 from runner.claims.runs import Runs
-from runner.training.prepare import Run
+from runner.training.run import Run
 from runner.training.updates.screened import Annealing
 
 SWEEP = "noise_screening/table_1"

@@ -11,7 +11,8 @@ from runner.config import ConfigError
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.training.loop import Trained, train, training
-from runner.training.prepare import Run, prepare
+from runner.training.prepare import prepare
+from runner.training.run import Run
 from runner.training.stacked import NotStackableError
 from tests.small import NETWORK
 

@@ -11,7 +11,8 @@ import torch
 from runner.config import ConfigError, StepMode
 from runner.data.datasets import Split
 from runner.training.loop import train
-from runner.training.prepare import Run, prepare, stacked_step
+from runner.training.prepare import prepare
+from runner.training.run import Run, stacked_step
 from runner.training.stacked import StackedStep, enough
 from runner.training.stacked.batches import draw_epoch
 

@@ -1,0 +1,229 @@
+"""The parts of a run that need no data, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from omegaconf import DictConfig
+from torch import nn
+
+from runner.accounting import Ledger, sound_epsilon
+from runner.accounting.calibration import Accountant
+from runner.clipping import Backprop, Clipping, NoClipping, OwnClipping
+from runner.config import ConfigError, EngineName, StepMode
+from runner.config.origin import is_own
+from runner.data.augmentation import Augmentation
+from runner.data.datasets import ImageDataset, Split
+from runner.data.features import Features
+from runner.gradients import (
+    ENGINES,
+    Engine,
+    IsolatedEngine,
+    IsolatedPrediction,
+    Mapped,
+    NotMappableError,
+    Objective,
+    is_known,
+    private_copy,
+)
+from runner.mechanism.choices import own_noise, own_releases
+from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.statistics import Normalization
+from runner.speed.slices import examples_in_cache
+from runner.training.averaging import Averaging
+from runner.training.diagnostics import diagnostic
+from runner.training.instantiation import (
+    instantiated,
+    schedule_of,
+)
+from runner.training.own import OwnFeatures, OwnViews
+from runner.training.stacked import NotStackableError, StackedStep
+from runner.training.updates import Schedule, UpdateRule
+
+
+@dataclass(frozen=True)
+class Run:
+    """The parts of one run that need no data.
+
+    `paid_for` is the number of kept steps, if any, at which the run ends before the last of its `epochs`. `built` is
+    the network with its first weights, and its loss. `apart` is the reason why its examples are computed one by one,
+    or None if all of its modules are known. `averaging` is the average of the weights that is evaluated, or None for
+    the last weights. `augmentation` has the views that an example's gradient is averaged over, or is None.
+    """
+
+    config: DictConfig
+    dataset: ImageDataset
+    features: Features
+    normalization: Normalization | None
+    clipping: Clipping
+    accountant: Accountant
+    mechanism: Mechanism
+    epochs: int
+    device: torch.device
+    parameters: int
+    rule: UpdateRule
+    paid_for: int | None
+    built: Objective
+    apart: str | None
+    averaging: Averaging | None
+    augmentation: Augmentation | None
+
+    def new_objective(self) -> Objective:
+        """Return a projected copy of `built` on the device, with weights that depend only on the seed."""
+        objective = private_copy(self.built)
+        objective.isolated = self.isolated
+        objective.project()
+        return objective.to(self.device)
+
+    @property
+    def isolated(self) -> bool:
+        """Return True if examples are computed one by one: a user wrote a part, and contributions are bounded."""
+        return self.apart is not None and not isinstance(self.clipping, NoClipping)
+
+    @property
+    def activation_type(self) -> type[nn.Module]:
+        return type(instantiated(self.config, "activation"))
+
+    @cached_property
+    def physical_batch(self) -> int:
+        """Return the examples per forward pass: as configured, else as many as fit into a fast memory.
+
+        Engines that compute per-example gradients split batches themselves, so they get whole ones.
+        """
+        configured: int | None = self.config.runtime.physical_batch
+        if configured is not None:
+            return configured
+        if self.clipping.needs_engine or self.apart:
+            return self.mechanism.examples
+        images = examples_in_cache(self.new_objective().network, self.features.shape(self.dataset.shape))
+        return images if self.augmentation is None else max(1, images // self.augmentation.views)
+
+    @cached_property
+    def mapped_parts(self) -> dict[str, Mapped]:
+        """Return the user's parts that are applied to each example separately, by a readable name.
+
+        Raises:
+            ConfigError: a part cannot be applied to one example.
+        """
+        objective, clipping, augmentation = self.new_objective(), self.clipping, self.augmentation
+        engine = self.engine(objective)
+        objective.start_epoch(0)
+        inputs = torch.zeros(1, *self.features.shape(self.dataset.shape), device=self.device)
+        targets = torch.zeros(1, dtype=torch.long, device=self.device)
+        parts: dict[str, Mapped] = {}
+        try:
+            where = "features"
+            if isinstance(self.features, OwnFeatures):
+                images = torch.zeros(1, *self.dataset.shape, device=self.device)
+                parts[type(self.features.own).__qualname__] = self.features.mapped(images)
+            where = "augmentation"
+            if isinstance(augmentation, OwnViews):
+                parts[type(augmentation.own).__qualname__] = augmentation.mapped(inputs)
+            where = "clipping"
+            if isinstance(clipping, OwnClipping):
+                parts[type(clipping.own).__qualname__] = clipping.mapped(objective)
+            where = f"architecture or loss ({_names(objective)})"
+            if self.isolated and isinstance(engine, IsolatedEngine):
+                within = clipping if isinstance(clipping, Backprop) else None
+                parts[_names(objective)] = engine.mapped(inputs, targets, within)
+                where += " in evaluation"
+                IsolatedPrediction(objective, inputs, targets)
+        except NotMappableError as error:
+            raise ConfigError(f"{where}: it cannot be applied to one example at a time: {error}") from error
+        return parts
+
+    def engine(self, objective: Objective) -> Engine:
+        """Return the engine for an objective: the fast one if all of its modules are known."""
+        if self.apart or getattr(self.clipping, "needs_gradients", False):
+            return IsolatedEngine(objective)
+        return ENGINES[self.config.runtime.engine.value](objective)
+
+    @property
+    def most_steps(self) -> int:
+        """Return the largest number of steps that the run can take, kept or not."""
+        return self.rule.most_steps(self.epochs * self.mechanism.steps_per_epoch, self.paid_for)
+
+    @property
+    def unsound(self) -> str | None:
+        """Return the reason why no sound epsilon is known, in one sentence, or None if releases are the package's."""
+        return own_noise(self.mechanism) or own_releases(self.normalization)
+
+    @cached_property
+    def epsilon_at_most_steps(self) -> float | None:
+        """Return the sound epsilon of `most_steps`, which the run guarantees before it starts. None: see `unsound`."""
+        return self.sound_epsilon(self.mechanism.charges(self.most_steps))
+
+    def sound_epsilon(self, ledger: Ledger) -> float | None:
+        """Return the sound epsilon of a ledger of this run. None: see `unsound`."""
+        return None if self.unsound else sound_epsilon(ledger.actual, self.config.delta)
+
+    @property
+    def step(self) -> StepMode:
+        """Return the way in which steps are executed: `eager`, or as `graph` or `compiled`.
+
+        `auto` is `graph` on CUDA, where an eager step of a small network waits for its launches. `StackedStep` compiles
+        it if that pays.
+        """
+        configured: StepMode = self.config.runtime.step
+        if configured is not StepMode.auto:
+            return configured
+        graph = self.device.type == "cuda" and self.config.runtime.engine is EngineName.one_pass
+        return StepMode.graph if graph else StepMode.eager
+
+    def optimizer(self, objective: Objective) -> torch.optim.Optimizer:
+        """Build the optimizer of an objective. One with a method `take_noise` gets the noise of each parameter."""
+        optimizer: torch.optim.Optimizer = instantiated(self.config, "optimizer")(objective.parameters())
+        if hasattr(optimizer, "take_noise"):
+            std = self.mechanism.noise_of_mean()
+            optimizer.take_noise({parameter: std[name] for name, parameter in objective.named_parameters()})
+        return optimizer
+
+    def schedule(self, optimizer: torch.optim.Optimizer) -> Schedule:
+        """Return the learning rate's schedule, which begins with the first epoch's rate."""
+        return schedule_of(self.config, optimizer, self.epochs * self.mechanism.steps_per_epoch)
+
+
+def _names(objective: Objective) -> str:
+    """Return the classes of an objective that are not known, each once."""
+    kinds = {type(module).__qualname__: None for module in objective.modules() if not is_known(module)}
+    return ", ".join(kinds) or type(objective.network).__qualname__
+
+
+def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Split) -> StackedStep:
+    """Return the step of all of `runs`, whose objectives are on the device of `data`.
+
+    Raises:
+        NotStackableError: it cannot be one fixed sequence of calls.
+    """
+    for run in runs:
+        if type(run.rule).updates is not UpdateRule.updates:
+            raise NotStackableError(f"the update rule {type(run.rule).__qualname__} makes the updates")
+        if run.config.tracking.every:
+            raise NotStackableError("tracking.every reads single steps")
+        for name in run.config.diagnostics:
+            if diagnostic(name).measures_steps:
+                raise NotStackableError(f"the diagnostic {name} reads every step")
+        if run.apart:
+            raise NotStackableError(run.apart)
+        if isinstance(run.augmentation, OwnViews):
+            raise NotStackableError("the views are made of one image at a time")
+        if len(runs) > 1 and (constraint := run.built.constraint) is not None and is_own(constraint):
+            raise NotStackableError("a user's constraint might mix the weights of several runs")
+    optimizers = [run.optimizer(objective) for run, objective in zip(runs, objectives, strict=True)]
+    return StackedStep(
+        objectives,
+        [run.clipping for run in runs],
+        [run.mechanism for run in runs],
+        optimizers,
+        data,
+        runs[0].config.runtime.physical_batch,
+        [run.schedule(optimizer) for run, optimizer in zip(runs, optimizers, strict=True)],
+        [run.config.seed for run in runs],
+        runs[0].averaging,
+        runs[0].augmentation,
+        runs[0].config.runtime.step,
+        max(run.epochs * run.mechanism.steps_per_epoch for run in runs),
+    )
