@@ -27,7 +27,8 @@ from runner.launch.processes import Tally
 from runner.records.hydra_errors import sentence
 from runner.records.hydra_keys import judge
 from runner.runs import durations
-from runner.study.file import Study, combinations_of, read
+from runner.study.definition import Study, combinations_of
+from runner.study.file import read
 from runner.study.outcome import compared
 from runner.study.page import answers, write
 from runner.study.plan import Setting, settings_of

@@ -10,7 +10,7 @@ from runner.config import REPOSITORY
 from runner.report.files import Table, markdown, mean_text, read_csv
 from runner.report.leaderboard.methods import ADDED, accuracy_text, standing
 from runner.report.studies import study_files
-from runner.study.file import Study
+from runner.study.definition import Study
 from runner.study.outcome import Compared
 
 _CSV = REPOSITORY / "results" / "leaderboard" / "leaderboard.csv"

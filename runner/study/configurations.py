@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY
-from runner.study.file import Arm, Study
+from runner.study.definition import Arm, Study
 from runner.study.progress import Progress
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from runner.claims.contrasts import Estimate
 from runner.report import plots
 from runner.report.cells import difference_text
-from runner.study.file import Study
+from runner.study.definition import Study
 from runner.study.outcome import ALL, SUM, Compared, by_pair, sums, tests
 
 if TYPE_CHECKING:

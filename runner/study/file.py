@@ -28,7 +28,6 @@ It is made only while every row is there, and `decided` arms are better or worse
 from __future__ import annotations
 
 import json
-import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,14 +39,15 @@ from typing import Any, NoReturn, TypeAlias
 
 import yaml
 
-from runner.claims.contrasts import Cell, cells_of
+from runner.claims.contrasts import cells_of
 from runner.config import REPOSITORY, ConfigError, Dimension
 from runner.report.items import Statement
 from runner.report.statements import PARTS
 from runner.report.studies import statement_of
+from runner.study.definition import RATES, Arm, ByEpsilon, Search, Study, Times, combinations_of, space_at
 from runner.terminal import nearest
 
-SEEDS, SEARCH_SEED = 5, 0
+SEEDS = 5
 _MOST, _MOST_PARTS = 10_000, 8  # seeds or trials, and parts of a factorial
 _LARGEST, _LARGEST_SEED = 1e9, 2**32 - 1
 EPSILON = 3.0
@@ -63,72 +63,7 @@ _OF_STUDY = {  # fields that a study sets itself, and the key that sets them
     **{"runtime": "the command line", "tracking": "the command line"},
 }
 
-Value: TypeAlias = float | str | bool
-Values: TypeAlias = tuple[Value, ...]
 Place: TypeAlias = tuple[str, ...]  # the keys that lead to a value of the file
-
-
-class Times(tuple[float, ...]):
-    """Factors of the value that an arm's config has."""
-
-    __slots__ = ()
-
-
-class ByEpsilon(dict[float, Any]):
-    """Values, factors or a range of a field for each epsilon of the study."""
-
-
-Space: TypeAlias = Mapping[str, Values | Times | Dimension]  # by searched field
-Search: TypeAlias = Mapping[str, Values | Times | Dimension | ByEpsilon]
-RATES: Search = {"optimizer.lr": Times((0.25, 0.5, 1.0, 2.0, 4.0))}  # searched by default
-
-
-@dataclass(frozen=True)
-class Arm:
-    """A method that is compared: its overrides, and the fields that are searched for it.
-
-    Attributes:
-        place: the name of its place in the file, for messages.
-        cell: the levels of the parts, in a factorial.
-    """
-
-    name: str
-    overrides: tuple[str, ...]
-    search: Search
-    place: str
-    cell: Cell = ()
-
-
-@dataclass(frozen=True)
-class Study:
-    """The question of a study file.
-
-    Attributes:
-        arms: the first one is the baseline.
-        datasets: options of the group `dataset`; "" for the base's own.
-        seeds: of the final runs.
-        trials: the number of each arm; None for all combinations of the listed values.
-        equal: give all arms the same number of trials.
-        widen: have a range widened whose best value is at its edge.
-        parts: the names of the parts of a factorial; empty for other studies.
-        finding: the answer in a few sentences, with numbers, that its page begins with.
-        remarks: sentences that a reader of its page has to know.
-    """
-
-    name: str
-    path: Path
-    title: str
-    base: tuple[str, ...]
-    arms: tuple[Arm, ...]
-    datasets: tuple[str, ...]
-    epsilons: tuple[float, ...]
-    seeds: tuple[int, ...]
-    trials: int | None = None
-    equal: bool = True
-    widen: bool = True
-    parts: tuple[str, ...] = ()
-    finding: Statement | None = None
-    remarks: tuple[str, ...] = ()
 
 
 def read(path: Path) -> Study:
@@ -399,24 +334,6 @@ class _Reader:
 
     def _wrong(self, place: Place, text: str) -> NoReturn:
         raise ConfigError(f"{self._where(place)}: {text}{'' if text[-1] in '.?' else '.'}")
-
-
-def space_at(search: Search, epsilon: float) -> Space:
-    """Return the fields that are searched at an epsilon."""
-    return {name: of[epsilon] if isinstance(of, ByEpsilon) else of for name, of in search.items()}
-
-
-def combinations_of(search: Space) -> int | None:
-    """Return the number of combinations of listed values, or None if a range is among them."""
-    if any(isinstance(of, Dimension) for of in search.values()):
-        return None
-    return math.prod(len(of) for of in search.values() if not isinstance(of, Dimension))
-
-
-def grid(search: Space) -> list[dict[str, Value]]:
-    """List all combinations of listed values."""
-    listed = [of for of in search.values() if not isinstance(of, Dimension)]
-    return [dict(zip(search, values, strict=True)) for values in product(*listed)]
 
 
 def _read(value: Any) -> Any:

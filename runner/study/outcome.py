@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runner.claims import contrasts
 from runner.claims.runs import grouped
-from runner.study.file import Study
+from runner.study.definition import Study
 from runner.study.progress import Progress
 
 

@@ -14,8 +14,8 @@ from runner.report.files import Table, delta_text, markdown, mean_text, write_cs
 from runner.report.statements import stated
 from runner.study.board import board
 from runner.study.configurations import configurations, plain
+from runner.study.definition import SEARCH_SEED, Study
 from runner.study.figure import draw
-from runner.study.file import SEARCH_SEED, Study
 from runner.study.outcome import ALL, LESS, SUM, Compared, Effect, by_pair, compared, effects, shares, sums, tests
 from runner.study.progress import Progress
 from runner.study.search import at_edge

@@ -24,7 +24,7 @@ from runner.records.hydra_errors import sentence
 from runner.records.identity import resolved
 from runner.records.jobs import Job, command_of, composed
 from runner.report.leaderboard.methods import HELD_OUT
-from runner.study.file import SEARCH_SEED, Arm, Space, Study, Times, Value, space_at
+from runner.study.definition import SEARCH_SEED, Arm, Space, Study, Times, Value, space_at
 
 FIXED = ("accountant", "noise_multiplier", "max_epsilon")  # overrides that all settings have
 _DIGITS = 3

@@ -10,7 +10,7 @@ from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.runs import PlannedRun, Runs, grouped
 from runner.records.files import results_folder
 from runner.records.jobs import Job
-from runner.study.file import Study
+from runner.study.definition import Study
 from runner.study.plan import FIXED, Setting, settings_of
 from runner.study.search import MOST_WIDENED, Point, Trial, best_of, next_points, widened
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.config import ConfigError, Dimension
-from runner.study.file import Space, Value, combinations_of, grid
+from runner.study.definition import Space, Value, combinations_of, grid
 from runner.study.plan import rounded
 
 MOST_WIDENED = 3

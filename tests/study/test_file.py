@@ -9,7 +9,8 @@ import pytest
 
 from runner.config import REPOSITORY, ConfigError, Dimension
 from runner.study import file
-from runner.study.file import ByEpsilon, Study, Times, read, space_at
+from runner.study.definition import ByEpsilon, Study, Times, space_at
+from runner.study.file import read
 
 FILE = dedent((file.__doc__ or "").split("\n\n")[1]) + "\n"  # the example of the module's text
 

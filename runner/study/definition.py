@@ -1,0 +1,100 @@
+"""A study: its arms, what is searched for each, and the combinations of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from runner.claims.contrasts import Cell
+from runner.config import Dimension
+from runner.report.items import Statement
+
+SEARCH_SEED = 0
+
+Value: TypeAlias = float | str | bool
+Values: TypeAlias = tuple[Value, ...]
+
+
+class Times(tuple[float, ...]):
+    """Factors of the value that an arm's config has."""
+
+    __slots__ = ()
+
+
+class ByEpsilon(dict[float, Any]):
+    """Values, factors or a range of a field for each epsilon of the study."""
+
+
+Space: TypeAlias = Mapping[str, Values | Times | Dimension]  # by searched field
+Search: TypeAlias = Mapping[str, Values | Times | Dimension | ByEpsilon]
+RATES: Search = {"optimizer.lr": Times((0.25, 0.5, 1.0, 2.0, 4.0))}  # searched by default
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method that is compared: its overrides, and the fields that are searched for it.
+
+    Attributes:
+        place: the name of its place in the file, for messages.
+        cell: the levels of the parts, in a factorial.
+    """
+
+    name: str
+    overrides: tuple[str, ...]
+    search: Search
+    place: str
+    cell: Cell = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """The question of a study file.
+
+    Attributes:
+        arms: the first one is the baseline.
+        datasets: options of the group `dataset`; "" for the base's own.
+        seeds: of the final runs.
+        trials: the number of each arm; None for all combinations of the listed values.
+        equal: give all arms the same number of trials.
+        widen: have a range widened whose best value is at its edge.
+        parts: the names of the parts of a factorial; empty for other studies.
+        finding: the answer in a few sentences, with numbers, that its page begins with.
+        remarks: sentences that a reader of its page has to know.
+    """
+
+    name: str
+    path: Path
+    title: str
+    base: tuple[str, ...]
+    arms: tuple[Arm, ...]
+    datasets: tuple[str, ...]
+    epsilons: tuple[float, ...]
+    seeds: tuple[int, ...]
+    trials: int | None = None
+    equal: bool = True
+    widen: bool = True
+    parts: tuple[str, ...] = ()
+    finding: Statement | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def space_at(search: Search, epsilon: float) -> Space:
+    """Return the fields that are searched at an epsilon."""
+    return {name: of[epsilon] if isinstance(of, ByEpsilon) else of for name, of in search.items()}
+
+
+def combinations_of(search: Space) -> int | None:
+    """Return the number of combinations of listed values, or None if a range is among them."""
+    if any(isinstance(of, Dimension) for of in search.values()):
+        return None
+    return math.prod(len(of) for of in search.values() if not isinstance(of, Dimension))
+
+
+def grid(search: Space) -> list[dict[str, Value]]:
+    """List all combinations of listed values."""
+    listed = [of for of in search.values() if not isinstance(of, Dimension)]
+    return [dict(zip(search, values, strict=True)) for values in product(*listed)]
