@@ -127,13 +127,14 @@ def run_processes(work: Work, line: Line, *, devices: Sequence[str] = (), watch:
 class _Clock:
     """Estimates the time left: the estimates of the runs left, times the ratio of actual to estimated time so far.
 
-    A run of unknown time counts as the mean of the others.
+    A run of unknown time counts as the mean of the others. The ratio counts one such run more, as if it had taken its
+    estimate, so that the start of the first run does not decide it.
     """
 
     def __init__(self, jobs: Sequence[Job], estimates: dict[str, float], workers: int) -> None:
         known = [estimates[job.run_id] for job in jobs if job.run_id in estimates]
-        usual = sum(known) / len(known) if known else 1.0
-        self._estimates = {job.run_id: estimates.get(job.run_id, usual) for job in jobs}
+        self._usual = sum(known) / len(known) if known else 0.0
+        self._estimates = {job.run_id: estimates.get(job.run_id, self._usual or 1.0) for job in jobs}
         self._done = dict.fromkeys(self._estimates, 0.0)
         self._workers = workers
         self._started = time.monotonic()
@@ -150,7 +151,7 @@ class _Clock:
     def left(self) -> str:
         done = sum(seconds * self._done[run_id] for run_id, seconds in self._estimates.items())
         elapsed = (time.monotonic() - self._started) * min(self._workers, len(self._estimates))
-        ratio = elapsed / done if done else 1.0
+        ratio = (elapsed + self._usual) / (done + self._usual) if done else 1.0
         seconds = (sum(self._estimates.values()) - done) * ratio / self._workers
         return f"{duration(seconds)} left for all {len(self._estimates)}"
 

@@ -16,7 +16,7 @@ from runner.cli.commands import carry_out
 from runner.cli.reproduce import check_data, parse_duration
 from runner.data import DataError
 from runner.data.datasets import ImageDataset
-from runner.launch.processes import Work, run_processes
+from runner.launch.processes import Work, _Clock, run_processes
 from runner.records.files import failure_path, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.runs.execute import execute
@@ -30,6 +30,19 @@ def run(jobs: list[Job], deadline: float | None = None, estimate: float = 0.0):
     said = io.StringIO()
     estimates = {job.run_id: estimate for job in jobs}
     return run_processes(Work(jobs, 2, 1, estimates, deadline), Line(said)), said.getvalue()
+
+
+def test_a_slow_start_does_not_decide_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch, smoke_jobs) -> None:
+    jobs, now = smoke_jobs(4), 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    clock = _Clock(jobs, {job.run_id: 100.0 for job in jobs[:2]}, 2)  # and two of unknown time
+    clock.at(jobs[0].run_id, 0.05)
+    now = 50.0  # twenty times the estimate, over two workers
+    assert clock.left() == "6m16s left for all 4"  # 395 s at (100 + 100) / (5 + 100), by two
+    for job in jobs[:3]:
+        clock.at(job.run_id, 1.0)
+    now = 350.0
+    assert clock.left() == "1m40s left for all 4"  # the last 100 s at (700 + 100) / (300 + 100), by two
 
 
 def test_a_failing_and_a_dying_job_stop_no_other_and_recorded_runs_are_skipped(tmp_path: Path, smoke_jobs) -> None:
