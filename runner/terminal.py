@@ -86,7 +86,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
     near = difflib.get_close_matches(name.casefold(), every, n=3, cutoff=0.0 if len(every) > _LISTED else 0.6)
     if near:
         return f"Did you mean {' or '.join(every[each] for each in near)}?"
-    return f"Choose from {', '.join(every.values())}."
+    return f"Choose from {', '.join(every.values())}." if every else "There is none."
 
 
 def command(*words: str, **environment: str) -> str:

@@ -35,6 +35,7 @@ from runner.speed.kernels import kernels_wanted, why_off
 from runner.terminal import Line, Parser, command
 from runner.training.instantiation import instantiated
 from runner.training.prepare import prepare
+from runner.training.trust import check_own
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -191,7 +192,7 @@ def check_settings(jobs: Sequence[Job]) -> None:
     settings, line = {job.setting_id: job for job in jobs}, Line()
     for number, job in enumerate(settings.values(), 1):
         try:
-            prepare(job.config)
+            check_own(prepare(job.config))
         except ConfigError as error:
             raise ConfigError(f"{job.sweep} {job.label}: {error}") from error
         line.show(f"checked {number} of {len(settings)} settings ...")

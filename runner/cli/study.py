@@ -26,6 +26,7 @@ from runner.launch.devices import workers
 from runner.launch.processes import Tally
 from runner.records.hydra_errors import sentence
 from runner.records.hydra_keys import judge
+from runner.records.jobs import Job
 from runner.runs import durations
 from runner.study.definition import Study, combinations_of
 from runner.study.file import read
@@ -111,8 +112,7 @@ def _check(settings: Sequence[Setting], progress: Sequence[Progress], line: Line
                 tried.add(setting.arm.name)
                 check_own(run)
         except ConfigError as error:
-            searched = any(str(error).startswith(f"{name}=") for name in setting.search)
-            raise ConfigError(f"{setting.arm.place}: {'search: ' if searched else ''}{error}") from error
+            raise ConfigError(f"{setting.arm.place}: {_searched(setting, job)}{error}") from error
         except OmegaConfBaseException as error:
             raise ConfigError(f"{setting.arm.place}: {sentence(error)}") from error
         if run.unsound:
@@ -123,11 +123,20 @@ def _check(settings: Sequence[Setting], progress: Sequence[Progress], line: Line
     line.clear()
 
 
+def _searched(setting: Setting, job: Job) -> str:
+    """Return the values of a trial that is refused, if its arm is accepted without them, else ""."""
+    try:
+        check_own(prepare(setting.trial({}).config))
+    except ConfigError:
+        return ""
+    return "".join(f"search: {name}={job.field(name)}: " for name in setting.search)
+
+
 def _plan(study: Study, progress: Sequence[Progress], at_once: int | None, times: durations.Durations) -> str:
     """State the numbers of runs, and the time that the missing ones take."""
     trials = [_trials(study, arm) for arm in progress]
     finals = [len(arm.finals) or len(arm.setting.finals({}, study.seeds)) for arm in progress]
-    done = [len(arm.trials) + len(arm.finals.recorded) for arm in progress]
+    done = [arm.recorded + len(arm.finals.recorded) for arm in progress]
     firsts = [arm.setting.trial({}) for arm in progress]
     seconds = durations.estimated(firsts, times)
     known, unknown = 0.0, 0

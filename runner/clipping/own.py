@@ -14,7 +14,8 @@ The methods are not called on data. `runner.gradients.isolated` records them, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -28,6 +29,8 @@ from runner.gradients import Engine, GradientSum, IsolatedEngine, Mapped
 from runner.gradients.interface import weigh_and_sum
 
 METHODS = ("factors", "contribution")
+_MADE_UP = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3)  # norms
+_ROUNDING = 1e-4  # relative, of such norms
 _LARGEST = 1e12  # squares of much larger numbers leave the range of float32
 _OF_A_BATCH = ("sum_contributions", "sum_with")
 _INSTEAD = (
@@ -82,6 +85,40 @@ class OwnClipping:
             return self._mapped_on(_Contribution(self.own, tuple(like)), list(like.values()))
         norms = next(iter(like.values())).new_zeros(1, len(self.groups))
         return self._mapped_on(_Factors(self.own), [norms])
+
+    def longer(self, model: nn.Module) -> list[str]:
+        """Return a sentence if a contribution is longer than the stated bound, as it is cut then.
+
+        The method is applied to made-up gradients, whose norms are from 0.001 to 1000 in every group.
+
+        Raises:
+            ValueError: a result is not finite, so that such an example would add nothing.
+        """
+        name = f"{type(self.own).__qualname__}.{METHODS[self.needs_gradients]}"
+        parameters = dict(model.named_parameters())
+        numbers = torch.Generator().manual_seed(0)
+        drawn = {each: torch.randn(p.shape, generator=numbers).to(p)[None] for each, p in parameters.items()}
+        for length in _MADE_UP:
+            gradients = {
+                each: drawn[each] * (length / _norm(drawn, group)) for group in self.groups for each in group.parameters
+            }
+            norms = torch.full_like(next(iter(gradients.values())).flatten()[:1], length).expand(1, len(self.groups))
+            if self.needs_gradients:
+                tensors = [gradients[each] for each in parameters]
+                added = self._mapped_on(_Contribution(self.own, tuple(parameters)), tensors)({}, *tensors)
+                of = dict(zip(parameters, added, strict=True))
+                found = [_norm(of, group) for group in self.groups]
+            else:
+                found = (self._mapped_on(_Factors(self.own), [norms])({}, norms)[0] * norms)[0].abs().tolist()
+            for group, norm in zip(self.groups, found, strict=True):
+                if not math.isfinite(norm):
+                    raise ValueError(f"{name} is not finite for a gradient of norm {length:g}.")
+                if norm > group.sensitivity * (1 + _ROUNDING):
+                    return [
+                        f"{name} turns a gradient of norm {length:g} into one of {norm:.3g}. It is cut to the stated "
+                        f"bound of {group.sensitivity:g}."
+                    ]
+        return []
 
     def _bounded_factors(self, norms: Tensor) -> Tensor:
         """Return factors [batch, groups] of norms [batch, groups] that keep gradients within their sensitivity."""
@@ -157,6 +194,10 @@ def _read(group: Any, name: str) -> NoiseGroup:
             f"{_LARGEST:g}."
         )
     return NoiseGroup(tuple(map(str.__str__, group.parameters)), sensitivity, share)
+
+
+def _norm(tensors: Mapping[str, Tensor], group: NoiseGroup) -> float:
+    return float(torch.cat([tensors[name].flatten() for name in group.parameters]).norm())
 
 
 def _by_this_package(own: Any, method: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from runner.claims.runs import PlannedRun
@@ -19,7 +20,9 @@ def configurations(study: Study, arms: Sequence[Progress]) -> str:
     found = {(run.field("epochs"), run.field("batch_size")) for run in every}
     of_all = [f"`{' '.join(study.base)}`"] if study.base else []
     if len(found) == 1:
-        of_all += [f"{epochs} epochs, {batch:,} examples a batch on average" for epochs, batch in found]
+        of_all += [
+            f"{epochs} epoch{'s' * (epochs != 1)}, {batch:,} examples a batch on average" for epochs, batch in found
+        ]
     lines = [f"All arms: {', '.join(of_all)}.", ""] if of_all else []
     alike = len({run.history("steps")[-1] for run in every}) < 2
     for arm in study.arms:
@@ -53,16 +56,13 @@ def _updates(runs: Sequence[PlannedRun]) -> list[str]:
 
 
 def _made_on(finals: Mapping[str, Sequence[PlannedRun]]) -> list[str]:
-    """Say which arms' final runs were made where, and by which PyTorch, if it is not the same for all."""
-    places: dict[str, list[str]] = {}
-    for name, runs in finals.items():
-        made = [run.record["provenance"] for run in runs if run.record]
-        for place in sorted({f"{of.get('device')} with PyTorch {of.get('versions', {}).get('torch')}" for of in made}):
-            places.setdefault(place, []).append(f"*{name}*")
+    """Say how many final runs were made where, and by which PyTorch, if it is not the same for all."""
+    made = [run.record["provenance"] for runs in finals.values() for run in runs if run.record]
+    places = Counter(f"{of.get('device')} with PyTorch {of.get('versions', {}).get('torch')}" for of in made)
     if len(places) < 2:
         return []
-    told = "; ".join(f"{place}: {', '.join(names)}" for place, names in places.items())
-    return ["", f"The final runs are of different machines or versions, which round differently. {told}."]
+    told = ", ".join(f"{count} on {place}" for place, count in sorted(places.items()))
+    return ["", f"The final runs are of different machines or versions, which round differently: {told}."]
 
 
 def plain(value: object) -> str:

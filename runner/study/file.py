@@ -59,7 +59,7 @@ _OF_ARM = ("overrides", "search")
 _OF_FINDING = ("text", "numbers", "decided", "readme")
 _RANGE = ("from", "to", "log", "times")
 _OF_STUDY = {  # fields that a study sets itself, and the key that sets them
-    **{"dataset": "datasets", "seed": "seeds", "evaluation": "search", "scale": "--scale", "accountant": "epsilon"},
+    **{"dataset": "datasets", "seed": "seeds", "evaluation": "", "scale": "--scale", "accountant": "epsilon"},
     **{"runtime": "the command line", "tracking": "the command line"},
 }
 
@@ -208,7 +208,7 @@ class _Reader:
             if not equals and not word.startswith("~"):
                 self._wrong(place, f"{word!r} is no override: write name=value, such as clipping=flat")
             if top in _OF_STUDY:
-                self._wrong(place, f"{word} is set by the study: use {_OF_STUDY[top]}")
+                self._wrong(place, f"{word} is set by the study{_use(top)}")
         return tuple(words)
 
     def _search(self, place: Place, content: Any) -> Search:
@@ -216,7 +216,7 @@ class _Reader:
             self._wrong(place, "expected fields with their values, such as {optimizer.lr: [0.5, 1, 2]}")
         for name in map(str, content):
             if (top := name.partition(".")[0]) in _OF_STUDY:
-                self._wrong((*place, name), f"{name} is set by the study: use {_OF_STUDY[top]}")
+                self._wrong((*place, name), f"{name} is set by the study{_use(top)}")
             if name == "delta":
                 self._wrong((*place, name), "arms are compared at the same delta, so it belongs to base")
             if name and (REPOSITORY / "conf" / name).is_dir():
@@ -311,7 +311,7 @@ class _Reader:
                     raise ConfigError(f"{arm.place}: {name} has nothing to search at ε = {epsilon:g}.")
             size = combinations_of(space_at(arm.search, epsilon))
             if study.trials is None and size is None:
-                raise ConfigError(f"{arm.place}: a range needs the number of trials of each arm, such as trials: 20.")
+                raise ConfigError(f"{study.path}: a range needs the number of trials of each arm, such as trials: 20.")
             if study.trials is not None and size is not None and size < study.trials and arm.search:
                 raise ConfigError(f"{arm.place}: {size} combinations are less than trials: {study.trials}.")
         for arm, epsilon in product(study.arms[1:], study.epsilons):
@@ -343,6 +343,10 @@ def _read(value: Any) -> Any:
     except (TypeError, ValueError, OverflowError):
         return value
     return found if isinstance(found, bool) or _number(found) else None if isinstance(value, float) else value
+
+
+def _use(field: str) -> str:
+    return f": use {_OF_STUDY[field]}" if _OF_STUDY[field] else ""
 
 
 def _text(value: Any) -> bool:

@@ -79,18 +79,23 @@ def tests(found: Sequence[Compared]) -> int:
     return sum(one.adjusted is not None for one in found)
 
 
+DIFFERS = "differs from 0"
+
+
 @dataclass(frozen=True)
 class Effect:
     """The effect of one part, the interaction of several, or a sum of gains, on a data set at an epsilon, in points.
 
     Attributes:
         adjusted: the p-value of an effect, by Holm's procedure for all effects of the study.
+        parts: the number of parts of an effect.
     """
 
     arms: tuple[Progress, ...]
     name: str
     found: contrasts.Estimate | None
     adjusted: float | None = None
+    parts: int = 0
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -100,18 +105,20 @@ class Effect:
     @property
     def answer(self) -> str:
         """The answer in words."""
-        return _answer(self.found, self.adjusted, "differs from 0", "differs from 0")
+        return _answer(self.found, self.adjusted, DIFFERS, DIFFERS)
 
 
 def effects(study: Study, arms: Sequence[Progress]) -> list[Effect]:
     """Compute all effects of a factorial, single parts first. Nothing for another study."""
     every: list[tuple[tuple[Progress, ...], str, contrasts.Estimate | None]] = []
+    parts: list[int] = []
     for of in _together(arms) if study.parts else ():
         for places in contrasts.effects_of(len(study.parts)):
             name = " × ".join(study.parts[place] for place in places)
+            parts.append(len(places))
             every.append((of, name, contrasts.estimate(_cells(of), contrasts.weights_of(places, len(study.parts)))))
     adjusted = _adjusted([found for *_, found in every])
-    return [Effect(*one, p) for one, p in zip(every, adjusted, strict=True)]
+    return [Effect(*one, p, count) for one, p, count in zip(every, adjusted, parts, strict=True)]
 
 
 ALL, SUM, LESS = "all together", "sum of each alone", "together less the sum"

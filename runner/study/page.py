@@ -16,7 +16,20 @@ from runner.study.board import board
 from runner.study.configurations import configurations, plain
 from runner.study.definition import SEARCH_SEED, Study
 from runner.study.figure import draw
-from runner.study.outcome import ALL, LESS, SUM, Compared, Effect, by_pair, compared, effects, shares, sums, tests
+from runner.study.outcome import (
+    ALL,
+    DIFFERS,
+    LESS,
+    SUM,
+    Compared,
+    Effect,
+    by_pair,
+    compared,
+    effects,
+    shares,
+    sums,
+    tests,
+)
 from runner.study.progress import Progress
 from runner.study.search import at_edge
 from runner.terminal import duration, number
@@ -260,11 +273,14 @@ def _notes(arms: Sequence[Progress]) -> list[str]:
 
 def _effects(study: Study, arms: Sequence[Progress]) -> Table:
     found = effects(study, arms)
-    rows = [[*one.place, one.name, _points(one.found), one.answer] for one in found]
+    shown = [one for one in found if one.parts <= 2 or one.answer == DIFFERS]
+    rows = [[*one.place, one.name, _points(one.found), one.answer] for one in shown]
     note = (
         "Points of test accuracy [95%]. The effect of one part is the mean of the arms with it, less the mean of those "
         "without. Of two parts it is half of the change in the effect of the one when the other is added: 0 means that "
         f"they add up. Answers are corrected by Holm's procedure for all {len(found)} effects."
+        + " Those of three parts or more are in effects.csv."
+        * (len(shown) < len(found))
     )
     return Table(("data set", "sound ε", "parts", "effect [95%]", "answer"), rows, (note,))
 

@@ -22,6 +22,7 @@ class Progress:
     Attributes:
         trials: recorded, in the order in which they were suggested.
         searched: the runs of the trials.
+        recorded: the number of recorded trials, also of a round of which some are missing.
         chosen: the values with the best held-out accuracy, or None until the search has ended.
         finals: planned as soon as there is a choice.
         next: the jobs that can be run now.
@@ -30,6 +31,7 @@ class Progress:
     setting: Setting
     trials: list[Trial] = field(default_factory=list)
     searched: list[PlannedRun] = field(default_factory=list)
+    recorded: int = 0
     chosen: Point | None = None
     finals: Runs = field(default_factory=Runs)
     next: list[Job] = field(default_factory=list)
@@ -110,6 +112,7 @@ def _take(arm: Progress, points: Sequence[Point], evidence: Evidence) -> bool:
     """Take trials from their records. Returns False if one is not recorded: it is to be run next."""
     runs = evidence.of(arm.setting.trial(point) for point in points)
     arm.next += [run.job for run in runs if run.record is None]
+    arm.recorded += len(runs) - len(arm.next)
     if not arm.next:
         arm.searched += runs
         arm.trials += [Trial(point, _accuracy(run, arm)) for run, point in zip(runs, points, strict=True)]

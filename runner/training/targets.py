@@ -19,6 +19,7 @@ file in the folder of the command, which could have the same name by accident.
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import logging
 import shlex
@@ -173,6 +174,9 @@ def _refuse(place: str, target: str, takes: Sequence[str], of_record: bool) -> N
             f"{place}={target} is not run. A record may name only classes of PyTorch and of this package that its "
             f"group takes. {trust}"
         )
+    top = target.partition(".")[0]
+    if importlib.util.find_spec(top) is None:
+        raise ConfigError(f"{place}={target}: there is no {top}.py in the folder where you start.")
     kind = f" ({takes[0]})" if len(takes) == 1 else ""
     raise ConfigError(
         f"{place}={target} is not run. A config may name a class of {', '.join(_LIBRARIES)} or this package that its "

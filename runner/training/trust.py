@@ -6,11 +6,13 @@ Assumptions that cannot be enforced are listed next to ε: see `rests_on`.
 from __future__ import annotations
 
 import sys
+from multiprocessing import parent_process
 
 import torch
 from omegaconf import OmegaConf
 from torch import nn
 
+from runner.clipping import OwnClipping
 from runner.config import ConfigError
 from runner.config.origin import is_own
 from runner.data.datasets import OwnDataset
@@ -24,6 +26,7 @@ _BELIEVED = {
     "accountant": "the accountant {}: its ε is believed",
     "screening": "the update rule {}: it is believed to see no training example",
 }
+_said = set[str]()  # notes that this process has printed
 _OF_ALL = "{}: trusted to hold no training examples and read none, and not to draw the noise again from the seed"
 
 
@@ -56,12 +59,20 @@ def check_own(run: Run) -> None:
         objective.start_epoch(0)
     except Exception as error:  # any error of a user's code
         raise ConfigError(f"loss: start_epoch(0) fails: {error}") from error
-    for name, each in run.mapped_parts.items():
-        print(
-            f"{name}: applied to one example at a time, so an operation over the batch is over that one."
-            f"{_slowness(each, run)}",
-            file=sys.stderr,
-        )
+    notes = [
+        f"{name}: applied to one example at a time, so an operation over the batch is over that one."
+        f"{_slowness(each, run)}"
+        for name, each in run.mapped_parts.items()
+    ]
+    if isinstance(run.clipping, OwnClipping):
+        try:
+            notes += run.clipping.longer(objective)
+        except ValueError as error:
+            raise ConfigError(f"clipping: {error}") from error
+    for note in notes:
+        if note not in _said and parent_process() is None:  # the command itself, and not a process of one run
+            _said.add(note)
+            print(note, file=sys.stderr)
     if run.apart:
         shape = run.features.shape(run.dataset.shape)
         count = 1 if run.isolated else 2

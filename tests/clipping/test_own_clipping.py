@@ -210,3 +210,45 @@ def test_factors_of_several_examples_fail_on_one() -> None:
     by_the_mean = by(lambda norms: NORM / norms.mean(-2, keepdim=True).expand_as(norms))
     with pytest.raises(NotMappableError, match="Dimension out of range"):
         own_clipping(by_the_mean, objective()).mapped(objective())
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (Huber(NORM), ""),
+        (StatesATenth(NORM), "StatesATenth.factors turns a gradient of norm 0.1 into one of 0.1. It is cut to the"),
+        (LeavesTheLast(NORM), "LeavesTheLast.factors turns a gradient of norm 1 into one of 1. It is cut to the"),
+        (by(lambda norms: 1 / norms.square()), "Own.factors turns a gradient of norm 0.001 into one of 1e+03."),
+        (by(lambda norms: -100 * torch.ones_like(norms)), "turns a gradient of norm 0.01 into one of 1."),
+        (
+            Signs(NORM),
+            "Signs.contribution turns a gradient of norm 0.001 into one of 3.46. It is cut to the stated bound",
+        ),
+    ],
+)
+def test_a_contribution_beyond_its_bound_is_named_before_training(own: Any, said: str) -> None:
+    model = nn.Linear(3, 3)  # 12 numbers, and the signs of them have the norm sqrt(12)
+    assert said in "".join(own_clipping(own, model).longer(model))
+    assert bool(said) == bool(own_clipping(own, model).longer(model))
+
+
+@dataclass(frozen=True)
+class Normalised(Signs):
+    """Divides by zero where a number is small."""
+
+    def contribution(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: gradient / (gradient.abs() > 1).float() for name, gradient in gradients.items()}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        by(lambda norms: torch.full_like(norms, math.nan)),
+        by(lambda norms: (norms > 0.5).float().log()),
+        Normalised(NORM),
+    ],
+)
+def test_a_contribution_that_is_not_finite_is_refused_before_training(own: Any) -> None:
+    model = nn.Linear(3, 3)
+    with pytest.raises(ValueError, match="is not finite for a gradient of norm"):
+        own_clipping(own, model).longer(model)

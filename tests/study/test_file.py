@@ -93,7 +93,7 @@ def test_the_first_arm_of_a_factorial_may_have_a_name(tmp_path: Path) -> None:
         (("[0.25, 0.5, 1, 2, 4]", "{from: 4, to: 1}"), "line 8: search.optimizer.lr: a range is {from: 0.1, to: 10}"),
         (
             ("[0.25, 0.5, 1, 2, 4]", "{from: 1, to: 4}"),
-            "line 3: arms.flat clipping: a range needs the number of trials",
+            "mine.yaml: a range needs the number of trials of each arm, such as trials: 20.",
         ),
         (("[0.25, 0.5, 1, 2, 4]", "{1: [2]}"), "optimizer.lr has nothing to search at ε = 3."),
         (

@@ -195,7 +195,7 @@ def test_arms_with_other_updates_or_of_another_machine_are_named(carried: Carrie
         path.write_text(dumps(record))
     assert carried(FILE) == []
     assert "- *AUTO-S*: `clipping=automatic`, norm 1, stability 0.01, 1,121 to 1,122 updates\n" in page(tmp_path)
-    assert "another with PyTorch None: *AUTO-S*" in page(tmp_path)
+    assert "which round differently: 2 on another with PyTorch None, 4 on none with PyTorch None." in page(tmp_path)
 
 
 def test_a_study_named_like_one_of_the_package_is_refused(tmp_path: Path) -> None:
@@ -224,6 +224,17 @@ def test_a_plan_counts_trials_of_widened_ranges(carried: Carried, capsys: pytest
     assert "18 trials and 6 final runs, 24 of them recorded.\nLeft: nothing.\n" in capsys.readouterr().out
 
 
+def test_a_plan_counts_trials_of_a_search_that_is_not_complete(
+    carried: Carried, capsys: pytest.CaptureFixture[str]
+) -> None:
+    carried(FILE, failing="AUTO-S", code=1)
+    capsys.readouterr()
+    carried(FILE, "--plan")
+    said = capsys.readouterr().out
+    assert "9 trials and 6 final runs, 6 of them recorded." in said
+    assert "Left: 9 runs of unknown time." in said
+
+
 def test_a_smoke_study_is_marked(carried: Carried, tmp_path: Path) -> None:
     jobs = carried(FILE, "--scale", "smoke")[-1]
     assert {job.field("seed") for job in jobs} == {0, 1}
@@ -241,8 +252,14 @@ def test_a_smoke_study_is_marked(carried: Carried, tmp_path: Path) -> None:
         (("clipping=flat", "clipping=none"), "line 4: arms.flat clipping: "),
         (("clipping=flat", "clipping._target_=runner.clipping.Falt"), "runner.clipping has no Falt. Did you mean Flat"),
         (("epsilon: 3", "epsilon: 3\ndatasets: mnits"), "datasets: dataset has no option 'mnits'"),
-        (("[0.5, 1, 2]", "[0.5, 1, -2]"), "arms.flat clipping: optimizer: Invalid learning rate: -2.0"),
-        (("[0.5, 1, 2]", "[half, one]"), "arms.flat clipping: search: optimizer.lr=half is not of type float."),
+        (
+            ("[0.5, 1, 2]", "[0.5, 1, -2]"),
+            "arms.flat clipping: search: optimizer.lr=-2.0: optimizer: Invalid learning rate: -2.0",
+        ),
+        (
+            ("[0.5, 1, 2]", "[half, one]"),
+            "arms.flat clipping: search: optimizer.lr=half: optimizer.lr=half is not of type float.",
+        ),
         (("clipping=automatic\n", "clipping=flat\n"), "line 5: arms.AUTO-S: it is the same as flat clipping."),
         (("clipping=automatic\n", "activation=tanh\n"), "line 5: arms.AUTO-S: it is the same as flat clipping."),
         (

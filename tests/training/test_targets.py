@@ -156,6 +156,20 @@ def test_what_is_trusted_by_name_is_called(composed: Compose, monkeypatch: pytes
         check_targets(composed("activation._target_=collections._sys.exit"), "activation")
 
 
+def test_a_module_that_does_not_exist_and_one_without_classes_are_named(
+    tmp_path: Path, composed: Compose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "without_classes.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    for target, said in (
+        ("nowhere_at_all.Mine", "there is no nowhere_at_all.py in the folder where you start."),
+        ("without_classes.Mine", "without_classes has no Mine. There is none."),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            check_targets(composed(f"activation._target_={target}"), "activation")
+
+
 @pytest.mark.parametrize("kind", ["module", "package"])
 @pytest.mark.parametrize("found", ["Mine", "mine"], ids=["class", "function"])
 def test_the_users_own_may_be_named_but_not_by_a_record(

@@ -28,7 +28,9 @@ def method_of(experiment: str, ideas: Sequence[str]) -> str:
     if experiment in _FILE["by_ideas"]:
         if not ideas:
             return NAMES[0]
-        return next((name for name, idea in IDEAS.items() if ideas == (idea,)), COMBINED)
+        if len(ideas) > 1:
+            return COMBINED
+        return next((name for name, idea in IDEAS.items() if ideas == (idea,)), "")
     listed = (m["name"] for m in METHODS if any(fnmatchcase(experiment, pattern) for pattern in m["experiments"]))
     return next(listed, "")
 

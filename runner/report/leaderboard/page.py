@@ -24,8 +24,7 @@ _TEXT = """# Leaderboard: accuracy at the same proven privacy
 ## Best of each method
 
 Test accuracy in percent: mean ± standard deviation (runs). *Over plain*: the difference to plain DP-SGD in points, with
-its 95% interval (Welch). There is no interval if one of the two is a single run. Bold: the highest mean. Rows that lie
-closer than these intervals may be in this order by chance.
+its 95% interval (Welch). There is no interval if one of the two is a single run. Bold: the highest mean.
 
 {tables}
 ## What is compared
