@@ -1,4 +1,4 @@
-"""What a target or a limit of epsilon decides: the noise multiplier, or the epochs and steps that are trained."""
+"""Decisions by a target or a limit of epsilon: the noise multiplier, or the epochs and steps that are trained."""
 
 from __future__ import annotations
 
