@@ -128,7 +128,7 @@ class _Clock:
     """Estimates the time left: the estimates of the runs left, times the ratio of actual to estimated time so far.
 
     A run of unknown time counts as the mean of the others. The ratio counts one such run more, as if it had taken its
-    estimate, so that the start of the first run does not decide it.
+    estimate. So the start of the first run does not decide it.
     """
 
     def __init__(self, jobs: Sequence[Job], estimates: dict[str, float], workers: int) -> None:
