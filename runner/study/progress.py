@@ -22,7 +22,7 @@ class Progress:
     Attributes:
         trials: recorded, in the order in which they were suggested.
         searched: the runs of the trials.
-        recorded: the number of recorded trials, also those of a round that is not complete.
+        recorded: the number of recorded trials, in rounds that are not complete, too.
         chosen: the values with the best held-out accuracy, or None until the search has ended.
         finals: planned as soon as there is a choice.
         next: the jobs that can be run now.
