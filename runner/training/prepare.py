@@ -99,8 +99,8 @@ def prepare(config: DictConfig) -> Run:
             clipping.sum_contributions(OrdinaryPass(objective), *made_up)
         mechanism = with_noise(noise_multiplier_of(config, accountant, with_noise))
         mechanism.check(clipping, objective, *made_up)
-        rule.check(mechanism)
         _check_same_noise(mechanism, rule, optimizer, built)
+        rule.check(mechanism)
         epochs, paid_for = within_budget(config, accountant, mechanism, rule)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
