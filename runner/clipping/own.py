@@ -94,23 +94,20 @@ class OwnClipping:
         Raises:
             ValueError: a result is not finite, so that such an example would add nothing.
         """
+        norms = torch.tensor(_MADE_UP)[:, None].expand(-1, len(self.groups)).to(next(model.parameters()))
+        if self.needs_gradients:
+            drawn = torch.Generator().manual_seed(0)
+            made = {name: torch.randn(p.shape, generator=drawn).to(p)[None] for name, p in model.named_parameters()}
+            unit = {name: made[name][0] / _norms(made, of) for of in self.groups for name in of.parameters}
+            tensors = [torch.stack([unit[name] * length for length in _MADE_UP]) for name in made]
+            added = self._mapped_on(_Contribution(self.own, tuple(made)), tensors)({}, *tensors)
+            of_method = dict(zip(made, added, strict=True))
+            found = torch.stack([_norms(of_method, group) for group in self.groups], dim=1)
+        else:
+            found = (self._mapped_on(_Factors(self.own), [norms])({}, norms)[0] * norms).abs()
         name = f"{type(self.own).__qualname__}.{METHODS[self.needs_gradients]}"
-        parameters = dict(model.named_parameters())
-        numbers = torch.Generator().manual_seed(0)
-        drawn = {each: torch.randn(p.shape, generator=numbers).to(p)[None] for each, p in parameters.items()}
-        for length in _MADE_UP:
-            gradients = {
-                each: drawn[each] * (length / _norm(drawn, group)) for group in self.groups for each in group.parameters
-            }
-            norms = torch.full_like(next(iter(gradients.values())).flatten()[:1], length).expand(1, len(self.groups))
-            if self.needs_gradients:
-                tensors = [gradients[each] for each in parameters]
-                added = self._mapped_on(_Contribution(self.own, tuple(parameters)), tensors)({}, *tensors)
-                of = dict(zip(parameters, added, strict=True))
-                found = [_norm(of, group) for group in self.groups]
-            else:
-                found = (self._mapped_on(_Factors(self.own), [norms])({}, norms)[0] * norms)[0].abs().tolist()
-            for group, norm in zip(self.groups, found, strict=True):
+        for length, row in zip(_MADE_UP, found.tolist(), strict=True):
+            for norm, group in zip(row, self.groups, strict=True):
                 if not math.isfinite(norm):
                     raise ValueError(f"{name} is not finite for a gradient of norm {length:g}.")
                 if norm > group.sensitivity * (1 + _ROUNDING):
@@ -196,8 +193,9 @@ def _read(group: Any, name: str) -> NoiseGroup:
     return NoiseGroup(tuple(map(str.__str__, group.parameters)), sensitivity, share)
 
 
-def _norm(tensors: Mapping[str, Tensor], group: NoiseGroup) -> float:
-    return float(torch.cat([tensors[name].flatten() for name in group.parameters]).norm())
+def _norms(tensors: Mapping[str, Tensor], group: NoiseGroup) -> Tensor:
+    """Return the norms [batch] of the parameters of a group, given tensors [batch, *shape] by name."""
+    return torch.cat([tensors[name].flatten(1) for name in group.parameters], dim=1).square().sum(dim=1).sqrt()
 
 
 def _by_this_package(own: Any, method: str) -> bool:

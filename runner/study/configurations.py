@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY
@@ -31,7 +31,7 @@ def configurations(study: Study, arms: Sequence[Progress]) -> str:
             told += _fields(arm, finals[arm.name])
             told += [] if alike else _updates(finals[arm.name])
             lines.append(f"- *{arm.name}*: {', '.join(told)}")
-    return "\n".join(lines + _made_on(finals))
+    return "\n".join(lines + _made_on(every))
 
 
 def _fields(arm: Arm, runs: Sequence[PlannedRun]) -> list[str]:
@@ -55,9 +55,9 @@ def _updates(runs: Sequence[PlannedRun]) -> list[str]:
     return [" to ".join(f"{each:,.0f}" for each in dict.fromkeys((steps[0], steps[-1]))) + " updates"]
 
 
-def _made_on(finals: Mapping[str, Sequence[PlannedRun]]) -> list[str]:
+def _made_on(finals: Sequence[PlannedRun]) -> list[str]:
     """Say how many final runs were made where, and by which PyTorch, if it is not the same for all."""
-    made = [run.record["provenance"] for runs in finals.values() for run in runs if run.record]
+    made = [run.record["provenance"] for run in finals if run.record]
     places = Counter(f"{of.get('device')} with PyTorch {of.get('versions', {}).get('torch')}" for of in made)
     if len(places) < 2:
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner.claims import contrasts
 from runner.claims.runs import grouped
@@ -110,15 +110,14 @@ class Effect:
 
 def effects(study: Study, arms: Sequence[Progress]) -> list[Effect]:
     """Compute all effects of a factorial, single parts first. Nothing for another study."""
-    every: list[tuple[tuple[Progress, ...], str, contrasts.Estimate | None]] = []
-    parts: list[int] = []
+    every: list[Effect] = []
     for of in _together(arms) if study.parts else ():
         for places in contrasts.effects_of(len(study.parts)):
             name = " × ".join(study.parts[place] for place in places)
-            parts.append(len(places))
-            every.append((of, name, contrasts.estimate(_cells(of), contrasts.weights_of(places, len(study.parts)))))
-    adjusted = _adjusted([found for *_, found in every])
-    return [Effect(*one, p, count) for one, p, count in zip(every, adjusted, parts, strict=True)]
+            found = contrasts.estimate(_cells(of), contrasts.weights_of(places, len(study.parts)))
+            every.append(Effect(of, name, found, parts=len(places)))
+    adjusted = _adjusted([one.found for one in every])
+    return [replace(one, adjusted=p) for one, p in zip(every, adjusted, strict=True)]
 
 
 ALL, SUM, LESS = "all together", "sum of each alone", "together less the sum"

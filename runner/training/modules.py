@@ -19,6 +19,8 @@ def spec_of(name: str) -> ModuleSpec | None:
     """Find a module by its dotted name as Python would, without an import, or return None."""
     spec, places = None, None
     parts = name.split(".")
+    if not all(parts):
+        return None
     for count in range(1, len(parts) + 1):
         finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
         found = (find(".".join(parts[:count]), places) for find in finders if find is not None)

@@ -19,7 +19,6 @@ file in the folder of the command, which could have the same name by accident.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import logging
 import shlex
@@ -33,7 +32,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from runner.config import FIELDS, TRUSTED, ConfigError
 from runner.terminal import nearest
-from runner.training.modules import is_beside
+from runner.training.modules import is_beside, spec_of
 
 _PACKAGE, _NETWORKS = "runner", "runner.networks"
 _LIBRARIES = ("torch.nn", "torch.optim", "opacus.layers")
@@ -175,7 +174,7 @@ def _refuse(place: str, target: str, takes: Sequence[str], of_record: bool) -> N
             f"group takes. {trust}"
         )
     top = target.partition(".")[0]
-    if importlib.util.find_spec(top) is None:
+    if top and spec_of(top) is None:
         raise ConfigError(f"{place}={target}: there is no {top}.py in the folder where you start.")
     kind = f" ({takes[0]})" if len(takes) == 1 else ""
     raise ConfigError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import Generator, Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from runner.accounting import Ledger, Releases
+from runner.clipping import Flat, Numbers
 from runner.config import ConfigError
 from runner.training.averaging import averaged, begun
 from runner.training.loop import load, train
@@ -69,6 +71,34 @@ def test_a_plain_number_is_an_answer(group: str, answer: str, with_part: Make) -
         assert trained.history["epsilon"] == [float(answer)]
     else:
         assert trained.history["test_loss"] != trained.history["test_loss_last"]
+
+
+@dataclass(frozen=True)
+class Times(Flat):
+    """Multiplies a gradient by a number, whatever its norm is."""
+
+    by: float
+
+    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
+        return numbers["by"] * torch.ones_like(norms)
+
+
+class NoNumber(Flat):
+    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
+        return norms * math.nan
+
+
+def test_a_clipping_without_numbers_is_refused_before_training(with_part: Make) -> None:
+    with pytest.raises(ConfigError, match=r"clipping: NoNumber\.factors is not finite for a gradient of norm 0\.001"):
+        check_own(prepare(with_part("clipping", f"{HERE}.NoNumber", norm=0.1)))
+
+
+def test_a_clipping_that_is_cut_is_named_once(with_part: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    run = prepare(with_part("clipping", f"{HERE}.Times", norm=0.1, by=20.0))
+    check_own(run)
+    check_own(run)
+    said = capsys.readouterr().err
+    assert said.count("Times.factors turns a gradient of norm 0.01 into one of 0.2. It is cut to the stated bound") == 1
 
 
 class Returns:

@@ -165,6 +165,7 @@ def test_a_module_that_does_not_exist_and_one_without_classes_are_named(
     for target, said in (
         ("nowhere_at_all.Mine", "there is no nowhere_at_all.py in the folder where you start."),
         ("without_classes.Mine", "without_classes has no Mine. There is none."),
+        (".Mine", "_target_=.Mine is not run"),
     ):
         with pytest.raises(ConfigError, match=said):
             check_targets(composed(f"activation._target_={target}"), "activation")
