@@ -31,7 +31,7 @@ class ByEpsilon(dict[float, Any]):
 
 Space: TypeAlias = Mapping[str, Values | Times | Dimension]  # by searched field
 Search: TypeAlias = Mapping[str, Values | Times | Dimension | ByEpsilon]
-RATES: Search = {"optimizer.lr": Times((0.25, 0.5, 1.0, 2.0, 4.0))}  # searched by default
+RATES: Search = {"optimizer.lr": Times((0.25, 0.354, 0.5, 0.707, 1.0, 1.41, 2.0, 2.83, 4.0))}  # searched by default
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,9 @@ def test_what_a_stranger_writes(tmp_path: Path) -> None:
 def test_what_may_be_left_out(tmp_path: Path) -> None:
     found = study(tmp_path, "arms: {tanh: activation=tanh, ReLU: activation=relu}")
     assert (found.datasets, found.epsilons, found.seeds) == (("",), (3.0,), (1, 2, 3, 4, 5))
-    assert isinstance(found.arms[0].search["optimizer.lr"], Times)  # of its own rate
+    rates = found.arms[0].search["optimizer.lr"]
+    assert isinstance(rates, Times)  # of its own rate
+    assert rates == pytest.approx([2 ** (n / 2) for n in range(-4, 5)], rel=3e-3)
 
 
 def test_a_search_by_arm_by_epsilon_and_of_ranges(tmp_path: Path) -> None:
