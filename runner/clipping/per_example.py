@@ -14,6 +14,7 @@ from runner.clipping.interface import NoiseGroup, Numbers
 from runner.gradients import Engine, GradientSum
 
 LEAST_NORM = 1e-12  # far above the norms that float32 cannot distinguish from 0
+MOST_NORM = 1e12  # a sum of very many such contributions stays in the range of float32
 
 
 def clip_factors(norms: Tensor, bound: float | Tensor) -> Tensor:
@@ -35,8 +36,9 @@ class _PerExample:
     groups share one noise multiplier.
 
     Raises:
-        ValueError: `norm` is below 1e-12. Squares of less than 1e-22 are zero in float32, and so is the norm of a
-            gradient of such numbers. It would be released unclipped, so it has to be negligible next to the bound.
+        ValueError: `norm` is below 1e-12 or above 1e12. Squares of less than 1e-22 are zero in float32, and so is the
+            norm of a gradient of such numbers. It would be released unclipped, so it has to be negligible next to the
+            bound. Near 1e38 a sum overflows, which can show whether one example is in it.
     """
 
     norm: float
@@ -46,8 +48,8 @@ class _PerExample:
         for name, value in vars(self).items():
             if not 0 < value < math.inf:
                 raise ValueError(f"Expected clipping.{name} > 0 and finite, got {value}.")
-        if self.norm < LEAST_NORM:
-            raise ValueError(f"Expected clipping.norm >= {LEAST_NORM:g}, got {self.norm}.")
+        if not LEAST_NORM <= self.norm <= MOST_NORM:
+            raise ValueError(f"Expected clipping.norm from {LEAST_NORM:g} to {MOST_NORM:g}, got {self.norm}.")
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         groups = self._groups(_names(model))
@@ -93,9 +95,8 @@ class Automatic(_PerExample):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not LEAST_NORM <= self.stability <= 1 / LEAST_NORM:
-            most = 1 / LEAST_NORM
-            raise ValueError(f"Expected clipping.stability from {LEAST_NORM:g} to {most:g}, got {self.stability}.")
+        if not LEAST_NORM <= self.stability <= MOST_NORM:
+            raise ValueError(f"Expected clipping.stability from {LEAST_NORM:g} to {MOST_NORM:g}, got {self.stability}.")
 
     def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
         return numbers["norm"] / (norms + numbers["stability"])

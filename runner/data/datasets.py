@@ -122,6 +122,9 @@ class OwnDataset:
 
     def _check(self, split: Split, size: int) -> None:
         name, images, targets = type(self.own).__qualname__, split.images, split.targets
+        for kind in (type(images), type(targets)):
+            if kind is not torch.Tensor:
+                raise DataError(f"{name} loads a {kind.__qualname__}: expected a plain tensor.")
         found = (list(images.shape), images.dtype, list(targets.shape), targets.dtype)
         if found != ([size, *self.shape], torch.float32, [size], torch.int64):
             raise DataError(

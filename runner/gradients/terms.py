@@ -14,6 +14,7 @@ from torch import Tensor
 from runner.networks.objective import Objective
 
 Factors = Callable[[Tensor], Tensor]  # norms [..., groups] -> factors [..., groups]
+_ROOT_OF_LARGEST = 1e19  # the square of a norm above it may overflow in float32
 _LONG_SUM = 2048  # terms: float32 keeps the norm of this many to 1e-5, whatever their sizes
 _AGREE, _NOTHING = 1e-3, 1e-12  # tolerance of the comparison with autograd, and the norms too small to compare
 
@@ -114,13 +115,15 @@ def _norms(numbers: Tensor, dim: int) -> Tensor:
 
 
 def squared_norms_of_outer(first: Tensor, second: Tensor) -> Tensor:
-    """Return squared L2 norms [batch] of outer products of rows [batch, O] and [batch, C].
+    """Return squared L2 norms [batch] of outer products of rows [batch, O] and [batch, C]; infinity beyond float32.
 
     Each row's norm is taken in float64. In float32 the squares of tiny numbers vanish, and a row of huge numbers could
-    then make a large product whose norm seems to be 0.
+    then make a large product whose norm seems to be 0. Where a square overflows in float32, the other row could lose
+    its digits when it is scaled down. So that example is silenced.
     """
     norms = [torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) for rows in (first, second)]
     squares: Tensor = (norms[0] * norms[1]).square()
+    squares = squares.masked_fill(torch.maximum(*norms) > _ROOT_OF_LARGEST, torch.inf)
     return squares.to(first.dtype)
 
 

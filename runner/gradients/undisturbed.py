@@ -1,7 +1,8 @@
-"""Protection of private examples against hooks and modes that act on all modules or operators of a process.
+"""Protection of private examples against code that PyTorch runs at modules and operators.
 
-PyTorch can call a function at every module's pass, or on every tensor that a pass saves. It can compute in lower
-precision. Such a setting applies to the whole process, at any time and from any code.
+PyTorch can call a function at every module's pass, at every operator, or on every tensor that a pass saves. It can
+compute in lower precision. Such a setting applies to the whole process, at any time and from any code. A subclass of
+`Tensor` gets all operators on it in `__torch_function__`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def hook_on_all_modules() -> bool:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Switch off hooks on all modules and on saved tensors, autocast and function modes, inside a `with` block."""
+    """Switch off hooks on all modules and saved tensors, autocast, function modes and `__torch_function__` within."""
     hooks = [(found, dict(found)) for name in _HOOKS if (found := getattr(torch_module, name))]
     modes, on_saved = overrides._get_current_function_mode_stack(), []
     with ExitStack() as autocasts:
@@ -39,7 +40,8 @@ def undisturbed() -> Iterator[None]:
             on_saved.append(pair)
             _SAVED._pop_saved_tensors_default_hooks()
         try:
-            yield
+            with torch._C.DisableTorchFunctionSubclass():
+                yield
         finally:
             for pair in reversed(on_saved):
                 _SAVED._push_saved_tensors_default_hooks(*pair)

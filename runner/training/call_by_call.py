@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import torch
@@ -9,17 +10,19 @@ from torch import Tensor
 
 from runner.clipping import gradient_sum
 from runner.config import StepMode
+from runner.config.origin import is_own
 from runner.data.augmentation import viewed
 from runner.data.datasets import Split
 from runner.gradients import GradientSum, private_copy, undisturbed
 from runner.mechanism.correlated import PastNoise
-from runner.mechanism.seeds import generator
+from runner.mechanism.seeds import derived_seed, generator
 from runner.training.averaging import Average
 from runner.training.diagnostics import Diagnostics
 from runner.training.first_batch import check_first_batch
 from runner.training.pieces import Pieces
 from runner.training.run import Run
 from runner.training.state import Stateful
+from runner.training.trust import own_classes
 from runner.training.watch import Watch
 
 
@@ -65,6 +68,7 @@ class CallByCall:
             self.parts["past noise"] = self._past[0]
         self._unchecked, self._pieces = True, Pieces(run.physical_batch)
         self._losses, self._seen = 0.0, 0
+        self._has_own = bool(own_classes(run))
 
     @property
     def physical_batch(self) -> int:
@@ -90,9 +94,10 @@ class CallByCall:
         self.updates.start_epoch()
         self._losses, self._seen = 0.0, 0
         batches = self._run.mechanism.batches(self.generators["sampling"])
-        for step, indices in enumerate(batches, start=before):
-            images, targets = self._training.images[indices], self._training.targets[indices]
-            yield self._take(step, epoch, self._views(images), targets, diagnostics)
+        for step in itertools.count(before):
+            if (released := self._release(step, epoch, batches, diagnostics)) is None:
+                return
+            yield self._update(step, *released)
             if self.updates.finished:
                 return
 
@@ -103,11 +108,23 @@ class CallByCall:
         drawn = self._augmentation.draw(len(images), self.generators["augmentation"])
         return viewed(self._augmentation, images, drawn.to(images.device))
 
-    def _take(self, step: int, epoch: int, inputs: Tensor, targets: Tensor, diagnostics: Diagnostics) -> bool:
-        """Take a step, counted from 0 over the whole run. Return True if it is kept."""
+    @undisturbed()
+    def _release(
+        self, step: int, epoch: int, batches: Iterator[Tensor], diagnostics: Diagnostics
+    ) -> tuple[dict[str, Tensor], GradientSum] | None:
+        """Return the noisy mean over the next batch, and the sum below it, or None after the last batch.
+
+        A user's optimizer, schedule or average runs only before and after, and may have changed the weights. So they
+        are projected again, and the global generator then tells nothing of the draws for the examples.
+        """
+        if (indices := next(batches, None)) is None:
+            return None
         mechanism, objective = self._run.mechanism, self._objective
+        if self._has_own and not is_own(objective.constraint):
+            objective.project()
         if self._differentiated is not objective:
             self._differentiated.take_values_of(objective)
+        inputs, targets = self._views(self._training.images[indices]), self._training.targets[indices]
         computed = self._sum(inputs, targets)
         if self._unchecked and len(targets) > 1:
             self._unchecked = False
@@ -117,18 +134,24 @@ class CallByCall:
                 computed.losses if computed.norms is None else computed.norms,
             )
         diagnostics.step(step, epoch, self._engine, inputs, targets, computed)
-        noise = self.generators["noise"]
-        gradients = objective.received(mechanism.at(step).release(computed.gradients, noise, *self._past))
+        self._losses += computed.losses.double().sum().item()
+        self._seen += len(targets)
+        if self._has_own:
+            torch.manual_seed(derived_seed(self._run.config.seed, f"layers after step {step}"))
+        return mechanism.at(step).release(computed.gradients, self.generators["noise"], *self._past), computed
+
+    def _update(self, step: int, noisy: dict[str, Tensor], computed: GradientSum) -> bool:
+        """Update the weights by a noisy mean. Return True if the update is kept."""
+        mechanism, objective = self._run.mechanism, self._objective
+        gradients = objective.received(noisy)
         for name, parameter in objective.named_parameters():
             parameter.grad = gradients[name]
         weights = self._watch.weights_before(step + 1, objective) if self._watch is not None else ()
         kept = self.updates.step()
         if kept and self._average is not None:
             self._average.update()
-        if self._watch is not None and weights and len(targets) > 0:
+        if self._watch is not None and weights and len(computed.losses) > 0:
             self._watch.measure(step + 1, mechanism, computed, objective, weights)
-        self._losses += computed.losses.double().sum().item()
-        self._seen += len(targets)
         return kept
 
     def _sum(self, inputs: Tensor, targets: Tensor) -> GradientSum:

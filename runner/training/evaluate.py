@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from runner.data.datasets import Split
-from runner.gradients import IsolatedPrediction, Objective
+from runner.gradients import IsolatedPrediction, Objective, undisturbed
 from runner.speed.faster import faster
 from runner.speed.inference import batches, evaluating
 
@@ -39,6 +39,7 @@ def predictions(objective: Objective, split: Split) -> Tensor:
     return _predict(objective, split)[0]
 
 
+@undisturbed()
 def _predict(objective: Objective, split: Split) -> tuple[Tensor, Tensor]:
     """Return predicted classes and losses, [examples] each."""
     predictor = Predictor(objective, split)

@@ -19,7 +19,7 @@ from runner.accounting import Ledger, epsilon_by
 from runner.config import ConfigError, EvaluationSplit, StepMode
 from runner.config.origin import is_own
 from runner.data.datasets import Split, hold_out
-from runner.gradients import Objective, private_copy
+from runner.gradients import Objective, private_copy, undisturbed
 from runner.mechanism.seeds import derived_seed, generator
 from runner.training.averaging import LAST, with_weights
 from runner.training.call_by_call import CallByCall
@@ -60,6 +60,7 @@ class Trained:
     objective: Objective | None = None
 
 
+@undisturbed()
 def load(run: Run) -> tuple[Split, ...]:
     """Return the training and the evaluation split, and the update rule's images, as features on the device.
 

@@ -37,15 +37,20 @@ def rests_on(run: Run) -> list[str]:
     """
     if not run.mechanism.private:
         return []
-    every = targets(OmegaConf.to_container(run.config, resolve=True))
-    named = [target for place, target in every if not place.startswith("dataset.")]  # the data set holds the examples
-    own = dict.fromkeys(bare_name(target) for target in named if target.partition(".")[0] not in LIBRARIES)
+    own = own_classes(run)
     parts = {"accountant": run.accountant, "screening": run.rule}
     found = []
     if isinstance(run.dataset, OwnDataset):
         found.append(_BELIEVED["dataset"].format(bare_name(run.config.dataset._target_)))
     found += [_BELIEVED[name].format(type(part).__qualname__) for name, part in parts.items() if is_own(part)]
     return found + ([_OF_ALL.format(", ".join(own))] if own else [])
+
+
+def own_classes(run: Run) -> list[str]:
+    """Return the names of a user's classes in a run, but for the data set, which holds the examples anyway."""
+    every = targets(OmegaConf.to_container(run.config, resolve=True))
+    named = [target for place, target in every if not place.startswith("dataset.")]
+    return list(dict.fromkeys(bare_name(target) for target in named if target.partition(".")[0] not in LIBRARIES))
 
 
 def check_own(run: Run) -> None:

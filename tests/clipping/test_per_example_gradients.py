@@ -174,3 +174,26 @@ def test_a_clipping_says_itself_whether_norms_are_all_it_looks_at() -> None:
     assert not any(
         is_of_norms(strategy) for strategy in (Other(1.0), Backprop(1.0, 1.0), Backprop(1.0, 1.0).of_mean_loss(2))
     )
+
+
+@pytest.mark.parametrize("strategy", [Flat, PerLayer, Automatic, PSAC])
+@pytest.mark.parametrize("length", [1e-13, 1e13, 3e37])
+def test_a_norm_beyond_the_range_of_float32_is_refused(strategy: Any, length: float) -> None:
+    with pytest.raises(ValueError, match=r"Expected clipping\.norm from 1e-12 to 1e\+12"):
+        strategy(length)
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("strategy", [Flat(1e-6), Automatic(1e-6)])
+def test_a_gradient_of_huge_inputs_and_tiny_errors_keeps_to_the_norm(kind: str, strategy: Any) -> None:
+    """Scaled to the norm, the errors next to inputs of 3e37 would lose their digits, and twice the norm was added."""
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 32, bias=False), nn.Linear(32, 10, bias=False))
+    nn.init.zeros_(network[1].weight)
+    nn.init.zeros_(network[2].weight)
+    with torch.no_grad():
+        network[2].weight[0] = 1e-20
+    engine = ENGINES[kind](Objective(network, nn.CrossEntropyLoss(reduction="none")))
+    for part in range(10):
+        images = torch.full((1, 1, 8, 8), 3e37 * (1 + part / 20))
+        found = gradient_sum(strategy, engine, images, torch.tensor([1]), 10).gradients
+        assert norm(found) <= 1.0001e-6

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from torch import nn
 
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN, DataError
 from runner.data.datasets import ImageDataset, OwnDataset, Split, hold_out
@@ -166,7 +167,8 @@ def loads(images: object) -> SimpleNamespace:
         (own(load=lambda: None), "has to return the training and the test split: TypeError: .* takes 0 positional"),
         (own(load=lambda root: None), "TypeError: cannot unpack"),
         (own(load=lambda root: Path("/nowhere/images").read_bytes()), "FileNotFoundError: .*'/nowhere/images'"),
-        (loads([1, 2]), "AttributeError: 'list' object has no attribute 'shape'"),
+        (loads([1, 2]), "loads a list: expected a plain tensor"),
+        (loads(nn.Parameter(torch.zeros(6000, 1, 2, 2))), "loads a Parameter: expected a plain tensor"),
         (loads(torch.full((6000, 1, 2, 2), torch.nan)), "an image with a number that is not finite"),
         (loads(torch.full((6000, 1, 2, 2), torch.inf)), "an image with a number that is not finite"),
     ],

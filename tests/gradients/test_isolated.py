@@ -391,6 +391,24 @@ def test_memory_that_nobody_filled_is_zero(make: Callable[[Tensor], Tensor]) -> 
         assert not mapped({}, torch.ones(4, 64)).any()
 
 
+def beyond(shared: Any, x: Tensor) -> Tensor:
+    lengths = torch.tensor([1000])
+    return torch.segment_reduce(x, "max", lengths=lengths, unsafe=True)[0] + 0 * x
+
+
+def of_a_library(shared: Any, x: Tensor) -> Tensor:
+    return torch.ops.inductor._reinterpret_tensor(x, (8,), (1,), 8)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [(beyond, "can read memory beyond one example"), (of_a_library, "no operator of PyTorch's own")],
+)
+def test_what_could_read_beside_an_example_is_not_recorded(function: Callable[..., Tensor], said: str) -> None:
+    with pytest.raises(NotMappableError, match=said):
+        Mapped(function, {}, (torch.zeros(8),), torch.empty(8, device="meta"))
+
+
 def test_memory_that_grows_is_not_recorded() -> None:
     with pytest.raises(NotMappableError, match="leaves memory as it was found"):
         Mapped(lambda shared, x: x.clone().resize_(64), {}, (torch.zeros(8),), torch.empty(64, device="meta"))

@@ -48,6 +48,25 @@ WATCHERS = {
 }
 
 
+class Multiplied(Tensor):
+    """Sees every operator on it."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        SEEN.append(args)
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_a_sum_over_a_subclass_of_tensors_runs_none_of_its_code(kind: str) -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+    computes = ENGINES[kind](Objective(network, nn.CrossEntropyLoss(reduction="none")))
+    images = torch.rand(4, 1, 28, 28).as_subclass(Multiplied)
+    SEEN.clear()
+    gradient_sum(Flat(NORM), computes, images, torch.arange(4), 9)
+    assert not SEEN
+
+
 @pytest.mark.parametrize("kind", ENGINES)
 @pytest.mark.parametrize("watcher", WATCHERS)
 def test_a_sum_is_what_it_would_be(watcher: str, kind: str) -> None:

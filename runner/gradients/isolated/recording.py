@@ -30,7 +30,10 @@ from torch.utils._pytree import TreeSpec
 
 from runner.gradients.undisturbed import undisturbed
 
-_OPERATORS = frozenset(torch._C._dispatch_get_all_op_names())  # PyTorch's, before a user's code is imported
+_NAMESPACES = ("aten::", "prims::")  # others have operators of libraries, which can read beyond an example
+_OPERATORS = frozenset(  # before a user's code is imported
+    name for name in torch._C._dispatch_get_all_op_names() if name.startswith(_NAMESPACES)
+)
 _PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _DRAWN = frozenset(  # random operators that draw equally many numbers for all inputs
     {
@@ -40,6 +43,7 @@ _DRAWN = frozenset(  # random operators that draw equally many numbers for all i
 )  # fmt: skip
 _UNFILLED = ("empty", "new_empty")  # prefixes of operators that return uninitialised memory
 _RESIZING = frozenset({"resize", "resize_as", "resize_as_sparse", "set", "_resize_output"})  # can expose such memory
+_UNBOUNDED = frozenset({"segment_reduce", "_segment_reduce_backward"})  # can read memory beyond their input
 _ASKS = "DataDependent"  # in the names of PyTorch's errors
 _CLONE, _FILL = torch.ops.aten.clone.default, torch.ops.aten.fill_.Scalar
 
@@ -132,8 +136,8 @@ def _operator(target: Any) -> Callable[..., Any]:
     """Return the operator that replaces a recorded one, as PyTorch registers it.
 
     Raises:
-        NotMappableError: it is no operator, draws a number of random numbers that depends on data, or exposes
-            uninitialised memory.
+        NotMappableError: it is no operator, draws a number of random numbers that depends on data, exposes
+            uninitialised memory, or can read beyond an example.
     """
     called: Callable[..., Any] = target
     if target is operator.getitem:
@@ -145,6 +149,8 @@ def _operator(target: Any) -> Callable[..., Any]:
         raise NotMappableError(f"it applies {target}, which draws more random numbers for some numbers")
     if name in _RESIZING:
         raise NotMappableError(f"it applies {target}, which leaves memory as it was found")
+    if name in _UNBOUNDED:
+        raise NotMappableError(f"it applies {target}, which can read memory beyond one example")
     if target is torch.ops.aten.view.default:  # recorded with one example's strides, which differ in a batch
         called = torch.ops.aten.reshape.default
     return called
