@@ -25,14 +25,15 @@ class Terms:
 
     Attributes:
         squares: [batch], squared L2 norm of each example's gradient of the weight.
-        weight_sum: from factors [batch], sum_i factor_i * (gradient of the weight), the shape of the weight.
+        weight_sum: from factors [batch], sum_i factor_i * (gradient of the weight), the shape of the weight. Its second
+            argument marks the factors that are zero.
         biases: [batch, out], each example's gradient of the bias; None if the layer has none.
         gains: the same of the gain, which standardised weights have.
         formed: [batch, numbers], each example's gradient of the weight, in any order; None if they are not formed.
     """
 
     squares: Tensor
-    weight_sum: Callable[[Tensor], Tensor]
+    weight_sum: Callable[[Tensor, Tensor], Tensor]
     biases: Tensor | None
     gains: Tensor | None = None
     formed: Tensor | None = None
@@ -41,9 +42,9 @@ class Terms:
         """Return squared norms [batch] of the gradients of the layer's "weight", "bias" or "gain"."""
         return self.squares if kind == "weight" else squared_norms(self._vectors(kind))
 
-    def weighted_sum(self, kind: str, factors: Tensor) -> Tensor:
+    def weighted_sum(self, kind: str, factors: Tensor, zero: Tensor) -> Tensor:
         """Return the sum of the gradients of the layer's "weight", "bias" or "gain", each times its factor."""
-        return self.weight_sum(factors) if kind == "weight" else weighted_sum(self._vectors(kind), factors)
+        return self.weight_sum(factors, zero) if kind == "weight" else weighted_sum(self._vectors(kind), factors, zero)
 
     def _vectors(self, kind: str) -> Tensor:
         found = self.gains if kind == "gain" else self.biases
@@ -51,20 +52,20 @@ class Terms:
         return found
 
 
-def weighted_sum(gradients: Tensor, factors: Tensor) -> Tensor:
-    """Return the sum of gradients [batch, numbers] by factors [batch]: [numbers].
+def weighted_sum(gradients: Tensor, factors: Tensor, zero: Tensor) -> Tensor:
+    """Return the sum of gradients [batch, numbers] by factors [batch]: [numbers]. `zero` marks the factors that are 0.
 
     For R runs, gradients [R P, ...] and factors [R, P] give [R, 1, numbers]. An example with the factor zero is then
     left out, without a test for finite numbers, which would need a branch.
     """
     if factors.dim() == 1:
         return factors @ gradients
-    return torch.bmm(factors.unsqueeze(1), by_run(gradients, factors))
+    return torch.bmm(factors.unsqueeze(1), by_run(gradients, zero))
 
 
-def by_run(numbers: Tensor, factors: Tensor) -> Tensor:
-    """Return numbers [R P, ...] as [R, P, numbers], zero if the factor [R, P] is zero."""
-    return silenced(numbers, factors == 0).reshape(*factors.shape, -1)
+def by_run(numbers: Tensor, zero: Tensor) -> Tensor:
+    """Return numbers [R P, ...] as [R, P, numbers], with zeros where `zero` [R, P] is true."""
+    return silenced(numbers, zero).reshape(*zero.shape, -1)
 
 
 def group_norms(terms: Mapping[str, Terms], groups: Sequence[Sequence[str]], zero: Tensor) -> Tensor:
@@ -83,8 +84,10 @@ def weighted_sums(
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield the name and sum of every parameter whose layer has terms, by the weights [..., groups] of its group."""
     for column, group in enumerate(groups):
+        factors = weights[..., column]
+        zero = factors == 0
         for parameter, part, kind in _parts(terms, group):
-            yield parameter, part.weighted_sum(kind, weights[..., column])
+            yield parameter, part.weighted_sum(kind, factors, zero)
 
 
 def _parts(terms: Mapping[str, Terms], group: Sequence[str]) -> Iterator[tuple[str, Terms, str]]:

@@ -43,7 +43,7 @@ def formed_terms(
     (kh, kw), c, o = shape.kernel, shape.channels_in, shape.channels_out
     return Terms(
         squares=squares,
-        weight_sum=lambda factors: (factors @ formed).view(kh, kw, c, o).permute(3, 2, 0, 1),
+        weight_sum=lambda factors, zero: (factors @ formed).view(kh, kw, c, o).permute(3, 2, 0, 1),
         biases=biases,
         gains=gains,
         formed=formed,

@@ -15,6 +15,6 @@ def linear(a: Tensor, g: Tensor, has_bias: bool) -> Terms:
     """Return terms of a layer with inputs a [batch, in] and output gradients g [batch, out]."""
     return Terms(
         squares=squared_norms_of_outer(g, a),
-        weight_sum=lambda factors: (g * factors[:, None]).T @ a,
+        weight_sum=lambda factors, zero: (g * factors[:, None]).T @ a,
         biases=g if has_bias else None,
     )

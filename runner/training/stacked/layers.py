@@ -89,12 +89,12 @@ class Layer(nn.Module):
         biases = outputs.sum(2) if self.bias is not None else None
         if rows.shape[1] > 1:
             formed = torch.bmm(outputs, rows)
-            return Terms(squared_norms(formed), lambda factors: weighted_sum(formed, factors), biases)
+            return Terms(squared_norms(formed), lambda factors, zero: weighted_sum(formed, factors, zero), biases)
         of_outputs, of_inputs = outputs.flatten(1), rows.flatten(1)
 
-        def weight_sum(factors: Tensor) -> Tensor:
-            scaled = by_run(of_outputs, factors) * factors[..., None]
-            return torch.bmm(scaled.transpose(1, 2), by_run(of_inputs, factors))
+        def weight_sum(factors: Tensor, zero: Tensor) -> Tensor:
+            scaled = by_run(of_outputs, zero) * factors[..., None]
+            return torch.bmm(scaled.transpose(1, 2), by_run(of_inputs, zero))
 
         return Terms(squared_norms_of_outer(of_outputs, of_inputs), weight_sum, biases)
 
@@ -199,7 +199,7 @@ class StandardizedLayer(ConvolutionLayer):
         outputs, rows = self._of_examples(g)
         formed, gains = self._through_standardization(torch.bmm(outputs, rows))
         biases = outputs.sum(2) if self.bias is not None else None
-        return Terms(squared_norms(formed), lambda factors: weighted_sum(formed, factors), biases, gains)
+        return Terms(squared_norms(formed), lambda factors, zero: weighted_sum(formed, factors, zero), biases, gains)
 
     def _through_standardization(self, of_kernels: Tensor) -> tuple[Tensor, Tensor]:
         """Return gradients of the weight [R P, out, F] and the gain [R P, out], from gradients of the kernels."""
@@ -241,7 +241,7 @@ class GroupNormLayer(Layer):
         weights, biases = (
             each.sum(2).unflatten(0, (-1, self.views)).sum(1) for each in (outputs * self.rows(), outputs)
         )
-        return Terms(squared_norms(weights), lambda factors: weighted_sum(weights, factors), biases)
+        return Terms(squared_norms(weights), lambda factors, zero: weighted_sum(weights, factors, zero), biases)
 
     def _normalized(self, inputs: Tensor) -> Tensor:
         return F.group_norm(inputs, self._groups, eps=self._epsilon)
