@@ -28,7 +28,7 @@ from runner.records.hydra_errors import sentence
 from runner.records.hydra_keys import judge
 from runner.records.jobs import Job
 from runner.runs import durations
-from runner.study.definition import Study, combinations_of
+from runner.study.definition import Study, combinations_of, shortened
 from runner.study.file import read
 from runner.study.outcome import compared
 from runner.study.page import answers, write
@@ -48,6 +48,8 @@ def main(arguments: Sequence[str]) -> int:
     package = REPOSITORY / "studies" / options.file.name
     if package.exists() and not package.samefile(options.file):
         raise ConfigError(f"{options.file}: a study of this package has this name, and its page: rename the file.")
+    if options.scale != PAPER:
+        study = shortened(study)
     settings = settings_of(study, options.scale, [*_search_path(options.config_dir), *overrides])
     progress = progress_of(study, settings)
     _check_equal(settings)

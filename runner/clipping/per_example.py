@@ -45,9 +45,6 @@ class _PerExample:
     needs_engine = True
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not 0 < value < math.inf:
-                raise ValueError(f"Expected clipping.{name} > 0 and finite, got {value}.")
         if not LEAST_NORM <= self.norm <= MOST_NORM:
             raise ValueError(f"Expected clipping.norm from {LEAST_NORM:g} to {MOST_NORM:g}, got {self.norm}.")
 

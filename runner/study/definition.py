@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -80,6 +80,19 @@ class Study:
     parts: tuple[str, ...] = ()
     finding: Statement | None = None
     remarks: tuple[str, ...] = ()
+
+
+def shortened(study: Study) -> Study:
+    """Return the study with two values of each list and two trials of each arm, which are enough to test its file."""
+    arms = tuple(replace(arm, search={name: _first_two(of) for name, of in arm.search.items()}) for arm in study.arms)
+    counts = [combinations_of(space_at(arm.search, epsilon)) for arm in arms for epsilon in study.epsilons]
+    return replace(study, arms=arms, trials=min(2, *(2 if count is None else count for count in counts)), widen=False)
+
+
+def _first_two(of: Any) -> Any:
+    if isinstance(of, ByEpsilon):
+        return ByEpsilon({epsilon: _first_two(values) for epsilon, values in of.items()})
+    return of if isinstance(of, Dimension) else type(of)(of[:2])
 
 
 def space_at(search: Search, epsilon: float) -> Space:

@@ -61,6 +61,7 @@ _RANGE = ("from", "to", "log", "times")
 _OF_STUDY = {  # fields that a study sets itself, and the key that sets them
     **{"dataset": "datasets", "seed": "seeds", "evaluation": "", "scale": "--scale", "accountant": "epsilon"},
     **{"runtime": "the command line", "tracking": "the command line"},
+    **{"target_epsilon": "epsilon", "max_epsilon": "epsilon"},
 }
 
 Place: TypeAlias = tuple[str, ...]  # the keys that lead to a value of the file
@@ -207,8 +208,10 @@ class _Reader:
             top = name.lstrip("+~").partition(".")[0]
             if not equals and not word.startswith("~"):
                 self._wrong(place, f"{word!r} is no override: write name=value, such as clipping=flat")
-            if top in _OF_STUDY:
+            if top in _OF_STUDY and (word != "target_epsilon=null" or place == ("base",)):
                 self._wrong(place, f"{word} is set by the study{_use(top)}")
+            if top == "noise_multiplier" and place == ("base",):
+                self._wrong(place, f"{word} is not for all arms, as their noise follows from epsilon")
         return tuple(words)
 
     def _search(self, place: Place, content: Any) -> Search:

@@ -67,7 +67,7 @@ _SETTINGS = """
 ## The settings
 
 Chosen by the accuracy on held-out training images (seed {search_seed}), of equal ones the first. No test image that
-is reported on chose a setting. One seed was searched, and its luck is in no interval.
+is reported on chose a setting. One seed was searched, and its luck is in no interval.{among}
 
 {chosen}"""
 _FIGURE = "![Gain of {what} over {first} under each seed](figure.svg)\n\n"
@@ -151,7 +151,13 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
         notes="".join(f"- {text}\n" for text in _notes(arms)),
         effects=f"\n## Effects and interactions\n\n{markdown(_effects(study, arms))}" if study.parts else "",
         configurations=configurations(study, arms),
-        settings=_SETTINGS.format(search_seed=SEARCH_SEED, chosen=markdown(chosen)) if searched else "",
+        settings=_SETTINGS.format(
+            search_seed=SEARCH_SEED,
+            among=" It is one of the seeds reported, too." if SEARCH_SEED in study.seeds else "",
+            chosen=markdown(chosen),
+        )
+        if searched
+        else "",
         board=board(study, found) if scale == PAPER else "",
         cost=_cost(arms),
         command=command,

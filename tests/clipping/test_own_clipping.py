@@ -252,3 +252,17 @@ def test_a_contribution_that_is_not_finite_is_refused_before_training(own: Any) 
     model = nn.Linear(3, 3)
     with pytest.raises(ValueError, match="is not finite for a gradient of norm"):
         own_clipping(own, model).longer(model)
+
+
+@dataclass(frozen=True)
+class Switched(Flat):
+    """Has arguments that are no positive numbers."""
+
+    centred: bool = False
+    kind: str = "soft"
+    shift: float = -0.5
+    power: float | None = None
+
+
+def test_a_clipping_may_have_arguments_of_any_kind() -> None:
+    assert Switched(0.5).norm == 0.5

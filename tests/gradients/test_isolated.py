@@ -15,7 +15,15 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from runner.clipping.per_example import clip_factors
-from runner.gradients import ENGINES, IsolatedEngine, IsolatedPrediction, Mapped, NotMappableError, Objective
+from runner.gradients import (
+    ENGINES,
+    IsolatedEngine,
+    IsolatedPrediction,
+    Mapped,
+    NotMappableError,
+    Objective,
+    private_copy,
+)
 from runner.gradients.isolated.recording import _rebuilt
 from tests.references import clipped_sum, per_example
 
@@ -495,3 +503,19 @@ def test_views_are_computed_one_at_a_time_too() -> None:
 class LessTheMean(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x - x.mean(0)
+
+
+class Unbuilt(nn.Module):
+    def __init__(self) -> None:
+        self.k = 1
+
+
+def test_a_module_that_was_not_built_is_refused_in_a_sentence() -> None:
+    with pytest.raises(NotMappableError, match="cannot be copied"):
+        private_copy(Objective(nn.Sequential(nn.Linear(2, 2), Unbuilt()), nn.CrossEntropyLoss(reduction="none")))
+
+
+def test_an_operator_that_fails_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(NotMappableError):
+        Mapped(lambda shared, x: x @ torch.zeros(3, 3), {}, (torch.zeros(64),), torch.empty(64, device="meta"))
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]

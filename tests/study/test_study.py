@@ -239,6 +239,7 @@ def test_a_smoke_study_is_marked(carried: Carried, tmp_path: Path) -> None:
     jobs = carried(FILE, "--scale", "smoke")[-1]
     assert {job.field("seed") for job in jobs} == {0, 1}
     text = page(tmp_path / "smoke")
+    assert "Each arm had 2 trials." in text
     assert "> **SMOKE: no result.**" in text
     assert "yours" not in text
 
@@ -253,7 +254,7 @@ def test_a_smoke_study_is_marked(carried: Carried, tmp_path: Path) -> None:
         (("clipping=flat", "clipping._target_=runner.clipping.Falt"), "runner.clipping has no Falt. Did you mean Flat"),
         (("epsilon: 3", "epsilon: 3\ndatasets: mnits"), "datasets: dataset has no option 'mnits'"),
         (
-            ("[0.5, 1, 2]", "[0.5, 1, -2]"),
+            ("[0.5, 1, 2]", "[0.5, -2, 1]"),
             "arms.flat clipping: search: optimizer.lr=-2.0: optimizer: Invalid learning rate: -2.0",
         ),
         (

@@ -152,12 +152,12 @@ def private_copy(objective: Objective) -> Objective:
     Raises:
         NotMappableError: the objective cannot be copied.
     """
-    attributes = (value for module in objective.modules() for value in vars(module).values())
-    left: dict[int, Any] = {
-        id(value): value.detach().clone() for value in attributes if isinstance(value, Tensor) and not value.is_leaf
-    }
-    left[id(objective.constraint)] = objective.constraint  # shared, as a user's class could record its copies
     try:
+        attributes = (value for module in objective.modules() for value in vars(module).values())
+        left: dict[int, Any] = {
+            id(value): value.detach().clone() for value in attributes if isinstance(value, Tensor) and not value.is_leaf
+        }
+        left[id(objective.constraint)] = objective.constraint  # shared, as a user's class could record its copies
         return copy.deepcopy(objective, left)
     except Exception as error:  # any error of a user's class
         reason = str(error).strip().partition("\n")[0]

@@ -10,6 +10,7 @@ another example. A function that needs a number, as `if x.sum() > 0` does, canno
 from __future__ import annotations
 
 import copy
+import logging
 import operator
 import random
 import warnings
@@ -190,11 +191,25 @@ def _state_of_generators() -> str:
 
 @contextmanager
 def _plain_operators() -> Iterator[None]:
-    """Build attention and recurrent layers from simple operators, as the fused ones have no rule for `vmap`."""
+    """Build attention and recurrent layers from simple operators, as the fused ones have no rule for `vmap`.
+
+    PyTorch's log of an operator that fails is off, as its error is told in a sentence.
+    """
+    log = logging.getLogger("torch._subclasses.fake_tensor")
     with (
+        _disabled(log),
         warnings.catch_warnings(action="ignore"),
         sdpa_kernel(SDPBackend.MATH),
         torch.backends.mkldnn.flags(enabled=False),
         torch.backends.cudnn.flags(enabled=False),
     ):
         yield
+
+
+@contextmanager
+def _disabled(log: logging.Logger) -> Iterator[None]:
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before

@@ -53,7 +53,7 @@ def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
             rows.append([dataset_name(title), method, by, claimed.get(experiment, ""), *_measured(planned)])
     notes = [
         "Claimed and ε of kept updates are the paper's accounting, which charges kept updates only. That is no valid "
-        "guarantee (see theorem-1). Sound ε of all attempts: what a run would cost that had fixed their number "
+        "guarantee (see theorem-1). The CSV has what a run would cost that had fixed the number of its attempts "
         "beforehand. Guaranteed: the cost of the most attempts that the run was allowed to make. All of them are for "
         "the training images. Those that screen are not protected.",
         "Accuracy of runs screened by all test images is on the images that selected the updates. There are no others.",

@@ -35,7 +35,8 @@ its 95% interval (Welch). There is no interval if one of the two is a single run
   this ε: `made_for_it` in the CSV.
 - **Best.** Each method is shown by its best setting at that ε. The best of many settings is too high on average, and a
   method has up to {most}. Settings searched on held-out images come before others, so that methods are
-  compared at similar effort. In {higher} of {cells} cells a setting not searched is higher, by up to {by} points,
+  compared at similar effort. Some searches tried powers of two only, and a rate between them may be better.
+  In {higher} of {cells} cells a setting not searched is higher, by up to {by} points,
   even without settings whose updates the test images chose.
 - **Words.** *{searched}*: accuracy on held-out training images chose the learning rate, in some rows
   more. *The paper's*: most papers compared settings on test images. What they leave open was chosen here, some of it
