@@ -44,7 +44,7 @@ BAD = {
     "clipping=none": "clipping",
     "clipping.norm=0": "clipping.norm",
     "clipping.norm=big": "clipping.norm",
-    "clipping.norm=1e-13": "Expected clipping.norm >= 1e-12, got 1e-13",
+    "clipping.norm=1e-13": "Expected clipping.norm from 1e-12 to 1e+12, got 1e-13",
     "clipping._target_=runner.nothing": "runner.nothing",
     "clipping._target_=tests.clipping.test_own_clipping.SeesTheBatch": "would see a whole batch",
     "+mechanism._target_=tests.choosing.Bare +mechanism._partial_=true": "Bare has no applied, which a mechanism needs",

@@ -26,8 +26,8 @@ EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
 DELTA = 1e-5
 _VARIED = {  # what else a sweep varies makes a search of it
     *("experiment", "seed", "target_epsilon"),
-    *("dataset", "activation", "loss", "clipping", "averaging", "optimizer", "optimizer.momentum"),
-    *("mechanism", "mechanism.bands", "mechanism.momentum", "augmentation", "augmentation.flip"),
+    *("dataset", "activation", "loss", "clipping", "clipping.norm", "averaging", "optimizer"),
+    *("mechanism", "mechanism.bands", "mechanism.momentum", "augmentation", "augmentation.flip", "optimizer.momentum"),
 }
 _IDEAS = {  # by config group and class
     ("activation", "torch.nn.Tanh"): "tanh",
