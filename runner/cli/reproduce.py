@@ -28,7 +28,6 @@ from runner.records.files import failure_path, is_recorded, record_path, recorde
 from runner.records.jobs import Job, sweep_jobs
 from runner.records.options import check_options
 from runner.report.papers import Item, Paper, known, load
-from runner.report.served import tell
 from runner.runs import durations
 from runner.runs.durations import estimated, plan_text
 from runner.speed.kernels import kernels_wanted, why_off
@@ -64,7 +63,6 @@ def main(arguments: Sequence[str]) -> int:
     check_settings([*([first] if first else []), *pending])  # finds wrong overrides even if all are recorded
     estimates = {} if first is None else estimated(pending, durations.recorded(first.config))
     check_data(pending)
-    tell(pending, [job for of_item in jobs.values() for job in of_item])
 
     if (why := why_off()) and not torch.cuda.is_available():
         print(why, file=sys.stderr)

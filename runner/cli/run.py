@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from runner.cli.commands import diagnostics, listed
 from runner.cli.errors import explained
 from runner.cli.signals import STOPPED
-from runner.config import FIELDS, REPOSITORY, ConfigError, TrackingMode, register
+from runner.config import FIELDS, REPOSITORY, ConfigError, register
 from runner.terminal import one_line
 
 register()
@@ -73,10 +73,6 @@ def _run(composed: DictConfig) -> None:
                 if each.provider == "command-line"]  # fmt: skip
     config.tracking.command = command_of([*overrides.task, *folders])
     config.tracking.job_type = config.tracking.job_type or choices.get("experiment")
-    if choices.get("sweeps") and config.tracking.mode != TrackingMode.disabled:
-        from runner.report.served import served
-
-        config.tracking.serves = served(results_folder(config), choices["sweeps"], config.tracking.job_type or "")
     line, started = Line(), time.monotonic()
     behind: list[float] = []  # the part of the run that was done before this process resumed it
     for name in FIELDS:
@@ -157,17 +153,14 @@ def main() -> None:
 
 
 def _show_ended() -> None:
-    """Print a table of the runs of a multirun, with earlier ones, or only the last of very many. Then draw a plot."""
+    """Print a table of the runs of a multirun, with earlier ones, or only the last of very many."""
     if len(_ENDED) > 1:
         from runner.records.files import read_record
         from runner.report.own import runs_text
-        from runner.report.own_plot import drawn
 
         lines = [runs_text([read_record(path) for path in _ENDED[-_SHOWN:]])]
         if len(_ENDED) > _SHOWN:
             lines.append(f"These are the last {_SHOWN} of {len(_ENDED)} runs.")
-        if plot := drawn(_ENDED):
-            lines.append(f"Drawn: {plot}")
         with suppress(OSError):  # it is not read, and all runs are recorded
             print("\n".join(lines), flush=True)
 

@@ -118,7 +118,7 @@ class Runtime:
 
 @dataclass
 class Tracking:
-    """The data sent to Weights & Biases. Commands set the last two fields."""
+    """The data sent to Weights & Biases. Commands set the last field."""
 
     mode: TrackingMode = TrackingMode.offline
     project: str = MISSING
@@ -126,9 +126,7 @@ class Tracking:
     directory: str = MISSING
     group: str | None = None
     job_type: str | None = None
-    every: int | None = ranged(None, NOT_NEGATIVE)  # steps from one that is measured by itself to the next; 0: none is
     tags: list[str] = field(default_factory=list)
-    serves: dict[str, str] = field(default_factory=dict)  # the claims that a run serves, and their verdicts
     command: str | None = None  # repeats the run
 
 

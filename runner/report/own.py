@@ -103,16 +103,6 @@ def runs_text(records: Sequence[Record]) -> str:
     return "\n".join([aligned(table), *table.notes])
 
 
-def labels(records: Sequence[Record]) -> dict[str, str]:
-    """Describe each setting by the fields in which the settings differ, without the seed, by setting id."""
-    configs = [leaves(record["config"]) for record in records]
-    names = [name for name in _differing(configs) if name != "seed"] or ["dataset.name"]
-    return {
-        record["setting_id"]: ", ".join(f"{name} {_value(config.get(name))}" for name in names)
-        for record, config in zip(records, configs, strict=True)
-    }
-
-
 def own_records(results: Path) -> tuple[list[Record], list[str]]:
     """Read the records in a results folder, at every scale, that are not committed here, oldest first.
 

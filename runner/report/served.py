@@ -1,15 +1,11 @@
-"""The claims that a run of a sweep contributes to, with their verdicts at the last aggregation, for its tracking."""
+"""The claims that a run of a sweep contributes to, with their verdicts at the last aggregation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 from runner.claims.rows import ClaimRow
-from runner.config import TrackingMode
-from runner.records.files import results_folder
-from runner.records.jobs import Job
 from runner.report.cells import method_text
 from runner.report.claim_rows import rows_of
 from runner.report.papers import known, load
@@ -32,16 +28,6 @@ def served(results: Path, sweep: str, experiment: str) -> dict[str, str]:
             claimed = f"{number}%" if claim.unit == "%" and claim.claimed else number
             found[f"{paper}/{claim.item}: {claim.dataset}, {method_text(claim)}: {claimed}{at}"] = row.verdict
     return found
-
-
-def tell(pending: Iterable[Job], planned: Iterable[Job]) -> None:
-    """Put the claims of each pending run into its config, from all planned jobs of the run."""
-    serves: dict[str, dict[str, str]] = {}
-    for job in planned:
-        if job.field("tracking.mode") != TrackingMode.disabled.value:
-            serves.setdefault(job.run_id, {}).update(served(results_folder(job.values), job.sweep, job.experiment))
-    for job in pending:
-        job.config.tracking.serves = serves.get(job.run_id, {})
 
 
 @cache

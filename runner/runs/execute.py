@@ -32,7 +32,6 @@ from runner.training.prepare import prepare
 from runner.training.run import Run
 from runner.training.state import State
 from runner.training.trust import check_own
-from runner.training.watch import Watch
 
 Outcome = Literal["finished", "diverged", "stopped", "skipped", "busy"]
 OnEpoch = Callable[[dict[str, float], Run], bool | None]  # False: the run is to stop here
@@ -214,15 +213,12 @@ def _carry_out(
         if above is not None and seconds() / part_done(row, first.run.epochs, first.run.paid_for) > above:
             checkpoint.save(state(), int(row["epoch"]), seconds())
 
-    every = first.config.tracking.every if first.config.tracking.mode != TrackingMode.disabled else None
-    watch = Watch(every, lambda row: tracked[0][0]({f"by_step/{name}": row[name] for name in row})) if every else None
     train = training(
         [each.run for each in executions],
         data,
         lambda epoch, step: on_step(epoch, step, first.run),
         on_state if checkpoint.possible else lambda state: None,
         state,
-        watch,
     )
     for each in executions:
         on_start(each.run)

@@ -34,12 +34,6 @@ _STOPPED = 5.0  # seconds that one waits which is interrupted
 _RUNS: list[Any] = []  # of W&B's, that this process has open
 _REACHED = threading.Event()  # W&B's server, by a run of this process
 
-STEP = "by_step/step"  # that measurements of single steps are plotted against
-BY_STEP = {  # the measurements of `runner.training.watch`, with their titles
-    "by_step/train_loss": "training loss of the batch",
-    "by_step/clipped_share": "share of examples with gradients beyond the bound",
-    "by_step/step_size": "L2 norm of the change of all weights",
-}
 AXES = ("epsilon", "epsilon_sound", "epoch")  # that a private run's curves can be plotted against, the default first
 
 
@@ -77,7 +71,7 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
 
     The W&B run's id is the run id, so that sending it twice makes one run. Metrics are plotted against epsilon, and can
     be against any of `AXES`; of a run without privacy against the epoch, as its epsilon is infinite, and no chart has a
-    place for that. At the end come the record's final numbers, its diagnostics, the claims that it serves, and the
+    place for that. At the end come the record's final numbers, its diagnostics, and the
     record itself, as an artifact. They are sent while other runs end; leaving the context waits for that.
 
     Raises:
@@ -111,7 +105,7 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
     def end(record: dict[str, Any], path: Path) -> None:
         nonlocal ending, deadline
         deadline = time.monotonic() + _PATIENCE
-        ending = _in_a_thread(_end, wandb, run, dict(config.tracking.serves), record, path)
+        ending = _in_a_thread(_end, wandb, run, record, path)
 
     try:
         yield log, end
@@ -182,20 +176,14 @@ def _started(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, se
     for axis in axes:
         run.define_metric(axis)  # against nothing but W&B's own counter
     run.define_metric("*", step_metric=axes[0])
-    if config.tracking.every:
-        run.define_metric(STEP, hidden=True)
-        for name in BY_STEP:
-            run.define_metric(name, step_metric=STEP)
     return run
 
 
-def _end(wandb: Any, run: Any, serves: dict[str, str], record: dict[str, Any], path: Path) -> None:
+def _end(wandb: Any, run: Any, record: dict[str, Any], path: Path) -> None:
     """Send what is known only now, and finish the run whatever becomes of it."""
     try:
         final = record["final"]
         run.summary.update(_spent(final | {"epsilon_sound_guaranteed": sound_epsilon_of(final)}))
-        if serves:
-            run.summary.update({"claims": list(serves), "verdicts": ", ".join(dict.fromkeys(serves.values()))})
         about = {"setting_id": record["setting_id"]}
         artifact = wandb.Artifact(f"record-{record['run_id']}", type="record", metadata=about)
         artifact.add_file(str(path), policy="immutable")  # it stays where it is, and as it is

@@ -23,7 +23,6 @@ from runner.training.pieces import Pieces
 from runner.training.run import Run
 from runner.training.state import Stateful
 from runner.training.trust import own_classes
-from runner.training.watch import Watch
 
 
 class CallByCall:
@@ -42,9 +41,9 @@ class CallByCall:
 
     mode = StepMode.eager
 
-    def __init__(self, run: Run, data: tuple[Split, ...], watch: Watch | None) -> None:
+    def __init__(self, run: Run, data: tuple[Split, ...]) -> None:
         self._training, _, *aside = data
-        self._run, self._watch = run, watch
+        self._run = run
         self._objective = objective = run.new_objective()
         self._augmentation = run.augmentation
         with undisturbed():
@@ -95,9 +94,9 @@ class CallByCall:
         self._losses, self._seen = 0.0, 0
         batches = self._run.mechanism.batches(self.generators["sampling"])
         for step in itertools.count(before):
-            if (released := self._release(step, epoch, batches, diagnostics)) is None:
+            if (noisy := self._release(step, epoch, batches, diagnostics)) is None:
                 return
-            yield self._update(step, *released)
+            yield self._update(noisy)
             if self.updates.finished:
                 return
 
@@ -111,8 +110,8 @@ class CallByCall:
     @undisturbed()
     def _release(
         self, step: int, epoch: int, batches: Iterator[Tensor], diagnostics: Diagnostics
-    ) -> tuple[dict[str, Tensor], GradientSum] | None:
-        """Return the noisy mean over the next batch, and the sum below it, or None after the last batch.
+    ) -> dict[str, Tensor] | None:
+        """Return the noisy mean over the next batch, or None after the last batch.
 
         A user's optimizer, schedule or average runs only before and after, and may have changed the weights. So they
         are projected again, and the global generator then tells nothing of the draws for the examples.
@@ -138,20 +137,16 @@ class CallByCall:
         self._seen += len(targets)
         if self._has_own:
             torch.manual_seed(derived_seed(self._run.config.seed, f"layers after step {step}"))
-        return mechanism.at(step).release(computed.gradients, self.generators["noise"], *self._past), computed
+        return mechanism.at(step).release(computed.gradients, self.generators["noise"], *self._past)
 
-    def _update(self, step: int, noisy: dict[str, Tensor], computed: GradientSum) -> bool:
+    def _update(self, noisy: dict[str, Tensor]) -> bool:
         """Update the weights by a noisy mean. Return True if the update is kept."""
-        mechanism, objective = self._run.mechanism, self._objective
-        gradients = objective.received(noisy)
-        for name, parameter in objective.named_parameters():
+        gradients = self._objective.received(noisy)
+        for name, parameter in self._objective.named_parameters():
             parameter.grad = gradients[name]
-        weights = self._watch.weights_before(step + 1, objective) if self._watch is not None else ()
         kept = self.updates.step()
         if kept and self._average is not None:
             self._average.update()
-        if self._watch is not None and weights and len(computed.losses) > 0:
-            self._watch.measure(step + 1, mechanism, computed, objective, weights)
         return kept
 
     def _sum(self, inputs: Tensor, targets: Tensor) -> GradientSum:

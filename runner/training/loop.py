@@ -30,7 +30,6 @@ from runner.training.run import Run, stacked_step
 from runner.training.stacked import NotStackableError, StackedStep, enough
 from runner.training.state import OnState, State, Stateful, put_back, state_of
 from runner.training.updates import Updates
-from runner.training.watch import Watch
 
 _AT_ONCE = 4096  # images
 _ROUNDING = 1e-5
@@ -114,14 +113,12 @@ def training(
     on_step: OnStep = lambda epoch, step: None,
     on_state: OnState = lambda state: None,
     state: State | None = None,
-    watch: Watch | None = None,
 ) -> Training:
     """Return a function that trains these runs on one data set, called with an `on_epoch` for each of them.
 
     `on_step` is called after each step of one run that is taken call by call, as an epoch may be long there. `on_state`
     can take the state of one run after every epoch but the last. From a `state` the run continues in the same way, with
     the same digits as without an interruption. On CUDA the order of some sums is open, and with it the last digits.
-    `watch` measures single steps of one run that is taken call by call.
 
     One run is trained as its config says. Several are trained together, in steps of all of them.
 
@@ -138,7 +135,7 @@ def training(
         cuda = [runs[0].device] if runs[0].device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):  # for layers that draw random numbers, which only one run may have
             torch.manual_seed(derived_seed(runs[0].config.seed, "layers"))
-            steps = graph or CallByCall(runs[0], data, watch)
+            steps = graph or CallByCall(runs[0], data)
             with _epsilons_ahead(runs) as ahead:
                 progress = [
                     Progress(run, objective, data, on_epoch, ahead)

@@ -201,8 +201,6 @@ def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Spl
     for run in runs:
         if type(run.rule).updates is not UpdateRule.updates:
             raise NotStackableError(f"the update rule {type(run.rule).__qualname__} makes the updates")
-        if run.config.tracking.every:
-            raise NotStackableError("tracking.every reads single steps")
         for name in run.config.diagnostics:
             if diagnostic(name).measures_steps:
                 raise NotStackableError(f"the diagnostic {name} reads every step")

@@ -85,11 +85,10 @@ _LOGGED: list[tuple[Path, list[dict[str, Any]]]] = []
 
 @pytest.fixture
 def logged(composed, tmp_path: Path) -> tuple[Path, list[dict[str, Any]]]:
-    """The folder and the records of a run that measured a little of everything, and serves two claims: made once."""
+    """The folder and the records of a run that measured a little of everything: made once."""
     if _LOGGED:
         return _LOGGED[0]
     config, folder = composed("scale=smoke", "seed=1"), tmp_path
-    config.tracking.serves = {"fig-3: tanh, 98.0%": "reproduced", "fig-3: ReLU, 96.6%": "too few runs"}
     path = folder / "record.json"
     path.write_text('{"run_id": "0123456789ab"}')
     final = {"epoch": 2, "test_accuracy": 91.0, "epsilon": 0.9, "epsilon_sound": 0.5, "epsilon_sound_at_max_tries": 0.7}
@@ -134,15 +133,13 @@ def test_diagnostics_are_logged_as_what_they_are(logged: tuple[Path, list[dict[s
     assert table["data"] == [[1, 0, 50], [1, 1, 60], [2, 0, 70], [2, 1, 80]]
 
 
-def test_the_record_is_an_artifact_and_the_claims_are_in_the_summary(logged) -> None:
+def test_the_record_is_an_artifact(logged) -> None:
     _, records = logged
     artifacts = {each["type"]: each for each in _of(records, "artifact")}
     assert "record.json" in json.dumps(artifacts["record"])
     summary: dict[str, Any] = {}
     for each in _of(records, "summary"):
         summary |= each["update"]
-    assert summary["claims"] == ["fig-3: tanh, 98.0%", "fig-3: ReLU, 96.6%"]
-    assert summary["verdicts"] == "reproduced, too few runs"
     assert (summary["test_accuracy"], summary["epsilon"]) == (91, 0.9)
     assert (summary["epsilon_sound"], summary["epsilon_sound_guaranteed"]) == (0.5, 0.7)
 
@@ -241,20 +238,6 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[.
 
 
 SMALL = ("scale=smoke", "scale.epochs=2", "diagnostics=[]", "architecture.units=4", "architecture.filters=[2,2]")
-
-
-@pytest.mark.parametrize("every", [0, 2])
-def test_single_steps_are_logged_against_the_step_and_are_in_no_record(composed, fake, every: int) -> None:
-    wandb, config = fake(), composed(*SMALL, f"tracking.every={every}")
-    assert execute(config, quietly) == "finished"
-    record = record_of(config)
-    rows = [row for row in wandb.rows if "by_step/step" in row]
-    taken = record["final"]["steps"]
-    assert [row["by_step/step"] for row in rows] == list(range(every, taken + 1, every) if every else ())
-    assert "by_step" not in json.dumps(record)
-    if every:
-        assert all(row.keys() == {tracking.STEP, *tracking.BY_STEP} for row in rows)
-        assert {wandb.axes[name] for name in tracking.BY_STEP} == {tracking.STEP}
 
 
 def test_a_run_without_privacy_is_plotted_by_epoch(composed, fake) -> None:

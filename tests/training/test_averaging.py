@@ -30,7 +30,7 @@ def test_it_is_the_weighted_mean_of_the_weights_of_all_steps(smoke, way: str) ->
     runs = [prepare(smoke(*FEW_STEPS, *EMA, f"seed={seed}")) for seed in (0, 1)]
     data = load(runs[0])
     steps = (
-        CallByCall(runs[0], data, None)
+        CallByCall(runs[0], data)
         if way == "call by call"
         else stacked_step(runs, [run.new_objective() for run in runs], data[0])
     )

@@ -42,7 +42,6 @@ REFUSED = {
     "screening=annealing screening.rejection_threshold": ("1.5",),
     "screening=annealing screening.images": ("train",),
     "screening=annealing screening.restores": ("momentum",),
-    "tracking.every": ("-1",),
 }
 
 
@@ -61,7 +60,6 @@ def test_a_value_out_of_range_is_refused_by_its_fields_name(smoke, field: str, v
         ("screening=annealing +screening.typo=1", "screening"),
         ("screening=annealing noise_multiplier=1 max_epsilon=1e-3", "single step"),
         ("screening=annealing noise_multiplier=0 max_epsilon=1e-3", "private"),
-        ("runtime.step=graph tracking.every=1", r"tracking\.every reads single steps"),
         (f"{LIPSCHITZ} ~constraint", "choose constraint=spectral"),
         (f"{LIPSCHITZ} features=pixels", "choose features that bound it"),
         (f"{LIPSCHITZ} activation=tempered_sigmoid", "no bound is known for a TemperedSigmoid"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from runner.report.dashboard.definition import SECTIONS, TABLE, Panel, groups
 from runner.report.items import Paper
-from runner.runs.tracking import AXES, BY_STEP, STEP
+from runner.runs.tracking import AXES
 
 _MOST_RUNS = 100  # of a panel
 
@@ -28,8 +28,7 @@ def workspace(of: Paper, dataset: str, entity: str, project: str) -> Any:
         sections=[
             ws.Section(name=name, panels=[_panel(wr, panel) for panel in panels], is_open=True)
             for name, panels in SECTIONS.items()
-        ]
-        + [ws.Section(name="By step, of runs with tracking.every", panels=[_by_step(wr, name) for name in BY_STEP])],
+        ],
         settings=ws.WorkspaceSettings(x_axis=AXES[0], max_runs=_MOST_RUNS),
         runset_settings=ws.RunsetSettings(
             filters=expr.And(expr.Metric("Group").isin(groups(of)), expr.Config("dataset.name") == dataset),
@@ -43,10 +42,6 @@ def specification(made: Any) -> str:
     """Return the JSON that W&B would be sent. The package has no public method for this."""
     text: str = made._to_model().spec.model_dump_json(by_alias=True, exclude_none=True, indent=1)
     return text
-
-
-def _by_step(wr: Any, metric: str) -> Any:
-    return wr.LinePlot(title=BY_STEP[metric], x=STEP, y=[metric], max_runs_to_show=_MOST_RUNS)
 
 
 def _panel(wr: Any, panel: Panel) -> Any:
