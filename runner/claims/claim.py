@@ -123,12 +123,23 @@ class Claim:
         return self.of == "copied"
 
     @property
+    def for_context(self) -> bool:
+        """True if the number is shown and never judged, with runs or without."""
+        return self.direction == "none" or self.copied
+
+    @property
     def aim(self) -> float | None:
         """The number to compare with; None if the claim has none."""
         if self.level is not None:
             return self.level
         text = self.claimed.lstrip("<>~")
         return float(text) if text else None
+
+    @property
+    def stated(self) -> str:
+        """The claimed number for a table, or what the paper says without a number."""
+        unnumbered = {"above_other": "higher", "below_other": "lower", "none": "–"}
+        return self.claimed or unnumbered.get(self.direction, "in words")
 
     @property
     def epsilon(self) -> tuple[float, bool] | None:

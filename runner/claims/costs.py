@@ -16,7 +16,7 @@ def charged(found: Measured, at: RunsAt) -> Measured:
     """Charge a number with the largest epsilons of its runs, each up to its epoch.
 
     Runs without privacy count only if there are no others. If a run decides how much it releases, `epsilon_sound`
-    covers the most that it could have released, and `epsilon_tries` its actual releases.
+    covers the most that it could have released, and `epsilon_attempts` its actual releases.
     """
     of = RunsAt([pair for pair in at if math.isfinite(pair[0].history("epsilon")[pair[1]])] or at)
     if not of:
@@ -27,7 +27,7 @@ def charged(found: Measured, at: RunsAt) -> Measured:
         found,
         epsilon=of.largest("epsilon"),
         epsilon_sound=max(sound),
-        epsilon_tries=max(tries, default=None),
+        epsilon_attempts=max(tries, default=None),
         delta=of.runs.delta,
     )
 

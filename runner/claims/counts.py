@@ -15,9 +15,14 @@ _LEAST_FAVOURABLE = (
 )
 
 
+def judged(row: ClaimRow) -> bool:
+    """Return True if a row is a claim to judge, with runs or still without; others are shown for context."""
+    return row.verdict != NOT_JUDGED and not row.claim.for_context
+
+
 def guaranteed_of(rows: Sequence[ClaimRow]) -> tuple[int, int]:
     """Count the claimed epsilons that are guaranteed, and all that are decided."""
-    private = Counter(row.guarantee for row in rows if row.verdict != NOT_JUDGED)
+    private = Counter(row.guarantee for row in rows if judged(row))
     decided = (verdicts.GUARANTEED, verdicts.NOT_GUARANTEED, verdicts.REFUTED)
     return private[verdicts.GUARANTEED], sum(private[word] for word in decided)
 

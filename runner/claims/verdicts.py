@@ -20,6 +20,7 @@ from runner.claims.rows import NOT_GUARANTEED as NOT_GUARANTEED
 from runner.claims.rows import ClaimRow
 from runner.claims.statistics import EQUIVALENCE, LEVEL, Interval, more_runs
 from runner.claims.summary import summarise
+from runner.terminal import number
 
 REPRODUCED, EXCEEDS, CONSISTENT, DIFFERS = "reproduced", "exceeds", "consistent", "differs"
 NOT_REPRODUCED, TOO_FEW_RUNS, NOT_RUN = "not reproduced", "too few runs", "not run"
@@ -29,7 +30,7 @@ GUARANTEED, REFUTED = "guaranteed", "refuted"
 NOT_PRIVATE, NONE_CLAIMED, NOT_REACHED = "not private", "none claimed", "not reached"
 
 WIDEST = 2  # margins that an interval may reach to either side for *consistent*
-_AS_MEASURED = ("n", "computed", "at_least", "epsilon", "epsilon_tries", "epsilon_sound", "epsilon_least", "delta")
+_AS_MEASURED = ("n", "computed", "at_least", "epsilon", "epsilon_attempts", "epsilon_sound", "epsilon_least", "delta")
 _NEVER = 5  # runs that all have to fail before a number is taken for one that is never reached
 _WORST_FIRST = (NOT_REPRODUCED, DIFFERS, TOO_FEW_RUNS, CONSISTENT)  # of several statements that all have to hold
 
@@ -161,8 +162,10 @@ def _elsewhere(claim: Claim, one: Measured, verdict: Verdict) -> str:
     if verdict.interval is None:
         return verdict.reason
     level = 0.0 if claim.direction in ORDERS or claim.aim is None else claim.aim
-    low, high = verdict.interval.low + level, verdict.interval.high + level
-    return f"such as one with {one.value:.4g}, which lies in [{low:.4g}, {high:.4g}]"
+    value, low, high = (
+        number(each) for each in (one.value, verdict.interval.low + level, verdict.interval.high + level)
+    )
+    return f"such as one with {value}, which lies in [{low}, {high}]"
 
 
 def _of_one(claim: Claim, measured: Measured, statements: int = 1) -> Verdict:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.claims.counts import counted_once
+from runner.claims.counts import counted_once, judged
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import grouped
-from runner.claims.verdicts import NOT_JUDGED
+from runner.claims.verdicts import REFUTED
 from runner.config import RESULTS
-from runner.report.cells import chosen_cells
+from runner.report.cells import cells_of, refuted_cells
 from runner.report.claim_rows import row_alone
 from runner.report.files import Table, aligned, csv_text, read_csv
 from runner.terminal import Parser, nearest
@@ -61,20 +61,23 @@ def main(arguments: Sequence[str]) -> int:
             csv_text(list(dict.fromkeys(name for row, _ in every for name in row)), [row for row, _ in shown]), end=""
         )
         return 0
-    judged = [of for _, of in shown]
-    cells = zip(judged, chosen_cells(judged, _COLUMNS), strict=True)
-    named = [[of.claim.paper, of.claim.item, *cell] for of, cell in cells]
-    print(aligned(Table(("paper", "item", *_COLUMNS), named)))
-    count = sum(id(of) in once for of in judged)
+    print(aligned(Table(("place", *_COLUMNS), [_line(of) for _, of in shown])))
+    count = sum(id(of) in once for _, of in shown)
     print(f"{len(shown)} of {len(every)} rows. They count as {count} of {len(once)} claims.")
     print("Of several readings of a claim the first counts, and rows for context do not count.")
     return 0
 
 
+def _line(row: ClaimRow) -> list[str]:
+    """Return the paper and item of a claim, then its cells. If its ε is refuted, the cells say what refutes it."""
+    of = refuted_cells(row) if row.guarantee == REFUTED else cells_of(row)
+    return [f"{row.claim.paper}/{row.claim.item}", *(getattr(of, name) for name in _COLUMNS.values())]
+
+
 def _counted(rows: Sequence[ClaimRow]) -> set[int]:
     """Return the `id` of each row that counts as a claim in the results' totals."""
     by_paper = grouped(rows, lambda row: row.claim.paper).values()
-    return {id(row) for its in by_paper for row in counted_once(its) if row.verdict != NOT_JUDGED}
+    return {id(row) for its in by_paper for row in counted_once(its) if judged(row)}
 
 
 def _values(name: str, asked: str, rows: Sequence[Row]) -> set[str]:

@@ -62,17 +62,19 @@ def cells_of(row: ClaimRow) -> Cells:
     return Cells(
         dataset=dataset_name(claim.dataset),
         method=method_text(claim),
-        claimed=claim.claimed.replace("-", "−") if claim.claimed.startswith("-") else claim.claimed or "in words",
+        claimed=claim.stated.replace("-", "−") if claim.stated.startswith("-") else claim.stated,
         margin=_margin_text(row),
         at=claim.at_epsilon.replace("inf", "∞") or "–",
-        measured=plus_minus(row.measured, std, unit, at_least=row.at_least, places=places) + _against(row, places),
+        measured="not reached"
+        if unit == "epsilon" and row.measured == math.inf
+        else plus_minus(row.measured, std, unit, at_least=row.at_least, places=places) + _against(row, places),
         spread=" / ".join(spread) or "–",
         runs="computed" if row.computed else f"{row.n_each or row.n} of {row.n_planned}" if row.n_planned else "",
         best=plus_minus(row.best_epoch_mean, None, unit),
         difference=difference_text(row.difference, unit, row.interval, threshold, places),
         verdict=verdict_text(row),
         epsilon=number(row.epsilon),
-        sound=sound_text(row.epsilon_sound, row.epsilon_tries),
+        sound=sound_text(row.epsilon_sound, row.epsilon_attempts),
         guarantee=row.guarantee,
     )
 
@@ -90,7 +92,9 @@ def refuted_cells(row: ClaimRow) -> Cells:
     if row.verdict != HOLDS or not claim.experiment:
         return replace(of, measured=least)
     title = next(job.field("title") for job in sweep_jobs(claim.sweep) if job.experiment == claim.experiment)
-    return replace(of, method=f"{title}: {claim.quantity}", measured=least, runs="", difference="–", verdict=REFUTED)
+    return replace(
+        of, method=f"{title}: {_quantity_text(claim)}", measured=least, runs="", difference="–", verdict=REFUTED
+    )
 
 
 def _against(row: ClaimRow, places: int | None) -> str:
@@ -109,8 +113,12 @@ def chosen_cells(rows: Sequence[ClaimRow], columns: Mapping[str, str]) -> list[l
 
 def method_text(claim: Claim) -> str:
     """Name the method, the quantity unless it is the accuracy, and in brackets the interpretation of the paper."""
-    what = "" if claim.quantity == "test_accuracy" else f": {claim.quantity.replace('_', ' ')}"
+    what = "" if claim.quantity == "test_accuracy" else f": {_quantity_text(claim)}"
     return claim.method + what + (f" ({claim.reading})" if claim.reading else "")
+
+
+def _quantity_text(claim: Claim) -> str:
+    return claim.quantity.replace("_", " ").replace("epsilon", "ε")
 
 
 def places_of(row: ClaimRow) -> int | None:
@@ -180,5 +188,11 @@ def sound_text(sound: float | None, tries: float | None) -> str:
 
 
 def sound_bound_text(epsilon: float) -> str:
-    """Format a sound epsilon for a sentence: with two decimals, above a hundred with none, rounded up."""
-    return number(epsilon, places=2 if epsilon < 100 else 0, bound="upper")
+    """Format a sound epsilon for a sentence, rounded up: with two decimals, above 100 with none, three digits at most.
+
+    Between 1,000 and 10,000 it has four digits.
+    """
+    if not 10_000 <= epsilon < math.inf:
+        return number(epsilon, places=2 if epsilon < 100 else 0, bound="upper")
+    unit = 10 ** (math.floor(math.log10(epsilon)) - 2)
+    return f"{math.ceil(epsilon / unit) * unit:,}"

@@ -6,61 +6,60 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from runner.claims import verdicts
-from runner.claims.counts import counted_once, guaranteed_of
+from runner.claims.counts import counted_once, guaranteed_of, judged
 from runner.claims.rows import ClaimRow
-from runner.claims.verdicts import NOT_JUDGED, NOT_RUN
+from runner.claims.verdicts import DIFFERS, FAILS, HOLDS, NOT_REPRODUCED, NOT_RUN, TOO_FEW_RUNS
 from runner.report.cells import wrong_epsilon
 from runner.report.files import Table, markdown
 
-_BETTER, _REPRODUCED = "consistent or better", "of these reproduced"
-_BY_RUNS = (verdicts.DIFFERS, verdicts.NOT_REPRODUCED, verdicts.TOO_FEW_RUNS, NOT_RUN)
-_BY_FORMULA = (verdicts.HOLDS, verdicts.FAILS)
-_GUARANTEED, _WRONG = "claimed ε guaranteed", "as claimed, but the ε is not"
-_TABLES = {  # the heading of the papers' names, and the columns
-    "paper, claims with runs": (_BETTER, _REPRODUCED, *_BY_RUNS),
-    "paper, claims by formula": _BY_FORMULA,
-    "paper, claims that name an ε": (_GUARANTEED, _WRONG),
-}
+_CONFIRMED, _NO_EPSILON = "as claimed", "as claimed, but ε not guaranteed"
+_BY_RUNS = (_CONFIRMED, _NO_EPSILON, DIFFERS, NOT_REPRODUCED, TOO_FEW_RUNS, NOT_RUN)
+_BY_FORMULA = (HOLDS, "holds, but ε not guaranteed", FAILS)
 
 
-def _counts(once: Sequence[ClaimRow]) -> dict[str, str]:
-    """Count claims under each heading. Each has one row, by `counted_once`."""
-    of = Counter(row.verdict for row in once)
-    numbers = {
-        _BETTER: sum(of[word] for word in verdicts.CONFIRMED),
-        _REPRODUCED: of[verdicts.REPRODUCED],
-        **{word: of[word] for word in (*_BY_RUNS, *_BY_FORMULA)},
-        _WRONG: sum(map(wrong_epsilon, once)),
-    }
-    return {name: str(number) for name, number in numbers.items()} | {
-        _GUARANTEED: " of ".join(map(str, guaranteed_of(once)))
-    }
+def _by_runs(once: Sequence[ClaimRow]) -> list[str]:
+    """Count the claims with runs under each heading. Each claim has one row, by `counted_once`."""
+    with_runs = [row for row in once if judged(row) and row.verdict not in (HOLDS, FAILS)]
+    of = Counter(_NO_EPSILON if wrong_epsilon(row) else row.verdict for row in with_runs)
+    of[_CONFIRMED] = sum(of[word] for word in verdicts.CONFIRMED)
+    return [str(of[name]) for name in _BY_RUNS]
+
+
+def _by_formula(once: Sequence[ClaimRow]) -> list[str]:
+    """Count the claims without runs under each heading."""
+    holds = [row for row in once if row.verdict == HOLDS]
+    wrong = sum(map(wrong_epsilon, holds))
+    return [str(count) for count in (len(holds) - wrong, wrong, sum(row.verdict == FAILS for row in once))]
 
 
 def totals(by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
     """Write the tables of counts, a row for each paper and one for all."""
     once = {name: counted_once(rows) for name, rows in by_paper.items()}
     every = once["**all**"] = [row for rows in once.values() for row in rows]
-    of = {name: _counts(rows) for name, rows in once.items()}
-    context = sum(row.verdict == NOT_JUDGED for row in every)
+    context = sum(not judged(row) for row in every)
     note = (
         "Claims about one measured number count once, with the worst verdict. If a claim has several readings, the "
         "first counts. Several numbers by one formula count each. "
         f"{context} more numbers are shown for context and not judged."
     )
     tables = [
-        markdown(Table((heading, *columns), [[name, *(of[name][column] for column in columns)] for name in of]))
-        for heading, columns in _TABLES.items()
+        markdown(Table((f"paper, claims {how}", *columns), [[name, *count(once[name])] for name in once]))
+        for how, columns, count in (("with runs", _BY_RUNS, _by_runs), ("by formula", _BY_FORMULA, _by_formula))
     ]
     return "\n".join(tables) + f"\n{note}\n"
 
 
 def of_paper(rows: Sequence[ClaimRow]) -> str:
-    """Write the counts of one paper, a row of the same tables."""
-    of = _counts(counted_once(rows))
-    by_runs, by_formula, _ = _TABLES.values()
-    formula = ", ".join(f"{word} {of[word]}" for word in by_formula)
-    table = Table((*by_runs, "by formula, without runs"), [[*(of[name] for name in by_runs), formula]])
-    guaranteed, _, decided = of[_GUARANTEED].partition(" of ")
-    said = f"The claimed ε is guaranteed for the runs here in {guaranteed} of {decided} claims that name one."
-    return markdown(table) + (f"\n{said}\n" if decided != "0" else "")
+    """Write the counts of one paper, a row of the same tables. Then count its guaranteed ε and its other readings."""
+    once = counted_once(rows)
+    holds, wrong, fails = _by_formula(once)
+    formula = f"{HOLDS} {holds}" + f", and {wrong} at an ε not guaranteed" * (wrong != "0") + f", {FAILS} {fails}"
+    table = Table((*_BY_RUNS, "by formula, without runs"), [[*_by_runs(once), formula]])
+    guaranteed, decided = guaranteed_of(once)
+    said = [f"The claimed ε is guaranteed for the runs here in {guaranteed} of {decided} claims that name one."]
+    others = sum(row.verdict == NOT_REPRODUCED for row in rows) - sum(row.verdict == NOT_REPRODUCED for row in once)
+    if others:
+        said.append(
+            f"{others} more below are *not reproduced*. They are other readings, or about a number that counts already."
+        )
+    return markdown(table) + f"\n{' '.join(said[not decided :])}\n" * bool(said[not decided :])

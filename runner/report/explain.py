@@ -108,8 +108,8 @@ def run_sections(path: Path, results: Path) -> dict[str, list[str]]:
         "It trained": trained_text(record, run),
         "It released": released_text(record, run),
         "Which costs": [cost_text(record, run)],
-        "It serves": served_text(results, places, in_studies),
-        "The same again": command_text(record, places, in_studies),
+        "Used by": served_text(results, places, in_studies),
+        "Command": command_text(record, places, in_studies),
     }
 
 
@@ -153,7 +153,7 @@ def ledgers(record: own.Record, run: Run) -> dict[str, Releases]:
     claimed = run.mechanism.charges(int(final["accepted"] if run.rule.takes_back else final["steps"])).claimed
     if run.unsound:
         return {own.STATED: claimed}
-    found = {"charged by the paper": claimed, "released": run.mechanism.charges(int(final["steps"])).actual}
+    found = {"as the paper counts": claimed, "released": run.mechanism.charges(int(final["steps"])).actual}
     decides = run.rule.takes_back or record["status"] != "finished"
     return found | ({"could have been": run.mechanism.charges(run.most_steps).actual} if decides else {})
 
@@ -174,7 +174,7 @@ def release_texts(releases: Releases, delta: float) -> list[str]:
 
     >>> from dp_accounting import GaussianDpEvent
     >>> release_texts(((GaussianDpEvent(2.0), 3),), 1e-5)
-    ['3 sums over all examples, or parts of them that share none, with noise of 2 times what one example can move']
+    ['3 sums over all examples, or parts of them that share none, noise multiplier 2']
     """
     try:
         mechanisms = sampled_gaussians(releases, delta)
@@ -193,10 +193,10 @@ def release_texts(releases: Releases, delta: float) -> list[str]:
 
 
 def _sums_text(q: float, times: int, noise: str) -> str:
-    batch = f"batches that each example joins with probability {q:.4g}"
-    if q == 1:
-        batch = "all examples, or parts of them that share none"
-    return f"{times:,} sums over {batch}, with noise of {noise} times what one example can move"
+    batch = (
+        "sums over all examples, or parts of them that share none" if q == 1 else f"steps, Poisson sampling at {q:.4g}"
+    )
+    return f"{times:,} {batch}, noise multiplier {noise}"
 
 
 def cost_text(record: own.Record, run: Run) -> str:

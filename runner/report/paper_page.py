@@ -18,12 +18,13 @@ LONG = 12  # rows of a table, above which it is folded
 _BAD = (DIFFERS, NOT_REPRODUCED, FAILS)
 _HOLDS = {GUARANTEED: " ✓", NOT_GUARANTEED: " ✗", REFUTED: " ✗"}
 
-HOW_TO_READ = """*Here*: mean ± standard deviation of the runs, with the number of runs, of those planned if some are
-missing. An order has the numbers of both settings. *ε paper → sound*: the ε that the paper names, then a proven upper
-bound for the runs here. ✓: the claimed ε is guaranteed for them. ✗: it is not. *Difference*: measured minus claimed,
-with its 95% interval; for a gain that is judged as an order, the gain. *[a, b], threshold t*: the interval of the
-measured number, which has to lie on the claimed side of t. What the verdicts mean: [the index of
-results](../README.md). All columns, margins and notes: `claims.csv` of each table.
+HOW_TO_READ = """*In words*: the paper gives no number, and the threshold in the last column is chosen here. *Here*:
+mean ± standard deviation of the runs, with the number of runs, of those planned if some are missing. An order has the
+numbers of both settings. *ε paper → sound*: the ε that the paper names, then a proven upper bound for the runs here,
+rounded up. ✓: the claimed ε is guaranteed for them. ✗: it is not. *Difference*: measured minus claimed, with its 95%
+interval; for a gain that is judged as an order, the gain. *[a, b], threshold t*: the interval of the measured number,
+which has to lie on the claimed side of t. What the verdicts mean: [the index of results](../README.md). All columns,
+margins and notes: `claims.csv` of each table.
 """
 
 

@@ -208,7 +208,8 @@ def log_axis(axes: Axes, name: Literal["x", "y"], at: Sequence[float] = ()) -> N
     axes.set(**{f"{name}scale": "log"})
     axis: Axis = getattr(axes, f"{name}axis")
     low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
+    subs, most = ((1, 2, 5) if high < 200 * low else (1,)), (5 if high > 1e5 * low else None)
+    axis.set_major_locator(LogLocator(subs=subs, numticks=most))
     if at:
         axis.set_ticks(sorted(set(at)))
     axis.set_major_formatter("{x:,.10g}")

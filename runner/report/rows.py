@@ -9,7 +9,7 @@ from runner.claims.guarantee import decides, guaranteed
 from runner.claims.runs import PlannedRun, Runs
 from runner.claims.summary import summarise
 
-_GUARANTEED = "epsilon_sound_guaranteed"
+_ATTEMPTS = "epsilon_attempts"
 _APART = ("experiment", "seed")  # columns of their own
 
 
@@ -24,23 +24,24 @@ def runs_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], list[
 
     A swept field that is already a column (e.g. `epochs`) is not repeated. The column holds the actual value.
 
-    Accuracies are in percent on the split named by `evaluation`, times in seconds. epsilon_sound covers all releases.
-    epsilon_sound_guaranteed covers all possible releases of runs that themselves decide how much they release.
+    Accuracies are in percent on the split named by `evaluation`, times in seconds. epsilon_sound covers all possible
+    releases. If a run itself decides how much it releases, epsilon_attempts is the cost of its actual releases, as if
+    their number had been fixed beforehand. No guarantee follows from it.
     """
     names = varied(runs, fields)
     recorded = {run.job.run_id: run for run in reversed(runs.recorded)}
     ordered = reversed(recorded.values())  # a run in two sweeps keeps its first place
     columns = [
         *("run_id", "setting_id", "sweep", "experiment", "seed", *names, "evaluation", "status", "epochs"),
-        *("epsilon", "epsilon_sound", *_guaranteed_if_any(runs), "delta", "accuracy_last", "accuracy_best"),
+        *("epsilon", "epsilon_sound", *_attempts_if_any(runs), "delta", "accuracy_last", "accuracy_best"),
         *("best_epoch", "train_loss", "test_loss", "noise_multiplier", "sampling_rate", "parameters"),
         *("wall_seconds", "examples_per_second", "device", "git_revision", "scale"),
     ]
     return list(dict.fromkeys(columns)), [_run_row(run, names) for run in ordered]
 
 
-def _guaranteed_if_any(runs: Runs) -> list[str]:
-    return [_GUARANTEED] if any(decides(run) for run in runs) else []
+def _attempts_if_any(runs: Runs) -> list[str]:
+    return [_ATTEMPTS] if any(decides(run) for run in runs) else []
 
 
 def _run_row(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
@@ -52,12 +53,13 @@ def _run_row(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
         "seed": run.seed,
         "status": record["status"],
         "epochs": int(run.final("epoch")),
-        **{n: run.final(n) for n in ("epsilon", "epsilon_sound", "train_loss", "test_loss")},
+        **{n: run.final(n) for n in ("epsilon", "train_loss", "test_loss")},
+        "epsilon_sound": guaranteed(run),
+        _ATTEMPTS: run.final("epsilon_sound") if decides(run) else None,
         "accuracy_last": run.final("test_accuracy"),
         "accuracy_best": run.final("best_test_accuracy"),
         "best_epoch": int(run.final("best_epoch")),
         **{n: record["final"].get(n) for n in ("noise_multiplier", "sampling_rate", "parameters")},
-        _GUARANTEED: guaranteed(run) if decides(run) else None,
         **{n: record["provenance"].get(n) for n in ("wall_seconds", "examples_per_second", "device", "git_revision")},
     }
 
@@ -82,14 +84,14 @@ def settings_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], l
             **_summary("accuracy", planned.finals("test_accuracy")),
             **_summary("best_epoch_accuracy", planned.finals("best_test_accuracy")),
         }
-        for name in ("epsilon", "epsilon_sound"):
-            row[name] = max(planned.finals(name), default=None)
-        row[_GUARANTEED] = max((guaranteed(run) for run in recorded if decides(run)), default=None)
+        row["epsilon"] = max(planned.finals("epsilon"), default=None)
+        row["epsilon_sound"] = max(map(guaranteed, recorded), default=None)
+        row[_ATTEMPTS] = max((run.final("epsilon_sound") for run in recorded if decides(run)), default=None)
         rows.append(row)
     columns = [
         *("setting_id", "sweep", "experiment", *names, "evaluation", "n_planned", "n_recorded", "n_diverged"),
         *(*_summary("accuracy"), *_summary("best_epoch_accuracy")),
-        *("epsilon", "epsilon_sound", *_guaranteed_if_any(runs), "delta", "scale"),
+        *("epsilon", "epsilon_sound", *_attempts_if_any(runs), "delta", "scale"),
     ]
     return list(dict.fromkeys(columns)), rows
 

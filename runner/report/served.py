@@ -24,7 +24,7 @@ def served(results: Path, sweep: str, experiment: str) -> dict[str, str]:
         claim = row.claim
         if sweep in claim.sweeps and experiment in claim.experiments:
             at = f" at ε {claim.at_epsilon}" if claim.at_epsilon else ""
-            number = claim.claimed or "in words"
+            number = claim.stated
             claimed = f"{number}%" if claim.unit == "%" and claim.claimed else number
             found[f"{paper}/{claim.item}: {claim.dataset}, {method_text(claim)}: {claimed}{at}"] = row.verdict
     return found

@@ -158,12 +158,12 @@ def _of_leaderboard(fields: Mapping[str, str], path: Path) -> Number | None:
 
 def findings_list(papers: Sequence[Paper], folder: Path) -> str:
     """Write the numbered list of README.md, papers first; links are from there."""
-    pages = [(paper.name, paper.statement, paper.name) for paper in papers]
-    pages += [(study.name, study.statement, f"studies/{study.name}") for study in study_pages(folder)]
+    pages = [(paper.name, paper.statement, paper.name, "every claim") for paper in papers]
+    pages += [(study.name, study.statement, f"studies/{study.name}", "the study") for study in study_pages(folder)]
     lines: list[str] = []
-    for name, statement, page in pages:
+    for name, statement, page, link in pages:
         if statement and statement.readme and (text := stated(name, statement, folder)):
-            lines.append(f"{len(lines) + 1}. {text} ([{name.replace('_', ' ')}](results/{page}/README.md))\n")
+            lines.append(f"{len(lines) + 1}. {text} ([{link}](results/{page}/README.md))\n")
     return "".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Two figures of all claims: the number of claims by verdict, and the distance of each measured number."""
+"""Figures of all claims: the number of claims by verdict, and of each paper the distance of each measured number."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from runner.claims import verdicts
 from runner.claims.blocks import dataset_name
+from runner.claims.counts import judged
 from runner.claims.rows import ClaimRow
-from runner.claims.verdicts import CONSISTENT, FAILS, HOLDS, NOT_JUDGED, TOO_FEW_RUNS
+from runner.claims.verdicts import CONSISTENT, FAILS, HOLDS, TOO_FEW_RUNS
 from runner.report import plots
 from runner.report.cells import method_text, wrong_epsilon
 
@@ -38,21 +39,25 @@ _DARK = ("#009E73", "#0072B2", "#C1440E")  # colours behind white letters
 _FARTHEST = 6  # margins from the claim, at the ends of a strip
 _NARROWEST = 0.02  # share of a bar that two digits fit into
 _LINE = 72  # characters of a claim's name
+DISTANCES, TITLE = "distances", "How far is each measured number from the claim?"  # folder and title of a paper's own
 
 
 def write_figures(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]], label: str) -> list[Path]:
-    """Draw each figure of the papers' claims, each once, into its own folder. Other scales than the paper's mark it."""
+    """Draw the counts of all papers, and the distances of each. Other scales than the paper's mark them."""
     with plots.style():
-        counts, distances = _counts(by_paper), _distances(by_paper)
-        written = plots.save(counts, folder / "verdicts", label)
-        return [*written, *(plots.save(distances, folder / "strips", label) if distances else [])]
+        titles = {name.replace("_", " "): rows for name, rows in by_paper.items()}
+        written = plots.save(_counts(titles), folder / "verdicts", label)
+        for name, rows in by_paper.items():
+            if found := [row for row in rows if _has_distance(row)]:
+                written += plots.save(_distances(found), folder / name / DISTANCES, label)
+        return written
 
 
 def _counts(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
     """Draw a bar for each paper, divided by verdict, and one for all papers."""
     from matplotlib.patches import Patch
 
-    bars = {title: [row for row in rows if row.verdict != NOT_JUDGED] for title, rows in by_paper.items()}
+    bars = {title: [row for row in rows if judged(row)] for title, rows in by_paper.items()}
     bars["all papers"] = [row for rows in bars.values() for row in rows]
     drawn = plots.figure(plots.WIDTH, 1.2 + 0.42 * len(bars))
     axes = drawn.add_subplot()
@@ -92,25 +97,18 @@ def _word(row: ClaimRow) -> str:
     return _NO_EPSILON if wrong_epsilon(row) else row.verdict
 
 
-def _distances(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
+def _distances(rows: Sequence[ClaimRow]) -> Any:
     """Draw a dot for each claim with a number and a margin, at its distance from the claim in margins."""
-    panels = {
-        title: found for title, rows in by_paper.items() if (found := [row for row in rows if _has_distance(row)])
-    }
-    if not panels:
-        return None
-    heights = [1 + sum(map(_height, rows)) for rows in panels.values()]
-    drawn = plots.figure(plots.WIDTH, 1 + 0.75 * len(panels) + 0.19 * sum(heights))
-    grid = drawn.subplots(len(panels), squeeze=False, height_ratios=heights)
-    for axes, (title, rows) in zip(grid.flat, panels.items(), strict=True):
-        _strips(axes, rows)
-        axes.set_title(title.capitalize(), loc="left")
+    drawn = plots.figure(plots.WIDTH, 1.6 + 0.19 * (1 + sum(map(_height, rows))))
+    axes = drawn.add_subplot()
+    _strips(axes, rows)
     handles = [
-        grid.flat[0].plot([], [], **_look(word), linewidth=0 if word == TOO_FEW_RUNS else 1.6, label=word)[0]
+        axes.plot([], [], **_look(word), linewidth=0 if word == TOO_FEW_RUNS else 1.6, label=word)[0]
         for word in _IN_STRIPS
+        if any(_word(row) == word for row in rows)
     ]
     drawn.legend(handles=handles, loc="outside lower center", ncol=4, frameon=False)
-    drawn.suptitle("How far is each measured number from the claim?", fontsize=11)
+    drawn.suptitle(TITLE, fontsize=11)
     return drawn
 
 
@@ -134,7 +132,7 @@ def _strips(axes: Axes, rows: Sequence[ClaimRow]) -> None:
     axes.set_xlim(-_FARTHEST - 0.2, _FARTHEST + 0.2)
     axes.set_xticks([-6, -4, -2, 0, 2, 4, 6], ["≤ −6", "−4", "−2", "claim", "2", "4", "≥ 6"])
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel("distance in margins (right: better than claimed)")
+    axes.set_xlabel("distance in margins (right: better than claimed, or larger if neither is better)")
 
 
 def _name(row: ClaimRow) -> str:

@@ -67,7 +67,7 @@ _SETTINGS = """
 ## The settings
 
 Chosen by the accuracy on held-out training images (seed {search_seed}), of equal ones the first. No test image that
-is reported on chose a setting. One seed was searched, and its luck is in no interval.{among}
+is reported on chose a setting. One seed was searched, and its luck is in no interval.{among} [All trials](chosen.csv)
 
 {chosen}"""
 _FIGURE = "![Gain of {what} over {first} under each seed](figure.svg)\n\n"
@@ -154,7 +154,7 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
         settings=_SETTINGS.format(
             search_seed=SEARCH_SEED,
             among=" It is one of the seeds reported, too." if SEARCH_SEED in study.seeds else "",
-            chosen=markdown(chosen),
+            chosen=markdown(Table(chosen.header[:-1], [row[:-1] for row in chosen.rows])),
         )
         if searched
         else "",

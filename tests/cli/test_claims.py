@@ -41,11 +41,11 @@ def test_a_row_has_claim_measurement_runs_and_both_epsilons(folder: Path, capsys
     header, tanh, relu, bug, count, _ = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
     cells = [[cell.strip() for cell in line if cell.strip()] for line in (header, tanh, relu, bug)]
     epsilons = ["claimed ε", "sound ε", "the claimed ε is"]
-    assert cells[0] == ["paper", "item", "claim", "paper's number", "here", "verdict", *epsilons]
-    claim = ["one_paper", "fig-3", "MNIST, tanh (searched)", "98.1", "97.90 ± 0.11 (4 of 10)"]
+    assert cells[0] == ["place", "claim", "paper's number", "here", "verdict", *epsilons]
+    claim = ["one_paper/fig-3", "MNIST, tanh (searched)", "98.1", "97.90 ± 0.11 (4 of 10)"]
     assert cells[1] == [*claim, "consistent", "2.93", "2.315", "guaranteed"]
-    assert cells[2] == ["one_paper", "fig-3", "MNIST, ReLU", "60", "–", "not run", "–", "–", "not run"]
-    assert cells[3][4:] == ["98.60 (1 of 10)", "not reproduced", "0.07", "2034", "refuted"]
+    assert cells[2] == ["one_paper/fig-3", "MNIST, ReLU", "60", "–", "not run", "–", "–", "not run"]
+    assert cells[3][3:] == ["98.60 (1 of 10)", "not reproduced", "0.07", "2034", "refuted"]
     assert count == ["3 of 3 rows. They count as 3 of 3 claims."]
 
 

@@ -104,22 +104,22 @@ def test_screened_runs_are_held_to_the_most_tries(runs: Evidence) -> None:
     claim = claim_of("table-1", "noise_screening/mnist_screened")
     measured = measure(claim, runs, PAPER.formulas)
     assert measured.value == pytest.approx(98.05)
-    assert (measured.epsilon, measured.epsilon_tries, measured.epsilon_sound) == (pytest.approx(3), 3.1, 9.0)
+    assert (measured.epsilon, measured.epsilon_attempts, measured.epsilon_sound) == (pytest.approx(3), 3.1, 9.0)
     assert judge(claim, measured, "paper").guarantee == "not guaranteed"
     plain = measure(claim_of("table-1", "losing_less/mnist_ce"), runs, PAPER.formulas)
-    assert (plain.epsilon_tries, plain.epsilon_sound) == (None, pytest.approx(3.1))
+    assert (plain.epsilon_attempts, plain.epsilon_sound) == (None, pytest.approx(3.1))
 
 
 def test_smallest_epsilon_of_an_accuracy(runs: Evidence) -> None:
-    claim = claim_of("table-3", "noise_screening/mnist_screened", "epsilon_at_accuracy_94")
+    claim = claim_of("table-3", "noise_screening/mnist_screened", "epsilon at 94% accuracy")
     assert measures.epsilon_at_accuracy(claim, runs).value == pytest.approx(0.3 * 6)  # 94.0 and 94.1 after epoch 6
     never = measures.epsilon_at_accuracy(
-        claim_of("table-3", "noise_screening/mnist_relu", "epsilon_at_accuracy_98"), runs
+        claim_of("table-3", "noise_screening/mnist_relu", "epsilon at 98% accuracy"), runs
     )
     assert never.value == math.inf
-    claim = claim_of("table-3", "noise_screening/mnist_relu", "epsilon_at_accuracy_98")
+    claim = claim_of("table-3", "noise_screening/mnist_relu", "epsilon at 98% accuracy")
     assert judge(claim, never, "paper").verdict == "too few runs"  # neither run reaches it, as claimed, but two are few
-    numbered = claim_of("table-3", "noise_screening/mnist_relu", "epsilon_at_accuracy_96")
+    numbered = claim_of("table-3", "noise_screening/mnist_relu", "epsilon at 96% accuracy")
     judged = judge(numbered, measures.epsilon_at_accuracy(numbered, runs), "paper")
     assert judged.verdict == "too few runs"
 
@@ -127,12 +127,12 @@ def test_smallest_epsilon_of_an_accuracy(runs: Evidence) -> None:
 def test_a_run_that_ends_before_the_papers_limit_leaves_an_accuracy_undecided() -> None:
     """Accuracies of 97.9 and 98 at the end, an epsilon of 3: one of two runs needs more than 3 for 98, if ever."""
     runs = evidence({"losing_less/mnist_ce": 97.9, "noise_screening/mnist_auto": 95.0}, (settings.SWEEP,))
-    claim = claim_of("table-3", "losing_less/mnist_ce", "epsilon_at_accuracy_98")  # 2.92, to 0.3
+    claim = claim_of("table-3", "losing_less/mnist_ce", "epsilon at 98% accuracy")  # 2.92, to 0.3
     measured = measures.epsilon_at_accuracy(claim, runs)
     assert (measured.at_least, measured.value) == (True, pytest.approx(3.0))
     judged = judge(claim, measured, "paper")
     assert (judged.verdict, judged.guarantee) == ("too few runs", "not reached")
-    claim = claim_of("table-3", "noise_screening/mnist_auto", "epsilon_at_accuracy_96")  # 1.47
+    claim = claim_of("table-3", "noise_screening/mnist_auto", "epsilon at 96% accuracy")  # 1.47
     assert judge(claim, measures.epsilon_at_accuracy(claim, runs), "paper").verdict == "too few runs"
 
 
@@ -155,7 +155,7 @@ def with_carried_on(*longer: PlannedRun) -> Evidence:
     return Evidence("paper", short.sweeps | {measures.CARRIED_ON: list(longer)})
 
 
-REACHES_98 = claim_of("table-3", "losing_less/mnist_ce", "epsilon_at_accuracy_98")
+REACHES_98 = claim_of("table-3", "losing_less/mnist_ce", "epsilon at 98% accuracy")
 
 
 def test_a_run_carried_on_takes_the_place_of_the_shorter_one() -> None:
@@ -176,14 +176,14 @@ def test_no_other_draw_takes_the_place_of_a_run_that_fell_short() -> None:
 
 
 def test_an_epsilon_claimed_for_an_accuracy_is_held_to_what_it_costs(runs: Evidence) -> None:
-    claim = claim_of("table-3", "noise_screening/mnist_screened", "epsilon_at_accuracy_94")
+    claim = claim_of("table-3", "noise_screening/mnist_screened", "epsilon at 94% accuracy")
     measured = measures.epsilon_at_accuracy(claim, runs)
     assert measured.epsilon_sound == guaranteed_for(runs_of(runs)[0], 600)
     assert judge(claim, measured, "paper").guarantee == "not guaranteed"
-    claim = claim_of("table-3", "losing_less/mnist_ce", "epsilon_at_accuracy_94")
+    claim = claim_of("table-3", "losing_less/mnist_ce", "epsilon at 94% accuracy")
     assert claim.epsilon == (1.23, False)
     assert measures.epsilon_at_accuracy(claim, runs).epsilon_sound == pytest.approx(0.31 * 7)
-    assert claim_of("table-3", "noise_screening/mnist_relu", "epsilon_at_accuracy_98").epsilon is None  # ">6"
+    assert claim_of("table-3", "noise_screening/mnist_relu", "epsilon at 98% accuracy").epsilon is None  # ">6"
 
 
 def test_a_budget_of_kept_updates_guarantees_the_most_tries_that_they_take(runs: Evidence) -> None:

@@ -21,6 +21,7 @@ from runner.records.jobs import Job
 from runner.report.files import read_csv
 from runner.report.pages import headline, write_report
 from runner.report.papers import load
+from runner.report.verdict_figures import DISTANCES
 
 PAPER = "tempered_sigmoid"
 
@@ -93,8 +94,9 @@ def test_an_item_of_too_few_runs_says_how_many_instead_of_a_figure(tmp_path, fab
     aggregate("losing_less", items=["fig-10"], results_root=tmp_path)
     assert not (folder / "figure.svg").exists(), "an old one is removed"
     write_report(tmp_path, "paper")
-    (line,) = (line for line in (tmp_path / "README.md").read_text().splitlines() if "Figure 10: s" in line)
-    assert "| 1 of 108 | no figure: 107 of 108 settings have no run; [settings](losing_less/fig-10" in line
+    page = (tmp_path / "losing_less" / "README.md").read_text()
+    (line,) = (line for line in page.splitlines() if "| Figure 10: s" in line)
+    assert "| 1 of 108 | no figure: 107 of 108 settings have no run; [settings](fig-10" in line
 
 
 def test_the_delta_of_the_runs_is_that_of_their_config(tmp_path, fabricate, jobs):
@@ -172,7 +174,7 @@ def test_every_claim_has_one_row_in_the_report(tmp_path):
     assert first == second
     claims = load(PAPER).claims
     page = (tmp_path / PAPER / "README.md").read_text()
-    assert f"[Every claim]({PAPER}/README.md)" in (tmp_path / "README.md").read_text()
+    assert f"- [{load(PAPER).title}]({PAPER}/README.md)\n" in (tmp_path / "README.md").read_text()
     for item in load(PAPER).items:
         section = page.partition(f"## {item.title}\n")[2].partition("\n## ")[0]
         cells = [line.split(" | ") for line in section.splitlines() if line.startswith("| ")]
@@ -196,7 +198,7 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
     # One run, of MNIST with tanh, serves figure and abstract: a number that counts once. Theorem 1 holds by formula.
     counted = next(line for line in report.splitlines() if line.startswith("| tempered-sigmoid |"))
     assert counted.startswith("| tempered-sigmoid | 0 | 0 | 0 | 0 | 1 | ")
-    names = {"README.md", *(item.name for item in paper.items)}
+    names = {"README.md", DISTANCES, *(item.name for item in paper.items)}
     assert {path.name for path in (tmp_path / PAPER).iterdir()} == names
     assert "too few runs" in printed
     here, there = printed.splitlines()[-2:]  # below the headline of figure 3
@@ -253,14 +255,14 @@ def test_the_best_tenth_of_the_triples_needs_half_the_sweep(tmp_path, fabricate,
     def means() -> list[dict[str, str]]:
         aggregate(PAPER, items=["fig-2"], results_root=tmp_path)
         found = read_csv(tmp_path / PAPER / "fig-2" / "claims.csv")
-        return [row for row in found if row["dataset"] == "MNIST" and row["quantity"].startswith("mean_")]
+        return [row for row in found if row["dataset"] == "MNIST" and row["quantity"].startswith("mean of")]
 
     for place, job in enumerate(triples[:29]):
         fabricate(job, [99.5 - place / 10, 90.0 + place / 10])
     assert {(row["verdict"], row["measured"]) for row in means()} == {("not run", "")}
     fabricate(triples[29], [96.6, 92.9])
     by_quantity = {row["quantity"]: row for row in means()}
-    for quantity, name in (("mean_s", "scale"), ("mean_T", "inverse_temperature"), ("mean_o", "offset")):
+    for quantity, name in (("mean of s", "scale"), ("mean of T", "inverse_temperature"), ("mean of o", "offset")):
         top = [float(job.config.activation[name]) for job in triples[27:]]
         assert float(by_quantity[quantity]["measured"]) == pytest.approx(sum(top) / 3, rel=1e-5)
         assert float(by_quantity[quantity]["std"]) == pytest.approx(statistics.stdev(top), rel=1e-5)

@@ -42,10 +42,12 @@ def test_a_record_has_the_command_that_repeats_it_and_an_older_one_that_of_its_s
 def test_a_screened_run_released_more_than_is_charged_and_could_have_released_more_yet() -> None:
     """The most are its 921 epochs of 234 steps, below 11 tries for each kept update."""
     record = json.loads((RUNS / "e2a9456397d8.json").read_text())
-    charged, released, most = [line for line in released_text(record, run_of(record["config"])) if "sums" in line]
-    assert charged.startswith(f"charged by the paper: {record['final']['accepted']:,} sums")
-    assert released.startswith(f"released: {record['final']['tries']:,} sums")
-    assert most.startswith(f"could have been: {min(921 * 234, 11 * 19_582):,} sums")
+    charged, released, most = [
+        line for line in released_text(record, run_of(record["config"])) if " steps, Poisson" in line
+    ]
+    assert charged.startswith(f"as the paper counts: {record['final']['accepted']:,} steps")
+    assert released.startswith(f"released: {record['final']['tries']:,} steps")
+    assert most.startswith(f"could have been: {min(921 * 234, 11 * 19_582):,} steps")
 
 
 def test_a_run_that_diverged_could_have_released_all_its_steps() -> None:
@@ -54,9 +56,9 @@ def test_a_run_that_diverged_could_have_released_all_its_steps() -> None:
     record["status"] = "diverged"
     record["final"] |= {"steps": 2, "epsilon_sound": 0.3, "epsilon_sound_at_max_tries": 2.3142}
     run = run_of(record["config"])
-    released, most = [line for line in released_text(record, run) if "sums" in line][1:]
-    assert released.startswith("released: 2 sums")
-    assert most.startswith(f"could have been: {whole:,} sums")
+    released, most = [line for line in released_text(record, run) if " steps, Poisson" in line][1:]
+    assert released.startswith("released: 2 steps")
+    assert most.startswith(f"could have been: {whole:,} steps")
     rows = {line.split()[0]: line.split()[1:5] for line in cost_text(record, run).splitlines()[1:]}
     assert rows["as"] == ["recorded", "2.928", "0.3", "2.315"]
     assert rows["pld"][2] == "2.315"

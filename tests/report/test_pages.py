@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.claims.counts import judged
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import PlannedRun, Runs
 from runner.config import REPOSITORY
@@ -20,7 +21,7 @@ from runner.report.titles import title_of, titles_of
 from runner.report.verdict_figures import _word
 from tests.claims.made_up import claim
 
-CLAIM = claim(item="fig-3", dataset="MNIST", claimed="2.5", unit="epsilon", quantity="epsilon_at_accuracy_94")
+CLAIM = claim(item="fig-3", dataset="MNIST", claimed="2.5", unit="epsilon", quantity="epsilon at 94% accuracy")
 ROW = ClaimRow(
     CLAIM, "paper", "consistent", "not guaranteed", measured=2.6478, mean=2.6478, std=0.2384, n=5, n_planned=8,
     difference=0.1478, interval_low=-0.2713, interval_high=0.5669, epsilon=2.8, epsilon_sound=8.7111,
@@ -47,6 +48,7 @@ def test_a_number_has_the_digits_that_its_spread_supports(std: float, measured: 
 def test_bounds_are_rounded_so_that_they_stay_bounds() -> None:
     assert epsilon_text(ROW) == "2.5 → 8.72 ✗"
     assert epsilon_text(replace(ROW, epsilon_sound=2033.21)) == "2.5 → 2034 ✗"
+    assert epsilon_text(replace(ROW, epsilon_sound=268_904.2)) == "2.5 → 269,000 ✗"
     assert cells_of(replace(ROW, at_least=True)).measured == "≥ 2.64"
 
 
@@ -146,11 +148,10 @@ def test_an_epsilon_that_its_runs_refute_has_a_line_for_the_formula_and_one_for_
     row = ClaimRow(
         theorem, "paper", "holds", "refuted", measured=0.068, computed=True, epsilon_sound=2034.0, epsilon_least=0.0888
     )
-    lines = [line for line in tables_of(every_paper()[0], [row]).splitlines() if ": epsilon" in line]
+    lines = [line for line in tables_of(every_paper()[0], [row]).splitlines() if ": ε" in line]
     assert lines == [
-        "| By theorem 1: epsilon | 0.07 | 0.068 (computed) | holds (by formula) | – | – |",
-        "| Backpropagation clipping, the code's noise: epsilon | 0.07 | at least 0.0888 | **refuted** "
-        "| 0.07 → 2034 ✗ | – |",
+        "| By theorem 1: ε | 0.07 | 0.068 (computed) | holds (by formula) | – | – |",
+        "| Backpropagation clipping, the code's noise: ε | 0.07 | at least 0.0888 | **refuted** | 0.07 → 2034 ✗ | – |",
     ]
 
 
@@ -177,8 +178,12 @@ def test_open_settings_have_a_line_for_each_item_with_common_words_once() -> Non
 
 def test_the_counts_of_a_paper_are_a_row_of_the_tables_of_all() -> None:
     rows = [ROW, replace(ROW, claim=replace(CLAIM, method="n"), verdict="holds", guarantee="guaranteed", measured=2.5)]
-    assert "| 1 | 0 | 0 | 0 | 0 | 0 | holds 1, fails 0 |" in of_paper(rows)
+    shown = replace(ROW, claim=replace(CLAIM, method="o", direction="none"), verdict="not run", guarantee="not run")
+    assert judged(ROW)
+    assert not judged(shown), "a number for context is no claim, with runs or without"
+    rows.append(shown)
+    assert "| 0 | 1 | 0 | 0 | 0 | 0 | holds 1, fails 0 |" in of_paper(rows)
     assert "guaranteed for the runs here in 1 of 2 claims" in of_paper(rows)
     of_all = totals({"a-paper": rows})
-    for cells in ("1 | 0 | 0 | 0 | 0 | 0", "1 | 0", "1 of 2 | 1"):
+    for cells in ("0 | 1 | 0 | 0 | 0 | 0", "1 | 0 | 0"):
         assert all(f"\n| {name} | {cells} |\n" in of_all for name in ("a-paper", "**all**"))

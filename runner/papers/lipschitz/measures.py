@@ -144,7 +144,14 @@ def _changed(claim: Claim, fields: Mapping[str, object] | None = None) -> Run:
 
 
 def _epsilon(run: Run) -> float:
+    """Return the sound epsilon of all epochs."""
     epsilon = run.sound_epsilon(run.mechanism.charges_of_epochs(run.epochs))
+    assert epsilon is not None
+    return epsilon
+
+
+def _epsilon_of_step(run: Run) -> float:
+    epsilon = run.sound_epsilon(run.mechanism.charges(1))
     assert epsilon is not None
     return epsilon
 
@@ -154,12 +161,12 @@ def _sensitivity(run: Run) -> float:
     return math.hypot(*gradient_bounds(run.new_objective()).gradients.values()) / float(run.config.batch_size)
 
 
-_OF = {"epsilon": _epsilon, "sensitivity": _sensitivity}
+_OF = {"epsilon": _epsilon_of_step, "sensitivity": _sensitivity}
 
 
 @computed
 def doubled(claim: Claim) -> Measured:
-    """Return the factor on epsilon or sensitivity from twice a field's value: `doubled(epsilon of batch_size)`."""
+    """Return the factor on a step's epsilon or sensitivity from twice a field's value: `doubled(epsilon of field)`."""
     what, _, field = claim.reader[1].partition(" of ")
     once = _changed(claim)
     value = float(OmegaConf.select(once.config, field))

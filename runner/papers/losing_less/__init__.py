@@ -98,13 +98,16 @@ PAPER = Paper(
     ITEMS,
     place=2,
     statement=Statement(
-        "**A loss for DP-SGD gains most early in training.** On MNIST, at the paper's settings, {mnist:gain} points "
-        "are left at the end {mnist:interval}. On CIFAR-10 with tanh it gains {cifar} points over cross-entropy, where "
-        "the paper claims {cifar:claimed} (best of {cifar:runs} runs: consistent). With rates searched at a sound "
-        "ε of 1, it gains {searched} points on MNIST {searched:interval}, on average over other parts.",
+        "**The losing-less loss gains most early in training.** On MNIST, its gain over cross-entropy in the first "
+        "quarter of the epochs is {early} points larger than at the end. No gain is shown at the end: {mnist:gain} "
+        "points {mnist:interval}. On CIFAR-10 with tanh it gains {cifar} points, where the paper claims "
+        "{cifar:claimed} (best of {cifar:runs} runs: consistent). With rates searched at a sound ε of 1, it gains "
+        "{searched} points on MNIST {searched:interval}, on average over other parts.",
         {
             "cifar": {"item": "fig-3", "dataset": "CIFAR10", "method": "Losing-less loss minus cross-entropy",
                       "quantity": "accuracy_gain", "verdict": "consistent"},
+            "early": {"item": "fig-3", "dataset": "MNIST", "method": "Losing-less loss minus cross-entropy",
+                      "verdict": "reproduced"},
             "searched": {"study": "composition", "dataset": "MNIST", "epsilon": "1", "parts": "losing-less loss"},
             "mnist": {"item": "fig-3", "dataset": "MNIST", "method": "Losing-less loss above cross-entropy",
                       "verdict": "too few runs, consistent"},

@@ -279,8 +279,9 @@ def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[
             if not matrices:
                 axes.set_axis_off()
                 continue
-            claimed = _claimed_classes(f"{PAPER}/{dataset}_{loss}", epoch) if evidence.scale == PAPER_SCALE else {}
-            _matrix(axes, np.mean(matrices, axis=0), CLASSES[dataset], claimed)
+            of, classes = f"{PAPER}/{dataset}_{loss}", CLASSES[dataset]
+            claimed = _claimed_classes(of, epoch, classes) if evidence.scale == PAPER_SCALE else {}
+            _matrix(axes, np.mean(matrices, axis=0), classes, claimed)
             lines = [f"{_TRAININGS[loss]}, n = {len(matrices)}", f"{plots.DATASETS[dataset]}, epoch {epoch}"]
             if claimed:
                 lines.append("claimed: " + ", ".join(f"{name} {aim:g}" for name, aim in claimed.items()))
@@ -290,10 +291,10 @@ def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[
     return drawn
 
 
-def _claimed_classes(experiment: str, epoch: int) -> dict[str, float]:
+def _claimed_classes(experiment: str, epoch: int, classes: Sequence[str]) -> dict[str, float]:
     """Return the claimed accuracies in percent, by class, of an experiment after an epoch."""
-    parts = {tuple(c.quantity.split("_")[3:]): c.aim for c in claims_of(PAPER, item="fig-8", alone=experiment)}
-    return {name: aim for (name, _, at), aim in parts.items() if int(at) == epoch and aim is not None}
+    claims = claims_of(PAPER, item="fig-8", alone=experiment, at=f"epoch({epoch})")
+    return {classes[int(claim.reader[1])]: claim.aim for claim in claims if claim.aim is not None}
 
 
 def _matrix(axes: Axes, matrix: diagnostics.Array, classes: Sequence[str], claimed: Mapping[str, float]) -> None:

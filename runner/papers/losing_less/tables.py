@@ -71,7 +71,7 @@ table_3 = partial(_printed, PFE.experiment("mnist", "ce_printed"), f"{_CODE} no 
 table_4 = partial(
     _printed,
     PFE.experiment("cifar10", "ce_printed"),
-    f"{_CODE} one convolution in each block (187,210 parameters).",
+    f"{_CODE} one convolution in each block, and no second pooling (187,210 parameters).",
 )
 
 

@@ -74,7 +74,9 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
             )
         found = of_sample("mean", tuple(reached.values("epsilon")), explanation=text)
         tries = made if screened(recorded[0]) else None
-        found = replace(charged(found, reached), epsilon_sound=sound, epsilon_tries=tries, planned_each=(len(planned),))
+        found = replace(
+            charged(found, reached), epsilon_sound=sound, epsilon_attempts=tries, planned_each=(len(planned),)
+        )
     return replace(counted(planned, found), chosen_on_test=True)
 
 

@@ -175,7 +175,7 @@ def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         accuracies = runs.finals("test_accuracy")
         accuracy = [mean_text(accuracies, "%"), spread_text(accuracies, "%")]
         best, kept = statistics.fmean(runs.finals("best_test_accuracy")), _mean_ratio(runs, "accepted", "tries")
-        costs = [bound_text(most_guaranteed(runs)), bound_text(runs[0].final("noise_multiplier"))]
+        costs = [bound_text(most_guaranteed(runs)), number(runs[0].final("noise_multiplier"))]
         rows.append([label, *accuracy, number(best, "%"), planned.recorded_of, f"{kept:.3f}", *costs, *settings])
     notes = [
         "MNIST. Both report on the 5,000 test images that do not screen. The number of attempts is fixed beforehand, "

@@ -3,7 +3,7 @@
 By Papernot, Thakurta, Song, Chien and Erlingsson (AAAI 2021).
 """
 
-from runner.claims.verdicts import REPRODUCED
+from runner.claims.verdicts import DIFFERS, REPRODUCED
 from runner.papers.tempered_sigmoid import computed, figures, tables, theorem_1
 from runner.report.items import Item, Paper, Statement
 
@@ -76,14 +76,14 @@ PAPER = Paper(
     ),
     statement=Statement(
         "**tanh beats ReLU in DP-SGD.** It gains {mnist:gain} points on MNIST {mnist:interval}, where the paper claims "
-        "{mnist_claim:claimed}. On FashionMNIST it gains {fashion:gain} {fashion:interval}, where the paper claims "
-        "{fashion_claim:claimed}. There, tanh has the paper's learning rate. Other rates are searched. On CIFAR-10, at "
-        "about the paper's ε of 7.53, tanh is {cifar} points above ReLU, by one run each at one rate.",
+        "{mnist_claim:claimed}. On FashionMNIST, with tanh at the paper's learning rate, it gains {fashion:gain} "
+        "{fashion:interval}, less than the {fashion_claim:claimed} that the paper claims. On CIFAR-10, at about the "
+        "paper's ε of 7.53, tanh is {cifar} points above ReLU, by one run each at one rate.",
         {
             "mnist": {**_MNIST, **_ABOVE},
             "fashion": {**_FASHION, **_ABOVE},
             "mnist_claim": {**_MNIST, **_MINUS},
-            "fashion_claim": {**_FASHION, **_MINUS},
+            "fashion_claim": {**_FASHION, **_MINUS, "verdict": DIFFERS},
             "cifar": {"item": "fig-3", "dataset": "CIFAR10", "method": "tanh minus ReLU"},
         },
     ),

@@ -22,9 +22,9 @@ PAPER = "tempered_sigmoid"
 NormsByStep: TypeAlias = Callable[[PlannedRun], tuple[list[int], list[float]]]  # steps, norms: [measurements] each
 FIG_2, FIG_3, FIG_4 = (f"{PAPER}/fig_{number}" for number in (2, 3, 4))
 TRIPLE = {  # the fields that figure 2 varies: the name, and the claimed quantity
-    "activation.scale": ("scale s", "mean_s"),
-    "activation.inverse_temperature": ("inverse temperature T", "mean_T"),
-    "activation.offset": ("offset o", "mean_o"),
+    "activation.scale": ("scale s", "mean of s"),
+    "activation.inverse_temperature": ("inverse temperature T", "mean of T"),
+    "activation.offset": ("offset o", "mean of o"),
 }
 _DASHED: dict[str, Any] = {"color": "k", "linestyle": "--", "linewidth": 1}
 

@@ -174,7 +174,7 @@ def _published(compared: Comparison, known: Sequence[Published]) -> str:
     for epsilon in SHOWN:
         one, line = best_published(known, compared.dataset, epsilon), compared.best(epsilon)
         if one is None:
-            texts.append(f"No undisputed number made for ε = {epsilon:g} is listed here.")
+            texts.append(f"The list has no undisputed published number at ε = {epsilon:g}.")
         elif line is not None:
             apart = round(one.accuracy - line.at[epsilon].mean, 1)
             far = f"{abs(apart):.1f} points {'above' if apart > 0 else 'below'}" if apart else "equal, to a tenth, to"
