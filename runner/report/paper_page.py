@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from runner.claims.blocks import dataset_name
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import grouped
 from runner.claims.verdicts import DIFFERS, FAILS, GUARANTEED, HOLDS, NOT_GUARANTEED, NOT_REPRODUCED, REFUTED
-from runner.report.cells import Cells, cells_of, refuted_cells, sound_bound_text, wrong_epsilon
+from runner.report.cells import Cells, cells_of, method_text, refuted_cells, sound_bound_text, wrong_epsilon
 from runner.report.counted import of_paper
 from runner.report.files import Table, markdown
 from runner.report.items import Item, Paper
@@ -139,10 +140,18 @@ def _sentences(text: str) -> list[str]:
 
 
 def _named(of: Sequence[ClaimRow], rows: Sequence[ClaimRow]) -> str:
-    """Name some rows of a table by their methods; data sets and readings are named if others are not among them."""
+    """Name some rows of a table by their methods.
+
+    Quantities, data sets and readings are named if others of the method are not among the rows.
+    """
     names = []
-    for method, there in grouped(of, lambda row: row.claim.method).items():
-        every = [row for row in rows if row.claim.method == method]
+    apart = {row.claim.method for row in rows if row not in of and _quantities(row.claim.method, rows) > 1}
+
+    def name_of(row: ClaimRow) -> str:
+        return method_text(replace(row.claim, reading="")) if row.claim.method in apart else row.claim.method
+
+    for method, there in grouped(of, name_of).items():
+        every = [row for row in rows if name_of(row) == method]
         datasets = {row.claim.dataset for row in there}
         whole = len(there) == sum(row.claim.dataset in datasets for row in every)
         by_reading = {"": there} if whole else grouped(there, lambda row: row.claim.reading)
@@ -152,6 +161,10 @@ def _named(of: Sequence[ClaimRow], rows: Sequence[ClaimRow]) -> str:
             on = ", ".join(dict.fromkeys(dataset_name(row.claim.dataset) for row in some))
             names.append(name if len(some) == len(alike) else f"{name} on {on}")
     return "; ".join(names)
+
+
+def _quantities(method: str, rows: Sequence[ClaimRow]) -> int:
+    return len({row.claim.quantity for row in rows if row.claim.method == method})
 
 
 def open_settings(rows: Sequence[ClaimRow]) -> str:
