@@ -11,7 +11,6 @@ from typing import Protocol, TypeAlias, TypeGuard
 from torch import Tensor, nn
 
 from runner.gradients import Engine, GradientSum, Objective, undisturbed
-from runner.speed.convolution import weights_stay
 
 Numbers: TypeAlias = Mapping[str, float | Tensor]
 
@@ -95,8 +94,7 @@ def gradient_sum(
         return GradientSum(_sum_of_none(groups, engine.objective), empty, empty)
     count = math.ceil(len(targets) / physical_batch)  # of pieces, as equal as can be
     pieces = zip(inputs.chunk(count), targets.chunk(count), strict=True)
-    with weights_stay():
-        return reduce(GradientSum.__add__, (clipping.sum_contributions(engine, *piece, groups) for piece in pieces))
+    return reduce(GradientSum.__add__, (clipping.sum_contributions(engine, *piece, groups) for piece in pieces))
 
 
 def _sum_of_none(groups: Sequence[NoiseGroup], objective: Objective) -> dict[str, Tensor]:

@@ -12,8 +12,6 @@ arithmetic. Their margin for rounding (`bounds.ROUNDING`) covers this kernel up 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -120,30 +118,6 @@ class FastStandardizedConvolution(FastConvolution, StandardizedConv2d):
     """A `StandardizedConv2d` of the same windows."""
 
 
-_kept: dict[tuple[nn.Parameter, bool], Tensor] | None = None
-
-
-@contextmanager
-def weights_stay() -> Iterator[None]:
-    """Inside, no parameter changes, so that each layer's are transformed once. Not for two threads at once."""
-    global _kept
-    before = _kept
-    _kept = {}
-    try:
-        yield
-    finally:
-        _kept = before
-
-
-def _weights(compiled: ctypes.CDLL, weight: Tensor, threads: int, *, turned: bool = False) -> Tensor:
-    """Return `_transformed` weights, which are kept if they are a parameter that stays as it is."""
-    if _kept is None or not isinstance(weight, nn.Parameter):
-        return _transformed(compiled, weight, threads, turned=turned)
-    if (weight, turned) not in _kept:
-        _kept[weight, turned] = _transformed(compiled, weight, threads, turned=turned)
-    return _kept[weight, turned]
-
-
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -151,7 +125,7 @@ class _Convolution(torch.autograd.Function):
         assert compiled is not None
         x, threads = channels_last(x), threads_for(x)
         ctx.save_for_backward(x, weight)
-        return _convolved(compiled, x, _weights(compiled, weight, threads), len(weight), bias, threads)
+        return _convolved(compiled, x, _transformed(compiled, weight, threads), len(weight), bias, threads)
 
     @staticmethod
     @once_differentiable
@@ -162,7 +136,7 @@ class _Convolution(torch.autograd.Function):
         of_x = of_weight = of_bias = None
         wanted, threads = ctx.needs_input_grad, threads_for(g)
         if wanted[0]:
-            u = _weights(compiled, weight, threads, turned=True)
+            u = _transformed(compiled, weight, threads, turned=True)
             of_x = _convolved(compiled, channels_last(g), u, weight.shape[1], None, threads)
         if wanted[1]:
             of_weight = conv2d_weight(x, list(weight.shape), g, padding=1)

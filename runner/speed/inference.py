@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from runner.speed.convolution import weights_stay
 from runner.speed.slices import channels_last
 
 _BATCH = {"cpu": 250, "cuda": 2500}  # images: on a CPU as many as fit its cache, channels last
@@ -16,11 +15,11 @@ _BATCH = {"cpu": 250, "cuda": 2500}  # images: on a CPU as many as fit its cache
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Set a module to evaluation mode, without gradients. Its weights must not change meanwhile."""
+    """Set a module to evaluation mode, without gradients."""
     modes = [(each, each.training) for each in module.modules()]
     module.eval()
     try:
-        with torch.inference_mode(), weights_stay():
+        with torch.inference_mode():
             yield
     finally:
         for each, training in modes:

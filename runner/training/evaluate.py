@@ -63,7 +63,7 @@ class Predictor:
         self._alone = IsolatedPrediction(objective, split.images, split.targets) if objective.isolated else None
 
     def evaluating(self) -> AbstractContextManager[None]:
-        """Set evaluation mode inside a `with` block, in which batches are predicted and no weight changes."""
+        """Set evaluation mode inside a `with` block, in which batches are predicted."""
         return evaluating(self._fast)
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,10 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from runner.clipping import NoClipping, gradient_sum
-from runner.gradients import Objective, OnePassEngine
 from runner.networks.standardized import StandardizedConv2d
-from runner.speed import convolution
 from runner.speed.convolution import FastConvolution
 from runner.speed.faster import faster
 
@@ -111,29 +108,6 @@ def test_parameters_put_in_later_are_taken_or_refused_as_ever(
         except RuntimeError as error:
             results.append(str(error))
     assert torch.equal(*results) if isinstance(results[0], torch.Tensor) else results[0] == results[1]
-
-
-def test_weights_are_transformed_once_a_step_in_each_direction(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step of slices takes each step's weights, forward and turned round."""
-    torch.manual_seed(0)
-    layers = [nn.Conv2d(16, 24, 3, padding=1), nn.Tanh(), nn.Conv2d(24, 16, 3, padding=1), nn.Flatten()]
-    network, calls, plain = nn.Sequential(*layers), [], convolution._transformed
-    monkeypatch.setattr(convolution, "_transformed", lambda *a, **b: calls.append(1) or plain(*a, **b))
-    objective = Objective(network, nn.CrossEntropyLoss(reduction="none"))
-    engine, x = OnePassEngine(objective), torch.randn(6, 16, 12, 12)
-    targets = torch.tensor([0, 1, 2, 3, 4, 5])
-    gradient_sum(NoClipping(), engine, x, targets, 6)  # plans
-    for _ in range(2):
-        calls.clear()
-        found = gradient_sum(NoClipping(), engine, x, targets, 2).gradients
-        assert len(calls) == (0 if kernels == "pytorch" else 3)
-        objective(x, targets).sum().backward()
-        for name, parameter in objective.named_parameters():
-            assert parameter.grad is not None
-            torch.testing.assert_close(found[name], parameter.grad, rtol=0, atol=1e-4)
-            parameter.data.mul_(-1.5)
-            parameter.grad = None
-    torch.testing.assert_close(faster(network)(x), network(x), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(
