@@ -17,10 +17,6 @@ matrix products are needed, of all matrices [..., rows, columns] at once. The de
 Sums of n numbers of one sign can all be rounded the same way, by n 2^-24 of their size. W W^T with columns of n then
 seems smaller than it is, and the polynomial reaches 1 + n 2^-25. The second product adds r 2^-24. So the result is
 multiplied by 1 - (n + r) 2^-24.
-
-A CPU returns numbers at no cost, so a cheaper bound is tried first: the largest sum of a row of |W W^T|. It is also at
-least s_1^2, and Schatten's bound is at most r^(1/2^(k+2)) s_1. So the cheaper bound mostly shows that Schatten's bound
-is within 1.9. Nothing is divided then, and Schatten's bound is not computed.
 """
 
 from __future__ import annotations
@@ -35,7 +31,6 @@ from torch import Tensor
 _LARGEST = 1e6  # squares of much larger numbers leave the range of float32
 _WITHIN = 1.9  # of the 2 up to which the polynomial stays in [-1, 1]; the rest is for rounding
 _ROUNDING = 2**-24  # of a sum in float32, for each of its terms
-_SURELY = 1 - 1e-3  # of `_WITHIN`; the rest is for rounding
 
 
 @dataclass(frozen=True)
@@ -72,21 +67,10 @@ def projected(weights: Tensor) -> Tensor:
         matrices / largest[..., None, None]
     )  # entries within [-1, 1], so that no square leaves the range of floats
     gram = matrices @ matrices.mT
-    size = largest if _surely_within(gram, largest) else torch.minimum(largest, _WITHIN / schatten_bound(gram))
-    size = size[..., None, None]
+    size = torch.minimum(largest, _WITHIN / schatten_bound(gram))[..., None, None]
     left = 1 - 2e-6 - sum(matrices.shape[-2:]) * _ROUNDING
     result = left * (1.5 * size * matrices - 0.5 * size**3 * gram @ matrices)
     return result if wide else result.mT
-
-
-def _surely_within(gram: Tensor, largest: Tensor) -> bool:
-    """Return True if a cheap bound shows that no matrix W is divided: gram [..., r, r] is for W / largest."""
-    if gram.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    rank = gram.shape[-1]
-    spread = rank ** (1 / 2 ** (_squarings(rank) + 2))  # upper bound on Schatten's norm over the spectral norm
-    rows = gram.abs().sum(-1).amax(-1)
-    return bool((largest * rows.sqrt() * spread <= _SURELY * _WITHIN).all())
 
 
 def schatten_bound(gram: Tensor) -> Tensor:
