@@ -14,11 +14,11 @@ from runner.claims.evidence import collect
 from runner.claims.measure import measure
 from runner.claims.runs import Runs
 from runner.claims.verdicts import judge
+from runner.cli import bounds as command
 from runner.cli.commands import carry_out
 from runner.networks.lipschitz.layers import Center
 from runner.papers.lipschitz import PAPER, bounds, measures, timing
 from runner.records.jobs import sweep_jobs
-from runner.training import bounds as command
 from runner.training.prepare import prepare
 
 CLAIMS = {(c.item, c.dataset, c.method, c.quantity): c for c in PAPER.claims}
@@ -226,6 +226,10 @@ def test_the_command_tables_the_bounds_of_any_config(capsys):
     sensitivity, noise = (float(rows[0].split()[i]) for i in (1, 2))
     assert sensitivity == pytest.approx(0.1, rel=1e-3)
     assert noise == pytest.approx(2 * math.sqrt(2) * sensitivity, rel=1e-4)
+    calibrated = ["experiment=lipschitz/mnist_mlp", "target_epsilon=3", "noise_multiplier=null"]
+    assert command.main([*calibrated, "scale=smoke"]) == command.main(calibrated) == 0
+    small, whole = (float(text.split()[2]) for text in capsys.readouterr().out.splitlines()[1::3])
+    assert small < whole / 2, "the smoke scale has fewer epochs, so each step may cost more"
     assert carry_out("bounds", ["experiment=lipschitz/mnist_mlp", "activation=tempered_sigmoid"]) == 2
     assert "TemperedSigmoid" in capsys.readouterr().err
 

@@ -10,27 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hydra import compose, initialize_config_dir
-
-from runner.config import REPOSITORY, register
+from runner.records.identity import resolved
+from runner.records.jobs import composed
+from runner.report.files import Table, aligned
 from runner.terminal import Parser
 from runner.training.prepare import prepare
 from runner.training.run import Run
 
 
-def table(run: Run) -> str:
+def table(run: Run) -> Table:
     """Return a table of the groups of a run, in the order of its parameters."""
     sizes = {name: p.numel() for name, p in run.new_objective().named_parameters()}
-    rows = [("numbers", "sensitivity", "noise", "parameters")]
+    rows = []
     for group in run.mechanism.noise_groups:
         numbers = sum(sizes.get(name, 1) for name in group.parameters)
         noise = run.mechanism.at(0).noise_std(group) if run.mechanism.private else 0.0
         names = ", ".join(name.removeprefix("network.") for name in group.parameters)
         rows.append((f"{numbers:,}", f"{group.sensitivity:.6g}", f"{noise:.6g}", names))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return "\n".join(
-        "  ".join([*(cell.rjust(w) for cell, w in zip(row, widths, strict=False)), row[3]]) for row in rows
-    )
+    return Table(("numbers", "sensitivity", "noise", "parameters"), rows)
 
 
 def main(overrides: Sequence[str]) -> int:
@@ -38,9 +35,5 @@ def main(overrides: Sequence[str]) -> int:
     parser = Parser(prog="python -m runner bounds", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("overrides", nargs="*", help="Hydra's overrides: experiment=lipschitz/mnist_mlp")
     chosen = parser.parse_args(overrides)
-    register()
-    with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
-        config = compose("config", chosen.overrides)
-    run = prepare(config)
-    print(table(run))
+    print(aligned(table(prepare(resolved(composed(chosen.overrides))))))
     return 0
