@@ -62,18 +62,18 @@ def most_tries(dataset: str) -> int:
 
 
 @lru_cache
-def at_least(dataset: str, threshold: float, rejections: int | None = None) -> float:
+def at_least(dataset: str, threshold: float) -> float:
     """Return a lower bound on the true epsilon of the kept updates, screened by y > threshold sigma.
 
     The first update is left out, as it is always kept (tau = 0). This can only lower epsilon.
     """
-    return _screened(dataset, threshold, rejections).epsilon_at_least(kept_steps(dataset) - 1, delta())
+    return _screened(dataset, threshold).epsilon_at_least(kept_steps(dataset) - 1, delta())
 
 
 @lru_cache
-def at_most(dataset: str, threshold: float, rejections: int | None = None) -> float:
+def at_most(dataset: str, threshold: float) -> float:
     """Return an upper bound on the true epsilon of the kept updates: all but the first screened, and the first."""
-    return _screened(dataset, threshold, rejections).epsilon_by_rdp(kept_steps(dataset) - 1, delta(), unscreened=1)
+    return _screened(dataset, threshold).epsilon_by_rdp(kept_steps(dataset) - 1, delta(), unscreened=1)
 
 
 def worst(dataset: str) -> float:
@@ -96,8 +96,8 @@ def threshold_for(share: float, rejections: int) -> float:
     return float(-ndtri(probability))
 
 
-def _screened(dataset: str, threshold: float, rejections: int | None = None) -> Screened:
-    mu0 = screening(dataset).rejection_threshold if rejections is None else rejections
+def _screened(dataset: str, threshold: float) -> Screened:
+    mu0 = screening(dataset).rejection_threshold
     return Screened(screened_run(dataset).mechanism.sampling_rate, _noise(dataset), threshold, mu0)
 
 
@@ -153,10 +153,10 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         mu0 = "∞" if k == math.inf else int(k)
         rows.append(("one step", sigma, t, mu0, 1, OneStep(sigma, t * sigma, k).accepted, claimed, exact, exact))
     for dataset in DATASETS.values():
-        claimed, own = _above(claimed_epsilon(dataset)), screening(dataset).rejection_threshold
-        for t, k in sorted({(-math.inf, own), (0.5, own), (worst(dataset), own)}):
-            keep = _screened(dataset, t, k).accepted[0]
-            bounds = _below(at_least(dataset, t, k)), _above(at_most(dataset, t, k))
+        claimed, k = _above(claimed_epsilon(dataset)), screening(dataset).rejection_threshold
+        for t in sorted({-math.inf, 0.5, worst(dataset)}):
+            keep = _screened(dataset, t).accepted[0]
+            bounds = _below(at_least(dataset, t)), _above(at_most(dataset, t))
             shown = "none" if t == -math.inf else t
             rows.append((dataset_name(dataset), _noise(dataset), shown, k, kept_steps(dataset), keep, claimed, *bounds))
     notes = (
