@@ -64,13 +64,8 @@ def calibrate_noise_multiplier(
         tolerance: absolute, in units of the noise multiplier, > 0.
 
     Raises:
-        ValueError: `target_epsilon` or `tolerance` is not > 0, or no noise multiplier in [1e-4, 1e6] is the
-            smallest that meets the budget.
+        ValueError: no noise multiplier in [1e-4, 1e6] is the smallest that meets the budget.
     """
-    if not 0 < target_epsilon < math.inf:
-        raise ValueError(f"Expected target_epsilon > 0 and finite, got {target_epsilon}.")
-    if not 0 < tolerance < math.inf:
-        raise ValueError(f"Expected tolerance > 0 and finite, got {tolerance}.")
 
     @cache
     def epsilon(noise_multiplier: float) -> float:
@@ -125,14 +120,7 @@ def last_within(
         budget: epsilon >= 0.
         delta: in (0, 1).
         limit: the number of steps at which the search ends, >= 0.
-
-    Raises:
-        ValueError: `budget` or `limit` is negative.
     """
-    if not budget >= 0:
-        raise ValueError(f"Expected budget >= 0, got {budget}.")
-    if limit < 0:
-        raise ValueError(f"Expected limit >= 0, got {limit}.")
     return bisect_left(
         range(1, limit + 1), True, key=lambda n: epsilon_by(accountant, releases_after(n), delta) > budget
     )

@@ -65,13 +65,7 @@ def steps(noise_multiplier):
 @pytest.mark.parametrize(
     ("search", "said"),
     [
-        *(
-            (
-                lambda target=target: calibrate_noise_multiplier(Zcdp(), steps, target, DELTA),
-                "Expected target_epsilon > 0",
-            )
-            for target in (0.0, -1.0, math.inf, math.nan)
-        ),
+        (lambda: calibrate_noise_multiplier(Zcdp(), steps, 0.0, DELTA), "Expected a reachable target_epsilon"),
         # classic RDP with orders to 64 cannot go below ln(1e5)/63 = 0.183
         (
             lambda: calibrate_noise_multiplier(RdpClassic(), steps, 0.1, DELTA),
@@ -81,9 +75,6 @@ def steps(noise_multiplier):
             lambda: calibrate_noise_multiplier(Pld(), lambda nm: ((NoOpDpEvent(), 1),), 1.0, DELTA),
             "Expected a target_epsilon that needs noise",
         ),
-        (lambda: calibrate_noise_multiplier(Pld(), steps, 1.0, DELTA, tolerance=0.0), "Expected tolerance > 0"),
-        (lambda: last_within(Zcdp(), steps, -1, DELTA, 10), "Expected budget >= 0, got -1"),
-        (lambda: last_within(Zcdp(), steps, 1, DELTA, -1), "Expected limit >= 0, got -1"),
     ],
 )
 def test_what_cannot_be_found_is_one_clear_sentence(search, said):
