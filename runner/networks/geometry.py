@@ -85,20 +85,20 @@ def geometry(module: nn.Module, inputs: Tensor, outputs: Tensor, views: int = 1)
     if module.padding == "same":
         padding = (_same(module, 0)[0], _same(module, 1)[0])
     else:
-        padding = (0, 0) if isinstance(module.padding, str) else _pair(module.padding)
+        padding = (0, 0) if isinstance(module.padding, str) else pair(module.padding)
     return Geometry(
         module.in_channels,
         module.out_channels,
-        _pair(inputs.shape[2:]),
-        _pair(outputs.shape[2:]),
-        _pair(module.kernel_size),
-        _pair(module.stride),
+        pair(inputs.shape[2:]),
+        pair(outputs.shape[2:]),
+        pair(module.kernel_size),
+        pair(module.stride),
         padding,
-        _pair(module.dilation),
+        pair(module.dilation),
         views,
     )
 
 
-def _pair(values: tuple[int, ...]) -> Pair:
-    height, width = values
-    return height, width
+def pair(size: int | tuple[int, ...]) -> Pair:
+    """Return a size as (height, width), given as one number for both or as one for each."""
+    return (size, size) if isinstance(size, int) else (size[0], size[1])

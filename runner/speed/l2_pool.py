@@ -7,10 +7,11 @@ import ctypes
 import torch
 from torch import Tensor
 
+from runner.networks.geometry import Pair
 from runner.networks.lipschitz import layers
 from runner.networks.lipschitz.layers import GlobalL2Pool, L2Pool2d
 from runner.speed.kernels import fits, library, waves
-from runner.speed.max_pool import Pair, Pool, gradient, pooled
+from runner.speed.max_pool import Pool, gradient, pooled
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:

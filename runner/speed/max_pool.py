@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from runner.networks.geometry import Pair, pair
 from runner.speed.kernels import fits, integers, library, pays, pointers, threads_for, waves
-
-Pair = tuple[int, int]
 
 _MANY = 1 << 17  # numbers: a call for fewer takes longer than PyTorch's
 
@@ -104,8 +103,3 @@ def gradient(
     of_x, layout = g.new_empty(len(x), *x.shape[2:], x.shape[1]), _layout(x, kernel, stride)
     getattr(compiled, f"{name}_backward")(*pointers(x, y, g, of_x), *integers(len(x)), layout, *integers(threads))
     return of_x.permute(0, 3, 1, 2)
-
-
-def pair(size: int | tuple[int, ...]) -> tuple[int, int]:
-    """Return a size as (height, width), given as one number for both or as one for each."""
-    return (size, size) if isinstance(size, int) else (size[0], size[1])

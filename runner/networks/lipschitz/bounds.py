@@ -35,6 +35,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
+from runner.networks.geometry import pair
 from runner.networks.lipschitz.layers import Residual
 from runner.networks.lipschitz.losses import lipschitz_constant
 from runner.networks.lipschitz.spectral import Spectral
@@ -178,7 +179,7 @@ def _slope(name: str, module: nn.Module) -> float:
         return _SLOPES[kind] * ROUNDING
     if isinstance(module, (nn.MaxPool2d, nn.AvgPool2d)) and kind in (nn.MaxPool2d, nn.AvgPool2d) and _disjoint(module):
         # The square of a mean of n numbers is at most the sum of their squares over n.
-        return ROUNDING / (math.sqrt(math.prod(_pair(module.kernel_size))) if kind is nn.AvgPool2d else 1)
+        return ROUNDING / (math.sqrt(math.prod(pair(module.kernel_size))) if kind is nn.AvgPool2d else 1)
     if "lipschitz" in vars(kind) and not any(True for _ in module.parameters()):
         return float(module.lipschitz) * ROUNDING  # type: ignore[arg-type]
     raise ValueError(f"{name}: no bound is known for a {kind.__name__}")
@@ -186,14 +187,10 @@ def _slope(name: str, module: nn.Module) -> float:
 
 def _disjoint(pool: nn.MaxPool2d | nn.AvgPool2d) -> bool:
     """Return True if no entry is in two windows, and windows hold only entries."""
-    windows = _pair(pool.kernel_size) == _pair(pool.stride) and _pair(pool.padding) == (0, 0) and not pool.ceil_mode
+    windows = pair(pool.kernel_size) == pair(pool.stride) and pair(pool.padding) == (0, 0) and not pool.ceil_mode
     if isinstance(pool, nn.AvgPool2d):
         return windows and pool.divisor_override is None
-    return windows and _pair(pool.dilation) == (1, 1)
-
-
-def _pair(value: int | tuple[int, ...]) -> tuple[int, ...]:
-    return (value, value) if isinstance(value, int) else value
+    return windows and pair(pool.dilation) == (1, 1)
 
 
 def _shape_after(name: str, module: nn.Module, shape: Sequence[int]) -> tuple[int, ...]:
