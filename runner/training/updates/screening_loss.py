@@ -32,7 +32,6 @@ class ScreeningLoss:
         self._predictor, self._images, self._targets = Predictor(objective, images), images.images, images.targets
         self.device = self._images.device
         self.order = torch.arange(len(images), device=self.device)  # the index in `images` at each position
-        self.images_seen = 0  # by `at_most` and `total`
 
     def __len__(self) -> int:
         return len(self._images)
@@ -47,7 +46,6 @@ class ScreeningLoss:
         with self._predictor.evaluating():
             for losses in self._losses():  # a rejection can stop between two
                 total += losses.double().sum().item()
-                self.images_seen += len(losses)
                 if total > bound:
                     return False, total
         return total <= bound, total
