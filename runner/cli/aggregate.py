@@ -149,7 +149,7 @@ def main(arguments: Sequence[str]) -> int:
             raise ValueError("The pages of the studies are made at the paper's scale, in this repository: no options.")
         print(shown(aggregate_studies()))
         return 0
-    items = chosen.items.split(",") if chosen.items else None
+    items = [name.strip() for name in chosen.items.split(",")] if chosen.items else None
     root = chosen.results.expanduser() if chosen.results else None
     if root is not None and not root.is_dir():
         raise ConfigError(f"{root} is no folder.")

@@ -26,7 +26,7 @@ def test_a_new_paper_loads_lists_its_runs_aggregates_and_passes_the_tests_of_pap
         return ran.stdout if code == 0 else ran.stderr
 
     carry_out("-m", "runner", "new-paper", NAME)
-    commands = (["reproduce", NAME, "--plan"], ["aggregate", NAME, "--items", "table-1"])
+    commands = (["reproduce", NAME, "--plan"], ["aggregate", NAME, "--items", " table-1"])
     both = "from runner.cli.commands import carry_out\n" + "".join(
         f"assert carry_out({name!r}, {words!r}) == 0\n" for name, *words in commands
     )
