@@ -30,7 +30,7 @@ def runs_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], list[
     """
     names = varied(runs, fields)
     recorded = {run.job.run_id: run for run in reversed(runs.recorded)}
-    ordered = reversed(recorded.values())  # a run in two sweeps keeps its first place
+    ordered = reversed(recorded.values())  # a run in two sweeps has its last place, and its first sweep
     columns = [
         *("run_id", "setting_id", "sweep", "experiment", "seed", *names, "evaluation", "status", "epochs"),
         *("epsilon", "epsilon_sound", *_attempts_if_any(runs), "delta", "accuracy_last", "accuracy_best"),
