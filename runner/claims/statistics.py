@@ -82,13 +82,7 @@ class Mean:
 
 
 def measured_mean(values: Sequence[float]) -> Mean:
-    """Compute the mean of runs, with their own spread.
-
-    Raises:
-        ValueError: there are fewer than two.
-    """
-    if len(values) < 2:
-        raise ValueError(f"Expected two values or more, got {len(values)}.")
+    """Compute the mean of two or more runs, with their own spread."""
     return Mean(fmean(values), len(values), Spread(stdev(values), len(values) - 1))
 
 
@@ -123,9 +117,9 @@ def less_claim(means: Sequence[Mean], claimed: float, runs: int | None, level: f
     return Interval(middle - half, middle + half)
 
 
-def mean_of(values: Sequence[float], level: float = LEVEL) -> Interval:
+def mean_of(values: Sequence[float]) -> Interval:
     """Compute Student's interval of the mean of a setting's two or more runs."""
-    return less_claim([measured_mean(values)], 0.0, None, level)
+    return less_claim([measured_mean(values)], 0.0, None)
 
 
 def difference(one: Sequence[float], other: Sequence[float]) -> Interval:
