@@ -37,12 +37,9 @@ def check(text: str) -> None:
         float(argument)
 
 
-def _last_with(run: PlannedRun, holds: Callable[[float], bool], by: str = "epsilon") -> int | None:
-    """Return the last epoch whose epsilon (or epsilon_sound) meets a condition; without privacy the last of all."""
-    spent = run.history(by)
-    if math.isinf(spent[0]):
-        return run.last_epoch
-    return max((epoch for epoch, value in enumerate(spent) if holds(value)), default=None)
+def _last_within(run: PlannedRun, bound: float, by: str = "epsilon") -> int | None:
+    """Return the last epoch whose epsilon (or epsilon_sound) is within a bound; without privacy the last of all."""
+    return run.last_epoch if math.isinf(run.history(by)[0]) else run.last_within(bound, by)
 
 
 def _fifth(part: int) -> Epoch:
@@ -59,10 +56,8 @@ _EPOCHS: dict[str, Callable[[Claim, str], Epoch]] = {
     "first": lambda *_: lambda _: 0,
     "quarter": lambda *_: _quarter,
     "epoch": lambda _, number: lambda run: int(number) - 1 if int(number) <= run.last_epoch + 1 else None,
-    "below": lambda claim, _: lambda run: _last_with(run, lambda spent: spent < claim.bound),
-    "within": lambda claim, _: lambda run: _last_with(run, lambda spent: spent <= claim.bound),
-    "sound_within": lambda _, number: (
-        lambda run: _last_with(run, lambda spent: spent < float(number) + _ROUNDING, "epsilon_sound")
-    ),
+    "below": lambda claim, _: lambda run: _last_within(run, math.nextafter(claim.bound, 0)),
+    "within": lambda claim, _: lambda run: _last_within(run, claim.bound),
+    "sound_within": lambda _, number: lambda run: _last_within(run, float(number) + _ROUNDING, "epsilon_sound"),
 }
 _WITH_NUMBER = ("epoch", "sound_within")

@@ -159,7 +159,7 @@ class Runs(tuple[PlannedRun, ...]):
 
     def last_below(self, bound: float, by: str = "epsilon") -> RunsAt:
         """Return the recorded runs at their last epoch with an epsilon (or epsilon_sound) below a bound, if any."""
-        return self.at(lambda run: max((at for at, spent in enumerate(run.history(by)) if spent < bound), default=None))
+        return self.at(lambda run: run.last_within(math.nextafter(bound, 0), by))
 
 
 class RunsAt(tuple[tuple[PlannedRun, int], ...]):
