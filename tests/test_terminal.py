@@ -120,7 +120,7 @@ def test_losing_stderr_ends_nothing(tmp_path, lost: str) -> None:
     assert (tmp_path / "file").exists()
 
 
-_SLOW = ("torch", "scipy.stats", "opacus", "matplotlib", "dp_accounting")
+_SLOW = ("torch", "scipy.stats", "pandas", "opacus", "matplotlib", "dp_accounting")
 _ANSWER = f"""
 import runpy, sys
 try:

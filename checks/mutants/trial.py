@@ -19,7 +19,7 @@ from checks.mutants.mutant import Mutant
 COPIED = ("runner", "conf", "sweeps", "studies", "tests", "checks", "pyproject.toml")
 PRELOADED = (
     "torch", "torch.func", "torchvision.datasets", "opacus.accountants",
-    "dp_accounting.pld.privacy_loss_distribution", "scipy.stats", "scipy.optimize", "pydantic",
+    "dp_accounting.pld.privacy_loss_distribution", "scipy.stats", "scipy.optimize", "pandas", "pydantic",
     "matplotlib.pyplot", "sklearn.datasets", "hydra", "pytest",
 )  # fmt: skip
 _ROOMS = ("runner", "tests", "checks")

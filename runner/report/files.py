@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,16 +81,6 @@ def elsewhere(results: Path) -> list[str]:
     """Return the option that names a results folder; none for the default folder and the scales in it."""
     default, folder = RESULTS, results.expanduser().resolve()
     return [] if default in (folder, folder.parent) else ["--results", str(folder)]
-
-
-def datatables() -> tuple[str, str]:
-    """Return the styles of DataTables, of the extra `report`, and an address of its script.
-
-    The address is the script itself: a browser loads no module from a file, but an address of data.
-    """
-    bundle = files("itables") / "html"
-    code = b64encode((bundle / "dt_bundle.js").read_bytes()).decode("ascii")
-    return (bundle / "dt_bundle.css").read_text(encoding="utf-8"), f"data:text/javascript;base64,{code}"
 
 
 def write_text(path: Path, text: str) -> Path:

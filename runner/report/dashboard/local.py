@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
 from typing import Any
 
 from runner.claims.blocks import DATASETS
@@ -13,7 +12,6 @@ from runner.claims.evidence import collect
 from runner.claims.runs import PlannedRun
 from runner.records.files import sound_epsilon_of, upper_bound
 from runner.report.dashboard.definition import AXIS_TITLES, SECTIONS, TABLE, Panel
-from runner.report.files import datatables
 from runner.report.items import Paper
 from runner.report.served import served
 from runner.report.titles import title_of
@@ -23,12 +21,6 @@ Row = dict[str, Any]
 ByItem = Mapping[str, Sequence[PlannedRun]]
 
 _WIDTH, _HEIGHT, _COLUMNS = 330, 230, 3  # of a panel in pixels, and panels in a row
-_FILTERED = [0, 1]  # columns of the table of runs, item and experiment, that it can be filtered by
-_OPTIONS = {  # of its DataTable
-    "layout": {"top1": "searchPanes"},
-    "searchPanes": {"layout": "columns-2", "columns": _FILTERED, "initCollapsed": True, "controls": False},
-    "columnDefs": [{"searchPanes": {"show": True}, "targets": _FILTERED}],
-}
 
 
 def recorded(of: Paper) -> dict[str, list[PlannedRun]]:
@@ -132,19 +124,10 @@ def page(of: Paper, runs: ByItem, results: Any) -> str:
     """Make the page of charts and the table of runs, which loads no other file."""
     text: str = chart(of, runs).to_html(inline=True, json_kwds={"cls": _InScript})
     header, rows = table(runs, results)
-    headings = "".join(f"<th>{name}</th>" for name in header)
-    cells = "\n".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    styles, script = datatables()
-    shown = (
-        f"<style>{styles}</style>",
-        "<h2>Runs</h2>",
-        f'<table id="runs" class="display nowrap compact"><thead><tr>{headings}</tr></thead>',
-        f"<tbody>{cells}</tbody></table>",
-        f'<script type="module">import DataTable from "{script}";',
-        f'new DataTable("#runs", {json.dumps(_OPTIONS)});</script>',
-    )
-    body, end_of_body, after = text.rpartition("</body>")  # the last one, because inlined scripts contain others
-    return "\n".join((body, *shown, end_of_body + after))
+    shown = f"<h2>Runs</h2>{_searchable_table(header, rows, ['item', 'experiment'])}"
+    head, end_of_head, rest = text.partition("</head>")
+    body, end_of_body, after = rest.rpartition("</body>")  # the last one, because inlined scripts contain others
+    return f"{head}{_tables_head()}{end_of_head}{body}{shown}{end_of_body}{after}"
 
 
 class _InScript(json.JSONEncoder):
@@ -164,3 +147,36 @@ def table(runs: ByItem, results: Any) -> tuple[list[str], list[list[str]]]:
             cells = [str(known.get(name, ended.get(name, ""))).replace("None", "none") for name in TABLE]
             rows.append([item, label(run), str(run.seed), run.job.run_id, *cells])
     return ["item", "experiment", "seed", "run", *TABLE], rows
+
+
+def _tables_head() -> Any:
+    """Return DataTables itself, once for all tables of a page."""
+    from itables.javascript import generate_init_offline_itables_html
+    from itables.utils import find_package_file
+    from markupsafe import Markup
+
+    return Markup(generate_init_offline_itables_html(find_package_file("html/dt_bundle.js")))
+
+
+def _searchable_table(header: Sequence[str], rows: Sequence[Sequence[str]], filters: Sequence[str]) -> Any:
+    """Make a table to sort and to search, with filters by the values of some columns; all cells are text."""
+    import pandas as pd
+    from itables import to_html_datatable
+    from markupsafe import Markup, escape
+
+    at = [list(header).index(name) for name in filters]
+    escaped = [[str(escape(cell)) for cell in row] for row in rows]
+    return Markup(
+        to_html_datatable(
+            pd.DataFrame(escaped, columns=[str(escape(name)) for name in header]),
+            connected=False,
+            allow_html=True,
+            showIndex=False,
+            display_logo_when_loading=False,
+            maxBytes=0,
+            lengthMenu=[10, 25, 100],
+            layout={"top1": "searchPanes"},
+            searchPanes={"layout": f"columns-{len(at)}", "columns": at, "initCollapsed": True, "controls": False},
+            columnDefs=[{"searchPanes": {"show": True}, "targets": at}],
+        )
+    )

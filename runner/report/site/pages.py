@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
 from runner.report.explain import found, run_sections
-from runner.report.files import datatables
 from runner.report.papers import Paper, every_paper
 from runner.report.site.tables import claims_table, leaderboard_table, paper_name
 from runner.report.site.text import Text, page_path, relative, render
@@ -137,11 +137,17 @@ def _address(page: str, target: str) -> str:
 
 
 def _assets() -> dict[str, Content]:
-    """Return the styles and scripts, with DataTables as a script that a page in a folder can load."""
-    styles, script = datatables()
+    """Return the styles and scripts, with DataTables as a script that a page in a folder can load.
+
+    A browser loads no module from a file, but an address of data.
+    """
+    from base64 import b64encode
+
+    bundle = files("itables") / "html"
+    code = b64encode((bundle / "dt_bundle.js").read_bytes()).decode("ascii")
     own = Path(__file__).parent / "templates"
     return {
         **{f"assets/{name}": own / name for name in _ASSETS},
-        "assets/datatables.css": styles,
-        "assets/datatables.js": f'const DATATABLES = "{script}";\n',
+        "assets/datatables.css": (bundle / "dt_bundle.css").read_text(encoding="utf-8"),
+        "assets/datatables.js": f'const DATATABLES = "data:text/javascript;base64,{code}";\n',
     }
