@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _PANEL, _ROW = 0.7, 0.3  # inches: around the rows of a panel, and of each arm
 _NAME = 40  # characters in a line
+_COLOUR = "C0"
 _FAR, _LEAST = 6, 2.0  # times the median gain, and points: the range that a gain is beyond
 
 
@@ -71,23 +72,22 @@ def _range(gains: Sequence[Estimate]) -> tuple[float, float]:
 def _gains(axes: Axes, rows: Sequence[tuple[str, Estimate | None]]) -> None:
     left, right = axes.get_xlim()
     for y, (_, gain) in enumerate(rows):
-        colour = f"C{y % 10}"
         if gain is None:
             axes.text(0, y, " not run", va="center", color="0.6", fontsize=8)
             continue
         low, high = _ends(gain)
         if low < left or high > right:
             at, marker, side, inwards = (left, "<", "left", 8) if gain.value < 0 else (right, ">", "right", -8)
-            axes.plot(at, y, marker, color=colour, markersize=8, clip_on=False)
+            axes.plot(at, y, marker, color=_COLOUR, markersize=8, clip_on=False)
             ends = (difference_text(each(gain.by_seed), "%", None) for each in (min, max))
             text = f"{difference_text(gain.value, '%', gain.interval)}\nseeds {' to '.join(ends)}"
             style: Any = {"xytext": (inwards, 0), "textcoords": "offset points", "fontsize": 8}
-            axes.annotate(text, (at, y), color=colour, backgroundcolor="white", ha=side, va="center", **style)
+            axes.annotate(text, (at, y), color=_COLOUR, backgroundcolor="white", ha=side, va="center", **style)
             continue
-        axes.plot(gain.by_seed, [y] * len(gain.by_seed), "o", color=colour, markersize=4, alpha=0.6, zorder=4)
-        axes.plot(gain.value, y, "D", color=colour, markersize=6, markeredgecolor="black")
+        axes.plot(gain.by_seed, [y] * len(gain.by_seed), "o", color=_COLOUR, markersize=4, alpha=0.6, zorder=4)
+        axes.plot(gain.value, y, "D", color=_COLOUR, markersize=6, markeredgecolor="black")
         if gain.interval:
-            axes.plot([gain.interval.low, gain.interval.high], [y, y], color=colour, linewidth=2.5)
+            axes.plot([gain.interval.low, gain.interval.high], [y, y], color=_COLOUR, linewidth=2.5)
     axes.set_yticks(range(len(rows)), [fill(name, _NAME) for name, _ in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.axvline(0, color="black", linewidth=0.8)

@@ -67,7 +67,7 @@ def panel(axes: Axes, evidence: Evidence, dataset: str) -> None:
     title = settings.DATASETS[dataset]
     least = at_least(title, worst(title))
     axes.axvline(least, color="k", linestyle="--", linewidth=1, label="lower bound on the true ε, worst rule found")
-    text = f" ≥ {number(least, bound='lower')}"
-    axes.annotate(text, (least, 0.55), xycoords=("data", "axes fraction"), va="bottom", fontsize=8)
+    beside: dict[str, Any] = {"xytext": (3, 0), "textcoords": "offset points", "va": "bottom", "fontsize": 8}
+    axes.annotate(f"≥ {number(least, bound='lower')}", (least, 0.55), xycoords=("data", "axes fraction"), **beside)
     axes.axvline(claimed_at(), color="grey", linestyle=":", linewidth=1, label=f"claimed ε = {claimed_at():g}")
     axes.set(xlabel="sound ε (hollow: as the paper counts)", xlim=(0, None))

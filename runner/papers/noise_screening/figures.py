@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from runner.claims.costs import most_guaranteed
 from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.guarantee import guaranteed
-from runner.claims.runs import PlannedRun, Runs
+from runner.claims.runs import Runs
 from runner.papers.noise_screening import cost, settings
 from runner.papers.noise_screening.measures import screened
 from runner.papers.noise_screening.settings import claimed_at
@@ -30,25 +30,20 @@ SOUND = {"mnist_sound_plain": ("DP-SGD, tanh", "tanh"), "mnist_sound_screened": 
 
 
 def table_1(evidence: Evidence) -> Figure | None:
-    """Draw the costs of accuracies above; below, the kept share of an epoch's attempts, against the claimed epsilon.
-
-    Each data set with a recorded screened run has a column.
-    """
+    """Draw the accuracies at both epsilons, a column for each data set with a recorded screened run."""
     few = {title: "no screened run" if not _screened(evidence, key) else "" for key, title in plots.DATASETS.items()}
     shown = {key: title for key, title in plots.DATASETS.items() if not few[title]}
     if not shown:
         return None
-    drawn = plots.figure(plots.WIDTH, 7.6)
-    above, below = drawn.subplots(2, len(shown), squeeze=False)
-    for cost_axes, share_axes, (dataset, title) in zip(above, below, shown.items(), strict=True):
-        cost.panel(cost_axes, evidence, dataset)
-        cost_axes.set_title(title)
-        _acceptance(share_axes, evidence, dataset)
-    above[0].set_ylabel("test accuracy (%)")
-    below[0].set_ylabel("share of an epoch's attempts that is kept")
+    drawn = plots.figure(plots.WIDTH, 5.2)
+    (row,) = drawn.subplots(1, len(shown), squeeze=False)
+    for axes, (dataset, title) in zip(row, shown.items(), strict=True):
+        cost.panel(axes, evidence, dataset)
+        axes.set_title(title)
+    row[0].set_ylabel("test accuracy (%)")
     plots.one_legend(drawn, 2)
     plots.name_not_drawn(drawn, few)
-    drawn.suptitle("Table 1: accuracies with both ε, screened runs on their screening images; share of attempts kept")
+    drawn.suptitle("Table 1: accuracies with both ε, screened runs on their screening images")
     return drawn
 
 
@@ -74,38 +69,6 @@ def _draw_curve(axes: Axes, found: plots.Band, method: str, line: str, sizes: st
     markers = plots.spaced(found.middle, list(plots.LOOKS).index(method), marker)
     label = method if line == "-" else f"{method}, half the images"
     found.draw(axes, colour, linestyle=line, linewidth=1.2, **markers, label=f"{label}, {sizes}")
-
-
-def _acceptance(axes: Axes, evidence: Evidence, dataset: str) -> None:
-    """Draw the share of an epoch's attempts that is kept, mean and range of the seeds.
-
-    Of rejection_threshold + 1 attempts in a row one is always kept. The dotted line shows this share. Only an epoch's
-    first and last attempts can take it below. A run's last epoch is left out if it is not whole. It ends with a kept
-    update, and its share of few attempts would show no more than that.
-    """
-    floors = set()
-    for pattern, method, line in _with_half(SCREENED):
-        planned = settings.planned(evidence, pattern.format(dataset))
-        if not planned.recorded:
-            continue
-        whole = Runs(_whole_epochs(run) for run in planned.recorded)
-        found = curve(whole, "epsilon", "acceptance_rate", points=400)
-        _draw_curve(axes, found, method, line, cost.sizes(evidence, pattern))
-        floors.add(1 / (1 + planned[0].field("screening.rejection_threshold")))
-    for floor in floors:
-        axes.axhline(floor, color="k", linestyle=":", linewidth=0.8, label="least share by the rule")
-        at: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom", "fontsize": 8}
-        axes.annotate(f"{floor:.3f}", (1, floor), **at)
-    axes.set(xlabel=plots.AS_PAPER, ylim=(0, 1.03))  # most runs start at 1, under the frame otherwise
-
-
-def _whole_epochs(run: PlannedRun) -> PlannedRun:
-    """Return the run without a last epoch of fewer attempts than the first."""
-    tries = run.history("tries")
-    if run.record is None or len(tries) < 2 or tries[-1] - tries[-2] >= tries[0]:
-        return run
-    history = {name: values[:-1] for name, values in run.record["history"].items()}
-    return PlannedRun(run.job, {**run.record, "history": history})
 
 
 def figure_3(evidence: Evidence) -> Figure:
