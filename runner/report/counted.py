@@ -60,6 +60,6 @@ def of_paper(rows: Sequence[ClaimRow]) -> str:
     others = sum(row.verdict == NOT_REPRODUCED for row in rows) - sum(row.verdict == NOT_REPRODUCED for row in once)
     if others:
         said.append(
-            f"{others} more below are *not reproduced*. They are other readings, or about a number that counts already."
+            f"Further rows that are *not reproduced*: {others}, of another reading or a number that counts already."
         )
     return markdown(table) + f"\n{' '.join(said[not decided :])}\n" * bool(said[not decided :])
