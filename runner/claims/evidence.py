@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.claims.runs import PlannedRun, Runs
-from runner.claims.statistics import Spread, pooled
+from runner.claims.statistics import Spread, typical
 from runner.config import PAPER, RESULTS, options_of
 from runner.records.files import read_record, record_path, results_folder
 from runner.records.jobs import Job, sweep_jobs
@@ -35,7 +35,7 @@ class Evidence:
         return self.planned(sweep, experiment).recorded
 
     def spread(self, dataset: str) -> Spread | None:
-        """Return the common spread of last accuracies about their settings' means, over all settings of a data set.
+        """Return the spread of last accuracies about a setting's mean that is typical of all settings of a data set.
 
         Runs that diverged are left out, and runs of one epoch, which are made to look at the first steps. None if no
         setting has two runs.
@@ -47,7 +47,7 @@ class Evidence:
         runs = {run.job.run_id: run for of in self.sweeps.values() for run in of if run.record is not None}
         finished = Runs(run for run in runs.values() if not run.diverged and run.field("epochs") > 1)
         return {
-            str(dataset): pooled(of.finals("test_accuracy") for of in its.by(lambda run: run.job.setting_id).values())
+            str(dataset): typical(of.finals("test_accuracy") for of in its.by(lambda run: run.job.setting_id).values())
             for dataset, its in finished.by(lambda run: run.field("dataset.name")).items()
         }
 

@@ -83,8 +83,8 @@ def _means(measured: Measured) -> list[Mean]:
             values = [math.log(value) for value in values]
         if not all(map(math.isfinite, values)):
             return []
-        if len(values) < FEWEST_RUNS and measured.pooled is not None:
-            means.append(Mean(sum(values) / len(values), len(values), measured.pooled))
+        if len(values) < FEWEST_RUNS and measured.typical is not None:
+            means.append(Mean(sum(values) / len(values), len(values), measured.typical))
         elif len(values) < 2 or (len(values) < _AGREEING and len(set(values)) == 1):
             return []
         else:

@@ -142,13 +142,13 @@ def _statements(claim: Claim, evidence: Evidence, planned: Sequence[Runs], at: S
     read = reader_of(claim.number)
     numbers = [[_numbers(read(run, epoch)) for run, epoch in runs] for runs in at]
     of_accuracies = claim.reader[0] == "test_accuracy" and claim.compare != "ratio"
-    pooled = evidence.spread(at[0][0][0].field("dataset.name")) if of_accuracies else None
+    typical = evidence.spread(at[0][0][0].field("dataset.name")) if of_accuracies else None
     found = []
     for place in range(len(numbers[0][0])):
         samples = [tuple(of[place] for of in by_run) for by_run in numbers]
         one = _of_one(claim, samples[0], at[0]) if len(samples) == 1 else _of_two(claim, *samples)
         sizes = tuple(map(len, planned))
-        found.append(replace(one, n=sum(map(len, at)), planned=sum(sizes), planned_each=sizes, pooled=pooled))
+        found.append(replace(one, n=sum(map(len, at)), planned=sum(sizes), planned_each=sizes, typical=typical))
     return found
 
 

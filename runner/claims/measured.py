@@ -25,7 +25,7 @@ class Measured:
     sample, statistic: the number of each run that the value is made of, and the statistic that is taken, if there is
         such a number.
     against, comparison: the sample that `sample` is compared with, by the same statistic, and the comparison.
-    pooled: the spread of the data set's settings, for samples with too few runs to show their own.
+    typical: the spread of the data set's settings, for samples with too few runs to show their own.
     planned_each: the planned runs of each sample's setting.
     interval_at: the interval of the value by confidence, if the measure has its own way to compute it.
     enough: False if `interval_at` rests on too few runs to confirm a claim: fewer than three of a setting, or a part of
@@ -51,7 +51,7 @@ class Measured:
     statistic: Statistic | None = None
     against: Sample | None = None
     comparison: Comparison | None = None
-    pooled: Spread | None = None
+    typical: Spread | None = None
     planned_each: tuple[int, ...] = ()
     interval_at: Callable[[float], Interval] | None = None
     enough: bool = True

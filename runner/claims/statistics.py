@@ -91,17 +91,23 @@ def stdev(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1))
 
 
-def pooled(groups: Iterable[Sequence[float]]) -> Spread | None:
-    """Estimate the common spread of settings, from the runs of each; None if no setting has two runs.
+def typical(groups: Iterable[Sequence[float]]) -> Spread | None:
+    """Estimate the spread that most settings have, from the runs of each; None if no setting has two runs.
 
-    Its variance is the mean of the settings' variances, weighted with their degrees of freedom.
+    It is the median of the settings' standard deviations, each weighted with its k degrees of freedom. A deviation is
+    divided by the median of sqrt(chi2_k / k), so that normal runs have an unbiased median. The few settings that train
+    under some seeds only would decide a pooled variance. A median is less precise, so half of the degrees of freedom
+    count.
     """
     several = [values for values in groups if len(values) > 1]
-    freedom = sum(len(values) - 1 for values in several)
+    found = sorted(
+        (stdev(values) / math.sqrt(scipy.stats.chi2.median(k) / k), k) for values in several for k in [len(values) - 1]
+    )
+    freedom = sum(k for _, k in found)
     if not freedom:
         return None
-    squares = sum(stdev(values) ** 2 * (len(values) - 1) for values in several)
-    return Spread(math.sqrt(squares / freedom), freedom)
+    below = np.cumsum([k for _, k in found])
+    return Spread(found[int(np.searchsorted(below, freedom / 2, side="right"))][0], max(1, freedom // 2))
 
 
 def less_claim(means: Sequence[Mean], claimed: float, runs: int | None, level: float = LEVEL) -> Interval:

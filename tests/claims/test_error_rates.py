@@ -52,7 +52,7 @@ def test_what_is_off_by_the_margin_is_reproduced_in_one_of_twenty(runs: int, cla
 def test_fewer_than_three_runs_confirm_nothing_and_contradict_what_is_far_off() -> None:
     cases = ((60.9, "too few runs"), (59.0, "too few runs"), (39.65, "not reproduced"), (80.0, "too few runs"))
     for value, word in cases:
-        one = replace(of_sample("mean", (value,)), pooled=Spread(0.5, 40))
+        one = replace(of_sample("mean", (value,)), typical=Spread(0.5, 40))
         assert verdict_of(claim(claimed="60.92"), one).word == word
 
 
@@ -63,6 +63,6 @@ def test_the_pooled_spread_contradicts_true_claims_in_one_of_forty(runs: int, tr
     for _ in range(DRAWS):
         theirs, spread = dice.normal(), math.sqrt(dice.chisquare(true) / true)
         found = of_sample("mean", tuple(dice.normal(0, 1, runs)))
-        judged = verdict_of(claim(claimed=str(theirs), margin=1e-9), replace(found, pooled=Spread(spread, true)))
+        judged = verdict_of(claim(claimed=str(theirs), margin=1e-9), replace(found, typical=Spread(spread, true)))
         bad += judged.word == "not reproduced"
     assert bad / DRAWS == pytest.approx(0.025, abs=BY_CHANCE)

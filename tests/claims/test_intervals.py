@@ -18,8 +18,8 @@ from runner.claims.statistics import (
     less_claim,
     mean_of,
     measured_mean,
-    pooled,
     redrawn,
+    typical,
 )
 from tests.claims.made_up import claim
 
@@ -55,12 +55,22 @@ def test_means_and_differences_of_settings_are_students_and_welchs() -> None:
         assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
 
 
-def test_a_pooled_spread_is_by_degrees_of_freedom() -> None:
-    """Variances 0.025 with 4 degrees of freedom and 2 with 1: (4 * 0.025 + 2) / 5 = 0.42; one run adds nothing."""
-    found = pooled([FIVE, [1.0, 3.0], [7.0]])
+def test_a_typical_spread_is_the_median_by_degrees_of_freedom() -> None:
+    """Of 4 and 1 degrees of freedom the first decides. Tables have 3.357 as the median of chi2 with 4."""
+    found = typical([FIVE, [1.0, 30.0], [7.0]])
     assert found is not None
-    assert (found.std, found.freedom) == (pytest.approx(math.sqrt(0.42)), 5)
-    assert pooled([[7.0]]) is None
+    assert (found.std, found.freedom) == (pytest.approx(math.sqrt(0.025 / (3.357 / 4)), rel=1e-4), 2)
+    assert typical([[7.0]]) is None
+
+
+@pytest.mark.parametrize(("settings", "runs"), [(3, 3), (8, 5), (13, 5)])
+def test_a_single_run_is_beyond_its_interval_by_a_typical_spread_in_one_of_twenty(settings: int, runs: int) -> None:
+    stream, beyond = np.random.default_rng(0), []
+    for _ in range(1000):
+        found = typical(stream.standard_normal((settings, runs)).tolist())
+        assert found is not None
+        beyond.append(abs(stream.standard_normal()) > found.std * stats.t.ppf(0.975, found.freedom))
+    assert 0.01 < np.mean(beyond) < 0.065
 
 
 def test_a_claimed_ratio_is_of_runs_that_spread_too() -> None:

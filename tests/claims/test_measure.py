@@ -187,15 +187,15 @@ def test_a_claimed_best_value_has_the_spread_of_the_papers_own_runs(direction, e
 
 
 def test_a_range_of_means_that_are_equal_may_be_nothing():
-    """Tables have q = 4.339 for three means and six degrees of freedom at 95%: 4.339 * 0.1 / sqrt(3) = 0.2505."""
+    """Tables have q = 5.910 for three means and three degrees of freedom: 5.910 * 0.1 / sqrt(3 ln 2) = 0.4098."""
     equal = measure(claim(by="x", statistic="spread"), seeds(95.0, 95.05, 95.0), {}).interval_at(0.95)
     assert equal.low == 0.0
     apart = measure(claim(by="x", statistic="spread"), seeds(95.0, 97.0, 95.0), {}).interval_at(0.95)
-    assert (apart.low, apart.high) == pytest.approx((2 - 0.2505, 2 + 0.2505), abs=1e-4)
+    assert (apart.low, apart.high) == pytest.approx((2 - 0.4098, 2 + 0.4098), abs=1e-4)
 
 
 def test_single_runs_of_swept_values_confirm_nothing():
-    """The spread is pooled over all settings, and a range of 0.05 is surely below 1."""
+    """The spread is typical of the settings, and a range of 0.05 is surely below 1."""
     negligible = claim(by="x", statistic="spread", direction="below", level=1.0)
     assert judge(negligible, measure(negligible, seeds(95.0, 95.05), {}), "paper").verdict == "reproduced"
     one = seeds(95.0, 95.05).sweeps["p/s"][:4]
@@ -203,7 +203,7 @@ def test_single_runs_of_swept_values_confirm_nothing():
 
 
 def test_the_spread_of_a_data_set_is_of_its_settings_and_of_runs_that_finished():
-    """Two settings of three runs, 0.1 and 0.3 apart: sqrt((0.01 + 0.09) / 2), of four degrees of freedom.
+    """Two settings of three runs, 0.1 and 0.3 apart: the larger by sqrt(ln 2), and two degrees of freedom.
 
     A run that diverged and runs of one epoch do not count.
     """
@@ -217,7 +217,7 @@ def test_the_spread_of_a_data_set_is_of_its_settings_and_of_runs_that_finished()
     broken.record["status"] = "diverged"
     first_steps = [run("p/c", accuracy=(mean,), seed=mean, dataset=name) for mean in (10, 20)]
     found = evidence(*both, broken, *first_steps).spread("MNIST")
-    assert (found.std, found.freedom) == (pytest.approx(0.05**0.5), 4)
+    assert (found.std, found.freedom) == (pytest.approx(0.3 / math.log(2) ** 0.5), 2)
     assert evidence(*both).spread("CIFAR10") is None
 
 
