@@ -13,9 +13,8 @@ from pathlib import Path
 from runner.claims.counts import counted_once, judged
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import grouped
-from runner.claims.verdicts import REFUTED
 from runner.config import RESULTS
-from runner.report.cells import cells_of, refuted_cells
+from runner.report.cells import cells_of
 from runner.report.claim_rows import row_alone
 from runner.report.files import Table, aligned, csv_text, read_csv
 from runner.terminal import Parser, nearest
@@ -69,8 +68,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _line(row: ClaimRow) -> list[str]:
-    """Return the paper and item of a claim, then its cells. If its ε is refuted, the cells say what refutes it."""
-    of = refuted_cells(row) if row.guarantee == REFUTED else cells_of(row)
+    """Return the paper and item of a claim, then its cells."""
+    of = cells_of(row)
     return [f"{row.claim.paper}/{row.claim.item}", *(getattr(of, name) for name in _COLUMNS.values())]
 
 

@@ -57,7 +57,7 @@ ITEMS = (
     Item(
         "fig-9",
         "Figure 9: what each part of the loss adds",
-        sweeps=("losing_less/fig_9", "losing_less/fig_9_pfe"),
+        sweeps=("losing_less/fig_9", "losing_less/fig_9_pfe", "losing_less/fig_9_pfe_more"),
         draw=figures.figure_9,
     ),
     Item(
