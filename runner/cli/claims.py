@@ -14,7 +14,7 @@ from runner.claims.counts import counted_once, judged
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import grouped
 from runner.config import RESULTS
-from runner.report.cells import cells_of
+from runner.report.cells import chosen_cells
 from runner.report.claim_rows import row_alone
 from runner.report.files import Table, aligned, csv_text, read_csv
 from runner.terminal import Parser, nearest
@@ -60,17 +60,13 @@ def main(arguments: Sequence[str]) -> int:
             csv_text(list(dict.fromkeys(name for row, _ in every for name in row)), [row for row, _ in shown]), end=""
         )
         return 0
-    print(aligned(Table(("place", *_COLUMNS), [_line(of) for _, of in shown])))
-    count = sum(id(of) in once for _, of in shown)
+    rows = [of for _, of in shown]
+    cells = zip(rows, chosen_cells(rows, _COLUMNS), strict=True)
+    print(aligned(Table(("place", *_COLUMNS), [[f"{of.claim.paper}/{of.claim.item}", *cell] for of, cell in cells])))
+    count = sum(id(of) in once for of in rows)
     print(f"{len(shown)} of {len(every)} rows. They count as {count} of {len(once)} claims.")
     print("Of several readings of a claim the first counts, and rows for context do not count.")
     return 0
-
-
-def _line(row: ClaimRow) -> list[str]:
-    """Return the paper and item of a claim, then its cells."""
-    of = cells_of(row)
-    return [f"{row.claim.paper}/{row.claim.item}", *(getattr(of, name) for name in _COLUMNS.values())]
 
 
 def _counted(rows: Sequence[ClaimRow]) -> set[int]:

@@ -188,9 +188,9 @@ def sound_text(sound: float | None, tries: float | None) -> str:
 
 
 def sound_bound_text(epsilon: float) -> str:
-    """Format a sound epsilon for a sentence, rounded up: with two decimals, above 100 with none, three digits at most.
+    """Format a sound epsilon for a sentence, rounded up: with two decimals, from 100 with none.
 
-    Between 1,000 and 10,000 it has four digits.
+    From 10,000 it has three digits that are not 0.
     """
     if not 10_000 <= epsilon < math.inf:
         return number(epsilon, places=2 if epsilon < 100 else 0, bound="upper")

@@ -145,7 +145,8 @@ def _named(of: Sequence[ClaimRow], rows: Sequence[ClaimRow]) -> str:
     Quantities, data sets and readings are named if others of the method are not among the rows.
     """
     names = []
-    apart = {row.claim.method for row in rows if row not in of and _quantities(row.claim.method, rows) > 1}
+    of_method = grouped(rows, lambda row: row.claim.method)
+    apart = {name for name, its in of_method.items() if len({row.claim.quantity for row in its}) > 1 and {*its} - {*of}}
 
     def name_of(row: ClaimRow) -> str:
         return method_text(replace(row.claim, reading="")) if row.claim.method in apart else row.claim.method
@@ -161,10 +162,6 @@ def _named(of: Sequence[ClaimRow], rows: Sequence[ClaimRow]) -> str:
             on = ", ".join(dict.fromkeys(dataset_name(row.claim.dataset) for row in some))
             names.append(name if len(some) == len(alike) else f"{name} on {on}")
     return "; ".join(names)
-
-
-def _quantities(method: str, rows: Sequence[ClaimRow]) -> int:
-    return len({row.claim.quantity for row in rows if row.claim.method == method})
 
 
 def open_settings(rows: Sequence[ClaimRow]) -> str:

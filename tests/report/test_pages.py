@@ -11,12 +11,14 @@ from runner.claims.counts import judged
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import PlannedRun, Runs
 from runner.config import REPOSITORY
+from runner.records.files import read_record
+from runner.records.jobs import sweep_jobs
 from runner.report.cells import cells_of, signed
 from runner.report.counted import of_paper, totals
 from runner.report.files import Table, markdown, read_csv, write_csv, write_table_csv
 from runner.report.paper_page import epsilon_text, open_settings, tables_of
 from runner.report.papers import every_paper, load
-from runner.report.rows import settings_table
+from runner.report.rows import runs_table, settings_table
 from runner.report.titles import title_of, titles_of
 from runner.report.verdict_figures import _word
 from tests.claims.made_up import claim
@@ -187,3 +189,11 @@ def test_the_counts_of_a_paper_are_a_row_of_the_tables_of_all() -> None:
     of_all = totals({"a-paper": rows})
     for cells in ("0 | 1 | 0 | 0 | 0 | 0", "1 | 0 | 0"):
         assert all(f"\n| {name} | {cells} |\n" in of_all for name in ("a-paper", "**all**"))
+
+
+def test_the_sound_epsilon_of_a_screened_run_is_of_the_most_attempts() -> None:
+    """The run made 6,800 attempts and could have made 51,678: 2.8969 guarantees nothing."""
+    (job,) = [job for job in sweep_jobs("noise_screening/table_1_kept") if job.run_id == "e97f9cfebd15"]
+    runs = Runs([PlannedRun(job, read_record(REPOSITORY / "results" / "runs" / f"{job.run_id}.json"))])
+    for _, (row,) in (runs_table(runs), settings_table(runs)):
+        assert (row["epsilon"], row["epsilon_sound"], row["epsilon_attempts"]) == (2.9998, 9.3155, 2.8969)
