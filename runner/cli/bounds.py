@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from runner.records.identity import resolved
 from runner.records.jobs import composed
+from runner.records.options import search_path
 from runner.report.files import Table, aligned
 from runner.terminal import Parser
 from runner.training.prepare import prepare
@@ -33,7 +34,8 @@ def table(run: Run) -> Table:
 def main(overrides: Sequence[str]) -> int:
     """Print the table for the config that these overrides compose."""
     parser = Parser(prog="python -m runner bounds", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--config-dir", help="the folder of your options, as for a run")
     parser.add_argument("overrides", nargs="*", help="Hydra's overrides: experiment=lipschitz/mnist_mlp")
-    chosen = parser.parse_args(overrides)
-    print(aligned(table(prepare(resolved(composed(chosen.overrides))))))
+    chosen = parser.parse_intermixed_args(overrides)
+    print(aligned(table(prepare(resolved(composed([*search_path(chosen.config_dir), *chosen.overrides]))))))
     return 0

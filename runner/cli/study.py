@@ -25,8 +25,8 @@ from runner.launch import Work, run_jobs
 from runner.launch.devices import workers
 from runner.launch.processes import Tally
 from runner.records.hydra_errors import sentence
-from runner.records.hydra_keys import judge
 from runner.records.jobs import Job
+from runner.records.options import search_path
 from runner.runs import durations
 from runner.study.definition import Study, combinations_of, shortened
 from runner.study.file import read
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"{options.file}: a study of this package has this name, and its page: rename the file.")
     if options.scale != PAPER:
         study = shortened(study)
-    settings = settings_of(study, options.scale, [*_search_path(options.config_dir), *overrides])
+    settings = settings_of(study, options.scale, [*search_path(options.config_dir), *overrides])
     progress = progress_of(study, settings)
     _check_equal(settings)
     _check(settings, progress, line)
@@ -79,17 +79,6 @@ def _repeated(options: Namespace) -> str:
     own = [f"--config-dir={options.config_dir}"] if options.config_dir else []
     scale = [] if options.scale == PAPER else [f"--scale={options.scale}"]
     return command("study", str(options.file), *own, *scale, *options.overrides)
-
-
-def _search_path(folder: Path | None) -> list[str]:
-    """Return the override of Hydra that finds your options, as --config-dir of a run does."""
-    if folder is None:
-        return []
-    if not folder.is_dir():
-        raise ConfigError(f"--config-dir {folder} is no folder.")
-    judge()  # your option replaces all that the experiment says of its group
-    folders = [str(each).replace("'", "\\'") for each in (REPOSITORY, folder.resolve())]
-    return ["hydra.searchpath=[" + ",".join(f"'file://{each}'" for each in folders) + "]"]
 
 
 def _check_equal(settings: Sequence[Setting]) -> None:
@@ -171,6 +160,6 @@ def _parser() -> Parser:
     parser = Parser(prog="python -m runner study", description=__doc__)
     parser.add_argument("file", type=Path, help="mine.yaml; docs/extending.md lists its keys")
     parser.add_argument("--plan", action="store_true", help="count the runs and estimate their time; run nothing")
-    parser.add_argument("--config-dir", type=Path, help="the folder of your options, as for a run")
+    parser.add_argument("--config-dir", help="the folder of your options, as for a run")
     add_common(parser)
     return parser

@@ -12,6 +12,7 @@ from hydra.core.override_parser.types import ChoiceSweep
 from hydra.errors import HydraException
 
 from runner.config import REPOSITORY, ConfigError, options_of
+from runner.records.hydra_keys import judge
 
 # Hydra's options, in full only. Hydra accepts abbreviations, and would read --experiment as --experimental-rerun. That
 # option unpickles a file, which can run any code, so it is left out.
@@ -24,8 +25,6 @@ OF_HYDRA = (
 def arranged(arguments: Sequence[str]) -> list[str]:
     """Return a command line with Hydra's own options first, because Hydra takes none between overrides.
 
-    Options in a folder conf/ of the current folder are the user's own, if the command names no other --config-dir.
-
     Raises:
         ConfigError: --config-dir names no folder.
         SystemExit: an option of Hydra has no value.
@@ -34,11 +33,40 @@ def arranged(arguments: Sequence[str]) -> list[str]:
     overrides, options = [*known.overrides, *more], list(arguments)
     for override in reversed(overrides):
         del options[len(options) - 1 - options[::-1].index(override)]
-    if known.config_dir is not None and not (known.config_dir and Path(known.config_dir).expanduser().is_dir()):
-        raise ConfigError(f"--config-dir={known.config_dir}: there is no such folder.")
-    if known.config_dir is None and Path("conf").is_dir() and not Path("conf").samefile(REPOSITORY / "conf"):
-        options = ["--config-dir=conf", *options]  # of the user's own folder
+    folder = own_folder(known.config_dir)
+    if known.config_dir is None and folder is not None:
+        options = [f"--config-dir={folder}", *options]
     return [*options, *overrides]
+
+
+def own_folder(named: str | None) -> Path | None:
+    """Return the folder of the user's own options: the one that --config-dir names, or conf/ of the current folder.
+
+    It is None where --config-dir is not given and there is no such folder other than the checkout's.
+
+    Raises:
+        ConfigError: --config-dir names no folder.
+    """
+    if named is None:
+        usual = Path("conf")
+        return usual if usual.is_dir() and not usual.samefile(REPOSITORY / "conf") else None
+    if not (named and Path(named).expanduser().is_dir()):
+        raise ConfigError(f"--config-dir={named}: there is no such folder.")
+    return Path(named)
+
+
+def search_path(named: str | None) -> list[str]:
+    """Return the override of Hydra that finds the options in `own_folder`, for configs composed in this process.
+
+    Raises:
+        ConfigError: --config-dir names no folder.
+    """
+    folder = own_folder(named)
+    if folder is None:
+        return []
+    judge()  # a user's option replaces all that the experiment says of its group
+    folders = [str(each).replace("'", "\\'") for each in (REPOSITORY, folder.expanduser().resolve())]
+    return ["hydra.searchpath=[" + ",".join(f"'file://{each}'" for each in folders) + "]"]
 
 
 def check_options(arguments: Sequence[str]) -> None:

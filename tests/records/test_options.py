@@ -3,10 +3,12 @@
 import shlex
 
 import pytest
+from hydra._internal import hydra as of_hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from runner.config import ConfigError
+from runner.cli import bounds
+from runner.config import REPOSITORY, ConfigError
 from runner.records.options import OF_HYDRA, arranged, check_options
 
 
@@ -53,6 +55,22 @@ def test_the_folder_conf_of_ones_own_is_found(tmp_path, monkeypatch):
     (tmp_path / "conf").mkdir()
     assert arranged(["seed=1"]) == ["--config-dir=conf", "seed=1"]
     assert arranged(["-cd", "conf", "seed=1"]) == ["-cd", "conf", "seed=1"]
+
+
+@pytest.mark.parametrize("named", [None, "conf"])
+def test_bounds_knows_options_of_ones_own(named, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(of_hydra, "ConfigLoaderImpl", of_hydra.ConfigLoaderImpl)  # is put back
+    (tmp_path / "conf" / "architecture").mkdir(parents=True)
+    of_package = (REPOSITORY / "conf" / "architecture" / "lipschitz_mlp.yaml").read_text()
+    (tmp_path / "conf" / "architecture" / "mine.yaml").write_text(of_package)
+    typed = [] if named is None else ["--config-dir", named]
+    tables = []
+    for architecture in ("mine", "lipschitz_mlp"):
+        chosen = [f"architecture={architecture}", "architecture.units=[32]"]
+        assert bounds.main([*typed, "experiment=lipschitz/mnist_mlp", *chosen]) == 0
+        tables.append(capsys.readouterr().out)
+    assert tables[0] == tables[1] != ""
 
 
 @pytest.mark.parametrize("value", ["/x/out=1", "~/out", "it's", "a b=[c"])
