@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 Faulty = tuple[str, Row, Row]
 _TABLE, _FAULTS = "audit.csv", "faults.csv"
 _COLUMNS = (*Row.__dataclass_fields__, "lower", "verdict")
-_ATTACKED = ("attacked", "batches, steps", "attacker sees")
+_USUAL = "releases"  # is what an attack sees, if its row states nothing else
+_ATTACKED = ("attacked", "batches, steps")
 _OF_FAULTS = (
     *("fault", "planted in", "sound ε", "ε at least"),
     *("with the fault: ε charged", "with the fault: ε at least", "found"),
@@ -116,9 +117,9 @@ def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
         "(`checks/audit/bounds.py` derives both). An implementation is *accused* if the attack violates that curve, or "
         "shows more than the sound ε. An attack can violate the curve δ(ε) although its bound at this δ is below the "
         "sound ε.",
-        "*Noisy sums*: the attack sees those of every step. *Weights*: it sees only the weights before the first and "
-        "after the last step. *Kept weights*: it sees those after each update that screening kept. *Constants*: it "
-        "sees the feature statistics with their noise.",
+        "An attack sees the noisy sums of every step, if its row states nothing else. *Weights seen*: it sees only the "
+        "weights before the first and after the last step. *Kept weights seen*: it sees those after each update that "
+        "screening kept. *Constants seen*: it sees the feature statistics with their noise.",
         "## Claims below the sound ε",
         "*Claimed* is the ε by the paper's accounting. It is *refuted* if a lower bound is above it.",
         markdown(Table((*_ATTACKED, "claimed ε", "sound ε", "ε at least", "refuted"), _unsound(rows))).strip(),
@@ -164,7 +165,7 @@ def _claims(rows: Sequence[Row]) -> list[Row]:
 
 
 def _case(row: Row) -> tuple[str, ...]:
-    return _attacked(row), _batches(row), _words(row.sees)
+    return _attacked(row), _batches(row) + ("" if row.sees == _USUAL else f"; {_words(row.sees)} seen")
 
 
 def _words(text: str) -> str:

@@ -156,8 +156,10 @@ def difference_text(
 
 
 def signed(value: float, unit: str, places: int | None) -> str:
-    """Format a number with its sign. One that rounds to zero has a plus."""
+    """Format a number with its sign. One that would round to zero has its first digit instead."""
     text = number(abs(value), unit, places=places)
+    if round(value, 9) and not text.strip("0."):
+        text = f"{abs(value):.1g}"
     return ("−" if value < 0 and text.strip("0.") else "+") + text
 
 

@@ -12,9 +12,9 @@ from runner.claims.verdicts import DIFFERS, FAILS, HOLDS, NOT_REPRODUCED, NOT_RU
 from runner.report.cells import wrong_epsilon
 from runner.report.files import Table, markdown
 
-_CONFIRMED, _NO_EPSILON = "as claimed", "as claimed, but ε not guaranteed"
+_CONFIRMED, _NO_EPSILON = "as claimed", "as claimed, but ε refuted or not guaranteed"
 _BY_RUNS = (_CONFIRMED, _NO_EPSILON, DIFFERS, NOT_REPRODUCED, TOO_FEW_RUNS, NOT_RUN)
-_BY_FORMULA = (HOLDS, "holds, but ε not guaranteed", FAILS)
+_BY_FORMULA = (HOLDS, "holds, but ε refuted or not guaranteed", FAILS)
 
 
 def _by_runs(once: Sequence[ClaimRow]) -> list[str]:
@@ -53,7 +53,8 @@ def of_paper(rows: Sequence[ClaimRow]) -> str:
     """Write the counts of one paper, a row of the same tables. Then count its guaranteed ε and its other readings."""
     once = counted_once(rows)
     holds, wrong, fails = _by_formula(once)
-    formula = f"{HOLDS} {holds}" + f", and {wrong} at an ε not guaranteed" * (wrong != "0") + f", {FAILS} {fails}"
+    at = f", and {wrong} at an ε that is refuted or not guaranteed" * (wrong != "0")
+    formula = f"{HOLDS} {holds}{at}, {FAILS} {fails}"
     table = Table((*_BY_RUNS, "by formula, without runs"), [[*_by_runs(once), formula]])
     guaranteed, decided = guaranteed_of(once)
     said = [f"The claimed ε is guaranteed for the runs here in {guaranteed} of {decided} claims that name one."]

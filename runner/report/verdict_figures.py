@@ -19,7 +19,7 @@ from runner.report.cells import method_text, wrong_epsilon
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_NO_EPSILON = "as claimed, but at an ε not guaranteed or refuted"
+_NO_EPSILON = "as claimed, but ε refuted or not guaranteed"
 _COLOURS = {  # in the order of the bars
     verdicts.REPRODUCED: "#009E73",
     verdicts.EXCEEDS: "#0072B2",

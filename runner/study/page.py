@@ -355,11 +355,12 @@ def _cost(arms: Sequence[Progress]) -> str:
     finals = {run.job.run_id: run for arm in arms for run in arm.finals.recorded}
     every = {**trials, **finals}.values()
     made = [run.record["provenance"] for run in every if run.record]
-    seconds = sum(float(of.get("processor_seconds", of["wall_seconds"])) for of in made)
+    seconds = [float(of["processor_seconds"]) for of in made if "processor_seconds" in of]
     devices = ", ".join(sorted({str(of.get("device")) for of in made}))
     pytorch = " and ".join(sorted({str(of.get("versions", {}).get("torch")) for of in made}))
-    time = f"took {duration(seconds)} of processor time in all ({devices}, PyTorch {pytorch})"
-    return f"{len(trials)} trials and {len(finals)} final runs {time}."
+    runs = f"{len(trials)} trials and {len(finals)} final runs"
+    lacking = f", not counting {len(made) - len(seconds)} that did not record it" if len(seconds) < len(made) else ""
+    return f"{runs} took {duration(sum(seconds))} of processor time in all{lacking} ({devices}, PyTorch {pytorch})."
 
 
 def _points(gain: Estimate | None) -> str:

@@ -10,6 +10,7 @@ import torch
 from runner.claims.evidence import collect
 from runner.claims.measure import measure
 from runner.claims.runs import last_accuracy
+from runner.claims.verdicts import judge
 from runner.papers.tempered_sigmoid import computed, measures, theorem_1
 from runner.records.jobs import sweep_jobs
 from runner.report.papers import load
@@ -112,11 +113,19 @@ def test_triples_are_compared_with_relu_and_tanh(tmp_path, fabricate, jobs) -> N
     triples = [job for job in sweep_jobs(sweep, ("scale=paper",)) if job.experiment.endswith("/mnist_triple")]
     for place, job in enumerate(triples[:30]):
         fabricate(job, [60.0 + place], sound=2.0)
-    for name, accuracies in zip(names, ((69.0, 70.0), (88.0, 90.0)), strict=True):
+    for name, accuracies in zip(names, ((69.0, 70.0), (88.0, 90.0, 89.0)), strict=True):
         for job, accuracy in zip(jobs("fig_3", name), accuracies, strict=False):
             fabricate(job, [accuracy], sound=2.0)
     of_mnist = [c for c in load("tempered_sigmoid").claims if (c.item, c.dataset) == ("fig-2", "MNIST")]
     evidence = collect(of_mnist[0].sweeps, results_root=tmp_path)
     share, lead = (getattr(measures, claim.number)(claim, evidence) for claim in of_mnist[:2])
     assert (share.value, sum(share.values), share.n, share.planned) == (pytest.approx(20 / 30), 20, 30, 60)
-    assert (lead.value, lead.values, lead.n, lead.planned) == (0.0, (-1.0, 1.0), 2, 10)
+    assert (lead.value, lead.values, lead.n, lead.planned) == (0.0, (-1.0, 1.0, 0.0), 3, 10)
+    assert share.interval_at is None is judge(of_mnist[0], share, "paper").interval_low, "two runs of ReLU"
+    assert lead.interval_at is not None
+    assert lead.interval_at(0.95).high == pytest.approx(4.3027 * math.sqrt(1 / 3 + 1), rel=1e-4), "the best is one run"
+    fabricate(jobs("fig_3", "mnist_relu")[2], [69.5], sound=2.0)
+    share = measures.triples_above_relu(of_mnist[0], collect(of_mnist[0].sweeps, results_root=tmp_path))
+    assert share.interval_at is not None
+    without_relu = 1.96 * math.sqrt(20 / 30 * 10 / 30 / 30)
+    assert without_relu < share.interval_at(0.95).half_width < 1.5 * without_relu

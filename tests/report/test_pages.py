@@ -30,8 +30,9 @@ ROW = ClaimRow(
 )  # fmt: skip
 
 
-def test_a_number_that_rounds_to_zero_has_no_minus() -> None:
-    assert [signed(value, "%", None) for value in (-0.004, -0.006, 0.0, 1.5)] == ["+0.00", "−0.01", "+0.00", "+1.50"]
+def test_a_number_that_would_round_to_zero_keeps_its_sign_and_a_digit() -> None:
+    shown = ["−0.004", "−0.01", "+0.00", "+1.50"]
+    assert [signed(value, "%", None) for value in (-0.004, -0.006, 0.0, 1.5)] == shown
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ from runner.claims.charges import prepared
 from runner.claims.claim import Claim
 from runner.claims.costs import charged
 from runner.claims.evidence import Evidence
+from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.measure import Formula, computed, counted, of_runs, planned_for
 from runner.claims.measured import Measured, of_sample
 from runner.claims.runs import Runs, last_accuracy
-from runner.claims.statistics import between
+from runner.claims.statistics import between, less_claim, measured_mean, stdev
 
 _DRAWS = 2000
 LEAST_TRIPLES = 10  # a tenth of fewer is less than one run
@@ -56,26 +57,41 @@ def mean_of_best_tenth(claim: Claim, runs: Runs) -> Measured:
 
 @Formula
 def triples_above_relu(claim: Claim, evidence: Evidence) -> Measured:
-    """Return the share of triples (the claim's first experiment) above the mean accuracy of ReLU (its second)."""
+    """Return the share of triples (the claim's first experiment) above the mean accuracy of ReLU (its second).
+
+    For the interval, both are drawn again: the triples from those that ran, ReLU's mean with its standard error.
+    """
     triples, relu = (planned_for(claim, evidence, name) for name in claim.experiments)
     if not relu.recorded or not enough_triples(triples):
         return counted(triples, Measured())
-    level = fmean(relu.finals("test_accuracy"))
+    of_relu = relu.finals("test_accuracy")
+    level = fmean(of_relu)
     share = triples.sample(lambda run: float(last_accuracy(run) > level))
     text = f"{sum(share):g} of {len(share)} triples above {level:.2f}%, ReLU's mean"
-    return counted(triples, of_sample("mean", share, explanation=text))
+    found = of_sample("mean", share, explanation=text)
+    if len(of_relu) < FEWEST_RUNS:
+        return counted(triples, replace(found, sample=None))  # no spread of ReLU, so no interval
+    accuracies, rng = np.array([last_accuracy(run) for run in triples.recorded]), np.random.default_rng(0)
+    drawn = accuracies[rng.integers(len(accuracies), size=(_DRAWS, len(accuracies)))]
+    levels = level + stdev(of_relu) / math.sqrt(len(of_relu)) * rng.standard_t(len(of_relu) - 1, size=(_DRAWS, 1))
+    return counted(triples, replace(found, interval_at=partial(between, (drawn > levels).mean(1))))
 
 
 @Formula
 def tanh_less_best_triple(claim: Claim, evidence: Evidence) -> Measured:
-    """Return each tanh run's accuracy (the claim's second experiment) minus the best triple's (its first)."""
+    """Return each tanh run's accuracy (the claim's second experiment) minus the best triple's (its first).
+
+    The best triple has one run. For the interval, this run is assumed to have the spread of the tanh runs.
+    """
     triples, tanh = (planned_for(claim, evidence, name) for name in claim.experiments)
     if not tanh.recorded or not enough_triples(triples):
         return counted(tanh, Measured())
     best = last_accuracy(triples.best)
     lead = tanh.sample(lambda run: last_accuracy(run) - best)
-    text = f"the best of {len(triples.recorded)} triples has {best:.2f}%"
-    return counted(tanh, of_sample("mean", lead, explanation=text))
+    found = of_sample("mean", lead, explanation=f"the best of {len(triples.recorded)} triples has {best:.2f}%")
+    if len(lead) < FEWEST_RUNS:
+        return counted(tanh, replace(found, sample=None))  # no spread, so no interval
+    return counted(tanh, replace(found, interval_at=partial(less_claim, [measured_mean(lead)], 0.0, 1)))
 
 
 @computed

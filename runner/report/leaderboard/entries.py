@@ -53,6 +53,7 @@ class Entry:
         method: the method to which the setting belongs, "" if none (methods.yaml).
         chosen: how the setting was chosen, in words.
         ideas: the ideas in it, of `_IDEAS`, whichever its method is.
+        setting: the setting id of its first recorded run.
         run: the id of its first run with an epoch within the bound.
         command: the command that repeats this run.
         sound: the largest sound epsilon spent there. If the number of steps depends on the data, it is the guaranteed
@@ -122,7 +123,7 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
             "method": methods[setting],
             "title": title,
             "experiment": one.job.experiment,
-            "setting": setting,
+            "setting": one.job.setting_id,
             "chosen": how_chosen(one.job, setting in held_out),
             "ideas": ideas_of(one.job),
             "planned": len(settings[setting]),

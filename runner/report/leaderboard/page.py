@@ -43,7 +43,7 @@ its 95% interval (Welch). There is no interval if one of the two is a single run
   with the claims in view. A method *with tanh* has this idea, too, and its gain is of both.
   An idea in the best setting need not help: the [studies](../README.md) compare with and without.
 - **Not charged.** No ε holds the search of settings: {trials:,} recorded runs on held-out images. Nor does it hold the
-  mean and deviation by which backpropagation clipping standardises the pixels of MNIST.
+  mean and deviation by which backpropagation clipping, and DP-Adam with its batches, standardise the pixels of MNIST.
 - **Published.** Their ε is as their authors count it, at {published_delta}. The claims of the five papers have
   [verdicts](../README.md). {disputed}
 
