@@ -77,6 +77,7 @@ class OwnDataset:
 
     own: Any  # the user's object, with the same sizes as `ImageDataset`, and `load(root)`
     small: bool  # only as many images as the bundled data has are used, evenly spaced in each split
+    stated: ImageDataset = field(init=False)  # the sizes of all images
     shape: list[int] = field(init=False)
     classes: int = field(init=False)
     train_examples: int = field(init=False)
@@ -94,6 +95,7 @@ class OwnDataset:
             ) from error
         most = (BUNDLED_TRAIN, BUNDLED_TEST) if self.small else (stated.train_examples, stated.test_examples)
         vars(self).update(
+            stated=stated,
             shape=stated.shape,
             classes=stated.classes,
             train_examples=min(most[0], stated.train_examples),
@@ -109,8 +111,9 @@ class OwnDataset:
         """
         try:
             train, test = self.own.load(Path(root).expanduser())
-            self._check(train, self.own.train_examples)
-            self._check(test, self.own.test_examples)
+            train, test = Split(train.images, train.targets), Split(test.images, test.targets)
+            self._check(train, self.stated.train_examples)
+            self._check(test, self.stated.test_examples)
         except DataError:
             raise
         except Exception as error:  # any error of a user's code
@@ -138,7 +141,7 @@ class OwnDataset:
 
 
 def _evenly(split: Split, count: int) -> Split:
-    """Return `count` evenly spaced examples of a split, which may be sorted by classes."""
+    """Return `count` evenly spaced examples of a split, which may be sorted by classes. It has no fewer."""
     if count == len(split):
         return split
     chosen = torch.arange(count) * len(split) // count

@@ -74,7 +74,8 @@ def splits_of(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 def as_split(examples: Any, shape: Sequence[int] | None = None) -> Split:
     """Return the examples of a data set of torchvision's kind, or of pairs of an image and a label.
 
-    Its `data` and `targets` or `labels` are taken if it has them. Images of whole numbers are pixels of 0 to 255.
+    Images of whole numbers are pixels of 0 to 255. Every item is read, unless the items are torchvision's own, without
+    a transform: then `data` and `targets` or `labels` have all of them.
 
     Args:
         shape: channels, height and width, where they are known.
@@ -82,7 +83,7 @@ def as_split(examples: Any, shape: Sequence[int] | None = None) -> Split:
     if isinstance(examples, Split):
         return examples
     labels = getattr(examples, "targets", getattr(examples, "labels", None))
-    if labels is not None and hasattr(examples, "data"):
+    if labels is not None and _whole(examples):
         images, targets = torch.as_tensor(examples.data), torch.as_tensor(labels)
     elif isinstance(examples, tuple | list) and len(examples) == 2 and isinstance(examples[0], Tensor):
         images, targets = examples
@@ -97,6 +98,16 @@ def as_split(examples: Any, shape: Sequence[int] | None = None) -> Split:
         images = images.permute(0, 3, 1, 2)
     pixels = not images.is_floating_point()
     return Split((images.float().div_(255) if pixels else images.float()).contiguous(), targets.long())
+
+
+def _whole(examples: Any) -> bool:
+    """Return True if the examples have all images in `data`: they do without items, or with torchvision's own."""
+    if not hasattr(examples, "data"):
+        return False
+    item = getattr(type(examples), "__getitem__", None)
+    plain = getattr(examples, "transform", None) is None and getattr(examples, "target_transform", None) is None
+    own = item is None or (item.__module__.startswith("torchvision.") and plain)
+    return own and (item is None or len(examples) == len(examples.data))
 
 
 def _tensor(image: Any) -> Tensor:

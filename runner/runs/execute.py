@@ -6,8 +6,8 @@ import gc
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -63,6 +63,16 @@ def execute(
     return outcome
 
 
+@contextmanager
+def _staying() -> Iterator[None]:
+    """Make an error of the run out of a `sys.exit` in a user's part."""
+    try:
+        yield
+    except SystemExit as left:
+        raise RuntimeError(f"a part of the run ends the process by sys.exit({left.code!r})") from left
+
+
+@_staying()
 def execute_together(
     configs: Sequence[DictConfig],
     on_epoch: OnEpoch,
@@ -239,7 +249,8 @@ def _carry_out(
                 return on_epoch(row, each.run)
 
             logs = zip(executions, tracked, strict=True)
-            trained = train([partial(after_epoch, each, log) for each, (log, _) in logs])
+            with _staying():
+                trained = train([partial(after_epoch, each, log) for each, (log, _) in logs])
             written, elsewhere = list[tuple[tracking.End, dict[str, Any], Path]](), list[OSError]()
             for each, (_, end), one in zip(executions, tracked, trained, strict=True):
                 worked = time.process_time() - working

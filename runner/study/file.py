@@ -164,6 +164,9 @@ class _Reader:
             self._wrong(("arms",), f"expected {least} names or more, each with its overrides")
         if self.content.get("factorial") and len(arms) > _MOST_PARTS:
             self._wrong(("arms",), f"a factorial has at most {_MOST_PARTS} parts, as each doubles the number of arms")
+        for name in arms:
+            if not _line(str(name)):
+                self._wrong(("arms",), f"expected a name in one line for each arm, got {name!r}")
         return {str(name): of for name, of in arms.items()}
 
     def _arm(self, name: str, of: Any, common: Search) -> Arm:

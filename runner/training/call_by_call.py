@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from runner.clipping import gradient_sum
-from runner.config import StepMode
+from runner.config import ConfigError, StepMode
 from runner.config.origin import is_own
 from runner.data.augmentation import viewed
 from runner.data.datasets import Split
@@ -23,6 +23,7 @@ from runner.training.pieces import Pieces
 from runner.training.run import Run
 from runner.training.state import Stateful
 from runner.training.trust import own_classes
+from runner.training.updates import Updates
 
 
 class CallByCall:
@@ -53,6 +54,8 @@ class CallByCall:
                 self._differentiated.views = self._augmentation.views
             self._engine = run.engine(self._differentiated)
         self.updates = updates = run.rule.updates(run, objective, aside)
+        if not isinstance(updates, Updates):
+            raise ConfigError(f"screening: updates() has to return `Updates`, not {type(updates).__qualname__}.")
         self.generators = {name: generator(run.config.seed, name, run.device) for name in ("sampling", "noise")}
         if self._augmentation is not None:
             self.generators["augmentation"] = generator(run.config.seed, "augmentation", torch.device("cpu"))

@@ -225,8 +225,10 @@ def check_constraint(objective: Objective) -> None:
         raise ConfigError(f"constraint: {error}") from error
 
 
-def check_steps(optimizer: torch.optim.Optimizer, schedule: Schedule, epochs: int, device: torch.device) -> None:
-    """Take a step with a gradient of zero, and as many of the schedule as there are epochs: some fail only there.
+def check_steps(
+    optimizer: torch.optim.Optimizer, schedule: Schedule, epochs: int, steps_per_epoch: int, device: torch.device
+) -> None:
+    """Take a step with a gradient of zero, and all of the schedule up to `_EPOCHS` epochs: some fail only there.
 
     Args:
         optimizer: one for a copy of a weight on the CPU, which is not used otherwise.
@@ -243,10 +245,11 @@ def check_steps(optimizer: torch.optim.Optimizer, schedule: Schedule, epochs: in
         part = "schedule"
         for epoch in range(min(epochs, _EPOCHS)):
             schedule.start_epoch()
-            schedule.start_step()
-            rate = optimizer.param_groups[0].get("lr", 0)
-            if not 0 <= rate < math.inf:
-                raise ValueError(f"the learning rate would be {rate} in epoch {epoch + 1}")
+            for _ in range(steps_per_epoch if schedule.by_step else 1):
+                schedule.start_step()
+                rate = optimizer.param_groups[0].get("lr", 0)
+                if not 0 <= rate < math.inf:
+                    raise ValueError(f"the learning rate would be {rate} in epoch {epoch + 1}")
     except Exception as error:
         raise ConfigError(f"{part}: a step fails: {error}") from error
 

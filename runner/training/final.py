@@ -19,7 +19,7 @@ def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
         "best_epoch": history["epoch"][best],
         "noise_multiplier": run.mechanism.noise_multiplier,
         "neighbouring_relation": run.mechanism.neighbouring_relation,
-        "sampling_rate": run.mechanism.sampling_rate,
+        "sampling_rate": float(run.mechanism.sampling_rate),
         "parameters": run.parameters,
     }
 
@@ -29,6 +29,6 @@ def _at_most_steps(run: Run, trained: Trained) -> dict[str, Any]:
 
     A run that ended early is such a run. The data decided its end, by a rule or by a person who watched.
     """
-    if not run.rule.takes_back and trained.status == "finished":
+    if not run.rule.takes_back and trained.status == "finished" and trained.history["steps"][-1] == run.most_steps:
         return {}
     return {"max_tries": run.most_steps, "epsilon_sound_at_max_tries": run.epsilon_at_most_steps}

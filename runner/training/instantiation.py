@@ -46,11 +46,12 @@ def instantiated(config: DictConfig, group: str, call_with: Any = None, **argume
             return _dataset_of(config)
         built = instantiate(config[group], **arguments, _convert_="all")
         return built if call_with is None else built(call_with)
-    except Exception as error:  # any error of a user's code
+    except (Exception, SystemExit) as error:  # any error of a user's code, which may also end its process
         cause = (error.__cause__ or error) if isinstance(error, InstantiationException) else error
         # The others name the argument.
         vague = isinstance(cause, (ArithmeticError, AttributeError, LookupError, RuntimeError))
-        said = f"{type(cause).__name__}: {cause}" if isinstance(cause, ArithmeticError | LookupError) else cause
+        named = isinstance(cause, ArithmeticError | LookupError | SystemExit)
+        said = f"{type(cause).__name__}: {cause}" if named else cause
         raise ConfigError(f"{group}: {said}{_given(config[group]) if vague else ''}") from error
 
 

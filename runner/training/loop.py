@@ -196,7 +196,13 @@ class Progress:
         return len(self.trained.history["epoch"])
 
     def charge_step(self, step_in_epoch: int, kept: bool = True) -> None:
-        """Count a step and charge it."""
+        """Count a step and charge it.
+
+        Raises:
+            ConfigError: the update rule has stated that there are fewer.
+        """
+        if self.steps == self._run.most_steps:
+            raise ConfigError(f"screening: the run takes more steps than the {self.steps} of its rule's most_steps.")
         self._run.mechanism.at(self.steps).charge_step(self._ledger, step_in_epoch, kept=kept)
         self._kept.append(kept)
 
@@ -234,7 +240,7 @@ class Progress:
         if average is not None:
             row |= dict(zip(LAST, (last.loss, last.accuracy), strict=True))
         if updates is not None:
-            row |= updates.columns(last)
+            row |= _numbers(updates.columns(last), taken=row)
             trained.seconds_deciding = updates.seconds
         for name, value in row.items():
             trained.history.setdefault(name, []).append(value)
@@ -279,6 +285,20 @@ class Progress:
             raise ValueError("The steps of this state cost another epsilon than it records.")
         self.diagnostics.load_state_dict(state["diagnostics"])
         trained.diagnostics = self.diagnostics.values
+
+
+def _numbers(columns: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, float]:
+    """Return an update rule's columns as Python's numbers.
+
+    Raises:
+        ConfigError: a column has the name of another, or is no number.
+    """
+    for name in columns.keys() & taken.keys():
+        raise ConfigError(f"screening: columns() has {name!r}, which every history has.")
+    try:
+        return {name: value if isinstance(value, int) else float(value) for name, value in columns.items()}
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(f"screening: columns() has to return a number by name: {error}") from error
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from runner.clipping import Clipping, NoClipping, own_clipping
 from runner.clipping.interface import NoiseGroup
 from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode
 from runner.config.origin import is_own
-from runner.data.datasets import ImageDataset, Split, holdout_examples
+from runner.data.datasets import HOLDOUT_PARTS, ImageDataset, Split, holdout_examples
 from runner.data.features import Features
 from runner.gradients import NotMappableError, Objective, private_copy, unknown
 from runner.gradients.interface import OrdinaryPass
@@ -146,6 +146,8 @@ def _with_noise(
     """Return the function that makes the run's mechanism, given a noise multiplier."""
     examples = dataset.train_examples
     if config.evaluation == EvaluationSplit.holdout:
+        if examples < HOLDOUT_PARTS:
+            raise ConfigError(f"evaluation=holdout needs at least {HOLDOUT_PARTS} training examples, not {examples}.")
         examples -= holdout_examples(examples)
     return mechanism_for(
         Mechanism if config.mechanism is None else instantiated(config, "mechanism"),
@@ -181,7 +183,7 @@ def _check_trial_steps(
     trial.grad = torch.zeros_like(trial)
     optimizer = instantiated(config, "optimizer", call_with=[trial])
     schedule = schedule_of(config, optimizer, epochs * mechanism.steps_per_epoch)
-    check_steps(optimizer, schedule, epochs, device)
+    check_steps(optimizer, schedule, epochs, mechanism.steps_per_epoch, device)
 
 
 def _check_diagnostics(run: Run, objective: Objective) -> None:

@@ -16,7 +16,7 @@ from runner.clipping import OwnClipping
 from runner.config import ConfigError
 from runner.config.origin import is_own
 from runner.data.datasets import OwnDataset
-from runner.gradients import Mapped
+from runner.gradients import Mapped, Objective
 from runner.training.modules import LIBRARIES
 from runner.training.run import Run
 from runner.training.targets import bare_name, targets
@@ -78,21 +78,30 @@ def check_own(run: Run) -> None:
         if note not in _said and parent_process() is None:  # the command itself, and not a process of one run
             _said.add(note)
             print(note, file=sys.stderr)
-    if run.apart:
-        shape = run.features.shape(run.dataset.shape)
-        count = 1 if run.isolated else 2
-        images = torch.zeros(count, *shape, device=run.device)
-        targets = torch.zeros(count, dtype=torch.long, device=run.device)
-        try:
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                logits, losses = objective.predict(images, targets)
-        except Exception as error:  # any error of a user's code
-            raise ConfigError(f"architecture or loss: evaluation of made-up examples: {error}") from error
-        if logits.shape != (count, run.dataset.classes) or losses.shape != (count,):
-            raise ConfigError(
-                f"architecture or loss: expected logits of shape ({count}, {run.dataset.classes}) and losses of "
-                f"shape ({count},), got {tuple(logits.shape)} and {tuple(losses.shape)}."
-            )
+    _check_prediction(run, objective)
+
+
+def _check_prediction(run: Run, objective: Objective) -> None:
+    """Evaluate made-up examples, and train on them what is not applied to each example by itself."""
+    count, shape = 1 if run.isolated else 2, run.features.shape(run.dataset.shape)
+    targets = torch.zeros(count, dtype=torch.long, device=run.device)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            images = torch.rand(count, *shape).to(run.device)
+            before = images.clone()
+            logits, losses = objective.predict(images, targets)
+            if not run.apart:
+                objective.train().predict(images, targets)
+    except Exception as error:  # any error of a user's code
+        raise ConfigError(f"architecture or loss: evaluation of made-up examples: {error}") from error
+    if logits.shape != (count, run.dataset.classes) or losses.shape != (count,):
+        raise ConfigError(
+            f"architecture or loss: expected logits of shape ({count}, {run.dataset.classes}) and losses of "
+            f"shape ({count},), got {tuple(logits.shape)} and {tuple(losses.shape)}."
+        )
+    if not torch.equal(images, before):
+        raise ConfigError("architecture: a module changes the images, which are used again: leave out inplace=True.")
 
 
 def _slowness(part: Mapped, run: Run) -> str:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -154,6 +155,31 @@ def test_a_data_set_of_ones_own_without_a_size_is_refused() -> None:
         OwnDataset(SimpleNamespace(shape=(1, 2, 2)), small=False)
     with pytest.raises(ValueError, match="'float' object cannot be interpreted as an integer: a data set has"):
         OwnDataset(own(train_examples=6e3), small=False)
+
+
+class Pair(NamedTuple):
+    images: torch.Tensor
+    targets: torch.Tensor
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_a_split_of_ones_own_type_has_its_examples_once(small: bool) -> None:
+    """Its length may be another: this pair has the length 2."""
+    given = own().load("")
+    images = OwnDataset(own(load=lambda root: [Pair(*vars(each).values()) for each in given]), small).load("")[0].images
+    assert len(images.unique(dim=0)) == len(images) == (BUNDLED_TRAIN if small else 6000)
+
+
+class Corrects(SimpleNamespace):
+    def load(self, root: object) -> tuple[Split, Split]:
+        self.train_examples = 6000
+        return own().load(root)
+
+
+def test_a_size_that_changes_while_the_images_are_read_is_refused() -> None:
+    sizes = {name: value for name, value in vars(own(train_examples=7000)).items() if name != "load"}
+    with pytest.raises(DataError, match=r"images \[6000, 1, 2, 2\] .* but it states \[7000, 1, 2, 2\]"):
+        OwnDataset(Corrects(**sizes), small=False).load("/nowhere")
 
 
 def loads(images: object) -> SimpleNamespace:

@@ -40,6 +40,28 @@ def test_every_layout_gives_the_same_pixels_and_labels(examples: Any, shape: tup
     assert split.targets.dtype == torch.int64
 
 
+class Half:
+    """Has all images in `data`, but only the first half of them as items."""
+
+    data, targets = PIXELS.numpy(), LABELS
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, place: int) -> tuple[Tensor, int]:
+        return PIXELS[range(2)[place]], LABELS[place]
+
+
+class Relabelled(Half):
+    def __getitem__(self, place: int) -> tuple[Tensor, int]:
+        return PIXELS[range(2)[place]], LABELS[place] + 5
+
+
+def test_examples_are_the_items_where_a_class_has_its_own() -> None:
+    assert (len(as_split(Half())), as_split(Relabelled()).targets.tolist()) == (2, [5, 7])
+    torch.testing.assert_close(as_split(Half()).images, PIXELS[:2] / 255)
+
+
 def test_sizes_are_those_of_the_examples() -> None:
     found = Examples.of(((PIXELS / 255, torch.tensor(LABELS)), (PIXELS[:2] / 255, torch.tensor([4, 0]))))
     assert (found.shape, found.classes, found.train_examples, found.test_examples) == ((3, 5, 6), 5, 4, 2)

@@ -95,6 +95,7 @@ def test_the_first_arm_of_a_factorial_may_have_a_name(tmp_path: Path) -> None:
         (("mnist_tanh", "mnist_tanh target_epsilon=null"), "line 1: base: target_epsilon=null is set by the study"),
         (("mnist_tanh", "mnist_tanh noise_multiplier=1"), "line 1: base: noise_multiplier=1 is not for all arms"),
         (("  DP-PSAC: clipping=psac\n", ""), "line 2: arms: expected 2 names or more"),
+        (("DP-PSAC:", "' ':"), "line 2: arms: expected a name in one line for each arm, got ' '"),
         (("DP-PSAC:", "flat clipping:"), "line 4: arms.flat clipping is here twice."),
         (("[0.25, 0.5, 1, 2, 4]", "{from: 4, to: 1}"), "line 8: search.optimizer.lr: a range is {from: 0.1, to: 10}"),
         (

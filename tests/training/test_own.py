@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -22,7 +24,8 @@ from runner.networks.lipschitz.architectures import lipschitz_mlp
 from runner.networks.lipschitz.layers import Scale
 from runner.records.identity import resolved
 from runner.runs.execute import execute
-from runner.training.evaluate import evaluate
+from runner.training.evaluate import Evaluation, evaluate
+from runner.training.final import final_metrics
 from runner.training.first_batch import check_first_batch
 from runner.training.loop import load, train
 from runner.training.own import OwnFeatures
@@ -341,6 +344,89 @@ def test_a_graph_replays_no_update_rule_of_a_user(with_part: Make) -> None:
     config.runtime.step = "graph"
     with pytest.raises(ConfigError, match="the update rule MakesUpdates makes the updates"):
         prepare(config)
+
+
+class Columns(Updates):
+    given: ClassVar[Mapping[str, Any]] = {}
+
+    def columns(self, reported: Evaluation) -> dict[str, Any]:
+        return dict(self.given)
+
+
+class Scalars(UpdateRule):
+    def updates(self, run, objective, aside) -> Updates:
+        return Columns(run.optimizer(objective))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"epsilon_sound": 0.1}, "'epsilon_sound', which every history has"),
+        ({"share": [1.0]}, "has to return a number by name"),
+        ({"share": torch.tensor(0.5), "kept": np.float32(2)}, None),
+    ],
+)
+def test_columns_of_a_rule_are_numbers_of_its_own(given: Any, said: str | None, with_part: Make, monkeypatch) -> None:
+    monkeypatch.setattr(Columns, "given", given)
+    run = prepare(with_part("screening", f"{HERE}.Scalars"))
+    if said is None:
+        history = train(run, load(run), lambda row: None).history
+        assert json.loads(json.dumps(history))["share"] == [0.5]
+        return
+    with pytest.raises(ConfigError, match=said):
+        train(run, load(run), lambda row: None)
+
+
+class Fewer(MakesUpdates):
+    def most_steps(self, planned: int, paid_for: int | None) -> int:
+        return 2
+
+
+class Thin(UpdateRule):
+    def updates(self, run, objective, aside) -> Any:
+        return object()
+
+
+class Ends(Updates):
+    finished = True
+
+
+class EndsAtOnce(UpdateRule):
+    def updates(self, run, objective, aside) -> Updates:
+        return Ends(run.optimizer(objective))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("Fewer", "more steps than the 2 of its rule's most_steps"), ("Thin", "`Updates`, not object")]
+)
+def test_a_rule_is_held_to_what_it_states(name: str, said: str, with_part: Make) -> None:
+    run = prepare(with_part("screening", f"{HERE}.{name}"))
+    with pytest.raises(ConfigError, match=said):
+        train(run, load(run), lambda row: None)
+
+
+def test_a_run_that_its_rule_ends_early_guarantees_the_cost_of_all_steps(with_part: Make) -> None:
+    """The rule may have seen data when it decided."""
+    run = prepare(with_part("screening", f"{HERE}.EndsAtOnce"))
+    trained = train(run, load(run), lambda row: None)
+    final = final_metrics(run, trained)
+    assert trained.history["steps"] == [1]
+    assert final["max_tries"] == run.most_steps > 1
+    assert final["epsilon_sound_at_max_tries"] == run.epsilon_at_most_steps > final["epsilon_sound"]
+
+
+class Leaves(torch.optim.SGD):
+    def step(self, closure: Any = None) -> None:
+        if len(self.param_groups[0]["params"]) > 1:  # not of the trial before training
+            sys.exit()
+
+
+def test_a_part_that_ends_the_process_fails_the_run(with_part: Make, tmp_path: Path) -> None:
+    config = with_part("optimizer", f"{HERE}.Leaves", f"runtime.results_root={tmp_path}", lr=0.1, _partial_=True)
+    with pytest.raises(RuntimeError, match=r"ends the process by sys\.exit"):
+        execute(resolved(config), lambda row, run: None)
+    (path,) = tmp_path.rglob("failed/*.json")
+    assert "sys.exit" in json.loads(path.read_text())["error"]
 
 
 class Own(ImageDataset):

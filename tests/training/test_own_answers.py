@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -132,8 +133,31 @@ def falls_below_zero(optimizer: torch.optim.Optimizer) -> LambdaLR:
     return LambdaLR(optimizer, lambda epoch: 1.0 - epoch)
 
 
+class FallsByStep(LambdaLR):
+    by_step = True
+
+    def __init__(self, optimizer: torch.optim.Optimizer, **of_run: int) -> None:
+        super().__init__(optimizer, lambda step: 1.0 - step / 10)
+
+
 def raises(optimizer: torch.optim.Optimizer) -> None:
     raise KeyError("lr")
+
+
+def leaves(optimizer: torch.optim.Optimizer) -> None:
+    sys.exit()
+
+
+def in_place(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
+    return nn.Sequential(nn.SiLU(inplace=True), nn.Flatten(), nn.Linear(784, classes))
+
+
+def seven(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 7))
+
+
+def double(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, classes)).double()
 
 
 @pytest.mark.parametrize(
@@ -145,7 +169,12 @@ def raises(optimizer: torch.optim.Optimizer) -> None:
         ("augmentation", "HalfViews", "augmentation: 'float' object cannot be interpreted as an integer"),
         ("schedule", "no_schedule", "no_schedule makes no schedule with a method step, but None"),
         ("schedule", "falls_below_zero", "schedule: a step fails: the learning rate would be -.* in epoch 3"),
+        ("schedule", "FallsByStep", "schedule: a step fails: the learning rate would be -.* in epoch 1"),
         ("schedule", "raises", "schedule: KeyError: 'lr'"),
+        ("schedule", "leaves", "schedule: SystemExit: "),
+        ("architecture", "in_place", "architecture: a module changes the images"),
+        ("architecture", "seven", r"expected logits of shape \(2, 10\) .* got \(2, 7\)"),
+        ("architecture", "double", "evaluation of made-up examples: .* same dtype"),
     ],
 )
 def test_other_parts_are_refused_before_data_is_read(group: str, name: str, said: str, with_part: Make) -> None:

@@ -73,6 +73,10 @@ def test_weights_that_a_schedule_changes_are_projected_again(smoke: Compose, mon
     config = smoke("experiment=lipschitz/mnist_mlp", "target_epsilon=null", "noise_multiplier=1", "epochs=3")
     with open_dict(config):
         config.schedule = OmegaConf.create({"_target_": f"{HERE}.Climbing", "_partial_": True})
+    config.runtime.step = "graph"
+    with pytest.raises(ConfigError, match="a user's schedule may change weights"):
+        train(prepare(config), load(prepare(config)), lambda row: None)
+    config.runtime.step = "eager"
     run, largest = prepare(config), 0.0
     summed = steps.gradient_sum
 

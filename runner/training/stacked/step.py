@@ -93,6 +93,8 @@ class StackedStep:
         self._denominator = mechanisms[0].denominator
         if len({(each.examples, each.batch_size, each.sampling) for each in mechanisms}) > 1:
             raise NotStackableError("they draw their batches differently")
+        if any(each.is_own for each in schedules) and any(each.constraint is not None for each in objectives):
+            raise NotStackableError("a user's schedule may change weights, which are then projected again")
         self._coefficients = mechanisms[0].coefficients
         if any(each.coefficients != self._coefficients for each in mechanisms):
             raise NotStackableError("they correlate their noise differently")

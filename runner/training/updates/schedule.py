@@ -7,6 +7,8 @@ import warnings
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
 
+from runner.config.origin import is_own
+
 _DECAYS = ("cosine", "linear")
 
 
@@ -67,6 +69,7 @@ class Schedule:
     def __init__(self, scheduler: LRScheduler | None) -> None:
         self._scheduler, self._begun = scheduler, 0
         self.by_step = bool(getattr(scheduler, "by_step", False))
+        self.is_own = scheduler is not None and is_own(scheduler)
 
     def start_epoch(self) -> None:
         """Set the learning rate of the epoch that begins, unless rates are set by step."""
