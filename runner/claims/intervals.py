@@ -52,7 +52,7 @@ def _interval(claim: Claim, measured: Measured, means: Sequence[Mean], aim: floa
 def enough_runs(claim: Claim, measured: Measured) -> bool:
     """Return True if there are enough runs to confirm a claim: three of each setting, and k for a best of k."""
     if measured.interval_at is not None:
-        return measured.enough or (measured.runs or 0) >= FEWEST_RUNS
+        return not measured.lacks or (measured.runs or 0) >= FEWEST_RUNS
     sizes = [measured.runs or len(sample) for sample in measured.samples]
     least = max(FEWEST_RUNS, claim.runs) if measured.statistic == "best" else FEWEST_RUNS
     return bool(sizes) and min(sizes) >= least

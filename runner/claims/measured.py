@@ -28,8 +28,7 @@ class Measured:
     typical: the spread of the data set's settings, for samples with too few runs to show their own.
     planned_each: the planned runs of each sample's setting.
     interval_at: the interval of the value by confidence, if the measure has its own way to compute it.
-    enough: False if `interval_at` rests on too few runs to confirm a claim: fewer than three of a setting, or a part of
-        the draws.
+    lacks: what `interval_at` lacks to confirm a claim, in words: three runs of a setting, or some of the draws.
     every: the measurement of each of several statements that all have to hold (one for each data set or layer). The
         value is then taken from the statement that supports the claim least. Empty if there is one statement.
     lacking: experiments of the claim without any run, if the others give a measurement without it.
@@ -54,7 +53,7 @@ class Measured:
     typical: Spread | None = None
     planned_each: tuple[int, ...] = ()
     interval_at: Callable[[float], Interval] | None = None
-    enough: bool = True
+    lacks: str = ""
     every: tuple[Measured, ...] = ()
     lacking: tuple[str, ...] = ()
     chosen_on_test: bool = False

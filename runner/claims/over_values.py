@@ -100,7 +100,7 @@ def _found(claim: Claim, runs: Runs, spread: Spread | None) -> Measured:
         theirs = 0.0 if claim.direction in THRESHOLDS else 1 / claim.runs
         draws = redrawn(number, means, [spread.std * math.sqrt(1 / size + theirs) for size in sizes])
         at = partial(_between, draws, (values[0], values[-1]) if claim.statistic == "best_value" else None)
-    return Measured(value, interval_at=at, enough=min(sizes) >= FEWEST_RUNS)
+    return Measured(value, interval_at=at, lacks="" if min(sizes) >= FEWEST_RUNS else _FEW)
 
 
 def _range_of(means: Sequence[float], sizes: Sequence[int], spread: Spread, level: float) -> Interval:
@@ -133,6 +133,7 @@ def _setting(run: PlannedRun) -> str:
     return str(run.job.setting_id)
 
 
+_FEW = f"some value has fewer than {FEWEST_RUNS} runs"
 _NUMBERS: dict[str, Callable[[Sequence[float], NDArray[np.float64]], float]] = {
     "best_value": lambda values, means: values[int(np.argmax(means))],
     "spread": lambda _, means: float(np.ptp(means)),

@@ -184,6 +184,8 @@ def _of_one(claim: Claim, measured: Measured, statements: int = 1) -> Verdict:
         return Verdict(word, interval)
     if measured.at_least:
         return Verdict(word, interval, "runs ended before it showed: only a bound is known")
+    if measured.lacks:
+        return Verdict(word, interval, measured.lacks)
     few = measured.typical is not None and any(len(sample) < FEWEST_RUNS for sample in measured.samples)
     return Verdict(word, interval, "the spread is that of the data set's settings" if few else "")
 

@@ -164,11 +164,10 @@ def signed(value: float, unit: str, places: int | None) -> str:
 
 
 def _margin_text(row: ClaimRow) -> str:
-    """Format the margin, with the precision of the claimed mean itself if that is coarser; a dash without a margin."""
+    """Format the margin; a dash without one."""
     if row.claim.margin is None or row.claim.direction in (*THRESHOLDS, *ORDERS):
         return "–"
-    margin, own = row.claim.margin, row.own_precision
-    return f"{margin:g}" if own is None else f"{margin:g} (own precision ±{own:.2g})"
+    return f"{row.claim.margin:g}"
 
 
 def verdict_text(row: ClaimRow) -> str:

@@ -154,7 +154,7 @@ def ledgers(record: own.Record, run: Run) -> dict[str, Releases]:
     if run.unsound:
         return {own.STATED: claimed}
     found = {"as the paper counts": claimed, "released": run.mechanism.charges(int(final["steps"])).actual}
-    decides = "max_tries" in final
+    decides = "epsilon_sound_at_max_tries" in final
     return found | ({"could have been": run.mechanism.charges(run.most_steps).actual} if decides else {})
 
 

@@ -13,7 +13,7 @@ from runner.claims.counts import counted_once
 from runner.claims.evidence import PAPER_SCALE
 from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.rows import ClaimRow
-from runner.claims.verdicts import NOT_RUN, REFUTED
+from runner.claims.verdicts import DIFFERS, FAILS, NOT_REPRODUCED, NOT_RUN, REFUTED
 from runner.report import counted, paper_page, verdict_figures
 from runner.report.cells import CLAIMED_EPSILON, cells_of, chosen_cells, refuted_cells
 from runner.report.claim_rows import rows_of
@@ -38,6 +38,11 @@ _BESIDE = {  # links to other folders of results, if they exist
     "audit": "[The audit](audit/README.md) attacks what is implemented.",
     "studies": "[The studies](#studies) compare combinations and additions at the same sound ε.",
 }
+_INTRODUCTION = """
+What the papers claim, next to what was measured here. `python -m runner aggregate` writes this page from the records in
+`runs/`. Each paper, claim by claim:
+
+"""
 _FIGURE = "\n![How many claims have which verdict](verdicts/figure.svg)\n"
 
 
@@ -47,7 +52,7 @@ def write_report(folder: Path, scale: str) -> list[Path]:
     by_paper = {paper.name: rows_of(folder, paper) for paper in papers}
     title = "# Results\n" if scale == PAPER_SCALE else f"# Results of {scale} runs\n"
     mark = "" if scale == PAPER_SCALE else _SMOKE.format(scale=scale.upper())
-    text = title + mark + "\nEach paper, claim by claim:\n\n"
+    text = title + mark + _INTRODUCTION
     links = ((paper, folder / paper.name / "README.md") for paper in papers)
     text += "".join(f"- [{paper.title}]({paper.name}/README.md)\n" for paper, page in links if page.parent.exists())
     text += "".join(f"\n{line}\n" for name, line in _BESIDE.items() if (folder / name).exists())
@@ -76,23 +81,18 @@ def _shown(paper: str) -> str:
 
 
 def _failing(by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
-    """List the claims that are not reproduced, fail or are refuted, with links to their papers' pages."""
-    named: dict[tuple[str, str], list[str]] = {}
+    """Write a table of the claims that differ, are not reproduced, fail or are refuted, the worst words first."""
+    found: dict[str, list[list[str]]] = {word: [] for word in (REFUTED, FAILS, NOT_REPRODUCED, DIFFERS)}
     for name, rows in by_paper.items():
         for row in counted_once(rows):
             word = REFUTED if row.guarantee == REFUTED else row.verdict
-            if word in (verdicts.NOT_REPRODUCED, verdicts.FAILS, REFUTED):
-                named.setdefault((word, name), []).append(_claimed_and_here(row, word == REFUTED))
-    lines = [
-        f"- **{word}**, [{_shown(name)}]({name}/README.md): {'; '.join(of)}.\n" for (word, name), of in named.items()
-    ]
-    return "\n## Claims that do not hold\n\n" + "".join(lines) if lines else ""
-
-
-def _claimed_and_here(row: ClaimRow, refuted: bool) -> str:
-    of = refuted_cells(row) if refuted else cells_of(row)
-    numbers = f": {of.claimed} claimed, {of.measured} here" if row.claim.claimed else ""
-    return f"{of.method} ({row.claim.item}, {of.dataset}{numbers})"
+            if word in found:
+                of = refuted_cells(row) if word == REFUTED else cells_of(row)
+                place = f"[{_shown(name)}, {row.claim.item}]({name}/README.md)"
+                found[word].append([place, of.dataset, of.method, of.claimed, of.measured, word])
+    header = ("where", "data set", "claim", "paper", "here", "verdict")
+    table = markdown(Table(header, [line for lines in found.values() for line in lines]))
+    return f"\n## Claims that do not hold, or differ\n\n{table}" if any(found.values()) else ""
 
 
 def _words() -> str:

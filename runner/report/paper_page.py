@@ -14,7 +14,7 @@ from runner.report.counted import of_paper
 from runner.report.files import Table, markdown
 from runner.report.items import Item, Paper
 
-HEADER = ("claim", "paper", "here (runs)", "verdict", "ε paper → sound", "difference [95%]")
+HEADER = ("claim", "paper", "here (runs)", "verdict", "ε paper → sound", "difference [95%]", "margin")
 LONG = 12  # rows of a table, above which it is folded
 _BAD = (DIFFERS, NOT_REPRODUCED, FAILS)
 _HOLDS = {GUARANTEED: " ✓", NOT_GUARANTEED: " ✗", REFUTED: " ✗"}
@@ -24,8 +24,9 @@ mean ± standard deviation of the runs, with the number of runs, of those planne
 numbers of both settings. *ε paper → sound*: the ε that the paper names, then a proven upper bound for the runs here,
 rounded up. ✓: the claimed ε is guaranteed for them. ✗: it is not. *Difference*: measured minus claimed, with its 95%
 interval; for a gain that is judged as an order, the gain. *[a, b], threshold t*: the interval of the measured number,
-which has to lie on the claimed side of t. What the verdicts mean: [the index of results](../README.md). All columns,
-margins and notes: `claims.csv` of each table.
+which has to lie on the claimed side of t. *Margin*: the difference that counts as equal. Intervals include the
+spread of the paper's own runs: `of` in each `claims.csv` has their number. What the verdicts mean: [the index of
+results](../README.md).
 """
 
 
@@ -99,7 +100,7 @@ def _lines(row: ClaimRow) -> list[list[str]]:
 
 
 def _line(of: Cells, verdict: str, epsilon: str) -> list[str]:
-    return [of.method, of.claimed, of.measured_of, verdict, epsilon, of.difference]
+    return [of.method, of.claimed, of.measured_of, verdict, epsilon, of.difference, of.margin]
 
 
 def epsilon_text(row: ClaimRow) -> str:

@@ -178,7 +178,7 @@ def test_every_claim_has_one_row_in_the_report(tmp_path):
     for item in load(PAPER).items:
         section = page.partition(f"## {item.title}\n")[2].partition("\n## ")[0]
         cells = [line.split(" | ") for line in section.splitlines() if line.startswith("| ")]
-        measured = [of[2] for of in cells if len(of) == 6 and of[0] not in ("| claim", "| ---") and of[2]]
+        measured = [of[2] for of in cells if len(of) == 7 and of[0] not in ("| claim", "| ---") and of[2]]
         assert len(measured) == sum(claim.item == item.name for claim in claims), item.name
         assert all(text.startswith("– (0 of ") or text.endswith("(computed)") for text in measured)
 

@@ -79,6 +79,7 @@ ITEMS = (
     Item("prop-2", "Proposition 2: clipped binary cross-entropy is the Kantorovich-Rubinstein loss"),
 )
 
+_BIAS = "Library's ConvNet, bias of the second convolution, first weights"
 _RELU = {"leaderboard": "Plain DP-SGD (ReLU, cross-entropy)", "epsilon": "3"}
 _TANH = {"leaderboard": "Tempered sigmoid, tanh (2021)", "epsilon": "3"}
 
@@ -97,11 +98,12 @@ PAPER = Paper(
         "by how much the same draws differ.",
     ),
     statement=Statement(
-        "**DP-SGD works without clipping.** At a sound ε of {mnist:sound}, a Lipschitz network of two layers reaches "
-        "{mnist}% on MNIST. Tuned DP-SGD on a convolutional network has {relu}% with ReLU and {tanh}% with tanh. On "
-        "FashionMNIST it is {fashion}%, against {relu_fashion}% and {tanh_fashion}%. On CIFAR-10 it is {linear}%, and "
-        "DP-SGD with ReLU has {convolutional}% without a search ({convolutional:runs} run). Test images helped to "
-        "choose the settings of the Lipschitz networks.",
+        "**DP-SGD works without clipping, where the bounds hold.** At a sound ε of {mnist:sound}, a Lipschitz "
+        "network of two layers reaches {mnist}% on MNIST. Tuned DP-SGD on a convolutional network has {relu}% with "
+        "ReLU and {tanh}% with tanh. On FashionMNIST it is {fashion}%, against {relu_fashion}% and {tanh_fashion}%. On "
+        "CIFAR-10 it is {linear}%, and DP-SGD with ReLU has {convolutional}% without a search ({convolutional:runs} "
+        "run). Test images helped to choose the settings of the Lipschitz networks. In the library's own network on "
+        "MNIST, a bias has gradients of {bias} times its bound. So the library's ε does not follow.",
         {
             "mnist": {"item": "fig-5a", "dataset": "MNIST", "network": "two linear layers of 512, softer loss"},
             "fashion": {"item": "fig-5b", "dataset": "FashionMNIST", "network": "two linear layers of 512"},
@@ -111,6 +113,7 @@ PAPER = Paper(
             "tanh_fashion": {**_TANH, "dataset": "FashionMNIST"},
             "linear": {"item": "fig-5c", "dataset": "CIFAR10", "network": "two linear layers of 256"},
             "convolutional": {**_RELU, "dataset": "CIFAR10"},
+            "bias": {"item": "text-cert", "method": _BIAS, "verdict": "not reproduced"},
         },
     ),
     idea="networks whose gradients are bounded by construction",

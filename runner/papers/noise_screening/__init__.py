@@ -8,6 +8,9 @@ from runner.report.items import Item, Paper, Statement
 
 _SCREENING = ("screening.images", "optimizer.momentum")
 
+_SCREENED = {"item": "table-1", "method": "Screening", "quantity": "test_accuracy"}
+_PRINTED = "no momentum, as printed"
+
 ITEMS = (
     Item(
         "table-1",
@@ -88,12 +91,19 @@ PAPER = Paper(
     ),
     statement=Statement(
         "**Rejected updates are not free.** The paper charges accepted updates alone and claims ε = {theorem:claimed} "
-        "on MNIST. Its theorem allows acceptance rules for which ε is at least {theorem}. Those accept fewer updates "
-        "than the runs here, for which ε = 3 is neither proven nor refuted. At an equal sound ε of 3, no gain is shown "
-        "on MNIST: {sound} points {sound:interval}. On FashionMNIST, with the other papers' parts, it changes accuracy "
-        "by {fashion:gain} points {fashion:interval}.",
+        "on MNIST. Its theorem allows acceptance rules for which ε is at least {theorem}. The runs here accept "
+        "more updates. For them, ε = 3 is neither proven nor refuted. At the paper's own ε, screening with momentum "
+        "reaches {mnist}% on MNIST, where {mnist:claimed} is claimed. On FashionMNIST it reaches {worse}%, where "
+        "{worse:claimed} is claimed. As printed, without momentum, it reaches {printed}% and {printed_fashion}% "
+        "({printed_fashion:runs} runs). At an equal sound ε of 3, no gain is shown on MNIST: {sound} points "
+        "{sound:interval}. On FashionMNIST, with the other papers' parts, it changes accuracy by {fashion:gain} points "
+        "{fashion:interval}.",
         {
             "theorem": {"item": "theorem-1", "dataset": "MNIST", "guarantee": "refuted"},
+            "mnist": {**_SCREENED, "dataset": "MNIST", "reading": "momentum 0.9"},
+            "worse": {**_SCREENED, "dataset": "FashionMNIST", "reading": "momentum 0.9", "verdict": "not reproduced"},
+            "printed": {**_SCREENED, "dataset": "MNIST", "reading": _PRINTED},
+            "printed_fashion": {**_SCREENED, "dataset": "FashionMNIST", "reading": _PRINTED},
             "sound": {"item": "sound", "dataset": "MNIST"},
             "fashion": {"study": "screening", "arm": "noise screening", "dataset": "FashionMNIST", "epsilon": "3"},
         },

@@ -120,6 +120,7 @@ def theorem_1(claim: Claim) -> Measured:
         epsilon=claimed,
         epsilon_sound=every,
         epsilon_least=float(bound),
+        at_least=True,
         delta=delta(),
         explanation=f"{kept_steps(dataset)} kept updates. A candidate is kept if its one coordinate is above "
         f"{threshold} sigma, as {100 * _screened(dataset, threshold).accepted[0]:.1f}% are. The true epsilon is at "

@@ -51,7 +51,8 @@ def mean_of_best_tenth(claim: Claim, runs: Runs) -> Measured:
     means = values[np.take_along_axis(drawn, best, axis=1)].mean(1)
     off = means[::2] - means[1::2]  # the paper's sweep is another draw, assumed to have as many triples
 
-    found = replace(found, interval_at=partial(between, fmean(found.values) + off), enough=len(recorded) == len(runs))
+    lacks = f"{len(recorded)} of {len(runs)} triples have run" if len(recorded) < len(runs) else ""
+    found = replace(found, interval_at=partial(between, fmean(found.values) + off), lacks=lacks)
     return charged(replace(found, n=len(top), planned=math.ceil(len(runs) / 10)), recorded.last)
 
 

@@ -37,11 +37,15 @@ its 95% interval (Welch). There is no interval if one of the two is a single run
   method has up to {most}. Settings searched on held-out images come before others, so that methods are
   compared at similar effort. Some searches tried powers of two only, and a rate between them may be better.
   In {higher} of {cells} cells a setting not searched is higher, by up to {by} points,
-  even without settings whose updates the test images chose.
+  even without settings whose updates the test images chose. {outside}
+- **Order.** Rows are sorted by ε ≤ {sorted_by:g}. Rows that are closer than their intervals are wide may be in this
+  order by chance.
 - **Words.** *{searched}*: accuracy on held-out training images chose the learning rate, in some rows
   more. *The paper's*: most papers compared settings on test images. What they leave open was chosen here, some of it
   with the claims in view. A method *with tanh* has this idea, too, and its gain is of both.
-  An idea in the best setting need not help: the [studies](../README.md) compare with and without.
+  An idea in the best setting need not help: the [studies](../README.md) compare with and without. With ScatterNet
+  features, the losing-less loss may have its paper's parameters for them. The study of composition has those for
+  pixels.
 - **Not charged.** No ε holds the search of settings: {trials:,} recorded runs on held-out images. Nor does it hold the
   mean and deviation by which backpropagation clipping, and DP-Adam with its batches, standardise the pixels of MNIST.
 - **Published.** Their ε is as their authors count it, at {published_delta}. The claims of the five papers have
@@ -79,9 +83,26 @@ def page(found: Sequence[Entry], compared: Sequence[Comparison], known: Sequence
         trials=trials,
         published_delta=delta_text(*(one.delta for one in known)),
         disputed=_disputed(known),
+        outside=_outside(found, compared),
+        sorted_by=SHOWN[-1],
         rows=len(found),
         epsilons=enumerated([f"{epsilon:g}" for epsilon in dict.fromkeys(entry.epsilon for entry in found)]),
     )
+
+
+def _outside(found: Sequence[Entry], compared: Sequence[Comparison]) -> str:
+    """Name the settings of no listed method that are above the best one of a table."""
+    texts = []
+    for one in compared:
+        for epsilon in SHOWN:
+            line = one.best(epsilon)
+            others = settings_of(found, "", one.dataset, epsilon)
+            above = max((e for e in others if not e.by_test_images), key=lambda e: e.mean, default=None)
+            if line and above and above.mean > line.at[epsilon].mean:
+                accuracy = f"{number(above.mean, places=1)}% ({len(above.accuracies)} runs)"
+                texts.append(f"{dataset_name(one.dataset)} at ε ≤ {epsilon:g}: *{above.title}*, {accuracy}")
+    said = "Settings of no method here are in the CSV only."
+    return f"{said} Above the best here are, on {'; on '.join(texts)}." if texts else said
 
 
 def _answer(compared: Comparison) -> str:
