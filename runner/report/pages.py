@@ -58,8 +58,7 @@ def write_report(folder: Path, scale: str) -> list[Path]:
     text += "".join(f"\n{line}\n" for name, line in _BESIDE.items() if (folder / name).exists())
     text += "\n## Counts\n\n" + counted.totals({_shown(name): rows for name, rows in by_paper.items()}) + _FIGURE
     text += _failing(by_paper) + _words()
-    once = {name: counted_once(rows) for name, rows in by_paper.items()}
-    written = verdict_figures.write_figures(folder, once, "" if scale == PAPER_SCALE else scale)
+    written = verdict_figures.write_figures(folder, by_paper, "" if scale == PAPER_SCALE else scale)
     for paper in (paper for paper in papers if (folder / paper.name).exists()):
         rows = by_paper[paper.name]
         statement = stated(paper.name, paper.statement, folder) if scale == PAPER_SCALE else ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.claims import verdicts
 from runner.claims.blocks import dataset_name
-from runner.claims.counts import judged
+from runner.claims.counts import counted_once, judged
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import CONSISTENT, FAILS, HOLDS, TOO_FEW_RUNS
 from runner.report import plots
@@ -43,9 +43,12 @@ DISTANCES, TITLE = "distances", "How far is each measured number from the claim?
 
 
 def write_figures(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]], label: str) -> list[Path]:
-    """Draw the counts of all papers, and the distances of each. Other scales than the paper's mark them."""
+    """Draw the counts of all papers, each claim once, and the distances of each paper's numbers, of all readings.
+
+    Other scales than the paper's mark them.
+    """
     with plots.style():
-        titles = {name.replace("_", " "): rows for name, rows in by_paper.items()}
+        titles = {name.replace("_", " "): counted_once(rows) for name, rows in by_paper.items()}
         written = plots.save(_counts(titles), folder / "verdicts", label)
         for name, rows in by_paper.items():
             if found := [row for row in rows if _has_distance(row)]:
