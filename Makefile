@@ -74,7 +74,7 @@ new-paper: $(VENV)/installed ## NAME=my_paper: write a paper to fill in, which r
 	$(RUN) -m runner new-paper '$(NAME)'
 
 aggregate-%: $(VENV)/installed ## aggregate-PAPER: tables and figures from the records there are; trains nothing
-	$(RUN) -m runner aggregate $* --scale $(SCALE) $(if $(ITEMS),--items $(ITEMS))
+	$(RUN) -m runner aggregate $* --scale $(SCALE) $(if $(ITEMS),--items '$(ITEMS)')
 
 aggregate-studies: leaderboard
 
@@ -87,7 +87,7 @@ leaderboard: $(VENV)/installed ## All methods of all papers at the same sound ε
 	$(RUN) -m runner leaderboard
 
 site: $(VENV)/installed ## README, results and docs as a website without a network: site/index.html (RUNS=id,id adds their pages)
-	$(RUN) -m runner site $(if $(RUNS),--runs=$(RUNS)) $(OVERRIDES)
+	$(RUN) -m runner site $(if $(RUNS),--runs='$(RUNS)') $(OVERRIDES)
 
 site-check: site ## The site in a headless Chromium (needs the extra `browser`): links, filters, widths, dark mode
 	$(RUN) -m checks browser

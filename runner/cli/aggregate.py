@@ -19,6 +19,7 @@ from runner.config import REPOSITORY, RESULTS, ConfigError
 from runner.report import pages, plots
 from runner.report.claim_rows import write_rows
 from runner.report.files import markdown, write_csv, write_table_csv, write_text
+from runner.report.items import names_of
 from runner.report.papers import Item, known, load
 from runner.report.rows import runs_table, settings_table
 from runner.report.statements import write_readme
@@ -149,7 +150,7 @@ def main(arguments: Sequence[str]) -> int:
             raise ValueError("The pages of the studies are made at the paper's scale, in this repository: no options.")
         print(shown(aggregate_studies()))
         return 0
-    items = [name.strip() for name in chosen.items.split(",")] if chosen.items else None
+    items = None if chosen.items is None else names_of(chosen.items)
     root = chosen.results.expanduser() if chosen.results else None
     if root is not None and not root.is_dir():
         raise ConfigError(f"{root} is no folder.")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from runner.records.identity import resolved
 from runner.records.jobs import composed
-from runner.records.options import search_path
+from runner.records.options import check_options, search_path
 from runner.report.files import Table, aligned
 from runner.terminal import Parser
 from runner.training.prepare import prepare
@@ -37,5 +37,6 @@ def main(overrides: Sequence[str]) -> int:
     parser.add_argument("--config-dir", help="the folder of your options, as for a run")
     parser.add_argument("overrides", nargs="*", help="Hydra's overrides: experiment=lipschitz/mnist_mlp")
     chosen = parser.parse_intermixed_args(overrides)
+    check_options(chosen.overrides)
     print(aligned(table(prepare(resolved(composed([*search_path(chosen.config_dir), *chosen.overrides]))))))
     return 0

@@ -33,7 +33,9 @@ def refused(error: Exception) -> str | None:
     name = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
     if name in _EXTRAS:
         return f"{name} is not installed: pip install -e '.[{_EXTRAS[name]}]' brings it."
-    return str(error) if isinstance(error, (DataError, ValueError)) else None
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) if isinstance(error, (DataError, OverflowError, ValueError)) else None
 
 
 def explained(error: Exception) -> tuple[str, int]:

@@ -27,6 +27,7 @@ from runner.launch.status import status_text
 from runner.records.files import failure_path, is_recorded, record_path, recorded, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.records.options import check_options
+from runner.report.items import names_of
 from runner.report.papers import Item, Paper, known, load
 from runner.runs import durations
 from runner.runs.durations import estimated, plan_text
@@ -42,8 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     kernels_wanted()  # refuses an environment that asks for nothing known
     check_scale(options.scale)
     paper = load(options.paper.replace("-", "_"))
-    names = None if options.items is None else [name.strip() for name in options.items.split(",") if name.strip()]
-    wanted = paper.items if names is None else [paper.item(name) for name in names]
+    wanted = paper.items if options.items is None else [paper.item(name) for name in names_of(options.items)]
     items = tuple(item for item in paper.items if item in wanted)
     budget = None if options.budget is None else parse_duration(options.budget)
     launcher, overrides = requested(options)
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def parse_duration(text: str) -> float:
     """`90s`, `30m`, `2h`, `1h30m` in seconds. Raises ValueError."""
-    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
+    match = re.fullmatch(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", text)
     hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
     if hours == minutes == seconds == 0:
         raise ValueError(f"BUDGET={text} is no time to run in: write 90s, 30m, 2h or 1h30m.")

@@ -128,7 +128,7 @@ def _run(composed: DictConfig) -> None:
 
 def main() -> None:
     """Run Hydra, and turn its exceptions into one sentence and an exit code."""
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise instead of printing, for the explanation below
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of printing, for the explanation below
     from runner.data import DataError
     from runner.records.hydra_keys import judge
     from runner.records.options import arranged, check_options

@@ -70,13 +70,13 @@ def is_recorded(folder: Path, run_id: str) -> bool:
 
 
 def _is_whole(path: Path) -> bool | None:
-    """Return True for a record, False for a damaged one, and None if there is no file."""
+    """Return True for a record, False for a damaged one or a link to nothing, and None if there is no file."""
     try:
         read_record(path)
     except UnreadableRecordError:
         raise
     except FileNotFoundError:
-        return None
+        return False if path.is_symlink() else None
     except ValueError:
         return False
     return True

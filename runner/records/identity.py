@@ -72,10 +72,10 @@ def recorded_config(config: DictConfig) -> dict[str, Any]:
 def hashed_config(values: dict[str, Any]) -> dict[str, Any]:
     """Return the part of a resolved config, as JSON values, that defines the run.
 
-    A class of this package or of PyTorch is given by its bare name and its arguments, so its file can move. Any other
-    class is given by its whole path. If it is the user's, `sources` has the hash of its source. Null and empty values
-    are left out. So is a new field at the value that older runs had implicitly (see `runner.config.fields`), which
-    keeps the ids of old records.
+    A class of this package or of PyTorch is given by its bare name and its arguments, so its file can move. Null and
+    empty values are left out. So is a new field at the value that older runs had implicitly (see
+    `runner.config.fields`), which keeps the ids of old records. Any other class is given by its whole path. If it is
+    the user's, `sources` has the hash of its source, and `identify_recorded` takes its arguments as they stand.
     """
     kept = {
         name: value
@@ -95,7 +95,7 @@ def identify(config: DictConfig) -> tuple[str, str]:
 
 def identify_recorded(config: dict[str, Any]) -> tuple[str, str]:
     """Return the run id and the setting id of a recorded config, also if its classes have moved since."""
-    content = hashed_config(config)
+    content = hashed_config(_as_they_stand(config))
     setting = {name: value for name, value in content.items() if _part(name).defines_setting}
     return _digest(content), _digest(setting)
 
@@ -108,6 +108,17 @@ def trained(values: dict[str, Any]) -> str:
 def _part(name: str) -> Part:
     """Return the part that a field belongs to. An unknown field counts as part of the setting."""
     return FIELDS[name].part if name in FIELDS else Part.setting
+
+
+def _as_they_stand(value: Any) -> Any:
+    """Write the arguments of a user's classes as one text, as their order, nulls and empty values may matter there."""
+    if isinstance(value, dict):
+        target = value.get("_target_")
+        if isinstance(target, str) and not target.startswith(_MAY_MOVE):
+            arguments = {name: v for name, v in value.items() if name not in ("_target_", "_partial_")}
+            return {"_target_": target, "arguments": json.dumps(arguments)}
+        return {name: _as_they_stand(v) for name, v in value.items()}
+    return [_as_they_stand(v) for v in value] if isinstance(value, list) else value
 
 
 def _by_bare_names(value: Any) -> Any:
@@ -133,9 +144,10 @@ def _without_absent(value: Any) -> Any:
 
 
 def _floats(value: Any) -> Any:
-    """Numbers as floats: `lr=1` and `lr=1.0` are the same run."""
+    """Numbers as floats, where they have whole numbers exactly: `lr=1` and `lr=1.0` are the same run."""
     if isinstance(value, dict):
         return {name: _floats(v) for name, v in value.items()}
     if isinstance(value, list):
         return [_floats(v) for v in value]
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    exact = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 2**53
+    return float(value) if exact else value

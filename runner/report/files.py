@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from runner.claims.summary import summarise
 from runner.config import RESULTS
+from runner.data.files import write_whole
 from runner.terminal import bound_text as bound_text
 from runner.terminal import number as number
 
@@ -84,9 +85,8 @@ def elsewhere(results: Path) -> list[str]:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write a text file, and create its folders."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    """Write a text file, whole or not at all, and create its folders."""
+    write_whole(path, text, replace=True)
     return path
 
 

@@ -64,6 +64,11 @@ class Statement:
     readme: bool = True
 
 
+def names_of(items: str) -> list[str]:
+    """Split the names of items at commas. A name that is left empty is the name of no item."""
+    return [name.strip() for name in items.split(",")]
+
+
 @dataclass(frozen=True)
 class Paper:
     """A paper.

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from statistics import fmean, median
 from textwrap import fill
@@ -15,6 +16,7 @@ from runner.claims.blocks import DATASETS as IN_PAPERS
 from runner.claims.blocks import dataset_name
 from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.runs import Runs
+from runner.report.files import write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -103,15 +105,13 @@ def save(drawn: Figure, folder: Path, label: str = "") -> list[Path]:
         title = drawn.get_suptitle()
         mark = f"{label.upper()}: not a reproduction"
         drawn.suptitle(f"{mark}\n{title}" if title else mark, color="firebrick", fontsize=10)
-    folder.mkdir(parents=True, exist_ok=True)
     return [write_svg(drawn, folder / FILE)]
 
 
 def write_svg(drawn: Figure, path: Path) -> Path:
     """Write a figure as an SVG. Rounding errors of another processor change no byte of it."""
-    drawn.savefig(path, metadata={"Date": None, "Creator": None})
-    path.write_text(rounded(path.read_text(encoding="utf-8")), encoding="utf-8")
-    return path
+    drawn.savefig(text := StringIO(), format="svg", metadata={"Date": None, "Creator": None})
+    return write_text(path, rounded(text.getvalue()))
 
 
 def rounded(svg: str) -> str:

@@ -23,6 +23,7 @@ from runner.config import PACKAGE
 from runner.data.files import content_of, write_whole
 from runner.records.identity import identify, recorded_config
 from runner.records.provenance import device_name, versions
+from runner.speed.kernels import kernels_wanted
 from runner.training.run import Run
 from runner.training.targets import own_targets
 
@@ -112,7 +113,10 @@ def _bound(config: DictConfig, run: Run) -> dict[str, Any]:
         "libraries": versions(),
         "device": device_name(run.device),
         "number of threads": torch.get_num_threads(),
-        "way of computing": [runtime.engine.value, run.step.value, run.physical_batch],
+        "way of computing": [
+            *(runtime.engine.value, run.step.value, run.physical_batch),
+            *(torch.backends.cpu.get_cpu_capability(), kernels_wanted()),
+        ],
     }
 
 

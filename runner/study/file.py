@@ -73,6 +73,8 @@ def read(path: Path) -> Study:
     Raises:
         ConfigError: the file is no study. The message has one sentence, with the line and the key.
     """
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path} cannot be read: it is no file.")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

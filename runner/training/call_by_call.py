@@ -13,7 +13,7 @@ from runner.config import ConfigError, StepMode
 from runner.config.origin import is_own
 from runner.data.augmentation import viewed
 from runner.data.datasets import Split
-from runner.gradients import GradientSum, private_copy, undisturbed
+from runner.gradients import GradientSum, OnePassEngine, private_copy, undisturbed
 from runner.mechanism.correlated import PastNoise
 from runner.mechanism.seeds import derived_seed, generator
 from runner.training.averaging import Average
@@ -61,6 +61,8 @@ class CallByCall:
             self.generators["augmentation"] = generator(run.config.seed, "augmentation", torch.device("cpu"))
         self.objectives = [objective]
         self.parts: dict[str, Stateful] = {"objective": objective, "updates": updates}
+        if isinstance(self._engine, OnePassEngine):
+            self.parts["engine"] = self._engine
         self._average = None if run.averaging is None else Average(run.averaging, objective)
         if self._average is not None:
             self.parts["average"] = self._average

@@ -165,6 +165,8 @@ def test_what_is_no_file_is_set_aside_and_what_cannot_be_opened_stays(path: Path
     with pytest.raises(ValueError, match="it is not a file"):  # and is not waited for
         read_record(path)
     path.unlink()
+    path.symlink_to("/nowhere/x.json")  # a record written through it would be lost
+    assert set_aside(path) == path.with_suffix(".broken-2")
     path.symlink_to(path)
     with pytest.raises(UnreadableRecordError, match="cannot be read"):
         set_aside(path)

@@ -89,6 +89,31 @@ def test_a_class_outside_the_package_and_pytorch_is_its_whole_path(composed, min
         assert not set(identify(one)) & set(identify(two))
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("{layers:{wide:64,narrow:4}}", "{layers:{narrow:4,wide:64}}"),
+        ("{hidden:[]}", "{}"),
+        ("{slope:null}", "{}"),
+        ("{more:{slope:{}}}", "{more:{}}"),
+    ],
+)
+def test_arguments_of_a_users_class_count_as_they_stand(composed, one: str, other: str) -> None:
+    """Its layers may be built in their order, and its defaults may be others than null and empty."""
+    runs = [composed("architecture._target_=mine.Net", f"+architecture.of={text}") for text in (one, other)]
+    assert not set(identify(runs[0])) & set(identify(runs[1]))
+    known = [composed(f"+architecture.of={text}") for text in (one, one)]
+    assert identify(known[0]) == identify(known[1])
+
+
+def test_whole_numbers_that_no_float_tells_apart_are_two_runs(composed) -> None:
+    large = [composed(f"seed={2**53 + more}", "scale.seeds=null") for more in range(4)]
+    assert len({identify(config)[0] for config in large}) == 4
+    assert identify(composed("batch_size=256")) == identify_recorded(
+        recorded_config(composed()) | {"batch_size": 256.0}
+    )
+
+
 def test_a_sweep_over_two_classes_of_one_name_lists_both() -> None:
     both = "+hydra.sweeper.params={clipping._target_:'mine.Own,yours.Own'}"
     listed, usual = (sweep_jobs("tempered_sigmoid/text_sgd", extra) for extra in ((both,), ("scale=paper",)))

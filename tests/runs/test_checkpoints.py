@@ -16,6 +16,7 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
+from runner.gradients import OnePassEngine
 from runner.records.files import results_folder
 from runner.records.identity import identify
 from runner.runs import checkpoints, models
@@ -144,6 +145,30 @@ def test_a_checkpoint_under_another_runs_name_is_not_gone_on_from(half, capsys) 
 def test_other_threads_are_another_rounding(half: DictConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     assert loaded(half) is None
+
+
+def test_other_instructions_and_kernels_are_another_rounding(half: DictConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ANOTHER")
+        assert loaded(half) is None
+    monkeypatch.setenv("DP_REPRO_KERNELS", "0")
+    assert loaded(half) is None
+
+
+def test_an_engine_goes_on_as_it_was(half: DictConfig) -> None:
+    """The check of its plan could come out another way at the weights of the second epoch."""
+    assert loaded(half)["parts"]["engine"] == {"fallen_back": False}
+    run = prepare(half)
+    images, targets = torch.rand(4, *run.dataset.shape), torch.tensor([0, 1, 2, 3])
+    names = [name for name, _ in run.new_objective().named_parameters()]
+    for fallen_back in (False, True):
+        engine = run.engine(objective := run.new_objective())
+        assert isinstance(engine, OnePassEngine)
+        engine.load_state_dict({"fallen_back": fallen_back})
+        with torch.no_grad():
+            objective.get_parameter(names[0]).fill_(torch.nan)  # no plan is right here
+        engine.clipped_sum(images, targets, [names], torch.ones_like)
+        assert engine.state_dict() == {"fallen_back": fallen_back}
 
 
 def test_a_damaged_checkpoint_is_none(half: DictConfig, capsys: pytest.CaptureFixture[str]) -> None:
