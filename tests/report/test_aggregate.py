@@ -29,7 +29,7 @@ PAPER = "tempered_sigmoid"
 @pytest.fixture(autouse=True)
 def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave figures' files empty: rendering takes a second each, and the tests here read text."""
-    monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
+    monkeypatch.setattr(Figure, "savefig", lambda _, file, **__: None)
 
 
 def setting(folder: Path, experiment: str) -> dict[str, str]:

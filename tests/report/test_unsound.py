@@ -115,7 +115,7 @@ def test_a_bound_in_the_place_of_null_is_noticed(written: Path) -> None:
 
 def test_aggregated_it_guarantees_nothing(tmp_path, fabricate, jobs, monkeypatch) -> None:
     """All files of an item, with and without a sound epsilon."""
-    monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
+    monkeypatch.setattr(Figure, "savefig", lambda _, file, **__: None)
     for experiment, sound in (("mnist_tanh", None), ("mnist_relu", 2.3)):
         for job in jobs("fig_3", experiment)[:3]:
             fabricate(job, [96.0, 98.0], sound=sound)
