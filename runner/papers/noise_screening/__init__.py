@@ -93,21 +93,20 @@ PAPER = Paper(
     ),
     statement=Statement(
         "**Rejected updates are not free.** The paper charges accepted updates alone and claims ε = {theorem:claimed} "
-        "on MNIST. Its theorem allows acceptance rules for which ε is at least {theorem}. The runs here accept "
-        "more updates. For them, ε = 3 is neither proven nor refuted. At the paper's own ε, screening with momentum "
-        "reaches {mnist}% on MNIST, where {mnist:claimed} is claimed. On FashionMNIST it reaches {worse}%, where "
-        "{worse:claimed} is claimed. As printed, without momentum, it reaches {printed}% and {printed_fashion}%. At "
-        "an equal sound ε of 3, no gain is shown on MNIST: {sound} points "
-        "{sound:interval}. On FashionMNIST, with the other papers' parts, it changes accuracy by {fashion:gain} points "
-        "{fashion:interval}.",
+        "on MNIST. Its theorem allows acceptance rules for which ε is at least {theorem}. The runs here accept more "
+        "updates. For them, ε = 3 is neither proven nor refuted. At the paper's own ε, screening with the momentum of "
+        "the authors' later code reaches {mnist}% on MNIST, where {mnist:claimed} is claimed. On FashionMNIST it "
+        "reaches {fashion}%, where {fashion:claimed} is claimed. As printed, without momentum, it reaches {printed}% "
+        "and {printed_fashion}%. At an equal sound ε of 3, no gain is shown on MNIST: {sound} points {sound:interval}. "
+        "On FashionMNIST, with the other papers' parts, it changes accuracy by {added:gain} points {added:interval}.",
         {
             "theorem": {"item": "theorem-1", "dataset": "MNIST", "guarantee": "refuted"},
             "mnist": {**_SCREENED, "dataset": "MNIST", "reading": _KEPT},
-            "worse": {**_SCREENED, "dataset": "FashionMNIST", "reading": _KEPT},
+            "fashion": {**_SCREENED, "dataset": "FashionMNIST", "reading": _KEPT},
             "printed": {**_SCREENED, "dataset": "MNIST", "reading": _PRINTED},
             "printed_fashion": {**_SCREENED, "dataset": "FashionMNIST", "reading": _PRINTED},
             "sound": {"item": "sound", "dataset": "MNIST"},
-            "fashion": {"study": "screening", "arm": "noise screening", "dataset": "FashionMNIST", "epsilon": "3"},
+            "added": {"study": "screening", "arm": "noise screening", "dataset": "FashionMNIST", "epsilon": "3"},
         },
     ),
     idea="reject updates that raise the loss on held-out images",
