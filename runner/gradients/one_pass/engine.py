@@ -82,9 +82,7 @@ class OnePassEngine(OrdinaryPass):
         if self._fallback is None:
             try:
                 if kind not in self._plans:
-                    devices = [inputs.device] if inputs.device.type == "cuda" else []
-                    with torch.random.fork_rng(devices=devices):  # so that a resumed run draws as a whole one does
-                        self._plans[kind] = self._plan(inputs, targets)
+                    self._plans[kind] = self._plan(inputs, targets)
                 return self._clipped_sum(self._plans[kind], inputs, targets, groups, factors)
             except NotRecordableError as reason:
                 self._fall_back(str(reason))
