@@ -102,12 +102,11 @@ def as_split(examples: Any, shape: Sequence[int] | None = None) -> Split:
 
 def _whole(examples: Any) -> bool:
     """Return True if the examples have all images in `data`: they do without items, or with torchvision's own."""
-    if not hasattr(examples, "data"):
-        return False
     item = getattr(type(examples), "__getitem__", None)
-    plain = getattr(examples, "transform", None) is None and getattr(examples, "target_transform", None) is None
-    own = item is None or (item.__module__.startswith("torchvision.") and plain)
-    return own and (item is None or len(examples) == len(examples.data))
+    if item is None or not hasattr(examples, "data"):
+        return hasattr(examples, "data")
+    plain = all(getattr(examples, name, None) is None for name in ("transform", "target_transform"))
+    return item.__module__.startswith("torchvision.") and plain and len(examples) == len(examples.data)
 
 
 def _tensor(image: Any) -> Tensor:
