@@ -34,6 +34,14 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def _hydra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave Hydra's way to load configs as it is, because some commands replace it in their process."""
+    from hydra._internal import hydra as of_hydra
+
+    monkeypatch.setitem(vars(of_hydra), "ConfigLoaderImpl", of_hydra.ConfigLoaderImpl)
+
+
 @pytest.fixture(params=["compiled", "pytorch"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Runs each test with the C++ kernels, where there is a compiler, and without them."""

@@ -7,19 +7,12 @@ from importlib import import_module
 
 import pytest
 import torch
-from hydra._internal import hydra as of_hydra
 
 from checks.__main__ import COMMANDS as CHECKS
 from runner.cli import reproduce
 from runner.cli.commands import COMMANDS
 
 REPRODUCE, SEARCH = "reproduce tempered-sigmoid --items fig-4", "search lipschitz/fig_5a_search --scale smoke"
-
-
-@pytest.fixture(autouse=True)
-def _hydra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave Hydra's way to load configs as it is, because some commands replace it in their process."""
-    monkeypatch.setitem(vars(of_hydra), "ConfigLoaderImpl", of_hydra.ConfigLoaderImpl)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import shlex
 
 import pytest
-from hydra._internal import hydra as of_hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -60,7 +59,6 @@ def test_the_folder_conf_of_ones_own_is_found(tmp_path, monkeypatch):
 @pytest.mark.parametrize("named", [None, "conf"])
 def test_bounds_knows_options_of_ones_own(named, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(of_hydra, "ConfigLoaderImpl", of_hydra.ConfigLoaderImpl)  # is put back
     (tmp_path / "conf" / "architecture").mkdir(parents=True)
     of_package = (REPOSITORY / "conf" / "architecture" / "lipschitz_mlp.yaml").read_text()
     (tmp_path / "conf" / "architecture" / "mine.yaml").write_text(of_package)
