@@ -3,12 +3,9 @@
 The configuration is the attacker's: learning rate 1 and weight decay 1. So the only weight after a step is minus the
 release, independent of the weight before: y = x + N(0, sigma^2), with x = 1 if the canary is there and 0 if not. The
 loss on the (public) screening images is low for |y - 1/2| > t and high between, and flat in both. From a weight of low
-loss, screening keeps a candidate outside, and draws again otherwise. So every kept weight follows
-
-    `runner.papers.noise_screening.privacy.OneStep`,
-
-independently of the weights before. The likelihood ratio of x = 0 and x = 1 is a Gaussian's, but uninformative weights
-near 1/2 never occur. The score is the sum of the kept weights.
+loss, screening keeps a candidate outside, and draws again otherwise. So every kept weight has the density of y given
+|y - 1/2| > t, independently of the weights before. The likelihood ratio of x = 0 and x = 1 is a Gaussian's, but
+uninformative weights near 1/2 never occur. The score is the sum of the kept weights.
 
 The attack begins in the middle of a run, from a weight of low loss and one kept update. A run keeps its first update in
 any case. A candidate that is kept after many rejections may have a high loss, and candidates of high loss may follow.

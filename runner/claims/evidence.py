@@ -26,13 +26,16 @@ class Evidence:
     sweeps: Mapping[str, Sequence[PlannedRun]]
     folder: Path | None = None
 
-    def planned(self, sweep: str, experiment: str) -> Runs:
-        """Return the planned runs of one experiment in one sweep, recorded or not."""
-        return Runs(run for run in self.sweeps.get(sweep, ()) if run.job.experiment == experiment)
+    def planned(self, sweeps: str | Sequence[str], experiment: str) -> Runs:
+        """Return the planned runs of an experiment, recorded or not, in a sweep, or in the first of several with it."""
+        for sweep in [sweeps] if isinstance(sweeps, str) else sweeps:
+            if runs := Runs(run for run in self.sweeps.get(sweep, ()) if run.job.experiment == experiment):
+                return runs
+        return Runs()
 
-    def recorded(self, sweep: str, experiment: str) -> Runs:
-        """Return the runs of one experiment in one sweep that have a record."""
-        return self.planned(sweep, experiment).recorded
+    def recorded(self, sweeps: str | Sequence[str], experiment: str) -> Runs:
+        """Return the runs of `planned` that have a record."""
+        return self.planned(sweeps, experiment).recorded
 
     def spread(self, dataset: str) -> Spread | None:
         """Return the spread of last accuracies about a setting's mean that is typical of all settings of a data set.

@@ -61,7 +61,8 @@ def enough_runs(claim: Claim, measured: Measured) -> bool:
 def own_precision(claim: Claim, measured: Measured) -> float | None:
     """Compute half the 95% interval of the paper's own mean of k runs, with the measured spread; None if unknown."""
     means = _means(measured)
-    if not means or not claim.of.startswith("mean of ") or claim.runs < 2 or measured.comparison == "ratio":
+    unknown = not means or measured.at_least or measured.comparison == "ratio"
+    if unknown or not claim.of.startswith("mean of ") or claim.runs < 2:
         return None
     exact = [Mean(mean.value, claim.runs, mean.spread) for mean in means]
     return statistics.less_claim(exact, 0.0, None).half_width

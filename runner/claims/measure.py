@@ -78,8 +78,7 @@ def planned_for(claim: Claim, evidence: Evidence, experiment: str, *, chosen: bo
 
     `chosen`: only the runs that the claim's `where` selects.
     """
-    of_sweeps = (evidence.planned(sweep, experiment) for sweep in claim.sweeps)
-    planned = next((runs for runs in of_sweeps if runs), Runs())
+    planned = evidence.planned(claim.sweeps, experiment)
     field, _, text = claim.where.partition(" = ")
     if not text or not chosen:
         return planned

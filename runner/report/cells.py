@@ -124,9 +124,10 @@ def _quantity_text(claim: Claim) -> str:
 def places_of(row: ClaimRow) -> int | None:
     """Return the decimals that the spread of the runs supports: as many as its second significant digit has.
 
-    An accuracy and a difference of accuracies have at most two. None without a spread.
+    An accuracy and a difference of accuracies have at most two. None without a spread. The largest of the runs has
+    none.
     """
-    spread = row.std
+    spread = row.std if row.measured == row.mean else None
     if spread is None and row.interval is not None:
         spread = row.interval.half_width / 2
     if not spread or not math.isfinite(spread):

@@ -127,6 +127,7 @@ class Curve:
     """A line of an accuracy figure: the runs of one experiment, and the accuracy claimed for it (percent).
 
     Attributes:
+        sweeps: the sweep, or several: the first that has the experiment counts.
         claimed_at: accuracies claimed at other epsilons than the panel's: (epsilon, percent).
         claimed_as: the statistic of the paper's runs, if it is not their mean: "maximum".
         look: its method in `LOOKS`, if that is not the label.
@@ -134,7 +135,7 @@ class Curve:
         only: a config field and a value. Only runs with this value belong to the line.
     """
 
-    sweep: str
+    sweeps: str | Sequence[str]
     experiment: str
     label: str
     claimed: float | None = None
@@ -146,7 +147,7 @@ class Curve:
 
     def planned(self, evidence: Evidence) -> Runs:
         """Return the runs of this line, recorded or not."""
-        runs = evidence.planned(self.sweep, self.experiment)
+        runs = evidence.planned(self.sweeps, self.experiment)
         return runs if self.only is None else runs.where(*self.only)
 
 

@@ -244,16 +244,12 @@ def test_theorem_1_is_refuted() -> None:
         assert measured.value < all_screened.epsilon_at_least(steps, 1e-5), "the first is kept whatever it is"
         most = theorem_1.at_most(claim.dataset, worst)
         assert all_screened.epsilon_by_rdp(steps - 1, 1e-5) < most < all_screened.epsilon_by_rdp(steps, 1e-5)
-    claim = next(c for c in CLAIMS if c.number == "counterexample")
-    assert theorem_1.counterexample(claim, NOTHING).value == pytest.approx(0.4733 / 0.3407, abs=2e-3)
-    assert judge(claim, theorem_1.counterexample(claim, NOTHING), "paper").verdict == "fails"
 
 
 def test_the_committed_table_of_theorem_1_is_above_bounds_found_otherwise() -> None:
     rows = read_csv(REPOSITORY / "results" / "noise_screening" / "theorem-1" / "table.csv")
     true = "true ε, at least"
-    assert [row[true] for row in rows[:6]] == ["3.830", "4.351", "2.025", "2.398", "0.385", "0.473"]
-    composed = {(row["case"], row["mu0"]): float(row[true]) for row in rows if row["t / sigma"] in ("1.3", "1.6")}
+    composed = {(row["data set"], row["mu0"]): float(row[true]) for row in rows if row["t / sigma"] in ("1.3", "1.6")}
     least = {("MNIST", "10"): 5.81, ("FashionMNIST", "5"): 4.21, ("CIFAR-10", "10"): 5.58}
     assert all(composed[case] > bound for case, bound in least.items())
 

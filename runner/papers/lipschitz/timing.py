@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -92,35 +93,36 @@ def figure(_: Evidence) -> Figure | None:
     return drawn
 
 
-def _sampled(ratios: Callable[[Claim], Mapping[str, float]], claim: Claim, _: Evidence) -> Measured:
-    """Return a measure from the one table of times: a ratio per network and batch size, taken as a sample."""
-    found = ratios(claim)
+def _sampled(ratios: Callable[[Claim], list[tuple[str, float]]], claim: Claim, _: Evidence) -> Measured:
+    """Return a measure from the one table of times. Networks are the sample: their ratios are means of batch sizes."""
+    found = grouped(ratios(claim), lambda ratio: ratio[0])
     if not found:
         return Measured(explanation="not measured yet", planned=1)
-    words = ", ".join(f"{name} {ratio:.3g}" for name, ratio in found.items())
-    return replace(of_sample("mean", tuple(found.values()), explanation=words), n=1, planned=1)
+    means = {network: statistics.mean(ratio for _, ratio in of) for network, of in found.items()}
+    words = ", ".join(f"{network} {mean:.3g}" for network, mean in means.items())
+    return replace(of_sample("mean", tuple(means.values()), explanation=words), n=1, planned=1)
 
 
-def _over_clipped(column: str, claim: Claim) -> dict[str, float]:
-    """Return the clipless column over the column of the method in the claim's brackets, for batches of 512 or more."""
+def _over_clipped(column: str, claim: Claim) -> list[tuple[str, float]]:
+    """Return networks, and the clipless column over the column of the claimed method, in large batches."""
     values = {(row["network"], int(row["batch"]), row["method"]): row[column] for row in measured()}
-    return {
-        f"{network}, {batch}": float(value) / clipped
+    return [
+        (network, float(value) / clipped)
         for (network, batch, of), value in values.items()
         if of == "clipless" and batch >= _LARGE and value
         if (clipped := float(values[network, batch, claim.reader[1]] or 0)) > 0  # a failed measurement is NaN
-    }
+    ]
 
 
-def _of_projection(_: Claim) -> dict[str, float]:
-    """Return seconds of one projection at each batch size over the smallest batch size, for each network."""
-    found: dict[str, float] = {}
+def _of_projection(_: Claim) -> list[tuple[str, float]]:
+    """Return networks, and the seconds of one projection at each batch size over those at the smallest batch size."""
+    found: list[tuple[str, float]] = []
     rows = [row for row in measured() if row["method"] == "projection"]
     for network, of in grouped(rows, lambda row: row["network"]).items():
         steps = {int(row["batch"]): EXAMPLES // int(row["batch"]) for row in of}
         seconds = {batch: float(row["s_per_epoch"]) / steps[batch] for batch, row in zip(steps, of, strict=True)}
         least = min(seconds)
-        found |= {f"{network}, {batch}": s / seconds[least] for batch, s in seconds.items() if batch > least}
+        found += [(network, s / seconds[least]) for batch, s in seconds.items() if batch > least]
     return found
 
 

@@ -69,10 +69,14 @@ figure_3, figure_4 = partial(two_losses, END_TO_END), partial(two_losses, PFE)
 def figure_9(evidence: Evidence) -> Figure | None:
     """Draw the ablation, median and range of the seeds: end to end above, on ScatterNet features below."""
     panels = []
-    for title, sweep, networks in (("end to end", "fig_9", END_TO_END), ("ScatterNet features", "fig_9_pfe", PFE)):
+    of_features = [f"{PAPER}/fig_9_pfe{more}" for more in ("_more", "")]
+    for title, sweeps, networks in (
+        ("end to end", f"{PAPER}/fig_9", END_TO_END),
+        ("ScatterNet features", of_features, PFE),
+    ):
         for dataset, name in plots.DATASETS.items():
             curves = [
-                plots.Curve(f"{PAPER}/{sweep}", networks.experiment(dataset, loss), label, look=look)
+                plots.Curve(sweeps, networks.experiment(dataset, loss), label, look=look)
                 for loss, (label, look) in LOSSES.items()
             ]
             panels.append(plots.Panel(f"{name}, {title}", curves))
@@ -83,6 +87,7 @@ def figure_15(evidence: Evidence) -> Figure | None:
     """Draw accuracy against epsilon of squared, absolute and Huber losses, a column per data set."""
     import matplotlib
 
+    huber = [f"{PAPER}/fig_15_huber{more}" for more in ("_seeds", "")]
     thresholds = values_tried("fig_15_huber", "loss.threshold")
     shades = matplotlib.colormaps["viridis"].resampled(len(thresholds) + 1)
     panels = []
@@ -94,7 +99,7 @@ def figure_15(evidence: Evidence) -> Figure | None:
         for i, b in enumerate(thresholds):
             name, shade = f"{PAPER}/{dataset}_huber", matplotlib.colors.to_hex(shades(i))
             only = ("loss.threshold", b)
-            curves.append(plots.Curve(f"{PAPER}/fig_15_huber", name, f"Huber, β = {b:g}", colour=shade, only=only))
+            curves.append(plots.Curve(huber, name, f"Huber, β = {b:g}", colour=shade, only=only))
         panels.append(plots.Panel(title, curves))
     # By error, because the curve of the absolute error would hide the order of the others.
     return plots.accuracy_against_epsilon(evidence, panels, spread_by_error=True)

@@ -238,7 +238,7 @@ def _claimed_equal(axes: Axes, runs: Runs, item: str) -> None:
     values = {value: of for value, of in runs.by_value(claim.by).items() if value >= (claim.among or 0)}
     if values:
         mean = fmean(accuracy for of in values.values() for accuracy in of.finals("test_accuracy"))
-        text = f"claimed: no change from {min(values):g} on"
+        text = f"claimed: no change at an {claim.method.partition(', ')[2]}"
         axes.hlines(mean, min(values), max(values), color="grey", linestyle="--", linewidth=1, label=text)
 
 

@@ -10,13 +10,6 @@ as the i-th candidate comes after i - 1 rejections. An adversary who sees only t
 to check is that it is as private as f_x. Here A is the indicator of a region. So p_x is f_x times one of two constants:
 one inside, one outside.
 
-`OneStep`: f_x = N(x, sigma^2), x in {0, 1}, kept if |y - 1/2| > t. By symmetry the constants are the same for both x.
-The likelihood ratio is the Gaussians' ratio, exp((y - 1/2) / sigma^2). The hockey-stick divergence
-
-    delta(eps) = int max(0, p_1 - e^eps p_0) = P_1(y > y*) - e^eps P_0(y > y*),    y* = 1/2 + eps sigma^2,
-
-is a sum of normal tail probabilities. It is exact up to float64.
-
 `Screened`: tau kept steps of f_0 = N(0, sigma^2) against f_1 = (1 - q) N(0, sigma^2) + q N(1, sigma^2), each kept if
 y > t. (These are worst-case gradients of one coordinate: only the record has one, and is in the batch with
 probability q.)
@@ -54,7 +47,6 @@ from typing import TypeAlias
 import numpy as np
 from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-from scipy.optimize import brentq
 from scipy.special import logsumexp, ndtr
 
 Array: TypeAlias = np.ndarray  # of float64
@@ -70,41 +62,6 @@ def kept_weights(accepted: float, rejections: float) -> tuple[float, float]:
     """Return the factors of f_x for A = 1 and for A = 0, given Z_x = `accepted` and k = `rejections`."""
     forced = (1 - accepted) ** rejections if rejections < math.inf else 0.0
     return (1 - forced) / accepted + forced, forced
-
-
-@dataclass(frozen=True)
-class OneStep:
-    """The candidate N(x, sigma^2), x in {0, 1}, kept if |y - 1/2| > `threshold` or after `rejections`."""
-
-    sigma: float
-    threshold: float
-    rejections: float
-
-    @property
-    def accepted(self) -> float:
-        """Return P(A = 1) of one candidate, the same for both x."""
-        return float(ndtr((-self.threshold + 0.5) / self.sigma) + ndtr((-self.threshold - 0.5) / self.sigma))
-
-    def kept_above(self, x: float, y: float) -> float:
-        """Return P_x(kept value > y)."""
-        outside, inside = kept_weights(self.accepted, self.rejections)
-        low, high = 0.5 - self.threshold, 0.5 + self.threshold
-
-        def between(a: float, b: float) -> float:
-            a, b = max(a, y), max(b, y)
-            return float(ndtr((x - a) / self.sigma) - ndtr((x - b) / self.sigma))
-
-        kept = between(-math.inf, low) + between(high, math.inf)
-        return outside * kept + inside * between(low, high)
-
-    def delta(self, epsilon: float) -> float:
-        """Return the hockey-stick divergence at `epsilon`."""
-        y = 0.5 + epsilon * self.sigma**2
-        return self.kept_above(1, y) - math.exp(epsilon) * self.kept_above(0, y)
-
-    def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon with `delta`, to 1e-9."""
-        return float(brentq(lambda epsilon: self.delta(epsilon) - delta, 0.0, 40.0, xtol=1e-9))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def screening(dataset: str) -> Annealing:
 
 def planned(evidence: Evidence, experiment: str) -> Runs:
     """Return the planned runs of an experiment of table 1, from the sweep with the most seeds."""
-    return next((runs for sweep in SWEEPS if (runs := evidence.planned(sweep, experiment))), Runs())
+    return evidence.planned(SWEEPS, experiment)
 
 
 def kept_steps(dataset: str) -> int:

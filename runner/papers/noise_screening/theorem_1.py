@@ -14,7 +14,6 @@ from scipy.optimize import brentq
 from scipy.special import ndtri
 
 from runner.accounting import RdpClassic, sound_epsilon
-from runner.accounting.mechanisms import gaussian_epsilon
 from runner.claims.blocks import DATASETS as IN_FILES
 from runner.claims.blocks import dataset_name
 from runner.claims.claim import Claim
@@ -23,7 +22,7 @@ from runner.claims.measure import computed
 from runner.claims.measured import Measured
 from runner.claims.rows import ClaimRow
 from runner.papers.noise_screening import settings
-from runner.papers.noise_screening.privacy import OneStep, Screened
+from runner.papers.noise_screening.privacy import Screened
 from runner.papers.noise_screening.settings import DATASETS, claimed_at, delta, kept_steps, screened_run, screening
 from runner.report import plots
 from runner.report.files import Table, delta_text, number
@@ -32,16 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 THRESHOLDS = (-math.inf, -1.0, -0.5, 0.0, 0.5, 1.0, 1.3, 1.6, 2.0, 2.4)  # in units of sigma
-
-
-def one_step_cases() -> list[tuple[float, float, float]]:
-    """Return sigma, t / sigma and mu0 of the counterexamples of one step.
-
-    The noises are two of table 2 and one much larger, each with the paper's mu0 and without one.
-    """
-    mu0 = screening("MNIST").rejection_threshold
-    noises = {_noise("MNIST"): 2.0, _noise("FashionMNIST"): 1.5, 10.0: 1.5}
-    return [case for sigma, t in noises.items() for case in ((sigma, t, mu0), (sigma, 3.0, math.inf))]
 
 
 def claimed_epsilon(dataset: str) -> float:
@@ -105,10 +94,6 @@ def _noise(dataset: str) -> float:
     return screened_run(dataset).mechanism.noise_multiplier
 
 
-def _of_one_step(sigma: float, t: float, rejections: float) -> tuple[float, float]:
-    return gaussian_epsilon(1 / sigma, delta()), OneStep(sigma, t * sigma, rejections).epsilon(delta())
-
-
 @computed
 def theorem_1(claim: Claim) -> Measured:
     """Return the true epsilon of the kept updates: a rigorous lower bound under the worst rule found."""
@@ -129,30 +114,13 @@ def theorem_1(claim: Claim) -> Measured:
     )
 
 
-@computed
-def counterexample(_: Claim) -> Measured:
-    """Return the largest ratio of true to claimed epsilon among the counterexamples of one step."""
-    costs = {case: _of_one_step(*case) for case in one_step_cases()}
-    largest = max(costs, key=lambda case: costs[case][1] / costs[case][0])
-    claimed, true = costs[largest]
-    return Measured(
-        value=true / claimed,
-        explanation=f"true over claimed epsilon of one kept step; largest at sigma = {largest[0]:g}, {_near(claimed)} "
-        f"claimed, {_near(true)} true; a valid claim would have at most 1",
-    )
-
-
 def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
-    """Return one step, then the composition at the paper's parameters and the sound cost by acceptance rate."""
+    """Return bounds on the kept updates at the paper's parameters, and the sound cost by acceptance rate."""
     header = (
-        *("case", "sigma", "t / sigma", "mu0", "kept updates", "P(keep)"),
+        *("data set", "sigma", "t / sigma", "mu0", "kept updates", "P(keep)"),
         *("claimed ε", "true ε, at least", "true ε, at most"),
     )
     rows: list[tuple[object, ...]] = []
-    for sigma, t, k in one_step_cases():
-        claimed, exact = map(_near, _of_one_step(sigma, t, k))
-        mu0 = "∞" if k == math.inf else int(k)
-        rows.append(("one step", sigma, t, mu0, 1, OneStep(sigma, t * sigma, k).accepted, claimed, exact, exact))
     for dataset in DATASETS.values():
         claimed, k = _above(claimed_epsilon(dataset)), screening(dataset).rejection_threshold
         for t in sorted({-math.inf, 0.5, worst(dataset)}):
@@ -161,13 +129,12 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
             shown = "none" if t == -math.inf else t
             rows.append((dataset_name(dataset), _noise(dataset), shown, k, kept_steps(dataset), keep, claimed, *bounds))
     notes = (
-        "One step: N(x, σ²), x in {0, 1}, kept where |y − 1/2| > t. It is exact. Composition: the sampled Gaussian at "
-        "the paper's parameters, kept where y > t. The paper's rule always keeps the first step. \"At least\" is "
-        "rigorous up to floating point (outputs binned, losses rounded down, PLD). \"At most\" is by Rényi "
-        f"divergences of the true densities with the paper's conversion. {delta_text(delta())}.",
+        "The sampled Gaussian at the paper's parameters, kept where y > t. The paper's rule always keeps the first "
+        "step. \"At least\" is rigorous up to floating point (outputs binned, losses rounded down, PLD). \"At most\" "
+        f"is by Rényi divergences of the true densities with the paper's conversion. {delta_text(delta())}.",
         "A loss in many coordinates makes such a rule of the paper's. J(w) = |w|²/2 falls where the noise along −w is "
         "above t = dσ²/(2|w|), nearly. The squared norm of the noise in all d coordinates is nearly dσ².",
-        "The claimed ε of the composition is the paper's (classic RDP). Without screening the bounds are those of "
+        "The claimed ε is the paper's (classic RDP). Without screening the bounds are those of "
         "DP-SGD, for which it is valid.",
         *(_at_the_share_kept(evidence, dataset) for dataset in DATASETS.values()),
         "The cost of all attempts is sound. " + " ".join(f"{_by_rate(dataset)}." for dataset in DATASETS.values()),
@@ -194,10 +161,6 @@ def _at_the_share_kept(evidence: Evidence, dataset: str) -> str:
 def _by_rate(dataset: str) -> str:
     costs = [f"{_above(cost_of_tries(dataset, r))} at {r:g}" for r in (1, 1.5, 2, 3, most_tries(dataset))]
     return f"{dataset_name(dataset)}: {', '.join(costs)} attempts a kept update"
-
-
-def _near(value: float) -> str:
-    return number(value, places=3)
 
 
 def _below(bound: float) -> str:

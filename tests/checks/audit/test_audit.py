@@ -8,6 +8,7 @@ from shutil import copy
 
 import pytest
 import torch
+from scipy.stats import norm
 
 from checks.audit import cases
 from checks.audit import run as command
@@ -21,7 +22,6 @@ from checks.audit.targets import DELTA, PLAIN, Setting, Target, option, target
 from runner.accounting import sound_epsilon
 from runner.config import REPOSITORY, options_of
 from runner.mechanism.statistics import PrivateStatistics
-from runner.papers.noise_screening.privacy import OneStep
 from runner.report.files import read_csv
 
 ERROR = 1e-3
@@ -149,12 +149,12 @@ def test_faults_are_caught_and_what_they_are_planted_in_is_not_accused(fault: Fa
 def test_screening_publishes_what_the_theory_says() -> None:
     """Compare the weights kept by the project's own rule with the density of one screened step."""
     setting = Screened(kept=1, noise_multiplier=1.5, threshold=1.0)
-    theory = OneStep(1.5, 1.5, math.inf)
     scores = of_screened(setting, 500, "test")["sum"]
     for x, kept in enumerate(scores):
         assert (abs(kept - 0.5) > 1.5).all()
-        for y in (-2.0, 0.5, 3.0):
-            expected = theory.kept_above(x, y)
+        outside = norm.cdf(-1.0, x, 1.5) + norm.sf(2.0, x, 1.5)  # of 1/2 -+ t
+        for y in (0.5, 3.0):
+            expected = norm.sf(max(y, 2.0), x, 1.5) / outside
             assert (kept > y).mean() == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 500))
     ledger = charges(Screened(kept=2, noise_multiplier=1.5, threshold=1.5, rejections=3))
     assert [count for _, count in ledger.actual] == [8]
