@@ -33,8 +33,11 @@ def _takes_back(run: PlannedRun) -> bool:
 
 
 def _ended_early(run: PlannedRun) -> bool:
-    """Return True if the run diverged, which depends on the data."""
-    return run.record is not None and run.record["status"] != "finished"
+    """Return True if the run diverged or its rule ended it, which depends on the data."""
+    if run.record is None:
+        return False
+    final = run.record["final"]
+    return run.record["status"] != "finished" or final.get("max_tries", 0) > final.get("steps", 0)
 
 
 def guaranteed(run: PlannedRun) -> float:

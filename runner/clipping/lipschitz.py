@@ -93,7 +93,7 @@ class Lipschitz:
 
         The isolated engine computes each example's gradient separately, and cuts it to the bound of its group.
         """
-        if isinstance(engine, IsolatedEngine) and counting_course(engine.objective.loss) is None:
+        if isinstance(engine, IsolatedEngine) and not any(COUNT in group.parameters for group in groups):
             names = [group.parameters for group in groups]
             return replace(engine.clipped_sum(inputs, targets, names, cut_to(groups)), norms=None)
         return self.sum_with(engine, inputs, targets, {})

@@ -12,12 +12,18 @@ def defined_in(kind: type, *packages: str) -> bool:
 
     A class can state any `__module__`, so the class is looked up there.
     """
-    if not any(f"{kind.__module__}.".startswith(f"{package}.") for package in packages):
+    module = str.__str__(kind.__module__)  # read once
+    if not any(f"{module}.".startswith(f"{package}.") for package in packages):
         return False
-    found: object = sys.modules.get(kind.__module__)
+    found: object = sys.modules.get(module)
     for name in kind.__qualname__.split("."):
         found = getattr(found, name, None)
     return found is kind
+
+
+def is_one_of(kind: type, *kinds: type) -> bool:
+    """Return True if a class is one of some, by identity, as a user's metaclass may define equality."""
+    return any(kind is each for each in kinds)
 
 
 def is_own(part: object) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runner.config.origin import defined_in
+from runner.config.origin import defined_in, is_one_of
 from runner.networks.objective import Objective
 
 KNOWN: frozenset[type[nn.Module]] = frozenset(
@@ -40,7 +40,7 @@ KNOWN: frozenset[type[nn.Module]] = frozenset(
     }
 )  # fmt: skip
 _PACKAGES = ("runner.networks", "runner.mechanism")
-_PLAIN = (bool, int, float, str, type(None))
+_PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
 _OF_EVERY_MODULE = vars(nn.Module())
 _BY_NAME = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 _OF_OBJECTIVES = frozenset({"inputs", "constraint", "epoch"})  # not read by forward passes
@@ -48,11 +48,15 @@ _OF_OBJECTIVES = frozenset({"inputs", "constraint", "epoch"})  # not read by for
 
 def unknown(objective: Objective) -> str | None:
     """Return the reason why an objective does not consist of known modules, or None if it does."""
-    for name, module in objective.named_modules():
-        reason = _unknown(module)
-        if reason:
-            return f"{name or 'the objective'}: {reason}"
-    return None
+    return _unknown_within(objective, "")
+
+
+def _unknown_within(module: nn.Module, name: str) -> str | None:
+    """Look into a module only once it is known: the methods of another one, `named_modules` too, may be the user's."""
+    if reason := _unknown(module):
+        return f"{name or 'the objective'}: {reason}"
+    children = ((f"{name}.{key}".lstrip("."), each) for key, each in module._modules.items() if each is not None)
+    return next(filter(None, (_unknown_within(each, key) for key, each in children)), None)
 
 
 def is_known(module: nn.Module) -> bool:
@@ -62,7 +66,7 @@ def is_known(module: nn.Module) -> bool:
 
 def _unknown(module: nn.Module) -> str | None:
     kind = type(module)
-    if kind not in KNOWN and not defined_in(kind, *_PACKAGES):
+    if not is_one_of(kind, *KNOWN) and not defined_in(kind, *_PACKAGES):
         return f"{kind.__qualname__} is not a module that is known to keep examples apart"
     if isinstance(module, nn.Flatten) and module.start_dim < 1:
         return "this Flatten joins the examples"
@@ -90,7 +94,7 @@ def _unknown(module: nn.Module) -> str | None:
 
 def _not_plain(name: str, value: Any) -> str | None:
     """Return the reason why an attribute that every module has is not plain, or None if it is."""
-    if type(value) not in (type(_OF_EVERY_MODULE[name]), bool):
+    if not is_one_of(type(value), type(_OF_EVERY_MODULE[name]), bool):
         return f"its {name} is a {type(value).__qualname__}"
     if name in _BY_NAME:
         return f"a name in its {name} is no plain text" if any(type(key) is not str for key in value) else None
@@ -99,6 +103,7 @@ def _not_plain(name: str, value: Any) -> str | None:
 
 def _is_plain(value: object) -> bool:
     """Return True if reading a value runs no code: numbers, texts, and tuples and lists of them."""
-    if type(value) in (tuple, list):
+    kind = type(value)
+    if is_one_of(kind, tuple, list):
         return all(map(_is_plain, value))  # type: ignore[call-overload]
-    return type(value) in _PLAIN or isinstance(value, torch.dtype | torch.device)
+    return is_one_of(kind, *_PLAIN)

@@ -35,7 +35,7 @@ from typing import Any
 from runner.accounting import Releases
 from runner.clipping import NoiseGroup
 from runner.config import Sampling
-from runner.config.origin import PACKAGE, defined_in
+from runner.config.origin import PACKAGE, defined_in, is_one_of
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
 
 CHOICES = ("shares", "noise_factor")
@@ -146,10 +146,10 @@ def _plain_arguments(kind: Any) -> dict[str, Any]:
         raise ValueError("A mechanism takes the config's arguments by their names.")
     given = dict(kind.keywords)
     for name, value in given.items():
-        if type(value) in (list, tuple) and all(type(number) in (int, float) for number in value):
+        if is_one_of(type(value), list, tuple) and all(is_one_of(type(number), int, float) for number in value):
             given[name] = tuple(map(float, value))
             continue
-        if type(value) not in (bool, int, float, str, type(None)):
+        if not is_one_of(type(value), bool, int, float, str, type(None)):
             raise ValueError(f"A mechanism takes plain numbers and texts, and {name} is a {type(value).__qualname__}.")
     return given
 
@@ -180,7 +180,7 @@ def _check_own(mechanism: Any) -> None:
 
 def _check_numbers(kind: type, *numbers: object) -> None:
     for number in numbers:
-        if type(number) not in (int, float):
+        if not is_one_of(type(number), int, float):
             raise ValueError(f"{kind.__qualname__} chooses {number!r}: expected a float.")
 
 

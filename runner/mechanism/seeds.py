@@ -14,5 +14,5 @@ def derived_seed(seed: int, stream: str) -> int:
 
 
 def generator(seed: int, stream: str, device: torch.device) -> torch.Generator:
-    """Return a generator of the named stream on a device."""
+    """Return a generator of the named stream on a device. A CPU's takes the lower 32 bits of the derived seed."""
     return torch.Generator(device=device).manual_seed(derived_seed(seed, stream))

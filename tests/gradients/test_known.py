@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from runner.clipping import Flat, gradient_sum
 from runner.gradients import ENGINES, IsolatedEngine, NotMappableError, Objective, OnePassEngine, unknown
 from runner.gradients.known import KNOWN
+from runner.networks.activations import TemperedSigmoid
 from runner.networks.lipschitz import layers
 from runner.networks.wide_resnet import Branches
 from tests.references import distance
@@ -67,6 +68,54 @@ class Disguised(nn.Module):
 Disguised.__module__, Disguised.__qualname__ = nn.Tanh.__module__, "Tanh"
 
 
+class Leading(str):
+    """A module's name with two readings."""
+
+    def __format__(self, _: str) -> str:
+        return "runner.networks"
+
+
+class Led(nn.Module):
+    __module__ = Leading(__name__)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return centred(x)
+
+
+class Like(type):
+    """Classes of it are equal to those that are known."""
+
+    def __eq__(cls, other: object) -> bool:
+        return other in (nn.Tanh, float)
+
+    def __hash__(cls) -> int:
+        return hash(nn.Tanh)
+
+
+class Equal(nn.Module, metaclass=Like):
+    def forward(self, x: Tensor) -> Tensor:
+        return centred(x)
+
+
+class Number(metaclass=Like):
+    def __mul__(self, x: Tensor) -> Tensor:
+        return centred(x)
+
+
+class Unlisted(nn.Module):
+    """Leaves itself out of the modules of a network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Tanh()
+
+    def named_modules(self, *args: object, **named: object) -> Iterator[tuple[str, nn.Module]]:
+        return self.inner.named_modules()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return centred(self.inner(x))
+
+
 class Spy(Tensor):
     pass
 
@@ -94,6 +143,10 @@ def centred(x: Tensor) -> Tensor:
 UNKNOWN: dict[str, Callable[[], nn.Module]] = {
     "a subclass": OwnTanh,
     "a disguise": Disguised,
+    "a name of two readings": Led,
+    "a class that is equal to a known one": Equal,
+    "a number that is equal to a plain one": lambda: changed(TemperedSigmoid(2.0, 2.0, 1.0), "scale", Number()),
+    "a module that is not listed": Unlisted,
     "its own forward": lambda: changed(nn.Tanh(), "forward", centred),
     "its own call": lambda: changed(nn.Tanh(), "_call_impl", centred),
     "an object in place of a number": lambda: changed(nn.MaxPool2d(2, 1), "kernel_size", type("Two", (int,), {})(2)),

@@ -243,6 +243,14 @@ def test_a_screened_run_that_makes_all_its_tries_costs_what_they_do(arms, record
     assert guaranteed(run) == float("inf"), "unknown"
 
 
+def test_a_run_that_its_rule_ended_early_costs_what_all_its_steps_would_have(jobs, recorded) -> None:
+    run = recorded(jobs("fig_3", "mnist_tanh")[0])
+    run.record["final"] |= {"steps": 20, "max_tries": 20, "epsilon_sound_at_max_tries": 6.5}
+    assert guaranteed(run) == run.final("epsilon_sound"), "made all its steps"
+    run.record["final"]["max_tries"] = 130
+    assert guaranteed(run) == 6.5
+
+
 @pytest.mark.parametrize(("end", "made"), [(2.9, True), (2.0, False), (3.1, False)])
 def test_which_runs_were_made_for_a_budget(planned, end: float, made: bool) -> None:
     """Those that end at it: not those that stop far below, nor those that go on."""

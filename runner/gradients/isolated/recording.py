@@ -29,6 +29,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._pytree import TreeSpec
 
+from runner.config.origin import is_one_of
 from runner.gradients.undisturbed import undisturbed
 
 _NAMESPACES = ("aten::", "prims::")  # others have operators of libraries, which can read beyond an example
@@ -116,7 +117,7 @@ def _rebuilt(found: GraphModule) -> GraphModule:
             new[node] = graph.placeholder(f"given_{len(new)}")
         elif node.op == "get_attr":
             constant = getattr(found, str(node.target))
-            if type(constant) not in (Tensor, nn.Parameter):
+            if not is_one_of(type(constant), Tensor, nn.Parameter):
                 raise NotMappableError(f"it holds a {type(constant).__qualname__}")
             holder.register_buffer(name := f"constant_{len(new)}", constant.detach().clone())
             new[node] = graph.call_function(_CLONE, (graph.get_attr(name),))
@@ -171,15 +172,15 @@ def _plain(value: Any, new: Mapping[Node, Node]) -> Any:
         NotMappableError: one is neither a node nor a plain value.
     """
     kind = type(value)
-    if kind in (list, immutable_list, tuple):
+    if is_one_of(kind, list, immutable_list, tuple):
         return (tuple if kind is tuple else list)(_plain(each, new) for each in value)
-    if kind in (dict, immutable_dict):
+    if is_one_of(kind, dict, immutable_dict):
         return {_plain(key, new): _plain(each, new) for key, each in value.items()}
     if kind is slice:
         return slice(*(_plain(each, new) for each in (value.start, value.stop, value.step)))
     if kind is Node and value in new:
         return new[value]
-    if kind not in _PLAIN:
+    if not is_one_of(kind, *_PLAIN):
         raise NotMappableError(f"it hands a {kind.__qualname__} to an operator")
     return value
 
