@@ -141,7 +141,7 @@ def _of_all(claim: Claim, measured: Measured) -> Verdict:
     The interval belongs to the statement whose value is shown. If another one decides, its interval is in the reason.
     """
     each = [(one, _of_one(claim, one, len(measured.every))) for one in measured.every]
-    shown = next(verdict for one, verdict in each if one is _shown(measured))
+    shown = next(verdict for one, verdict in each if one.sample is measured.sample and one.against is measured.against)
     for word in _WORST_FIRST:
         deciding = [(one, verdict) for one, verdict in each if verdict.word == word]
         if deciding:
@@ -150,11 +150,6 @@ def _of_all(claim: Claim, measured: Measured) -> Verdict:
             where = verdict.reason if verdict is shown else _elsewhere(claim, one, verdict)
             return Verdict(word, shown.interval, f"{count}, {where}" if where else count)
     return shown
-
-
-def _shown(measured: Measured) -> Measured:
-    """Return the statement whose value stands for all."""
-    return next(one for one in measured.every if one.sample is measured.sample and one.against is measured.against)
 
 
 def _elsewhere(claim: Claim, one: Measured, verdict: Verdict) -> str:
