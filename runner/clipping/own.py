@@ -82,9 +82,9 @@ class OwnClipping:
         """Return the method, ready to be mapped over examples of gradients of this model's parameters."""
         like = {name: p.detach()[None] for name, p in model.named_parameters()}
         if self.needs_gradients:
-            return self._mapped_on(_Contribution(self.own, tuple(like)), list(like.values()))
+            return self._mapped_on(partial(_contribution, self.own, list(like)), list(like.values()))
         norms = next(iter(like.values())).new_zeros(1, len(self.groups))
-        return self._mapped_on(_Factors(self.own), [norms])
+        return self._mapped_on(partial(_factors, self.own), [norms])
 
     def longer(self, model: nn.Module) -> list[str]:
         """Return a sentence if a contribution is longer than the stated bound, as it is cut then.
@@ -100,11 +100,11 @@ class OwnClipping:
             made = {name: torch.randn(p.shape, generator=drawn).to(p)[None] for name, p in model.named_parameters()}
             unit = {name: made[name][0] / _norms(made, of) for of in self.groups for name in of.parameters}
             tensors = [torch.stack([unit[name] * length for length in _MADE_UP]) for name in made]
-            added = self._mapped_on(_Contribution(self.own, tuple(made)), tensors)({}, *tensors)
+            added = self._mapped_on(partial(_contribution, self.own, list(made)), tensors)({}, *tensors)
             of_method = dict(zip(made, added, strict=True))
             found = torch.stack([_norms(of_method, group) for group in self.groups], dim=1)
         else:
-            found = (self._mapped_on(_Factors(self.own), [norms])({}, norms)[0] * norms).abs()
+            found = (self._mapped_on(partial(_factors, self.own), [norms])({}, norms)[0] * norms).abs()
         name = f"{type(self.own).__qualname__}.{METHODS[self.needs_gradients]}"
         for length, row in zip(_MADE_UP, found.tolist(), strict=True):
             for norm, group in zip(row, self.groups, strict=True):
@@ -119,14 +119,14 @@ class OwnClipping:
 
     def _bounded_factors(self, norms: Tensor) -> Tensor:
         """Return factors [batch, groups] of norms [batch, groups] that keep gradients within their sensitivity."""
-        factors = self._mapped_on(_Factors(self.own), [norms])({}, norms)[0]
+        factors = self._mapped_on(partial(_factors, self.own), [norms])({}, norms)[0]
         most = torch.tensor([group.sensitivity for group in self.groups], dtype=norms.dtype, device=norms.device)
         most = most / norms.clamp_min(LEAST_NORM)
         return torch.where(factors.isfinite(), factors, 0.0).clamp(-most, most)
 
     def _cut_sum(self, names: Sequence[Sequence[str]], gradients: dict[str, Tensor], losses: Tensor) -> GradientSum:
         tensors = list(gradients.values())
-        added = self._mapped_on(_Contribution(self.own, tuple(gradients)), tensors)({}, *tensors)
+        added = self._mapped_on(partial(_contribution, self.own, list(gradients)), tensors)({}, *tensors)
         return weigh_and_sum(dict(zip(gradients, added, strict=True)), losses, names, cut_to(self.groups))
 
     def _mapped_on(self, function: Any, tensors: Sequence[Tensor]) -> Mapped:
@@ -138,26 +138,13 @@ class OwnClipping:
         return self._mapped[key]
 
 
-@dataclass(frozen=True)
-class _Factors:
-    """A user's `factors`, which can be recorded."""
-
-    own: Any
-
-    def __call__(self, shared: dict[str, Tensor], norms: Tensor) -> list[Tensor]:
-        return [self.own.factors(norms, vars(self.own))]
+def _factors(own: Any, shared: dict[str, Tensor], norms: Tensor) -> list[Tensor]:
+    return [own.factors(norms, vars(own))]
 
 
-@dataclass(frozen=True)
-class _Contribution:
-    """A user's `contribution`, which can be recorded."""
-
-    own: Any
-    names: tuple[str, ...]
-
-    def __call__(self, shared: dict[str, Tensor], *gradients: Tensor) -> list[Tensor]:
-        found = self.own.contribution(dict(zip(self.names, gradients, strict=True)))
-        return [found[name] for name in self.names]
+def _contribution(own: Any, names: Sequence[str], shared: dict[str, Tensor], *gradients: Tensor) -> list[Tensor]:
+    found = own.contribution(dict(zip(names, gradients, strict=True)))
+    return [found[name] for name in names]
 
 
 def own_clipping(own: Any, model: nn.Module) -> OwnClipping:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, Protocol
 
@@ -34,40 +33,34 @@ class Within(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class _Gradient:
-    """The gradient of one example's loss, as a function that can be recorded."""
+def _gradient(
+    objective: Objective, within: Within | None, shared: dict[str, Tensor], inputs: Tensor, target: Tensor
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Return one example's gradients by parameter name, and its loss, a tensor without dimensions.
 
-    objective: Objective
-    within: Within | None
-
-    def __call__(self, shared: dict[str, Tensor], inputs: Tensor, target: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """Return gradients by parameter name, and the loss, a tensor without dimensions.
-
-        `shared` has the parameters and the buffers, inputs are [*shape] and the target has no dimensions.
-        """
-        objective = self.objective
-        names = [name for name, _ in objective.named_parameters()]
-        leaves = {name: shared[name].detach().requires_grad_() for name in names}
-        within = nullcontext() if self.within is None else self.within.layers_clip(objective, 1)
-        with torch.enable_grad(), within:
-            losses = functional_call(objective, {**shared, **leaves}, (inputs[None], target[None]))
-        if losses.shape == ():
-            raise ValueError(
-                "the loss gives one number for the whole batch, and needs one for each example: drop .mean() or .sum()"
-            )
-        if losses.shape != (1,):
-            raise ValueError(f"expected one loss per example, shape (1,) for one, got {tuple(losses.shape)}")
-        for leaf in leaves.values():
-            leaf.requires_grad_()  # a clipping inside the layers turns it off
-        if not losses.requires_grad:
-            raise ValueError("no weight has a gradient, so training would be noise alone")
-        found: Sequence[Tensor | None] = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
-        gradients = {
-            name: torch.zeros_like(leaf) if gradient is None else gradient
-            for (name, leaf), gradient in zip(leaves.items(), found, strict=True)
-        }
-        return gradients, losses.detach()[0]
+    `shared` has the parameters and the buffers, inputs are [*shape] and the target has no dimensions.
+    """
+    names = [name for name, _ in objective.named_parameters()]
+    leaves = {name: shared[name].detach().requires_grad_() for name in names}
+    clips = nullcontext() if within is None else within.layers_clip(objective, 1)
+    with torch.enable_grad(), clips:
+        losses = functional_call(objective, {**shared, **leaves}, (inputs[None], target[None]))
+    if losses.shape == ():
+        raise ValueError(
+            "the loss gives one number for the whole batch, and needs one for each example: drop .mean() or .sum()"
+        )
+    if losses.shape != (1,):
+        raise ValueError(f"expected one loss per example, shape (1,) for one, got {tuple(losses.shape)}")
+    for leaf in leaves.values():
+        leaf.requires_grad_()  # a clipping inside the layers turns it off
+    if not losses.requires_grad:
+        raise ValueError("no weight has a gradient, so training would be noise alone")
+    found: Sequence[Tensor | None] = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
+    gradients = {
+        name: torch.zeros_like(leaf) if gradient is None else gradient
+        for (name, leaf), gradient in zip(leaves.items(), found, strict=True)
+    }
+    return gradients, losses.detach()[0]
 
 
 class IsolatedEngine(OrdinaryPass):
@@ -135,7 +128,7 @@ class IsolatedEngine(OrdinaryPass):
             gradients = {name: torch.empty_like(p, device="meta") for name, p in self.objective.named_parameters()}
             example = torch.zeros_like(inputs[0]), torch.zeros_like(targets[0])
             shared = shared_tensors(self.objective)
-            self._mapped[key] = Mapped(_Gradient(objective, within), shared, example, (gradients, losses))
+            self._mapped[key] = Mapped(partial(_gradient, objective, within), shared, example, (gradients, losses))
         return self._mapped[key]
 
 
