@@ -55,12 +55,8 @@ def _gradient(
         leaf.requires_grad_()  # a clipping inside the layers turns it off
     if not losses.requires_grad:
         raise ValueError("no weight has a gradient, so training would be noise alone")
-    found: Sequence[Tensor | None] = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
-    gradients = {
-        name: torch.zeros_like(leaf) if gradient is None else gradient
-        for (name, leaf), gradient in zip(leaves.items(), found, strict=True)
-    }
-    return gradients, losses.detach()[0]
+    gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True)
+    return dict(zip(leaves, gradients, strict=True)), losses.detach()[0]
 
 
 class IsolatedEngine(OrdinaryPass):
