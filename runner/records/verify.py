@@ -22,14 +22,14 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from runner.accounting import Releases, epsilon_by, sound_epsilon
+from runner.accounting import epsilon_by, sound_epsilon
 from runner.config import RESULTS, ConfigError, EvaluationSplit
 from runner.config.origin import is_own
 from runner.data.datasets import ImageDataset, Split, holdout_examples
@@ -187,27 +187,14 @@ def _run_of_setting(text: str) -> Run:
 def _epsilon(text: str, kept: int) -> float:
     """Compute epsilon as the paper counts it after `kept` accepted steps of a setting."""
     run = _run_of_setting(text)
-    return _once(
-        str(run.config.accountant), partial(epsilon_by, run.accountant), run.mechanism.charges(kept).claimed, run
-    )
+    return epsilon_by(run.accountant, run.mechanism.charges(kept).claimed, run.config.delta)
 
 
 @cache
 def _epsilon_sound(text: str, steps: int) -> float:
     """Compute the sound epsilon after a number of steps of a setting."""
     run = _run_of_setting(text)
-    return _once("sound", sound_epsilon, run.mechanism.charges(steps).actual, run)
-
-
-_known: dict[tuple[str, Releases, float], float] = {}
-
-
-def _once(accountant: str, epsilon: Callable[[Releases, float], float], releases: Releases, run: Run) -> float:
-    """Compute the epsilon of some releases, once for all settings with the same releases."""
-    key = accountant, releases, run.config.delta
-    if key not in _known:
-        _known[key] = epsilon(releases, run.config.delta)
-    return _known[key]
+    return sound_epsilon(run.mechanism.charges(steps).actual, run.config.delta)
 
 
 def run_of(recorded: dict[str, Any]) -> Run:
