@@ -122,12 +122,16 @@ def frontier(rows: Sequence[Row]) -> list[Row]:
 
 def page(of: Paper, runs: ByItem, results: Any) -> str:
     """Make the page of charts and the table of runs, which loads no other file."""
+    from itables.javascript import generate_init_offline_itables_html
+    from itables.utils import find_package_file
+
     text: str = chart(of, runs).to_html(inline=True, json_kwds={"cls": _InScript})
     header, rows = table(runs, results)
-    shown = f"<h2>Runs</h2>{_searchable_table(header, rows, ['item', 'experiment'])}"
+    shown = f"<h2>Runs</h2>{_searchable(header, rows)}"
     head, end_of_head, rest = text.partition("</head>")
     body, end_of_body, after = rest.rpartition("</body>")  # the last one, because inlined scripts contain others
-    return f"{head}{_tables_head()}{end_of_head}{body}{shown}{end_of_body}{after}"
+    code = generate_init_offline_itables_html(find_package_file("html/dt_bundle.js"))
+    return f"{head}{code}{end_of_head}{body}{shown}{end_of_body}{after}"
 
 
 class _InScript(json.JSONEncoder):
@@ -149,34 +153,24 @@ def table(runs: ByItem, results: Any) -> tuple[list[str], list[list[str]]]:
     return ["item", "experiment", "seed", "run", *TABLE], rows
 
 
-def _tables_head() -> Any:
-    """Return DataTables itself, once for all tables of a page."""
-    from itables.javascript import generate_init_offline_itables_html
-    from itables.utils import find_package_file
-    from markupsafe import Markup
-
-    return Markup(generate_init_offline_itables_html(find_package_file("html/dt_bundle.js")))
-
-
-def _searchable_table(header: Sequence[str], rows: Sequence[Sequence[str]], filters: Sequence[str]) -> Any:
-    """Make a table to sort and to search, with filters by the values of some columns; all cells are text."""
+def _searchable(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Make a table to sort and to search, with filters by item and experiment; all cells are text."""
     import pandas as pd
     from itables import to_html_datatable
-    from markupsafe import Markup, escape
+    from markupsafe import escape
 
-    at = [list(header).index(name) for name in filters]
+    filters = [0, 1]
     escaped = [[str(escape(cell)) for cell in row] for row in rows]
-    return Markup(
-        to_html_datatable(
-            pd.DataFrame(escaped, columns=[str(escape(name)) for name in header]),
-            connected=False,
-            allow_html=True,
-            showIndex=False,
-            display_logo_when_loading=False,
-            maxBytes=0,
-            lengthMenu=[10, 25, 100],
-            layout={"top1": "searchPanes"},
-            searchPanes={"layout": f"columns-{len(at)}", "columns": at, "initCollapsed": True, "controls": False},
-            columnDefs=[{"searchPanes": {"show": True}, "targets": at}],
-        )
+    shown: str = to_html_datatable(
+        pd.DataFrame(escaped, columns=[str(escape(name)) for name in header]),
+        connected=False,
+        allow_html=True,
+        showIndex=False,
+        display_logo_when_loading=False,
+        maxBytes=0,
+        lengthMenu=[10, 25, 100],
+        layout={"top1": "searchPanes"},
+        searchPanes={"layout": "columns-2", "columns": filters, "initCollapsed": True, "controls": False},
+        columnDefs=[{"searchPanes": {"show": True}, "targets": filters}],
     )
+    return shown
