@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from omegaconf import OmegaConf
 from scipy.stats import binomtest
 
+from runner.accounting import sound_epsilon
 from runner.claims.charges import prepared
 from runner.claims.claim import Claim
 from runner.claims.evidence import Evidence
@@ -143,17 +144,8 @@ def _changed(claim: Claim, fields: Mapping[str, object] | None = None) -> Run:
     return prepare(config)
 
 
-def _epsilon(run: Run) -> float:
-    """Return the sound epsilon of all epochs."""
-    epsilon = run.sound_epsilon(run.mechanism.charges_of_epochs(run.epochs))
-    assert epsilon is not None
-    return epsilon
-
-
-def _epsilon_of_step(run: Run) -> float:
-    epsilon = run.sound_epsilon(run.mechanism.charges(1))
-    assert epsilon is not None
-    return epsilon
+def _epsilon(run: Run, steps: int) -> float:
+    return sound_epsilon(run.mechanism.charges(steps).actual, run.config.delta)
 
 
 def _sensitivity(run: Run) -> float:
@@ -161,7 +153,7 @@ def _sensitivity(run: Run) -> float:
     return math.hypot(*gradient_bounds(run.new_objective()).gradients.values()) / float(run.config.batch_size)
 
 
-_OF = {"epsilon": _epsilon_of_step, "sensitivity": _sensitivity}
+_OF: dict[str, Callable[[Run], float]] = {"epsilon": partial(_epsilon, steps=1), "sensitivity": _sensitivity}
 
 
 @computed
@@ -187,7 +179,7 @@ def local_over_global(claim: Claim) -> Measured:
     if claim.reader[1] == "noise":
         return Measured(max(bounds) / math.hypot(*bounds), explanation=f"of {len(bounds)} tensors, the largest ratio")
     local = _changed(claim, {"noise_multiplier": 2.0 / math.sqrt(len(bounds))})
-    before, after = _epsilon(run), _epsilon(local)
+    before, after = (_epsilon(each, each.most_steps) for each in (run, local))
     return Measured(
         after / before, explanation=f"{len(bounds)} tensors, a multiplier of 2: {after:.4g} and {before:.4g}"
     )
