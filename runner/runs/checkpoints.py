@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import pickle
 import sys
 from functools import cache
@@ -108,7 +107,7 @@ def _bound(config: DictConfig, run: Run) -> dict[str, Any]:
     """Return the values that have to be the same for a resumed run to compute the same digits."""
     runtime = config.runtime
     return {
-        "config": json.loads(json.dumps(recorded_config(config))),
+        "config": recorded_config(config),
         "code": code_digest(),
         "libraries": versions(),
         "device": device_name(run.device),
