@@ -248,22 +248,19 @@ def safe_folder(folder: Path) -> Path:
     return folder
 
 
-def of_the_user_alone(path: Path) -> bool:
-    """Return True if a file belongs to the user, and neither the group nor others may write to it."""
-    about = path.stat()
-    return about.st_uid == os.geteuid() and not about.st_mode & _BY_OTHERS
-
-
 def sealed(content: bytes) -> bytes:
     """Append the SHA-256 of a content to it."""
     return content + hashlib.sha256(content).digest()
 
 
 def is_sealed(path: Path) -> bool:
-    """Return True if there is a file of the user alone that ends in the SHA-256 of what comes before."""
-    if not path.is_file() or not of_the_user_alone(path):
+    """Return True if there is a file that the user alone may write, and it ends in the SHA-256 of what comes before."""
+    if not path.is_file():
         return False
-    digest, left = hashlib.sha256(), path.stat().st_size - SEAL
+    about = path.stat()
+    if about.st_uid != os.geteuid() or about.st_mode & _BY_OTHERS:
+        return False
+    digest, left = hashlib.sha256(), about.st_size - SEAL
     with path.open("rb") as file:
         while left > 0 and (chunk := file.read(min(_CHUNK, left))):
             digest.update(chunk)
