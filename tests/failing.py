@@ -39,17 +39,19 @@ def penalised(
     input_shape: list[int], classes: int, activation: Any, filters: Any, units: Any, padding: Any
 ) -> nn.Sequential:
     """A network that reads a weight outside its layer."""
-    return nn.Sequential(nn.Flatten(), _ScaledByItsWeight(math.prod(input_shape), classes))
+    return nn.Sequential(nn.Flatten(), ScaledByItsWeight(math.prod(input_shape), classes))
 
 
 class OwnClipping(Flat):
     """A clipping that a user wrote."""
 
 
-class _ScaledByItsWeight(nn.Module):
-    def __init__(self, pixels: int, classes: int) -> None:
+class ScaledByItsWeight(nn.Module):
+    """The loss reads a weight directly: its gradient does not pass through the layer."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True) -> None:
         super().__init__()
-        self.layer = nn.Linear(pixels, classes)
+        self.layer = nn.Linear(inputs, outputs, bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layer(x) * self.layer.weight.square().sum()

@@ -16,7 +16,8 @@ from runner.clipping.clips import example_norms
 from runner.gradients import Objective
 from runner.gradients.interface import OrdinaryPass
 from runner.networks.architectures import small_cnn
-from tests.gradients.test_one_pass import CalledTwice, FoldsExamples, Penalised
+from tests.failing import ScaledByItsWeight
+from tests.gradients.test_one_pass import CalledTwice, FoldsExamples
 from tests.references import Upstream, distance, norm
 
 A, B = 1.5, 0.3
@@ -339,7 +340,7 @@ def test_a_layer_on_other_rows_than_one_an_example_is_refused() -> None:
 
 
 def test_a_weight_outside_its_layer_adds_nothing_to_the_bounded_gradient() -> None:
-    objective = Objective(Penalised(bias=False), nn.CrossEntropyLoss(reduction="none"))
+    objective = Objective(ScaledByItsWeight(8, 10, bias=False), nn.CrossEntropyLoss(reduction="none"))
     clipping = Backprop(1.0, 1e-3)
     for target in range(10):
         x = 100 * torch.randn(1, 8)

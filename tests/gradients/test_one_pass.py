@@ -19,6 +19,7 @@ from runner.gradients.one_pass.linear import linear
 from runner.gradients.one_pass.tape import NotRecordableError, output_gradients, recording
 from runner.networks.architectures import all_convolutional, small_cnn
 from runner.networks.geometry import Geometry, geometry
+from tests.failing import ScaledByItsWeight
 from tests.references import clipped_sum, error, norm, per_example
 
 NORM = 0.7
@@ -189,17 +190,6 @@ class CalledTwice(nn.Module):
         return self.last(self.layer(self.layer(x).tanh()).tanh())
 
 
-class Penalised(nn.Module):
-    """The loss reads a weight directly: its gradient does not pass through the layer."""
-
-    def __init__(self, bias: bool = True) -> None:
-        super().__init__()
-        self.layer = nn.Linear(8, 10, bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x) * self.layer.weight.square().sum()
-
-
 class FoldsExamples(nn.Module):
     """Rows of the layer are not examples."""
 
@@ -218,7 +208,7 @@ FALLBACKS = {
     ),
     "called twice": CalledTwice,
     "one row an example": FoldsExamples,
-    "used outside its layer": Penalised,
+    "used outside its layer": lambda: ScaledByItsWeight(8, 10),
 }
 
 
