@@ -14,7 +14,7 @@ from runner.training.loop import train
 from runner.training.prepare import prepare
 from runner.training.run import Run, stacked_step
 from runner.training.stacked import StackedStep, enough
-from runner.training.stacked.batches import draw_epoch
+from runner.training.stacked.batches import EpochBatches, draw_epoch
 
 DRAWN = 20  # the expected batch size
 
@@ -68,9 +68,25 @@ def test_trains_as_the_eager_loop_does(smoke, overrides: list[str]) -> None:
         assert graph_history[name] == eager_history[name]
 
 
-def steps_of(config, split: Split, dtype: torch.dtype = torch.float64) -> tuple[Run, StackedStep]:
+def ready(config, split: Split) -> tuple[StackedStep, EpochBatches]:
+    """The step of a run, and the batches of an epoch, which it has room for."""
     run = prepare(config)
-    return run, stacked_step([run], [run.new_objective().to(dtype)], split)
+    step = stacked_step([run], [run.new_objective().double()], split)
+    batches = draw_epoch(run.mechanism, generators(1))
+    step.make_room(batches.length)
+    return step, batches
+
+
+def moved(step: StackedStep, batches: EpochBatches, *indices: int) -> torch.Tensor:
+    """The change of the weights by a step on these examples; they are put back."""
+    batches.indices[0].zero_()
+    batches.indices[0, 0, : len(indices)] = torch.tensor(indices)
+    batches.mask[0] = torch.arange(batches.length) < len(indices)
+    before = step.stacked.values.clone()
+    step.take(batches, 0)
+    change = before - step.stacked.values
+    step.stacked.values.copy_(before)
+    return change
 
 
 def generators(seed: int) -> list[torch.Generator]:
@@ -79,20 +95,15 @@ def generators(seed: int) -> list[torch.Generator]:
 
 def test_an_empty_batch_is_a_step_of_pure_noise(smoke) -> None:
     config, split = problem(smoke)
-    run, step = steps_of(config, split)
-    batches = draw_epoch(run.mechanism, generators(1))
-    step.make_room(batches.length)
-    batches.mask.zero_()
-    before = step.stacked.values.clone()
+    step, batches = ready(config, split)
     step.noise = generators(2)
-    step.take(batches, 0)
-    moved = (before - step.stacked.values) * DRAWN / 0.5  # the learning rate
+    change = moved(step, batches) * DRAWN / 0.5  # the learning rate
     expected = [
         torch.randn(shape, dtype=torch.float64, generator=noise).flatten()
         for noise in generators(2)
         for _, shape in step.stacked.parts.values()
     ]
-    torch.testing.assert_close(moved[0], 0.7 * 0.3 * torch.cat(expected), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(change[0], 0.7 * 0.3 * torch.cat(expected), rtol=1e-9, atol=1e-12)
     assert step.losses.tolist() == [0]
 
 
@@ -103,38 +114,19 @@ def test_padding_and_broken_examples_contribute_nothing(smoke, clipping: str, ba
     """Whatever lies behind an index outside the mask, and wherever a gradient is not finite, the sum is the same."""
     config, split = problem(smoke, f"clipping={clipping}", "activation=relu", "noise_multiplier=0")
     split.images[0], split.images[3] = bad, bad  # 0 is what padding points to
-    run, step = steps_of(config, split)
-    batches = draw_epoch(run.mechanism, generators(1))
-    step.make_room(batches.length)
+    step, batches = ready(config, split)
     members = [7, 12, 30]
-
-    def moved(*indices: int) -> torch.Tensor:
-        batches.indices[0].zero_()
-        batches.indices[0, 0, : len(indices)] = torch.tensor(indices)
-        batches.mask[0] = torch.arange(batches.length) < len(indices)
-        before = step.stacked.values.clone()
-        step.take(batches, 0)
-        change = before - step.stacked.values
-        step.stacked.values.copy_(before)
-        return change
-
-    clean = moved(*members)
+    clean = moved(step, batches, *members)
     assert clean.norm() > 0
-    torch.testing.assert_close(moved(*members, 3), clean, rtol=1e-12, atol=0)
+    torch.testing.assert_close(moved(step, batches, *members, 3), clean, rtol=1e-12, atol=0)
 
 
 def test_one_example_moves_the_sum_by_at_most_the_clipping_norm(smoke) -> None:
     """Learning rate 1 and no noise: the weights move by the sum over B. All contributions here are clipped."""
     config, split = problem(smoke, "noise_multiplier=0", "optimizer.lr=1", "clipping.norm=0.01")
-    run, step = steps_of(config, split)
-    batches = draw_epoch(run.mechanism, generators(1))
-    step.make_room(batches.length)
+    step, batches = ready(config, split)
     for example in range(5):
-        batches.indices[0, 0, 0] = example
-        batches.mask[0] = torch.arange(batches.length) < 1
-        before = step.stacked.values.clone()
-        step.take(batches, 0)
-        assert ((before - step.stacked.values) * DRAWN).norm().item() == pytest.approx(0.01, rel=1e-9)
+        assert (moved(step, batches, example) * DRAWN).norm().item() == pytest.approx(0.01, rel=1e-9)
 
 
 def test_a_longer_batch_makes_room_and_cuts_nothing(smoke) -> None:
