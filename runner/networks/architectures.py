@@ -7,6 +7,7 @@ Each function returns an `nn.Sequential` from images [batch, channels, height, w
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from torch import nn
 
@@ -55,24 +56,26 @@ def small_cnn(
         nn.Conv2d(filters[0], filters[1], 4, stride=2, bias=bias),
         activation(),
         nn.MaxPool2d(2, stride=1),
-        nn.Flatten(),
-        nn.Linear(flattened(filters[1], after), units, bias=bias),
-        activation(),
-        nn.Linear(units, classes, bias=bias),
+        *_head(flattened(filters[1], after), units, classes, activation, bias),
     )
 
 
-def _conv_pairs(
-    channels: int, filters: list[int], activation: Activation, pool: Callable[[], nn.Module]
+def _blocks(
+    channels: int, blocks: Sequence[Sequence[int]], activation: Activation, pool: Callable[[], nn.Module]
 ) -> list[nn.Module]:
-    """Build, for each width in `filters`, two 3x3 convolutions with SAME padding, each activated, then `pool`."""
+    """Build, for each block, a 3x3 convolution with SAME padding for each width, each activated, then `pool`."""
     layers: list[nn.Module] = []
-    for width in filters:
-        for _ in range(2):
+    for block in blocks:
+        for width in block:
             layers += [nn.Conv2d(channels, width, 3, padding=1), activation()]
             channels = width
         layers.append(pool())
     return layers
+
+
+def _head(inputs: int, units: int, classes: int, activation: Activation, bias: bool = True) -> list[nn.Module]:
+    """Build two linear layers on the numbers of a feature map."""
+    return [nn.Flatten(), nn.Linear(inputs, units, bias), activation(), nn.Linear(units, classes, bias)]
 
 
 def all_convolutional(
@@ -85,7 +88,7 @@ def all_convolutional(
     channels = input_shape[0]
     *pairs, last = filters
     return nn.Sequential(
-        *_conv_pairs(channels, pairs, activation, lambda: nn.AvgPool2d(2)),
+        *_blocks(channels, [[width, width] for width in pairs], activation, lambda: nn.AvgPool2d(2)),
         nn.Conv2d(pairs[-1], last, 3, padding=1),
         activation(),
         nn.Conv2d(last, classes, 3, padding=1),
@@ -104,11 +107,8 @@ def vgg_cnn(
     channels, *space = input_shape
     after = [s >> len(filters) for s in space]
     return nn.Sequential(
-        *_conv_pairs(channels, filters, activation, lambda: nn.MaxPool2d(2)),
-        nn.Flatten(),
-        nn.Linear(flattened(filters[-1], after), units),
-        activation(),
-        nn.Linear(units, classes),
+        *_blocks(channels, [[width, width] for width in filters], activation, lambda: nn.MaxPool2d(2)),
+        *_head(flattened(filters[-1], after), units, classes, activation),
     )
 
 
@@ -134,10 +134,7 @@ def scatternet_small_cnn(
         nn.Conv2d(filters[0], filters[1], 3, padding=1),
         activation(),
         *pool(),
-        nn.Flatten(),
-        nn.Linear(flattened(filters[1], after), units),
-        activation(),
-        nn.Linear(units, classes),
+        *_head(flattened(filters[1], after), units, classes, activation),
     )
 
 
@@ -153,15 +150,11 @@ def scatternet_cnn(
     channels, *space = input_shape
     poolings = len(blocks) - (not pooled_last)
     after = [s >> poolings for s in space]
-    layers: list[nn.Module] = []
-    for block in blocks:
-        for width in block:
-            layers += [nn.Conv2d(channels, width, 3, padding=1), activation()]
-            channels = width
-        layers.append(nn.MaxPool2d(2))
+    last = [channels, *chain.from_iterable(blocks)][-1]
+    layers = _blocks(channels, blocks, activation, lambda: nn.MaxPool2d(2))
     if not pooled_last:
         layers.pop()
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(flattened(channels, after), classes))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(flattened(last, after), classes))
 
 
 def unpadded_cnn(
@@ -182,10 +175,4 @@ def unpadded_cnn(
         for _ in range(2):
             layers += [nn.Conv2d(channels, width, 2, bias=False), activation()]
             channels = width
-    return nn.Sequential(
-        *layers,
-        nn.Flatten(),
-        nn.Linear(flattened(filters[-1], after), units, bias=False),
-        activation(),
-        nn.Linear(units, classes, bias=False),
-    )
+    return nn.Sequential(*layers, *_head(flattened(filters[-1], after), units, classes, activation, bias=False))
