@@ -48,10 +48,6 @@ def _runs(evidence: Evidence, sweep: str, name: str) -> Runs:
     return Runs({run.job.run_id: run for runs in planned for run in runs}.values())
 
 
-def _run(evidence: Evidence, sweep: str, name: str) -> PlannedRun | None:
-    return next(iter(evidence.recorded(f"{PAPER}/{sweep}", f"{PAPER}/{name}")), None)
-
-
 def _both(
     axes: Axes, evidence: Evidence, sweep: str, experiments: str, draw: DrawRuns, *, counted: bool = True
 ) -> list[PlannedRun]:
@@ -171,7 +167,7 @@ figure_7 = partial(_of_cifar10, partial(line, _first_cosines), xlabel="step of e
 
 def _layer_count(evidence: Evidence, sweep: str, dataset: str) -> int:
     """Return the number of layers of a data set's network, or 0 if no run records it."""
-    runs = [run for loss in LOSSES if (run := _run(evidence, sweep, f"{dataset}_{loss}"))]
+    runs = [run for loss in LOSSES for run in evidence.recorded(f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_{loss}")[:1]]
     return max((len(diagnostics.layer_norms(run, WEIGHTS)) for run in runs), default=0)
 
 
