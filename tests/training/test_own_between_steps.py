@@ -15,6 +15,7 @@ import runner.training.call_by_call as steps
 from runner.config import ConfigError
 from runner.training.loop import load, train
 from runner.training.prepare import prepare
+from tests import coupling
 
 Compose = Callable[..., DictConfig]
 HERE = "tests.training.test_own_between_steps"
@@ -93,16 +94,11 @@ def test_weights_that_a_schedule_changes_are_projected_again(smoke: Compose, mon
     assert 0 < largest <= 1 + 1e-4
 
 
-class Noisy(nn.Module):
-    """Draws a random number for each example."""
+class Noisy(coupling.Plain):
+    """Draws random numbers for each example."""
 
-    def __init__(self, input_shape: Any, classes: int, activation: Any) -> None:
-        super().__init__()
-        self.last = nn.Linear(784, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.flatten(1)
-        return self.last(x + torch.rand_like(x))
+    def rows(self, x: Tensor) -> Tensor:
+        return x + torch.rand_like(x)
 
 
 class Counting(torch.optim.SGD):
