@@ -37,7 +37,7 @@ def _ended_early(run: PlannedRun) -> bool:
     if run.record is None:
         return False
     final = run.record["final"]
-    return run.record["status"] != "finished" or final.get("max_tries", 0) > final.get("steps", 0)
+    return bool(run.record["status"] != "finished" or final.get("max_tries", 0) > final.get("steps", 0))
 
 
 def guaranteed(run: PlannedRun) -> float:
