@@ -13,6 +13,7 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 import gc
 import re
 import sys
+from importlib.util import find_spec
 
 from runner.cli.commands import COMMANDS, carry_out, unknown
 from runner.cli.signals import on_termination_as_on_interrupt
@@ -22,6 +23,10 @@ from runner.terminal import prepare_process
 def main() -> int:
     """Carry out the command that the first argument names, or the run of the arguments. Return the exit code."""
     prepare_process()
+    for needed in ("torch", "hydra"):
+        if find_spec(needed) is None:
+            print(f"runner: {needed} is not installed here: source .venv/bin/activate", file=sys.stderr)
+            return 2
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     on_termination_as_on_interrupt()
     if name in COMMANDS:
