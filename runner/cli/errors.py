@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
+from traceback import walk_tb
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
@@ -13,6 +15,7 @@ from yaml import MarkedYAMLError
 
 from runner.config import REPOSITORY, ConfigError
 from runner.records.hydra_errors import sentence
+from runner.training.modules import is_installed
 
 _EXTRAS = {
     **dict.fromkeys(("altair", "vl_convert", "itables", "jinja2", "markdown_it"), "report"),
@@ -35,7 +38,7 @@ def refused(error: Exception) -> str | None:
         return f"{name} is not installed: pip install -e '.[{_EXTRAS[name]}]' brings it."
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    return str(error) if isinstance(error, (DataError, OverflowError, ValueError)) else None
+    return str(error) + line_of(error) if isinstance(error, (DataError, OverflowError, ValueError)) else None
 
 
 def explained(error: Exception) -> tuple[str, int]:
@@ -46,11 +49,23 @@ def explained(error: Exception) -> tuple[str, int]:
         return sentence(error), 2
     if isinstance(error, (ConfigError, DataError)):
         said = str(error).partition(_FRAMES)[0]
-        said, code = said + file_of(said), 2
+        said, code = said + (file_of(said) or line_of(error)), 2
     else:
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        said, code = f"failed, {type(error).__name__}: {error}{notes}", 1
+        said, code = f"failed, {type(error).__name__}: {error}{line_of(error)}{notes}", 1
     return ("there is not enough memory: " if _MEMORY.search(said) else "") + said, code
+
+
+def line_of(error: BaseException | None) -> str:
+    """Return the last line of a user's own code that an error or its causes left, in brackets, or ""."""
+    found = ""
+    while error is not None:
+        for frame, line in walk_tb(error.__traceback__):
+            path = Path(frame.f_code.co_filename)
+            if path.is_file() and not is_installed(path):
+                found = f" ({os.path.relpath(path)}, line {line})"
+        error = error.__cause__
+    return found
 
 
 def file_of(said: str) -> str:

@@ -81,8 +81,9 @@ def prepare(config: DictConfig) -> Run:
     if is_own(clipping):
         try:
             clipping = own_clipping(clipping, private_copy(built))
-        except (AttributeError, TypeError, ValueError) as error:
-            raise ConfigError(f"clipping: {error}") from error
+        except Exception as error:  # any error of a user's code
+            where = "" if isinstance(error, ValueError) else f"{type(clipping).__qualname__}.noise_groups: "
+            raise ConfigError(f"clipping: {where}{error}") from error
     objective = private_copy(built) if apart else private_copy(built).to("meta")
     with torch.device("cpu" if apart else "meta"):
         if not apart:

@@ -132,7 +132,9 @@ class Run:
                 where += " in evaluation"
                 IsolatedPrediction(objective, inputs, targets)
         except NotMappableError as error:
-            raise ConfigError(f"{where}: it cannot be applied to one example at a time: {error}") from error
+            fails = str(error).startswith(type(error.__cause__).__name__)
+            why = "it fails on one example" if fails else "it cannot be applied to one example at a time"
+            raise ConfigError(f"{where}: {why}: {error}") from error
         return parts
 
     def engine(self, objective: Objective) -> Engine:
