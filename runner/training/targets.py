@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 import shlex
 import sys
 import typing
@@ -98,8 +99,10 @@ def _taken(group: str, place: str) -> Sequence[str]:
 
 
 def _check(place: str, target: Any, takes: Sequence[str], of_record: bool) -> None:
-    if not isinstance(target, str):
-        raise ConfigError(f"{place}={target} names no class: write it as package.Class.")
+    module = re.sub(r"^\./|\.py$", "", target).replace("/", ".") if isinstance(target, str) else "package"
+    no_class = ConfigError(f"{place}={target} names no class: write {module}.NameOfTheClass.")
+    if module != target or "." not in module:
+        raise no_class
     if _within(target, _NEVER):
         raise ConfigError(f"{place}={target} is not run, because it can call any function: name the class itself.")
     if target.partition(".")[0] == "__main__":
@@ -111,6 +114,8 @@ def _check(place: str, target: Any, takes: Sequence[str], of_record: bool) -> No
     if not known and (of_record or not is_beside(target)):
         _refuse(place, target, takes, of_record)
     found = _imported(place, target)
+    if inspect.ismodule(found):
+        raise no_class
     if target not in TRUSTED and not _may_be_called(found, takes, of_record):
         _refuse(place, target, takes, of_record)
 
