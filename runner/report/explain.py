@@ -29,6 +29,7 @@ from runner.report.papers import Item, Paper, every_paper, known, load
 from runner.terminal import bound_text, command, nearest, number
 from runner.training.modules import is_beside
 from runner.training.run import Run
+from runner.training.targets import to_trust
 
 _NAMED = (
     "dataset", "features", "augmentation", "normalization", "architecture", "activation", "loss", "optimizer",
@@ -280,7 +281,7 @@ def command_text(
     if said is None:
         return ["Its record is older than such commands, and no sweep has it: its config says what it was."]
     config = record["config"]
-    trusted = [each for each in own.named_targets(config) if not is_beside(each) and not each.startswith(own.KNOWN)]
+    trusted = [each for each in to_trust(config) if not is_beside(each)]
     where = [f"in the folder of the modules {', '.join(config['sources'])}"] if config.get("sources") else []
     words = [*shlex.split(said)[3:], "runtime.results_root=again"]  # quoted anew: a record may come from anybody
     return [command(*words, DP_REPRO_TRUST=",".join(trusted)), *where]

@@ -13,11 +13,10 @@ from runner.config.fields import Part
 from runner.records.files import read_record, sound_epsilon_of
 from runner.report.files import Table, aligned, elsewhere, plus_minus
 from runner.terminal import bound_text, command, number
-from runner.training.targets import targets
+from runner.training.targets import to_trust
 
 Record = Mapping[str, Any]
 
-KNOWN = ("runner.", "torch.nn.", "torch.optim.", "opacus.layers.")  # any config may name classes in these
 STATED = "stated by its class"  # an epsilon without a sound one
 _COLUMNS = ("run", "scale", "epochs", "accuracy", "ε", "sound ε")
 _FOREMOST = ("dataset.name", "clipping", "activation", "loss", "seed")  # columns if the runs do not differ
@@ -32,14 +31,8 @@ def result_text(record: Record) -> str:
 
 def explain_command(record: Record, results: Path) -> str:
     """Return the command that explains the run of a record in a results folder, with the modules it has to trust."""
-    own = [target for target in named_targets(record["config"]) if not target.startswith(KNOWN)]
-    trusted = dict.fromkeys(target.partition(".")[0] for target in own)
-    return command("explain", record["run_id"], *elsewhere(results), DP_REPRO_TRUST=",".join(trusted))
-
-
-def named_targets(config: Mapping[str, Any]) -> list[str]:
-    """List the classes and functions that a recorded config names, each once."""
-    return list(dict.fromkeys(str(target) for _, target in targets(config)))
+    trusted = ",".join(to_trust(record["config"]))
+    return command("explain", record["run_id"], *elsewhere(results), DP_REPRO_TRUST=trusted)
 
 
 def privacy_text(final: Mapping[str, Any]) -> str:

@@ -61,6 +61,12 @@ def own_targets(content: Any) -> list[str]:
     return [target for _, target in targets(content) if target.partition(".")[0] not in (_PACKAGE, "torch")]
 
 
+def to_trust(content: Any) -> list[str]:
+    """Return the modules that a recorded config has to have trusted, each once."""
+    foreign = (str(target) for _, target in targets(content) if not _within(str(target), (*_LIBRARIES, _PACKAGE)))
+    return list(dict.fromkeys(target.partition(".")[0] for target in foreign))
+
+
 def bare_name(target: str) -> str:
     """Return the last part of a dotted path: `Flat` for `runner.clipping.Flat`."""
     return target.rpartition(".")[2]
@@ -76,7 +82,7 @@ def check_targets(config: DictConfig, group: str, *, of_record: bool = False) ->
         ConfigError: a target is not allowed by the module's text, or cannot be imported.
     """
     for place, target in targets(OmegaConf.to_container(config[group], resolve=True), group):
-        _check(place, target, _taken(group, place), of_record)
+        _check(place, target, _taken(group, place), config if of_record else None)
 
 
 def check_recorded(config: DictConfig) -> None:
@@ -98,7 +104,7 @@ def _taken(group: str, place: str) -> Sequence[str]:
     return sorted({field.takes for field in FIELDS.values() if field.takes is not None})
 
 
-def _check(place: str, target: Any, takes: Sequence[str], of_record: bool) -> None:
+def _check(place: str, target: Any, takes: Sequence[str], record: DictConfig | None) -> None:
     module = re.sub(r"^\./|\.py$", "", target).replace("/", ".") if isinstance(target, str) else "package"
     no_class = ConfigError(f"{place}={target} names no class: write {module}.NameOfTheClass.")
     if module != target or "." not in module:
@@ -111,13 +117,13 @@ def _check(place: str, target: Any, takes: Sequence[str], of_record: bool) -> No
             f"command, and name it mymodule.{bare_name(target)}."
         )
     known = _within(target, (*_LIBRARIES, _PACKAGE, *TRUSTED))
-    if not known and (of_record or not is_beside(target)):
-        _refuse(place, target, takes, of_record)
+    if not known and (record is not None or not is_beside(target)):
+        _refuse(place, target, takes, record)
     found = _imported(place, target)
     if inspect.ismodule(found):
         raise no_class
-    if target not in TRUSTED and not _may_be_called(found, takes, of_record):
-        _refuse(place, target, takes, of_record)
+    if target not in TRUSTED and not _may_be_called(found, takes, record is not None):
+        _refuse(place, target, takes, record)
 
 
 def _imported(place: str, target: str) -> Any:
@@ -170,15 +176,15 @@ def _within(path: str, packages: typing.Iterable[str]) -> bool:
     return any(path == package or path.startswith(f"{package}.") for package in packages)
 
 
-def _refuse(place: str, target: str, takes: Sequence[str], of_record: bool) -> NoReturn:
-    named = target.partition(".")[0] if of_record else target
-    trust = f"If you trust it, set DP_REPRO_TRUST={shlex.quote(named)} in the environment."
-    if of_record:
+def _refuse(place: str, target: str, takes: Sequence[str], record: DictConfig | None) -> NoReturn:
+    top = target.partition(".")[0]
+    named = [target] if record is None else dict.fromkeys([*to_trust(OmegaConf.to_container(record)), top])
+    trust = f"If you trust it, set DP_REPRO_TRUST={shlex.quote(','.join(named))} in the environment."
+    if record is not None:
         raise ConfigError(
             f"{place}={target} is not run. A record may name only classes of PyTorch and of this package that its "
             f"group takes. {trust}"
         )
-    top = target.partition(".")[0]
     if top and spec_of(top) is None:
         raise ConfigError(f"{place}={target}: there is no {top}.py in the folder where you start.")
     kind = f" ({takes[0]})" if len(takes) == 1 else ""

@@ -191,8 +191,10 @@ def test_the_users_own_may_be_named_but_not_by_a_record(
     assert isinstance(instantiated(config, "activation"), torch.nn.Tanh)
     with pytest.raises(ConfigError, match="is not run"):
         check_targets(OmegaConf.create({"activation": {"_target_": f"{module}.os.mkdir"}}), "activation")
-    with pytest.raises(ConfigError, match=rf"A record may name only .* set DP_REPRO_TRUST={name} in"):
-        check_targets(config, "activation", of_record=True)
+    several = composed(f"activation._target_={module}.{found}", "loss._target_=another.Loss")
+    for recorded, named in ((config, name), (several, rf"another,{name}|{name},another")):
+        with pytest.raises(ConfigError, match=rf"A record may name only .* set DP_REPRO_TRUST=({named}) in"):
+            check_targets(recorded, "activation", of_record=True)
     monkeypatch.setattr(checked, "TRUSTED", frozenset({name}))
     check_targets(config, "activation", of_record=True)
 
