@@ -44,6 +44,9 @@ class Examples:
         """
         try:
             train, test = map(as_split, found)
+            for each in (train, test):
+                if len(each.images) != len(each):
+                    raise ValueError(f"{len(each.images)} images with {len(each)} labels")
             classes = 1 + int(torch.maximum(train.targets.max(), test.targets.max()))
             return cls((train, test), tuple(train.images.shape[1:]), classes, len(train), len(test))
         except (AttributeError, IndexError, TypeError, ValueError) as error:

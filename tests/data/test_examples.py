@@ -67,7 +67,9 @@ def test_sizes_are_those_of_the_examples() -> None:
     assert (found.shape, found.classes, found.train_examples, found.test_examples) == ((3, 5, 6), 5, 4, 2)
 
 
-@pytest.mark.parametrize("wrong", [(PIXELS, torch.tensor(LABELS)), (1, 2), ((PIXELS, LABELS),), [None, None]])
+@pytest.mark.parametrize(
+    "wrong", [(PIXELS, torch.tensor(LABELS)), (1, 2), ((PIXELS, LABELS),), [None, None], [(PIXELS, torch.ones(1))] * 2]
+)
 def test_what_is_no_pair_of_splits_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match="expected the training and the test examples"):
         Examples.of(wrong)
