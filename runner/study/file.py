@@ -40,7 +40,7 @@ from typing import Any, NoReturn, TypeAlias
 import yaml
 
 from runner.claims.contrasts import cells_of
-from runner.config import REPOSITORY, ConfigError, Dimension
+from runner.config import FIELDS, REPOSITORY, ConfigError, Dimension
 from runner.report.items import Statement
 from runner.report.statements import PARTS
 from runner.report.studies import statement_of
@@ -181,7 +181,9 @@ class _Reader:
         if not isinstance(found, dict):
             return self._overrides(place, found), {}
         self._names(place, found, _OF_ARM)
-        return self._overrides(place, found.get("overrides", "")), self._search(place, found.get("search", {}))
+        return self._overrides(place, found.get("overrides", "")), self._search(
+            (*place, "search"), found.get("search", {})
+        )
 
     def _cells(self, common: Search) -> Iterator[Arm]:
         parts, baseline = self._arms(), self.content.get("baseline", "none of them")
@@ -225,6 +227,8 @@ class _Reader:
         for name in map(str, content):
             if (top := name.partition(".")[0]) in _OF_STUDY:
                 self._wrong((*place, name), f"{name} is set by the study{_use(top)}")
+            if top not in FIELDS:
+                self._wrong((*place, name), f"there is no field {name!r}: name its group too, as in optimizer.lr")
             if name == "delta":
                 self._wrong((*place, name), "arms are compared at the same delta, so it belongs to base")
             if name and (REPOSITORY / "conf" / name).is_dir():
