@@ -30,6 +30,7 @@ from runner.terminal import bound_text, command, nearest, number
 from runner.training.modules import is_beside
 from runner.training.run import Run
 from runner.training.targets import to_trust
+from runner.training.trust import rests_on
 
 _NAMED = (
     "dataset", "features", "augmentation", "normalization", "architecture", "activation", "loss", "optimizer",
@@ -81,12 +82,14 @@ def named(what: str) -> tuple[Paper, Item]:
         if item in items:
             return paper, items[item]
         near = [f"{name}/{each}" for each in difflib.get_close_matches(item, items) or items]
-        raise ValueError(f"{name} has no item {item!r}. Did you mean {enumerated(near, 'or')}?")
+        raise ValueError(
+            f"{name} has {f'no item {item!r}' if item else 'several items'}. Did you mean {enumerated(near, 'or')}?"
+        )
     near = [f"{each.name}/{what}" for each in every_paper() if what in {one.name for one in each.items}]
     if near:
         raise ValueError(f"{what} of which paper? Did you mean {enumerated(near, 'or')}?")
-    hint = nearest(name, known())
-    raise ValueError(f"{what} is neither the beginning of a run's id nor an item of a paper. {hint}")
+    hint = nearest(name, [f"{paper}/ITEM" for paper in known()])
+    raise ValueError(f"{what} is not the beginning of a run's id, PAPER/ITEM or studies/NAME. {hint}")
 
 
 def run_text(path: Path, results: Path) -> str:
@@ -167,6 +170,7 @@ def released_text(record: own.Record, run: Run) -> list[str]:
         lines += [f"{what}: {line}" for line in release_texts(releases, run.config.delta)]
     if run.unsound:
         lines.append(f"no sound ε is known: {run.unsound}")
+    lines += [f"ε rests on {believed}" for believed in rests_on(run)]
     return [*lines, f"neighbours: {run.mechanism.neighbouring_relation}; δ = {config['delta']:g}"]
 
 

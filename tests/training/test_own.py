@@ -23,6 +23,8 @@ from runner.networks.lipschitz import gradient_bounds
 from runner.networks.lipschitz.architectures import lipschitz_mlp
 from runner.networks.lipschitz.layers import Scale
 from runner.records.identity import resolved
+from runner.records.verify import run_of
+from runner.report.explain import released_text
 from runner.runs.execute import execute
 from runner.training.evaluate import Evaluation, evaluate
 from runner.training.final import final_metrics
@@ -461,6 +463,7 @@ def test_a_run_of_an_own_network_and_clipping_is_recorded(with_part: Make, tmp_p
     record = json.loads(path.read_text())
     assert record["provenance"]["engine"] == "one_pass"
     assert record["provenance"]["epsilon_rests_on"] == [f"WithDropout, Huber{OF_ALL}"]
+    assert f"ε rests on WithDropout, Huber{OF_ALL}" in released_text(record, run_of(record["config"]))
     assert record["final"]["epsilon_sound"] > 0
 
 
