@@ -77,7 +77,8 @@ def _run(composed: DictConfig) -> None:
     behind: list[float] = []  # the part of the run that was done before this process resumed it
     for name in FIELDS:
         if not isinstance(config[name], DictConfig) and config[name] != composed[name]:
-            line.keep(f"scale={config.scale.name}: {name} {config[name]} instead of {composed[name]}")
+            limited = "null" if config[name] is None else config[name]
+            line.keep(f"scale={config.scale.name}: {name} {limited} instead of {composed[name]}")
 
     def on_epoch(row: dict[str, float], run: Run) -> None:
         done = part_done(row, run.epochs, run.paid_for)

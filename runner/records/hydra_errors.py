@@ -77,8 +77,8 @@ def _fields(error: BaseException, name: str) -> str:
     near = inside or difflib.get_close_matches(name, fields, n=1, cutoff=_ALIKE)
     if near:
         return f". Did you mean {near[0]}?"
-    more = ", and with a + before it whatever else its class takes" if "_target_" in names else ""
-    return f". There are {', '.join(fields)}{more}" if fields else ""
+    more = ". Write + before any other argument of its class" if "_target_" in names else ""
+    return f". Choose from {', '.join(fields)}{more}" if fields else ""
 
 
 def _options_named(field: str, overrides: Sequence[str]) -> str:

@@ -23,6 +23,7 @@ from torch.nn.parameter import is_lazy
 from runner.config import FIELDS, ConfigError, check_ranges
 from runner.gradients import Objective
 from runner.networks.objective import layers_with_parameters
+from runner.terminal import nearest
 from runner.training.averaging import Averaging
 from runner.training.diagnostics import DIAGNOSTICS
 from runner.training.targets import check_targets
@@ -70,8 +71,8 @@ def check_arguments(config: DictConfig, group: str) -> None:
             continue
         if name not in defaults:
             raise ConfigError(
-                f"{group}.{name} is not an argument of {node._target_} (what an experiment sets stays when a group is "
-                f"swapped: take it away with ~{group}.{name}, or start from another experiment)."
+                f"{group}.{name}={value} is not an argument of {node._target_}. {nearest(name, defaults)} If an "
+                f"experiment sets it, take it away with ~{group}.{name}."
             )
         expected = _plain_type(hints.get(name), defaults[name])
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from importlib import import_module
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 from checks.__main__ import COMMANDS as CHECKS
 from runner.cli import reproduce
 from runner.cli.commands import COMMANDS
+from runner.config import REPOSITORY
 
 REPRODUCE, SEARCH = "reproduce tempered-sigmoid --items fig-4", "search lipschitz/fig_5a_search --scale smoke"
 
@@ -60,8 +63,9 @@ REPRODUCE, SEARCH = "reproduce tempered-sigmoid --items fig-4", "search lipschit
         ("explain ffffffffffff", "No record in"),
         ("explain tempered_sigmoid/fig3", "no item 'fig3'. Did you mean tempered_sigmoid/fig-3,"),
         ("explain fig-14", "fig-14 of which paper? Did you mean losing_less/fig-14?"),
-        ("explain tempered_sigmod/fig-3", "Did you mean tempered_sigmoid?"),
-        ("explain nobody", "Choose from backprop_clipping,"),
+        ("explain tempered_sigmod/fig-3", "Did you mean tempered_sigmoid/ITEM?"),
+        ("explain nobody", "PAPER/ITEM or studies/NAME. Choose from backprop_clipping/ITEM,"),
+        ("explain lipschitz", "lipschitz has several items. Did you mean lipschitz/"),
         ("explain studies/none", "No study 'none' has a page"),
         ("new-paper lipschitz", "new-paper: lipschitz exists: runner/papers/lipschitz. Choose another name."),
         ("new-paper runs", "new-paper: runs exists: results/runs."),
@@ -86,6 +90,15 @@ def test_a_wrong_request_is_one_sentence(request_: str, said: str, refusal, monk
         monkeypatch.setattr(reproduce, name, instead)
     command, *arguments = shlex.split(request_)
     assert said in refusal(import_module({**COMMANDS, **CHECKS}[command][0]).main, arguments)
+
+
+@pytest.mark.parametrize("arguments", [["show"], ["--help"], ["scale=smoke"]])
+def test_without_the_virtual_environment_a_command_asks_for_it(arguments: list[str]) -> None:
+    """`-S` leaves its packages out."""
+    ran = subprocess.run(
+        [sys.executable, "-S", "-m", "runner", *arguments], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert (ran.returncode, ran.stderr) == (2, "runner: torch is not installed here: source .venv/bin/activate\n")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

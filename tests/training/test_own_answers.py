@@ -165,7 +165,7 @@ def double(input_shape: Sequence[int], classes: int, activation: Callable[[], nn
     [
         ("constraint", "Returns", "constraint: project has to change the weights in place"),
         ("loss", "StartsBadly", r"loss: start_epoch\(0\) fails: "),
-        ("loss", "Counts", "it cannot be applied to one example at a time: ValueError: no weight has a gradient"),
+        ("loss", "Counts", "it fails on one example: ValueError: no weight has a gradient"),
         ("augmentation", "HalfViews", "augmentation: 'float' object cannot be interpreted as an integer"),
         ("schedule", "no_schedule", "no_schedule makes no schedule with a method step, but None"),
         ("schedule", "falls_below_zero", "schedule: a step fails: the learning rate would be -.* in epoch 3"),
