@@ -39,7 +39,7 @@ _STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.5,
 }
 FILE = "figure.svg"
-_TICKS_APART = 0.06  # of an axis
+_TICKS_APART = 0.1  # of an axis
 _PLACES = re.compile(r'\b(?:d|x|y|width|height|transform)="[^"]*"')
 _LONG = re.compile(r"-?\d+\.\d{3,}")
 _HASHED = re.compile(r'id="([^"]*[0-9a-f]{10}[^"]*)"')
@@ -209,7 +209,7 @@ def log_axis(axes: Axes, name: Literal["x", "y"], at: Sequence[float] = ()) -> N
     axes.set(**{f"{name}scale": "log"})
     axis: Axis = getattr(axes, f"{name}axis")
     low, high = axis.get_view_interval()
-    subs, most = ((1, 2, 5) if high < 200 * low else (1,)), (5 if high > 1e5 * low else None)
+    subs, most = ((1, 2, 5) if high < 300 * low else (1,)), (5 if high > 1e5 * low else None)
     axis.set_major_locator(LogLocator(subs=subs, numticks=most))
     if at:
         axis.set_ticks(sorted(set(at)))
@@ -235,7 +235,7 @@ def by_error(axes: Axes) -> None:
             ticks.append(tick)
     axes.set_yticks(ticks)
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.minorticks_off()
+    axes.yaxis.minorticks_off()
 
 
 def name_not_run(axes: Axes, label: str, colour: str) -> None:
@@ -259,17 +259,22 @@ def panel_each(height: float, few: Mapping[str, str]) -> tuple[Figure, list[tupl
     return drawn, panels
 
 
-def legend_below(axes: Axes, down: float = 0.17, of: Axes | None = None, **how: Any) -> None:
-    """Put the legend of a panel, or of another one, below it."""
-    axes.legend(*(of or axes).get_legend_handles_labels(), loc="upper center", bbox_to_anchor=(0.5, -down), **how)
+def legend_below(axes: Axes, down: float = 0.17) -> None:
+    """Put the legend of a panel below it."""
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -down))
 
 
 def one_legend(drawn: Figure, columns: int = 4) -> None:
-    """Put one legend below all panels, each label once. "not run" stays only if no panel has a run of the label."""
+    """Put one legend below all panels, each label once, under the names of those not drawn.
+
+    "not run" stays only if no panel has a run of the label.
+    """
     named = {label: handle for a in drawn.axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
     for label in [label for label in named if label.endswith(_NOT_RUN) and label.removesuffix(_NOT_RUN) in named]:
         del named[label]
-    drawn.legend(list(named.values()), list(named), loc="outside lower center", ncols=min(columns, len(named)))
+    below: dict[str, Any] = {"loc": "outside lower center", "ncols": min(columns, len(named))}
+    drawn.legend(list(named.values()), list(named), title=drawn.get_supxlabel(), title_fontsize=8, **below)
+    drawn.supxlabel("")
 
 
 def accuracy_against_epsilon(
@@ -308,29 +313,35 @@ def accuracy_against_epsilon(
     labels = {"epsilon": AS_PAPER, "epsilon_sound": f"{SOUND} of the same runs"}
     if all(_sound_alone(panel, evidence) for panel in shown):
         labels = {"epsilon_sound": SOUND}
-    drawn = figure(min(WIDTH, 3.6 * max(2, across)), 3.1 * rows * len(labels) + (0.9 if len(labels) == 1 else 0))
+    drawn = figure(min(WIDTH, 3.6 * max(2, across)), 2.7 * rows * len(labels) + (1.5 if len(labels) == 1 else 0.9))
     axes = drawn.subplots(len(labels) * rows, across, squeeze=False)
     blocks = (axes[len(labels) * block : len(labels) * (block + 1)] for block in range(rows))
     pairs = [pair for block in blocks for pair in zip(*block, strict=True)]
     for place, (panel, pair) in enumerate(zip(shown, pairs, strict=False)):
-        above, below = pair[0], pair[-1]
         for one, name in zip(pair, labels, strict=True):
             _accuracy_panel(one, evidence, panel, name, centre)
             one.set_xlabel(labels[name])
             if place % across == 0:
                 one.set_ylabel("test accuracy (%)")
-        above.set_title(panel.title)
+        pair[0].set_title(f"{panel.title}, {_runs_each([curve.planned(evidence) for curve in panel.curves])}")
         low, high = min(one.get_ylim()[0] for one in pair), max(one.get_ylim()[1] for one in pair)
         right = 1.03 * max(one.get_xlim()[1] for one in pair)
         for one in pair:
             one.set(xlim=(0, right), ylim=(low, high))
             if spread_by_error:
                 by_error(one)
-        legend_below(below, 0.2, ncols=1 if len(panel.curves) < 3 or across > 1 else 2, of=above)
     for one in (one for pair in pairs[len(shown) :] for one in pair):
         one.remove()
     name_not_drawn(drawn, few)
+    one_legend(drawn)
     return drawn
+
+
+def _runs_each(curves: Sequence[Runs]) -> str:
+    """`n = 5 to 9 of 10`: the fewest and the most runs of a panel's curves."""
+    runs, planned = ([len(one) for one in each] for each in ([one.recorded for one in curves], curves))
+    n, of = (" to ".join(map(str, sorted({min(each), max(each)}))) for each in (runs, planned))
+    return f"n = {n}" + (f" of {of}" if of != n else "")
 
 
 def _sound_alone(panel: Panel, evidence: Evidence) -> bool:
@@ -358,8 +369,7 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, cen
             name_not_run(axes, curve.label, colour)
             continue
         found = band(recorded, name, "test_accuracy", median if centre == "median" else fmean)
-        text = f"{curve.label}, {runs_text(planned)}"
-        found.draw(axes, colour, 0.2, **spaced(found.middle, place, marker), label=text)
+        found.draw(axes, colour, 0.2, **spaced(found.middle, place, marker), label=curve.label)
         for edge in (found.low, found.high) if panel.extremes and len(recorded) > 1 else ():
             axes.plot(found.x, edge, color=colour, linewidth=0.7)
         levels += found.middle[len(found.middle) // 8 :]  # the first epochs may be anywhere
@@ -371,7 +381,7 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, cen
         text = f"claimed, a {curve.claimed_as} of runs" if curve.claimed_as else "claimed"
         axes.plot([], [], color="grey", label=text, **CLAIMED)
     if comparable and panel.epsilon is not None:
-        axes.axvline(panel.epsilon, color="grey", linestyle=":", linewidth=1, label=f"claimed ε = {panel.epsilon:g}")
+        axes.axvline(panel.epsilon, color="grey", linestyle=":", linewidth=1, label="claimed ε")
     if levels:
         margin = 0.15 * (max(levels) - min(levels)) + 0.5
         axes.set_ylim(max(0, min(levels) - margin), min(100.5, max(levels) + margin))

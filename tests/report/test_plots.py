@@ -32,10 +32,10 @@ def test_a_panel_below_half_of_its_settings_is_not_drawn(tmp_path, fabricate, jo
     drawn = accuracy_against_epsilon(evidence, [two, three])
     assert drawn is not None
     above, below = drawn.axes
-    assert [above.get_title(), below.get_title()] == ["two", ""]
+    assert [above.get_title(), below.get_title()] == ["two, n = 0 to 1 of 10", ""]
     for axes in (above, below):
         assert len([line for line in axes.lines if len(line.get_xdata())]) == 1
-    assert drawn.get_supxlabel() == "Not drawn: three (1 of 3 settings run)."
+    assert drawn.legends[0].get_title().get_text() == "Not drawn: three (1 of 3 settings run)."
     assert accuracy_against_epsilon(evidence, [three]) is None, "no figure of empty panels"
     assert too_few([Runs(), Runs()]) == "not run"
 

@@ -126,9 +126,8 @@ def figure_10(evidence: Evidence) -> Figure | None:
             axes.set_xlabel(SENSITIVITY[sweep][1])
         axes_of_row[0].set_ylabel(f"{plots.DATASETS[dataset]}\ntest accuracy (%)")
         _share_span(axes_of_row)
-    first = next(axes for axes in grid.flat if axes.lines)
-    plots.legend_below(grid[-1][0], 0.3, of=first)
     plots.name_not_drawn(drawn, {f"{plots.DATASETS[d]}, {SENSITIVITY[s][1]}": why for (d, s), why in few.items()})
+    plots.one_legend(drawn)
     return drawn
 
 
