@@ -15,6 +15,7 @@ from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import CONSISTENT, FAILS, HOLDS, TOO_FEW_RUNS
 from runner.report import plots
 from runner.report.cells import method_text, wrong_epsilon
+from runner.report.papers import load
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,12 +140,12 @@ def _strips(axes: Axes, rows: Sequence[ClaimRow]) -> None:
 
 
 def _name(row: ClaimRow) -> str:
-    """Name a claim by its place in the paper, its data set, its ε, and what is measured."""
-    claim = row.claim
+    """Name a claim by its item, its data set, its ε, and what is measured."""
+    claim, item = row.claim, load(row.claim.paper).item(row.claim.item)
     sign, at = ("<" if claim.at_epsilon.startswith("<") else "="), claim.at_epsilon.lstrip("<")
-    where = [claim.source, dataset_name(claim.dataset), *([f"ε {sign} {at}"] if at not in ("", "inf") else [])]
-    text = f"{', '.join(where)}: {method_text(claim)}"
-    return fill(text[0].upper() + text[1:], _LINE)
+    where = [item.title.partition(":")[0], dataset_name(claim.dataset)]
+    where += [f"ε {sign} {at}"] if at not in ("", "inf") else []
+    return fill(f"{', '.join(where)}: {method_text(claim)}", _LINE)
 
 
 def _height(row: ClaimRow) -> float:

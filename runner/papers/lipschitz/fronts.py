@@ -78,17 +78,17 @@ def easier(evidence: Evidence, number: str, dataset: str) -> str:
         for sweep in (f"{PAPER}/fig_{number}_search", f"{PAPER}/fig_{number}_as_paper")
     )
     gains = [held_out[draw] - accuracy for draw, accuracy in on_test.items() if draw in held_out]
-    return (
-        f"the same {len(gains)} draws on held-out images: {fmean(gains):+.2f} points above test images" if gains else ""
-    )
+    said = f"the same {len(gains)} draws: held-out accuracy minus test accuracy is {{:+.2f}} points on average"
+    return said.format(fmean(gains)) if gains else ""
 
 
 def _searched(axes: Axes, evidence: Evidence, number: str) -> list[float]:
     """Draw every epoch of every trial with their front, and the trial chosen by it; return accuracies."""
     space = space_of(f"{PAPER}/fig_{number}_search", (f"scale={evidence.scale}",))
     trials = evidence.trials(space)
-    for epsilons, accuracies in map(curve, trials):
-        axes.plot(epsilons, accuracies, ".", color="0.8", markersize=2)
+    for place, (epsilons, accuracies) in enumerate(map(curve, trials)):
+        label = "search: each epoch of each trial, held-out images" if place == 0 else None
+        axes.plot(epsilons, accuracies, ".", color="0.8", markersize=2, label=label)
     stopped = sum(trial.stopped for trial in trials)
     count = f"{len(trials)} trials" + (f", {stopped} stopped" if stopped else "")
     levels = _step(axes, pareto(map(curve, trials)), "search: best up to each ε, held-out images", _SEARCHED, count)

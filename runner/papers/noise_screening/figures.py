@@ -41,8 +41,8 @@ def table_1(evidence: Evidence) -> Figure | None:
         cost.panel(axes, evidence, dataset)
         axes.set_title(title)
     row[0].set_ylabel("test accuracy (%)")
-    plots.one_legend(drawn, 2)
     plots.name_not_drawn(drawn, few)
+    plots.one_legend(drawn, 2)
     drawn.suptitle("Table 1: accuracies with both ε, screened runs on their screening images")
     return drawn
 
@@ -104,7 +104,7 @@ def _methods(axes: Axes, evidence: Evidence, dataset: str, x: str, y: str) -> No
             guarantees.append(most_guaranteed(planned))
         _draw_curve(axes, found, method, line, cost.sizes(evidence, pattern))
         levels += found.middle[len(found.middle) // 4 :]
-    axes.set_xlabel("ε of the attempts made,\nwere their number fixed" if sound else plots.AS_PAPER)
+    axes.set_xlabel("ε if the number of attempts\nhad been fixed beforehand" if sound else plots.AS_PAPER)
     if guarantees:
         axes.set_title(f"screening: sound ε = {bound_text(max(guarantees))}", fontsize=8)
     if not levels:
