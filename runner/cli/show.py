@@ -1,7 +1,7 @@
 """A table of your own runs, the recorded ones that are not committed here: `python -m runner show`.
 
-A row is a setting, with the mean and the standard deviation of its runs. The columns after the sound ε are all fields
-of the config in which the rows differ.
+A row is a setting, with the mean and the standard deviation of its runs. The columns after the sound ε are the fields
+of the config in which the rows differ, without details such as diagnostics: `--csv` has all.
 
 Exit codes: 0 shown, 1 shown, but some files cannot be read, 2 no such folder, column or value. Each problem gets one
 sentence.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
@@ -19,6 +20,7 @@ Record = Mapping[str, Any]
 
 STATED = "stated by its class"  # an epsilon without a sound one
 _COLUMNS = ("run", "scale", "epochs", "accuracy", "ε", "sound ε")
+_DETAILS = re.compile(r"sources\.|diagnostics|confusion_epochs|features\.(mean|std)|dataset\.(?!name)")
 _FOREMOST = ("dataset.name", "clipping", "activation", "loss", "seed")  # columns if the runs do not differ
 
 
@@ -141,8 +143,12 @@ def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _columns(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Name the fields in which configs differ, else the foremost ones. `epochs` has a column of its own."""
+    """Name the fields in which configs differ, else the foremost ones. `epochs` has a column of its own.
+
+    Details are named only if configs differ in nothing else.
+    """
     names = [name for name in _differing(configs) if name != "epochs"]
+    names = [name for name in names if not _DETAILS.match(name)] or names
     return names or [name for name in _FOREMOST if any(name in config for config in configs)]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from runner.cli.show import main
 from runner.config import REPOSITORY
 from runner.records.files import digest_of, read_record
-from runner.report.own import own_records, privacy_text, result_text
+from runner.report.own import own_records, privacy_text, result_text, runs_table
 from tests.forked import run_in_fork
 
 
@@ -58,3 +58,13 @@ def test_records_that_cannot_be_read_are_named_and_hide_no_other(tmp_path: Path,
     assert f"{'0' * 12}.json is not a whole record" in said.err
     assert f"{'1' * 12}.json was written by a newer version" in said.err
     assert f"{path.stem}  1     paper  1       97.00%" in said.out
+
+
+def test_a_column_of_the_table_is_no_detail_if_rows_differ_in_anything_else(fabricate, jobs) -> None:
+    records = [read_record(fabricate(jobs("fig_3", f"{name}_relu")[0], [90.0])) for name in ("mnist", "cifar10")]
+    alike = json.loads(json.dumps(records[0]))
+    alike["config"]["diagnostics"] = ["gradient_norms"]
+    assert runs_table([[records[0]], [alike]]).header[-1] == "diagnostics"
+    header = runs_table([[alike], [records[1]]]).header
+    assert "dataset.name" in header
+    assert not {"diagnostics", "dataset.shape", "features.mean"} & set(header)
