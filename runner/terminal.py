@@ -11,6 +11,7 @@ import os
 import shlex
 import sys
 import time
+import warnings
 from collections.abc import Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from pathlib import Path
@@ -58,8 +59,10 @@ def prepare_process() -> None:
     """Make this process able to print on any terminal, and to find a home.
 
     The three standard descriptors are open, so that no file becomes one of them. Every text can be printed in any
-    encoding. Losing stderr ends nothing. Without a home, `~` is the root folder.
+    encoding. Losing stderr ends nothing. Without a home, `~` is the root folder. A warning that importing a part of
+    PyTorch gives about PyTorch itself is left out.
     """
+    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -154,7 +157,8 @@ def number(
 ) -> str:
     """Write a number for people: with `places` decimals, else two for percentages, else four significant digits.
 
-    ∞ stands for infinity, a dash for no number, − for minus. An upper bound is rounded up, a lower bound down.
+    Below ten billion it has no exponent: 15,180. ∞ stands for infinity, a dash for no number, − for minus. An upper
+    bound is rounded up, a lower bound down.
     """
     if value is None:
         return "–"
@@ -166,6 +170,7 @@ def number(
     if bound:
         value = _bounding(value, places, ROUND_CEILING if bound == "upper" else ROUND_FLOOR)
     text = f"{value:.4g}" if places is None else f"{value:.{places}f}"
+    text = f"{float(text):,.0f}" if "e+0" in text else text
     return f"−{text[1:]}" if text.startswith("-") else text
 
 

@@ -39,7 +39,7 @@ def _at_one_setting(planned: Runs) -> str:
     values = planned.finals("test_accuracy")
     if not values:
         return ""
-    return f"; at one fixed setting the mean after the last epoch is {fmean(values):.2f} (n = {len(values)})"
+    return f". At one fixed setting the mean after the last epoch is {fmean(values):.2f} (n = {len(values)})"
 
 
 def _edge(best: float, searched: Runs) -> str:

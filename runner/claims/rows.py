@@ -10,6 +10,11 @@ from runner.claims.statistics import Interval
 NOT_GUARANTEED = "not guaranteed"
 
 
+def capitalised(text: str) -> str:
+    """Begin a sentence with a capital letter, unless it begins with ε or δ."""
+    return text[0].upper() + text[1:] if text[0].isascii() else text
+
+
 @dataclass(frozen=True)
 class ClaimRow:
     """A claim with its outcome.
@@ -90,4 +95,4 @@ class ClaimRow:
             run = "unknown" if self.delta is None else f"{self.delta:g}"
             parts.append(f"the δ of the runs, {run}, is above the claimed δ, {self.claim.delta:g}")
         sentences = filter(None, (*parts, self.how, self.claim.note))
-        return ". ".join(s[0].upper() + s[1:] if s[0].isascii() else s for s in sentences)  # leaves ε and δ
+        return ". ".join(map(capitalised, sentences))

@@ -75,25 +75,23 @@ def cells_of(row: ClaimRow) -> Cells:
         verdict=verdict_text(row),
         epsilon=number(row.epsilon),
         sound=sound_text(row.epsilon_sound, row.epsilon_attempts),
-        guarantee=row.guarantee,
+        guarantee=f"{row.guarantee} for the runs" if row.verdict == HOLDS and wrong_epsilon(row) else row.guarantee,
     )
 
 
 def refuted_cells(row: ClaimRow) -> Cells:
-    """Format what refutes the epsilon of a judged claim.
+    """Format what refutes, or does not guarantee, the epsilon of a judged claim.
 
     If a formula gives the claimed epsilon, these are the runs, by the title of their experiment. Or else, it is the
     claim's own number.
     """
     of, claim = cells_of(row), row.claim
-    if row.epsilon_least is None:
-        return of
-    least = f"at least {number(row.epsilon_least, bound='lower')}"
+    least = "–" if row.epsilon_least is None else f"at least {number(row.epsilon_least, bound='lower')}"
     if row.verdict != HOLDS or not claim.experiment:
         return replace(of, measured=least)
     title = next(job.field("title") for job in sweep_jobs(claim.sweep) if job.experiment == claim.experiment)
     return replace(
-        of, method=f"{title}: {_quantity_text(claim)}", measured=least, runs="", difference="–", verdict=REFUTED
+        of, method=f"{title}: {_quantity_text(claim)}", measured=least, runs="", difference="–", verdict=row.guarantee
     )
 
 
@@ -124,14 +122,14 @@ def _quantity_text(claim: Claim) -> str:
 def places_of(row: ClaimRow) -> int | None:
     """Return the decimals that the spread of the runs supports: as many as its second significant digit has.
 
-    An accuracy and a difference of accuracies have at most two. None without a spread. The largest of the runs has
-    none.
+    An accuracy and a difference of accuracies have at most two, also without a spread. None for other numbers without
+    one. The largest of the runs has none.
     """
     spread = row.std if row.measured == row.mean else None
     if spread is None and row.interval is not None:
         spread = row.interval.half_width / 2
     if not spread or not math.isfinite(spread):
-        return None
+        return 2 if row.claim.unit in ("%", "points") else None
     places = max(0, 1 - math.floor(math.log10(spread)))
     return min(places, 2) if row.claim.unit in ("%", "points") else places
 
@@ -153,7 +151,9 @@ def difference_text(
         low, high = (number(end + level, unit, places=places) for end in (interval.low, interval.high))
         return f"[{low}, {high}], threshold {number(level, unit)}"
     ends = f"[{signed(interval.low, unit, places)}, {signed(interval.high, unit, places)}]"
-    return ends if difference is None else f"{signed(difference, unit, places)} {ends}"
+    if difference is None:
+        return ends
+    return f"{signed(difference if places is None else round(difference, places), unit, places)} {ends}"
 
 
 def signed(value: float, unit: str, places: int | None) -> str:
@@ -190,11 +190,5 @@ def sound_text(sound: float | None, tries: float | None) -> str:
 
 
 def sound_bound_text(epsilon: float) -> str:
-    """Format a sound epsilon for a sentence, rounded up: with two decimals, from 100 with none.
-
-    From 10,000 it has three digits that are not 0.
-    """
-    if not 10_000 <= epsilon < math.inf:
-        return number(epsilon, places=2 if epsilon < 100 else 0, bound="upper")
-    unit = 10 ** (math.floor(math.log10(epsilon)) - 2)
-    return f"{math.ceil(epsilon / unit) * unit:,}"
+    """Format a sound epsilon for a sentence, rounded up: with two decimals, from 100 with none."""
+    return number(epsilon, places=2 if epsilon < 100 else 0 if epsilon < 10_000 else None, bound="upper")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from runner.claims import verdicts
 from runner.claims.counts import counted_once, guaranteed_of, judged
+from runner.claims.evidence import PAPER_SCALE
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import DIFFERS, FAILS, HOLDS, NOT_REPRODUCED, NOT_RUN, TOO_FEW_RUNS
 from runner.report.cells import wrong_epsilon
@@ -57,10 +58,10 @@ def of_paper(rows: Sequence[ClaimRow]) -> str:
     formula = f"{HOLDS} {holds}{at}, {FAILS} {fails}"
     table = Table((*_BY_RUNS, "by formula, without runs"), [[*_by_runs(once), formula]])
     guaranteed, decided = guaranteed_of(once)
-    said = [f"The claimed ε is guaranteed for the runs here in {guaranteed} of {decided} claims that name one."]
-    others = sum(row.verdict == NOT_REPRODUCED for row in rows) - sum(row.verdict == NOT_REPRODUCED for row in once)
-    if others:
-        said.append(
-            f"Further rows that are *not reproduced*: {others}, of another reading or a number that counts already."
-        )
-    return markdown(table) + f"\n{' '.join(said[not decided :])}\n" * bool(said[not decided :])
+    said = []
+    if decided and all(row.scale == PAPER_SCALE for row in rows):
+        said.append(f"The claimed ε is guaranteed for the runs here in {guaranteed} of {decided} claims that name one.")
+    words = Counter(row.verdict for row in rows) - Counter(row.verdict for row in once)
+    if others := [f"{words[word]} *{word}*" for word in (DIFFERS, NOT_REPRODUCED) if words[word]]:
+        said.append(f"Further rows: {', '.join(others)}. They are other readings, or numbers that count already.")
+    return markdown(table) + f"\n{' '.join(said)}\n" * bool(said)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from runner.claims.blocks import dataset_name
-from runner.claims.rows import ClaimRow
+from runner.claims.rows import ClaimRow, capitalised
 from runner.claims.runs import grouped
-from runner.claims.verdicts import DIFFERS, FAILS, GUARANTEED, HOLDS, NOT_GUARANTEED, NOT_REPRODUCED, REFUTED
+from runner.claims.verdicts import DIFFERS, FAILS, GUARANTEED, HOLDS, NOT_GUARANTEED, NOT_REPRODUCED, NOT_RUN, REFUTED
 from runner.report.cells import Cells, cells_of, method_text, refuted_cells, sound_bound_text, wrong_epsilon
 from runner.report.counted import of_paper
 from runner.report.files import Table, markdown
@@ -88,10 +88,10 @@ def _table(rows: Sequence[ClaimRow]) -> str:
 
 
 def _lines(row: ClaimRow) -> list[list[str]]:
-    """Write the line of a claim. If a formula gives a claimed ε that its runs refute, the runs have a second line."""
+    """Write the line of a claim. If only a formula gives the claimed ε, its runs have a second line."""
     of = cells_of(row)
     verdict = f"**{of.verdict}**" if row.verdict in _BAD else of.verdict
-    if row.verdict == HOLDS and row.guarantee == REFUTED:
+    if row.verdict == HOLDS and wrong_epsilon(row):
         runs = refuted_cells(row)
         return [_line(of, verdict, "–"), _line(runs, f"**{runs.verdict}**", epsilon_text(row))]
     if wrong_epsilon(row):
@@ -106,15 +106,27 @@ def _line(of: Cells, verdict: str, epsilon: str) -> list[str]:
 def epsilon_text(row: ClaimRow) -> str:
     """The ε that the paper names and the sound one of the runs; a mark says if the claimed ε is guaranteed for them."""
     claimed = row.claim.at_epsilon or (row.claim.claimed if row.claim.quantity.startswith("epsilon") else "")
-    if claimed == "inf" or not claimed or row.epsilon_sound is None:
+    if claimed == "inf" or not claimed:
         return "–"
+    if row.epsilon_sound is None:
+        return row.claim.at_epsilon or "–"
     return f"{claimed} → {sound_bound_text(row.epsilon_sound)}{_HOLDS.get(row.guarantee, '')}"
 
 
 def _notes(rows: Sequence[ClaimRow]) -> str:
-    """The notes of rows as a list, no sentence twice; sentences of some rows alone have these rows' names."""
-    of_sentence = _rows_of([(row, _sentences(row.reason) + _sentences(row.claim.note)) for row in rows])
-    return "".join(f"- {line}.\n" for line in _by_rows(of_sentence, rows))
+    """The notes of rows as a list, no sentence twice; sentences of some rows alone have these rows' names.
+
+    If a claim of one experiment is not run, a note has the reason.
+    """
+    of_rows = [(row, row.how if row.verdict == NOT_RUN and row.claim.alone else row.reason) for row in rows]
+    parts = [(row, [*map(capitalised, _sentences(why) + _sentences(row.claim.note))]) for row, why in of_rows]
+    of_sentence = _rows_of(parts)
+    lines = []
+    for sentences in grouped(of_sentence, lambda sentence: tuple(map(id, of_sentence[sentence]))).values():
+        of = of_sentence[sentences[0]]
+        names = "" if len(of) == len(rows) else f"{_named(of, rows)}: "
+        lines.append(f"- {names}{'. '.join(sentences)}.\n")
+    return "".join(lines)
 
 
 def _rows_of(parts: Sequence[tuple[ClaimRow, Sequence[str]]]) -> dict[str, list[ClaimRow]]:
@@ -124,16 +136,6 @@ def _rows_of(parts: Sequence[tuple[ClaimRow, Sequence[str]]]) -> dict[str, list[
         for part in dict.fromkeys(of_row):
             found.setdefault(part, []).append(row)
     return found
-
-
-def _by_rows(of_sentence: Mapping[str, Sequence[ClaimRow]], rows: Sequence[ClaimRow]) -> list[str]:
-    """Join the sentences that the same rows have, after the names of these rows if others lack them."""
-    lines = []
-    for sentences in grouped(of_sentence, lambda sentence: tuple(map(id, of_sentence[sentence]))).values():
-        of = of_sentence[sentences[0]]
-        names = "" if len(of) == len(rows) else f"{_named(of, rows)}: "
-        lines.append(f"{names}{'. '.join(sentences)}")
-    return lines
 
 
 def _sentences(text: str) -> list[str]:
@@ -160,9 +162,12 @@ def _named(of: Sequence[ClaimRow], rows: Sequence[ClaimRow]) -> str:
         for reading, some in by_reading.items():
             name = f"{method} ({reading})" if reading else method
             alike = [row for row in every if not reading or row.claim.reading == reading]
-            on = ", ".join(dict.fromkeys(dataset_name(row.claim.dataset) for row in some))
-            names.append(name if len(some) == len(alike) else f"{name} on {on}")
+            names.append(name if len(some) == len(alike) else f"{name} on {_on(some)}")
     return "; ".join(names)
+
+
+def _on(rows: Sequence[ClaimRow]) -> str:
+    return ", ".join(dict.fromkeys(dataset_name(row.claim.dataset) for row in rows))
 
 
 def open_settings(rows: Sequence[ClaimRow]) -> str:
@@ -174,15 +179,16 @@ def open_settings(rows: Sequence[ClaimRow]) -> str:
 
 
 def _open_text(rows: Sequence[ClaimRow]) -> str:
-    """Write what is open in all rows and words of lists in some, then a line for each sentence of some rows."""
+    """Write what is open in all rows and words of lists in some, then sentences of some rows, by data set."""
     parts = _rows_of([(row, _words(row.claim.open)) for row in rows])
     every = [part for part, of in parts.items() if len(of) == len(rows)]
     some = ", ".join(part for part in parts if part not in every and part[0].islower())
     lists = ", ".join(part for part in every if part[0].islower()), f"in some rows {some}" if some else ""
     first = ["; ".join(filter(None, lists)), *(part for part in every if not part[0].islower())]
-    rest = {part: of for part, of in parts.items() if part not in every and not part[0].islower()}
+    others = (part for part in parts if part not in every and not part[0].islower())
+    rest = grouped(others, lambda part: _on(parts[part]))
     text = "".join(f" {sentence}." for sentence in first if sentence)
-    return f"{text}\n" + "".join(f"  - {line}.\n" for line in _by_rows(rest, rows))
+    return f"{text}\n" + "".join(f"  - Some rows on {on}: {'. '.join(some)}.\n" for on, some in rest.items())
 
 
 def _words(text: str) -> list[str]:

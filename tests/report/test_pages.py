@@ -41,6 +41,7 @@ def test_a_number_that_would_round_to_zero_keeps_its_sign_and_a_digit() -> None:
         (0.2384, "2.65 ± 0.24", "+0.15 [−0.27, +0.57]"),
         (4.06, "2.6 ± 4.1", "+0.1 [−0.3, +0.6]"),
         (0.0241, "2.648 ± 0.024", "+0.148 [−0.271, +0.567]"),
+        (40.6, "3 ± 41", "+0 [−0.3, +1]"),
     ],
 )
 def test_a_number_has_the_digits_that_its_spread_supports(std: float, measured: str, difference: str) -> None:
@@ -52,6 +53,7 @@ def test_bounds_are_rounded_so_that_they_stay_bounds() -> None:
     assert epsilon_text(ROW) == "2.5 → 8.72 ✗"
     assert epsilon_text(replace(ROW, epsilon_sound=2033.21)) == "2.5 → 2034 ✗"
     assert epsilon_text(replace(ROW, epsilon_sound=268_904.2)) == "2.5 → 269,000 ✗"
+    assert epsilon_text(ClaimRow(replace(CLAIM, at_epsilon="3"), "paper", "not run", "not run")) == "3"
     assert cells_of(replace(ROW, at_least=True)).measured == "≥ 2.64"
 
 
@@ -157,6 +159,9 @@ def test_an_epsilon_that_its_runs_refute_has_a_line_for_the_formula_and_one_for_
         "| By theorem 1: ε | 0.07 | 0.068 (computed) | holds (by formula) | – | – | 1 |",
         f"| {method}: ε | 0.07 | at least 0.0888 | **refuted** | 0.07 → 2034 ✗ | – | 1 |",
     ]
+    unknown = replace(row, guarantee="not guaranteed", epsilon_least=None)
+    assert f"| {method}: ε | 0.07 | – | **not guaranteed** | 0.07 → 2034 ✗ |" in tables_of(every_paper()[0], [unknown])
+    assert cells_of(unknown).guarantee == "not guaranteed for the runs"
 
 
 def test_no_sentence_of_the_notes_stands_twice() -> None:
@@ -175,7 +180,7 @@ def test_open_settings_have_a_line_for_each_item_with_common_words_once() -> Non
     ]
     assert open_settings(rows).splitlines() == [
         "- fig-3: noise; in some rows δ.",
-        "  - a: Not said.",
+        "  - Some rows on MNIST: Not said.",
         "- fig-4, fig-5: noise.",
     ]
 
@@ -188,6 +193,9 @@ def test_the_counts_of_a_paper_are_a_row_of_the_tables_of_all() -> None:
     rows.append(shown)
     assert "| 0 | 1 | 0 | 0 | 0 | 0 | holds 1, fails 0 |" in of_paper(rows)
     assert "guaranteed for the runs here in 1 of 2 claims" in of_paper(rows)
+    assert "guaranteed for" not in of_paper([replace(row, scale="smoke") for row in rows])
+    reading = replace(ROW, claim=replace(CLAIM, reading="another"), verdict="differs")
+    assert "Further rows: 1 *differs*." in of_paper([*rows, reading])
     of_all = totals({"a-paper": rows})
     for cells in ("0 | 1 | 0 | 0 | 0 | 0", "1 | 0 | 0"):
         assert all(f"\n| {name} | {cells} |\n" in of_all for name in ("a-paper", "**all**"))
