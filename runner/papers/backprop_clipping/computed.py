@@ -72,9 +72,9 @@ def table_1(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
                 "noise multiplier of a layer": layer,
                 "zero-out: sound ε": bound_text(sound_epsilon(actual, delta)),
                 "one replaced (4ρ): ε": number(4 * rho + 2 * math.sqrt(4 * rho * math.log(1 / delta))),
-                "with the bug: true multiplier of a layer": layer / run.config.batch_size,
-                "with the bug: ε at most": bound_text(sound_epsilon(bug, delta)),
-                "with the bug: ε at least": "–" if least is None else number(least, bound="lower"),
+                "code's noise: true multiplier of a layer": layer / run.config.batch_size,
+                "code's noise: ε at most": bound_text(sound_epsilon(bug, delta)),
+                "code's noise: ε at least": "–" if least is None else number(least, bound="lower"),
             }
         )
     notes = (
@@ -214,8 +214,7 @@ def repository(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
     notes = (
         "The script counts the four layers of a step as four samples of their own. What happens is one "
         "release of all of them, sampled once. And it clips rows of the mean over the examples drawn. With one example "
-        "more all others shrink, so the sensitivity is up to 2 a b in the worst case (see `BackpropOfMeanLoss`). For "
-        "rows of the sum it is a b.",
+        "more all others shrink, so the sensitivity is up to 2 a b in the worst case. For rows of the sum it is a b.",
         "Its bisection stops within 0.001 of ε: for 0.2 and 0.1 its noise, 4.824 and 9.063, is above the 4.811 and "
         "9.003 that its formula asks for.",
     )

@@ -84,7 +84,8 @@ def grid(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
     header = ("dataset", "epochs", "batch size", "input bound", "upstream bound", "accuracy (%)", "the paper's best")
     notes = (
         "Algorithm 2 as printed at the claimed ε, one seed a setting, accuracy on held-out training images. The paper "
-        "searched with the bug, and does not say at which ε, so its best settings are no claim that runs could decide.",
+        "searched with too small noise, and does not say at which ε. So its best settings are no claim that runs could "
+        "decide.",
     )
     return Table(header, rows, notes)
 

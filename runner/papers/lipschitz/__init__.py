@@ -86,9 +86,9 @@ _TANH = {"leaderboard": "Tempered sigmoid, tanh (2021)", "epsilon": "3"}
 PAPER = Paper(
     "lipschitz", "DP-SGD Without Clipping: The Lipschitz Neural Network Way", ITEMS, place=5,
     remarks=(
-        "Lipschitz: the paper's text gives no accuracy. Bounds of its library's convolutions and biases can be "
-        "exceeded ([table 2]({results}lipschitz/table-2/table.md)). Its notebook's accuracy is compared with that of "
-        "the same setting under bounds that hold.",
+        "The paper's text gives no accuracy. Bounds of its library's convolutions and biases can be exceeded "
+        "([table 2]({results}lipschitz/table-2/table.md)). Its notebook's accuracy is compared with that of the same "
+        "setting under bounds that hold.",
         "The paper's definition 1 replaces one example, which moves a sum by up to 2K. Its library and the runs here "
         "add or remove one, which moves it by up to K.",
         "The authors' repository has CIFAR-10 accuracies, about 39% without clipping at ε = 3. The table of "

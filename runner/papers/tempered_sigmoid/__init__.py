@@ -71,8 +71,8 @@ PAPER = Paper(
     ITEMS,
     place=1,
     remarks=(
-        "Tempered-sigmoid: the paper prints noise that is added to the average of the gradients. Here it is added to "
-        "their sum, as in the library that the paper names.",
+        "The paper prints noise that is added to the average of the gradients. Here it is added to their sum, as in "
+        "the library that the paper names.",
     ),
     statement=Statement(
         "**tanh beats ReLU in DP-SGD.** It gains {mnist:gain} points on MNIST {mnist:interval}, where the paper claims "
