@@ -74,9 +74,9 @@ def write(folder: Path, found: Sequence[Played]) -> Path:
     lines = [
         "# A paper in small on clusters of two nodes",
         "",
-        f"`make reproduce-{PAPER} SCALE=smoke ITEMS={ITEMS}` by each launcher, on real clusters whose two nodes of one "
-        f"CPU are on one machine ({_versions()}), with faults dealt while it runs. In the end every record has to be "
-        "there once and whole. Records and tables have to be those of an undisturbed run on this machine alone. "
+        f"`make reproduce-{PAPER} SCALE=smoke ITEMS={ITEMS}` by each launcher, with faults dealt while it runs. Each "
+        f"cluster is real and has two nodes of one CPU, on one machine ({_versions()}). In the end every record has to "
+        "be there once and whole. Records and tables have to be those of an undisturbed run on this machine alone. "
         "slurm keeps no accounts, slurm-accounts does (sacct). Written by `make cluster`.",
         "",
         *ends,

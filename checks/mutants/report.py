@@ -40,9 +40,8 @@ def page(faults: Sequence[tuple[str, Mutant]], outcomes: Sequence[Outcome]) -> s
     lines = [
         "# Faults that the tests notice",
         "",
-        "Small faults, each planted alone in a copy of the package, and the first test that fails for it: "
-        "what is wrong is said, not how the text was changed (that is in `checks/mutants/catalogue/`). Written by "
-        "`make mutants`.",
+        "Each small fault is planted alone in a copy of the package. The table has the first test that fails for it. "
+        "`checks/mutants/catalogue/` has the changed texts. Written by `make mutants`.",
         "",
         f"- **{sum(noticed)} of {len(noticed)} faults are noticed.**",
         *(f"- {part}: {found} of {all_}" for part, found, all_ in by_part),

@@ -127,7 +127,7 @@ def plan_text(jobs: Mapping[str, Sequence[Job]], left: set[str], seconds: Mappin
         *table_of_items(f"{'runs':>6}{'done':>6}{'left':>6}{'unknown':>9}{'time left':>14}", jobs, cells),
         f"Time left is with JOBS={workers}, on a machine that does nothing else. It follows from the records of runs "
         "with the same setting, or the same shapes of data, network and batch size. It leaves out runs of unknown "
-        "time. Runs that items share are trained once, and in all counted once.",
+        "time. Runs that items share are trained once, and count once in the last row.",
     ])  # fmt: skip
 
 

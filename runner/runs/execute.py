@@ -271,7 +271,7 @@ def _carry_out(
         elif checkpoint.epochs:
             stopped.add_note(f"continues {under_way} after epoch {checkpoint.epochs}")
         else:
-            stopped.add_note(f"starts {under_way} over")
+            stopped.add_note(f"starts {under_way} again")
         raise
     except Exception as error:
         for each in executions:

@@ -66,8 +66,9 @@ _NO_SEARCH = "**Nothing was searched.** Each arm has the settings of its overrid
 _SETTINGS = """
 ## The settings
 
-Chosen by the accuracy on held-out training images (seed {search_seed}), of equal ones the first. No test image that
-is reported on chose a setting. One seed was searched, and its luck is in no interval.{among} [All trials](chosen.csv)
+Chosen by the accuracy on held-out training images (seed {search_seed}). Of equal settings, the first is taken. No test
+image that is reported on chose a setting. One seed was searched, and its luck is in no interval.{among}
+[All trials](chosen.csv)
 
 {chosen}"""
 _FIGURE = "![Gain of {what} over {first} under each seed](figure.svg)\n\n"
@@ -118,7 +119,7 @@ def answers(study: Study, found: Sequence[Compared]) -> list[str]:
             texts.append(f"- {at}: {arm} has {by} over {first}, but {best.word}.")
             continue
         words = {"better": "is better than", "worse": "is worse than"}.get(best.word, "is not shown to differ from")
-        most = " has the highest mean gain, and" if len(gains) > 1 else ""
+        most = " has the highest mean gain. It" if len(gains) > 1 else ""
         correction = best.word.removeprefix("not decided ")
         after = f" ({correction})" if correction.startswith("after") else ""
         texts.append(f"- {at}: {arm}{most} {words} {first}{after}: {by}, {len(gain.by_seed)} seeds.")
@@ -359,8 +360,8 @@ def _cost(arms: Sequence[Progress]) -> str:
     devices = ", ".join(sorted({str(of.get("device")) for of in made}))
     pytorch = " and ".join(sorted({str(of.get("versions", {}).get("torch")) for of in made}))
     runs = f"{len(trials)} trials and {len(finals)} final runs"
-    lacking = f", not counting {len(made) - len(seconds)} that did not record it" if len(seconds) < len(made) else ""
-    return f"{runs} took {duration(sum(seconds))} of processor time in all{lacking} ({devices}, PyTorch {pytorch})."
+    lacking = f" Runs without this record: {len(made) - len(seconds)}." if len(seconds) < len(made) else ""
+    return f"{runs} took {duration(sum(seconds))} of processor time ({devices}, PyTorch {pytorch}).{lacking}"
 
 
 def _points(gain: Estimate | None) -> str:

@@ -38,7 +38,7 @@ class Trial:
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:
-    """Return the most accurate trial, of equal ones the first."""
+    """Return the most accurate trial, the first one of several."""
     return max(trials, key=lambda trial: trial.accuracy)
 
 

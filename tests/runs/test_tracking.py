@@ -162,7 +162,7 @@ def test_a_multirun_that_is_stopped_says_so_in_one_sentence(tmp_path: Path) -> N
     lines = [line for line in running.stderr.read().splitlines() if not line.startswith("epoch")]
     assert lines == [
         "runner: Stopped. What is recorded stays; the same command goes on from there, and starts the run that was "
-        "under way over."
+        "under way again."
     ]
     assert running.wait() == 130
     assert not list(tmp_path.glob("smoke/runs/*.json"))
