@@ -157,7 +157,7 @@ def number(
 ) -> str:
     """Write a number for people: with `places` decimals, else two for percentages, else four significant digits.
 
-    Below ten billion it has no exponent: 15,180. ∞ stands for infinity, a dash for no number, − for minus. An upper
+    Below ten billion it has no exponent: 15180. ∞ stands for infinity, a dash for no number, − for minus. An upper
     bound is rounded up, a lower bound down.
     """
     if value is None:
@@ -170,7 +170,7 @@ def number(
     if bound:
         value = _bounding(value, places, ROUND_CEILING if bound == "upper" else ROUND_FLOOR)
     text = f"{value:.4g}" if places is None else f"{value:.{places}f}"
-    text = f"{float(text):,.0f}" if "e+0" in text else text
+    text = f"{float(text):.0f}" if "e+0" in text else text
     return f"−{text[1:]}" if text.startswith("-") else text
 
 

@@ -58,12 +58,13 @@ def explained(error: Exception) -> tuple[str, int]:
 
 def line_of(error: BaseException | None) -> str:
     """Return the last line of a user's own code that an error or its causes left, in brackets, or ""."""
-    found = ""
-    while error is not None:
+    found, seen = "", set[int]()
+    while error is not None and id(error) not in seen:
         for frame, line in walk_tb(error.__traceback__):
             path = Path(frame.f_code.co_filename)
             if path.is_file() and not is_installed(path):
                 found = f" ({os.path.relpath(path)}, line {line})"
+        seen.add(id(error))
         error = error.__cause__
     return found
 

@@ -12,8 +12,8 @@ def defined_in(kind: type, *packages: str) -> bool:
 
     A class can state any `__module__`, so the class is looked up there.
     """
-    module = str.__str__(kind.__module__)  # read once
-    if not any(f"{module}.".startswith(f"{package}.") for package in packages):
+    module = kind.__module__  # read once
+    if type(module) is not str or not any(f"{module}.".startswith(f"{package}.") for package in packages):
         return False
     found: object = sys.modules.get(module)
     for name in kind.__qualname__.split("."):

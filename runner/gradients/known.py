@@ -48,15 +48,18 @@ _OF_OBJECTIVES = frozenset({"inputs", "constraint", "epoch"})  # not read by for
 
 def unknown(objective: Objective) -> str | None:
     """Return the reason why an objective does not consist of known modules, or None if it does."""
-    return _unknown_within(objective, "")
+    return _unknown_within(objective, "", set())
 
 
-def _unknown_within(module: nn.Module, name: str) -> str | None:
+def _unknown_within(module: nn.Module, name: str, seen: set[int]) -> str | None:
     """Look into a module only once it is known: the methods of another one, `named_modules` too, may be the user's."""
+    if id(module) in seen:
+        return None
+    seen.add(id(module))
     if reason := _unknown(module):
         return f"{name or 'the objective'}: {reason}"
     children = ((f"{name}.{key}".lstrip("."), each) for key, each in module._modules.items() if each is not None)
-    return next(filter(None, (_unknown_within(each, key) for key, each in children)), None)
+    return next(filter(None, (_unknown_within(each, key, seen) for key, each in children)), None)
 
 
 def is_known(module: nn.Module) -> bool:

@@ -122,13 +122,11 @@ def _quantity_text(claim: Claim) -> str:
 def places_of(row: ClaimRow) -> int | None:
     """Return the decimals that the spread of the runs supports: as many as its second significant digit has.
 
-    An accuracy and a difference of accuracies have at most two, also without a spread. None for other numbers without
-    one. The largest of the runs has none.
+    An accuracy and a difference of accuracies have at most two, also without a spread, as the largest of the runs has
+    none. None for other numbers without one.
     """
-    spread = row.std if row.measured == row.mean else None
-    if spread is None and row.interval is not None:
-        spread = row.interval.half_width / 2
-    if not spread or not math.isfinite(spread):
+    spread = row.interval.half_width / 2 if row.std is None and row.interval is not None else row.std
+    if row.mean not in (None, row.measured) or not spread or not math.isfinite(spread):
         return 2 if row.claim.unit in ("%", "points") else None
     places = max(0, 1 - math.floor(math.log10(spread)))
     return min(places, 2) if row.claim.unit in ("%", "points") else places
@@ -151,9 +149,7 @@ def difference_text(
         low, high = (number(end + level, unit, places=places) for end in (interval.low, interval.high))
         return f"[{low}, {high}], threshold {number(level, unit)}"
     ends = f"[{signed(interval.low, unit, places)}, {signed(interval.high, unit, places)}]"
-    if difference is None:
-        return ends
-    return f"{signed(difference if places is None else round(difference, places), unit, places)} {ends}"
+    return ends if difference is None else f"{signed(difference, unit, places)} {ends}"
 
 
 def signed(value: float, unit: str, places: int | None) -> str:
@@ -191,4 +187,5 @@ def sound_text(sound: float | None, tries: float | None) -> str:
 
 def sound_bound_text(epsilon: float) -> str:
     """Format a sound epsilon for a sentence, rounded up: with two decimals, from 100 with none."""
-    return number(epsilon, places=2 if epsilon < 100 else 0 if epsilon < 10_000 else None, bound="upper")
+    text = number(epsilon, places=2 if epsilon < 100 else 0 if epsilon < 10_000 else None, bound="upper")
+    return f"{int(text):,}" if 10_000 <= epsilon < math.inf else text

@@ -63,5 +63,5 @@ def of_paper(rows: Sequence[ClaimRow]) -> str:
         said.append(f"The claimed ε is guaranteed for the runs here in {guaranteed} of {decided} claims that name one.")
     words = Counter(row.verdict for row in rows) - Counter(row.verdict for row in once)
     if others := [f"{words[word]} *{word}*" for word in (DIFFERS, NOT_REPRODUCED) if words[word]]:
-        said.append(f"Further rows: {', '.join(others)}. They are other readings, or numbers that count already.")
+        said.append(f"Further rows, of other readings or of numbers that count already: {', '.join(others)}.")
     return markdown(table) + f"\n{' '.join(said)}\n" * bool(said)

@@ -20,7 +20,9 @@ Record = Mapping[str, Any]
 
 STATED = "stated by its class"  # an epsilon without a sound one
 _COLUMNS = ("run", "scale", "epochs", "accuracy", "ε", "sound ε")
-_DETAILS = re.compile(r"sources\.|diagnostics|confusion_epochs|features\.(mean|std)|dataset\.(?!name)")
+_DETAILS = re.compile(
+    r"sources\.|diagnostics|confusion_epochs|features\.(mean|std)|dataset\.(shape|classes|train_examples|test_examples)"
+)
 _FOREMOST = ("dataset.name", "clipping", "activation", "loss", "seed")  # columns if the runs do not differ
 
 

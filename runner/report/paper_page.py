@@ -174,21 +174,20 @@ def open_settings(rows: Sequence[ClaimRow]) -> str:
     """List what the paper leaves open and this project chose, for each item, or for several that are alike."""
     items: dict[str, list[str]] = {}
     for item, of in grouped((row for row in rows if row.claim.open), lambda row: row.claim.item).items():
-        items.setdefault(_open_text(of), []).append(item)
+        if text := _open_text(of):
+            items.setdefault(text, []).append(item)
     return "".join(f"- {', '.join(names)}:{text}" for text, names in items.items())
 
 
 def _open_text(rows: Sequence[ClaimRow]) -> str:
-    """Write what is open in all rows and words of lists in some, then sentences of some rows, by data set."""
+    """Write what is open in all rows, and words of lists in some. The column `open` has the sentences of some rows."""
     parts = _rows_of([(row, _words(row.claim.open)) for row in rows])
     every = [part for part, of in parts.items() if len(of) == len(rows)]
     some = ", ".join(part for part in parts if part not in every and part[0].islower())
     lists = ", ".join(part for part in every if part[0].islower()), f"in some rows {some}" if some else ""
     first = ["; ".join(filter(None, lists)), *(part for part in every if not part[0].islower())]
-    others = (part for part in parts if part not in every and not part[0].islower())
-    rest = grouped(others, lambda part: _on(parts[part]))
     text = "".join(f" {sentence}." for sentence in first if sentence)
-    return f"{text}\n" + "".join(f"  - Some rows on {on}: {'. '.join(some)}.\n" for on, some in rest.items())
+    return f"{text}\n" if text else ""
 
 
 def _words(text: str) -> list[str]:

@@ -228,7 +228,8 @@ class _Reader:
             if (top := name.partition(".")[0]) in _OF_STUDY:
                 self._wrong((*place, name), f"{name} is set by the study{_use(top)}")
             if top not in FIELDS:
-                self._wrong((*place, name), f"there is no field {name!r}: name its group too, as in optimizer.lr")
+                group = f" {nearest(top, FIELDS)}" if "." in name else " Name its group too, as in optimizer.lr."
+                self._wrong((*place, name), f"there is no field {name!r}.{group}")
             if name == "delta":
                 self._wrong((*place, name), "arms are compared at the same delta, so it belongs to base")
             if name and (REPOSITORY / "conf" / name).is_dir():

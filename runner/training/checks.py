@@ -30,6 +30,7 @@ from runner.training.targets import check_targets
 from runner.training.updates import Schedule
 
 _LARGEST = torch.finfo(torch.float32).max
+_PASSED = ("activation", "classes", "input_shape", "optimizer", "params", "steps")  # by the package, to a class
 _EPOCHS = 1000  # of a schedule that are tried, at most
 
 
@@ -70,8 +71,9 @@ def check_arguments(config: DictConfig, group: str) -> None:
         if name in ("_target_", "_partial_"):
             continue
         if name not in defaults:
+            settable = [each for each in defaults if each not in _PASSED]
             raise ConfigError(
-                f"{group}.{name}={value} is not an argument of {node._target_}. {nearest(name, defaults)} If an "
+                f"{group}.{name}={value} is not an argument of {node._target_}. {nearest(name, settable)} If an "
                 f"experiment sets it, take it away with ~{group}.{name}."
             )
         expected = _plain_type(hints.get(name), defaults[name])

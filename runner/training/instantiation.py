@@ -53,7 +53,7 @@ def instantiated(config: DictConfig, group: str, call_with: Any = None, **argume
         vague = isinstance(cause, (ArithmeticError, AttributeError, LookupError, RuntimeError))
         named = isinstance(cause, ArithmeticError | LookupError | SystemExit)
         said = f"{type(cause).__name__}: {cause}" if named else cause
-        if group in _CALLED_LATER and not config[group].get("_partial_"):
+        if isinstance(cause, TypeError) and group in _CALLED_LATER and not config[group].get("_partial_"):
             said = f"{said}: its file needs a line `_partial_: true`."
         raise ConfigError(f"{group}: {said}{_given(config[group]) if vague else ''}") from error
 

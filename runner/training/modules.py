@@ -39,8 +39,8 @@ def place_of(spec: ModuleSpec) -> Path | None:
 
 
 def is_installed(path: Path) -> bool:
-    """Return True if a file or folder belongs to a library, to Python or to this package."""
-    own = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), PACKAGE)
+    """Return True if a file or folder belongs to a library, to Python, to this package or its checks."""
+    own = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), PACKAGE, REPOSITORY / "checks")
     return any(part in _INSTALLED for part in path.parts) or any(path.is_relative_to(place) for place in own)
 
 

@@ -82,7 +82,11 @@ def prepare(config: DictConfig) -> Run:
         try:
             clipping = own_clipping(clipping, private_copy(built))
         except Exception as error:  # any error of a user's code
-            where = "" if isinstance(error, ValueError) else f"{type(clipping).__qualname__}.noise_groups: "
+            where = (
+                ""
+                if isinstance(error, ValueError)
+                else f"{type(clipping).__qualname__}.noise_groups: {type(error).__name__}: "
+            )
             raise ConfigError(f"clipping: {where}{error}") from error
     objective = private_copy(built) if apart else private_copy(built).to("meta")
     with torch.device("cpu" if apart else "meta"):

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import inspect
 import logging
-import re
 import shlex
 import sys
 import typing
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra.utils import get_object
@@ -62,9 +62,9 @@ def own_targets(content: Any) -> list[str]:
 
 
 def to_trust(content: Any) -> list[str]:
-    """Return the modules that a recorded config has to have trusted, each once."""
-    foreign = (str(target) for _, target in targets(content) if not _within(str(target), (*_LIBRARIES, _PACKAGE)))
-    return list(dict.fromkeys(target.partition(".")[0] for target in foreign))
+    """Return the classes and functions that a recorded config has to have trusted, each once."""
+    named = dict.fromkeys(str(target) for _, target in targets(content))
+    return [target for target in named if not _within(target, (*_LIBRARIES, _PACKAGE))]
 
 
 def bare_name(target: str) -> str:
@@ -105,10 +105,12 @@ def _taken(group: str, place: str) -> Sequence[str]:
 
 
 def _check(place: str, target: Any, takes: Sequence[str], record: DictConfig | None) -> None:
-    module = re.sub(r"^\./|\.py$", "", target).replace("/", ".") if isinstance(target, str) else "package"
-    no_class = ConfigError(f"{place}={target} names no class: write {module}.NameOfTheClass.")
-    if module != target or "." not in module:
-        raise no_class
+    text = str(target)
+    is_file, module = "/" in text or text.endswith(".py"), Path(text).stem
+    if not isinstance(target, str) or is_file or "." not in target:
+        if not is_file and spec_of(text) is None:
+            module = "mymodule"
+        raise ConfigError(f"{place}={target} names no class: write {module}.NameOfTheClass.")
     if _within(target, _NEVER):
         raise ConfigError(f"{place}={target} is not run, because it can call any function: name the class itself.")
     if target.partition(".")[0] == "__main__":
@@ -121,7 +123,7 @@ def _check(place: str, target: Any, takes: Sequence[str], record: DictConfig | N
         _refuse(place, target, takes, record)
     found = _imported(place, target)
     if inspect.ismodule(found):
-        raise no_class
+        raise ConfigError(f"{place}={target} names no class: write {target}.NameOfTheClass.")
     if target not in TRUSTED and not _may_be_called(found, takes, record is not None):
         _refuse(place, target, takes, record)
 
@@ -178,7 +180,7 @@ def _within(path: str, packages: typing.Iterable[str]) -> bool:
 
 def _refuse(place: str, target: str, takes: Sequence[str], record: DictConfig | None) -> NoReturn:
     top = target.partition(".")[0]
-    named = [target] if record is None else dict.fromkeys([*to_trust(OmegaConf.to_container(record)), top])
+    named = [target] if record is None else dict.fromkeys([*to_trust(OmegaConf.to_container(record)), target])
     trust = f"If you trust it, set DP_REPRO_TRUST={shlex.quote(','.join(named))} in the environment."
     if record is not None:
         raise ConfigError(

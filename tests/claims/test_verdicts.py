@@ -77,6 +77,7 @@ def test_a_mean_of_five_by_its_intervals(direction, claimed, verdict):
     assert decided(one, mean_of(*FIVE)) == verdict
     own = judge(one, mean_of(*FIVE), "paper").own_precision
     assert own == pytest.approx(0.196324, abs=1e-5)  # t(4) s / sqrt(5), and t(4) = 2.776445
+    assert judge(one, replace(mean_of(*FIVE), at_least=True), "paper").own_precision is None
 
 
 @pytest.mark.parametrize(

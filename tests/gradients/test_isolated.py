@@ -311,7 +311,17 @@ def by_tracer(network: Any, h: Tensor) -> Tensor:
     return h
 
 
-class Index:
+class Like(type):
+    """Its classes are equal to int."""
+
+    def __eq__(cls, other: object) -> bool:
+        return other is int
+
+    def __hash__(cls) -> int:
+        return hash(int)
+
+
+class Index(metaclass=Like):
     """Is plain as an argument of `getitem` is to be, and written out as a call of a function."""
 
     def __repr__(self) -> str:

@@ -179,6 +179,12 @@ def test_what_is_not_exactly_known_goes_to_the_isolated_engine(case: str) -> Non
         assert isinstance(ENGINES["one_pass"](objective), IsolatedEngine)
 
 
+def test_a_module_inside_itself_is_looked_at_once() -> None:
+    objective = objective_with(nn.Tanh())
+    objective.network.itself = objective.network
+    assert unknown(objective) is None
+
+
 class Hiding(dict[str, nn.Module]):
     """A container that could show other modules than those that are called."""
 

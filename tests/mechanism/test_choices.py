@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from runner.accounting import sound_epsilon
 from runner.clipping import NoiseGroup
 from runner.config import ConfigError, Sampling
-from runner.mechanism.choices import CHOICES, mechanism_for, own_noise
+from runner.mechanism.choices import CHOICES, _check_numbers, mechanism_for, own_noise
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
 from runner.mechanism.layerwise import OfMeanLoss, _DisjointBatches
 from runner.training.loop import Trained, load, train
@@ -111,6 +111,21 @@ def test_what_is_trained_has_the_noise_that_is_charged(of_kind: OfKind, monkeypa
 
 def trained(run: Run) -> Trained:
     return train(run, load(run), lambda row: None)
+
+
+class Like(type):
+    """Its classes are equal to float."""
+
+    def __eq__(cls, other: object) -> bool:
+        return other is float
+
+    def __hash__(cls) -> int:
+        return hash(float)
+
+
+def test_a_number_of_a_type_that_is_equal_to_float_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected a float"):
+        _check_numbers(Mechanism, Like("Number", (), {})())
 
 
 def test_a_schedule_goes_on_where_it_was_stopped(of_kind: OfKind) -> None:

@@ -202,7 +202,7 @@ def test_a_record_builds_no_class_that_lies_beside_the_command(own, with_network
     file = write(own, WAYS["itself"][0])
     recorded = json.loads(json.dumps(recorded_config(with_network("own.Net"))))
     forget()
-    with pytest.raises(ConfigError, match=r"A record may name only .* set DP_REPRO_TRUST=own in the environment"):
+    with pytest.raises(ConfigError, match=r"A record may name only .* set DP_REPRO_TRUST=own\.Net in the environment"):
         run_of(recorded)
     assert "own" not in sys.modules
     monkeypatch.setattr(checked, "TRUSTED", frozenset({"own"}))

@@ -114,7 +114,7 @@ def test_the_first_arm_of_a_factorial_may_have_a_name(tmp_path: Path) -> None:
         (("epsilon: [1, 3]", "epsilon: [1.00000001, 3]"), "line 6: epsilon: expected numbers > 0 of at most six"),
         (("optimizer.lr:", "delta:"), "line 8: search.delta: arms are compared at the same delta"),
         (("optimizer.lr:", "seed:"), "line 8: search.seed: seed is set by the study: use seeds."),
-        (("optimizer.lr:", "lr:"), "line 8: search.lr: there is no field 'lr': name its group too"),
+        (("optimizer.lr:", "lr:"), "line 8: search.lr: there is no field 'lr'. Name its group too"),
         (("optimizer.lr:", "loss:"), "line 8: search.loss: loss is a group: make each of its options an arm."),
         (("0.25, 0.5, 1, 2, 4", f"{10**400}, 1"), "line 8: search.optimizer.lr: expected values such as"),
         (("epsilon: [1, 3]", "epsilon: .inf"), "line 6: epsilon: expected numbers > 0 of at most six"),
