@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from runner.claims.blocks import dataset_name
@@ -120,13 +120,17 @@ def _notes(rows: Sequence[ClaimRow]) -> str:
     """
     of_rows = [(row, row.how if row.verdict == NOT_RUN and row.claim.alone else row.reason) for row in rows]
     parts = [(row, [*map(capitalised, _sentences(why) + _sentences(row.claim.note))]) for row, why in of_rows]
-    of_sentence = _rows_of(parts)
+    return "".join(f"- {line}.\n" for line in _by_rows(_rows_of(parts), rows))
+
+
+def _by_rows(of_sentence: Mapping[str, Sequence[ClaimRow]], rows: Sequence[ClaimRow]) -> list[str]:
+    """Join the sentences that the same rows have, after the names of these rows if others lack them."""
     lines = []
     for sentences in grouped(of_sentence, lambda sentence: tuple(map(id, of_sentence[sentence]))).values():
         of = of_sentence[sentences[0]]
         names = "" if len(of) == len(rows) else f"{_named(of, rows)}: "
-        lines.append(f"- {names}{'. '.join(sentences)}.\n")
-    return "".join(lines)
+        lines.append(f"{names}{'. '.join(sentences)}")
+    return lines
 
 
 def _rows_of(parts: Sequence[tuple[ClaimRow, Sequence[str]]]) -> dict[str, list[ClaimRow]]:
@@ -162,32 +166,29 @@ def _named(of: Sequence[ClaimRow], rows: Sequence[ClaimRow]) -> str:
         for reading, some in by_reading.items():
             name = f"{method} ({reading})" if reading else method
             alike = [row for row in every if not reading or row.claim.reading == reading]
-            names.append(name if len(some) == len(alike) else f"{name} on {_on(some)}")
+            on = ", ".join(dict.fromkeys(dataset_name(row.claim.dataset) for row in some))
+            names.append(name if len(some) == len(alike) else f"{name} on {on}")
     return "; ".join(names)
-
-
-def _on(rows: Sequence[ClaimRow]) -> str:
-    return ", ".join(dict.fromkeys(dataset_name(row.claim.dataset) for row in rows))
 
 
 def open_settings(rows: Sequence[ClaimRow]) -> str:
     """List what the paper leaves open and this project chose, for each item, or for several that are alike."""
     items: dict[str, list[str]] = {}
     for item, of in grouped((row for row in rows if row.claim.open), lambda row: row.claim.item).items():
-        if text := _open_text(of):
-            items.setdefault(text, []).append(item)
+        items.setdefault(_open_text(of), []).append(item)
     return "".join(f"- {', '.join(names)}:{text}" for text, names in items.items())
 
 
 def _open_text(rows: Sequence[ClaimRow]) -> str:
-    """Write what is open in all rows, and words of lists in some. The column `open` has the sentences of some rows."""
+    """Write what is open in all rows and words of lists in some, then a line for each sentence of some rows."""
     parts = _rows_of([(row, _words(row.claim.open)) for row in rows])
     every = [part for part, of in parts.items() if len(of) == len(rows)]
     some = ", ".join(part for part in parts if part not in every and part[0].islower())
     lists = ", ".join(part for part in every if part[0].islower()), f"in some rows {some}" if some else ""
     first = ["; ".join(filter(None, lists)), *(part for part in every if not part[0].islower())]
+    rest = {part: of for part, of in parts.items() if part not in every and not part[0].islower()}
     text = "".join(f" {sentence}." for sentence in first if sentence)
-    return f"{text}\n" if text else ""
+    return f"{text}\n" + "".join(f"  - {line}.\n" for line in _by_rows(rest, rows))
 
 
 def _words(text: str) -> list[str]:

@@ -179,6 +179,7 @@ def test_open_settings_have_a_line_for_each_item_with_common_words_once() -> Non
     ]
     assert open_settings(rows).splitlines() == [
         "- fig-3: noise; in some rows δ.",
+        "  - a: Not said.",
         "- fig-4, fig-5: noise.",
     ]
 
