@@ -25,7 +25,6 @@ import shlex
 import sys
 import typing
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra.utils import get_object
@@ -105,12 +104,8 @@ def _taken(group: str, place: str) -> Sequence[str]:
 
 
 def _check(place: str, target: Any, takes: Sequence[str], record: DictConfig | None) -> None:
-    text = str(target)
-    is_file, module = "/" in text or text.endswith(".py"), Path(text).stem
-    if not isinstance(target, str) or is_file or "." not in target:
-        if not is_file and spec_of(text) is None:
-            module = "mymodule"
-        raise ConfigError(f"{place}={target} names no class: write {module}.NameOfTheClass.")
+    if not isinstance(target, str) or "." not in target or "/" in target or target.endswith(".py"):
+        raise ConfigError(f"{place}={target} names no class: write it as mymodule.NameOfTheClass.")
     if _within(target, _NEVER):
         raise ConfigError(f"{place}={target} is not run, because it can call any function: name the class itself.")
     if target.partition(".")[0] == "__main__":
@@ -123,7 +118,7 @@ def _check(place: str, target: Any, takes: Sequence[str], record: DictConfig | N
         _refuse(place, target, takes, record)
     found = _imported(place, target)
     if inspect.ismodule(found):
-        raise ConfigError(f"{place}={target} names no class: write {target}.NameOfTheClass.")
+        raise ConfigError(f"{place}={target} names no class: write it as {target}.NameOfTheClass.")
     if target not in TRUSTED and not _may_be_called(found, takes, record is not None):
         _refuse(place, target, takes, record)
 

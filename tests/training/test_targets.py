@@ -110,9 +110,9 @@ def test_what_calls_anything_is_refused_even_if_trusted(
     [
         (("loss._target_=__main__.Net", "~loss.reduction"), r"put it into a file .* and name it mymodule\.Net"),
         (("loss._target_=[torch.load]",), "names no class"),
-        (("loss._target_=mine",), r"names no class: write mymodule\.NameOfTheClass"),
-        (("loss._target_=./pkg/mine.py",), r"names no class: write mine\.NameOfTheClass"),
-        (("loss._target_=torch.nn",), r"names no class: write torch\.nn\.NameOfTheClass"),
+        (("loss._target_=mine",), r"names no class: write it as mymodule\.NameOfTheClass"),
+        (("loss._target_=./pkg/mine.py",), r"names no class: write it as mymodule\.NameOfTheClass"),
+        (("loss._target_=torch.nn",), r"names no class: write it as torch\.nn\.NameOfTheClass"),
         (("tracking.project=os.mkdir", "loss._target_=${tracking.project}"), r"loss\._target_=os\.mkdir is not run"),
     ],
 )
