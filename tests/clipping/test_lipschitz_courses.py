@@ -8,6 +8,7 @@ import dp_accounting
 import pytest
 import torch
 from dp_accounting.rdp import RdpAccountant
+from torch import nn
 from torch.nn import functional as F
 
 from runner.accounting.accountants import Rdp
@@ -134,6 +135,22 @@ def test_a_loss_of_ones_own_is_cut_whatever_course_it_shows():
     for _ in range(2):
         alone = gradient_sum(Lipschitz(), ENGINES["isolated"](objective), inputs, targets, 1, groups).gradients
         assert all(alone[name].norm() <= group.sensitivity for group in groups for name in group.parameters)
+
+
+class Shifted(nn.Module):
+    """Has the slope that it states for one example, and moves each example by the mean of its batch."""
+
+    lipschitz = 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + x.mean(0)
+
+
+def test_rows_are_counted_for_known_modules_only():
+    objective = made(Quantile(budget=0.1))
+    objective.network.append(Shifted())
+    with pytest.raises(ValueError, match="count of clipped rows is bounded for known modules only"):
+        Lipschitz().noise_groups(objective)
 
 
 @pytest.mark.parametrize("noise", ["local", "global"])
