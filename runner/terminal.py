@@ -211,6 +211,7 @@ def epoch_text(row: dict[str, float], epochs: int, most_kept: int | None = None)
         privacy = f"ε {number(row['epsilon'], places=2)} as stated by its class"
     elif row["epsilon"] != float("inf") or row["epsilon_sound"] != float("inf"):
         sound = number(row["epsilon_sound"], places=2, bound="upper")
-        privacy = f"ε {number(row['epsilon'], places=2)} (sound {sound})"
+        same = row["epsilon"] == row["epsilon_sound"]
+        privacy = f"sound ε {sound}" if same else f"ε {number(row['epsilon'], places=2)} (sound {sound})"
     of = f", {row['accepted']} of {most_kept} updates" if most_kept else f"/{epochs}"
     return f"epoch {row['epoch']}{of} · accuracy {number(row['test_accuracy'], '%')}% · {privacy}"

@@ -77,7 +77,7 @@ def calibrate_noise_multiplier(
         if high > _LARGEST_NOISE:
             raise ValueError(
                 f"Expected a reachable target_epsilon, but no noise multiplier up to {_LARGEST_NOISE:g} gives"
-                f" epsilon <= {target_epsilon} at delta={delta} under {type(accountant).__name__}."
+                f" epsilon <= {target_epsilon} at delta={delta} under {type(accountant).__name__}. Choose a larger one."
             )
     low = high / 2
     while epsilon(low) <= target_epsilon:
@@ -85,7 +85,8 @@ def calibrate_noise_multiplier(
         if low < _SMALLEST_NOISE:
             raise ValueError(
                 f"Expected a target_epsilon that needs noise, but a noise multiplier of {high:g} gives"
-                f" epsilon <= {target_epsilon} at delta={delta} under {type(accountant).__name__}."
+                f" epsilon <= {target_epsilon} at delta={delta} under {type(accountant).__name__}. Choose a smaller"
+                " one."
             )
     unit = 2.0 ** math.floor(math.log2(tolerance))
     for turn in itertools.count(1):

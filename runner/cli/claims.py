@@ -77,9 +77,11 @@ def _counted(rows: Sequence[ClaimRow]) -> set[int]:
 
 def _values(name: str, asked: str, rows: Sequence[Row]) -> set[str]:
     """Return the values of a column that were asked for, in which a dash may stand for a space or an underscore."""
-    known = {row[name].translate(_ALIKE): row[name] for row in rows}
+    known = {column: {row[column].translate(_ALIKE): row[column] for row in rows} for column in _FILTERS}
     values = [value.strip() for value in asked.split(",")]
     for value in values:
-        if value.translate(_ALIKE) not in known:
-            raise ValueError(f"No claim has the {name} {value!r}. {nearest(value, sorted(known.values()))}")
-    return {known[value.translate(_ALIKE)] for value in values}
+        if (plain := value.translate(_ALIKE)) not in known[name]:
+            others = [f"Try --{column} {value}." for column in _FILTERS if plain in known[column]]
+            way = others[0] if others else nearest(value, sorted(known[name].values()))
+            raise ValueError(f"No claim has the {name} {value!r}. {way}")
+    return {known[name][value.translate(_ALIKE)] for value in values}

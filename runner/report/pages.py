@@ -88,7 +88,7 @@ def _failing(by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
             if word in found:
                 of = refuted_cells(row) if word == REFUTED else cells_of(row)
                 place = f"[{_shown(name)}, {row.claim.item}]({name}/README.md)"
-                found[word].append([place, of.dataset, of.method, of.claimed, of.measured, word])
+                found[word].append([place, of.dataset, of.method, of.claimed, of.measured, of.verdict])
     header = ("where", "data set", "claim", "paper", "here", "verdict")
     table = markdown(Table(header, [line for lines in found.values() for line in lines]))
     return f"\n## Claims that do not hold, or differ\n\n{table}" if any(found.values()) else ""

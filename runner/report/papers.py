@@ -9,6 +9,7 @@ from runner.claims.claim import Claim
 from runner.config import PACKAGE
 from runner.records.schema import first_of
 from runner.report.items import Item, Paper
+from runner.terminal import nearest
 
 __all__ = ["Item", "Paper", "claims_of", "every_paper", "known", "load"]
 
@@ -26,7 +27,7 @@ def load(name: str) -> Paper:
     """
     module = name.replace("-", "_")
     if module not in known():
-        raise ValueError(f"Unknown paper {name!r}: choose from {', '.join(known())}.")
+        raise ValueError(f"Unknown paper {name!r}. {nearest(module, known())}")
     place = f"runner/papers/{module}/__init__.py"
     try:
         paper = getattr(import_module(f"runner.papers.{module}"), "PAPER", None)

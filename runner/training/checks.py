@@ -72,9 +72,10 @@ def check_arguments(config: DictConfig, group: str) -> None:
             continue
         if name not in defaults:
             settable = [each for each in defaults if each not in _PASSED]
+            others = nearest(name, settable) if settable else "It has no arguments."
             raise ConfigError(
-                f"{group}.{name}={value} is not an argument of {node._target_}. {nearest(name, settable)} If an "
-                f"experiment sets it, take it away with ~{group}.{name}."
+                f"{group}.{name}={value} is not an argument of {node._target_}. {others} If the experiment sets "
+                f"{group}.{name}, add ~{group}.{name}."
             )
         expected = _plain_type(hints.get(name), defaults[name])
         try:

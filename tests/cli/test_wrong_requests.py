@@ -52,7 +52,7 @@ REPRODUCE, SEARCH = "reproduce tempered-sigmoid --items fig-4", "search lipschit
         (f"{SEARCH} --jobs 0", "--jobs"),
         (f"{SEARCH} --epsilon 0", "--epsilon"),
         (f"{SEARCH} optimizer.lr=1", "optimizer.lr=1"),
-        ("aggregate nonsense", "Unknown paper 'nonsense': choose from backprop_clipping"),
+        ("aggregate nonsense", "Unknown paper 'nonsense'. Choose from backprop_clipping"),
         ("aggregate tempered_sigmoid --scale huge", "Unknown scale 'huge': choose from paper, smoke."),
         ("aggregate tempered_sigmoid --items fig-9", "Unknown item 'fig-9': choose from fig-3, table-3"),
         ("aggregate tempered_sigmoid --results none/here", "aggregate: none/here is no folder."),

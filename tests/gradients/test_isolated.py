@@ -414,13 +414,23 @@ def beyond(shared: Any, x: Tensor) -> Tensor:
     return torch.segment_reduce(x, "max", lengths=lengths, unsafe=True)[0] + 0 * x
 
 
+def written_beyond(shared: Any, x: Tensor) -> Tensor:
+    """Adds to an entry that the vector does not have, which `to_dense` does not notice."""
+    far = torch.sparse_coo_tensor(torch.tensor([[399_000]]), x[:1], (8,), check_invariants=False)
+    return far.to_dense() + x
+
+
 def of_a_library(shared: Any, x: Tensor) -> Tensor:
     return torch.ops.inductor._reinterpret_tensor(x, (8,), (1,), 8)
 
 
 @pytest.mark.parametrize(
     ("function", "said"),
-    [(beyond, "can read memory beyond one example"), (of_a_library, "no operator of PyTorch's own")],
+    [
+        (beyond, "memory beyond one example"),
+        (written_beyond, "memory beyond one example"),
+        (of_a_library, "no operator of PyTorch's own"),
+    ],
 )
 def test_what_could_read_beside_an_example_is_not_recorded(function: Callable[..., Tensor], said: str) -> None:
     with pytest.raises(NotMappableError, match=said):

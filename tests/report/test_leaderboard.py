@@ -185,18 +185,20 @@ def test_every_experiment_that_a_method_lists_exists() -> None:
     assert [name for name in listed if not any((REPOSITORY / "conf" / "experiment").glob(f"{name}.yaml"))] == []
 
 
-def test_the_best_published_number_is_made_for_the_bound_and_undisputed(board) -> None:
+def test_the_best_published_number_is_within_the_bound_and_undisputed(board) -> None:
     known = published()
     best = best_published(known, "FashionMNIST", 3.0)
     assert best is not None
     assert (best.accuracy, best.epsilon, best.method) == (89.7, 3, "ScatterNet with a linear model")
     assert best_published(known, "FashionMNIST", 1.0) is None
     better = Published("MNIST", "x", 97.0, 1.0, 1e-5, "a source", "https://a.b")
-    assert "Published: 97% at ε = 1, x ([a source](https://a.b)), 0.5 points above" in _page(board, [better])
+    page = _page(board, [better])
+    assert "Published at ε ≤ 1: 97%, by x at ε = 1 ([a source](https://a.b)). It is 0.5 points above the best" in page
+    assert best_published([better], "MNIST", 3.0) is better
     doubted = _page(board, [replace(better, disputed="https://c.d")])
     assert "[Its ε is disputed](https://c.d)" in doubted
-    assert "Published: " not in doubted
-    assert "above" not in _page(board, [replace(better, epsilon=0.9)])
+    assert "Published at" not in doubted
+    assert "0.5 points above the best" not in _page(board, [replace(better, epsilon=1.1)])
 
 
 def test_settings_of_one_experiment_are_told_apart_and_marked_by_any_sweep_that_chose_them(jobs, recorded) -> None:

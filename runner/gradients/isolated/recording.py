@@ -44,8 +44,8 @@ _DRAWN = frozenset(  # random operators that draw equally many numbers for all i
     }
 )  # fmt: skip
 _UNFILLED = ("empty", "new_empty")  # prefixes of operators that return uninitialised memory
-_RESIZING = frozenset({"resize", "resize_as", "resize_as_sparse", "set", "_resize_output"})  # can expose such memory
-_UNBOUNDED = frozenset({"segment_reduce", "_segment_reduce_backward"})  # can read memory beyond their input
+_RESIZING = frozenset({"resize", "resize_as", "set", "_resize_output"})  # can expose such memory
+_BY_ADDRESS = ("segment_reduce", "sparse", "_coo", "_csr", "nested", "jagged")  # in names: not limited to their input
 _ASKS = "DataDependent"  # in the names of PyTorch's errors
 _CLONE, _FILL = torch.ops.aten.clone.default, torch.ops.aten.fill_.Scalar
 
@@ -139,7 +139,7 @@ def _operator(target: Any) -> Callable[..., Any]:
 
     Raises:
         NotMappableError: it is no operator, draws a number of random numbers that depends on data, exposes
-            uninitialised memory, or can read beyond an example.
+            uninitialised memory, or can read or write beyond an example.
     """
     called: Callable[..., Any] = target
     if target is operator.getitem:
@@ -151,8 +151,8 @@ def _operator(target: Any) -> Callable[..., Any]:
         raise NotMappableError(f"it applies {target}, which draws more random numbers for some numbers")
     if name in _RESIZING:
         raise NotMappableError(f"it applies {target}, which leaves memory as it was found")
-    if name in _UNBOUNDED:
-        raise NotMappableError(f"it applies {target}, which can read memory beyond one example")
+    if any(part in name for part in _BY_ADDRESS):
+        raise NotMappableError(f"it applies {target}, which can read or write memory beyond one example")
     if target is torch.ops.aten.view.default:  # recorded with one example's strides, which differ in a batch
         called = torch.ops.aten.reshape.default
     return called

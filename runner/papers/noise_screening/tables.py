@@ -147,8 +147,8 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         "Measured: the first epoch whose test accuracy is at least the one named, mean of the runs. If some do not "
         "reach it, this is a lower bound on the mean, with the ε that these have spent. "
         "DP-SGD with ReLU runs to ε = 6, the paper's limit, where a run that does not reach it counts as infinite. The "
-        "others run to about 3. A run that ends there needs more, and no more is known of it, unless the same run was "
-        f"carried on to 6{carried}. Screened runs count attempts as epochs. ε is the paper's, which charges kept "
+        "others run to about 3. A run that ends there needs more. How much more is known only of the runs carried on "
+        f"to 6{carried}. Screened runs count attempts as epochs. ε is the paper's, which charges kept "
         "updates only. Steps until then: the largest cost of all steps up to that epoch, had their number been fixed "
         "beforehand. Guaranteed: the same. It does not cover a run that stops where its accuracy is reached, as the "
         "data choose that epoch. Screened runs can only fix the number of kept updates beforehand, so theirs is the "
@@ -203,6 +203,6 @@ def _search_notes(evidence: Evidence) -> list[str]:
         ]
         notes.append(
             f"Search for {name}, {planned.recorded_of} settings: best on held-out training images "
-            f"({number(most, '%')}%) at {', and equal to it at '.join(settings)}. It is charged nowhere."
+            f"({number(most, '%')}%) at {'. Equal at '.join(settings)}. It is charged nowhere."
         )
     return notes

@@ -65,8 +65,8 @@ table_1 = partial(
     network_table,
     FIG_3,
     f"{PAPER}/mnist_tanh",
-    "The paper gives neither paddings nor the stride of the poolings. Here the first convolution has SAME padding (6 "
-    "in total for an 8x8 kernel with stride 2 on 28 pixels, so 3 on every side), the poolings have stride 1 and the "
+    "The paper gives neither paddings nor the stride of the poolings. Here the first convolution has SAME padding: "
+    "3 on every side, as an 8x8 kernel with stride 2 on 28 pixels needs 6 in total. The poolings have stride 1. The "
     "second convolution has no padding.",
 )
 table_2 = partial(

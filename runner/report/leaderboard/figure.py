@@ -89,7 +89,7 @@ def _legend(drawn: Figure) -> None:
             Line2D([], [], color="black", linestyle=":", linewidth=1),
             Line2D([], [], **_PUBLISHED | {"markersize": 10}),
         ],
-        ["mean of several runs, 95% interval", "a single run", "plain DP-SGD", "published, made for this ε"],
+        ["mean of several runs, 95% interval", "a single run", "plain DP-SGD", "published, at this ε or below"],
         loc="outside lower center",
         ncols=4,
     )

@@ -195,12 +195,12 @@ def _published(compared: Comparison, known: Sequence[Published]) -> str:
     for epsilon in SHOWN:
         one, line = best_published(known, compared.dataset, epsilon), compared.best(epsilon)
         if one is None:
-            texts.append(f"The list has no undisputed published number at ε = {epsilon:g}.")
+            texts.append(f"No undisputed published number at ε ≤ {epsilon:g} is known here.")
         elif line is not None:
             apart = round(one.accuracy - line.at[epsilon].mean, 1)
             far = f"{abs(apart):.1f} points {'above' if apart > 0 else 'below'}" if apart else "equal, to a tenth, to"
-            source = f"{one.method} ([{one.source}]({one.read}))"
-            texts.append(f"Published: {one.accuracy:g}% at ε = {epsilon:g}, {source}, {far} the best here.")
+            source = f"{one.method} at ε = {one.epsilon:g} ([{one.source}]({one.read}))"
+            texts.append(f"Published at ε ≤ {epsilon:g}: {one.accuracy:g}%, by {source}. It is {far} the best here.")
     return " ".join(texts)
 
 

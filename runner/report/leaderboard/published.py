@@ -42,9 +42,6 @@ def published() -> list[Published]:
 
 
 def best_published(known: Sequence[Published], dataset: str, epsilon: float) -> Published | None:
-    """Return the highest undisputed accuracy on a data set at a budget, if there is one.
-
-    Of a smaller budget there may be one, too, but its authors may have a better one at this.
-    """
-    found = [one for one in known if one.dataset == dataset and one.epsilon == epsilon and not one.disputed]
+    """Return the highest undisputed accuracy on a data set within a budget, if there is one."""
+    found = [one for one in known if one.dataset == dataset and one.epsilon <= epsilon and not one.disputed]
     return max(found, key=lambda one: one.accuracy, default=None)
