@@ -28,8 +28,8 @@ _FOREMOST = ("dataset.name", "clipping", "activation", "loss", "seed")  # column
 
 def result_text(record: Record) -> str:
     """State a run's final metrics: the accuracy after its last epoch, and both epsilons."""
-    final = record["final"]
-    accuracy = f"accuracy {number(float(final['test_accuracy']), '%')}% after epoch {final['epoch']}"
+    final, images = record["final"], " on held-out training images" if _held_out(record) else ""
+    accuracy = f"accuracy {number(float(final['test_accuracy']), '%')}%{images} after epoch {final['epoch']}"
     return f"{record['status']}: {accuracy} · {privacy_text(final)}"
 
 
@@ -84,14 +84,22 @@ def _outcome(records: Sequence[Record]) -> list[str]:
         records[-1]["run_id"],
         records[-1]["config"]["scale"]["name"],
         str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}",
-        f"{plus_minus(fmean(accuracies), spread, '%')}%" + (" †" if _notes(records) else ""),
+        " ".join([f"{plus_minus(fmean(accuracies), spread, '%')}%", *(note[0] for note in _notes(records))]),
         number(max(float(final["epsilon"]) for final in finals)) + (f", {STATED}" if unknown else ""),
         known_text(None if unknown else max(sound for sound in sounds if sound is not None)),
     ]
 
 
 def _notes(records: Sequence[Record]) -> list[str]:
-    return ["† diverged"] if any(record["status"] != "finished" for record in records) else []
+    notes = {
+        "† diverged": any(record["status"] != "finished" for record in records),
+        "‡ on held-out training images": any(map(_held_out, records)),
+    }
+    return [note for note, holds in notes.items() if holds]
+
+
+def _held_out(record: Record) -> bool:
+    return bool(record["config"]["evaluation"] == "holdout")
 
 
 def runs_text(records: Sequence[Record]) -> str:

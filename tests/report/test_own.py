@@ -60,6 +60,16 @@ def test_records_that_cannot_be_read_are_named_and_hide_no_other(tmp_path: Path,
     assert f"{path.stem}  1     paper  1       97.00%" in said.out
 
 
+def test_accuracies_on_held_out_images_are_marked(fabricate, jobs) -> None:
+    tested, trial = (
+        read_record(fabricate(jobs(sweep, "mnist_tanh")[0], [97.0])) for sweep in ("fig_3", "table_3_search")
+    )
+    table = runs_table([[tested], [trial | {"status": "diverged"}]])
+    assert [row[3] for row in table.rows] == ["97.00%", "97.00% † ‡"]
+    assert table.notes == ["† diverged", "‡ on held-out training images"]
+    assert "accuracy 97.00% on held-out training images after epoch 1" in result_text(trial)
+
+
 def test_a_column_of_the_table_is_no_detail_if_rows_differ_in_anything_else(fabricate, jobs) -> None:
     records = [read_record(fabricate(jobs("fig_3", f"{name}_relu")[0], [90.0])) for name in ("mnist", "cifar10")]
     alike = json.loads(json.dumps(records[0]))
