@@ -64,6 +64,8 @@ def main(arguments: Sequence[str]) -> int:
     estimates = {} if first is None else estimated(pending, durations.recorded(first.config))
     check_data(pending)
 
+    if done := len(every) - len(pending):
+        print(f"{done} of {len(every)} runs are already recorded.", file=sys.stderr)
     if (why := why_off()) and not torch.cuda.is_available():
         print(why, file=sys.stderr)
     deadline = None if budget is None else time.time() + budget
