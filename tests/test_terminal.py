@@ -21,6 +21,7 @@ ROW = {"epoch": 2, "test_accuracy": 91.234, "epsilon": 1.0, "epsilon_sound": 0.8
         ({}, 40, 0.75, "epoch 2, 30 of 40 updates · accuracy 91.23% · ε 1.00 (sound 0.88)"),
         ({}, 1000, 0.25, "epoch 2, 30 of 1000 updates · accuracy 91.23% · ε 1.00 (sound 0.88)"),
         ({"epsilon_sound": 2.312}, None, 0.25, "epoch 2/8 · accuracy 91.23% · ε 1.00 (sound 2.32)"),
+        ({"epsilon": 2.312, "epsilon_sound": 2.312}, None, 0.25, "epoch 2/8 · accuracy 91.23% · sound ε 2.32"),
         ({"epsilon": math.inf, "epsilon_sound": math.inf}, None, 0.25, "epoch 2/8 · accuracy 91.23% · not private"),
     ],
 )

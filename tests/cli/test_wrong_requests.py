@@ -53,6 +53,8 @@ REPRODUCE, SEARCH = "reproduce tempered-sigmoid --items fig-4", "search lipschit
         (f"{SEARCH} --epsilon 0", "--epsilon"),
         (f"{SEARCH} optimizer.lr=1", "optimizer.lr=1"),
         ("aggregate nonsense", "Unknown paper 'nonsense'. Choose from backprop_clipping"),
+        ("aggregate tempered_sigmod", "Unknown paper 'tempered_sigmod'. Did you mean tempered_sigmoid?"),
+        ("claims --verdict refuted", "No claim has the verdict 'refuted'. Try --guarantee refuted."),
         ("aggregate tempered_sigmoid --scale huge", "Unknown scale 'huge': choose from paper, smoke."),
         ("aggregate tempered_sigmoid --items fig-9", "Unknown item 'fig-9': choose from fig-3, table-3"),
         ("aggregate tempered_sigmoid --results none/here", "aggregate: none/here is no folder."),
