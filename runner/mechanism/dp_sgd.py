@@ -48,6 +48,7 @@ from runner.clipping import Clipping, NoiseGroup
 from runner.config import Sampling
 from runner.gradients import Objective
 from runner.mechanism.correlated import PastNoise
+from runner.mechanism.normal import standard_normal
 
 _ROUNDING = 1e-12
 _DTYPES = (torch.float32, torch.float64)  # a complex number would get noise in only one of its two coordinates
@@ -207,10 +208,11 @@ class Mechanism:
         return noisy
 
     def draw_noise(self, views: Mapping[str, Tensor], generator: Generator) -> None:
-        """Fill the parameters' tensors with the standard normal numbers of one step. All noise is drawn here."""
-        for group in self.noise_groups:
-            for name in group.parameters:
-                views[name].normal_(generator=generator)
+        """Fill the parameters' tensors with the standard normal numbers of one step, in one draw of float64 numbers."""
+        tensors = [views[name] for group in self.noise_groups for name in group.parameters]
+        numbers = standard_normal(sum(tensor.numel() for tensor in tensors), generator, tensors[0])
+        for tensor, drawn in zip(tensors, numbers.split([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.copy_(drawn.view(tensor.shape))
 
     def check_partition(self, names: Iterable[str]) -> None:
         """Check that the noise groups are exactly these parameters, each once.

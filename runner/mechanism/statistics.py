@@ -30,6 +30,7 @@ from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent
 from torch import Generator, Tensor, nn
 
 from runner.accounting import Ledger, Releases
+from runner.mechanism.normal import standard_normal
 
 _CHUNK = 500  # examples read at a time
 _SMALLEST_VARIANCE = 1e-5  # as in PyTorch's normalisation layers
@@ -160,7 +161,7 @@ class PrivateStatistics:
     def _release(self, total: Tensor, sensitivity: float, generator: Generator, ledger: Ledger) -> Tensor:
         """Return one of the two releases, the noisy sum, and charge it."""
         ledger.release(actual=self._event(), claimed=self._event())
-        noise = torch.randn(total.shape, dtype=total.dtype, device=total.device, generator=generator)
+        noise = standard_normal(len(total), generator, total)
         return total + self.noise_multiplier * sensitivity * noise
 
 

@@ -12,6 +12,8 @@ import torch
 
 from runner.config import REPOSITORY
 from runner.config.checkout import git
+from runner.mechanism.choices import own_noise
+from runner.mechanism.normal import PRECISION
 from runner.speed import kernels
 from runner.training.loop import Trained
 from runner.training.run import Run
@@ -31,7 +33,8 @@ def provenance(
     `command` repeats the run. `epsilon_unsound` is the reason why no sound ε is known. `epsilon_rests_on` names the
     user's classes that ε depends on and that cannot be enforced. An update rule that accepts and rejects adds its share
     of the training time. `resumed_after` lists the epochs after which a run was resumed. On a CPU, `instructions` is
-    the instruction set that PyTorch uses, and `kernels` a hash of the compiled kernels that the run used.
+    the instruction set that PyTorch uses, and `kernels` a hash of the compiled kernels that the run used. `noise` is
+    the precision in which this package drew a private run's noise: see `runner.mechanism.normal`.
     """
     named, believed = run.rule.share_name, rests_on(run)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
@@ -46,6 +49,7 @@ def provenance(
         **({"instructions": torch.backends.cpu.get_cpu_capability()} if run.device.type == "cpu" else {}),
         **({} if (used := kernels.used()) is None else {"kernels": used}),
         **({"command": command} if (command := run.config.tracking.command) else {}),
+        **({"noise": PRECISION} if run.mechanism.private and own_noise(run.mechanism) is None else {}),
         "git_revision": LOADED_REVISION,
         "python": platform.python_version(),
         "versions": versions(),

@@ -12,7 +12,8 @@ Measurements cannot be computed again: losses, accuracies, diagnostics, seconds,
 description of machine and code. They only have to be possible. An accuracy has to be a number of right answers, and a
 count must not fall. `draw` is believed, too. A change of such values alone is not noticed.
 
-Nothing is trained, and nothing is written.
+Nothing is trained, and nothing is written. The last line but one says what the noise of older records costs, which
+was drawn in float32 (see `runner.mechanism.normal`).
 
 Exit codes: 0 every record agrees with its config, 1 one does not or cannot be read, 2 bad input.
 """
@@ -30,9 +31,11 @@ from typing import Any
 import torch
 
 from runner.accounting import epsilon_by, sound_epsilon
-from runner.config import RESULTS, ConfigError, EvaluationSplit
+from runner.config import RESULTS, ConfigError, EvaluationSplit, Sampling
 from runner.config.origin import is_own
 from runner.data.datasets import ImageDataset, Split, holdout_examples
+from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.normal import END, END_OF_FLOAT32, PRECISION, delta_growth
 from runner.records.files import read_record, rounded
 from runner.records.jobs import restored
 from runner.records.sources import check_sources
@@ -173,6 +176,48 @@ def _rounded(name: str, right: Any, up: tuple[str, ...]) -> list[Any]:
     return [rounded(right * (1 + off) if off else right, by) for off in offs]
 
 
+def noise_precision(record: Mapping[str, Any]) -> str | None:
+    """Return the precision in which a record's noise was drawn, or None if there is no noise of this package."""
+    if not record["final"]["noise_multiplier"] or record["provenance"].get("epsilon_unsound"):
+        return None
+    precision: str = record["provenance"].get("noise", "float32")
+    return precision
+
+
+def delta_growth_of(record: Mapping[str, Any], run: Run) -> tuple[float, float] | None:
+    """Compute by how much a record's delta grows because its noise ends: see `runner.mechanism.normal.delta_growth`.
+
+    It is computed for plain DP-SGD with one noise group (as of flat clipping, AUTO-S and PSAC), Poisson batches and, in
+    float32, a CPU's noise. Otherwise the return value is None.
+    """
+    mechanism, final = run.mechanism, record["final"]
+    plain = type(mechanism) is Mechanism and len(mechanism.noise_groups) == 1
+    ends = {PRECISION: END} | (
+        {} if "NVIDIA" in record["provenance"].get("device", "") else {"float32": END_OF_FLOAT32}
+    )
+    end = ends.get(noise_precision(record) or "")
+    if not plain or mechanism.sampling is not Sampling.poisson or end is None:
+        return None
+    pairs, steps = (run.parameters + 1) // 2, max(final["steps"], final.get("max_tries", 0))
+    return delta_growth(end, pairs, mechanism.noise_multiplier, mechanism.sampling_rate, steps)
+
+
+def _noise_line(precisions: Sequence[tuple[str | None, tuple[float, float] | None, float]]) -> str:
+    """Summarise the precisions, growths and deltas of all records in a sentence."""
+    older = [(growth, delta) for precision, growth, delta in precisions if precision == "float32"]
+    known = [(growth[0], delta) for growth, delta in older if growth is not None]
+    if not older:
+        return "All noise was drawn in float64."
+    text = f"{len(older)} records have noise that was drawn in float32 and ends. "
+    if known:
+        text += (
+            f"For {len(known)} of them it is computed by how much δ grows for an example that makes the most of this: "
+            f"by up to {max(growth for growth, _ in known):.1e}, and by more than δ itself for "
+            f"{sum(growth > delta for growth, delta in known)}. "
+        )
+    return text + f"For {len(older) - len(known)} it is not computed."
+
+
 def _text(config: dict[str, Any]) -> str:
     """Return a config without its seed and draw, as text. All seeds of a setting have the same text."""
     return json.dumps(config | {"seed": 0, "draw": 0})
@@ -222,14 +267,19 @@ def main(arguments: Sequence[str]) -> int:
     if not paths:
         print(f"verify: {chosen.folder} has no records: expected runs/*.json in it.", file=sys.stderr)
         return 2
-    line, wrong = Line(), 0
+    line, wrong, noise = Line(), 0, []
     for number, path in enumerate(paths, 1):
         line.show(f"verify: record {number} of {len(paths)} ...")
         if found := _found(path):
             wrong += 1
             line.clear()
             print(printable(f"{path.name}: {'; '.join(found)}"))
+            continue
+        record = read_record(path)
+        run = _run_of_setting(_text(record["config"]))
+        noise.append((noise_precision(record), delta_growth_of(record, run), run.config.delta))
     line.clear()
+    print(_noise_line(noise))
     print(f"{len(paths)} records, {wrong} of which do not say what follows from their config")
     return 1 if wrong else 0
 

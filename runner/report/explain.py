@@ -18,9 +18,10 @@ from runner.accounting import Releases
 from runner.accounting.mechanisms import sampled_gaussians
 from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY, options_of
+from runner.mechanism.normal import PRECISION
 from runner.records.files import read_record, sound_epsilon_of
 from runner.records.jobs import sweep_jobs
-from runner.records.verify import run_of
+from runner.records.verify import delta_growth_of, noise_precision, run_of
 from runner.report import own
 from runner.report.cells import cells_of
 from runner.report.claim_rows import rows_of
@@ -171,7 +172,23 @@ def released_text(record: own.Record, run: Run) -> list[str]:
     if run.unsound:
         lines.append(f"no sound ε is known: {run.unsound}")
     lines += [f"ε rests on {believed}" for believed in rests_on(run)]
+    lines += noise_text(record, run)
     return [*lines, f"neighbours: {run.mechanism.neighbouring_relation}; δ = {config['delta']:g}"]
+
+
+def noise_text(record: own.Record, run: Run) -> list[str]:
+    """Say how the noise was drawn, and by how much delta grows because such noise ends."""
+    precision = noise_precision(record)
+    if precision is None:
+        return []
+    growth = delta_growth_of(record, run)
+    if growth is None:
+        return [f"noise: drawn in {precision}; by how much δ grows because it ends is not computed for this mechanism"]
+    attained, bound = growth
+    if precision == PRECISION:
+        return [f"noise: drawn in {precision}; because it ends, δ grows by less than {max(bound, 1e-15):.0e}"]
+    times = f", {attained / run.config.delta:.2g} times δ" if attained > run.config.delta else ""
+    return [f"noise: drawn in {precision}; because it ends, δ grows by {attained:.1e} for the worst example{times}"]
 
 
 def release_texts(releases: Releases, delta: float) -> list[str]:

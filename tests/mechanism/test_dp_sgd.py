@@ -13,6 +13,7 @@ from runner.accounting import Ledger, RdpClassic, sound_epsilon
 from runner.clipping import NoiseGroup
 from runner.config import Sampling
 from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.normal import standard_normal
 from tests.accounting.releases import closed_form
 
 ONE = (NoiseGroup(("w",), 0.5),)
@@ -61,9 +62,17 @@ def test_noise_is_the_stream_of_its_generator() -> None:
     ours, theirs = (torch.Generator().manual_seed(3) for _ in range(2))
     for _ in range(2):
         noisy = mechanism().release({"w": torch.zeros(30_001)}, ours)["w"]
-        expected = torch.empty(30_001).normal_(generator=theirs) * 1.1 * 0.5 / 100
+        expected = standard_normal(30_001, theirs, torch.empty(0)) * 1.1 * 0.5 / 100
         assert torch.allclose(noisy, expected, rtol=0, atol=1e-7)
     assert torch.equal(ours.get_state(), theirs.get_state())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_noise_reaches_the_end_of_float64_numbers(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    """Of all random bits zero, the radius is the largest there is: 10.79, where float32 numbers end at 5.77."""
+    monkeypatch.setattr(torch.Tensor, "random_", lambda self, *, generator: self.zero_())
+    noisy = mechanism().release({"w": torch.zeros(3, 2, dtype=dtype)}, torch.Generator())["w"]
+    assert noisy.max().item() * 100 == pytest.approx(math.sqrt(168 * math.log(2)) * 1.1 * 0.5, rel=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.bfloat16])

@@ -223,7 +223,8 @@ def test_a_record_that_cannot_be_read_or_prepared_hides_no_other(tmp_path: Path,
     assert main([str(tmp_path)]) == 1
     lines = capsys.readouterr().out.splitlines()
     names = sorted(["000000000000", "000000000001", record["run_id"]])
-    assert [line.partition(".json: ")[0] for line in lines[:-1]] == names
+    assert [line.partition(".json: ")[0] for line in lines[:-2]] == names
+    assert lines[-2].startswith("3 records have noise that was drawn in float32 and ends. For 3 of them")
     assert lines[-1] == "6 records, 3 of which do not say what follows from their config"
     assert "\x1b" not in "".join(lines)
     for name in names:

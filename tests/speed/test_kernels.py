@@ -14,6 +14,7 @@ import torch
 
 from runner.data.files import safe_folder
 from runner.gradients.one_pass import kernel
+from runner.mechanism import normal
 from runner.speed import convolution, group_norm, group_sort, l2_pool, max_pool, tanh
 from runner.speed import kernels as compiled
 from runner.speed.kernels import library
@@ -95,6 +96,7 @@ TRIALS = {
     "group_sort": group_sort.agrees,
     "l2_pool": l2_pool.agrees,
     "max_pool": max_pool.agrees,
+    "normal": normal.agrees,
     "tanh": tanh.agrees,
     "weight_gradients": kernel.agrees,
     "winograd": convolution.agrees,
@@ -132,6 +134,10 @@ FAULTS = {
     ("l2_pool", "row % s.out_height * s.kh"): "row % s.out_height",
     ("max_pool", "k = 1; k < count_places"): "k = 1; k < count_places - 1",
     ("max_pool", "left = here ? none : left;"): ";",
+    ("normal", "b & 0xfffff"): "a & 0xfffff",
+    ("normal", "2147483648.0"): "2147483647.0",
+    ("normal", "count - pairs - i"): "count - pairs - i - 1",
+    ("normal", "((quarter + 1) & 2) << 62"): "(quarter & 2) << 62",
     ("tanh", "x != x ? x : result"): "x != x ? all(1.0f) : result",
     ("tanh", "t = t < -40.0f ? all(-40.0f) : t;"): ";",
     ("weight_gradients", "ky * s.dy"): "ky",
