@@ -30,6 +30,19 @@ def flattened(channels: int, space: Sequence[int]) -> int:
     return channels * math.prod(space)
 
 
+def linear(input_shape: Sequence[int], classes: int, activation: Activation) -> nn.Sequential:
+    """Build one linear layer on all numbers of an input. It has no hidden layer, so `activation` is not used.
+
+    Tramèr and Boneh (ICLR 2021) train it on ScatterNet features: 39,700 parameters on 81 x 7 x 7 of MNIST and
+    FashionMNIST, 155,530 on 243 x 8 x 8 of CIFAR-10.
+
+    >>> sum(p.numel() for p in linear([81, 7, 7], 10, nn.Tanh).parameters())
+    39700
+    """
+    channels, *space = input_shape
+    return nn.Sequential(nn.Flatten(), nn.Linear(flattened(channels, space), classes))
+
+
 def small_cnn(
     input_shape: Sequence[int],
     classes: int,
