@@ -22,10 +22,10 @@ from runner.networks.lipschitz.losses import SharpCrossEntropy
 from runner.networks.objective import InputBound
 from runner.speed.faster import faster
 from runner.speed.slices import examples_in_cache
-from runner.training.stacked import StackedStep, whole
+from runner.training.stacked import StackedStep, enough, whole
 
 CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 1e-6
-EXAMPLES = 50_000
+EXAMPLES, EPOCHS = 50_000, 60  # of a run
 _ROUNDING = 1e-5
 Step = Callable[[], None]
 
@@ -108,14 +108,23 @@ def one_pass(of: Problem) -> Step:
     return private(of, Flat(CLIPPING_NORM), OnePassEngine, len(of.targets))
 
 
+def padded_length(batch: int) -> int:
+    """Return the length to which a run of this batch size pads its Poisson batches: 352 for 256 examples."""
+    mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, ())
+    return enough(mechanism, EPOCHS * mechanism.steps_per_epoch)
+
+
 def one_pass_graph(of: Problem, asked: StepMode = StepMode.graph) -> Step:
-    """Take the one_pass step as one fixed sequence of calls, on CUDA as a graph (see `runner.training.stacked`)."""
+    """Take the one_pass step as one fixed sequence of calls, on CUDA as a graph (see `runner.training.stacked`).
+
+    The batch is padded as in training, whose shapes cannot depend on the size of a Poisson batch.
+    """
     objective, batch, clipping, device = of.objective, len(of.targets), Flat(CLIPPING_NORM), of.targets.device
     mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
     data = Split(of.inputs, of.targets)
     step = StackedStep([objective], [clipping], [mechanism], [optimizer], data, asked=asked)
-    batches = whole(batch, 1, device)
+    batches = whole(batch, 1, device, padded_length(batch))
     step.make_room(batches.length)
     return lambda: step.take(batches, 0)
 

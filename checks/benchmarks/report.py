@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from checks.benchmarks.figure import NAMES, draw
 from checks.benchmarks.problems import TITLES
@@ -14,7 +17,7 @@ from runner.report.files import read_csv, write_csv, write_text
 
 FOLDER = REPOSITORY / "results" / "benchmark"
 TABLE, WHOLE_RUNS = "engines.csv", "whole_runs.csv"
-SETS = {"avx512": "AVX-512", "avx2": "AVX2 alone", "cuda": "CUDA"}
+SETS = {"avx512": "AVX-512", "avx2": "AVX2 alone"}  # the other folders are GPUs
 OWN = ("one_pass", "backprop", "clipless", "isolated", "non_private_faster")
 PEERS = ("vmap", "vmap_compiled", "opacus_hooks", "opacus_ghost", "fastdp")
 OTHERS = (*PEERS, "non_private_compiled")
@@ -35,9 +38,16 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> None:
         write_text(readme, with_sentence(readme.read_text(encoding="utf-8"), sentence_of))
 
 
+def gpu_folder(device: str) -> str:
+    """Return the name of a GPU's folder in results/benchmark."""
+    name = torch.cuda.get_device_name(torch.device(device))
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).removeprefix("nvidia-")
+
+
 def write_page() -> None:
     """Write the page from the tables in results/benchmark."""
-    measured = {name: read_csv(FOLDER / name / TABLE) for name in SETS if (FOLDER / name / TABLE).exists()}
+    names = [*SETS, *sorted(path.parent.name for path in FOLDER.glob(f"*/{TABLE}") if path.parent.name not in SETS)]
+    measured = {name: read_csv(FOLDER / name / TABLE) for name in names if (FOLDER / name / TABLE).exists()}
     whole_runs = read_csv(FOLDER / WHOLE_RUNS) if (FOLDER / WHOLE_RUNS).exists() else []
     write_text(FOLDER / "README.md", page(measured, whole_runs))
 
@@ -59,7 +69,7 @@ def page(measured: dict[str, list[dict[str, str]]], whole_runs: Sequence[dict[st
         first, rounds = rows[0], [int(row["rounds"]) for row in rows]
         lines += [
             "",
-            f"## {SETS[name]}",
+            f"## {SETS.get(name, first['device'])}",
             "",
             f"{first['device']}, PyTorch {first['pytorch']}, {first['date']}, {min(rounds)} to {max(rounds)} timings "
             f"each. [Table]({name}/{TABLE}), "

@@ -10,6 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,16 @@ import torch
 from checks.benchmarks.command import Command, whole_number
 from checks.benchmarks.measure import digits, interleaved, quartiles
 from checks.benchmarks.methods import methods
-from checks.benchmarks.own import waited_for
+from checks.benchmarks.own import padded_length, waited_for
 from checks.benchmarks.problems import BATCHES, problem
-from checks.benchmarks.report import FOLDER, write
+from checks.benchmarks.report import FOLDER, gpu_folder, write
+from checks.rehearsal import made_up_cuda
 from runner.records.provenance import device_name
 from runner.speed import machine
 from runner.speed.kernels import MORE_FLAGS, kernels_wanted, why_off
 
 EVERY = methods("M") | methods("L")
+PADDED = ("one_pass_graph", "one_pass_compiled")
 # Together they take a processor for one without AVX-512, some of them alone for a mixture.
 AVX2_ALONE = (
     *("DP_REPRO_KERNEL_FLAGS", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS"),
@@ -43,17 +46,20 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=whole_number, default=60, help="start no new round after so long")
     parser.add_argument("--threads", type=whole_number, default=1)
     parser.add_argument("--quick", action="store_true", help="M with 128 examples, few rounds")
+    parser.add_argument(
+        "--rehearse", action="store_true", help="use a made-up GPU: the same code; its times mean nothing"
+    )
     parser.add_argument("--output", type=Path, help="a folder; default: in results/benchmark (see above)")
     arguments, default = parser.options(given), parser.parse_args([])
     cpu = arguments.device == "cpu"
     if not cpu and not arguments.device.startswith("cuda"):
         parser.error(f"--device {arguments.device}: expected cpu or cuda.")
-    if not cpu and not torch.cuda.is_available():
+    if not cpu and not arguments.rehearse and not torch.cuda.is_available():
         parser.error(f"--device {arguments.device}: PyTorch finds no CUDA device here.")
     default.device = arguments.device
     if arguments == default and "fastdp" in EVERY and _unmixed():
-        kind = torch.backends.cpu.get_cpu_capability().lower().replace(" ", "-") if cpu else "cuda"
-        arguments.output = FOLDER / kind
+        capability = torch.backends.cpu.get_cpu_capability().lower().replace(" ", "-")
+        arguments.output = FOLDER / (capability if cpu else gpu_folder(arguments.device))
     if arguments.quick:
         arguments.networks, arguments.batches = arguments.networks or ["M"], [128]
         arguments.rounds, arguments.seconds = 5, 20
@@ -61,7 +67,7 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
         if not any(name in methods(network) for network in arguments.networks or BATCHES):
             parser.error(f"--methods {name}: it cannot take the step of network {' or '.join(arguments.networks)}.")
     if arguments.methods is None:
-        left_out = ("one_pass_graph", "one_pass_compiled") if cpu else ()
+        left_out = PADDED if cpu else ()
         arguments.methods = [name for name in EVERY if name not in left_out]
     if "non_private" not in arguments.methods:
         arguments.methods.insert(0, "non_private")
@@ -90,6 +96,7 @@ def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[
                 "network": network,
                 "batch": batch,
                 "method": name,
+                "length": padded_length(batch) if name in PADDED else batch,
                 "ms": digits(1e3 * median),
                 "ms_q1": digits(1e3 * low),
                 "ms_q3": digits(1e3 * high),
@@ -114,8 +121,8 @@ def _clock(arguments: argparse.Namespace) -> Callable[[], float]:
 
 def _line(row: dict[str, Any]) -> str:
     return (
-        f"{row['network']:<3}{row['batch']:>6}  {row['method']:<22}{row['ms']:>10,.1f} "
-        f"[{row['ms_q1']:,.1f}, {row['ms_q3']:,.1f}]".ljust(64)
+        f"{row['network']:<3}{row['batch']:>6}{row['length']:>7}  {row['method']:<22}{row['ms']:>10,.4g} "
+        f"[{row['ms_q1']:,.4g}, {row['ms_q3']:,.4g}]".ljust(72)
         + f"{row['examples_per_s']:>9,.0f}  {row['ratio']:.2f} [{row['ratio_q1']:.2f}, {row['ratio_q3']:.2f}]"
     )
 
@@ -127,16 +134,19 @@ def _heading(arguments: argparse.Namespace) -> str:
         f"{arguments.threads} thread(s), float32, freed memory kept.\n"
         f"{torch.backends.cpu.get_cpu_capability()}; kernels: {why_off() or kernels_wanted()}{flags}. "
         f"Times are {'of the process alone' if _clock(arguments) is time.process_time else 'by the clock'}.\n"
-        "Medians [quartiles]; ratio: speed against the non-private step of the same round.\n"
-        f"net batch  {'method':<29}ms [quartiles]         examples/s  ratio"
+        "Medians [quartiles]; ratio: speed against the non-private step of the same round. Graphs take padded batches, "
+        "as long as in training.\n"
+        f"net batch length  {'method':<29}ms [quartiles]         examples/s  ratio"
     )
 
 
 def main(given: Sequence[str]) -> int:
     """Measure, and write the table, the figure and the page. Return the exit code."""
     arguments = _arguments(given)
-    with tempfile.TemporaryDirectory() as cache:  # code compiled for another instruction set can end the process
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    with ExitStack() as stack:  # code compiled for another instruction set can end the process
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = stack.enter_context(tempfile.TemporaryDirectory())
+        if arguments.rehearse:
+            stack.enter_context(made_up_cuda())
         return _measured(arguments)
 
 

@@ -1,32 +1,27 @@
-"""Comparison of this machine's GPU with its CPU, in numbers and in time: `python -m checks parity`.
+"""Comparison of this machine's GPU with its CPU, in numbers: `python -m checks parity`.
 
 It takes one step of every activation, architecture, clipping, constraint, loss and mechanism of conf/ on both. It
 trains small runs of every option that changes a step, as a CUDA graph and call by call, and some compiled. It trains
-runs in lockstep and each alone. Then it runs the short form of `python -m checks benchmark`. `--rehearse` uses a
-made-up device (`checks.rehearsal`).
+runs in lockstep and each alone. `--rehearse` uses a made-up device (`checks.rehearsal`).
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from checks.parity.cases import STEPS, case
 from checks.parity.runs import compiled_against_eager, graph_against_eager, together_against_alone
 from checks.parity.step import CPU, Difference, Side, compared
 from checks.rehearsal import made_up_cuda
-from runner.config import REPOSITORY, ConfigError, options_of
+from runner.config import ConfigError, options_of
 from runner.speed import machine
 from runner.terminal import Parser
 from runner.training.instantiation import device_of
 
-OUTPUT = REPOSITORY / "results" / "gpu-check"
 RUNS = {"run": graph_against_eager, "compiled": compiled_against_eager, "lockstep": together_against_alone}
 
 
@@ -36,8 +31,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--device", default="cuda", help="cuda (default), or cuda:1")
     parser.add_argument("--rehearse", action="store_true", help="use a made-up device: the same code, without a GPU")
     parser.add_argument("--only", nargs="+", choices=[*STEPS, *RUNS], help="leave the others out")
-    parser.add_argument("--no-benchmark", action="store_true", help="leave the times out")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="where the benchmark's table goes")
     chosen = parser.parse_args(arguments)
     device = chosen.device
     if not device.startswith("cuda"):
@@ -46,10 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         if not chosen.rehearse:
             device_of(device)
     except ConfigError as error:
-        parser.error(
-            f"{str(error).replace('runtime.device=', '--device ')} --rehearse (make gpu-check OVERRIDES=--rehearse) "
-            "makes one up."
-        )
+        parser.error(f"{str(error).replace('runtime.device=', '--device ')} --rehearse makes one up.")
     machine.set_up(threads=1 if chosen.rehearse else None)
     started = time.perf_counter()
     wrong = 0
@@ -60,9 +50,7 @@ def main(arguments: Sequence[str]) -> int:
             print(f"{'DIFFERS' if why else 'agrees'}  {name:<48} {found}", flush=True)
     on = f"a made-up {device}" if chosen.rehearse else device
     print(f"{wrong} differ, {time.perf_counter() - started:.0f} s on {on}", flush=True)
-    if chosen.no_benchmark:
-        return int(wrong > 0)
-    return int(_benchmark("cpu" if chosen.rehearse else device, chosen.output) != 0 or wrong > 0)
+    return int(wrong > 0)
 
 
 def checked(device: str, only: Sequence[str] | None) -> Iterator[tuple[str, float, str, str]]:
@@ -87,9 +75,3 @@ def _said(name: str, check: Callable[[], Difference]) -> tuple[str, float, str, 
     except Exception as error:  # a kernel that is not there, no memory: the other cases are compared all the same
         return name, float("nan"), "nothing", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     return name, worst.times, worst.what, "too far" if worst.wrong else ""
-
-
-def _benchmark(device: str, folder: Path) -> int:
-    networks = ["M"] if device == "cpu" else ["M", "C"]
-    command = [sys.executable, "-m", "checks", "benchmark", "--quick", "--networks", *networks, "--device", device]
-    return subprocess.run([*command, "--output", str(folder)], cwd=REPOSITORY, check=False).returncode

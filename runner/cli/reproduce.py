@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     if (why := why_off()) and not torch.cuda.is_available():
         print(why, file=sys.stderr)
     deadline = None if budget is None else time.time() + budget
-    work = Work(_ordered(jobs, pending, estimates), options.jobs, options.threads, estimates, deadline)
+    work = Work(ordered(jobs, pending, estimates), options.jobs, options.threads, estimates, deadline)
     tally = run_jobs(launcher, work, Line())
     if tally.under_way:
         print(f"{len(tally.under_way)} runs go on without this command. How far they are:")
@@ -204,7 +204,7 @@ def check_data(pending: Sequence[Job]) -> None:
         instantiated(job.config, "dataset").load(job.config.runtime.data_root)
 
 
-def _ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: Mapping[str, float]) -> list[Job]:
+def ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: Mapping[str, float]) -> list[Job]:
     """Order the runs that are left: headline items first, and within an item the cheapest further evidence first.
 
     The k-th run of an experiment is ranked by k times its time. So ten runs of an hour do not wait for one of ten

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
 from collections.abc import Sequence
@@ -71,7 +72,7 @@ def versions() -> dict[str, str | None]:
 
 
 def git_revision() -> str | None:
-    """Return the commit that is checked out, or None outside a git checkout.
+    """Return the commit that is checked out. Outside a git checkout it is what DP_REPRO_REVISION says, if anything.
 
     It ends with "+changes" if code or configs differ from the commit.
     """
@@ -80,7 +81,7 @@ def git_revision() -> str | None:
         git(REPOSITORY, "rev-parse", "HEAD"),
     )
     if changes is None or commit is None:
-        return None
+        return os.environ.get("DP_REPRO_REVISION")
     return commit.strip() + ("+changes" if changes.strip() else "")
 
 

@@ -87,7 +87,7 @@ def test_a_wrong_request_is_one_sentence(request_: str, said: str, refusal, monk
         ("estimated", lambda *_: {}),
         ("check_settings", lambda pending: None),
         ("check_data", lambda pending: None),
-        ("_ordered", lambda jobs, pending, estimates: pending),
+        ("ordered", lambda jobs, pending, estimates: pending),
     ):
         monkeypatch.setattr(reproduce, name, instead)
     command, *arguments = shlex.split(request_)

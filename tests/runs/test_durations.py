@@ -113,7 +113,7 @@ def test_a_plan_counts_runs_of_unknown_time() -> None:
 def test_unknown_runs_come_last_and_cheap_evidence_first() -> None:
     jobs = [SimpleNamespace(run_id=f"{name}{seed}", experiment=name) for name in "uab" for seed in range(2)]
     seconds = {"a0": 30.0, "a1": 30.0, "b0": 20.0, "b1": 20.0}
-    ordered = reproduce._ordered({"item": jobs}, jobs[:], seconds)  # type: ignore[dict-item, arg-type]
+    ordered = reproduce.ordered({"item": jobs}, jobs[:], seconds)  # type: ignore[dict-item, arg-type]
     assert [job.run_id for job in ordered] == ["b0", "a0", "b1", "a1", "u0", "u1"]
 
 

@@ -39,10 +39,11 @@ class EpochBatches:
         return self.indices.shape[2]
 
 
-def whole(examples: int, runs: int, device: torch.device) -> EpochBatches:
-    """Return one batch of all examples for every run, for measuring the time of a step."""
-    indices = torch.arange(examples, device=device).expand(1, runs, examples)
-    return EpochBatches(indices, torch.ones_like(indices, dtype=torch.bool), [examples] * runs)
+def whole(examples: int, runs: int, device: torch.device, length: int | None = None) -> EpochBatches:
+    """Return one batch of all examples for every run, padded to `length`, for measuring the time of a step."""
+    places = torch.arange(max(examples, length or 0), device=device).expand(1, runs, -1)
+    mask = places < examples
+    return EpochBatches(places * mask, mask, [examples] * runs)
 
 
 def enough(mechanism: Mechanism, steps: int) -> int:

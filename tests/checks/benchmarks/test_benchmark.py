@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import torch
 from checks.benchmarks import clipless, methods, own, peers, report
 from checks.benchmarks import run as command
 from checks.benchmarks.problems import problem
-from checks.parity import run as parity
 from runner.networks.lipschitz.spectral import projected
 from runner.report.files import read_csv
 
@@ -115,17 +113,3 @@ def test_the_page_and_the_sentence_have_the_worst_and_the_best() -> None:
     assert "old" not in readme
     with pytest.raises(ValueError, match="markers"):
         report.with_sentence("a b", ("avx512", rows))
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda:1"])
-def test_gpu_check_starts_this_benchmark(device: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    commands: list[list[str]] = []
-    monkeypatch.setattr(
-        parity.subprocess, "run", lambda command, **_: commands.append(command) or Namespace(returncode=0)
-    )
-    assert parity._benchmark(device, tmp_path) == 0
-    (started,) = commands
-    assert started[1:4] == ["-m", "checks", "benchmark"]
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    arguments = command._arguments(started[4:])
-    assert (arguments.device, arguments.quick, arguments.output) == (device, True, tmp_path)

@@ -115,7 +115,7 @@ def test_graphs_and_locksteps_agree_and_less_noise_in_them_does_not(monkeypatch:
 
 def test_the_command_says_what_differs_and_what_fails(monkeypatch, capsys) -> None:
     monkeypatch.setattr(command, "options_of", lambda group: [MNIST[1]])
-    arguments = ["--rehearse", "--device", "cuda:1", "--no-benchmark", "--only", "architecture"]
+    arguments = ["--rehearse", "--device", "cuda:1", "--only", "architecture"]
     assert command.main(arguments) == 0
     assert "agrees  architecture=tempered_sigmoid_mnist" in capsys.readouterr().out
     monkeypatch.setattr(Mechanism, "release", lambda *_: 1 / 0)

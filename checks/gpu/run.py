@@ -1,0 +1,277 @@
+"""All that a GPU is wanted for, in the minutes for which it is lent: `python -m checks gpu --minutes 9`.
+
+Parity comes first, then a benchmark with batches as long as in training, and then the runs of a list. What is there
+already for this code and GPU is skipped, so one call goes on where the last one ended. Each call ends in time, with a
+table. It packs the new files into the folder `--output`, as archives to unpack in the checkout (`tar -xzf`).
+`--rehearse` does all of this in small on a made-up GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import chain
+from multiprocessing import forkserver
+from pathlib import Path
+from statistics import median
+from types import FrameType
+from typing import NoReturn
+
+import torch
+
+from checks.benchmarks.report import gpu_folder
+from checks.gpu.pack import pack
+from checks.gpu.runs import LEAST, LIST, Entry, Lease, Progress, check_data, read_list, unrecorded
+from checks.rehearsal import made_up_cuda
+from runner.config import PAPER, REPOSITORY, RESULTS, ConfigError
+from runner.records.files import record_path, results_folder
+from runner.records.jobs import Job
+from runner.records.provenance import device_name
+from runner.runs.checkpoints import code_digest
+from runner.terminal import Line, Parser, duration
+from runner.training.instantiation import device_of
+
+PARTS = ("parity", "benchmark", "runs")
+_RESERVE = 10.0  # seconds at the end, to end processes and to pack
+_METHODS = ("non_private", "one_pass", "one_pass_graph", "one_pass_compiled")
+
+
+class OutOfTime(Exception):  # noqa: N818
+    """The minutes are over."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Use the GPU for some minutes, and return the exit code."""
+    began = time.time()
+    chosen = _arguments(arguments)
+    if chosen.output is not None and chosen.output.exists() and not chosen.output.is_dir():
+        raise ConfigError(f"--output {chosen.output} is no folder.")
+    with ExitStack() as stack:
+        if chosen.rehearse:
+            chosen.results = chosen.results or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            _rehearse_in_processes()
+            stack.enter_context(made_up_cuda())
+        else:
+            chosen.results = chosen.results or RESULTS
+            _require_device(chosen.device)
+        return _Call(chosen, began).carry_out()
+
+
+def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = Parser(prog="python -m checks gpu", description=__doc__.partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=9.0, help="the call ends before they are over (default: 9)")
+    parser.add_argument("--device", default="cuda", help="cuda (default), or cuda:1")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="only these parts, done again if they are there")
+    parser.add_argument("--list", type=Path, default=LIST, help="the runs (default: checks/gpu/runs.yaml)")
+    parser.add_argument("--jobs", type=int, default=4, help="runs at a time (default: 4)")
+    parser.add_argument("--results", type=Path, help="the folder of all results (default: results)")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path(os.environ["OUT"]) if os.environ.get("OUT") else None,
+        help="where the new files are packed (default: $OUT; if there is none, nothing is packed)",
+    )
+    parser.add_argument("--rehearse", action="store_true", help="in small, on a made-up GPU; what it writes is lost")
+    chosen = parser.parse_args(arguments)
+    if not chosen.device.startswith("cuda"):
+        parser.error(f"--device {chosen.device} is no GPU: --rehearse makes one up.")
+    if not 0 < chosen.minutes < 24 * 60:
+        parser.error(f"--minutes {chosen.minutes:g}: expected minutes above 0, and less than a day.")
+    if chosen.jobs < 1:
+        parser.error(f"Expected --jobs >= 1, got {chosen.jobs}.")
+    return chosen
+
+
+def _require_device(device: str) -> None:
+    try:
+        device_of(device)
+    except ConfigError as error:
+        raise ConfigError(f"{str(error).replace('runtime.device=', '--device ')} --rehearse makes one up.") from error
+
+
+def _rehearse_in_processes() -> None:
+    """Let the processes of runs have a made-up device, too: the server they are forked from enters it."""
+    multiprocessing.set_forkserver_preload(["checks.gpu.rehearsed", "runner.runs.execute"])
+    forkserver.ensure_running()
+
+
+class _Call:
+    """One call: its options, the rows of its table, and the files that it made."""
+
+    def __init__(self, chosen: argparse.Namespace, began: float) -> None:
+        self._chosen, self._end = chosen, began + 60 * chosen.minutes
+        self._device = device_name(torch.device(chosen.device))
+        self._code = code_digest()[:16]
+        self._folder = chosen.results / "benchmark" / gpu_folder(chosen.device)
+        self._name = time.strftime("gpu-%Y%m%d-%H%M%S", time.gmtime(began))
+        self._rows: list[tuple[str, str, float]] = []
+        self._files: dict[Path, None] = {}
+        self._next = list[str]()
+        self._wrong = self._differs = False
+
+    def carry_out(self) -> int:
+        """Carry out all parts that are asked for, as far as the time goes, and return the exit code.
+
+        Raises:
+            ConfigError: the list cannot be read.
+            DataError: the images of its first runs are not there.
+        """
+        queue = self._queue() if self._wanted("runs") else iter(())
+        first = next(queue, None)
+        if first is not None:
+            check_data(first[1])
+        try:
+            with _alarm(self._end - _RESERVE - time.time()):
+                for part in ("parity", "benchmark"):
+                    if self._wanted(part):
+                        self._measure(part)
+                if self._wanted("runs"):
+                    self._runs(queue if first is None else chain([first], queue))
+        except OutOfTime:
+            self._rows.append(
+                ("out of time", "what was under way then is stopped, and starts again in the next call", 0.0)
+            )
+        finally:
+            self._pack()
+            print(self._table(), flush=True)
+        return int(self._wrong)
+
+    def _wanted(self, part: str) -> bool:
+        return self._chosen.only is None or part in self._chosen.only
+
+    def _queue(self) -> Iterator[tuple[Entry, list[Job]]]:
+        """Yield the entries of the list with the runs that are left, each listed when it is its turn."""
+        scale = "smoke" if self._chosen.rehearse else PAPER
+        overrides = [f"scale={scale}", f"runtime.device={self._chosen.device}", "tracking=disabled"]
+        overrides.append(f"runtime.results_root={self._chosen.results}")
+        for entry in read_list(self._chosen.list):
+            if left := unrecorded(entry.jobs(overrides)):
+                yield entry, left
+
+    def _measure(self, part: str) -> None:
+        """Carry out another check in a process of its own, and keep what it prints, unless it is there already."""
+        path, began = self._folder / f"{part}.txt", time.time()
+        if self._chosen.only is None and _first_line(path).endswith(self._code):
+            lines = path.read_text(encoding="utf-8").splitlines()
+            self._differs |= any(line.startswith("DIFFERS") for line in lines)
+            self._rows.append((part, f"there already: {_result(path, lines)}", 0.0))
+            return
+        code, lines = _printed([sys.executable, "-m", "checks", *self._command(part)])
+        self._wrong |= code != 0
+        self._differs |= part == "parity" and code != 0
+        if code not in (0, 1) or not lines:
+            self._rows.append((part, f"ended with exit code {code}", time.time() - began))
+            return
+        self._rows.append((part, _result(path, lines), time.time() - began))
+        date = time.strftime("%Y-%m-%d")
+        first = f"{self._device}, PyTorch {torch.__version__}, {date}, code {self._code}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join([first, *lines]) + "\n", encoding="utf-8")
+        tables = (self._folder / "engines.csv", self._folder / "engines.svg", self._folder.parent / "README.md")
+        self._made(path, *(tables if part == "benchmark" else ()))
+
+    def _command(self, part: str) -> list[str]:
+        device, rehearsed = ["--device", self._chosen.device], self._chosen.rehearse
+        if part == "parity":
+            return ["parity", *device, *(["--rehearse", "--only", "constraint"] if rehearsed else [])]
+        sizes = ["--quick", "--rehearse", "--networks", "M"] if rehearsed else ["--networks", "M", "C"]
+        methods = _METHODS[::2] if rehearsed else _METHODS
+        return ["benchmark", *device, *sizes, "--seconds", "10", "--methods", *methods, "--output", str(self._folder)]
+
+    def _runs(self, queue: Iterator[tuple[Entry, list[Job]]]) -> None:
+        if self._differs:
+            self._wrong = True
+            self._rows.append(
+                ("runs", "none, as the GPU differs from the CPU (--only runs does them all the same)", 0.0)
+            )
+            return
+        pace = self._folder / "pace.jsonl"
+        lease = Lease(self._end - _RESERVE, self._chosen.jobs, pace, self._code)
+        for entry, left in queue:
+            if time.time() > lease.deadline - LEAST:
+                self._next.append(f"{entry}: {len(left)} runs")
+                return
+            check_data(left)
+            progress, began = Progress(entry, left), time.time()
+            try:
+                for _ in lease.carry_out(progress, Line()):
+                    self._count(progress, pace)
+                    self._pack()
+            finally:
+                self._count(progress, pace)
+                self._ended(progress, time.time() - began)
+
+    def _count(self, progress: Progress, pace: Path) -> None:
+        self._made(pace, *(record_path(results_folder(job.values), job.run_id) for job in progress.recorded))
+
+    def _ended(self, progress: Progress, seconds: float) -> None:
+        done, left = len(progress.recorded), progress.left
+        self._wrong |= bool(progress.failed)
+        parts = [f"{done} runs recorded", *(f"{job.label}: {why}" for job, why in progress.failed[:3])]
+        self._rows.append((str(progress.entry), "; ".join(parts), seconds))
+        known = [progress.estimates[job.run_id] for job in left if job.run_id in progress.estimates]
+        if left:
+            each = f"{duration(median(known))} each" if known else "of unknown time"
+            self._next.append(f"{progress.entry}: {len(left)} runs, {each}")
+
+    def _made(self, *paths: Path) -> None:
+        self._files |= dict.fromkeys(path for path in paths if path.exists())
+
+    def _pack(self) -> None:
+        if self._chosen.output is not None:
+            pack(self._files, self._chosen.results, self._chosen.output, self._name)
+
+    def _table(self) -> str:
+        width = max([len(what) for what, _, _ in self._rows], default=0)
+        rows = [f"{what:<{width}}  {duration(seconds):>7}  {result}" for what, result, seconds in self._rows]
+        packed = "nothing is packed" if self._chosen.output is None else f"packed in {self._chosen.output}"
+        last = f"{len(self._files)} new files, {packed}. {duration(max(0.0, self._end - time.time()))} are left."
+        return "\n".join(["", *rows, *(f"next: {text}" for text in self._next), last])
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Raise OutOfTime after so many seconds, wherever this process is then."""
+
+    def ring(number: int, frame: FrameType | None) -> NoReturn:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _printed(command: list[str]) -> tuple[int, list[str]]:
+    """Return the exit code of a command and the lines that it prints, which are passed on."""
+    lines = list[str]()
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                print(line, end="", flush=True)
+                lines.append(line.rstrip("\n"))
+        except BaseException:  # the minutes are over, or an interrupt
+            process.kill()
+            raise
+    return process.returncode, lines
+
+
+def _first_line(path: Path) -> str:
+    return path.read_text(encoding="utf-8").partition("\n")[0] if path.exists() else ""
+
+
+def _result(path: Path, lines: list[str]) -> str:
+    return lines[-1] if path.stem == "parity" else f"{sum('[' in line for line in lines[1:])} times in {path}"
