@@ -28,6 +28,8 @@ from runner.launch.processes import Tally
 from runner.records import provenance
 from runner.records.jobs import Job
 from runner.runs.checkpoints import code_digest
+from runner.runs.durations import Durations
+from runner.terminal import Line
 
 Jobs = Callable[..., list[Job]]
 
@@ -146,6 +148,21 @@ def test_a_run_too_slow_is_not_started_again(jobs: Jobs, tmp_path: Path, monkeyp
             pass
         assert len(lent.batches) == batches
     assert len(progress.recorded) == 4
+
+
+def test_a_stopped_run_leaves_its_pace_alone(jobs: Jobs, tmp_path: Path, monkeypatch) -> None:
+    """In a real process, which is too slow for a deadline that is over after its first epoch."""
+    monkeypatch.setattr(runs, "LEAST", 0.0)
+    monkeypatch.setattr(runs.durations, "recorded", lambda config: Durations([]))
+    listed = Entry("tempered_sigmoid/fig_3").jobs(
+        ("scale=smoke", f"runtime.results_root={tmp_path}", "tracking=disabled")
+    )
+    progress = Progress(Entry("fig_3"), listed[:1])
+    for _ in Lease(time.time() + 1, 1, tmp_path / "pace.jsonl", "code").carry_out(progress, Line()):
+        pass
+    assert (len(progress.left), progress.recorded, progress.failed) == (1, [], [])
+    assert pace.measured(tmp_path / "pace.jsonl", "code")[kind_of(listed[0])].epoch > 0
+    assert not list(tmp_path.rglob("stopped/*.json"))
 
 
 def test_archives_are_below_the_limit(tmp_path: Path, monkeypatch) -> None:
