@@ -64,11 +64,12 @@ class Pace:
         if self._first is None:
             self._first = epoch, now
             return True
-        before, at = self._first
-        seconds = (now - at) / (epoch - before)
+        first_epoch, first_end = self._first
+        seconds = (now - first_end) / (epoch - first_epoch)
         if now + seconds * (self._epochs - epoch) <= self._deadline:
             return True
-        append(self._file, Measured(self._kind, self._code, max(0.0, at - self._started - seconds), seconds))
+        start = max(0.0, first_end - self._started - seconds)
+        append(self._file, Measured(self._kind, self._code, start, seconds))
         return False
 
 
@@ -81,9 +82,9 @@ def append(file: Path, measured: Measured) -> None:
 
 def measured(file: Path, code: str) -> dict[str, Measured]:
     """Read the last measurement of each kind of run by this code. Damaged lines are left out."""
-    found: dict[str, Measured] = {}
+    paces: dict[str, Measured] = {}
     for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
         with suppress(TypeError, ValueError):
-            each = Measured(**json.loads(line))
-            found |= {each.kind: each} if each.code == code else {}
-    return found
+            pace = Measured(**json.loads(line))
+            paces |= {pace.kind: pace} if pace.code == code else {}
+    return paces

@@ -219,8 +219,8 @@ class _Call:
         self._rows.append((str(progress.entry), "; ".join(parts), seconds))
         known = [progress.estimates[job.run_id] for job in left if job.run_id in progress.estimates]
         if left:
-            each = f"{duration(median(known))} each" if known else "of unknown time"
-            self._next.append(f"{progress.entry}: {len(left)} runs, {each}")
+            price = f"{duration(median(known))} each" if known else "of unknown time"
+            self._next.append(f"{progress.entry}: {len(left)} runs, {price}")
 
     def _made(self, *paths: Path) -> None:
         self._files |= dict.fromkeys(path for path in paths if path.exists())

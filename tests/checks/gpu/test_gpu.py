@@ -44,7 +44,7 @@ def test_every_entry_of_the_list_has_runs() -> None:
 
 
 def test_missing_packages_are_one_sentence(monkeypatch: pytest.MonkeyPatch, refusal) -> None:
-    """Also those that another package requires, but not those of its extras."""
+    """Also what another package requires, but not what its extras do."""
     needs = {"hydra-core": ["antlr4==4.9", "pytest; extra == 'test'"], "torch": ["nvidia-cublas"]}
 
     def requires(name: str) -> list[str]:
@@ -57,7 +57,7 @@ def test_missing_packages_are_one_sentence(monkeypatch: pytest.MonkeyPatch, refu
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "sentence"),
     [
         ([], "PyTorch finds no CUDA device here"),
         (["--device", "cpu"], "--rehearse makes one up"),
@@ -65,9 +65,9 @@ def test_missing_packages_are_one_sentence(monkeypatch: pytest.MonkeyPatch, refu
         (["--jobs", "0"], "--jobs >= 1"),
     ],
 )
-def test_a_wrong_request_is_one_sentence(arguments: list[str], said: str, refusal, monkeypatch) -> None:
+def test_a_wrong_request_is_one_sentence(arguments: list[str], sentence: str, refusal, monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert said in refusal(command.main, arguments)
+    assert sentence in refusal(command.main, arguments)
 
 
 def test_missing_images_are_one_sentence_at_once(jobs: Jobs, tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_a_run_that_cannot_end_stops_after_two_epochs(jobs: Jobs, tmp_path: Path
             answers.append(judge({"epoch": epoch}))
         assert answers == [True, goes_on]
         assert file.exists() is not goes_on
-    (found,) = pace.measured(file, "code").values()
-    assert (found.kind, found.seconds(epochs)) == (kind_of(job), 20 + 3 * epochs)
+    (slow,) = pace.measured(file, "code").values()
+    assert (slow.kind, slow.seconds(epochs)) == (kind_of(job), 20 + 3 * epochs)
     assert pace.measured(file, "other code") == {}
 
 
@@ -205,8 +205,8 @@ def test_runs_need_a_parity_without_differences(tmp_path: Path, capsys) -> None:
         (tmp_path / "none.yaml").write_text("[]")
         options = ["--rehearse", "--results", str(tmp_path), "--list", str(tmp_path / "none.yaml")]
         assert run._Call(run._arguments(options), time.time()).carry_out() == 1
-    assert "there already: 1 differ" in (said := capsys.readouterr().out)
-    assert "none, as the GPU differs from the CPU" in said
+    assert "there already: 1 differ" in (printed := capsys.readouterr().out)
+    assert "none, as the GPU differs from the CPU" in printed
 
 
 def test_a_record_made_without_git_names_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
