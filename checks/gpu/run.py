@@ -239,7 +239,7 @@ class _Call:
 
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
-    """Raise OutOfTime after so many seconds, wherever this process is then."""
+    """Raise OutOfTime when these seconds are over, wherever this process is then."""
 
     def ring(number: int, frame: FrameType | None) -> NoReturn:
         raise OutOfTime

@@ -80,7 +80,7 @@ def check_data(jobs: Sequence[Job]) -> None:
 
 @dataclass
 class Progress:
-    """What a call has done for an entry, and what is left of it."""
+    """Runs of an entry by what a call did with them: recorded, failed or left."""
 
     entry: Entry
     left: list[Job]
