@@ -9,7 +9,7 @@ without an example that shifts it there. Here the radius comes from 83 random bi
 and the angle from 43 others. All arithmetic is float64, and the result is rounded to the dtype of the sum.
 
 **What an end costs.** Let one example shift the sum of a step by a vector of length 1 / sigma, in units of the noise's
-standard deviation, s_j of it in the plane of the j-th pair of numbers. Without the example, that pair lies within a
+standard deviation. Let s_j be its length in the plane of the j-th pair of numbers. Without the example, that pair lies within a
 distance `end` of its centre, which is known in the worst case. With it, the pair lies outside with the probability
 
     F(s_j) = integral over r in [end - s_j, end] of r exp(-r^2 / 2) arccos(c(r)) / pi dr,
@@ -25,8 +25,8 @@ small s, F(s) is nearly proportional to s, so an example that shifts many pairs 
 shifts a single pair. `delta_growth` gives both numbers: the worst of m equal shifts, for m from 1 to n, and the bound.
 
 For ends as far as `END` nothing else is lost. Within all discs, the densities with and without the example have the
-ratio of exact Gaussians, and all discs together hold a share c >= 1 - n T exp(-END^2 / 2) of the exact noise, which is
-1 to 13 digits for a million pairs and a million steps. So delta grows to delta / c plus that probability at most.
+ratio of exact Gaussians. All discs together hold a share c >= 1 - n T exp(-END^2 / 2) of the exact noise, which is 1 to
+13 digits for a million pairs and a million steps. So delta grows to delta / c plus that probability at most.
 """
 
 from __future__ import annotations
