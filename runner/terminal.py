@@ -56,12 +56,14 @@ def _stream(kind: type[io.FileIO], descriptor: int, before: TextIO | None) -> Te
 
 
 def prepare_process() -> None:
-    """Make this process able to print on any terminal, and to find a home.
+    """Make this process and its workers able to print on any terminal, to find a home, and to draw figures.
 
     The three standard descriptors are open, so that no file becomes one of them. Every text can be printed in any
     encoding. Losing stderr ends nothing. Without a home, `~` is the root folder. A warning that importing a part of
-    PyTorch gives about PyTorch itself is left out.
+    PyTorch gives about PyTorch itself is left out. Notebooks pass on a backend of matplotlib that exists in their own
+    environment, and `import matplotlib` fails where it does not.
     """
+    os.environ["MPLBACKEND"] = "agg"
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     for descriptor in range(3):
         try:

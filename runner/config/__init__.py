@@ -21,6 +21,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, Container, DictConfig, Node, OmegaConf
 
+from runner.config.checkout import scan
 from runner.config.chosen import chosen
 from runner.config.fields import (
     COUNT,
@@ -193,7 +194,7 @@ RANGES = tuple(ranges_of(Config))
 @cache
 def options_of(group: str) -> list[str]:
     """List the options of a config group by name, those in its subfolders left out."""
-    return sorted(path.stem for path in (REPOSITORY / "conf" / group).glob("*.yaml"))
+    return sorted(path.stem for path in scan(REPOSITORY / "conf" / group, "*.yaml"))
 
 
 def check_ranges(config: DictConfig) -> None:
@@ -265,9 +266,9 @@ def described_groups() -> str:
 
 def sweep_groups() -> str:
     """Return `${sweep_groups:}`: the sweeps as in Hydra's `--help`, which lists no folder that a search path adds."""
-    papers = sorted(path for path in (REPOSITORY / "sweeps").iterdir() if path.is_dir())
+    papers = [path for path in scan(REPOSITORY / "sweeps", "*") if path.is_dir()]
     return "\n".join(
-        f"sweeps/{paper.name}: {', '.join(sorted(sweep.stem for sweep in paper.glob('*.yaml')))}" for paper in papers
+        f"sweeps/{paper.name}: {', '.join(sweep.stem for sweep in scan(paper, '*.yaml'))}" for paper in papers
     )
 
 

@@ -1,15 +1,34 @@
-"""Ask git about a checkout."""
+"""The files of a checkout, and what git says of it."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 
+def scan(folder: Path, *patterns: str) -> list[Path]:
+    """List the paths below a folder that match a pattern, sorted, without hidden files and folders.
+
+    Other programs leave hidden files next to those that they know: macOS `._name`, editors `.#name`, Jupyter a folder
+    of copies.
+
+    >>> [path.name for path in scan(Path(__file__).parent, "check*.py")]
+    ['checkout.py']
+    """
+    paths = {path for pattern in patterns for path in folder.glob(pattern)}
+    return sorted(path for path in paths if not any(p.startswith(".") for p in path.relative_to(folder).parts))
+
+
 def git(folder: Path, *arguments: str) -> str | None:
-    """Return what a git command prints in a folder, or None without git or outside a checkout."""
+    """Return what a git command prints in a folder, or None without git or outside a checkout.
+
+    Variables like GIT_DIR, which git sets for a hook, would make it speak of another repository, so it gets none.
+    """
     command = ["git", "-C", str(folder), *arguments]
+    redirects = {name for name in os.environ if name.startswith("GIT_") and not name.startswith("GIT_CONFIG")}
+    environment = {name: value for name, value in os.environ.items() if name not in redirects}
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20, env=environment).stdout
     except (OSError, subprocess.SubprocessError):
         return None

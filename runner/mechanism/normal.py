@@ -9,8 +9,9 @@ without an example that shifts it there. Here the radius comes from 83 random bi
 and the angle from 43 others. All arithmetic is float64, and the result is rounded to the dtype of the sum.
 
 **What an end costs.** Let one example shift the sum of a step by a vector of length 1 / sigma, in units of the noise's
-standard deviation. Let s_j be its length in the plane of the j-th pair of numbers. Without the example, that pair lies within a
-distance `end` of its centre, which is known in the worst case. With it, the pair lies outside with the probability
+standard deviation. Let s_j be its length in the plane of the j-th pair of numbers. Without the example, that pair lies
+within a distance `end` of its centre, which is known in the worst case. With it, the pair lies outside with the
+probability
 
     F(s_j) = integral over r in [end - s_j, end] of r exp(-r^2 / 2) arccos(c(r)) / pi dr,
     c(r) = (end^2 - r^2 - s_j^2) / (2 r s_j), cut to [-1, 1],

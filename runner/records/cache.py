@@ -24,6 +24,7 @@ from hydra._internal.config_repository import ConfigRepository
 from hydra.plugins.config_source import ConfigResult
 
 from runner.config import PACKAGE, REPOSITORY
+from runner.config.checkout import scan
 from runner.data.files import SEAL, cache_folder, is_sealed, safe_folder, sealed, write_whole
 
 _CODE = (  # that a resolved config and its ids depend on
@@ -92,7 +93,7 @@ def _made_of(files: Iterable[str]) -> dict[str, Any]:
 def _code() -> str:
     """Hash the code and the versions that ids depend on."""
     digest = hashlib.sha256(" ".join(version(name) for name in _PACKAGES).encode())
-    for path in sorted(path for pattern in _CODE for path in PACKAGE.parent.glob(pattern)):
+    for path in scan(PACKAGE.parent, *_CODE):
         content = path.read_bytes()
         digest.update(f"{path.relative_to(PACKAGE.parent)} {len(content)}".encode() + content)
     return digest.hexdigest()

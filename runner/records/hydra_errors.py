@@ -12,6 +12,7 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 
 from runner.config import REPOSITORY
+from runner.config.checkout import scan
 
 _ALIKE = 0.75  # similarity of a suggested field
 
@@ -49,7 +50,7 @@ def _no_option(missing: str, options: Sequence[str]) -> str:
 def _options_with(field: str) -> str:
     """List the options of a group that have the field `group.name`, which the chosen one lacks."""
     group, _, name = field.partition(".")
-    files = sorted((REPOSITORY / "conf" / group).glob("*.yaml")) if name else []
+    files = scan(REPOSITORY / "conf" / group, "*.yaml") if name else []
     options = [f"{group}={path.stem}" for path in files if name in OmegaConf.load(path)]
     return f". It belongs to {' and '.join(options)}" if options else ""
 
@@ -60,7 +61,7 @@ def _nearest(missing: str) -> str:
     folder = {"experiment": REPOSITORY / "conf" / group, "sweeps": REPOSITORY / group}.get(group)
     if folder is None:
         return ""
-    paths = sorted(path for path in folder.glob("*/*.yaml") if not path.stem.startswith("base_"))
+    paths = [path for path in scan(folder, "*/*.yaml") if not path.stem.startswith("base_")]
     names = [path.relative_to(folder).with_suffix("").as_posix() for path in paths]
     near = difflib.get_close_matches(name, names, cutoff=0.5)
     if near:
@@ -84,6 +85,6 @@ def _fields(error: BaseException, name: str) -> str:
 def _options_named(field: str, overrides: Sequence[str]) -> str:
     """Suggest the groups that have an option given to a missing field: `model=resnet` is an architecture."""
     values = [value for name, _, value in (text.partition("=") for text in overrides) if name == field and value]
-    paths = sorted((REPOSITORY / "conf").glob("*/*.yaml")) if values else []
+    paths = scan(REPOSITORY / "conf", "*/*.yaml") if values else []
     options = [f"{path.parent.name}={path.stem}" for path in paths if values[0] in path.stem.split("_")]
     return f". Did you mean {' or '.join(options[:3])}?" if options else ""

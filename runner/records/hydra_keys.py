@@ -31,6 +31,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from runner.config import FIELDS, REPOSITORY
+from runner.config.checkout import scan
 
 _CONF, _PRIMARY = str(REPOSITORY / "conf"), "config"
 # Files may set the first two. Hydra sets the next three for each config, and takes the last from no other file.
@@ -110,7 +111,7 @@ class Judge(ConfigLoaderImpl):
 def _check_names(folder: Path) -> None:
     """Check that no option in a folder of the user's has the name of one of this package, which Hydra would take."""
     conf = Path(_CONF)
-    for known in (*conf.glob("*/**/*.yaml"), *(REPOSITORY / "sweeps").rglob("*.yaml")):
+    for known in (*scan(conf, "*/**/*.yaml"), *scan(REPOSITORY / "sweeps", "**/*.yaml")):
         name = known.relative_to(conf if known.is_relative_to(conf) else REPOSITORY)
         path = folder / name
         if path.exists() and not path.samefile(known):
@@ -122,7 +123,7 @@ def _check_names(folder: Path) -> None:
 
 def _not_utf8(folders: Sequence[Path]) -> str:
     """Return the first config file that is not text in UTF-8."""
-    for path in (path for folder in folders for path in sorted(folder.rglob("*.yaml")) if path.is_file()):
+    for path in (path for folder in folders for path in scan(folder, "**/*.yaml") if path.is_file()):
         try:
             path.read_text(encoding="utf-8")
         except UnicodeDecodeError:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from runner.config.checkout import scan
 from runner.data.files import write_whole
 from runner.records.files import check_record, digest_of, record_path, text_of
 from runner.records.identity import identify_recorded
@@ -34,7 +35,7 @@ def migrate(folder: Path, moved: dict[str, str]) -> dict[str, str]:
     for new in moved.values():  # the same command, given again, must move no class a second time
         if (last := _moved_class(new, moved)) != new:
             raise ValueError(f"--target moves {new} on to {last}: name the last place at once.")
-    paths = sorted((folder / "runs").glob("*.json"))
+    paths = scan(folder / "runs", "*.json")
     if not paths:
         raise ValueError(f"{folder} has no records: expected runs/*.json in it.")
     moves = {path: _planned(folder, path, moved) for path in paths}

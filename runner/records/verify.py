@@ -32,6 +32,7 @@ import torch
 
 from runner.accounting import epsilon_by, sound_epsilon
 from runner.config import RESULTS, ConfigError, EvaluationSplit, Sampling
+from runner.config.checkout import scan
 from runner.config.origin import is_own
 from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.mechanism.dp_sgd import Mechanism
@@ -263,7 +264,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(prog="python -m runner verify", description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=RESULTS, help="a results folder")
     chosen = parser.parse_args(arguments)
-    paths = sorted((chosen.folder / "runs").glob("*.json"))
+    paths = scan(chosen.folder / "runs", "*.json")
     if not paths:
         print(f"verify: {chosen.folder} has no records: expected runs/*.json in it.", file=sys.stderr)
         return 2

@@ -18,6 +18,7 @@ from runner.accounting import Releases
 from runner.accounting.mechanisms import sampled_gaussians
 from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY, options_of
+from runner.config.checkout import scan
 from runner.mechanism.normal import PRECISION
 from runner.records.files import read_record, sound_epsilon_of
 from runner.records.jobs import sweep_jobs
@@ -229,7 +230,7 @@ def cost_text(record: own.Record, run: Run) -> str:
         return own.privacy_text(final)
     recorded = [bound_text(float(final["epsilon_sound"])), bound_text(sound_epsilon_of(final))]
     rows = [["as recorded", number(float(final["epsilon"])), *recorded[: len(columns) - 1]]]
-    for path in sorted((REPOSITORY / "conf" / "accountant").glob("*.yaml")):
+    for path in scan(REPOSITORY / "conf" / "accountant", "*.yaml"):
         accountant = instantiate(OmegaConf.load(path), _convert_="all")
         costs = [_epsilon(accountant.epsilon, releases, run.config.delta) for releases in columns.values()]
         rows.append([path.stem, *costs, path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")])
@@ -255,7 +256,7 @@ def places_of(results: Path, run_id: str) -> Iterable[Place]:
 
 def studies_of(results: Path, run_id: str) -> Iterable[dict[str, str]]:
     """Yield the rows of a run in the tables of studies, with the name of the `study`."""
-    for path in sorted(results.glob("studies/*/runs.csv")):
+    for path in scan(results, "studies/*/runs.csv"):
         for row in read_csv(path):
             if row["run_id"] == run_id:
                 yield {"study": path.parent.name, **row}

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from runner.config import FIELDS, REPOSITORY, RESULTS
-from runner.config.checkout import git
+from runner.config.checkout import git, scan
 from runner.config.fields import Part
 from runner.records.files import read_record, sound_epsilon_of
 from runner.report.files import Table, aligned, elsewhere, plus_minus
@@ -126,14 +126,14 @@ def own_records(results: Path) -> tuple[list[Record], list[str]]:
 
 def record_files(results: Path) -> list[Path]:
     """List the files of the records in a results folder, at every scale."""
-    return sorted([*results.glob("runs/*.json"), *results.glob("*/runs/*.json")])
+    return scan(results, "runs/*.json", "*/runs/*.json")
 
 
 def _committed(results: Path) -> set[Path]:
     """List the files in a folder that git tracks. Without git these are all records of the paper scale in results/."""
     listed = git(REPOSITORY, "ls-files", "-z", "--", str(results.resolve()))
     if listed is None:
-        return set((RESULTS / "runs").glob("*.json"))
+        return set(scan(RESULTS / "runs", "*.json"))
     return {REPOSITORY / name for name in listed.split("\0") if name}
 
 

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from runner.claims.claim import Claim
 from runner.config import PACKAGE
+from runner.config.checkout import scan
 from runner.records.schema import first_of
 from runner.report.items import Item, Paper
 from runner.terminal import nearest
@@ -16,7 +17,7 @@ __all__ = ["Item", "Paper", "claims_of", "every_paper", "known", "load"]
 
 def known() -> list[str]:
     """List the names of papers, in order: the packages in runner/papers."""
-    return sorted(path.parent.name for path in (PACKAGE / "papers").glob("*/__init__.py"))
+    return [path.parent.name for path in scan(PACKAGE / "papers", "*/__init__.py")]
 
 
 def load(name: str) -> Paper:

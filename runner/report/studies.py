@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from runner.config import REPOSITORY
+from runner.config.checkout import scan
 from runner.report.items import Statement
 
 
@@ -24,7 +25,7 @@ class StudyPage:
 
 def study_files() -> list[Path]:
     """List the files of this project's studies."""
-    return sorted((REPOSITORY / "studies").glob("*.yaml"))
+    return scan(REPOSITORY / "studies", "*.yaml")
 
 
 def study_pages(results: Path) -> list[StudyPage]:

@@ -19,6 +19,7 @@ import torch
 from omegaconf import DictConfig
 
 from runner.config import PACKAGE
+from runner.config.checkout import scan
 from runner.data.files import content_of, write_whole
 from runner.records.identity import identify, recorded_config
 from runner.records.provenance import device_name, versions
@@ -33,9 +34,9 @@ _NOT_TRAINING = ("cli", "papers", "study", "report", "claims", "search", "launch
 @cache
 def code_digest() -> str:
     """Hash all code that a run may depend on, by SHA-256, as it is on the disk, committed or not."""
-    sources = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".cpp", ".h")]
+    sources = scan(PACKAGE, "**/*.py", "**/*.cpp", "**/*.h")
     digest = hashlib.sha256()
-    for path in sorted(sources):
+    for path in sources:
         name = path.relative_to(PACKAGE)
         if name.parts[0] not in _NOT_TRAINING:
             digest.update(f"{name.as_posix()}\n".encode() + hashlib.sha256(path.read_bytes()).digest())

@@ -18,6 +18,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from runner.config import RESULTS
+from runner.config.checkout import scan
 from runner.records.files import results_folder
 from runner.records.identity import identify_recorded
 from runner.records.jobs import Job
@@ -93,7 +94,7 @@ def recorded(config: DictConfig) -> Durations:
     """Read the records of this repository, and those where the run of a config belongs, computed where it would be."""
     device = device_of(config.runtime.device)
     folders = dict.fromkeys([RESULTS, results_folder(config)])
-    paths = {path.name: path for folder in folders for path in sorted((folder / "runs").glob("*.json"))}  # a run once
+    paths = {path.name: path for folder in folders for path in scan(folder / "runs", "*.json")}  # a run once
     return Durations(read(paths.values()), device_name(device) if device.type == "cuda" else None)
 
 

@@ -13,6 +13,7 @@ from runner.claims.guarantee import guaranteed, makes_all_tries
 from runner.claims.runs import PlannedRun
 from runner.claims.statistics import Interval, mean_of
 from runner.config import REPOSITORY, EvaluationSplit
+from runner.config.checkout import scan
 from runner.data.datasets import Split
 from runner.records.files import record_path
 from runner.records.identity import trained
@@ -189,10 +190,10 @@ def _reports_on_a_part(run: PlannedRun) -> bool:
 
 def planned_jobs() -> list[Job]:
     """List every run that a sweep of any paper plans."""
-    sweeps = sorted(
+    sweeps = [
         path.relative_to(REPOSITORY / "sweeps").with_suffix("").as_posix()
-        for path in (REPOSITORY / "sweeps").glob("*/*.yaml")
-    )
+        for path in scan(REPOSITORY / "sweeps", "*/*.yaml")
+    ]
     return [job for sweep in sweeps for job in sweep_jobs(sweep)]
 
 

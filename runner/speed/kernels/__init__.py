@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from runner.config import ConfigError
+from runner.config.checkout import scan
 from runner.data.files import cache_folder, is_sealed, safe_folder, sealed, write_whole
 
 _FOLDER = Path(__file__).parent
@@ -172,4 +173,4 @@ def _fingerprint(source: Path, compiler: str) -> str:
 
 def _sources(source: Path) -> list[str]:
     """Return the text of a kernel and of the headers."""
-    return [path.read_text(encoding="utf-8") for path in (source, *sorted(_FOLDER.glob("*.h")))]
+    return [path.read_text(encoding="utf-8") for path in (source, *scan(_FOLDER, "*.h"))]
