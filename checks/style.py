@@ -1,9 +1,10 @@
-"""The English of this project, checked by rules: `python -m checks style`.
+"""The English of this project, as far as a machine can check it: `python -m checks style`.
 
-No sentence has more than 25 words. This holds for docstrings, comments, texts for people in `runner/`, YAML files and
-the pages that are written by hand. In texts for people a semicolon ends no sentence. Code in backticks counts as one
-word. A docstring begins with a verb or a noun. Words that only this project would understand do not occur. No table in
-Markdown, a generated one included, has a footnote symbol, or a hyphen before a digit.
+No sentence has more than 35 words. This holds for docstrings, comments, texts for people in `runner/`, YAML files and
+the pages that are written by hand. Code in backticks, a quotation and what stands in brackets count as one word. A
+table in Markdown, a generated one included, has no footnote symbol and no hyphen in the place of a minus. Three short
+sentences in a row, in a page or a docstring, read like a telegram. They are a warning, which fails nothing. Only files
+that git tracks are read, so the files of a user never matter.
 """
 
 from __future__ import annotations
@@ -14,21 +15,20 @@ import re
 import subprocess
 import sys
 import tokenize
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
 from runner.config import REPOSITORY
 from runner.terminal import Parser
 
-LONGEST = 25  # words of a sentence
-CLAUSES = ("What", "Whether", "Which", "How", "Why", "Where", "Who", "When", "That")  # no docstring begins so
-PRIVATE = ("hangs on", "tells apart", "takes to be", "beside", "so many", "ours", "whoever", "of one's own", "stranger")
-HEAVY = ("is of", "are of", "was of", "those of", "that of", "of which", "nobody")  # not in docstrings and comments
-_QUOTED = re.compile(r"``[^`]*``|`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)|\([^()]*\)")
-_ENDS = re.compile(r"(?<=[.!?:;])\s+|\n\s*\n|\n\s*(?=[-*] |\w+(?:, \w+)*: )")
-_ENDS_TEXT = re.compile(r"(?<=[.!?:])[*)]*\s+|\n\s*\n|\n\s*(?=[-*] |\d+[.] )")
+LONGEST = 35  # words of a sentence
+SHORT, IN_A_ROW = 8, 3  # the most words of a short sentence, and how many in a row are a warning
+_AS_ONE_WORD = re.compile(r"``[^`]*``|`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)|\([^()]*\)")
+_PARAGRAPHS = re.compile(r"\n\s*\n|\n\s*(?=[-*] |\d+[.] |\w+(?:, \w+)*: )")  # or entries of a list
+_SENTENCES = re.compile(r"(?<=[.!?])[*)]*\s+")
 _BLOCK = re.compile(r"(?:.*\S.*\n?)+")
 _NOT_PROSE = re.compile(r"```.*?^```|<!--.*?-->|^(?:\||#| {4}).*?$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
@@ -36,132 +36,136 @@ _IN_TABLE = {"a hyphen for a minus": re.compile(r"^\|.*[|\[,] *-\d"), "a footnot
 _WORD = re.compile(r"[^\W\d_][\w'’-]*")
 
 
-def faults(source: str) -> Iterator[tuple[int, str]]:
-    """Check the English of a Python source.
+class Text(NamedTuple):
+    """A text for people: the number of its first line, and whether short sentences in it are worth a warning."""
 
-    Yields:
-        The number of a line and the fault that begins there.
-    """
-    for line, text in _docstrings(source):
-        first = _WORD.match(text.lstrip())
-        if first and first[0] in CLAUSES:
-            yield line, f"begins with {first[0]!r}: begin with a verb or a noun"
-        yield from _in_text(line, text, _ENDS, (*PRIVATE, *HEAVY))
-    for line, text in _comments(source):
-        yield from _in_text(line, text, _ENDS, (*PRIVATE, *HEAVY))
+    line: int
+    words: str
+    prose: bool = False
 
 
-def faults_of_strings(source: str) -> Iterator[tuple[int, str]]:
-    """Check the texts in a Python source that are no docstrings."""
+class Remark(NamedTuple):
+    """What is wrong with the text on a line. A warning fails nothing."""
+
+    line: int
+    words: str
+    warning: bool = False
+
+
+def remarks_on(text: Text) -> Iterator[Remark]:
+    """Check the lengths of the sentences of a text, up to the first example in it."""
+    for paragraph in _PARAGRAPHS.split(_AS_ONE_WORD.sub("X", text.words.partition(">>>")[0])):
+        sentences = [words for sentence in _SENTENCES.split(paragraph) if (words := _WORD.findall(sentence))]
+        for words in sentences:
+            if len(words) > LONGEST:
+                yield Remark(text.line, f"a sentence of {len(words)} words: {' '.join(words[:6])} ...")
+        for last in range(IN_A_ROW, len(sentences) + 1) if text.prose else ():
+            if all(len(words) <= SHORT for words in sentences[last - IN_A_ROW : last]):
+                yield Remark(text.line, f"{IN_A_ROW} short sentences, up to: {' '.join(sentences[last - 1])}", True)
+
+
+def texts_of_python(source: str, *, people: bool = True) -> Iterator[Text]:
+    """Yield the docstrings and comments of a Python source and, if it writes for people, its other strings."""
     tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            text = ast.get_docstring(node)
+            yield from [Text(node.body[0].lineno, text, prose=True)] if text else ()
+    yield from _comments(source)
+    if not people:
+        return
     parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             texts = [str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values]
-            yield from _in_text(node.lineno, "".join(texts), _ENDS_TEXT, PRIVATE)
-        elif isinstance(node, ast.Constant) and " " in str(node.value) and id(node) not in parts | said:
-            yield from _in_text(node.lineno, str(node.value), _ENDS_TEXT, PRIVATE)
+            yield Text(node.lineno, "".join(texts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts | alone:
+            yield Text(node.lineno, node.value)
 
 
-def faults_of_yaml(source: str) -> Iterator[tuple[int, str]]:
-    """Check the comments and the values of a YAML file. A value without a space before its first comma is a list."""
-    blocks = re.finditer(r"(?:^ *# .*\n?)+", source, re.MULTILINE)
-    texts = [(source.count("\n", 0, block.start()) + 1, re.sub(r"(?m)^ *# ", "", block[0])) for block in blocks]
-    for node in yaml.compose_all(source):
-        texts += _scalars(node)
-    for line, text in texts:
-        yield from _in_text(line, text, _ENDS_TEXT, PRIVATE)
-
-
-def _scalars(node: yaml.Node | None) -> Iterator[tuple[int, str]]:
-    if isinstance(node, yaml.ScalarNode) and " " in node.value.partition(",")[0]:
-        yield node.start_mark.line + 1, node.value
-    elif isinstance(node, yaml.CollectionNode):
-        for each in node.value:
-            for inner in each if isinstance(each, tuple) else (each,):
-                yield from _scalars(inner)
-
-
-def faults_of_markdown(source: str) -> Iterator[tuple[int, str]]:
-    """Check the sentences of a page that is written by hand. Code, tables, headings and comments are left out."""
-    prose = _NOT_PROSE.sub(lambda found: "\n" * found[0].count("\n"), _LINK.sub(r"\1", source))
-    for block in _BLOCK.finditer(prose):
-        yield from _in_text(prose.count("\n", 0, block.start()) + 1, block[0], _ENDS_TEXT, PRIVATE)
-
-
-def faults_of_tables(source: str) -> Iterator[tuple[int, str]]:
-    """Check the tables of any page in Markdown."""
-    for line, text in enumerate(source.splitlines(), 1):
-        yield from ((line, fault) for fault, pattern in _IN_TABLE.items() if pattern.match(text))
-
-
-def _in_text(line: int, text: str, ends: re.Pattern[str], words: Sequence[str]) -> Iterator[tuple[int, str]]:
-    plain = _QUOTED.sub("X", text.split(">>>")[0])
-    for sentence in ends.split(plain):
-        found = _WORD.findall(sentence)
-        if len(found) > LONGEST:
-            yield line, f"a sentence of {len(found)} words: {' '.join(found[:6])} ..."
-    for word in words:
-        if re.search(rf"\b{word}\b", plain):
-            yield line, f"{word!r}: say it in the field's words"
-
-
-def _docstrings(source: str) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            text = ast.get_docstring(node)
-            if text:
-                yield node.body[0].lineno, text
-
-
-def _comments(source: str) -> Iterator[tuple[int, str]]:
-    """Join the lines of a comment that stand below each other."""
-    found: list[tuple[int, int, str]] = []
+def _comments(source: str) -> Iterator[Text]:
+    """Yield the comments of a Python source. Lines of a comment that stand below each other are one text."""
+    comments: list[tuple[int, int, str]] = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             line, column = token.start
             text = token.string.lstrip("# ")
             alone = not token.line[:column].strip()
-            if alone and found and found[-1][0] == line - 1 and found[-1][1] == column:
-                text = f"{found.pop()[2]} {text}"
-            found.append((line, column, text))
-    yield from ((line, text) for line, _, text in found)
+            if alone and comments and comments[-1][0] == line - 1 and comments[-1][1] == column:
+                text = f"{comments.pop()[2]} {text}"
+            comments.append((line, column, text))
+    yield from (Text(line, text) for line, _, text in comments)
+
+
+def texts_of_yaml(source: str) -> Iterator[Text]:
+    """Yield the comments and values of a YAML file. A value without a space before its first comma is a list."""
+    for block in re.finditer(r"(?:^ *# .*\n?)+", source, re.MULTILINE):
+        yield Text(source.count("\n", 0, block.start()) + 1, re.sub(r"(?m)^ *# ", "", block[0]))
+    for document in yaml.compose_all(source):
+        yield from _scalars(document)
+
+
+def _scalars(node: yaml.Node | None) -> Iterator[Text]:
+    if isinstance(node, yaml.ScalarNode) and " " in node.value.partition(",")[0]:
+        yield Text(node.start_mark.line + 1, node.value)
+    elif isinstance(node, yaml.CollectionNode):
+        for entry in node.value:
+            for inner in entry if isinstance(entry, tuple) else (entry,):
+                yield from _scalars(inner)
+
+
+def texts_of_markdown(source: str) -> Iterator[Text]:
+    """Yield the paragraphs of a page. Code, tables, headings and comments are left out."""
+    prose = _NOT_PROSE.sub(lambda left_out: "\n" * left_out[0].count("\n"), _LINK.sub(r"\1", source))
+    for block in _BLOCK.finditer(prose):
+        yield Text(prose.count("\n", 0, block.start()) + 1, block[0], prose=True)
+
+
+def remarks_on_tables(source: str) -> Iterator[Remark]:
+    """Check the tables of any page in Markdown."""
+    for line, text in enumerate(source.splitlines(), 1):
+        yield from (Remark(line, fault) for fault, pattern in _IN_TABLE.items() if pattern.match(text))
+
+
+def remarks(name: str, source: str) -> Iterator[Remark]:
+    """Check a file by what its path says of it: pages and YAML files in results/ are generated."""
+    by_hand = not name.startswith("results/")
+    texts: Iterable[Text] = ()
+    if name.endswith(".py"):
+        texts = texts_of_python(source, people=name.startswith("runner/") or name.endswith("/report.py"))
+    elif name.endswith(".yaml") and by_hand:
+        texts = texts_of_yaml(source)
+    elif name.endswith(".md"):
+        yield from remarks_on_tables(source)
+        texts = texts_of_markdown(source) if by_hand else texts
+    for text in texts:
+        yield from remarks_on(text)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print every fault.
+    """Print every fault and warning.
 
     Returns:
-        1 if there is one.
+        1 if there is a fault.
     """
     parser = Parser(prog="python -m checks style", description=__doc__.partition("\n")[0])
     parser.add_argument("paths", nargs="*", type=Path, help="files or folders (default: all tracked files)")
     chosen = parser.parse_args(arguments)
-    found = 0
-    for name in _files(chosen.paths):
-        source = (REPOSITORY / name).read_text(encoding="utf-8") if name.endswith((".py", ".yaml", ".md")) else ""
-        for line, fault in sorted({each for check in _checks(name) for each in check(source)}):
-            print(f"{name}:{line}: {fault}")
-            found += 1
-    print(f"{found} faults", file=sys.stderr)
-    return 1 if found else 0
+    faults = warnings = 0
+    for name in _tracked(chosen.paths):
+        for line, words, warning in sorted(set(remarks(name, (REPOSITORY / name).read_text(encoding="utf-8")))):
+            print(f"{name}:{line}: {'warning: ' if warning else ''}{words}")
+            faults, warnings = faults + (not warning), warnings + warning
+    print(f"{faults} faults, {warnings} warnings", file=sys.stderr)
+    return 1 if faults else 0
 
 
-def _checks(name: str) -> list[Callable[[str], Iterator[tuple[int, str]]]]:
-    """Choose the checks of a file by its path."""
-    if name.endswith(".py"):
-        people = name.startswith("runner/") or name.endswith("/report.py")
-        return [faults, faults_of_strings] if people else [faults]
-    if name.endswith(".md"):
-        return [faults_of_tables] if name.startswith("results/") else [faults_of_tables, faults_of_markdown]
-    return [faults_of_yaml] if name.endswith(".yaml") and not name.startswith("results/") else []
-
-
-def _files(paths: Sequence[Path]) -> list[str]:
-    """List the tracked files below some paths, sorted."""
+def _tracked(paths: Iterable[Path]) -> list[str]:
+    """List the files below some paths that git tracks and that can have texts, sorted."""
     asked = [str(path) for path in paths] or ["."]
     listed = subprocess.run(
-        ["git", "ls-files", "--", *asked], cwd=REPOSITORY, capture_output=True, text=True, check=True
+        ["git", "ls-files", "-z", "--", *asked], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
-    return sorted(listed.stdout.splitlines())
+    names = [name for name in listed.stdout.split("\0") if name.endswith((".py", ".yaml", ".md"))]
+    return sorted(name for name in names if (REPOSITORY / name).is_file())  # one may be deleted, but not yet committed

@@ -184,7 +184,7 @@ def _bounding(value: float, places: int | None, rounding: str) -> float:
 
 
 def bound_text(value: float | None) -> str:
-    """Write an upper bound, such as a sound epsilon, as `number` does."""
+    """Write an epsilon or another upper bound as `number` does, and never less than it is."""
     return number(value, bound="upper")
 
 
@@ -210,10 +210,10 @@ def epoch_text(row: dict[str, float], epochs: int, most_kept: int | None = None)
     """Describe an epoch's row of the history in a few words."""
     privacy = "not private"
     if row["epsilon_sound"] is None:
-        privacy = f"ε {number(row['epsilon'], places=2)} as stated by its class"
+        privacy = f"ε {number(row['epsilon'], places=2, bound='upper')} as stated by its class"
     elif row["epsilon"] != float("inf") or row["epsilon_sound"] != float("inf"):
-        sound = number(row["epsilon_sound"], places=2, bound="upper")
+        epsilon, sound = (number(row[name], places=2, bound="upper") for name in ("epsilon", "epsilon_sound"))
         same = row["epsilon"] == row["epsilon_sound"]
-        privacy = f"sound ε {sound}" if same else f"ε {number(row['epsilon'], places=2)} (sound {sound})"
+        privacy = f"sound ε {sound}" if same else f"ε {epsilon} (sound {sound})"
     of = f", {row['accepted']} of {most_kept} updates" if most_kept else f"/{epochs}"
     return f"epoch {row['epoch']}{of} · accuracy {number(row['test_accuracy'], '%')}% · {privacy}"

@@ -21,11 +21,13 @@ ROW = {"epoch": 2, "test_accuracy": 91.234, "epsilon": 1.0, "epsilon_sound": 0.8
         ({}, 40, 0.75, "epoch 2, 30 of 40 updates · accuracy 91.23% · ε 1.00 (sound 0.88)"),
         ({}, 1000, 0.25, "epoch 2, 30 of 1000 updates · accuracy 91.23% · ε 1.00 (sound 0.88)"),
         ({"epsilon_sound": 2.312}, None, 0.25, "epoch 2/8 · accuracy 91.23% · ε 1.00 (sound 2.32)"),
+        ({"epsilon": 2.312}, None, 0.25, "epoch 2/8 · accuracy 91.23% · ε 2.32 (sound 0.88)"),
+        ({"epsilon_sound": None}, None, 0.25, "epoch 2/8 · accuracy 91.23% · ε 1.00 as stated by its class"),
         ({"epsilon": 2.312, "epsilon_sound": 2.312}, None, 0.25, "epoch 2/8 · accuracy 91.23% · sound ε 2.32"),
         ({"epsilon": math.inf, "epsilon_sound": math.inf}, None, 0.25, "epoch 2/8 · accuracy 91.23% · not private"),
     ],
 )
-def test_how_far_a_run_is_and_a_sound_epsilon_rounded_up(changes, most_kept, done: float, text: str) -> None:
+def test_how_far_a_run_is_and_its_epsilons_rounded_up(changes, most_kept, done: float, text: str) -> None:
     row = ROW | changes
     assert (part_done(row, 8, most_kept), epoch_text(row, 8, most_kept)) == (done, text)
 

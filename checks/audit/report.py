@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from checks.audit.cases import CONFIDENCE, Row
 from checks.audit.targets import DELTA, PLAIN
-from runner.report.files import Table, bound_text, markdown, number, plus_minus, read_csv, write_csv, write_text
+from runner.report.files import Table, bound_text, markdown, plus_minus, read_csv, write_csv, write_text
 from runner.report.plots import MARKERS, WIDTH, figure, log_axis, one_legend, save, style
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _unsound(rows: Sequence[Row]) -> list[list[str]]:
     """Make a line for each row whose claim is below the sound ε."""
     said = {"refuted": "yes", "not guaranteed": "no"}
     return [
-        [*_case(row), number(row.claimed), bound_text(row.sound), _at_least(row), said[row.verdict]]
+        [*_case(row), bound_text(row.claimed), bound_text(row.sound), _at_least(row), said[row.verdict]]
         for row in _claims(rows)
     ]
 

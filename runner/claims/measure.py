@@ -20,6 +20,7 @@ from runner.claims.measured import Measured, Sample, of_sample, of_two
 from runner.claims.over_values import field_of, over_values
 from runner.claims.readers import reader_of
 from runner.claims.runs import Runs, RunsAt
+from runner.terminal import bound_text
 
 
 class Formula(partial[Measured]):
@@ -213,7 +214,7 @@ def _text_of_one(claim: Claim, at: RunsAt) -> str:
     if claim.at == "within" and all(decides(run) for run in runs):
         return tries_text(runs)
     if claim.at in ("below", "within"):
-        whole = f"; the whole run ends at {runs.largest('epsilon'):.3g}" if claim.at == "below" else ""
+        whole = f"; the whole run ends at {bound_text(runs.largest('epsilon'))}" if claim.at == "below" else ""
         return f"{best}after epoch {at.epochs}, the last {claim.at} {claim.bound:g}{whole}"
     return best and f"{best}after epoch {at.epochs}"
 

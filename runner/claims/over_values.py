@@ -2,7 +2,7 @@
 
 Let s be the spread of the data set's settings, and n_i the number of runs of setting i.
 
-- The range of the true means has Tukey and Kramer's simultaneous interval: all differences m_i - m_j of measured means
+- The range of the true means has Tukey and Kramer's simultaneous interval. All differences m_i - m_j of measured means
   are within q s sqrt((1/n_i + 1/n_j) / 2) of the true ones, with q the quantile of the studentized range. So the true
   range lies between the largest of the lower ends and the largest of the upper ends.
 - The interval of the best value and of the correlation is between quantiles of a parametric bootstrap. Each mean is

@@ -94,9 +94,6 @@ def _run(composed: DictConfig) -> None:
         until = f", or until {run.paid_for} updates are kept," if run.paid_for else ""
         steps = f"{run.epochs} epochs of {run.mechanism.steps_per_epoch} steps{until}"
         line.keep(f"run {identify(config)[0]}: {steps} on {run.device}")
-        if config.delta * run.mechanism.examples >= 1:
-            one_in = f"1/{run.mechanism.examples}, one over the number of examples"
-            line.keep(f"delta={config.delta:g} is not below {one_in}: at so large a δ, ε promises none of them much")
         if run.device.type == "cpu" and (why := why_off()):
             line.keep(why)
         if run.unsound:

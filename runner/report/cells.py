@@ -56,7 +56,7 @@ def cells_of(row: ClaimRow) -> Cells:
     """Format a judged claim."""
     claim, unit = row.claim, row.claim.unit
     std = row.std if row.measured == row.mean and not row.at_least else None  # none for a maximum or a bound
-    spread = [number(v, unit) for v in (row.min, row.median, row.max) if v is not None]
+    spread = [plus_minus(v, None, unit) for v in (row.min, row.median, row.max) if v is not None]
     places = places_of(row)
     threshold = claim.level if claim.direction in THRESHOLDS else None
     return Cells(
@@ -73,7 +73,7 @@ def cells_of(row: ClaimRow) -> Cells:
         best=plus_minus(row.best_epoch_mean, None, unit),
         difference=difference_text(row.difference, unit, row.interval, threshold, places),
         verdict=verdict_text(row),
-        epsilon=number(row.epsilon),
+        epsilon=bound_text(row.epsilon),
         sound=sound_text(row.epsilon_sound, row.epsilon_attempts),
         guarantee=f"{row.guarantee} for the runs" if row.verdict == HOLDS and wrong_epsilon(row) else row.guarantee,
     )

@@ -14,19 +14,19 @@ from typing import Any
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from runner.accounting import Releases
+from runner.accounting import Pld, Releases
 from runner.accounting.mechanisms import sampled_gaussians
 from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY, options_of
 from runner.config.checkout import scan
 from runner.mechanism.normal import PRECISION
-from runner.records.files import read_record, sound_epsilon_of
+from runner.records.files import read_record, sound_epsilon_of, upper_bound
 from runner.records.jobs import sweep_jobs
 from runner.records.verify import delta_growth_of, noise_precision, run_of
 from runner.report import own
 from runner.report.cells import cells_of
 from runner.report.claim_rows import rows_of
-from runner.report.files import Table, aligned, elsewhere, enumerated, read_csv
+from runner.report.files import Table, aligned, delta_text, elsewhere, enumerated, read_csv
 from runner.report.papers import Item, Paper, every_paper, known, load
 from runner.terminal import bound_text, command, nearest, number
 from runner.training.modules import is_beside
@@ -40,6 +40,7 @@ _NAMED = (
 )  # fmt: skip
 _LISTED = 6  # kinds of releases; of more, kinds with the same sampling become one, with the range of their noise
 _OF_ARM = ("dataset", "epsilon", "arm", "accuracy", "seeds", "gain", "low", "high", "answer")  # of a study
+_OLDER = "Its record is older: it holds the nearest number of five digits, which can be below the ε computed again."
 _PRIVATE = ("clipping", "mechanism", "screening", "constraint")
 
 
@@ -174,7 +175,13 @@ def released_text(record: own.Record, run: Run) -> list[str]:
         lines.append(f"no sound ε is known: {run.unsound}")
     lines += [f"ε rests on {believed}" for believed in rests_on(run)]
     lines += noise_text(record, run)
-    return [*lines, f"neighbours: {run.mechanism.neighbouring_relation}; δ = {config['delta']:g}"]
+    return [*lines, f"neighbours: {run.mechanism.neighbouring_relation}; {_delta_text(run)}"]
+
+
+def _delta_text(run: Run) -> str:
+    """State delta, and delta N for the N examples that the run trained on, which is below 1 if it is private."""
+    delta, examples = run.config.delta, run.mechanism.examples
+    return f"{delta_text(delta)}, δ·N = {bound_text(delta * examples)} for N = {examples:,} training examples"
 
 
 def noise_text(record: own.Record, run: Run) -> list[str]:
@@ -223,18 +230,25 @@ def _sums_text(q: float, times: int, noise: str) -> str:
 
 
 def cost_text(record: own.Record, run: Run) -> str:
-    """Tabulate epsilon of the ledgers by every accountant, and the recorded values."""
+    """Tabulate epsilon of the ledgers by every accountant, and the recorded values, all rounded up.
+
+    Older records hold the nearest number of five digits. A sentence says so where that shows, below the table.
+    """
     final = record["final"]
     columns = ledgers(record, run)
     if run.unsound:
         return own.privacy_text(final)
-    recorded = [bound_text(float(final["epsilon_sound"])), bound_text(sound_epsilon_of(final))]
-    rows = [["as recorded", number(float(final["epsilon"])), *recorded[: len(columns) - 1]]]
+    recorded = [float(final["epsilon"]), upper_bound(final["epsilon_sound"]), upper_bound(sound_epsilon_of(final))]
+    rows = [["as recorded", *map(bound_text, recorded[: len(columns)])]]
     for path in scan(REPOSITORY / "conf" / "accountant", "*.yaml"):
         accountant = instantiate(OmegaConf.load(path), _convert_="all")
         costs = [_epsilon(accountant.epsilon, releases, run.config.delta) for releases in columns.values()]
         rows.append([path.stem, *costs, path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")])
-    return aligned(Table(("ε", *columns, ""), [row + [""] * (len(columns) + 2 - len(row)) for row in rows]))
+    table = aligned(Table(("ε", *columns, ""), [row + [""] * (len(columns) + 2 - len(row)) for row in rows]))
+    accountants = [run.accountant, *[Pld()] * (len(columns) - 1)]
+    again = [by.epsilon(of, run.config.delta) for by, of in zip(accountants, columns.values(), strict=True)]
+    older = any(a < b and bound_text(a) != bound_text(b) for a, b in zip(recorded, again, strict=False))
+    return f"{table}\n{_OLDER}" if older else table
 
 
 def _epsilon(epsilon: Any, releases: Releases, delta: float) -> str:

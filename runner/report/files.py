@@ -142,11 +142,11 @@ def plus_minus(
 ) -> str:
     """Format a mean and its standard deviation, if known: `98.02 ± 0.11`, or `≥ 2.999` for a lower bound.
 
-    A dash if there is no mean.
+    A dash if there is no mean. An ε, whose unit is "epsilon", is rounded up unless it is a lower bound.
     """
     if mean is None:
         return "–"
-    bound: Literal["lower"] | None = "lower" if at_least else None
+    bound: Literal["lower", "upper"] | None = "lower" if at_least else "upper" if unit == "epsilon" else None
     text = number(mean, unit, places=places, bound=bound)
     spread = "" if std is None else f" ± {number(std, unit, places=places)}"
     return f"{'≥ ' if at_least else ''}{text}{spread}"

@@ -47,7 +47,7 @@ def privacy_text(final: Mapping[str, Any]) -> str:
     epsilon, sound = float(final["epsilon"]), sound_epsilon_of(final)
     if epsilon == sound == float("inf"):
         return "not private"
-    return f"ε {number(epsilon)} as {STATED if sound is None else 'the paper counts'}, sound {known_text(sound)}"
+    return f"ε {bound_text(epsilon)} as {STATED if sound is None else 'the paper counts'}, sound {known_text(sound)}"
 
 
 def known_text(sound: float | None) -> str:
@@ -85,7 +85,7 @@ def _outcome(records: Sequence[Record]) -> list[str]:
         records[-1]["config"]["scale"]["name"],
         str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}",
         " ".join([f"{plus_minus(fmean(accuracies), spread, '%')}%", *(note[0] for note in _notes(records))]),
-        number(max(float(final["epsilon"]) for final in finals)) + (f", {STATED}" if unknown else ""),
+        bound_text(max(float(final["epsilon"]) for final in finals)) + (f", {STATED}" if unknown else ""),
         known_text(None if unknown else max(sound for sound in sounds if sound is not None)),
     ]
 

@@ -20,7 +20,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from runner.config import ConfigError, TrackingMode
-from runner.records.files import sound_epsilon_of, upper_bound
+from runner.records.files import rounded, sound_epsilon_of, upper_bound
 from runner.records.identity import recorded_config
 from runner.runs.media import rows_of
 from runner.terminal import command, one_line
@@ -199,8 +199,13 @@ def _end(wandb: Any, run: Any, record: dict[str, Any], path: Path) -> None:
 
 
 def _spent(values: dict[str, Any]) -> dict[str, Any]:
-    """Leave out epsilons that are infinite or unknown, because no axis can show them. A loss that is NaN stays."""
-    return {name: v for name, v in values.items() if not (name.startswith("epsilon") and math.isinf(upper_bound(v)))}
+    """Leave out epsilons that are infinite or unknown, because no axis can show them. A loss that is NaN stays.
+
+    An epsilon is rounded up as the record has it.
+    """
+    epsilons = {name: rounded(value, name) for name, value in values.items() if name.startswith("epsilon")}
+    endless = {name for name, value in epsilons.items() if math.isinf(upper_bound(value))}
+    return {name: value for name, value in {**values, **epsilons}.items() if name not in endless}
 
 
 def _sent_later(run: Any) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.claims.contrasts import Estimate
+from runner.claims.runs import PlannedRun
 from runner.claims.summary import summarise
 from runner.config import PAPER
 from runner.report import plots
@@ -32,7 +33,7 @@ from runner.study.outcome import (
 )
 from runner.study.progress import Progress
 from runner.study.search import at_edge
-from runner.terminal import duration, number
+from runner.terminal import bound_text, duration, number
 
 _TEXT = """# {title}
 
@@ -146,7 +147,7 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
         table=markdown(_table(study, found)),
         seeds=f": the mean of {most} seeds, with\n  Student's interval" if most > 1 else "",
         tests=_tests(tests(found), any("(" in _answer(one) for one in found)),
-        delta=delta_text(max((run.delta for run in runs), default=1e-5)),
+        delta=_delta(runs),
         neighbours=_neighbours(arms),
         search=_SEARCH.format(trials=_trials(arms)) if searched else _NO_SEARCH,
         notes="".join(f"- {text}\n" for text in _notes(arms)),
@@ -163,6 +164,13 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
         cost=_cost(arms),
         command=command,
     )
+
+
+def _delta(runs: Sequence[PlannedRun]) -> str:
+    """State the largest delta and, if the data sets state their sizes, the largest delta N for N training examples."""
+    text = delta_text(max((run.delta for run in runs), default=1e-5))
+    shares = [run.delta * size for run in runs if (size := run.field("dataset.train_examples"))]
+    return f"{text} (δ·N is at most {bound_text(max(shares))} for N training examples)" if shares else text
 
 
 def _table(study: Study, found: Sequence[Compared]) -> Table:

@@ -28,6 +28,7 @@ from runner.mechanism.seeds import derived_seed
 from runner.mechanism.statistics import Normalization
 from runner.networks.lipschitz import gradient_bounds
 from runner.networks.lipschitz.course import COUNT, counting_course
+from runner.terminal import number
 from runner.training.averaging import Averaging
 from runner.training.budget import noise_multiplier_of, within_budget
 from runner.training.checks import (
@@ -103,6 +104,7 @@ def prepare(config: DictConfig) -> Run:
         if not (clipping.needs_engine or apart):  # its bound may depend on the pass itself
             clipping.sum_contributions(OrdinaryPass(objective), *made_up)
         mechanism = with_noise(noise_multiplier_of(config, accountant, with_noise))
+        _check_delta(config.delta, mechanism)
         mechanism.check(clipping, objective, *made_up)
         _check_same_noise(mechanism, rule, optimizer, built)
         rule.check(mechanism)
@@ -164,6 +166,20 @@ def _with_noise(
         epochs=config.epochs,
         noise_multiplier=config.noise_multiplier,
     )
+
+
+def _check_delta(delta: float, mechanism: Mechanism) -> None:
+    """Raise ValueError if a private run has a delta of at least 1/N, with N the examples that it trains on.
+
+    Publishing every example with probability delta, independently of the others, is (0, delta)-differentially private,
+    and publishes delta N examples in the mean: from a delta of 1/N, no epsilon protects all of them (Dwork and Roth,
+    The Algorithmic Foundations of Differential Privacy, 2014, section 2.3).
+    """
+    if mechanism.private and delta * mechanism.examples >= 1:
+        raise ValueError(
+            f"delta={delta:g} is not below 1/N for N = {mechanism.examples:,} training examples: so large a δ allows "
+            f"publishing one of them. Choose less than {number(1 / mechanism.examples, bound='lower')}."
+        )
 
 
 def _check_same_noise(

@@ -14,9 +14,9 @@ from tests.forked import run_in_fork
 
 
 def test_a_result_is_of_the_last_epoch_and_of_both_epsilons(fabricate, jobs) -> None:
-    """98.91 belongs to the best epoch, and not to the last; a sound epsilon is rounded up."""
+    """98.91 belongs to the best epoch, and not to the last; every epsilon is rounded up."""
     record = read_record(fabricate(jobs("fig_3", "mnist_tanh")[0], [98.91, 97.85], epsilon=2.9284, sound=2.31411))
-    assert result_text(record) == "finished: accuracy 97.85% after epoch 2 · ε 2.928 as the paper counts, sound 2.315"
+    assert result_text(record) == "finished: accuracy 97.85% after epoch 2 · ε 2.929 as the paper counts, sound 2.315"
 
 
 def test_a_run_that_takes_steps_back_guarantees_the_most_it_could_have_released() -> None:

@@ -58,6 +58,8 @@ def test_a_value_out_of_range_is_refused_by_its_fields_name(smoke, field: str, v
         ("optimizer=adam_bc +mechanism={_target_:tests.choosing.Alternating,_partial_:true}", "needs the same noise"),
         (f"{LIPSCHITZ} loss=sharp_cross_entropy_falling optimizer=adam_bc ~optimizer.momentum", "needs the same noise"),
         ("screening=annealing +screening.typo=1", "screening"),
+        ("scale=smoke delta=1e-3", "delta=0.001 is not below 1/N for N = 1,438 training .* less than 0.0006954"),
+        (f"evaluation=holdout delta={1 / 55_000}", "N = 55,000 training examples"),  # five thousand are held out
         ("screening=annealing noise_multiplier=1 max_epsilon=1e-3", "single step"),
         ("screening=annealing noise_multiplier=0 max_epsilon=1e-3", "private"),
         (f"{LIPSCHITZ} ~constraint", "choose constraint=spectral"),
@@ -69,6 +71,11 @@ def test_a_value_out_of_range_is_refused_by_its_fields_name(smoke, field: str, v
 def test_what_does_not_go_together_is_refused(composed, overrides: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         prepare(composed(*overrides.split()))
+
+
+def test_any_delta_below_one_over_n_is_accepted_and_none_is_used_without_noise(composed) -> None:
+    assert prepare(composed("evaluation=holdout", f"delta={1 / 55_001}")).mechanism.examples == 55_000
+    assert not prepare(composed("delta=0.01", "noise_multiplier=0")).mechanism.private
 
 
 def test_weights_beyond_the_memory_are_refused_before_any_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

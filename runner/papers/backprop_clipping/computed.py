@@ -67,11 +67,11 @@ def table_1(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
                 "dataset": title,
                 "E": run.epochs,
                 "L": count,
-                "claimed ε": number(Zcdp().epsilon(claimed, delta)),
+                "claimed ε": bound_text(Zcdp().epsilon(claimed, delta)),
                 "ρ in all": rho,
                 "noise multiplier of a layer": layer,
                 "zero-out: sound ε": bound_text(sound_epsilon(actual, delta)),
-                "one replaced (4ρ): ε": number(4 * rho + 2 * math.sqrt(4 * rho * math.log(1 / delta))),
+                "one replaced (4ρ): ε": bound_text(4 * rho + 2 * math.sqrt(4 * rho * math.log(1 / delta))),
                 "code's noise: true multiplier of a layer": layer / run.config.batch_size,
                 "code's noise: ε at most": bound_text(sound_epsilon(bug, delta)),
                 "code's noise: ε at least": "–" if least is None else number(least, bound="lower"),
@@ -81,10 +81,11 @@ def table_1(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
         "Algorithm 2 with E epochs and L layers costs E L ρ for neighbours that zero one example out in fixed disjoint "
         "batches: the theorem holds. For neighbours of equal size that replace it, the sensitivity is 2 a b and ρ four "
         "times as large.",
-        "The code behind the paper's numbers clipped rows of the mean loss to b, but took a b / B for the sensitivity: "
-        "its noise is too small by a factor of B where a row comes up to b. The upper bound is for that in all layers.",
+        "The code behind the paper's numbers clipped rows of the mean loss to b, but took a b / B for the sensitivity. "
+        "So its noise is too small by a factor of B where a row comes up to b. The upper bound "
+        "is for that in all layers.",
         "The lower bound is the exact ε of the first update, the least of ten seeds, with one pair of data sets for "
-        "each: with and without a white disc in the first batch, of the label that moves most. First weights and "
+        "each. They differ by a white disc in the first batch, which has the label that moves most. First weights and "
         "batches are taken as public, as in theorem 1. Later updates only add to it. It was not computed for "
         "CIFAR-10.",
     )
@@ -202,10 +203,10 @@ def repository(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
             {
                 "stated ε": f"{held.config.target_epsilon:g}",
                 "noise of a layer": noise * math.sqrt(layers),
-                "its own count (GDP-CLT)": number(Gdp().epsilon(claimed, delta)),
-                "same count: RDP classic": number(RdpClassic().epsilon(claimed, delta)),
-                "same count: RDP": number(Rdp().epsilon(claimed, delta)),
-                "same count: PLD": number(Pld().epsilon(claimed, delta)),
+                "its own count (GDP-CLT)": bound_text(Gdp().epsilon(claimed, delta)),
+                "same count: RDP classic": bound_text(RdpClassic().epsilon(claimed, delta)),
+                "same count: RDP": bound_text(Rdp().epsilon(claimed, delta)),
+                "same count: PLD": bound_text(Pld().epsilon(claimed, delta)),
                 "layers as one release, sum of rows: PLD": bound_text(Pld().epsilon(of_sum, delta)),
                 "as it is, mean of rows: ε at most": bound_text(sound_epsilon(actual, delta)),
                 "noise of a layer that the ε needs": held.mechanism.noise_multiplier * math.sqrt(layers),

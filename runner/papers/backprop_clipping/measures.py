@@ -17,7 +17,7 @@ from runner.claims.claim import Claim
 from runner.claims.evidence import Evidence
 from runner.claims.measure import Formula, computed
 from runner.claims.measured import Measured
-from runner.report.files import number
+from runner.terminal import bound_text, number
 from runner.training.prepare import prepare
 from runner.training.run import Run
 
@@ -56,7 +56,7 @@ def counted_by_pld(claim: Claim, evidence: Evidence) -> Measured:
     run, claimed, _ = ledger_of(claim.sweep, claim.experiment)
     found = charged_epsilon(claim, evidence)
     epsilon = Pld().epsilon(claimed, run.config.delta)
-    text = f"by the script's own accountant {found.value:.4g}; the sound ε is an upper bound"
+    text = f"by the script's own accountant {bound_text(found.value)}; the sound ε is an upper bound"
     return replace(found, value=epsilon, epsilon=epsilon, explanation=text)
 
 

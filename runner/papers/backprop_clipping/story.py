@@ -56,7 +56,7 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
             accuracies = runs.finals("test_accuracy")
             text, sound = mean_text(accuracies, "%"), bound_text(runs.largest("epsilon_sound"))
             settings = [first.field("batch_size"), int(first.final("epoch")), number(first.final("noise_multiplier"))]
-            rows.append([label, number(runs.largest("epsilon")), sound, text, planned.recorded_of, *settings])
+            rows.append([label, bound_text(runs.largest("epsilon")), sound, text, planned.recorded_of, *settings])
             if first.field("target_epsilon") == claimed_epsilon:
                 at_claim[label] = fmean(accuracies), len(runs)
     notes = []

@@ -112,7 +112,7 @@ def steps_epsilon(claim: Claim) -> Measured:
 
 
 def _charged(run: Run, epsilons: dict[str, float]) -> Measured:
-    classic, tight, prv, pld = (number(epsilon, places=3) for epsilon in epsilons.values())
+    classic, tight, prv, pld = (number(epsilon, places=3, bound="upper") for epsilon in epsilons.values())
     return Measured(
         value=epsilons["RDP classic"],
         epsilon=epsilons["RDP classic"],

@@ -77,7 +77,7 @@ def _measured(planned: Runs) -> list[str]:
     if not private:  # training without privacy
         return [mean_text(runs.finals("test_accuracy"), "%")] * 2 + [planned.recorded_of, "–", "–", "∞", "∞", "∞"]
     text = mean_text(private.values("test_accuracy"), "%")
-    epsilon, sound = number(private.largest("epsilon")), bound_text(private.largest("epsilon_sound"))
+    epsilon, sound = (bound_text(private.largest(name)) for name in ("epsilon", "epsilon_sound"))
     if not screened(runs[0]):
         return [text, text, planned.recorded_of, "–", "–", epsilon, sound, sound]
     apart = runs.finals("unscreened_accuracy")

@@ -19,6 +19,7 @@ from runner.claims.measure import Formula, computed, counted, of_runs, planned_f
 from runner.claims.measured import Measured, of_sample
 from runner.claims.runs import Runs, last_accuracy
 from runner.claims.statistics import between, less_claim, measured_mean, stdev
+from runner.terminal import number
 
 _DRAWS = 2000
 LEAST_TRIPLES = 10  # a tenth of fewer is less than one run
@@ -107,12 +108,12 @@ def standard_setting_epsilon(claim: Claim) -> Measured:
     ledgers = {batch: replace(run.mechanism, batch_size=batch).charges_of_epochs(epochs) for batch in (own, other)}
     epsilon = {batch: RdpClassic().epsilon(ledger.claimed, delta) for batch, ledger in ledgers.items()}
     sound = {batch: sound_epsilon(ledger.actual, delta) for batch, ledger in ledgers.items()}
+    counted, proven = ([number(each[batch], places=3, bound="upper") for batch in ledgers] for each in (epsilon, sound))
     return Measured(
         value=epsilon[own],
         epsilon=epsilon[own],
         epsilon_sound=sound[own],
         delta=delta,
-        explanation=f"{claim.claimed} is not what {epochs} epochs cost: classic RDP gives {epsilon[own]:.3f} "
-        f"with batches of {own} and {epsilon[other]:.3f} with {other}, the sound value is {sound[own]:.3f} and "
-        f"{sound[other]:.3f}",
+        explanation=f"{claim.claimed} is not what {epochs} epochs cost: classic RDP gives {counted[0]} "
+        f"with batches of {own} and {counted[1]} with {other}, the sound value is {proven[0]} and {proven[1]}",
     )

@@ -29,10 +29,10 @@ its 95% interval (Welch). There is no interval if one of the two is a single run
 {tables}
 ## What is compared
 
-- **Privacy.** ε is a proven upper bound for one example more or less, at δ ≤ {delta}. A run counts with its last epoch
-  within the bound, and a screened run with the last attempt within it. The {others} rows with another neighbouring
-  relation are in the CSV only. A run made for a larger ε counts with an early epoch, and could be better if made for
-  this ε: `made_for_it` in the CSV.
+- **Privacy.** ε is a proven upper bound for one example more or less, at δ ≤ {delta}, so δ·N is at most 0.6 for N
+  training examples. A run counts with its last epoch within the bound, and a screened run with the last attempt within
+  it. The {others} rows with another neighbouring relation are in the CSV only. A run made for a larger ε counts with an
+  early epoch, and could be better if made for this ε: `made_for_it` in the CSV.
 - **Best.** Each method is shown by its best setting at that ε. The best of many settings is too high on average, and a
   method has up to {most}. Settings searched on held-out images come before others, so that methods are
   compared at similar effort. Some searches tried powers of two only, and a rate between them may be better.
