@@ -21,17 +21,18 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from omegaconf import DictConfig, ListConfig
 
 from runner.cli.errors import explained
-from runner.config import FIELDS, options_of
+from runner.config import FIELDS
 from runner.records.options import check_options
 from runner.runs.execute import execute
 from tests.conftest import Compose
+from tests.tracked import tracked_options
 
 EXAMPLES = int(os.environ.get("DP_REPRO_EXAMPLES", "20"))
 LONGEST = 180  # seconds until a run has ended, or hangs
 MOST = 8 * 2**30  # bytes of addresses that a run may take beyond those that the process holds already
 SMALL = ("scale=smoke", "scale.batch_size=512", "epochs=1", "batch_size=512")  # three steps and an evaluation
 GROUPS = sorted(name for name, field in FIELDS.items() if field.names_class)
-OPTIONS = {group: options_of(group) for group in GROUPS}
+OPTIONS = {group: tracked_options(group) for group in GROUPS}
 NOT_DRAWN = {  # where things are, and what makes a run of the digits that come with scikit-learn
     "results_root", "data_root", "directory", "mode", "name", "bundled", "bundled_data", "_target_", "_partial_",
 }  # fmt: skip

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from runner.config import REPOSITORY
+from tests.tracked import copy_tracked
 
 NAME = "lost_method"
 
 
 def test_a_new_paper_loads_lists_its_runs_aggregates_and_passes_the_tests_of_papers(tmp_path: Path) -> None:
-    for folder in ("runner", "conf", "sweeps", "tests", "checks"):
-        shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
+    copy_tracked(tmp_path, *(f"{folder}/**/*" for folder in ("runner", "conf", "sweeps", "tests", "checks")))
+    copy_tracked(tmp_path, "pyproject.toml")
     (tmp_path / "results").mkdir()
 
     def carry_out(*words: str, code: int = 0) -> str:

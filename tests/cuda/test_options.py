@@ -12,10 +12,11 @@ from torch import Tensor
 from checks.parity.cases import case, prepared
 from checks.parity.runs import SMALL, apart, on, trained
 from checks.rehearsal import made_up_cuda
-from runner.config import StepMode, options_of
+from runner.config import StepMode
 from runner.training.instantiation import instantiated
 from runner.training.run import Run
 from tests import small
+from tests.tracked import tracked_options
 
 AGREE = 2e-6
 SHORT = (*SMALL, "epochs=1", "architecture.filters=[3,4]", "architecture.units=5")
@@ -83,7 +84,7 @@ CONVOLUTIONS = (
 
 def test_every_option_is_in_a_setting() -> None:
     named = {override for _, setting in (*SETTINGS, *MORE) for override in setting}
-    assert {f"{group}={option}" for group in ON_THE_DEVICE for option in options_of(group)} <= named
+    assert {f"{group}={option}" for group in ON_THE_DEVICE for option in tracked_options(group)} <= named
 
 
 def agrees(run: Run, step: str, *, modes: Sequence[StepMode] = (StepMode.eager, StepMode.auto)) -> None:
@@ -110,7 +111,8 @@ def test_trains_by_any_option_as_on_the_cpu(step: str, setting: tuple[str, ...])
 
 
 @pytest.mark.parametrize(
-    ("group", "option"), [(group, option) for group in ("architecture", "mechanism") for option in options_of(group)]
+    ("group", "option"),
+    [(group, option) for group in ("architecture", "mechanism") for option in tracked_options(group)],
 )
 def test_trains_every_architecture_and_mechanism_as_on_the_cpu(group: str, option: str) -> None:
     more = (*SMALL, "epochs=1", "dataset.train_examples=3", "batch_size=3")
@@ -123,7 +125,7 @@ def test_trains_every_architecture_and_mechanism_as_on_the_cpu(group: str, optio
     agrees(case(group, option, *more).run, "eager" if option in EAGER else "graph", modes=[StepMode.auto])
 
 
-@pytest.mark.parametrize("option", options_of("features"))
+@pytest.mark.parametrize("option", tracked_options("features"))
 def test_features_are_those_of_the_cpu(option: str, composed: Any) -> None:
     colours = ("dataset=cifar10",) if option.endswith("imagenet") else ()
     features = instantiated(composed(f"features={option}", *colours), "features")

@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from runner.cli import reproduce
-from runner.config import options_of
 from runner.launch.choice import launcher_of
+from tests.tracked import tracked_options
 
 SMOKE = ["tempered-sigmoid", "--scale", "smoke", "--items", "fig-4"]
 
@@ -17,9 +17,8 @@ def test_every_file_of_the_group_makes_a_launcher(monkeypatch) -> None:
     for module in ("slurm", "ray"):
         monkeypatch.setattr(f"runner.launch.{module}.find_spec", lambda name: object())
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
-    assert options_of("launcher") == ["local", "ray", "slurm"]
-    made = [launcher_of(name) for name in options_of("launcher")]
-    assert [type(each).__name__.lower() for each in made] == options_of("launcher")
+    assert (names := tracked_options("launcher")) == ["local", "ray", "slurm"]
+    assert [type(launcher_of(name)).__name__.lower() for name in names] == names
     slurm = launcher_of("slurm", ["account=12", "gpus=2", "more={reservation: week}", "setup=[module load x]"])
     assert (slurm.account, slurm.gpus, slurm.more, slurm.setup) == ("12", 2, {"reservation": "week"}, ["module load x"])
 

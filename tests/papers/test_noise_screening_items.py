@@ -23,6 +23,7 @@ from runner.report.files import read_csv
 from runner.report.papers import load
 from runner.training.prepare import prepare
 from tests.claims.made_up import NOTHING
+from tests.tracked import tracked
 
 PAPER = load("noise_screening")
 CLAIMS = PAPER.claims
@@ -198,7 +199,7 @@ def test_a_budget_of_kept_updates_guarantees_the_most_tries_that_they_take(runs:
 def test_every_record_of_a_setting_guarantees_the_same() -> None:
     """Seeds of one setting may take the same tries at most, whenever they were computed."""
     found: dict[str, set[tuple[int, float]]] = {}
-    for path in (REPOSITORY / "results" / "runs").glob("*.json"):
+    for path in tracked("results/runs/*.json"):
         if '"screening": {},' in path.read_text(encoding="utf-8"):
             continue  # to check a record takes time, and most have no screening
         record = read_record(path)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from runner.cli.commands import carry_out
-from runner.config import REPOSITORY
 from runner.records import migrate as module
 from runner.records.files import digest_of, read_record, text_of
 from runner.records.identity import identify_recorded
 from runner.records.migrate import main, migrate
+from tests.tracked import tracked
 
-COMMITTED = sorted((REPOSITORY / "results" / "runs").glob("*.json"))
+COMMITTED = tracked("results/runs/*.json")
 
 
 def older(record: dict[str, Any], run_id: str) -> dict[str, Any]:

@@ -19,15 +19,15 @@ from runner.report.papers import claims_of
 from runner.training.prepare import prepare
 from runner.training.targets import targets
 from tests.forked import run_in_fork
+from tests.tracked import tracked
 
 GOLDEN = Path(__file__).with_name("sweeps.json")
 SWEEPS = sorted(
-    path.relative_to(REPOSITORY / "sweeps").with_suffix("").as_posix()
-    for path in (REPOSITORY / "sweeps").rglob("*.yaml")
+    path.relative_to(REPOSITORY / "sweeps").with_suffix("").as_posix() for path in tracked("sweeps/**/*.yaml")
 )
 EXPERIMENTS = sorted(
     path.relative_to(REPOSITORY / "conf/experiment").with_suffix("").as_posix()
-    for path in (REPOSITORY / "conf/experiment").rglob("*.yaml")
+    for path in tracked("conf/experiment/**/*.yaml")
     if not path.name.startswith("base_")
 )
 CLAIMED_EPSILON = {
@@ -60,7 +60,7 @@ def digests() -> dict[str, list[int | str]]:
 def test_the_runs_of_each_sweep_are_those_of_the_golden_file() -> None:
     """A change of the code that gives a run another id would make its record useless."""
     golden, found = json.loads(GOLDEN.read_text()), digests()
-    paths = [p for p in (REPOSITORY / "results").glob("*/*/runs.csv") if p.parts[-3] != "studies"]
+    paths = [p for p in tracked("results/*/*/runs.csv") if p.parts[-3] != "studies"]
     recorded = {row["sweep"] for path in paths for row in read_csv(path)}
     changed = sorted(name for name in golden.keys() | recorded if golden.get(name) != found.get(name))
     assert not changed, f"If that is meant: python -m tests.records.test_sweeps writes {GOLDEN.name} anew."

@@ -19,9 +19,9 @@ from runner.report.leaderboard.methods import COMBINED, METHODS, method_of
 from runner.report.leaderboard.page import page
 from runner.report.leaderboard.published import Published, best_published, published
 from runner.report.leaderboard.tables import COLUMNS, rows
-from runner.report.studies import study_files
 from runner.study.file import read
 from runner.study.progress import jobs_of
+from tests.tracked import tracked
 
 SOUND = [0.4, 0.9, 1.1]
 PLAIN, TANH, LOSS = "Plain DP-SGD (ReLU, cross-entropy)", "Tempered sigmoid, tanh (2021)", "Losing-less loss (2023)"
@@ -134,7 +134,7 @@ def _method(job: Job) -> str:
     return method_of(job.experiment, ideas_of(job))
 
 
-@pytest.mark.parametrize("study", [path.stem for path in study_files()])
+@pytest.mark.parametrize("study", [path.stem for path in tracked("studies/*.yaml")])
 def test_every_arm_of_a_study_is_on_the_leaderboard(arms, study: str) -> None:
     """An arm of `optimizer` drops a field: `~optimizer.momentum`."""
     jobs = arms(study)
@@ -166,7 +166,7 @@ def test_a_method_is_found_whatever_a_study_leaves_to_its_base(arms) -> None:
 
 
 def test_an_arm_of_plain_dp_sgd_is_plain(arms) -> None:
-    plain = [job for path in study_files() for job in arms(path.stem) if _method(job) == PLAIN]
+    plain = [job for path in tracked("studies/*.yaml") for job in arms(path.stem) if _method(job) == PLAIN]
     expected = {
         "activation": "torch.nn.ReLU",
         "loss": "torch.nn.CrossEntropyLoss",

@@ -18,6 +18,7 @@ from runner.report.plots import (
     accuracy_against_epsilon,
     too_few,
 )
+from tests.tracked import tracked
 
 RESULTS = REPOSITORY / "results"
 
@@ -42,7 +43,7 @@ def test_a_panel_below_half_of_its_settings_is_not_drawn(tmp_path, fabricate, jo
 
 def test_committed_figures_can_be_read_on_a_page() -> None:
     """No text is below 8 points on a page of 900 pixels, which is 9.4 inches wide."""
-    paths = [*RESULTS.glob("*/*/figure.svg"), RESULTS / "verdicts" / "figure.svg"]
+    paths = [*tracked("results/*/*/figure.svg"), *tracked("results/verdicts/figure.svg")]
     assert len(paths) > 40
     for path in paths:
         text = path.read_text(encoding="utf-8")

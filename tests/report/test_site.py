@@ -20,6 +20,7 @@ from runner.report.papers import every_paper
 from runner.report.site import command, pages
 from runner.report.site.tables import FilterTable, Row, leaderboard_table
 from runner.report.site.text import render
+from tests.tracked import copy_tracked, tracked
 
 pytest.importorskip("itables")
 pytest.importorskip("jinja2")
@@ -65,8 +66,11 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site() -> dict[str, pages.Content]:
-    return pages.site(REPOSITORY)
+def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pages.Content]:
+    """The site of the project's own pages, as a user's page in docs/ may lead nowhere."""
+    folder = tmp_path_factory.mktemp("checkout")
+    copy_tracked(folder, "*", "[!r]*/**/*", "r[!e]*/**/*", "results/*", "results/[!r]*/**/*")
+    return pages.site(folder)
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +141,7 @@ def test_markdown_keeps_folds_and_shows_other_html_as_text(tmp_path: Path) -> No
 def test_a_run_has_the_text_of_explain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "run_sections", lambda path, _: {"run": [f"{path.stem} at 98%"], "It released": [EVIL]})
     monkeypatch.setattr(pages, "_read", lambda *_: ({}, []))
-    run = next(iter(sorted((REPOSITORY / "results" / "runs").glob("*.json")))).stem
+    run = tracked("results/runs/*.json")[0].stem
     made = pages.site(REPOSITORY, [run])
     text, claims = made[f"runs/{run}.html"], made["claims.html"]
     assert isinstance(text, str)

@@ -7,10 +7,11 @@ from textwrap import dedent
 
 import pytest
 
-from runner.config import REPOSITORY, ConfigError, Dimension
+from runner.config import ConfigError, Dimension
 from runner.study import file
 from runner.study.definition import ByEpsilon, Study, Times, space_at
 from runner.study.file import read
+from tests.tracked import tracked
 
 FILE = dedent((file.__doc__ or "").split("\n\n")[1]) + "\n"  # the example of the module's text
 
@@ -165,5 +166,5 @@ def test_a_file_that_is_missing_or_empty_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_committed_studies_can_be_read() -> None:
-    for path in sorted((REPOSITORY / "studies").glob("*.yaml")):
+    for path in tracked("studies/*.yaml"):
         assert read(path).arms

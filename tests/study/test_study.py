@@ -21,13 +21,13 @@ from runner.launch.processes import Tally
 from runner.records.files import dumps, read_record, record_path, results_folder
 from runner.records.jobs import Job
 from runner.report.files import cell, read_csv, write_csv
-from runner.report.studies import study_files
 from runner.runs.durations import Durations
 from runner.study import board
 from runner.study.file import read
 from runner.study.outcome import compared
 from runner.study.plan import settings_of
 from runner.study.progress import progress_of
+from tests.tracked import tracked
 
 FILE = """
 base: experiment=tempered_sigmoid/mnist_tanh
@@ -389,7 +389,7 @@ def test_a_factorial_has_a_finding_and_a_sum_of_gains(
     assert float(rows[left]["effect"]) == pytest.approx(20 * (16 * 15.8) ** 0.5 / (18 * 17), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", [path.stem for path in study_files()])
+@pytest.mark.parametrize("name", [path.stem for path in tracked("studies/*.yaml")])
 def test_the_committed_studies_need_the_records_that_they_list(name: str) -> None:
     """A change of the code that gives a run another id would make its record useless."""
     study, place = read(REPOSITORY / "studies" / f"{name}.yaml"), REPOSITORY / "results" / "studies" / name

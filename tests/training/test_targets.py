@@ -9,7 +9,6 @@ import importlib
 import inspect
 import os
 import pickle
-import pkgutil
 import subprocess
 import sys
 from collections import Counter
@@ -22,12 +21,12 @@ import torch
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-import runner
 from runner.config import FIELDS, REPOSITORY, ConfigError
 from runner.training import targets as checked
 from runner.training.instantiation import instantiated
 from runner.training.prepare import prepare
 from runner.training.targets import bare_name, check_targets, targets
+from tests.tracked import tracked
 
 Compose = Callable[..., DictConfig]
 GROUPS = [name for name, field in FIELDS.items() if field.names_class]
@@ -215,14 +214,14 @@ def test_a_library_in_the_folder_is_not_the_users_own(tmp_path: Path, monkeypatc
 def options() -> Iterator[tuple[str, str]]:
     """Every `_target_` of conf/ that a run can have, with its group."""
     for group in GROUPS:
-        for path in sorted((REPOSITORY / "conf" / group).glob("*.yaml")):
+        for path in tracked(f"conf/{group}/*.yaml"):
             content = OmegaConf.to_container(OmegaConf.load(path))
             yield from ((group, target) for _, target in targets(content))
 
 
 def test_every_option_in_conf_may_be_named() -> None:
     for group in GROUPS:
-        for path in sorted((REPOSITORY / "conf" / group).glob("*.yaml")):
+        for path in tracked(f"conf/{group}/*.yaml"):
             loaded = OmegaConf.load(path)
             if "_target_" in loaded:
                 check_targets(OmegaConf.create({group: loaded, "epochs": 3}), group, of_record=True)
@@ -231,9 +230,8 @@ def test_every_option_in_conf_may_be_named() -> None:
 
 def test_no_two_classes_that_a_run_may_name_have_the_same_bare_name() -> None:
     """Ids are made of bare names: classes of this package and PyTorch that a group takes, and network functions."""
-    modules = [
-        name for _, name, _ in pkgutil.walk_packages(runner.__path__, "runner.") if not name.endswith("__main__")
-    ]
+    files = [path.relative_to(REPOSITORY).with_suffix("") for path in tracked("runner/**/*.py")]
+    modules = [".".join(file.parts).removesuffix(".__init__") for file in files if file.stem != "__main__"]
     modules += ["torch.nn", "torch.optim", "torch.optim.lr_scheduler", "torch.optim.swa_utils"]
     found, networks = set(), set()
     for module in map(importlib.import_module, modules):

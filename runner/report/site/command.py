@@ -59,6 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--repository", default="", help="address of the repository's files, for links to folders")
     chosen = parser.parse_args(arguments)
     check_folder(chosen.output)
+    chosen.output.mkdir(parents=True, exist_ok=True)
     from runner.report.site.pages import site  # here, because --help needs no PyTorch
 
     content = site(REPOSITORY, [run for run in chosen.runs.split(",") if run], chosen.repository)

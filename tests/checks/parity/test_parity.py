@@ -16,10 +16,10 @@ from checks.parity.runs import SMALL, compiled_against_eager, graph_against_eage
 from checks.parity.step import CPU, Difference, Side, compared, worst
 from checks.rehearsal import made_up_cuda
 from runner.clipping import Flat
-from runner.config import options_of
 from runner.gradients import ENGINES, GradientSum, OnePassEngine
 from runner.mechanism.dp_sgd import Mechanism
 from runner.training.stacked import StackedStep
+from tests.tracked import tracked_options
 
 MNIST = ("architecture", "tempered_sigmoid_mnist")
 OTHERWISE = Side("cpu", "isolated", channels_last=False, pieces=4)  # the same step, in another way
@@ -42,8 +42,9 @@ def test_every_option_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the defaults, or else in the first experiment that can have it; an architecture in one that names it."""
     monkeypatch.setattr(cases_module, "prepared", lambda *overrides: overrides)
     monkeypatch.setattr(command, "compared", lambda made, *_: Difference(0, str(made.run)))
+    monkeypatch.setattr(command, "options_of", tracked_options)
     found = {name: what for name, _, what, _ in command.checked("cpu", STEPS)}
-    assert list(found) == [f"{group}={option}" for group in STEPS for option in options_of(group)]
+    assert list(found) == [f"{group}={option}" for group in STEPS for option in tracked_options(group)]
     assert "('clipping=per_layer',)" in found["clipping=per_layer"]
     assert "experiment=lipschitz/cifar10_mixer" in found["architecture=lipschitz_mixer"]
 
