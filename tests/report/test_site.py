@@ -69,7 +69,8 @@ class Page(HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pages.Content]:
     """The site of the project's own pages, as a user's page in docs/ may lead nowhere."""
     folder = tmp_path_factory.mktemp("checkout")
-    copy_tracked(folder, "*", "[!r]*/**/*", "r[!e]*/**/*", "results/*", "results/[!r]*/**/*")
+    code = ("checks", "conf", "runner", "studies", "sweeps", "tests")
+    copy_tracked(folder, "*", "docs/*", "results/*", "results/[!r]*/**/*", *(f"{name}/**/*" for name in code))
     return pages.site(folder)
 
 
