@@ -20,8 +20,9 @@ from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import CONFIRMED, DIFFERS, NOT_JUDGED, NOT_REPRODUCED, verdict_of
 from runner.config import REPOSITORY
 from runner.report.claim_rows import rows_of
-from runner.report.papers import every_paper
+from runner.report.papers import load
 from tests.claims.made_up import claim
+from tests.tracked import tracked_papers
 
 OFTEN = 0.8
 OFF = 5  # margins that a false claim is off
@@ -123,7 +124,7 @@ def _error(planned: Planned, dice: np.random.Generator, best: bool) -> float:
 
 
 def test_a_true_claim_is_confirmed_and_a_false_one_contradicted() -> None:
-    rows = [row for paper in every_paper() for row in rows_of(REPOSITORY / "results", paper)]
+    rows = [row for paper in map(load, tracked_papers()) for row in rows_of(REPOSITORY / "results", paper)]
     plans = {f"{row.claim.place}: {row.claim.dataset}, {row.claim.method}": planned_of(row) for row in rows}
     shares = {name: (confirmed(one), contradicted(one)) for name, one in plans.items() if one is not None}
     assert len(shares) >= 150

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from runner.claims import readers
-from runner.report.papers import known, load
+from runner.report.papers import load
 from tests.claims.made_up import run
+from tests.tracked import tracked_papers
 
 NORMS = {"epoch": [0, 1], "weights": {"0": [1.0, 2.0], "1": [1.0, 3.0]}, "pre_activations": {"0": [1, 5], "1": [1, 7]}}
 HISTOGRAM = {"mean": [2.0, 4.0], "median": [1.0, 3.0], "p90": [4.0, 9.0], "counts": []}
@@ -56,7 +57,7 @@ def test_every_reader_is_tried_above_and_named_by_a_claim() -> None:
     (marked,) = test_a_number_by_hand.pytestmark  # type: ignore[attr-defined]
     tried = {readers.called(case[0])[0] for case in marked.args[1]}
     assert tried == set(readers._readers())
-    assert tried <= {claim.reader[0] for name in known() for claim in load(name).claims}
+    assert tried <= {claim.reader[0] for name in tracked_papers() for claim in load(name).claims}
 
 
 @pytest.mark.parametrize(
