@@ -43,9 +43,9 @@ def test_a_record_has_the_command_that_repeats_it_and_an_older_one_that_of_its_s
 def test_a_screened_run_released_more_than_is_charged_and_could_have_released_more_yet() -> None:
     """The most are its 921 epochs of 234 steps, below 11 tries for each kept update."""
     record = json.loads((RUNS / "e2a9456397d8.json").read_text())
-    charged, released, most = [
-        line for line in released_text(record, run_of(record["config"])) if " steps, Poisson" in line
-    ]
+    lines = released_text(record, run_of(record["config"]))
+    charged, released, most = [line for line in lines if " steps, Poisson" in line]
+    assert lines[-1].endswith("; δ = 1e-5, δ·N = 0.6 for N = 60,000 training examples")
     assert charged.startswith(f"as the paper counts: {record['final']['accepted']:,} steps")
     assert released.startswith(f"released: {record['final']['tries']:,} steps")
     assert most.startswith(f"could have been: {min(921 * 234, 11 * 19_582):,} steps")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
+from omegaconf import OmegaConf
 
 from runner.claims.guarantee import guaranteed
 from runner.claims.runs import PlannedRun
@@ -14,7 +15,7 @@ from runner.config import REPOSITORY
 from runner.records.files import read_record
 from runner.records.jobs import Job
 from runner.report.leaderboard.comparison import comparisons
-from runner.report.leaderboard.entries import Entry, counts, entries, ideas_of
+from runner.report.leaderboard.entries import DELTA, Entry, counts, entries, ideas_of
 from runner.report.leaderboard.methods import COMBINED, METHODS, method_of
 from runner.report.leaderboard.page import page
 from runner.report.leaderboard.published import Published, best_published, published
@@ -183,6 +184,13 @@ def test_an_arm_of_plain_dp_sgd_is_plain(arms) -> None:
 def test_every_experiment_that_a_method_lists_exists() -> None:
     listed = [name for method in METHODS for name in method["experiments"]]
     assert [name for name in listed if not any((REPOSITORY / "conf" / "experiment").glob(f"{name}.yaml"))] == []
+
+
+def test_delta_times_n_is_the_largest_of_the_data_sets(board) -> None:
+    names = {one.dataset for one in board}
+    options = [OmegaConf.load(path) for path in tracked("conf/dataset/*.yaml")]
+    most = max(option.train_examples for option in options if option.get("name") in names)
+    assert f"so δ·N is at most {DELTA * most:g} for N" in _page(board)
 
 
 def test_the_best_published_number_is_within_the_bound_and_undisputed(board) -> None:

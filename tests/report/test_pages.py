@@ -15,7 +15,7 @@ from runner.records.files import read_record
 from runner.records.jobs import sweep_jobs
 from runner.report.cells import cells_of, signed
 from runner.report.counted import of_paper, totals
-from runner.report.files import Table, markdown, read_csv, write_csv, write_table_csv
+from runner.report.files import Table, markdown, plus_minus, read_csv, write_csv, write_table_csv
 from runner.report.paper_page import epsilon_text, open_settings, tables_of
 from runner.report.papers import every_paper, load
 from runner.report.rows import runs_table, settings_table
@@ -101,6 +101,14 @@ def test_no_committed_table_is_wider_than_a_page() -> None:
 def test_a_column_has_a_name_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="two columns have one name, of epochs, seed, epochs"):
         write_csv(tmp_path / "runs.csv", ["epochs", "seed", "epochs"], [])
+
+
+def test_an_epsilon_is_shown_rounded_up_and_an_accuracy_to_nearest() -> None:
+    assert plus_minus(2.99901, 0.0104, "epsilon", places=3) == "3.000 ± 0.010"
+    assert plus_minus(2.99901, None, "epsilon", at_least=True) == "≥ 2.999"
+    assert plus_minus(97.8512, None, "%") == "97.85"
+    row = replace(ROW, epsilon=2.99901, epsilon_sound=2.99901)
+    assert (cells_of(row).epsilon, cells_of(row).sound) == ("3", "3")
 
 
 def test_an_order_has_the_numbers_of_both_settings() -> None:

@@ -94,7 +94,7 @@ def logged(composed, tmp_path: Path) -> tuple[Path, list[dict[str, Any]]]:
     final = {"epoch": 2, "test_accuracy": 91.0, "epsilon": 0.9, "epsilon_sound": 0.5, "epsilon_sound_at_max_tries": 0.7}
     record = {"run_id": path.stem, "setting_id": "s", "final": final, "diagnostics": DIAGNOSTICS}
     with tracking.tracked(config, "0123456789ab", "ba9876543210") as (log, end):
-        log({"epoch": 1, "epsilon": 0.9, "epsilon_sound": math.inf, "test_accuracy": 90.0})
+        log({"epoch": 1, "epsilon": 0.900001, "epsilon_sound": math.inf, "test_accuracy": 90.0})
         end(record, path)
     (written,) = (folder / "tracking" / "wandb").glob("offline-run-*")
     _LOGGED.append((written, [json.loads(line) for line in _inspect(written, "--json").splitlines()]))
@@ -106,7 +106,9 @@ def test_epsilon_sound_epsilon_and_epoch_can_be_plotted_against(logged: tuple[Pa
     axes = [each["name"] for each in metrics if "step_metric" not in each and "/" not in each["name"]]
     assert axes == ["epsilon", "epsilon_sound", "epoch"]
     assert [each["step_metric"] for each in metrics if each.get("glob_name") == "*"] == ["epsilon"]
-    assert "epsilon_sound" not in _of(logged[1], "history")[0]["item"], "no axis has a place for infinity"
+    row = _of(logged[1], "history")[0]["item"]
+    assert "epsilon_sound" not in row, "no axis has a place for infinity"
+    assert row["epsilon"] == 0.90001, "rounded up to five digits, as the record has it"
 
 
 def test_diagnostics_are_logged_as_what_they_are(logged: tuple[Path, list[dict[str, Any]]]) -> None:

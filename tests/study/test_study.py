@@ -142,6 +142,7 @@ def test_the_search_the_choice_the_finals_and_the_page(carried: Carried, tmp_pat
     text = page(tmp_path)
     assert "| MNIST | 3 | flat clipping | 90.74 ± 0.35 (2) |  |  | 6 |" in text  # its epoch within ε, not the last
     assert "*Better* and *worse*: the p-value is at most 5% after Holm's correction for all 2 gains" in text
+    assert "for one final run, at δ = 1e-5 (δ·N is at most 0.6 for N training examples)." in text
     assert "Each arm had 6 trials." in text
     assert "**ε excludes the search.**" in text
     assert "- *AUTO-S*: `clipping=automatic`, norm 1, stability 0.01\n" in text
