@@ -47,7 +47,7 @@ def written(smoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     shown: list[str] = []
     assert execute(config, lambda row, run: shown.append(epoch_text(row, 2))) == "finished"
-    assert [text.rpartition("% · ")[2] for text in shown] == [f"ε {e} as stated by its class" for e in (1.75, 1.98)]
+    assert [text.rpartition("% · ")[2] for text in shown] == [f"ε {e} as stated by its class" for e in (1.75, 1.99)]
     (path,) = tmp_path.rglob("runs/*.json")
     return path
 
@@ -70,7 +70,7 @@ def test_a_whole_run_says_null_and_why(written: Path, capsys: pytest.CaptureFixt
     assert record["final"]["epsilon_sound"] is None
     assert record["history"]["epsilon"] == pytest.approx([1.746, 1.9811], abs=1e-3)
     assert record["provenance"]["epsilon_unsound"] == REASON
-    assert result_text(record).endswith("· ε 1.981 as stated by its class, sound none")
+    assert result_text(record).endswith("· ε 1.982 as stated by its class, sound none")
     assert verify(record) == []
     results = written.parent.parent
     assert explain([written.stem, "--results", str(results)]) == 0
@@ -80,7 +80,7 @@ def test_a_whole_run_says_null_and_why(written: Path, capsys: pytest.CaptureFixt
     assert "pld" not in said, "no accountant's bound of charges that need not hold"
     assert show(["--results", str(results.parent)]) == 0
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith(written.stem)]
-    assert "1.981, stated by its class  none" in row
+    assert "1.982, stated by its class  none" in row
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,11 @@ def check_folder(folder: Path) -> None:
     """Refuse a folder that has files and is no site that this command wrote.
 
     Raises:
-        ValueError: it is such a folder, or a file.
+        ValueError: it is such a folder, or a file, or below a file.
     """
+    for above in folder.parents:
+        if above.exists() and not above.is_dir():
+            raise ValueError(f"{folder} cannot be a folder, as {above} is none. Name another with --output.")
     if folder.exists() and not (folder.is_dir() and ((folder / _MARK).exists() or not any(folder.iterdir()))):
         raise ValueError(f"{folder} is no site that this command wrote. Name another folder with --output.")
 
@@ -59,7 +62,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--repository", default="", help="address of the repository's files, for links to folders")
     chosen = parser.parse_args(arguments)
     check_folder(chosen.output)
-    chosen.output.mkdir(parents=True, exist_ok=True)
     from runner.report.site.pages import site  # here, because --help needs no PyTorch
 
     content = site(REPOSITORY, [run for run in chosen.runs.split(",") if run], chosen.repository)
