@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import io
 import re
-import subprocess
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +20,8 @@ from typing import NamedTuple
 
 import yaml
 
-from runner.config import REPOSITORY
+from runner.config import REPOSITORY, ConfigError
+from runner.config.checkout import git
 from runner.terminal import Parser
 
 LONGEST = 35  # words of a sentence
@@ -164,8 +164,8 @@ def main(arguments: Sequence[str]) -> int:
 def _tracked(paths: Iterable[Path]) -> list[str]:
     """List the files below some paths that git tracks and that can have texts, sorted."""
     asked = [str(path) for path in paths] or ["."]
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--", *asked], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
-    names = [name for name in listed.stdout.split("\0") if name.endswith((".py", ".yaml", ".md"))]
+    listed = git(REPOSITORY, "ls-files", "-z", "--", *asked)
+    if listed is None:
+        raise ConfigError("style reads the files that git tracks, and git lists none here.")
+    names = [name for name in listed.split("\0") if name.endswith((".py", ".yaml", ".md"))]
     return sorted(name for name in names if (REPOSITORY / name).is_file())  # one may be deleted, but not yet committed
