@@ -19,7 +19,7 @@ from runner.accounting.mechanisms import sampled_gaussians
 from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY, options_of
 from runner.mechanism.normal import PRECISION
-from runner.records.files import read_record, sound_epsilon_of
+from runner.records.files import read_record
 from runner.records.jobs import sweep_jobs
 from runner.records.verify import delta_growth_of, noise_precision, run_of
 from runner.report import own
@@ -151,16 +151,16 @@ def class_text(group: Mapping[str, Any]) -> str:
 def ledgers(record: own.Record, run: Run) -> dict[str, Releases]:
     """Return ledgers by name: the releases, the paper's charges, and the most that the run could have released.
 
-    The last exists only if the run decided how much it released: it screened, diverged or was ended early. If no sound
-    epsilon is known, the only ledger is the one that the class states.
+    The last exists only if the run decided how much it released: it screened to a budget, diverged or was ended early.
+    If a class draws the noise or charges itself, the only ledger is the one that it states.
     """
     final = record["final"]
     claimed = run.mechanism.charges(int(final["accepted"] if run.rule.takes_back else final["steps"])).claimed
-    if run.unsound:
+    if own.stated(final):
         return {own.STATED: claimed}
     found = {"as the paper counts": claimed, "released": run.mechanism.charges(int(final["steps"])).actual}
-    decides = "epsilon_sound_at_max_tries" in final
-    return found | ({"could have been": run.mechanism.charges(run.most_steps).actual} if decides else {})
+    most = run.mechanism.charges(run.most_steps).actual
+    return found | ({"could have been": most} if "max_tries" in final else {})
 
 
 def released_text(record: own.Record, run: Run) -> list[str]:
@@ -225,9 +225,12 @@ def cost_text(record: own.Record, run: Run) -> str:
     """Tabulate epsilon of the ledgers by every accountant, and the recorded values."""
     final = record["final"]
     columns = ledgers(record, run)
-    if run.unsound:
+    if own.stated(final):
         return own.privacy_text(final)
-    recorded = [bound_text(float(final["epsilon_sound"])), bound_text(sound_epsilon_of(final))]
+    recorded = [
+        bound_text(float(final.get("epsilon_spent", final["epsilon_sound"]))),
+        own.known_text(own.sound_of(final)),
+    ]
     rows = [["as recorded", number(float(final["epsilon"])), *recorded[: len(columns) - 1]]]
     for path in sorted((REPOSITORY / "conf" / "accountant").glob("*.yaml")):
         accountant = instantiate(OmegaConf.load(path), _convert_="all")
