@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from runner.data.colour import SPACES
-from runner.data.features import Pixels, Standardised
+from runner.data.features import Pixels
 
 MAKES = ("clip", "normalize")
 _AT_ONCE = 4096  # images, so that few copies of a data set are in memory
@@ -18,7 +18,7 @@ _LEFT = 1 - 1e-6  # of the norm; the rest is for rounding
 
 
 @dataclass(frozen=True)
-class BoundedPixels(Standardised):
+class BoundedPixels:
     """Pixels in a colour space, standardised, centred, and then of L2 norm at most `largest_norm`.
 
     Each image is transformed separately, in four steps: the colour `space` (for images with three channels),

@@ -17,12 +17,6 @@ from runner.data.examples import as_split, splits_of
 from runner.data.originals import FOLDERS, missing
 from runner.terminal import one_line
 
-CHANNELS = {  # of the training images, by torchvision's name: each channel's mean and deviation (on CIFAR-10 also the
-    # mean over the images of their own deviations, which is as common)
-    "MNIST": ([0.1307], [0.3081]),
-    "FashionMNIST": ([0.2860], [0.3530]),
-    "CIFAR10": ([0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616], [0.2023, 0.1994, 0.2010]),
-}
 HOLDOUT_PARTS = 12  # evaluation=holdout sets aside the last twelfth: 5,000 of 60,000 images
 
 

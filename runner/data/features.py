@@ -5,19 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from runner.data.cache import kept
-from runner.data.datasets import CHANNELS
 from runner.terminal import Line, duration
 
 _SCATTERED = 256  # images transformed at a time
-_CLOSE = 0.002  # constants that differ by no more are the same statistic, written with fewer digits
 
 
 class Features(Protocol):
@@ -36,49 +34,8 @@ class Features(Protocol):
         ...
 
 
-class Standardised:
-    """Features that standardise the channels of an image by `mean` and `std`, constants of the configuration."""
-
-    mean: list[float] | None
-    std: list[float] | None
-
-    def fitted_to(self, dataset: str) -> bool:
-        """Return True if the constants are statistics of a data set's training images, by its name at torchvision.
-
-        They are recognised by their values, for the data sets in `CHANNELS`, so old configs state it, too. Constants of
-        other data sets are believed to be public.
-
-        >>> Pixels([0.1307], [0.3081]).fitted_to("MNIST"), Pixels([0.1307], [0.3081]).fitted_to("FashionMNIST")
-        (True, False)
-        """
-        return any(
-            len(given) == len(statistic) and all(abs(a - b) <= _CLOSE for a, b in zip(given, statistic, strict=True))
-            for given in (self.mean, self.std)
-            for statistic in CHANNELS.get(dataset, ())
-            if given is not None
-        )
-
-
-def private_statistics(features: object, dataset: Mapping[str, Any]) -> str | None:
-    """Return the reason why features cost privacy that no ledger holds, in one sentence, or None if they cost none.
-
-    A map of single images costs nothing, unless its constants were computed from the training images. Neighbouring data
-    sets then have other constants, and the release of the constants is not charged.
-
-    Args:
-        features: the object of the config's group `features`.
-        dataset: the config's group `dataset`. A class of torchvision counts by its own name.
-    """
-    name = dataset.get("name") or str(dataset["_target_"]).rpartition(".")[2]
-    if not (isinstance(features, Standardised) and features.fitted_to(name)):
-        return None
-    return (
-        f"The features are standardised by the mean and deviation of {name}'s training images, which no ledger holds."
-    )
-
-
 @dataclass(frozen=True)
-class Pixels(Standardised):
+class Pixels:
     """Pixels in [0, 1], or standardised per channel by public constants: (x - mean) / std.
 
     Statistics of the private training set are no public constants. Computing them would be another release.
@@ -115,7 +72,7 @@ class Pixels(Standardised):
 
 
 @dataclass(frozen=True)
-class ScatterNet(Standardised):
+class ScatterNet:
     """Wavelet scattering coefficients of orders 0 to 2 of every image channel (Oyallon and Mallat, 2015), by Kymatio.
 
     J scales and L orientations give 1 + J L + J (J - 1) L^2 / 2 channels for each image channel. They have 1/2^J of the

@@ -129,7 +129,7 @@ class UnreadableRecordError(ConfigError):
 def read_record(path: Path) -> dict[str, Any]:
     """Read a record and check that it is the run it is filed under.
 
-    The fields of ε are those of today's records, also for an older one: see `runner.records.guarantee`.
+    An older record gets the fields of ε that records have today: see `runner.records.guarantee`.
 
     Raises:
         FileNotFoundError: there is no file.

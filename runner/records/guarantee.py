@@ -12,15 +12,10 @@ record when it is read, and every page, table and command has the result:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
-from hydra.utils import instantiate
-
-from runner.config.origin import PACKAGE
-from runner.data.features import private_statistics
+from runner.data.channels import private_statistics
 
 _AT_MOST = "epsilon_sound_at_max_tries"
 
@@ -41,7 +36,7 @@ def as_today(record: Mapping[str, Any]) -> dict[str, Any]:
         elif at_most is not None:
             final |= {"epsilon_spent": final["epsilon_sound"], "epsilon_sound": at_most}
             history = _renamed(history) if budget else history
-    unsound = private_statistics(_features(json.dumps(config["features"])), config["dataset"])
+    unsound = private_statistics(config["features"], config["dataset"])
     if unsound and config.get("noise_multiplier") != 0 and "epsilon_unsound" not in provenance:
         final = {"epsilon_spent": final["epsilon_sound"], **final, "epsilon_sound": None}
         history, provenance = _renamed(history), {"epsilon_unsound": unsound, **provenance}
@@ -50,10 +45,3 @@ def as_today(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _renamed(history: Mapping[str, Any]) -> dict[str, Any]:
     return {"epsilon_spent" if name == "epsilon_sound" else name: column for name, column in history.items()}
-
-
-@cache
-def _features(text: str) -> object:
-    """Return the features of a recorded config, or None for a user's, whose code is not run to show a record."""
-    group = json.loads(text)
-    return instantiate(group, _convert_="all") if group["_target_"].partition(".")[0] == PACKAGE else None

@@ -35,8 +35,8 @@ class Number:
     """A number in a text. The format chooses its part.
 
     {x} is the number, {x:size} its absolute value, {x:gain} the difference of two settings, and {x:interval} its
-    95% interval. {x:sound} is the sound ε, {x:spent} what the steps cost without one, {x:least} a lower bound on
-    the true ε, {x:claimed} the claimed number, and {x:runs} the runs.
+    95% interval. {x:sound} is the sound ε, {x:spent} what the steps cost where they guarantee nothing, and {x:least} a
+    lower bound on the true ε. {x:claimed} is the claimed number, and {x:runs} the runs.
     Numbers have one decimal, those below one have two. A lower bound has two significant digits.
     """
 

@@ -16,8 +16,9 @@ from runner.clipping import Backprop, Clipping, NoClipping, OwnClipping
 from runner.config import ConfigError, EngineName, StepMode
 from runner.config.origin import is_own
 from runner.data.augmentation import Augmentation
+from runner.data.channels import private_statistics
 from runner.data.datasets import ImageDataset, Split
-from runner.data.features import Features, private_statistics
+from runner.data.features import Features
 from runner.gradients import (
     ENGINES,
     Engine,
@@ -159,7 +160,7 @@ class Run:
 
     @property
     def _private_statistics(self) -> str | None:
-        return private_statistics(self.features, self.config.dataset) if self.mechanism.private else None
+        return private_statistics(self.config.features, self.config.dataset) if self.mechanism.private else None
 
     @property
     def decides(self) -> bool:

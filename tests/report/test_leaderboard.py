@@ -215,8 +215,8 @@ def test_settings_of_one_experiment_are_told_apart_and_marked_by_any_sweep_that_
 
 
 def test_whose_epsilon_has_other_neighbours_is_in_the_csv_only(jobs, recorded, planned) -> None:
-    runs = planned("mnist_tanh", [[90.0, 95.0, 96.0]])
-    for name in ("mnist_printed", "mnist_printed_replace_one"):
+    runs = planned("fashion_mnist_tanh", [[90.0, 95.0, 96.0]])
+    for name in ("fashion_mnist_printed", "fashion_mnist_printed_replace_one"):
         runs.append(recorded(jobs("table_1", name, paper="backprop_clipping")[0], [80.0, 85.0, 86.0]))
     found = entries(runs, [1.0])
     assert [entry.neighbours for entry in found] == ["add-or-remove-one", "zero-out", "replace-one"]

@@ -64,8 +64,8 @@ PAPER = Paper(
         "The paper's neighbouring data sets differ in one example and have equal sizes. Its noise is for another "
         "relation, in which one example counts as zero. For the too small noise of the authors' code, the ε of all "
         "steps is an upper bound. [Theorem 1]({results}backprop_clipping/theorem-1/table.md) has lower bounds.",
-        "As in the authors' code, pixels of MNIST are standardised by the mean and deviation of its training images. No "
-        "ledger holds these two numbers, so such runs have no sound ε (∞), and what their steps cost stands next to it. "
+        "As in the authors' code, pixels of MNIST are standardised by the mean and deviation of its training images. "
+        "No ledger holds these numbers, so such runs have no sound ε (∞), and what their steps cost stands next to it. "
         "FashionMNIST is standardised by the same numbers, which do not depend on its images.",
     ),
     statement=Statement(
