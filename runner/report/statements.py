@@ -35,8 +35,8 @@ class Number:
     """A number in a text. The format chooses its part.
 
     {x} is the number, {x:size} its absolute value, {x:gain} the difference of two settings, and {x:interval} its
-    95% interval. {x:sound} is the sound ε, {x:spent} what the steps cost where they guarantee nothing, and {x:least} a
-    lower bound on the true ε. {x:claimed} is the claimed number, and {x:runs} the runs.
+    95% interval. {x:sound} is the sound ε, {x:least} a lower bound on it, {x:claimed} the claimed number, and
+    {x:runs} the runs.
     Numbers have one decimal, those below one have two. A lower bound has two significant digits.
     """
 
@@ -44,7 +44,6 @@ class Number:
     difference: float | None = None
     interval: Interval | None = None
     sound: float | None = None
-    spent: float | None = None
     least: float | None = None
     claimed: str | None = None
     runs: str | None = None
@@ -54,14 +53,7 @@ class Number:
         """Return the number of a claim."""
         runs = row.n_each or str(row.n)
         return cls(
-            row.measured,
-            row.difference,
-            row.interval,
-            row.epsilon_sound,
-            row.epsilon_spent,
-            row.epsilon_least,
-            row.claim.claimed,
-            runs,
+            row.measured, row.difference, row.interval, row.epsilon_sound, row.epsilon_least, row.claim.claimed, runs
         )
 
     @classmethod
@@ -96,7 +88,6 @@ PARTS: dict[str, tuple[str, Callable[[Any], str]]] = {  # the field of each part
     "gain": ("difference", _short),
     "interval": ("interval", lambda interval: f"[{_signed(interval.low)}, {_signed(interval.high)}]"),
     "sound": ("sound", sound_bound_text),
-    "spent": ("spent", sound_bound_text),
     "least": ("least", lambda value: number(value, places=max(0, 1 - math.floor(math.log10(value))), bound="lower")),
     "claimed": ("claimed", str),
     "runs": ("runs", str),

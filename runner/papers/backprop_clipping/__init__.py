@@ -65,12 +65,12 @@ PAPER = Paper(
         "relation, in which one example counts as zero. For the too small noise of the authors' code, the ε of all "
         "steps is an upper bound. [Theorem 1]({results}backprop_clipping/theorem-1/table.md) has lower bounds.",
         "As in the authors' code, pixels of MNIST are standardised by the mean and deviation of its training images. "
-        "No ledger holds these numbers, so such runs have no sound ε (∞), and what their steps cost stands next to it. "
-        "FashionMNIST is standardised by the same numbers, which do not depend on its images.",
+        "No ledger holds these numbers, so such runs have no sound ε (∞). What their steps cost is in "
+        "[a table]({results}backprop_clipping/story/table.md). FashionMNIST is standardised by the same numbers, which do not depend on its images.",
     ),
     statement=Statement(
         "**98.7% on MNIST at ε = 0.07 does not hold.** The authors' code reaches {code}%. As they say themselves, its "
-        "noise is too small, by up to the batch size. All updates cost an ε of at most {code:spent}. In the printed "
+        "noise is too small, by up to the batch size. All updates cost an ε of at most {code:sound}. In the printed "
         "network, the first update alone costs at least {epsilon:least}, under each of ten seeds. With the noise that "
         "ε = 0.07 needs, a variant repaired here reaches {sound}%.",
         {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _TANH = "tempered_sigmoid/mnist_tanh"
 _PLAIN = "DP-SGD with tanh, Tempered Sigmoid's settings"
-_JOINT, _BUG = "layers as one release (sound)", "the code's noise, the printed network"
+_JOINT, _BUG = "layers as one release", "the code's noise, the printed network"
 _STEPS = "ε of the steps"
 _PLAIN_LARGE = "DP-Adam, tanh, this paper's batches"
 
