@@ -74,9 +74,9 @@ class PlannedRun:
     def history(self, name: str) -> list[float]:
         """Return a metric by epoch: [epochs].
 
-        The sound epsilon is what a run guarantees that is told beforehand to end after the epoch. Where this does not fix the
-        steps, it is the guarantee of the whole run at every epoch; it is infinite if there is none. `epsilon_spent` is
-        the cost of the steps until then.
+        The sound epsilon is what a run guarantees that is told beforehand to end after the epoch. Where this does not
+        fix the steps, it is the guarantee of the whole run at every epoch; it is infinite if there is none.
+        `epsilon_spent` is the cost of the steps until then.
         """
         history = self._recorded["history"]
         if name == "epsilon_sound" and name not in history:

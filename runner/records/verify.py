@@ -178,7 +178,8 @@ def _rounded(name: str, right: Any, up: tuple[str, ...]) -> list[Any]:
 
 def noise_precision(record: Mapping[str, Any]) -> str | None:
     """Return the precision in which a record's noise was drawn, or None if there is no noise of this package."""
-    if not record["final"]["noise_multiplier"] or record["provenance"].get("epsilon_unsound"):
+    final = record["final"]
+    if not final["noise_multiplier"] or (final["epsilon_sound"] is None and "epsilon_spent" not in final):
         return None
     precision: str = record["provenance"].get("noise", "float32")
     return precision
