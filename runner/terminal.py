@@ -209,7 +209,10 @@ def part_done(row: dict[str, float], epochs: int, most_kept: int | None) -> floa
 def epoch_text(row: dict[str, float], epochs: int, most_kept: int | None = None) -> str:
     """Describe an epoch's row of the history in a few words."""
     privacy = "not private"
-    if row["epsilon_sound"] is None:
+    if "epsilon_spent" in row:
+        spent = number(row["epsilon_spent"], places=2, bound="upper")
+        privacy = f"ε {number(row['epsilon'], places=2, bound='upper')} (spent so far {spent})"
+    elif row["epsilon_sound"] is None:
         privacy = f"ε {number(row['epsilon'], places=2, bound='upper')} as stated by its class"
     elif row["epsilon"] != float("inf") or row["epsilon_sound"] != float("inf"):
         epsilon, sound = (number(row[name], places=2, bound="upper") for name in ("epsilon", "epsilon_sound"))

@@ -34,14 +34,18 @@ def ledger_of(sweep: str, experiment: str) -> tuple[Run, Releases, Releases]:
 
 @computed
 def charged_epsilon(claim: Claim) -> Measured:
-    """Compute epsilon of the claim's experiment by its own accountant, and the sound epsilon."""
+    """Compute epsilon of the claim's experiment by its own accountant, and the sound epsilon.
+
+    If there is no sound one, also what the steps cost.
+    """
     run, claimed, _ = ledger_of(claim.sweep, claim.experiment)
-    delta = run.config.delta
+    ledger, delta = run.mechanism.charges_of_epochs(run.epochs), run.config.delta
     epsilon = epsilon_by(run.accountant, claimed, delta)
     return Measured(
         value=epsilon,
         epsilon=epsilon,
-        epsilon_sound=upper_bound(run.sound_epsilon(run.mechanism.charges_of_epochs(run.epochs))),
+        epsilon_sound=upper_bound(run.sound_epsilon(ledger)),
+        epsilon_spent=run.spent_epsilon(ledger) if run.unsound else None,
         delta=delta,
         explanation=f"{type(run.mechanism).__name__}, for {run.mechanism.neighbouring_relation} neighbours",
     )

@@ -8,19 +8,18 @@ from runner.training.instantiation import update_rule_of
 from runner.training.prepare import prepare
 from runner.training.run import Run
 
-_AT_MOST_STEPS = "epsilon_sound_at_max_tries"  # only such a run has it among its final metrics
 _planned: dict[str, Run] = {}  # by setting
 _reversible: dict[str, bool] = {}  # by setting
 
 
 def decides(run: PlannedRun) -> bool:
-    """Return True if the run, recorded or not, itself decides how much it releases."""
-    return _takes_back(run) or _ended_early(run)
+    """Return True if the run, recorded or not, itself decides how much it releases.
 
-
-def makes_all_tries(run: PlannedRun) -> bool:
-    """Return True if the number of steps up to an epoch, rejected ones included, does not depend on the data."""
-    return not (run.field("max_epsilon") is not None and _takes_back(run)) and not _ended_early(run)
+    It may end early, because its rule or its data end it, or because a budget is spent on kept updates.
+    """
+    if run.record is not None:
+        return "max_tries" in run.record["final"]
+    return run.field("max_epsilon") is not None and _takes_back(run)
 
 
 def _takes_back(run: PlannedRun) -> bool:
@@ -30,25 +29,6 @@ def _takes_back(run: PlannedRun) -> bool:
     if setting not in _reversible:
         _reversible[setting] = update_rule_of(run.job.config).takes_back
     return _reversible[setting]
-
-
-def _ended_early(run: PlannedRun) -> bool:
-    """Return True if the run diverged or its rule ended it, which depends on the data."""
-    if run.record is None:
-        return False
-    final = run.record["final"]
-    return bool(run.record["status"] != "finished" or final.get("max_tries", 0) > final.get("steps", 0))
-
-
-def guaranteed(run: PlannedRun) -> float:
-    """Return the sound epsilon of all that the recorded run could have released, from its final metrics.
-
-    If the record of a run that decides does not have it, it is infinite.
-    """
-    if not decides(run):
-        return run.final("epsilon_sound")
-    assert run.record is not None
-    return upper_bound(run.record["final"].get(_AT_MOST_STEPS))
 
 
 def guaranteed_for(run: PlannedRun, kept: int) -> float:

@@ -35,8 +35,9 @@ class Measured:
     chosen_on_test: True if the test data chose the epoch or the setting that was measured.
     n, planned, diverged: numbers of recorded, planned, and recorded but diverged runs. All 0 if `computed`.
     epsilon, epsilon_sound, delta: at the point that was measured, the largest over the runs.
-    epsilon_attempts: if the run itself decides how much it releases, the sound epsilon of its actual releases, had
-        their number been fixed. `epsilon_sound` then covers the most that it could have released.
+    epsilon_spent: the sound epsilon of the steps taken, if it guarantees nothing: had their number been fixed, and
+        statistics that standardise the images been public. `epsilon_sound` then covers the most that the run could have
+        released, or is infinite.
     epsilon_least: a lower bound on the true epsilon, if one was computed or shown by an attack.
     best: the best epoch's accuracy (percent), chosen on the evaluation data; to compare.
     reference: the other experiment's value, for claims about an order.
@@ -62,7 +63,7 @@ class Measured:
     diverged: int = 0
     epsilon: float | None = None
     epsilon_sound: float | None = None
-    epsilon_attempts: float | None = None
+    epsilon_spent: float | None = None
     epsilon_least: float | None = None
     best: float | None = None
     reference: float | None = None

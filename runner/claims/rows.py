@@ -34,7 +34,7 @@ class ClaimRow:
     planned_each, spread_each: the planned runs, "5 + 5", and the standard deviation of a run, of each setting that is
         compared (of its logarithm if a ratio is claimed); empty if unknown.
     statements: the number of statements of this kind, which all have to hold.
-    epsilon, epsilon_sound, epsilon_attempts, epsilon_least, delta: see `runner.claims.measured.Measured`.
+    epsilon, epsilon_sound, epsilon_spent, epsilon_least, delta: see `runner.claims.measured.Measured`.
     how: the way it was measured, in words.
     """
 
@@ -65,7 +65,7 @@ class ClaimRow:
     spread_each: str = ""
     statements: int = 1
     epsilon: float | None = None
-    epsilon_attempts: float | None = None
+    epsilon_spent: float | None = None
     epsilon_sound: float | None = None
     epsilon_least: float | None = None
     delta: float | None = None

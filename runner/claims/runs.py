@@ -49,6 +49,11 @@ class PlannedRun:
         return max((at for at, spent in enumerate(self.history(by)) if spent <= epsilon), default=None)
 
     @property
+    def has_spent(self) -> bool:
+        """True if what the recorded steps cost differs from what is guaranteed."""
+        return "epsilon_spent" in self._recorded["final"]
+
+    @property
     def updates_chosen_by_all_images(self) -> bool:
         """True if all images reported on also decided which updates to accept (see `unscreened_accuracy`)."""
         history = self._recorded["history"]
@@ -61,13 +66,23 @@ class PlannedRun:
     def final(self, name: str) -> float:
         """Return one of the final metrics: test_accuracy, epsilon, best_test_accuracy and so on.
 
-        An unknown sound epsilon is infinite: nothing is guaranteed.
+        An unknown sound epsilon is infinite: nothing is guaranteed. `epsilon_spent` is the sound one where that is all.
         """
-        return upper_bound(self._recorded["final"][name])
+        final = self._recorded["final"]
+        return upper_bound(final["epsilon_sound" if name == "epsilon_spent" and name not in final else name])
 
     def history(self, name: str) -> list[float]:
-        """Return a metric by epoch: [epochs]. An unknown sound epsilon is infinite."""
-        return [upper_bound(value) for value in self._recorded["history"][name]]
+        """Return a metric by epoch: [epochs].
+
+        The sound epsilon is what a run guarantees that is told beforehand to end after the epoch. Where this does not
+        fix the steps, it is the guarantee of the whole run at every epoch; it is infinite if there is none.
+        `epsilon_spent` is the cost of the steps until then.
+        """
+        history = self._recorded["history"]
+        if name == "epsilon_sound" and name not in history:
+            return [self.final(name)] * len(history["epoch"])
+        name = "epsilon_sound" if name == "epsilon_spent" and name not in history else name
+        return [upper_bound(value) for value in history[name]]
 
     def diagnostic(self, name: str) -> Any:
         """Return a diagnostic as recorded (see runner.training.diagnostics); non-finite numbers in it are strings."""

@@ -30,7 +30,7 @@ GUARANTEED, REFUTED = "guaranteed", "refuted"
 NOT_PRIVATE, NONE_CLAIMED, NOT_REACHED = "not private", "none claimed", "not reached"
 
 WIDEST = 2  # margins that an interval may reach to either side for *consistent*
-_AS_MEASURED = ("n", "computed", "at_least", "epsilon", "epsilon_attempts", "epsilon_sound", "epsilon_least", "delta")
+_AS_MEASURED = ("n", "computed", "at_least", "epsilon", "epsilon_spent", "epsilon_sound", "epsilon_least", "delta")
 _NEVER = 5  # runs that all have to fail before a number is taken for one that is never reached
 _WORST_FIRST = (NOT_REPRODUCED, DIFFERS, TOO_FEW_RUNS, CONSISTENT)  # of several statements that all have to hold
 

@@ -18,13 +18,12 @@ from statistics import fmean
 from typing import Any
 
 from runner.config import RESULTS, ConfigError
-from runner.records.files import sound_epsilon_of
 from runner.report.files import aligned, cell, csv_text
 from runner.report.own import Record, explain_command, leaves, own_records, runs_table
 from runner.terminal import Parser, nearest
 
 # Columns of the table that have other names as CSV, where a name needs no quotes.
-_AS_CSV = {"run": "run_id", "accuracy": "test_accuracy", "ε": "epsilon", "sound ε": "epsilon_sound_guaranteed"}
+_AS_CSV = {"run": "run_id", "accuracy": "test_accuracy", "ε": "epsilon", "sound ε": "epsilon_sound"}
 _PROVENANCE = ("wall_seconds", "device", "git_revision")
 
 Columns = Mapping[str, Any]
@@ -78,7 +77,6 @@ def _columns(record: Record) -> dict[str, Any]:
         **{name: record[name] for name in ("run_id", "setting_id", "status")},
         "scale": record["config"]["scale"]["name"],
         **final,
-        "epsilon_sound_guaranteed": sound_epsilon_of(record["final"]),
         **{name: value for name, value in leaves(record["config"]).items() if name not in final},
         **{name: record["provenance"].get(name) for name in _PROVENANCE},
     }

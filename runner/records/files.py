@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 
 from runner.config import ConfigError
 from runner.data.files import locked, write_or_rescue
-from runner.records import schema
+from runner.records import guarantee, schema
 from runner.records.identity import identify, identify_recorded
 from runner.terminal import printable
 
@@ -129,6 +129,8 @@ class UnreadableRecordError(ConfigError):
 def read_record(path: Path) -> dict[str, Any]:
     """Read a record and check that it is the run it is filed under.
 
+    An older record gets the fields of ε that records have today: see `runner.records.guarantee`.
+
     Raises:
         FileNotFoundError: there is no file.
         UnreadableRecordError: the file cannot be opened, or a newer version wrote it. This is a ValueError, too.
@@ -146,7 +148,7 @@ def read_record(path: Path) -> dict[str, Any]:
     except (RecursionError, ValueError) as error:
         _refuse(path, str(error) if type(error) is ValueError else f"{type(error).__name__} {error}")
     check_record(path, record)
-    return record
+    return guarantee.as_today(record)
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -191,12 +193,6 @@ def check_record(path: Path, record: Any) -> None:
 def upper_bound(epsilon: float | str | None) -> float:
     """Return a recorded epsilon as a number. An unknown epsilon is infinite, as it guarantees nothing."""
     return math.inf if epsilon is None else float(epsilon)
-
-
-def sound_epsilon_of(final: Mapping[str, Any]) -> float | None:
-    """Return the sound epsilon that a record's final metrics guarantee, or None if it is unknown."""
-    sound = final.get("epsilon_sound_at_max_tries", final["epsilon_sound"])
-    return None if sound is None else float(sound)
 
 
 def digest_of(record: dict[str, Any]) -> str:

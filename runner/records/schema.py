@@ -37,7 +37,7 @@ Count = Annotated[int, Field(ge=0)]
 Epoch = Annotated[int, Field(ge=1)]
 Percent = Annotated[Finite, Field(ge=0, le=100)]
 Epsilon = Amount | Literal["inf"]
-_GROWS = ("steps", "epsilon", "epsilon_sound")  # columns that never fall from epoch to epoch
+_GROWS = ("steps", "epsilon", "epsilon_sound", "epsilon_spent")  # columns that never fall from epoch to epoch
 _AT_MOST = "epsilon_sound_at_max_tries"
 
 
@@ -62,22 +62,25 @@ class History(_Strict):
     epoch: list[Epoch] = Field(min_length=1)
     steps: list[Count]
     epsilon: list[Epsilon]
-    epsilon_sound: list[Epsilon | None]
+    epsilon_sound: list[Epsilon | None] = []  # this column or the next: see `runner.training.run.Run.cost_column`
+    epsilon_spent: list[Epsilon] = []
     train_loss: list[Number]
     test_loss: list[Number]
     test_accuracy: list[Percent]
 
     @model_validator(mode="after")
     def _columns_agree(self) -> History:
-        columns = self.model_dump()
+        columns = self.model_dump(exclude_unset=True)
+        if len(columns.keys() & {"epsilon_sound", "epsilon_spent"}) != 1:
+            raise ValueError("its history has not one of epsilon_sound and epsilon_spent")
         if len({len(values) for values in columns.values()}) != 1:
             raise ValueError("its history is not of equal lengths")
         if self.epoch != list(range(1, len(self.epoch) + 1)):
             raise ValueError("its epochs are not 1, 2, 3 and so on")
         if None in self.epsilon_sound and any(value is not None for value in self.epsilon_sound):
             raise ValueError("its epsilon_sound is known after some epochs and not after others")
-        for name in _GROWS[:2] if None in self.epsilon_sound else _GROWS:
-            if any(float(one) > float(next_) for one, next_ in pairwise(columns[name])):
+        for name in columns.keys() & set(_GROWS):
+            if None not in columns[name] and any(float(one) > float(next_) for one, next_ in pairwise(columns[name])):
                 raise ValueError(f"its {name} falls from one epoch to the next")
         return self
 
@@ -90,7 +93,8 @@ class Final(_Strict):
     epoch: Epoch
     steps: Count
     epsilon: Epsilon
-    epsilon_sound: Epsilon | None
+    epsilon_sound: Epsilon | None  # what is guaranteed; in older records see `runner.records.guarantee`
+    epsilon_spent: Epsilon = 0.0  # what the steps cost, where that guarantees nothing
     test_accuracy: Percent
     best_test_accuracy: Percent
     best_epoch: Epoch
@@ -99,7 +103,7 @@ class Final(_Strict):
     parameters: Annotated[int, Field(ge=1)]
     neighbouring_relation: str = ""  # the oldest records lack it
     max_tries: Count = 0  # of runs that decide themselves when they end
-    epsilon_sound_at_max_tries: Epsilon | None = 0.0
+    epsilon_sound_at_max_tries: Epsilon | None = 0.0  # older records' guarantee of such a run
 
 
 class Provenance(_Strict):
@@ -183,8 +187,9 @@ class Record(BaseModel):
 
     @model_validator(mode="after")
     def _parts_agree(self) -> Record:
-        history, final = self.history.model_dump(), self.final.model_dump()
-        if any(str(final.get(name)) != str(values[-1]) for name, values in history.items()):
+        history, final = self.history.model_dump(exclude_unset=True), self.final.model_dump(exclude_unset=True)
+        apart = {"epsilon_sound"} if "max_tries" in final and _AT_MOST not in final else set()
+        if any(str(final.get(name)) != str(history[name][-1]) for name in history.keys() - apart):
             raise ValueError("its final metrics are not the last of its history")
         unsound = self.provenance.epsilon_unsound is not None
         known = [final[name] is not None for name in {"epsilon_sound", _AT_MOST} & self.final.model_fields_set]

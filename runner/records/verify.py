@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 
-from runner.accounting import epsilon_by, sound_epsilon
+from runner.accounting import epsilon_by
 from runner.config import RESULTS, ConfigError, EvaluationSplit, Sampling
 from runner.config.checkout import scan
 from runner.config.origin import is_own
@@ -43,7 +43,7 @@ from runner.records.sources import check_sources
 from runner.terminal import Line, Parser, printable
 from runner.training.averaging import LAST
 from runner.training.final import final_metrics
-from runner.training.loop import HISTORY, Trained
+from runner.training.loop import Trained
 from runner.training.prepare import prepare
 from runner.training.run import Run
 from runner.training.targets import check_recorded, own_targets
@@ -65,8 +65,8 @@ def verify(record: dict[str, Any]) -> list[str]:
     """
     run = _run_of_setting(_text(record["config"]))
     history = record["history"]
-    expected = run.rule.column_names or (history.keys() - HISTORY if is_own(run.rule) else ())
-    names = [*HISTORY, *(LAST if run.averaging else ()), *expected]
+    expected = run.rule.column_names or (history.keys() - run.columns if is_own(run.rule) else ())
+    names = [*run.columns, *(LAST if run.averaging else ()), *expected]
     if history.keys() != set(names):
         return [f"its history has the columns {', '.join(sorted(history))}, and should have {', '.join(sorted(names))}"]
     due = _due_history(run, record)
@@ -128,7 +128,7 @@ def _due_history(run: Run, record: dict[str, Any]) -> dict[str, list[Any]]:
         kept = due["accepted"] = list(_possible(due["accepted"], steps, run.paid_for))
     due |= {"steps": steps, **run.rule.due(run, due | {"steps": steps})}
     due["epsilon"] = [_epsilon(setting, count) for count in kept]
-    due["epsilon_sound"] = [None if run.unsound else _epsilon_sound(setting, count) for count in steps]
+    due[run.cost_column] = [_epsilon_spent(setting, count) for count in steps]
     if (images := _images(run)) is not None:
         for name in due.keys() & {"test_accuracy", LAST[1]}:
             due[name] = [round(float(said) * images / 100) * 100 / images for said in due[name]]
@@ -179,7 +179,8 @@ def _rounded(name: str, right: Any, up: tuple[str, ...]) -> list[Any]:
 
 def noise_precision(record: Mapping[str, Any]) -> str | None:
     """Return the precision in which a record's noise was drawn, or None if there is no noise of this package."""
-    if not record["final"]["noise_multiplier"] or record["provenance"].get("epsilon_unsound"):
+    final = record["final"]
+    if not final["noise_multiplier"] or (final["epsilon_sound"] is None and "epsilon_spent" not in final):
         return None
     precision: str = record["provenance"].get("noise", "float32")
     return precision
@@ -237,10 +238,10 @@ def _epsilon(text: str, kept: int) -> float:
 
 
 @cache
-def _epsilon_sound(text: str, steps: int) -> float:
-    """Compute the sound epsilon after a number of steps of a setting."""
+def _epsilon_spent(text: str, steps: int) -> float | None:
+    """Compute the sound epsilon of a number of steps of a setting, or None if its class charges itself."""
     run = _run_of_setting(text)
-    return sound_epsilon(run.mechanism.charges(steps).actual, run.config.delta)
+    return run.spent_epsilon(run.mechanism.charges(steps))
 
 
 def run_of(recorded: dict[str, Any]) -> Run:

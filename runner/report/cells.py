@@ -74,7 +74,7 @@ def cells_of(row: ClaimRow) -> Cells:
         difference=difference_text(row.difference, unit, row.interval, threshold, places),
         verdict=verdict_text(row),
         epsilon=bound_text(row.epsilon),
-        sound=sound_text(row.epsilon_sound, row.epsilon_attempts),
+        sound=sound_text(row.epsilon_sound, row.epsilon_spent),
         guarantee=f"{row.guarantee} for the runs" if row.verdict == HOLDS and wrong_epsilon(row) else row.guarantee,
     )
 
@@ -179,10 +179,10 @@ def wrong_epsilon(row: ClaimRow) -> bool:
     return row.verdict in (*CONFIRMED, HOLDS) and row.guarantee in (NOT_GUARANTEED, REFUTED)
 
 
-def sound_text(sound: float | None, tries: float | None) -> str:
-    """Format the sound epsilon and, for a run that could have released more, the cost of the attempts it made."""
+def sound_text(sound: float | None, spent: float | None) -> str:
+    """Format the sound epsilon and, where it is not the cost of the steps taken, that cost."""
     text = bound_text(sound)
-    return text if tries is None else f"{text} (attempts made: {bound_text(tries)})"
+    return text if spent is None else f"{text} (spent: {bound_text(spent)})"
 
 
 def sound_bound_text(epsilon: float) -> str:

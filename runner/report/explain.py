@@ -20,7 +20,7 @@ from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY, options_of
 from runner.config.checkout import scan
 from runner.mechanism.normal import PRECISION
-from runner.records.files import read_record, sound_epsilon_of, upper_bound
+from runner.records.files import read_record, upper_bound
 from runner.records.jobs import sweep_jobs
 from runner.records.verify import delta_growth_of, noise_precision, run_of
 from runner.report import own
@@ -153,16 +153,16 @@ def class_text(group: Mapping[str, Any]) -> str:
 def ledgers(record: own.Record, run: Run) -> dict[str, Releases]:
     """Return ledgers by name: the releases, the paper's charges, and the most that the run could have released.
 
-    The last exists only if the run decided how much it released: it screened, diverged or was ended early. If no sound
-    epsilon is known, the only ledger is the one that the class states.
+    The last exists only if the run decided how much it released: it screened to a budget, diverged or was ended early.
+    If a class draws the noise or charges itself, the only ledger is the one that it states.
     """
     final = record["final"]
     claimed = run.mechanism.charges(int(final["accepted"] if run.rule.takes_back else final["steps"])).claimed
-    if run.unsound:
+    if own.stated(final):
         return {own.STATED: claimed}
     found = {"as the paper counts": claimed, "released": run.mechanism.charges(int(final["steps"])).actual}
-    decides = "epsilon_sound_at_max_tries" in final
-    return found | ({"could have been": run.mechanism.charges(run.most_steps).actual} if decides else {})
+    most = run.mechanism.charges(run.most_steps).actual
+    return found | ({"could have been": most} if "max_tries" in final else {})
 
 
 def released_text(record: own.Record, run: Run) -> list[str]:
@@ -236,10 +236,12 @@ def cost_text(record: own.Record, run: Run) -> str:
     """
     final = record["final"]
     columns = ledgers(record, run)
-    if run.unsound:
+    if own.stated(final):
         return own.privacy_text(final)
-    recorded = [float(final["epsilon"]), upper_bound(final["epsilon_sound"]), upper_bound(sound_epsilon_of(final))]
-    rows = [["as recorded", *map(bound_text, recorded[: len(columns)])]]
+    spent = upper_bound(final.get("epsilon_spent", final["epsilon_sound"]))
+    recorded = [float(final["epsilon"]), spent, upper_bound(final["epsilon_sound"])]
+    texts = [*map(bound_text, recorded[:2]), own.known_text(own.sound_of(final))]
+    rows = [["as recorded", *texts[: len(columns)]]]
     for path in scan(REPOSITORY / "conf" / "accountant", "*.yaml"):
         accountant = instantiate(OmegaConf.load(path), _convert_="all")
         costs = [_epsilon(accountant.epsilon, releases, run.config.delta) for releases in columns.values()]

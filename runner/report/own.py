@@ -11,7 +11,7 @@ from typing import Any
 from runner.config import FIELDS, REPOSITORY, RESULTS
 from runner.config.checkout import git, scan
 from runner.config.fields import Part
-from runner.records.files import read_record, sound_epsilon_of
+from runner.records.files import read_record
 from runner.report.files import Table, aligned, elsewhere, plus_minus
 from runner.terminal import bound_text, command, number
 from runner.training.targets import to_trust
@@ -42,12 +42,22 @@ def explain_command(record: Record, results: Path) -> str:
 def privacy_text(final: Mapping[str, Any]) -> str:
     """State epsilon as the paper counts, and the sound epsilon of all that the run could have released.
 
-    If no sound epsilon is known, a class has stated epsilon.
+    If a class draws the noise or charges, it has stated epsilon.
     """
-    epsilon, sound = float(final["epsilon"]), sound_epsilon_of(final)
+    epsilon, sound = float(final["epsilon"]), sound_of(final)
     if epsilon == sound == float("inf"):
         return "not private"
-    return f"ε {bound_text(epsilon)} as {STATED if sound is None else 'the paper counts'}, sound {known_text(sound)}"
+    return f"ε {bound_text(epsilon)} as {STATED if stated(final) else 'the paper counts'}, sound {known_text(sound)}"
+
+
+def sound_of(final: Mapping[str, Any]) -> float | None:
+    """Return the guarantee of a run, or None."""
+    return None if final["epsilon_sound"] is None else float(final["epsilon_sound"])
+
+
+def stated(final: Mapping[str, Any]) -> bool:
+    """Return True if epsilon is only stated by a class that draws the noise or charges itself."""
+    return final["epsilon_sound"] is None and "epsilon_spent" not in final
 
 
 def known_text(sound: float | None) -> str:
@@ -78,15 +88,15 @@ def _outcome(records: Sequence[Record]) -> list[str]:
     epochs = sorted({final["epoch"] for final in finals})
     accuracies = [float(final["test_accuracy"]) for final in finals]
     spread = stdev(accuracies) if len(accuracies) > 1 else None
-    sounds = [sound_epsilon_of(final) for final in finals]
-    unknown = None in sounds
+    sounds = [sound_of(final) for final in finals]
     return [
         records[-1]["run_id"],
         records[-1]["config"]["scale"]["name"],
         str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}",
         " ".join([f"{plus_minus(fmean(accuracies), spread, '%')}%", *(note[0] for note in _notes(records))]),
-        bound_text(max(float(final["epsilon"]) for final in finals)) + (f", {STATED}" if unknown else ""),
-        known_text(None if unknown else max(sound for sound in sounds if sound is not None)),
+        bound_text(max(float(final["epsilon"]) for final in finals))
+        + (f", {STATED}" if any(map(stated, finals)) else ""),
+        known_text(None if None in sounds else max(sound for sound in sounds if sound is not None)),
     ]
 
 

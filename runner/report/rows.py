@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from runner.claims.guarantee import decides, guaranteed
+from runner.claims.guarantee import decides
 from runner.claims.runs import PlannedRun, Runs
 from runner.claims.summary import summarise
 
-_ATTEMPTS = "epsilon_attempts"
+_SPENT = "epsilon_spent"
 _APART = ("experiment", "seed")  # columns of their own
 
 
@@ -25,23 +25,23 @@ def runs_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], list[
     A swept field that is already a column (e.g. `epochs`) is not repeated. The column holds the actual value.
 
     Accuracies are in percent on the split named by `evaluation`, times in seconds. epsilon_sound covers all possible
-    releases. If a run itself decides how much it releases, epsilon_attempts is the cost of its actual releases, as if
-    their number had been fixed beforehand. No guarantee follows from it.
+    releases, and is infinite where nothing is guaranteed. epsilon_spent is the cost of the steps taken, where no
+    guarantee follows from it: a run decided their number itself, or private statistics standardise its images.
     """
     names = varied(runs, fields)
     recorded = {run.job.run_id: run for run in reversed(runs.recorded)}
     ordered = reversed(recorded.values())  # a run in two sweeps has its last place, and its first sweep
     columns = [
         *("run_id", "setting_id", "sweep", "experiment", "seed", *names, "evaluation", "status", "epochs"),
-        *("epsilon", "epsilon_sound", *_attempts_if_any(runs), "delta", "accuracy_last", "accuracy_best"),
+        *("epsilon", "epsilon_sound", *_spent_if_any(runs), "delta", "accuracy_last", "accuracy_best"),
         *("best_epoch", "train_loss", "test_loss", "noise_multiplier", "sampling_rate", "parameters"),
         *("wall_seconds", "examples_per_second", "device", "git_revision", "scale"),
     ]
     return list(dict.fromkeys(columns)), [_run_row(run, names) for run in ordered]
 
 
-def _attempts_if_any(runs: Runs) -> list[str]:
-    return [_ATTEMPTS] if any(decides(run) for run in runs) else []
+def _spent_if_any(runs: Runs) -> list[str]:
+    return [_SPENT] if any(decides(run) if run.record is None else run.has_spent for run in runs) else []
 
 
 def _run_row(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
@@ -54,8 +54,8 @@ def _run_row(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
         "status": record["status"],
         "epochs": int(run.final("epoch")),
         **{n: run.final(n) for n in ("epsilon", "train_loss", "test_loss")},
-        "epsilon_sound": guaranteed(run),
-        _ATTEMPTS: run.final("epsilon_sound") if decides(run) else None,
+        "epsilon_sound": run.final("epsilon_sound"),
+        _SPENT: run.final(_SPENT) if run.has_spent else None,
         "accuracy_last": run.final("test_accuracy"),
         "accuracy_best": run.final("best_test_accuracy"),
         "best_epoch": int(run.final("best_epoch")),
@@ -85,13 +85,13 @@ def settings_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], l
             **_summary("best_epoch_accuracy", planned.finals("best_test_accuracy")),
         }
         row["epsilon"] = max(planned.finals("epsilon"), default=None)
-        row["epsilon_sound"] = max(map(guaranteed, recorded), default=None)
-        row[_ATTEMPTS] = max((run.final("epsilon_sound") for run in recorded if decides(run)), default=None)
+        row["epsilon_sound"] = max(planned.finals("epsilon_sound"), default=None)
+        row[_SPENT] = max((run.final(_SPENT) for run in recorded if run.has_spent), default=None)
         rows.append(row)
     columns = [
         *("setting_id", "sweep", "experiment", *names, "evaluation", "n_planned", "n_recorded", "n_diverged"),
         *(*_summary("accuracy"), *_summary("best_epoch_accuracy")),
-        *("epsilon", "epsilon_sound", *_attempts_if_any(runs), "delta", "scale"),
+        *("epsilon", "epsilon_sound", *_spent_if_any(runs), "delta", "scale"),
     ]
     return list(dict.fromkeys(columns)), rows
 

@@ -20,7 +20,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from runner.config import ConfigError, TrackingMode
-from runner.records.files import rounded, sound_epsilon_of, upper_bound
+from runner.records.files import rounded, upper_bound
 from runner.records.identity import recorded_config
 from runner.runs.media import rows_of
 from runner.terminal import command, one_line
@@ -34,7 +34,12 @@ _STOPPED = 5.0  # seconds that one waits which is interrupted
 _RUNS: list[Any] = []  # of W&B's, that this process has open
 _REACHED = threading.Event()  # W&B's server, by a run of this process
 
-AXES = ("epsilon", "epsilon_sound", "epoch")  # that a private run's curves can be plotted against, the default first
+AXES = (
+    "epsilon",
+    "epsilon_sound",
+    "epsilon_spent",
+    "epoch",
+)  # that a private run's curves can be plotted against, the default first
 
 
 def check(config: DictConfig) -> None:
@@ -182,8 +187,7 @@ def _started(wandb: Any, mode: TrackingMode, config: DictConfig, run_id: str, se
 def _end(wandb: Any, run: Any, record: dict[str, Any], path: Path) -> None:
     """Send what is known only now, and finish the run whatever becomes of it."""
     try:
-        final = record["final"]
-        run.summary.update(_spent(final | {"epsilon_sound_guaranteed": sound_epsilon_of(final)}))
+        run.summary.update(_spent(record["final"]))
         about = {"setting_id": record["setting_id"]}
         artifact = wandb.Artifact(f"record-{record['run_id']}", type="record", metadata=about)
         artifact.add_file(str(path), policy="immutable")  # it stays where it is, and as it is

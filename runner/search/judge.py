@@ -38,7 +38,7 @@ def pruner_of(epochs: int) -> optuna.pruners.BasePruner:
 
 def report(trial: optuna.trial.Trial, row: Mapping[str, Any], budget: float) -> bool:
     """Report an epoch, given the row of its history, unless it was reported. Returns whether the trial goes on."""
-    if upper_bound(row["epsilon_sound"]) <= budget:
+    if upper_bound(row.get("epsilon_sound")) <= budget:
         trial.set_user_attr("within", float(row["test_accuracy"]))
     epoch = int(row["epoch"])
     if epoch not in trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values:

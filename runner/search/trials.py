@@ -30,8 +30,9 @@ class Trial:
 
     @property
     def epsilons(self) -> list[float]:
-        """Sound epsilons."""
-        return [upper_bound(value) for value in self.record["history"]["epsilon_sound"]]
+        """Sound epsilons, infinite if the run guarantees none at an epoch."""
+        history = self.record["history"]
+        return [upper_bound(value) for value in history.get("epsilon_sound", [None] * len(history["epoch"]))]
 
     @property
     def accuracies(self) -> list[float]:

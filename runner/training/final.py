@@ -14,7 +14,7 @@ def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
     best = max(range(len(history["epoch"])), key=lambda e: history["test_accuracy"][e])
     return {
         **{name: values[-1] for name, values in history.items()},
-        **_at_most_steps(run, trained),
+        **_guarantee(run, trained),
         "best_test_accuracy": history["test_accuracy"][best],
         "best_epoch": history["epoch"][best],
         "noise_multiplier": run.mechanism.noise_multiplier,
@@ -24,11 +24,16 @@ def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
     }
 
 
-def _at_most_steps(run: Run, trained: Trained) -> dict[str, Any]:
-    """Return the privacy guarantee of a run whose number of steps depends on the data, else an empty dict.
+def _guarantee(run: Run, trained: Trained) -> dict[str, Any]:
+    """Return the guarantee of a run if it is not the last of the history, and then also what was spent.
 
-    A run that ended early is such a run. The data decided its end, by a rule or by a person who watched.
+    If the number of steps depends on the data, the guarantee is the sound epsilon of `max_tries`, the most that there
+    could have been. A run that ended early is such a run. The data decided its end, by a rule or by a person who
+    watched.
     """
-    if not run.rule.takes_back and trained.status == "finished" and trained.history["steps"][-1] == run.most_steps:
-        return {}
-    return {"max_tries": run.most_steps, "epsilon_sound_at_max_tries": run.epsilon_at_most_steps}
+    history = trained.history
+    if trained.status == "finished" and history["steps"][-1] == run.most_steps and not run.decides:
+        return {} if "epsilon_sound" in history else {"epsilon_sound": None}
+    spent = history[run.cost_column][-1]
+    known = {} if spent is None else {"epsilon_spent": spent}
+    return {"max_tries": run.most_steps, "epsilon_sound": run.epsilon_at_most_steps, **known}

@@ -33,7 +33,6 @@ from runner.training.updates import Updates
 
 _AT_ONCE = 4096  # images
 _ROUNDING = 1e-5
-HISTORY = ("epoch", "steps", "epsilon", "epsilon_sound", "train_loss", "test_loss", "test_accuracy")
 
 
 @dataclass
@@ -51,7 +50,7 @@ class Trained:
     step: str = StepMode.eager.value
     lockstep: int = 1
     physical_batch: int = 1
-    history: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in HISTORY})
+    history: dict[str, list[float]] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
     examples: int = 0
     seconds_training: float = 0.0
@@ -174,7 +173,8 @@ class Progress:
         self, run: Run, objective: Objective, data: tuple[Split, ...], on_epoch: OnEpoch, ahead: Ahead
     ) -> None:
         self._ahead = ahead
-        self.trained, self._kept = Trained(objective=objective), list[bool]()
+        history: dict[str, list[float]] = {name: [] for name in run.columns}
+        self.trained, self._kept = Trained(objective=objective, history=history), list[bool]()
         self._ledger = Ledger()
         if run.normalization is not None:
             layer = objective.network.get_submodule("normalization")
@@ -228,15 +228,10 @@ class Progress:
                 measured = evaluate(objective, self._evaluation_split, run.dataset.classes)
         self.diagnostics.epoch(epoch, measured)
         wait(self._ahead.get(epoch, ()))
-        row: dict[str, Any] = {
-            "epoch": epoch,
-            "steps": self.steps,
-            "epsilon": epsilon_by(run.accountant, self._ledger.claimed, run.config.delta),
-            "epsilon_sound": run.sound_epsilon(self._ledger),
-            "train_loss": losses / seen if seen else math.nan,
-            "test_loss": measured.loss,
-            "test_accuracy": measured.accuracy,
-        }
+        epsilon = epsilon_by(run.accountant, self._ledger.claimed, run.config.delta)
+        costs = epoch, self.steps, epsilon, run.spent_epsilon(self._ledger)
+        losses_and_accuracy = losses / seen if seen else math.nan, measured.loss, measured.accuracy
+        row: dict[str, Any] = dict(zip(run.columns, (*costs, *losses_and_accuracy), strict=True))
         if average is not None:
             row |= dict(zip(LAST, (last.loss, last.accuracy), strict=True))
         if updates is not None:
@@ -281,7 +276,8 @@ class Progress:
         for begin, end in pairwise([0, *trained.history["steps"]]):
             for step_in_epoch, each in enumerate(kept[int(begin) : int(end)]):
                 self.charge_step(step_in_epoch, each)
-        if self._run.sound_epsilon(self._ledger) != trained.history["epsilon_sound"][-1]:
+        cost = trained.history.get(self._run.cost_column, [None])[-1]
+        if self._run.spent_epsilon(self._ledger) != cost:
             raise ValueError("The steps of this state cost another epsilon than it records.")
         self.diagnostics.load_state_dict(state["diagnostics"])
         trained.diagnostics = self.diagnostics.values
@@ -303,7 +299,7 @@ def _numbers(columns: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, 
 
 @contextmanager
 def _epsilons_ahead(runs: Sequence[Run]) -> Iterator[Ahead]:
-    """Compute the sound epsilon of every epoch in a thread, so that `Run.sound_epsilon` knows it when the epoch ends.
+    """Compute the cost of every epoch in a thread, so that `Run.spent_epsilon` knows it when the epoch ends.
 
     Nothing is computed ahead if the data decide the charges, or on a CPU, which takes the steps itself.
     """
@@ -311,7 +307,7 @@ def _epsilons_ahead(runs: Sequence[Run]) -> Iterator[Ahead]:
     with ThreadPoolExecutor(1) as pool:
         try:
             yield {
-                epoch: [pool.submit(run.sound_epsilon, run.mechanism.charges_of_epochs(epoch)) for run in runs]
+                epoch: [pool.submit(run.spent_epsilon, run.mechanism.charges_of_epochs(epoch)) for run in runs]
                 for epoch in range(1, 1 + max(run.epochs for run in runs) * known)
             }
         finally:

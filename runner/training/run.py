@@ -16,6 +16,7 @@ from runner.clipping import Backprop, Clipping, NoClipping, OwnClipping
 from runner.config import ConfigError, EngineName, StepMode
 from runner.config.origin import is_own
 from runner.data.augmentation import Augmentation
+from runner.data.channels import private_statistics
 from runner.data.datasets import ImageDataset, Split
 from runner.data.features import Features
 from runner.gradients import (
@@ -150,8 +151,36 @@ class Run:
 
     @property
     def unsound(self) -> str | None:
-        """Return the reason why no sound epsilon is known, in one sentence, or None if releases are the package's."""
+        """Return the reason why no sound epsilon is known, in one sentence, or None if the ledger has every release."""
+        return self._uncharged or self._private_statistics
+
+    @property
+    def _uncharged(self) -> str | None:
         return own_noise(self.mechanism) or own_releases(self.normalization)
+
+    @property
+    def _private_statistics(self) -> str | None:
+        return private_statistics(self.config.features, self.config.dataset) if self.mechanism.private else None
+
+    @property
+    def decides(self) -> bool:
+        """Return True if the data decide how many steps there are, as a budget is spent on kept ones."""
+        return self.rule.takes_back and self.paid_for is not None
+
+    @property
+    def cost_column(self) -> str:
+        """Return the name of the history's column for `spent_epsilon`.
+
+        It is `epsilon_sound` if a run that is told beforehand to end after this epoch guarantees that number. If the
+        data decide the number of steps, or the features are fitted to the data, it is `epsilon_spent`.
+        """
+        spent = not self._uncharged and (self.decides or self._private_statistics)
+        return "epsilon_spent" if spent else "epsilon_sound"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the names of the columns that the history has for any update rule."""
+        return ("epoch", "steps", "epsilon", self.cost_column, "train_loss", "test_loss", "test_accuracy")
 
     @cached_property
     def epsilon_at_most_steps(self) -> float | None:
@@ -160,7 +189,11 @@ class Run:
 
     def sound_epsilon(self, ledger: Ledger) -> float | None:
         """Return the sound epsilon of a ledger of this run. None: see `unsound`."""
-        return None if self.unsound else sound_epsilon(ledger.actual, self.config.delta)
+        return None if self.unsound else self.spent_epsilon(ledger)
+
+    def spent_epsilon(self, ledger: Ledger) -> float | None:
+        """Return the sound epsilon of the releases in a ledger of this run, or None if they are not the package's."""
+        return None if self._uncharged else sound_epsilon(ledger.actual, self.config.delta)
 
     @property
     def step(self) -> StepMode:

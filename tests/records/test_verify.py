@@ -72,7 +72,7 @@ def kept_as_taken(record: Record) -> None:
     """Set the steps to the accepted ones, with the sound epsilon of that number."""
     history, setting = record["history"], verifying._text(record["config"])
     history["steps"] = list(history["accepted"])
-    history["epsilon_sound"] = [verifying._epsilon_sound(setting, steps) for steps in history["steps"]]
+    history["epsilon_sound"] = [verifying._epsilon_spent(setting, steps) for steps in history["steps"]]
 
 
 def half_kept(record: Record) -> None:
@@ -82,18 +82,21 @@ def half_kept(record: Record) -> None:
     history["epsilon"] = [verifying._epsilon(setting, kept) for kept in history["accepted"]]
 
 
+BUDGET = committed(BUDGETED)["final"]
+
 # Changes of several values at once, additions, and changes of what is only partly determined. The test below has each
 # change of one value.
 TAMPERED = {
     "test_accuracy after epoch 3": (PLAIN, lambda r: r["history"]["test_accuracy"].__setitem__(2, 90.001)),
     "the last epoch is 10, and should be 20": (PLAIN, lambda r: cut(r, 10)),
-    "max_tries is 260, and should be missing": (
+    "max_tries is 260, and should be missing": (PLAIN, lambda r: r["final"].update(max_tries=260)),
+    "epsilon_spent is 1.0, and should be 2.0405": (
         PLAIN,
-        lambda r: r["final"].update(max_tries=260, epsilon_sound_at_max_tries=2.0405),
+        lambda r: (r.update(status="diverged"), r["final"].update(max_tries=260, epsilon_spent=1.0)),
     ),
-    "epsilon_sound_at_max_tries is 1.0, and should be 2.0405": (
-        PLAIN,
-        lambda r: (r.update(status="diverged"), r["final"].update(max_tries=260, epsilon_sound_at_max_tries=1.0)),
+    f"epsilon_sound is {BUDGET['epsilon_spent']}, and should be {BUDGET['epsilon_sound']}": (
+        BUDGETED,
+        lambda r: r["final"].update(epsilon_sound=r["final"]["epsilon_spent"]),
     ),
     "its history has the columns accepted": (PLAIN, lambda r: r["history"].update(accepted=r["history"]["steps"])),
     "config.secure: Extra inputs": (PLAIN, lambda r: r["config"].update(secure=None)),
@@ -105,10 +108,7 @@ TAMPERED = {
     "acceptance_rate after epoch 1 ": (SCREENED, half_kept),
     "forced after epoch": (SCREENED, lambda r: counted(r, "forced", lambda count: 2 * count)),
     "forced after epoch 20 ": (SCREENED, lambda r: r["history"]["forced"].__setitem__(-1, 0)),
-    "max_tries is missing, and should be 1160": (
-        SCREENED,
-        lambda r: [r["final"].pop(name) for name in ("max_tries", "epsilon_sound_at_max_tries")],
-    ),
+    f"max_tries is missing, and should be {BUDGET['max_tries']}": (BUDGETED, lambda r: r["final"].pop("max_tries")),
     "unscreened_accuracy, and should have": (SCREENED, lambda r: (r["history"].pop("tries"), r["final"].pop("tries"))),
     "screening_share is nan, and should be between 0 and 1": (
         SCREENED,
@@ -256,9 +256,9 @@ def diverged(epochs: int) -> Record:
 
 def test_a_run_that_diverged_ends_in_what_is_not_finite_or_says_what_it_guarantees(tmp_path: Path) -> None:
     """Its weights may have been the first that were not finite. Records from before the guarantee do not have it."""
-    guarantee = {"max_tries": 260, "epsilon_sound_at_max_tries": 2.0405}
-    assert [each.split(" is ")[0] for each in noticed(diverged(10), tmp_path)] == [*guarantee]
     record = diverged(10)
+    guarantee = {"max_tries": 260, "epsilon_sound": 2.0405, "epsilon_spent": record["final"]["epsilon_sound"]}
+    assert {each.split(" is ")[0] for each in noticed(diverged(10), tmp_path)} == guarantee.keys()
     record["final"] |= guarantee
     assert noticed(record, tmp_path) == []
     record["final"]["max_tries"] = 130

@@ -56,8 +56,8 @@ def test_the_frontier_is_what_no_point_at_or_below_beats() -> None:
 def test_points_are_runs_as_they_ended_and_a_sound_epsilon_is_one_that_holds(runs) -> None:
     (run,) = (run for run in runs["fig-3"] if run.name == "mnist_tanh")
     assert run.record is not None
-    run.record["final"]["epsilon_sound_at_max_tries"] = 7.0
-    (row,) = local._rows(Panel("pareto", "epsilon_sound_guaranteed", "test_accuracy"), [run])
+    run.record["final"] |= {"epsilon_sound": 7.0, "epsilon_spent": 2.0}
+    (row,) = local._rows(Panel("pareto", "epsilon_sound", "test_accuracy"), [run])
     assert (row["x"], row["y"]) == (7.0, run.final("test_accuracy"))
     curve = list(local._rows(Panel("curve", "epoch", "test_loss"), [run]))
     assert [each["y"] for each in curve] == run.history("test_loss")
@@ -97,7 +97,7 @@ def test_the_workspace_has_the_panels_and_the_groups(paper) -> None:
     section = json.loads(specification(workspace(paper, "MNIST", "us", "ours")))["section"]
     panels = [panel for each in section["panelBankConfig"]["sections"] for panel in each["panels"]]
     axes = [(panel["config"]["xAxis"], panel["config"].get("showMaxYAxisLine")) for panel in panels]
-    assert axes[:3] == [("summary:epsilon", True), ("summary:epsilon_sound_guaranteed", True), ("epsilon", None)]
+    assert axes[:3] == [("summary:epsilon", True), ("summary:epsilon_sound", True), ("epsilon", None)]
     (runset,) = section["runSets"]
     assert [each["name"] for each in runset["grouping"]] == ["group", "jobType"]
     conditions = {each["key"]["name"]: each["value"] for each in runset["filters"]["filters"]}

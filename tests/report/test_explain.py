@@ -55,7 +55,7 @@ def test_a_run_that_diverged_could_have_released_all_its_steps() -> None:
     record = json.loads((RUNS / "180425e2e241.json").read_text())
     whole = record["final"]["steps"]
     record["status"] = "diverged"
-    record["final"] |= {"steps": 2, "epsilon_sound": 0.3, "epsilon_sound_at_max_tries": 2.3142}
+    record["final"] |= {"steps": 2, "epsilon_sound": 2.3142, "epsilon_spent": 0.3, "max_tries": whole}
     run = run_of(record["config"])
     released, most = [line for line in released_text(record, run) if " steps, Poisson" in line][1:]
     assert released.startswith("released: 2 steps")

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from omegaconf import OmegaConf
 
-from runner.claims.guarantee import guaranteed
+from runner.claims.guarantee import decides
 from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY
 from runner.records.files import read_record
@@ -223,8 +223,8 @@ def test_settings_of_one_experiment_are_told_apart_and_marked_by_any_sweep_that_
 
 
 def test_whose_epsilon_has_other_neighbours_is_in_the_csv_only(jobs, recorded, planned) -> None:
-    runs = planned("mnist_tanh", [[90.0, 95.0, 96.0]])
-    for name in ("mnist_printed", "mnist_printed_replace_one"):
+    runs = planned("fashion_mnist_tanh", [[90.0, 95.0, 96.0]])
+    for name in ("fashion_mnist_printed", "fashion_mnist_printed_replace_one"):
         runs.append(recorded(jobs("table_1", name, paper="backprop_clipping")[0], [80.0, 85.0, 86.0]))
     found = entries(runs, [1.0])
     assert [entry.neighbours for entry in found] == ["add-or-remove-one", "zero-out", "replace-one"]
@@ -235,7 +235,8 @@ def test_whose_epsilon_has_other_neighbours_is_in_the_csv_only(jobs, recorded, p
 def test_a_screened_run_costs_no_more_than_all_it_may_try(jobs, recorded) -> None:
     """At a bound above what is guaranteed it is that, and at one below, the bound, by which the run is stopped."""
     run = recorded(jobs("table_1", "mnist_screened_momentum", paper="noise_screening")[0])
-    run.record["final"]["epsilon_sound_at_max_tries"] = 6.5
+    run.record["final"] |= {"epsilon_sound": 6.5, "epsilon_spent": SOUND[-1], "max_tries": 51_678}
+    run.record["history"]["epsilon_spent"] = run.record["history"].pop("epsilon_sound")
     found = [(entry.epsilon, entry.sound, entry.made_for_it) for entry in entries([run], [1.0, 8.0])]
     assert found == [(1.0, 1.0, False), (8.0, 6.5, False)]
 
@@ -244,21 +245,18 @@ def test_a_screened_run_that_makes_all_its_tries_costs_what_they_do(arms, record
     """Nothing that it sees ends it, so that after an epoch there are as many tries as beforehand were to be."""
     run = recorded(arms("screening")[1])
     assert run.job.config.max_epsilon is None
-    run.record["final"]["epsilon_sound_at_max_tries"] = SOUND[-1]
     assert [entry.sound for entry in entries([run], [1.0, 8.0])] == [SOUND[1], SOUND[-1]]
     run.record["status"] = "diverged"
-    run.record["final"]["epsilon_sound_at_max_tries"] = 6.5
+    run.record["final"] |= {"epsilon_sound": 6.5, "epsilon_spent": SOUND[-1], "max_tries": 51_678}
     assert [entry.sound for entry in entries([run], [1.0, 8.0])] == [1.0, 6.5]
-    del run.record["final"]["epsilon_sound_at_max_tries"]
-    assert guaranteed(run) == float("inf"), "unknown"
 
 
 def test_a_run_that_its_rule_ended_early_costs_what_all_its_steps_would_have(jobs, recorded) -> None:
     run = recorded(jobs("fig_3", "mnist_tanh")[0])
-    run.record["final"] |= {"steps": 20, "max_tries": 20, "epsilon_sound_at_max_tries": 6.5}
-    assert guaranteed(run) == run.final("epsilon_sound"), "made all its steps"
-    run.record["final"]["max_tries"] = 130
-    assert guaranteed(run) == 6.5
+    assert not decides(run)
+    run.record["final"] |= {"epsilon_sound": 6.5, "epsilon_spent": SOUND[-1], "max_tries": 130}
+    (entry,) = entries([run], [8.0])
+    assert (decides(run), entry.sound) == (True, 6.5)
 
 
 @pytest.mark.parametrize(("end", "made"), [(2.9, True), (2.0, False), (3.1, False)])

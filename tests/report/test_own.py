@@ -20,7 +20,7 @@ def test_a_result_is_of_the_last_epoch_and_of_both_epsilons(fabricate, jobs) -> 
 
 
 def test_a_run_that_takes_steps_back_guarantees_the_most_it_could_have_released() -> None:
-    final = {"epsilon": 3.0, "epsilon_sound": 5.0, "epsilon_sound_at_max_tries": 9.3151}
+    final = {"epsilon": 3.0, "epsilon_sound": 9.3151, "epsilon_spent": 5.0, "max_tries": 9}
     assert privacy_text(final) == "ε 3 as the paper counts, sound 9.316"
     assert privacy_text({"epsilon": "inf", "epsilon_sound": "inf"}) == "not private"
 

@@ -214,4 +214,4 @@ def test_the_sound_epsilon_of_a_screened_run_is_of_the_most_attempts() -> None:
     (job,) = [job for job in sweep_jobs("noise_screening/table_1_kept") if job.run_id == "e97f9cfebd15"]
     runs = Runs([PlannedRun(job, read_record(REPOSITORY / "results" / "runs" / f"{job.run_id}.json"))])
     for _, (row,) in (runs_table(runs), settings_table(runs)):
-        assert (row["epsilon"], row["epsilon_sound"], row["epsilon_attempts"]) == (2.9998, 9.3155, 2.8969)
+        assert (row["epsilon"], row["epsilon_sound"], row["epsilon_spent"]) == (2.9998, 9.3155, 2.8969)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from runner.claims.guarantee import guaranteed
 from runner.claims.runs import PlannedRun, Runs
 from runner.claims.verdicts import GUARANTEED, NOT_GUARANTEED
 from runner.cli.aggregate import aggregate
@@ -134,19 +133,19 @@ def test_no_reader_takes_it_for_a_bound(tmp_path: Path, planned: Callable[..., R
     assert len(own_records(tmp_path)) == 2
     assert [row["epsilon_sound"] for row in rows_of_runs(runs)[1]] == [float("inf")] * 2
     assert [row["epsilon_sound"] for row in settings_table(runs)[1]] == [float("inf")]
-    assert guaranteed(runs[0]) == float("inf")
+    assert runs.finals("epsilon_sound") == [float("inf")] * 2
     records = [run.record for run in runs if run.record is not None]
     rows = runs_table([[record] for record in records]).rows
     assert [row[4:6] for row in rows] == [["2.9, stated by its class", "none"]] * 2
     panels = [panel for section in SECTIONS.values() for panel in section]
     drawn = {panel.x: local._drawn(panel, list(runs)) is not None for panel in panels}
     assert drawn["epsilon"]
-    assert not drawn["epsilon_sound_guaranteed"]
+    assert not drawn["epsilon_sound"]
     _, rows = local.table({"fig-3": list(runs)}, REPOSITORY / "results")
-    assert rows[0][4 + TABLE.index("epsilon_sound_guaranteed")] == "none"
+    assert rows[0][4 + TABLE.index("epsilon_sound")] == "none"
 
 
 def test_the_epsilon_of_a_class_is_stated_even_if_infinite_or_of_a_run_that_takes_steps_back() -> None:
     assert privacy_text({"epsilon": "inf", "epsilon_sound": None}) == "ε ∞ as stated by its class, sound none"
-    final = {"epsilon": 3.0, "epsilon_sound": None, "max_tries": 9, "epsilon_sound_at_max_tries": None}
+    final = {"epsilon": 3.0, "epsilon_sound": None, "max_tries": 9}
     assert privacy_text(final) == "ε 3 as stated by its class, sound none"

@@ -91,13 +91,7 @@ def logged(composed, tmp_path: Path) -> tuple[Path, list[dict[str, Any]]]:
     config, folder = composed("scale=smoke", "seed=1"), tmp_path
     path = folder / "record.json"
     path.write_text('{"run_id": "0123456789ab"}')
-    final = {
-        "epoch": 2,
-        "test_accuracy": 91.0,
-        "epsilon": 0.900001,
-        "epsilon_sound": 0.5,
-        "epsilon_sound_at_max_tries": 0.7,
-    }
+    final = {"epoch": 2, "test_accuracy": 91.0, "epsilon": 0.900001, "epsilon_sound": 0.7, "epsilon_spent": 0.5}
     record = {"run_id": path.stem, "setting_id": "s", "final": final, "diagnostics": DIAGNOSTICS}
     with tracking.tracked(config, "0123456789ab", "ba9876543210") as (log, end):
         log({"epoch": 1, "epsilon": 0.900001, "epsilon_sound": math.inf, "test_accuracy": 90.0})
@@ -107,10 +101,10 @@ def logged(composed, tmp_path: Path) -> tuple[Path, list[dict[str, Any]]]:
     return _LOGGED[0]
 
 
-def test_epsilon_sound_epsilon_and_epoch_can_be_plotted_against(logged: tuple[Path, list[dict[str, Any]]]) -> None:
+def test_each_epsilon_and_the_epoch_can_be_plotted_against(logged: tuple[Path, list[dict[str, Any]]]) -> None:
     metrics = _of(logged[1], "metric")
     axes = [each["name"] for each in metrics if "step_metric" not in each and "/" not in each["name"]]
-    assert axes == ["epsilon", "epsilon_sound", "epoch"]
+    assert axes == ["epsilon", "epsilon_sound", "epsilon_spent", "epoch"]
     assert [each["step_metric"] for each in metrics if each.get("glob_name") == "*"] == ["epsilon"]
     row = _of(logged[1], "history")[0]["item"]
     assert "epsilon_sound" not in row, "no axis has a place for infinity"
@@ -149,7 +143,7 @@ def test_the_record_is_an_artifact(logged) -> None:
     for each in _of(records, "summary"):
         summary |= each["update"]
     assert (summary["test_accuracy"], summary["epsilon"]) == (91, 0.90001)
-    assert (summary["epsilon_sound"], summary["epsilon_sound_guaranteed"]) == (0.5, 0.7)
+    assert (summary["epsilon_sound"], summary["epsilon_spent"]) == (0.7, 0.5)
 
 
 def test_a_multirun_that_is_stopped_says_so_in_one_sentence(tmp_path: Path) -> None:

@@ -110,9 +110,9 @@ def test_a_private_run_that_blows_up_guarantees_what_all_its_steps_cost(smoke) -
     trained = train(run, load(run), lambda row: None)
     final = final_metrics(run, trained)
     assert (trained.status, final["epoch"], final["max_tries"]) == ("diverged", 1, run.most_steps)
-    assert final["epsilon_sound_at_max_tries"] == run.epsilon_at_most_steps > 1.2 * final["epsilon_sound"]
+    assert final["epsilon_sound"] == run.epsilon_at_most_steps > 1.2 * final["epsilon_spent"]
     stopped = train(run, load(run), lambda row: False)
-    assert final_metrics(run, stopped)["epsilon_sound_at_max_tries"] == run.epsilon_at_most_steps
+    assert final_metrics(run, stopped)["epsilon_sound"] == run.epsilon_at_most_steps
 
 
 def test_diagnostics_are_measured_when_asked_for(smoke) -> None:
@@ -243,9 +243,7 @@ def test_every_stream_of_a_run_has_its_own_seed(smoke, monkeypatch) -> None:
 
 def test_final_metrics_keep_last_and_best_apart(smoke) -> None:
     run = prepare(smoke())
-    trained = Trained()
-    for name in trained.history:
-        trained.history[name] = [1.0, 2.0, 3.0]
+    trained = Trained(history={name: [1.0, 2.0, 3.0] for name in run.columns})
     trained.history["test_accuracy"] = [70.0, 90.0, 80.0]
     final = final_metrics(run, trained)
     assert (final["test_accuracy"], final["epoch"]) == (80.0, 3.0)

@@ -414,7 +414,7 @@ def test_a_run_that_its_rule_ends_early_guarantees_the_cost_of_all_steps(with_pa
     final = final_metrics(run, trained)
     assert trained.history["steps"] == [1]
     assert final["max_tries"] == run.most_steps > 1
-    assert final["epsilon_sound_at_max_tries"] == run.epsilon_at_most_steps > final["epsilon_sound"]
+    assert final["epsilon_sound"] == run.epsilon_at_most_steps > final["epsilon_spent"]
 
 
 class Leaves(torch.optim.SGD):

@@ -70,7 +70,7 @@ def table_1(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
                 "claimed ε": bound_text(Zcdp().epsilon(claimed, delta)),
                 "ρ in all": rho,
                 "noise multiplier of a layer": layer,
-                "zero-out: sound ε": bound_text(sound_epsilon(actual, delta)),
+                "zero-out: ε of the steps": bound_text(sound_epsilon(actual, delta)),
                 "one replaced (4ρ): ε": bound_text(4 * rho + 2 * math.sqrt(4 * rho * math.log(1 / delta))),
                 "code's noise: true multiplier of a layer": layer / run.config.batch_size,
                 "code's noise: ε at most": bound_text(sound_epsilon(bug, delta)),

@@ -45,7 +45,7 @@ def epsilon_of_rho(claim: Claim, evidence: Evidence) -> Measured:
     epsilon = rho + 2 * math.sqrt(rho * math.log(1 / run.config.delta))
     found = charged_epsilon(claim, evidence)
     least = first_update_epsilon(claim.sweep, claim.experiment)
-    text = f"ρ = {claim.reader[1]} a layer and epoch, {rho:.4g} in all; the sound ε is an upper bound"
+    text = f"ρ = {claim.reader[1]} a layer and epoch, {rho:.4g} in all; the ε of all steps is an upper bound"
     text += "" if least is None else f", and the first update alone costs at least {number(least, bound='lower')}"
     return replace(found, value=epsilon, epsilon=epsilon, epsilon_least=least, explanation=text)
 
@@ -56,7 +56,7 @@ def counted_by_pld(claim: Claim, evidence: Evidence) -> Measured:
     run, claimed, _ = ledger_of(claim.sweep, claim.experiment)
     found = charged_epsilon(claim, evidence)
     epsilon = Pld().epsilon(claimed, run.config.delta)
-    text = f"by the script's own accountant {bound_text(found.value)}; the sound ε is an upper bound"
+    text = f"by the script's own accountant {bound_text(found.value)}; the ε of all steps is an upper bound"
     return replace(found, value=epsilon, epsilon=epsilon, explanation=text)
 
 

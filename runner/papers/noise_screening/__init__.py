@@ -73,7 +73,7 @@ PAPER = Paper(
     ITEMS,
     place=3,
     remarks=(
-        "Four numbers are called ε here. The paper's charges the kept updates alone. `epsilon_attempts` in each "
+        "Four numbers are called ε here. The paper's charges the kept updates alone. `epsilon_spent` in each "
         "`claims.csv` charges the attempts that a run made, as if their number had been fixed beforehand. The sound ε "
         "charges the most attempts that the run may make. [Theorem 1]({results}noise_screening/theorem-1/table.md) has "
         "a lower bound for the worst rule that it allows.",

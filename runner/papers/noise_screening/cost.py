@@ -5,7 +5,6 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from runner.claims.costs import most_guaranteed
 from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.papers.noise_screening import settings
 from runner.papers.noise_screening.measures import screened
@@ -51,7 +50,7 @@ def panel(axes: Axes, evidence: Evidence, dataset: str) -> None:
         if not reached:
             continue
         accuracy = fmean(reached.values("test_accuracy"))
-        sound = most_guaranteed(planned) if screened(planned[0]) else reached.largest("epsilon_sound")
+        sound = (planned if screened(planned[0]) else reached).largest("epsilon_sound")
         colour, marker = plots.LOOKS[label]
         look: dict[str, Any] = {"marker": marker, "color": colour, "markersize": 6, "linestyle": ""}
         ends = [reached.largest("epsilon"), sound]

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runner.claims.costs import most_guaranteed
 from runner.claims.evidence import PAPER_SCALE, Evidence
-from runner.claims.guarantee import guaranteed
 from runner.claims.runs import Runs
 from runner.papers.noise_screening import cost, settings
 from runner.papers.noise_screening.measures import screened
@@ -78,7 +76,7 @@ def figure_3(evidence: Evidence) -> Figure:
     rows = (
         ("epsilon", "test_loss", "test loss"),
         ("epsilon", "test_accuracy", "test accuracy (%)"),
-        ("epsilon_sound", "test_accuracy", "test accuracy (%)"),
+        ("epsilon_spent", "test_accuracy", "test accuracy (%)"),
     )
     for axes_of_row, (x, y, label) in zip(panels, rows, strict=True):
         for axes, dataset in zip(axes_of_row, plots.DATASETS, strict=True):
@@ -92,7 +90,7 @@ def figure_3(evidence: Evidence) -> Figure:
 
 
 def _methods(axes: Axes, evidence: Evidence, dataset: str, x: str, y: str) -> None:
-    sound = x == "epsilon_sound"
+    sound = x == "epsilon_spent"
     levels: list[float] = []
     guarantees = []
     for pattern, method, line in _with_half(CURVES):
@@ -101,7 +99,7 @@ def _methods(axes: Axes, evidence: Evidence, dataset: str, x: str, y: str) -> No
             continue
         found = curve(planned.recorded, x, y)
         if sound and screened(planned[0]):
-            guarantees.append(most_guaranteed(planned))
+            guarantees.append(planned.largest("epsilon_sound"))
         _draw_curve(axes, found, method, line, cost.sizes(evidence, pattern))
         levels += found.middle[len(found.middle) // 4 :]
     axes.set_xlabel("ε if the number of attempts\nhad been fixed beforehand" if sound else plots.AS_PAPER)
@@ -194,8 +192,8 @@ def by_setting(
     accuracy.set_ylim(top=min(accuracy.get_ylim()[1], 100))
     charged = (
         (runs.finals("epsilon"), "oC0", "kept updates, as the paper counts"),
-        (runs.finals("epsilon_sound"), "sC1", "attempts made, had their number been fixed"),
-        ([guaranteed(run) for run in runs], "^C3", "most attempts allowed: sound"),
+        (runs.finals("epsilon_spent"), "sC1", "attempts made, had their number been fixed"),
+        (runs.finals("epsilon_sound"), "^C3", "most attempts allowed: sound"),
     )
     for spent, style, text in charged:
         costs.plot(at, spent, style, markersize=4, label=text)

@@ -74,9 +74,7 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
             )
         found = of_sample("mean", tuple(reached.values("epsilon")), explanation=text)
         tries = made if screened(recorded[0]) else None
-        found = replace(
-            charged(found, reached), epsilon_sound=sound, epsilon_attempts=tries, planned_each=(len(planned),)
-        )
+        found = replace(charged(found, reached), epsilon_sound=sound, epsilon_spent=tries, planned_each=(len(planned),))
     return replace(counted(planned, found), chosen_on_test=True)
 
 
@@ -198,7 +196,7 @@ def until(reached: RunsAt) -> tuple[float, float]:
     The first is the cost of all steps made, had their number been fixed beforehand. The second is the guarantee of a
     run that is to end there. Both are the same, except that screened runs can fix only their kept updates beforehand.
     """
-    made = reached.largest("epsilon_sound")
+    made = reached.largest("epsilon_spent")
     if not screened(reached[0][0]):
         return made, made
     longest, epoch = max(reached, key=lambda pair: pair[0].history("accepted")[pair[1]])

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Sequence
 
 from runner.claims.blocks import dataset_name
-from runner.claims.costs import most_guaranteed
 from runner.claims.evidence import Evidence
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs
@@ -77,14 +76,14 @@ def _measured(planned: Runs) -> list[str]:
     if not private:  # training without privacy
         return [mean_text(runs.finals("test_accuracy"), "%")] * 2 + [planned.recorded_of, "–", "–", "∞", "∞", "∞"]
     text = mean_text(private.values("test_accuracy"), "%")
-    epsilon, sound = (bound_text(private.largest(name)) for name in ("epsilon", "epsilon_sound"))
+    epsilon, sound = (bound_text(private.largest(name)) for name in ("epsilon", "epsilon_spent"))
     if not screened(runs[0]):
         return [text, text, planned.recorded_of, "–", "–", epsilon, sound, sound]
     apart = runs.finals("unscreened_accuracy")
     apart_text = "none left" if any(map(math.isnan, apart)) else mean_text(apart, "%")
     tries, forced = _mean_ratio(runs, "tries", "accepted"), 100 * _mean_ratio(runs, "forced", "accepted")
-    mean = bound_text(statistics.fmean(private.values("epsilon_sound")))
-    costs = [epsilon, f"{mean}; {sound}", bound_text(most_guaranteed(runs))]
+    mean = bound_text(statistics.fmean(private.values("epsilon_spent")))
+    costs = [epsilon, f"{mean}; {sound}", bound_text(runs.largest("epsilon_sound"))]
     return [text, apart_text, planned.recorded_of, f"{tries:.2f}", f"{forced:.1f}", *costs]
 
 
@@ -175,7 +174,7 @@ def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         accuracies = runs.finals("test_accuracy")
         accuracy = [mean_text(accuracies, "%"), spread_text(accuracies, "%")]
         best, kept = statistics.fmean(runs.finals("best_test_accuracy")), _mean_ratio(runs, "accepted", "tries")
-        costs = [bound_text(most_guaranteed(runs)), number(runs[0].final("noise_multiplier"))]
+        costs = [bound_text(runs.largest("epsilon_sound")), number(runs[0].final("noise_multiplier"))]
         rows.append([label, *accuracy, number(best, "%"), planned.recorded_of, f"{kept:.3f}", *costs, *settings])
     notes = [
         "MNIST. Both report on the 5,000 test images that do not screen. The number of attempts is fixed beforehand, "

@@ -10,7 +10,7 @@ from typing import Any
 from runner.claims.blocks import DATASETS
 from runner.claims.evidence import collect
 from runner.claims.runs import PlannedRun
-from runner.records.files import sound_epsilon_of, upper_bound
+from runner.records.files import upper_bound
 from runner.report.dashboard.definition import AXIS_TITLES, SECTIONS, TABLE, Panel
 from runner.report.items import Paper
 from runner.report.served import served
@@ -110,7 +110,7 @@ def _rows(panel: Panel, runs: Iterable[PlannedRun]) -> Iterator[Row]:
 def _ended(run: PlannedRun) -> Row:
     assert run.record is not None
     final: Row = run.record["final"]
-    return final | {"epsilon_sound_guaranteed": sound_epsilon_of(final)}
+    return final
 
 
 def frontier(rows: Sequence[Row]) -> list[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 
 from runner.claims.evidence import PAPER_SCALE, folder_of
-from runner.claims.guarantee import guaranteed, makes_all_tries
+from runner.claims.guarantee import decides
 from runner.claims.runs import PlannedRun
 from runner.claims.statistics import Interval, mean_of
 from runner.config import REPOSITORY, EvaluationSplit
@@ -161,13 +162,15 @@ def _within(recorded: Sequence[PlannedRun], epsilon: float) -> dict[str, Any] | 
     """Return the attributes of an entry that depend on the bound, or None if no run has an epoch within it."""
     reached = []
     for run in recorded:
-        epoch = run.last_within(epsilon)
+        # Told to end there, a run that decides its steps makes no more attempts than it had made by then.
+        capped = decides(run) and math.isfinite(run.final("epsilon_sound"))
+        epoch = run.last_within(epsilon, "epsilon_spent" if capped else "epsilon_sound")
         reached += [] if epoch is None else [(run, epoch)]
     if not reached:
         return None
-    sound = max(run.history("epsilon_sound")[epoch] for run, epoch in reached)
-    if not all(makes_all_tries(run) for run, _ in reached):
-        sound = min(epsilon, max(guaranteed(run) for run, _ in reached))
+    sound = max(run.history("epsilon_spent")[epoch] for run, epoch in reached)
+    if any(decides(run) for run, _ in reached):
+        sound = min(epsilon, max(run.final("epsilon_sound") for run, _ in reached))
     first = min((run for run, _ in reached), key=lambda run: run.seed)
     return {
         "epsilon": epsilon,

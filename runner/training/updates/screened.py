@@ -20,10 +20,10 @@ The number of attempts depends on the private data if the number of kept updates
 fixed before the data is read. So the guarantee of such a run is the epsilon of the *maximum* number of attempts. (This
 is a privacy filter, trivial because all attempts cost the same.) This maximum is `epochs` times the steps of an epoch.
 Of mu0 + 1 attempts in a row one is kept, so mu0 + 1 times the kept updates that the budget pays for is another maximum.
-The smaller one counts. Both are fixed by the config. The final metrics have `epsilon_sound_at_max_tries`. In the
-history, `epsilon_sound` charges the attempts so far. That is the cost of a run that had fixed this number beforehand,
+The smaller one counts. Both are fixed by the config, so its cost is the `epsilon_sound` of the final metrics. The
+history's `epsilon_spent` charges the attempts so far. That is the cost of a run that had fixed this number beforehand,
 and no guarantee for a run that stopped because of its data. Without `max_epsilon` a run makes all attempts, unless it
-diverges, and the two agree.
+diverges. Their number is fixed, so the history has `epsilon_sound` for every epoch.
 """
 
 from __future__ import annotations

@@ -1,0 +1,109 @@
+"""One meaning of ε in records of all times, and no guarantee where training images standardise the pixels."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from runner.accounting import sound_epsilon
+from runner.claims.charges import charged_epsilon
+from runner.claims.runs import PlannedRun
+from runner.config import REPOSITORY
+from runner.records.files import read_record, write_record
+from runner.records.guarantee import as_today
+from runner.records.jobs import sweep_jobs
+from runner.records.verify import verify
+from runner.report.explain import run_text
+from runner.report.leaderboard.entries import entries
+from runner.report.own import privacy_text
+from runner.runs.execute import execute
+from runner.training.prepare import prepare
+from tests.claims.made_up import claim
+
+RUNS = REPOSITORY / "results" / "runs"
+BUDGETED = "306443dcfd4c"  # screened until 1,076 updates are kept
+ALL_TRIES = "035dc2296f64"  # screened, with a fixed number of attempts
+STANDARDISED = "0bfe91d19198"  # MNIST with its own mean and deviation
+REASON = "The features have statistics of MNIST's training images as constants, which no ledger holds."
+SMALL = ("architecture.units=4", "architecture.filters=[2,2]", "scale.epochs=1")
+
+
+def written(run_id: str) -> dict[str, Any]:
+    """A record as it is in its file."""
+    return dict(json.loads((RUNS / f"{run_id}.json").read_text(encoding="utf-8")))
+
+
+def test_an_older_screened_run_guarantees_the_most_attempts() -> None:
+    before, record = written(BUDGETED), read_record(RUNS / f"{BUDGETED}.json")
+    assert record["final"]["epsilon_sound"] == before["final"]["epsilon_sound_at_max_tries"]
+    assert record["final"]["epsilon_spent"] == before["final"]["epsilon_sound"] < record["final"]["epsilon_sound"]
+    assert record["history"]["epsilon_spent"] == before["history"]["epsilon_sound"]
+    assert "epsilon_sound" not in record["history"]
+    assert as_today(record) == record
+
+
+def test_a_fixed_number_of_attempts_is_charged_in_full() -> None:
+    before, record = written(ALL_TRIES), read_record(RUNS / f"{ALL_TRIES}.json")
+    assert record["history"] == before["history"]
+    assert record["final"]["epsilon_sound"] == before["final"]["epsilon_sound"]
+    assert not record["final"].keys() & {"epsilon_spent", "max_tries", "epsilon_sound_at_max_tries"}
+
+
+def test_an_older_standardised_run_guarantees_nothing() -> None:
+    before, record = written(STANDARDISED), read_record(RUNS / f"{STANDARDISED}.json")
+    assert (record["final"]["epsilon_sound"], record["provenance"]["epsilon_unsound"]) == (None, REASON)
+    assert record["history"]["epsilon_spent"] == before["history"]["epsilon_sound"]
+    assert as_today(record) == record
+    assert verify(record) == []
+    assert privacy_text(record["final"]).endswith("as the paper counts, sound none")
+    assert f"no sound ε is known: {REASON}" in run_text(RUNS / f"{STANDARDISED}.json", REPOSITORY / "results")
+
+
+def test_training_without_privacy_stays_infinite() -> None:
+    record = read_record(RUNS / "c59d74917c9c.json")  # MNIST with its own mean and deviation, without noise
+    assert (record["final"]["epsilon_sound"], record["history"]["epsilon_sound"][0]) == ("inf", "inf")
+    assert privacy_text(record["final"]) == "not private"
+
+
+def test_a_standardised_run_is_recorded_without_a_guarantee(smoke, tmp_path) -> None:
+    """Its record in the form of before is read in the same way."""
+    config = smoke("experiment=tempered_sigmoid/mnist_tanh", "features=pixels_mnist", *SMALL)
+    run = prepare(config)
+    assert (run.unsound, run.epsilon_at_most_steps) == (REASON, None)
+    assert execute(config, lambda row, _: row["epsilon_spent"] > 0) == "finished"
+    (path,) = tmp_path.rglob("runs/*.json")
+    record = read_record(path)
+    assert record["final"]["epsilon_sound"] is None
+    assert "epsilon_sound" not in record["history"]
+    cost = sound_epsilon(run.mechanism.charges(record["final"]["steps"]).actual, 1e-5)
+    assert record["final"]["epsilon_spent"] == pytest.approx(cost, rel=1e-4)
+    assert verify(record) == []
+    before = json.loads(path.read_text(encoding="utf-8"))
+    del before["provenance"]["epsilon_unsound"]
+    before["history"]["epsilon_sound"] = before["history"].pop("epsilon_spent")
+    before["final"]["epsilon_sound"] = before["final"].pop("epsilon_spent")
+    write_record(path, before, replace=True)
+    again = read_record(path)
+    assert {name: again[name] for name in ("history", "final", "provenance")} == {
+        name: record[name] for name in ("history", "final", "provenance")
+    }
+    before["history"]["epsilon_sound"] = before["final"]["epsilon_sound"] = 0.1
+    before["history"]["epsilon_sound"] = [0.1] * len(before["history"]["epoch"])
+    write_record(path, before, replace=True)
+    assert any(text.startswith("epsilon_spent after epoch 1 is 0.1") for text in verify(read_record(path)))
+
+
+def test_claims_and_leaderboard_have_no_bound_of_it() -> None:
+    (job, *_) = [job for job in sweep_jobs("backprop_clipping/story_plain") if job.run_id == STANDARDISED]
+    run = PlannedRun(job, read_record(RUNS / f"{STANDARDISED}.json"))
+    assert run.history("epsilon_sound") == [math.inf] * 25
+    assert run.final("epsilon_spent") == 0.2
+    assert entries([run], [3.0]) == []
+    of = claim(("backprop_clipping/mnist_printed",), sweeps=("backprop_clipping/table_1",), quantity="epsilon")
+    measured = charged_epsilon(of, None)
+    assert measured.epsilon_sound == math.inf
+    assert measured.epsilon_spent is not None
+    assert 0 < measured.epsilon_spent < 0.08
