@@ -97,11 +97,11 @@ site: $(VENV)/installed ## README, results and docs as a website without a netwo
 site-check: site ## The site in a headless Chromium (needs the extra `browser`): links, filters, widths, dark mode
 	$(RUN) -m checks browser
 
-dashboard: $(VENV)/installed ## Charts and runs of every paper: in W&B where there is a login, and as pages in results/dashboard
+dashboard: $(VENV)/installed ## Workspaces in W&B (needs a login): charts and runs of every paper
 	$(RUN) -m runner dashboard $(OVERRIDES)
 
-wandb-sync: $(VENV)/installed ## Send the offline runs in wandb/ to W&B, each once
-	$(RUN) -m runner wandb-sync $(OVERRIDES)
+wandb-sync: $(VENV)/installed ## Send the offline runs in wandb/ to W&B, each once (`wandb sync`)
+	$(RUN) -m wandb sync --yes $(OVERRIDES)
 
 verify: $(VENV)/installed ## What every record says of its privacy, computed again from its config alone
 	$(RUN) -m runner verify
@@ -125,7 +125,7 @@ cluster: $(VENV)/installed ## A paper in small on a real Slurm and a real Ray of
 	$(RUN) -m checks cluster $(OVERRIDES)
 
 clean: ## Remove the virtual environment, smoke results, the site and W&B's local files; records of papers stay
-	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra results/.search results/.launch results/dashboard site wandb
+	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra results/.search results/.launch site wandb
 
 $(VENV)/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \

@@ -14,7 +14,7 @@ from typing import Any
 class Server(ThreadingHTTPServer):
     """A server in place of W&B's.
 
-    `runs` has the number of beginnings, the history, the summary and the artifacts of each run id. `views` has the
+    `runs` has the number of beginnings, the history, the summary, the artifacts and the exit code of each run id. `views` has the
     workspaces.
     """
 
@@ -55,9 +55,10 @@ class Server(ThreadingHTTPServer):
         viewer = {"id": "V", "entity": "me", "username": "me", "flags": "{}", "teams": {"edges": []}}
         return {"viewer": viewer} if "viewer" in query else {}
 
-    def streamed(self, run: dict[str, Any], files: dict[str, Any]) -> None:
-        """Lines of a run's files, from an offset on."""
-        for name, chunk in files.items():
+    def streamed(self, run: dict[str, Any], sent: dict[str, Any]) -> None:
+        """Lines of a run's files, from an offset on, and in the end its exit code."""
+        run["exit_code"] = sent.get("exitcode", run.get("exit_code"))
+        for name, chunk in (sent.get("files") or {}).items():
             rows = [json.loads(line) for line in chunk["content"]]
             if name == "wandb-history.jsonl":
                 run["history"] |= dict(enumerate(rows, chunk["offset"]))
@@ -80,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
             asked = json.loads(raw)
             answer = {"data": self.server.answered(asked["query"], asked.get("variables") or {})}
         elif self.path.endswith("file_stream"):
-            self.server.streamed(self.server.runs[self.path.split("/")[-2]], json.loads(raw).get("files") or {})
+            self.server.streamed(self.server.runs[self.path.split("/")[-2]], json.loads(raw))
         text = json.dumps(answer).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")

@@ -124,7 +124,7 @@ def _members(session: int) -> Iterator[tuple[int, str]]:
             yield process, DRIVER
         elif process in servers:
             yield process, FORK_SERVER
-        elif "wandb" in line.partition("--")[0] or "wandb-core" in line or "gpu_stats" in line:
+        elif "runner.tracking" in line or "wandb-core" in line or "gpu_stats" in line:
             yield process, WANDB
         elif parent in servers or "multiprocessing.forkserver" in line:
             yield process, WORKER

@@ -7,8 +7,9 @@ Exit codes: 0 done, 2 bad input (an unknown name, a damaged record) with one sen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from runner.claims.evidence import PAPER_SCALE, Evidence, collect, folder_of
 from runner.claims.measure import measure
@@ -16,7 +17,7 @@ from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs
 from runner.claims.verdicts import judge
 from runner.config import REPOSITORY, RESULTS, ConfigError
-from runner.report import pages, plots
+from runner.report import pages, plots, run_figure
 from runner.report.claim_rows import write_rows
 from runner.report.files import markdown, write_csv, write_table_csv, write_text
 from runner.report.items import names_of
@@ -65,6 +66,9 @@ def aggregate(
         written += _write_item(folder / known.name / item.name, item, shown, runs, judged)
     line.clear()
     if items is None:
+        label = scale if scale != PAPER_SCALE else ""
+        runs = run_figure.runs_of(known, evidence)
+        written += _draw(folder / known.name / run_figure.FOLDER, run_figure.TITLE, run_figure.draw, runs, label)
         written += _write_index(folder, scale)
     return written
 
@@ -115,17 +119,16 @@ def _write_item(folder: Path, item: Item, evidence: Evidence, runs: Runs, judged
     if item.draw:
         own = Runs(run for run in runs if run.job.sweep in item.sweeps)
         drawable = own.recorded or not item.sweeps
-        written += _draw(folder, item, evidence, label) if drawable else _undrawn(folder)
+        written += _draw(folder, item.title, item.draw, evidence, label) if drawable else _undrawn(folder)
     return written
 
 
-def _draw(folder: Path, item: Item, evidence: Evidence, label: str) -> list[Path]:
-    assert item.draw is not None
+def _draw(folder: Path, title: str, draw: Callable[..., Any], evidence: Evidence | Runs, label: str) -> list[Path]:
     with plots.style():
-        drawn = item.draw(evidence)
+        drawn = draw(evidence)
         if drawn is None:
             return _undrawn(folder)
-        drawn.suptitle(drawn.get_suptitle() or item.title, fontsize=10)
+        drawn.suptitle(drawn.get_suptitle() or title, fontsize=10)
         return plots.save(drawn, folder, label)
 
 

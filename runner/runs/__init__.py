@@ -1,1 +1,1 @@
-"""The life of one run: execution, checkpoints, tracking, weights, and how long it takes."""
+"""The life of one run: execution, checkpoints, weights, and how long it takes."""

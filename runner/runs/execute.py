@@ -15,16 +15,17 @@ from typing import Any, Literal
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from runner.config import ConfigError, TrackingMode
+from runner.config import ConfigError
 from runner.data.files import check_writable
 from runner.records import files
 from runner.records.identity import identify, recorded_config
 from runner.records.provenance import LOADED_REVISION, provenance
 from runner.records.sources import check_sources
-from runner.runs import models, tracking
+from runner.runs import models
 from runner.runs.checkpoints import Checkpoint, checkpoint_path
 from runner.speed import kernels, machine
 from runner.terminal import part_done
+from runner.tracking import runs as tracking
 from runner.training.final import final_metrics
 from runner.training.instantiation import device_of
 from runner.training.loop import Trained, load, training
@@ -239,9 +240,6 @@ def _carry_out(
             ]
             if state is not None:
                 first.rows = _rows(state)
-                if first.config.tracking.mode == TrackingMode.offline:  # a file of its own; online they are there
-                    for row in first.rows:
-                        tracked[0][0](row)
 
             def after_epoch(each: _Execution, log: tracking.Log, row: dict[str, float]) -> bool | None:
                 each.rows.append(row)

@@ -1,0 +1,98 @@
+"""Figure of all runs of a paper: test accuracy against what it costs, a point a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from runner.claims.blocks import DATASETS, dataset_name
+from runner.claims.evidence import Evidence
+from runner.claims.guarantee import guaranteed
+from runner.claims.runs import PlannedRun, Runs, grouped
+from runner.report import plots
+from runner.report.items import Paper
+from runner.report.leaderboard.methods import LOOKS, method_of
+from runner.search import pareto
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FOLDER, TITLE = "price", "What does the accuracy of each run cost?"  # of a paper's own
+SECTION = f"""
+## Accuracy and its price
+
+![{TITLE}]({FOLDER}/figure.svg)
+
+A point is a private run after its last epoch: above at the ε that the paper counts, below at the sound ε, on the same
+axis. Triangles at the lower edge are runs that lie below it.
+"""
+_OTHER, _OTHER_LOOK = "other settings", ("#9a9a9a", "o")  # those of no method on the leaderboard
+_BELOW = 0.1  # share of the runs of a panel that may lie below it
+
+Point = tuple[float, PlannedRun]  # epsilon of a run
+
+
+def runs_of(paper: Paper, evidence: Evidence) -> Runs:
+    """Select the recorded private runs of a paper whose accuracy is on test images, after more than one epoch."""
+    planned = (run for item in paper.items for sweep in paper.needs(item) for run in evidence.sweeps[sweep])
+    recorded = {run.job.run_id: run for run in planned if run.record is not None}
+    return Runs(
+        run
+        for run in recorded.values()
+        if math.isfinite(run.final("epsilon")) and run.field("evaluation") == "test" and run.field("epochs") > 1
+    )
+
+
+def draw(runs: Runs) -> Figure | None:
+    """Draw the accuracy of runs after their last epoch against both epsilons, a column for each data set.
+
+    Both panels of a column have the same axes, so a point that moves between them shows what the paper's count leaves
+    out. A run without a guaranteed sound epsilon is in the upper panel only. The grey line goes through the most
+    accurate runs at or below each epsilon. A tenth of the runs may lie below the panels, and are triangles at the edge.
+
+    Returns:
+        The figure, or None if there are no runs.
+    """
+    by_dataset = {name: chosen for name in DATASETS if (chosen := runs.where("dataset.name", name))}
+    if not by_dataset:
+        return None
+    drawn = plots.figure(plots.WIDTH, 5.6)
+    panels = drawn.subplots(2, len(by_dataset), squeeze=False, sharex="col", sharey="col")
+    for column, (name, chosen) in zip(panels.T, by_dataset.items(), strict=True):
+        counted = [(run.final("epsilon"), run) for run in chosen]
+        sound = [(epsilon, run) for run in chosen if math.isfinite(epsilon := guaranteed(run))]
+        ordered = sorted(run.final("test_accuracy") for run in chosen)
+        low, high = ordered[int(_BELOW * len(ordered))], ordered[-1]
+        margin = 0.06 * (high - low) + 0.2
+        for axes, points in zip(column, (counted, sound), strict=True):
+            _draw_points(axes, points, low - margin)
+        lowest, highest = (limit(epsilon for epsilon, _ in counted + sound) for limit in (min, max))
+        far = [10.0**power for power in range(-1, 9, 3) if lowest <= 10.0**power <= highest]
+        plots.log_axis(column[0], "x", far if highest > 1e5 * lowest else ())  # fewer numbers, which are long
+        column[0].set_ylim(low - margin, min(100.5, high + margin))
+        column[0].set_title(f"{dataset_name(name)}, {len(chosen)} runs")
+    for row, label in zip(panels, (plots.AS_PAPER, plots.SOUND), strict=True):
+        row[0].set_ylabel("test accuracy (%)")
+        for axes in row:
+            axes.set_xlabel(label)
+            axes.tick_params(labelbottom=True)
+    plots.one_legend(drawn, columns=5)
+    return drawn
+
+
+def _draw_points(axes: Axes, points: Sequence[Point], low: float) -> None:
+    front = pareto(([epsilon], [run.final("test_accuracy")]) for epsilon, run in points)
+    if front:
+        last = (max(epsilon for epsilon, _ in points), front[-1][1])
+        axes.step(*zip(*front, last, strict=True), where="post", color="#888888", linewidth=1, label="best at or below each ε")
+    by_method = grouped(points, lambda point: method_of(point[1].job.experiment, ()))
+    for method in sorted(by_method, key=["", *LOOKS].index):  # other settings are drawn first, below the others
+        colour, marker = plots.LOOKS[LOOKS[method]] if method else _OTHER_LOOK
+        style = {"color": colour, "linestyle": "", "alpha": 0.7, "markersize": 5, "markeredgewidth": 0.6}
+        seen = [(epsilon, run.final("test_accuracy")) for epsilon, run in by_method[method]]
+        label = LOOKS[method] if method else _OTHER
+        axes.plot(*zip(*seen, strict=True), marker=marker, label=label, zorder=2 + bool(method), **style)
+        if below := [epsilon for epsilon, accuracy in seen if accuracy < low]:
+            axes.plot(below, [low] * len(below), marker="v", clip_on=False, **style)

@@ -1,0 +1,363 @@
+"""One run in Weights & Biases, written by a process of its own.
+
+`tracked` is called by a run. The rest below `main` is the other process, `python -m runner.tracking.runs`, which alone
+imports wandb. It reads a JSON object a line from a pipe: what the run is, then its epochs or its record. So whatever
+becomes of W&B, of its network or of its disk, the run and its record stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from runner.config import PACKAGE, ConfigError, TrackingMode
+from runner.records.files import sound_epsilon_of, upper_bound
+from runner.records.identity import recorded_config
+from runner.terminal import one_line
+from runner.training.targets import bare_name
+
+Row = dict[str, Any]
+Log = Callable[[Row], None]
+End = Callable[[Row, Path], None]  # the record, and its file
+
+AXES = ("epsilon", "epsilon_sound", "epoch")  # that a private run's curves can be plotted against, the default first
+LOGIN = "`wandb login` asks for a key, `wandb login --host=URL` is for a server of your own"
+_PATIENCE = 35.0  # seconds that a run which is recorded waits for W&B, at most
+_LONGEST_END = 30  # seconds after which the process ends that writes for W&B, whatever it waits for
+_GIVING_UP = 20.0  # seconds after which W&B itself gives up, which leaves whole files
+_DIAGNOSTIC_AXES = ("epoch", "step")  # one of them is a column of every diagnostic that is measured more than once
+_MODULE = "runner.tracking.runs"
+
+
+def check(config: DictConfig) -> None:
+    """Check that online tracking can work, if it is asked for.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if config.tracking.mode == TrackingMode.online:
+        check_login("tracking=online")
+
+
+@cache
+def check_login(what: str) -> None:
+    """Check once in this process that W&B is installed, knows the user and can be reached.
+
+    Raises:
+        ConfigError: `what` needs this, and it is not so.
+    """
+    program = "import sys, wandb; sys.exit(0 if wandb.login(prompt=False) else 'no login')"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=_environment(), capture_output=True, text=True, timeout=_PATIENCE
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"{what}: W&B gives no answer in {_PATIENCE:g} seconds.") from None
+    why = (done.stderr.strip().splitlines() or [f"W&B ended with {done.returncode}"])[-1]
+    if done.returncode and why == "no login":
+        raise ConfigError(f"{what} needs a W&B login: {LOGIN}.")
+    if done.returncode:
+        raise ConfigError(f"{what}: {one_line(why)}")
+
+
+@contextmanager
+def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[Log, End]]:
+    """Track one run: yields two functions, for an epoch's metrics and for the record when it is written.
+
+    The W&B run's id is the run id, so that sending it twice makes one run. Its curves are plotted against epsilon, and
+    can be against any of `AXES`. Without privacy they are plotted against the epoch, as no axis has a place for an
+    infinite epsilon. At the end come the record's final numbers, its diagnostics, and the record as an artifact.
+
+    Online, each epoch is sent at once. Offline, everything is written from the record, so that files of W&B are of
+    whole runs only. The end of the context waits at most 30 seconds, after the record.
+    """
+    writer: _Writer | None = None
+    begin = None if config.tracking.mode == TrackingMode.disabled else _begin(config, run_id, setting_id)
+
+    def log(row: Row) -> None:
+        if writer is not None:
+            writer.tell(row=row)
+
+    def end(record: Row, path: Path) -> None:
+        nonlocal writer
+        if begin is not None:
+            writer = writer or _writer(begin)
+        if writer is not None:
+            writer.tell(record=str(path.resolve()))
+
+    if config.tracking.mode == TrackingMode.online:
+        assert begin is not None
+        writer = _writer(begin)
+    try:
+        yield log, end
+    except BaseException:
+        if writer is not None:
+            writer.close()  # it notes that the run failed, and ends by itself
+        raise
+    if writer is not None:
+        writer.wait()
+
+
+def _begin(config: DictConfig, run_id: str, setting_id: str) -> Row:
+    """Return what `wandb.init` is called with, what is plotted against what, and the width of histograms' bins."""
+    from runner.training.diagnostics.gradient_histogram import BIN  # loads PyTorch, which only the run has
+
+    tracking = config.tracking
+    name = tracking.job_type or config.dataset.get("name") or bare_name(config.dataset._target_)
+    called = {
+        "mode": tracking.mode.value,
+        "project": tracking.project,
+        "entity": tracking.entity,
+        "dir": str(Path(tracking.directory).expanduser().resolve()),
+        "id": run_id,
+        "name": f"{name} seed {config.seed} {run_id[:6]}",
+        "group": tracking.group,
+        "job_type": tracking.job_type,
+        "tags": [*tracking.tags, f"setting:{setting_id}", f"scale:{config.scale.name}"],
+        "config": recorded_config(config),
+    }
+    axes = AXES if config.noise_multiplier != 0 else AXES[-1:]  # null: it is calibrated
+    return {"init": called, "axes": axes, "bin": BIN}
+
+
+class _Writer:
+    """The process that writes a run for W&B. Telling it something never blocks: if it does not read, it is lost."""
+
+    def __init__(self, begin: Row) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", _MODULE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env=_environment(),
+            process_group=0,  # Ctrl-C is for the run
+        )
+        assert self._process.stdin is not None
+        self._pipe = self._process.stdin.fileno()
+        os.set_blocking(self._pipe, False)
+        self.tell(**begin)
+
+    def tell(self, **message: Any) -> None:
+        line = json.dumps(message).encode() + b"\n"
+        try:
+            whole = os.write(self._pipe, line) == len(line)
+        except OSError:  # it ended, does not read, or was told to end
+            whole = False
+        if not whole:
+            self.close()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._pipe = -1
+        with suppress(OSError):
+            self._process.stdin.close()
+
+    def wait(self) -> None:
+        """Wait for its end, and print if something ended it. What fails by itself prints its own line."""
+        self.close()
+        try:
+            code = self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        if code < 0:
+            _print_failure(f"its process was ended by {signal.Signals(-code).name}")
+
+
+def _writer(begin: Row) -> _Writer | None:
+    try:
+        return _Writer(begin)
+    except OSError as error:  # no memory for another process
+        _print_failure(_named(error))
+    return None
+
+
+def _print_failure(why: str, then: str = "The run is recorded without it.") -> None:
+    print(f"tracking: W&B failed ({why}). {then}", file=sys.stderr, flush=True)
+
+
+def _named(error: Exception) -> str:
+    return one_line(f"{type(error).__name__} {error}")
+
+
+def _environment() -> dict[str, str]:
+    """Return an environment with this package, a short patience of W&B's, none of its telemetry and messages."""
+    places = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    defaults = {"WANDB_HTTP_TIMEOUT": "8", "WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}
+    return defaults | os.environ | {"PYTHONPATH": os.pathsep.join(places)}
+
+
+def main() -> int:
+    """Write the run that the standard input tells of. Return the exit code, which is 1 if W&B failed."""
+    run: Any = None
+    try:
+        import wandb
+
+        begin, live = json.loads(sys.stdin.readline()), False
+        run = _start(wandb, begin)
+        for line in sys.stdin:
+            told = json.loads(line)
+            if "row" in told:
+                live = True
+                run.log(_finite(told["row"]))
+            else:
+                signal.alarm(_LONGEST_END)  # this process ends then, whatever W&B does
+                _write_record(wandb, run, Path(told["record"]), begin["bin"], with_history=not live)
+                run.finish(exit_code=0)
+                return 0
+        signal.alarm(_LONGEST_END)
+        run.finish(exit_code=1)  # the run did not come to its record
+    except ImportError:
+        print("tracking: wandb is not installed, so nothing is written for it.", file=sys.stderr)
+    except Exception as error:
+        folder = Path(getattr(run, "dir", "")).parent
+        if folder.name.startswith("run-"):  # an online run's
+            _print_failure(_named(error), f"This sends the rest: wandb sync --include-online {shlex.quote(str(folder))}")
+        else:
+            _print_failure(_named(error))
+        os._exit(1)  # at its end, W&B would wait for its server again
+    return 0
+
+
+def _start(wandb: Any, begin: Row) -> Any:
+    """Begin a run of W&B: online if that is asked for and possible, else offline."""
+    Path(begin["init"]["dir"]).mkdir(parents=True, exist_ok=True)
+    settings = wandb.Settings(
+        silent=True,
+        console="off",
+        disable_git=True,
+        x_disable_stats=True,
+        init_timeout=_GIVING_UP,
+        finish_timeout=_GIVING_UP,
+        finish_timeout_raises=True,
+    )
+    try:
+        online = begin["init"]["mode"] == TrackingMode.online.value
+        run = wandb.init(**begin["init"], resume="allow" if online else None, settings=settings)
+    except Exception as error:
+        if not online:
+            raise
+        _print_failure(_named(error), "The run is written for `make wandb-sync`.")
+        run = wandb.init(**begin["init"] | {"mode": TrackingMode.offline.value}, settings=settings)
+    for axis in begin["axes"]:
+        run.define_metric(axis)  # against nothing but W&B's own counter
+    run.define_metric("*", step_metric=begin["axes"][0])
+    return run
+
+
+def _write_record(wandb: Any, run: Any, path: Path, width: float, *, with_history: bool) -> None:
+    """Write what a record has: its epochs if they are not written yet, final numbers, itself, and its diagnostics."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    history: dict[str, list[Any]] = record["history"] if with_history else {}
+    for values in zip(*history.values(), strict=True):
+        run.log(_finite(dict(zip(history, values, strict=True))))
+    final = record["final"]
+    run.summary.update(_finite(final | {"epsilon_sound_guaranteed": sound_epsilon_of(final)}))
+    artifact = wandb.Artifact(
+        f"record-{record['run_id']}", type="record", metadata={"setting_id": record["setting_id"]}
+    )
+    artifact.add_file(str(path), policy="immutable")  # it stays where it is, and as it is
+    run.log_artifact(artifact)
+    defined = set[str]()
+    for axis, row in rows_of(wandb, record["diagnostics"], width):  # last: the most that W&B could stumble over
+        for name in row.keys() - defined:
+            run.define_metric(name, **({"hidden": True} if name == axis else {"step_metric": axis}))
+        defined |= row.keys()
+        run.log(row)
+
+
+def _finite(values: Row) -> Row:
+    """Leave out epsilons that are infinite or unknown, because no axis can show them. A loss that is NaN stays."""
+    numbers = {name: float(v) if v in ("inf", "-inf", "nan") else v for name, v in values.items()}
+    return {name: v for name, v in numbers.items() if not (name.startswith("epsilon") and math.isinf(upper_bound(v)))}
+
+
+def rows_of(wandb: Any, diagnostics: Mapping[str, Any], width: float) -> Iterator[tuple[str, Row]]:
+    """Yield the rows to log of a record's diagnostics, each with the name of the axis that it is plotted against.
+
+    Numbers become curves, counts histograms, confusions images and tables. A table of all epochs is a separate row, at
+    the last epoch.
+
+    Args:
+        wandb: the imported package.
+        diagnostics: as recorded.
+        width: of the bins of counts that have no range of their own.
+    """
+    for diagnostic, measured in diagnostics.items():
+        if diagnostic == "per_class_accuracy":  # [epochs][classes]
+            data = [[epoch, label, value] for epoch, row in enumerate(measured, 1) for label, value in enumerate(row)]
+            table = wandb.Table(["epoch", "class", "accuracy"], data)
+            yield f"{diagnostic}/epoch", {f"{diagnostic}/epoch": len(measured), diagnostic: table}
+            continue
+        (axis,) = (name for name in _DIAGNOSTIC_AXES if name in measured)
+        columns = dict(_columns({name: column for name, column in measured.items() if name != axis}))
+        for place, value in enumerate(measured[axis]):
+            row: Row = {f"{diagnostic}/{axis}": value}
+            for name, column in columns.items():
+                if isinstance(column, list):
+                    row |= _shown(wandb, f"{diagnostic}/{name}", column[place], width)
+                elif place == 0:  # one for all epochs
+                    row |= _shown(wandb, f"{diagnostic}/{name}", column, width)
+            yield f"{diagnostic}/{axis}", row
+
+
+def _columns(columns: Mapping[str, Any], folder: str = "") -> Iterator[tuple[str, Any]]:
+    """Columns by path: what is measured of every layer is a mapping of columns."""
+    for name, column in columns.items():
+        if isinstance(column, dict) and "counts" not in column:
+            yield from _columns(column, f"{folder}{name}/")
+        else:
+            yield f"{folder}{name}", column
+
+
+def _shown(wandb: Any, name: str, value: Any, width: float) -> Row:
+    """One measurement: a number, counts in bins of a width, {largest, counts}, or counts[true class][predicted]."""
+    if isinstance(value, dict):
+        counts = value["counts"]
+        return {name: _histogram(wandb, counts, float(value["largest"]) / len(counts))}
+    if not isinstance(value, list):
+        return {name: value} if math.isfinite(float(value)) else {}
+    if isinstance(value[0], list):
+        cells = [[true, label, count] for true, row in enumerate(value) for label, count in enumerate(row)]
+        table = wandb.Table(["true class", "predicted class", "examples"], cells)
+        return {name: wandb.Image(_confusion(value)), f"{name}_table": table}
+    return {name: _histogram(wandb, value, width)}
+
+
+def _histogram(wandb: Any, counts: Sequence[int], width: float) -> Any:
+    return wandb.Histogram(np_histogram=(list(counts), [width * edge for edge in range(len(counts) + 1)]))
+
+
+def _confusion(counts: Sequence[Sequence[int]]) -> Any:
+    """Draw a confusion matrix as a picture [height, width, 4]: colours are shares of each true class, cells counts."""
+    import numpy as np
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 4.6), dpi=150, layout="constrained")
+    canvas: Any = FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.imshow([[count / max(1, sum(row)) for count in row] for row in counts], cmap="Blues", vmin=0, vmax=1)
+    for true, row in enumerate(counts):
+        for label, count in enumerate(row):
+            if count:
+                colour = "white" if 2 * count > sum(row) else "black"
+                axes.text(label, true, str(count), ha="center", va="center", fontsize=6, color=colour)
+    axes.set(xticks=range(len(counts)), yticks=range(len(counts)), xlabel="predicted class", ylabel="true class")
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,333 @@
+"""W&B: runs read back with W&B's own tool, and sent by W&B's own client to a server of the test's own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checks.wandb_server import Server, serving
+from runner.config import REPOSITORY, ConfigError
+from runner.records.files import read_record
+from runner.records.identity import identify
+from runner.runs.execute import execute
+from runner.tracking import runs as tracking
+from tests.conftest import quietly, record_of
+
+SMALL = ("scale=smoke", "scale.epochs=2", "diagnostics=[]", "architecture.units=4", "architecture.filters=[2,2]")
+
+
+def _inspect(folder: Path, *options: str) -> str:
+    command = [sys.executable, "-m", "wandb", "leet", "inspect", *options, folder]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def _records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in _inspect(folder, "--json").splitlines()]
+
+
+def _folder(tmp_path: Path, run_id: str) -> Path:
+    """Return the folder of an offline run."""
+    (folder,) = (tmp_path / "tracking/wandb").glob(f"offline-run-*-{run_id}")
+    return folder
+
+
+def _of(records: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [record[kind] for record in records if record["type"] == kind]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server of W&B's kind, with a login to it."""
+    with serving() as server:
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+        yield server
+    tracking.check_login.cache_clear()
+
+
+def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> None:
+    config = composed(
+        "scale=smoke", "scale.epochs=2", "tracking.group=paper/item", "tracking.job_type=row", "tracking.tags=[mine]"
+    )
+    assert execute(config, quietly) == "finished"
+    run_id, setting_id = identify(config)
+    record = record_of(config)
+    folder = _folder(tmp_path, run_id)
+    records = _records(folder)
+    (run,) = _of(records, "run")
+    text = json.dumps(run)
+    for expected in (run_id, "paper/item", "row", "mine", f"setting:{setting_id}", "scale:smoke", "dp-repro-bench"):
+        assert expected in text
+    assert str(tmp_path) not in text, "nothing of this machine's folders is sent"
+
+    rows = [each["item"] for each in _of(records, "history")]
+    assert [row["epoch"] for row in rows if "epoch" in row] == [1, 2]
+    for name in ("epsilon", "epsilon_sound", "test_accuracy", "train_loss"):
+        assert [row[name] for row in rows if name in row] == pytest.approx(record["history"][name])
+    summary = _inspect(folder, "--summary")
+    assert "finished" in summary
+    assert "best_test_accuracy" in summary
+
+
+DIAGNOSTICS: dict[str, Any] = {
+    "hessian": {"epoch": [0, 1], "eigenvalue": [2.0, "inf"], "residual": [0.1, 0.2]},
+    "layer_norms": {"epoch": [0, 1], "weights": {"0": [1.0, 2.0]}, "pre_activations": {"0": [3.0, 4.0]}},
+    "gradient_norms": {"step": [0, 10], "mean": [1.0, 2.0]},
+    "gradient_histogram": {"epoch": [1], "counts": [[5, 7]], "mean": [0.6]},
+    "norm_histograms": {
+        "epoch": [0, 1],
+        "inputs": {"largest": 4.0, "counts": [1, 3]},
+        "gradients": [{"largest": 2.0, "counts": [2, 2]}, {"largest": 3.0, "counts": [0, 4]}],
+    },
+    "per_class_accuracy": [[50.0, 60.0], [70.0, 80.0]],
+    "confusion": {"epoch": [2], "counts": [[[3, 1], [0, 4]]]},
+}
+
+
+_LOGGED: list[tuple[Path, list[dict[str, Any]]]] = []
+
+
+@pytest.fixture
+def logged(composed, tmp_path: Path) -> tuple[Path, list[dict[str, Any]]]:
+    """The folder and the records of a run that measured a little of everything: made once."""
+    if _LOGGED:
+        return _LOGGED[0]
+    path = tmp_path / "record.json"
+    history = {"epoch": [1], "epsilon": [0.9], "epsilon_sound": ["inf"], "test_accuracy": [90.0]}
+    final = {"epoch": 2, "test_accuracy": 91.0, "epsilon": 0.9, "epsilon_sound": 0.5, "epsilon_sound_at_max_tries": 0.7}
+    record = {"run_id": "0123456789ab", "setting_id": "s", "history": history, "final": final}
+    path.write_text(json.dumps(record | {"diagnostics": DIAGNOSTICS}))
+    with tracking.tracked(composed("scale=smoke", "seed=1"), "0123456789ab", "ba9876543210") as (_, end):
+        end(record, path)
+    folder = _folder(tmp_path, "0123456789ab")
+    _LOGGED.append((folder, _records(folder)))
+    return _LOGGED[0]
+
+
+def test_curves_can_be_against_epsilons_and_epoch(logged) -> None:
+    metrics = _of(logged[1], "metric")
+    axes = [each["name"] for each in metrics if "step_metric" not in each and "/" not in each["name"]]
+    assert axes == ["epsilon", "epsilon_sound", "epoch"]
+    assert [each["step_metric"] for each in metrics if each.get("glob_name") == "*"] == ["epsilon"]
+    assert "epsilon_sound" not in _of(logged[1], "history")[0]["item"], "no axis has a place for infinity"
+
+
+def test_diagnostics_are_logged_as_what_they_are(logged) -> None:
+    folder, records = logged
+    rows = [each["item"] for each in _of(records, "history")]
+    against = {each["name"]: each.get("step_metric") for each in _of(records, "metric") if "name" in each}
+    values = [row["hessian/eigenvalue"] for row in rows if "hessian/eigenvalue" in row]
+    assert values == [2.0], "infinity is left out"
+    assert [row["gradient_norms/step"] for row in rows if "gradient_norms/mean" in row] == [0, 10]
+    assert against["gradient_norms/mean"] == "gradient_norms/step"
+    assert against["layer_norms/weights/0"] == "layer_norms/epoch"
+    (histogram,) = (row for row in rows if "gradient_histogram/counts._type" in row)
+    assert histogram["gradient_histogram/counts.values"] == [5, 7]
+    assert histogram["gradient_histogram/counts.bins"] == [0, 0.5, 1]
+    edges = [row["norm_histograms/gradients.bins"] for row in rows if "norm_histograms/gradients.bins" in row]
+    assert edges == [[0, 1, 2], [0, 1.5, 3]]
+    (confusion,) = (row for row in rows if "confusion/counts._type" in row)
+    assert confusion["confusion/counts._type"] == "image-file"
+    assert (folder / "files" / confusion["confusion/counts.path"]).read_bytes().startswith(b"\x89PNG")
+    table = json.loads((folder / "files" / confusion["confusion/counts_table.path"]).read_text())
+    assert table["data"] == [[0, 0, 3], [0, 1, 1], [1, 0, 0], [1, 1, 4]]
+    (classes,) = (row for row in rows if "per_class_accuracy.path" in row)
+    table = json.loads((folder / "files" / classes["per_class_accuracy.path"]).read_text())
+    assert table["data"] == [[1, 0, 50], [1, 1, 60], [2, 0, 70], [2, 1, 80]]
+
+
+def test_the_record_is_an_artifact(logged) -> None:
+    _, records = logged
+    artifacts = {each["type"]: each for each in _of(records, "artifact")}
+    assert "record.json" in json.dumps(artifacts["record"])
+    summary: dict[str, Any] = {}
+    for each in _of(records, "summary"):
+        summary |= each["update"]
+    assert (summary["test_accuracy"], summary["epsilon"]) == (91, 0.9)
+    assert (summary["epsilon_sound"], summary["epsilon_sound_guaranteed"]) == (0.5, 0.7)
+
+
+def test_a_run_without_privacy_is_plotted_by_epoch(composed, tmp_path: Path) -> None:
+    config = composed(*SMALL, "noise_multiplier=0", "clipping=none")
+    assert execute(config, quietly) == "finished"
+    records = _records(_folder(tmp_path, identify(config)[0]))
+    assert [each["step_metric"] for each in _of(records, "metric") if each.get("glob_name") == "*"] == ["epoch"]
+    assert not any(name.startswith("epsilon") for each in _of(records, "history") for name in each["item"])
+
+
+def test_disabled_writes_nothing(smoke, tmp_path: Path) -> None:
+    assert execute(smoke("scale.epochs=1"), quietly) == "finished"
+    assert not (tmp_path / "tracking").exists()
+
+
+def test_an_online_run_begins_at_once_and_is_whole(composed, server: Server) -> None:
+    config = composed(*SMALL, "tracking=online")
+    run_id, begun = identify(config)[0], list[bool]()
+
+    def on_epoch(row: dict[str, float], run: Any) -> None:
+        deadline = time.monotonic() + 60
+        while run_id not in server.runs and time.monotonic() < deadline:
+            time.sleep(0.1)
+        begun.append(run_id in server.runs)
+
+    assert execute(config, on_epoch) == "finished"
+    assert begun == [True, True], "before its record"
+    assert [row["epoch"] for row in server.runs[run_id]["history"].values()] == [1, 2]
+    assert server.runs[run_id]["summary"]["best_epoch"] == record_of(config)["final"]["best_epoch"]
+    assert server.runs[run_id]["artifacts"] == ["record"]
+
+
+def test_make_wandb_sync_sends_each_offline_run_once(composed, server: Server, tmp_path: Path) -> None:
+    configs = [composed(*SMALL, f"seed={seed}") for seed in (0, 1)]
+    for config in configs:
+        assert execute(config, quietly) == "finished"
+    shown = subprocess.run(["make", "-n", "wandb-sync"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    _, *words = shown.stdout.splitlines()[-1].split()
+    for _ in range(2):
+        subprocess.run([sys.executable, *words], cwd=tmp_path / "tracking", check=True, capture_output=True)
+    assert {name: run["begun"] for name, run in server.runs.items()} == {identify(each)[0]: 1 for each in configs}
+    for run in server.runs.values():
+        assert [row["epoch"] for row in run["history"].values()] == [1, 2]
+
+
+# What W&B does in its process, in the place of the package, and what a line then names. `init` returns a run.
+FAULTS = {
+    "not installed": ("raise ImportError", "wandb is not installed"),
+    "full disk": ("raise OSError(28, 'No space left on device')", "No space left on device"),
+    "hangs": ("import time; time.sleep(999)", "SIGKILL"),
+    "killed": ("import os; os.kill(os.getpid(), 15)", "SIGTERM"),
+    "log fails": ("def log(self, row): raise ConnectionResetError('Connection lost')", "Connection lost"),
+    "finish fails": ("def finish(self, exit_code): raise TimeoutError('No answer')", "No answer"),
+}
+RUN = """
+from types import SimpleNamespace
+Settings = dict
+class Run:
+    dir, summary = "x/offline-run/files", {}
+    def define_metric(self, *_, **__): pass
+    def log(self, row): pass
+    def log_artifact(self, artifact): pass
+"""
+REST = """
+def init(**_):
+    return Run()
+def Artifact(*_, **__):
+    return SimpleNamespace(add_file=lambda *_, **__: None)
+"""
+
+
+@pytest.fixture
+def in_place_of_wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """`in_place_of_wandb(program)`: what other processes import as wandb."""
+    (tmp_path / "packages").mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
+    yield (tmp_path / "packages/wandb.py").write_text
+    tracking.check_login.cache_clear()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_no_fault_of_wandb_stops_or_holds_a_run(composed, in_place_of_wandb, capfd, monkeypatch, fault: str) -> None:
+    """It is recorded, and its accuracy is shown, before W&B is waited for; then comes one line."""
+    program, named = FAULTS[fault]
+    in_place_of_wandb(f"{RUN}    {program}{REST}" if program.startswith("def") else program)
+    monkeypatch.setattr(tracking, "_PATIENCE", 5.0)
+    config, shown = composed(*SMALL), list[float]()
+
+    def on_record(path: Path) -> None:
+        shown.append(read_record(path)["final"]["test_accuracy"])
+
+    began = time.monotonic()
+    assert execute(config, quietly, on_record=on_record) == "finished"
+    assert time.monotonic() - began < 30
+    assert shown == [record_of(config)["final"]["test_accuracy"]]
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("tracking:")]
+    assert named in line
+
+
+def test_a_writer_that_reads_nothing_is_not_waited_for(composed, in_place_of_wandb, monkeypatch) -> None:
+    """A pipe takes 64 KiB: the messages after that are dropped."""
+    in_place_of_wandb(FAULTS["hangs"][0])
+    monkeypatch.setattr(tracking, "_PATIENCE", 0.5)
+    began = time.monotonic()
+    with tracking.tracked(composed(*SMALL, "tracking=online"), "0123456789ab", "ba9876543210") as (log, _):
+        for epoch in range(2000):
+            log({"epoch": epoch, "text": "x" * 100})
+    assert time.monotonic() - began < 10
+
+
+def test_ctrl_c_while_waiting_says_it_is_recorded(composed, in_place_of_wandb) -> None:
+    in_place_of_wandb(FAULTS["hangs"][0])
+    config, ended = composed(*SMALL), threading.Event()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in what it starts by "&"
+
+    def press() -> None:
+        while not ended.wait(1.0):  # once more if the first was lost to a finalizer, which raises nothing
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        execute(config, quietly, on_record=lambda path: threading.Thread(target=press, daemon=True).start())
+    ended.set()
+    signal.signal(signal.SIGINT, before)
+    assert stopped.value.__notes__ == ["finds the run that was under way recorded"]
+    assert execute(config, quietly) == "skipped"
+
+
+LOGIN = "def login(prompt):\n    "
+
+
+@pytest.mark.parametrize(
+    ("program", "named"),
+    [
+        ("raise ImportError('no wandb')", "no wandb"),
+        (f"{LOGIN}return False", "`wandb login`"),
+        (f"{LOGIN}raise ValueError('a wrong key')", "a wrong key"),
+        (f"{LOGIN}import time; time.sleep(999)", "gives no answer in 3 seconds"),
+    ],
+)
+def test_what_cannot_begin_online_is_refused(composed, in_place_of_wandb, monkeypatch, program: str, named: str) -> None:
+    in_place_of_wandb(program)
+    monkeypatch.setattr(tracking, "_PATIENCE", 3.0)
+    with pytest.raises(ConfigError, match=named):
+        execute(composed(*SMALL, "tracking=online"), quietly)
+
+
+def test_a_run_that_fails_online_is_sent_as_failed(composed, server: Server, monkeypatch) -> None:
+    def on_epoch(row: dict[str, float], run: Any) -> None:
+        raise RuntimeError("a fault of the run")
+
+    with pytest.raises(RuntimeError, match="a fault of the run"):
+        execute(config := composed(*SMALL, "tracking=online"), on_epoch)
+    deadline = time.monotonic() + 60
+    while not server.runs.get(identify(config)[0], {}).get("exit_code") and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert server.runs[identify(config)[0]]["exit_code"] == 1
+
+
+def test_a_multirun_that_is_stopped_says_so_in_a_line(tmp_path: Path) -> None:
+    """Under make a signal to the whole group comes twice, the second time from make, at once."""
+    folders = [f"runtime.results_root={tmp_path}", f"tracking.directory={tmp_path / 'tracking'}"]
+    several = ["hydra.mode=MULTIRUN", f"hydra.sweep.dir={tmp_path / 'hydra'}"]
+    command = [sys.executable, "-m", "runner", "scale=smoke", "scale.epochs=1000", "seed=0,1", *several, *folders]
+    running = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
+    assert running.stderr is not None
+    while not (line := running.stderr.readline()).startswith("epoch"):
+        assert line, "it ended"
+    for _ in range(2):
+        running.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+    lines = [line for line in running.stderr.read().splitlines() if not line.startswith("epoch")]
+    assert lines == [
+        "runner: Stopped. What is recorded stays; the same command goes on from there, and starts the run that was "
+        "under way again."
+    ]
+    assert running.wait() == 130
+    assert not list(tmp_path.glob("smoke/runs/*.json"))
