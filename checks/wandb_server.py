@@ -14,8 +14,8 @@ from typing import Any
 class Server(ThreadingHTTPServer):
     """A server in place of W&B's.
 
-    `runs` has the number of beginnings, the history, the summary, the artifacts and the exit code of each run id. `views` has the
-    workspaces.
+    `runs` has the number of beginnings, the history, the summary, the artifacts and the exit code of each run id.
+    `views` has the workspaces.
     """
 
     daemon_threads = True

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runner.claims.blocks import DATASETS, dataset_name
 from runner.claims.evidence import Evidence
-from runner.claims.guarantee import guaranteed
 from runner.claims.runs import PlannedRun, Runs, grouped
 from runner.report import plots
 from runner.report.items import Paper
@@ -28,7 +27,8 @@ SECTION = f"""
 A point is a private run after its last epoch: above at the ε that the paper counts, below at the sound ε, on the same
 axis. Triangles at the lower edge are runs that lie below it.
 """
-_OTHER, _OTHER_LOOK = "other settings", ("#9a9a9a", "o")  # those of no method on the leaderboard
+_OTHER, _OTHER_LOOK = "other settings", ("#c4c4c4", "o")  # settings of no method on the leaderboard
+_FRONT = "best at or below each ε"
 _BELOW = 0.1  # share of the runs of a panel that may lie below it
 
 Point = tuple[float, PlannedRun]  # epsilon of a run
@@ -62,7 +62,7 @@ def draw(runs: Runs) -> Figure | None:
     panels = drawn.subplots(2, len(by_dataset), squeeze=False, sharex="col", sharey="col")
     for column, (name, chosen) in zip(panels.T, by_dataset.items(), strict=True):
         counted = [(run.final("epsilon"), run) for run in chosen]
-        sound = [(epsilon, run) for run in chosen if math.isfinite(epsilon := guaranteed(run))]
+        sound = [(epsilon, run) for run in chosen if math.isfinite(epsilon := run.final("epsilon_sound"))]
         ordered = sorted(run.final("test_accuracy") for run in chosen)
         low, high = ordered[int(_BELOW * len(ordered))], ordered[-1]
         margin = 0.06 * (high - low) + 0.2
@@ -86,11 +86,17 @@ def _draw_points(axes: Axes, points: Sequence[Point], low: float) -> None:
     front = pareto(([epsilon], [run.final("test_accuracy")]) for epsilon, run in points)
     if front:
         last = (max(epsilon for epsilon, _ in points), front[-1][1])
-        axes.step(*zip(*front, last, strict=True), where="post", color="#888888", linewidth=1, label="best at or below each ε")
+        axes.step(*zip(*front, last, strict=True), where="post", color="#888888", linewidth=1, label=_FRONT)
     by_method = grouped(points, lambda point: method_of(point[1].job.experiment, ()))
     for method in sorted(by_method, key=["", *LOOKS].index):  # other settings are drawn first, below the others
         colour, marker = plots.LOOKS[LOOKS[method]] if method else _OTHER_LOOK
-        style = {"color": colour, "linestyle": "", "alpha": 0.7, "markersize": 5, "markeredgewidth": 0.6}
+        style: dict[str, Any] = {
+            "color": colour,
+            "linestyle": "",
+            "alpha": 0.7,
+            "markersize": 5,
+            "markeredgewidth": 0.6,
+        }
         seen = [(epsilon, run.final("test_accuracy")) for epsilon, run in by_method[method]]
         label = LOOKS[method] if method else _OTHER
         axes.plot(*zip(*seen, strict=True), marker=marker, label=label, zorder=2 + bool(method), **style)

@@ -141,10 +141,8 @@ class _Execution:
                 why = f"results cannot be written to {place} ({error.strerror})"
                 raise ConfigError(f"{why}: runtime.results_root=FOLDER chooses another folder.") from error
 
-    def record(
-        self, trained: Trained, seconds: float, worked: float, resumed_after: Sequence[int]
-    ) -> tuple[dict[str, Any], Path]:
-        """Write the record of the run, after its weights if `save_model` is set. Return the record and its file.
+    def record(self, trained: Trained, seconds: float, worked: float, resumed_after: Sequence[int]) -> Path:
+        """Write the record of the run, after its weights if `save_model` is set. Return its file.
 
         Raises:
             OSError: the record or the weights could not be written to their folder. The message names the file that
@@ -181,7 +179,7 @@ class _Execution:
                 done_with.unlink(missing_ok=True)
         if elsewhere is not None:
             raise elsewhere
-        return record, path
+        return path
 
     def write_failure(self, error: Exception) -> Path:
         """Write the error that is handled and the history until then. Return the file."""
@@ -249,17 +247,17 @@ def _carry_out(
             logs = zip(executions, tracked, strict=True)
             with _staying():
                 trained = train([partial(after_epoch, each, log) for each, (log, _) in logs])
-            written, elsewhere = list[tuple[tracking.End, dict[str, Any], Path]](), list[OSError]()
+            written, elsewhere = list[tuple[tracking.End, Path]](), list[OSError]()
             for each, (_, end), one in zip(executions, tracked, trained, strict=True):
                 worked = time.process_time() - working
                 try:
-                    written.append((end, *each.record(one, seconds(), worked, checkpoint.resumed_after)))
+                    written.append((end, each.record(one, seconds(), worked, checkpoint.resumed_after)))
                 except OSError as error:
                     elsewhere.append(error)
-            for _, _, path in written:  # not before all of them are
+            for _, path in written:  # not before all of them are
                 on_record(path)
-            for end, record, path in written:
-                end(record, path)
+            for end, path in written:
+                end(path)
             if elsewhere:
                 raise elsewhere[0]
     except KeyboardInterrupt as stopped:

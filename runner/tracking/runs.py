@@ -23,22 +23,22 @@ from typing import Any
 from omegaconf import DictConfig
 
 from runner.config import PACKAGE, ConfigError, TrackingMode
-from runner.records.files import sound_epsilon_of, upper_bound
+from runner.records.files import rounded, upper_bound
 from runner.records.identity import recorded_config
 from runner.terminal import one_line
 from runner.training.targets import bare_name
 
 Row = dict[str, Any]
 Log = Callable[[Row], None]
-End = Callable[[Row, Path], None]  # the record, and its file
+End = Callable[[Path], None]
 
-AXES = ("epsilon", "epsilon_sound", "epoch")  # that a private run's curves can be plotted against, the default first
+AXES = ("epsilon", "epsilon_sound", "epsilon_spent", "epoch")  # of a private run's curves, the default first
 LOGIN = "`wandb login` asks for a key, `wandb login --host=URL` is for a server of your own"
 _PATIENCE = 35.0  # seconds that a run which is recorded waits for W&B, at most
 _LONGEST_END = 30  # seconds after which the process ends that writes for W&B, whatever it waits for
 _GIVING_UP = 20.0  # seconds after which W&B itself gives up, which leaves whole files
 _DIAGNOSTIC_AXES = ("epoch", "step")  # one of them is a column of every diagnostic that is measured more than once
-_MODULE = "runner.tracking.runs"
+_WITHOUT = "The run is recorded without it."
 
 
 def check(config: DictConfig) -> None:
@@ -74,14 +74,14 @@ def check_login(what: str) -> None:
 
 @contextmanager
 def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[Log, End]]:
-    """Track one run: yields two functions, for an epoch's metrics and for the record when it is written.
+    """Track one run: yields two functions, for an epoch's metrics and for the file of the record when it is written.
 
     The W&B run's id is the run id, so that sending it twice makes one run. Its curves are plotted against epsilon, and
     can be against any of `AXES`. Without privacy they are plotted against the epoch, as no axis has a place for an
     infinite epsilon. At the end come the record's final numbers, its diagnostics, and the record as an artifact.
 
-    Online, each epoch is sent at once. Offline, everything is written from the record, so that files of W&B are of
-    whole runs only. The end of the context waits at most 30 seconds, after the record.
+    Online, each epoch is sent at once. Offline, everything is written from the record, so that each file of W&B has a
+    whole run. The end of the context, after the record, waits at most 35 seconds.
     """
     writer: _Writer | None = None
     begin = None if config.tracking.mode == TrackingMode.disabled else _begin(config, run_id, setting_id)
@@ -90,7 +90,7 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
         if writer is not None:
             writer.tell(row=row)
 
-    def end(record: Row, path: Path) -> None:
+    def end(path: Path) -> None:
         nonlocal writer
         if begin is not None:
             writer = writer or _writer(begin)
@@ -137,7 +137,7 @@ class _Writer:
 
     def __init__(self, begin: Row) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", _MODULE],
+            [sys.executable, "-m", "runner.tracking.runs"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             env=_environment(),
@@ -183,7 +183,7 @@ def _writer(begin: Row) -> _Writer | None:
     return None
 
 
-def _print_failure(why: str, then: str = "The run is recorded without it.") -> None:
+def _print_failure(why: str, then: str = _WITHOUT) -> None:
     print(f"tracking: W&B failed ({why}). {then}", file=sys.stderr, flush=True)
 
 
@@ -222,10 +222,8 @@ def main() -> int:
         print("tracking: wandb is not installed, so nothing is written for it.", file=sys.stderr)
     except Exception as error:
         folder = Path(getattr(run, "dir", "")).parent
-        if folder.name.startswith("run-"):  # an online run's
-            _print_failure(_named(error), f"This sends the rest: wandb sync --include-online {shlex.quote(str(folder))}")
-        else:
-            _print_failure(_named(error))
+        send = f"This sends the rest: wandb sync --include-online {shlex.quote(str(folder))}"
+        _print_failure(_named(error), send if folder.name.startswith("run-") else _WITHOUT)  # else "offline-run-"
         os._exit(1)  # at its end, W&B would wait for its server again
     return 0
 
@@ -262,8 +260,7 @@ def _write_record(wandb: Any, run: Any, path: Path, width: float, *, with_histor
     history: dict[str, list[Any]] = record["history"] if with_history else {}
     for values in zip(*history.values(), strict=True):
         run.log(_finite(dict(zip(history, values, strict=True))))
-    final = record["final"]
-    run.summary.update(_finite(final | {"epsilon_sound_guaranteed": sound_epsilon_of(final)}))
+    run.summary.update(_finite(record["final"]))
     artifact = wandb.Artifact(
         f"record-{record['run_id']}", type="record", metadata={"setting_id": record["setting_id"]}
     )
@@ -278,9 +275,10 @@ def _write_record(wandb: Any, run: Any, path: Path, width: float, *, with_histor
 
 
 def _finite(values: Row) -> Row:
-    """Leave out epsilons that are infinite or unknown, because no axis can show them. A loss that is NaN stays."""
-    numbers = {name: float(v) if v in ("inf", "-inf", "nan") else v for name, v in values.items()}
-    return {name: v for name, v in numbers.items() if not (name.startswith("epsilon") and math.isinf(upper_bound(v)))}
+    """Round numbers as a record does, and leave out epsilons that are infinite or unknown, as no axis can show them."""
+    numbers = {name: rounded(value, name) for name, value in values.items()}
+    endless = {name for name, v in numbers.items() if name.startswith("epsilon") and math.isinf(upper_bound(v))}
+    return {name: float(v) if v in ("inf", "-inf", "nan") else v for name, v in numbers.items() if name not in endless}
 
 
 def rows_of(wandb: Any, diagnostics: Mapping[str, Any], width: float) -> Iterator[tuple[str, Row]]:

@@ -12,16 +12,15 @@ from runner.tracking.runs import AXES
 _AXIS_TITLES = {
     "epsilon": "ε as the paper counts",
     "epsilon_sound": "sound ε",
-    "epsilon_sound_guaranteed": "sound ε, guaranteed",
     "epoch": "epoch",
 }
 _POINTS, _CURVES = "Accuracy and its price", "By epoch"
 SECTIONS = {  # x and y of each panel: a point for each run and the best so far, or a line for each run
-    _POINTS: (("epsilon", "test_accuracy"), ("epsilon_sound_guaranteed", "test_accuracy")),
+    _POINTS: (("epsilon", "test_accuracy"), ("epsilon_sound", "test_accuracy")),
     _CURVES: (("epsilon", "test_accuracy"), ("epsilon_sound", "test_accuracy"), ("epoch", "test_loss")),
 }
 COLUMNS = (  # of the table of runs
-    *("summary:test_accuracy", "summary:best_test_accuracy", "summary:epsilon", "summary:epsilon_sound_guaranteed"),
+    *("summary:test_accuracy", "summary:best_test_accuracy", "summary:epsilon", "summary:epsilon_sound"),
     *("config:seed.value", "config:optimizer.value.lr", "config:noise_multiplier.value"),
 )
 _MOST_RUNS = 100  # of a panel
@@ -57,7 +56,7 @@ def save_workspace(title: str, groups: Sequence[str], dataset: str, entity: str,
         for name, panels in SECTIONS.items()
     ]
     fields = {"dataset.value.name": dataset, "scale.value.name": PAPER}  # W&B stores a group below `value`
-    made = ws.Workspace(
+    made: Any = ws.Workspace(
         entity=entity,
         project=project,
         name=f"{title} ({dataset})",
@@ -65,7 +64,8 @@ def save_workspace(title: str, groups: Sequence[str], dataset: str, entity: str,
         settings=ws.WorkspaceSettings(x_axis=AXES[0], max_runs=_MOST_RUNS),
         runset_settings=ws.RunsetSettings(
             filters=expr.And(
-                expr.Metric("Group").isin(groups), *(expr.Config(name).isin([value]) for name, value in fields.items())
+                expr.Metric("Group").isin(list(groups)),
+                *(expr.Config(name).isin([value]) for name, value in fields.items()),
             ),
             groupby=[expr.Metric("Group"), expr.Metric("JobType")],
             pinned_columns=list(COLUMNS),

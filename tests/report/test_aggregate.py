@@ -21,6 +21,7 @@ from runner.records.jobs import Job
 from runner.report.files import read_csv
 from runner.report.pages import headline, write_report
 from runner.report.papers import load
+from runner.report.run_figure import FOLDER as PRICE
 from runner.report.verdict_figures import DISTANCES
 
 PAPER = "tempered_sigmoid"
@@ -198,7 +199,7 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
     # One run, of MNIST with tanh, serves figure and abstract: a number that counts once. Theorem 1 holds by formula.
     counted = next(line for line in report.splitlines() if line.startswith("| tempered-sigmoid |"))
     assert counted.startswith("| tempered-sigmoid | 0 | 0 | 0 | 0 | 1 | ")
-    names = {"README.md", DISTANCES, *(item.name for item in paper.items)}
+    names = {"README.md", DISTANCES, PRICE, *(item.name for item in paper.items)}
     assert {path.name for path in (tmp_path / PAPER).iterdir()} == names
     assert "too few runs" in printed
     here, there = printed.splitlines()[-2:]  # below the headline of figure 3

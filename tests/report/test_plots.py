@@ -11,7 +11,10 @@ from pathlib import Path
 from runner.claims.evidence import collect
 from runner.claims.runs import Runs
 from runner.config import REPOSITORY
+from runner.report import run_figure
+from runner.report.papers import load
 from runner.report.plots import (
+    LOOKS,
     WIDTH,
     Curve,
     Panel,
@@ -51,6 +54,32 @@ def test_committed_figures_can_be_read_on_a_page() -> None:
         sizes = [float(size) for size in re.findall(r"(?:font-size: |font: )(?:[a-z]+ )*([\d.]+)px", text)]
         assert sizes
         assert min(sizes) * min(1, 72 * WIDTH / width) >= 7.99, path
+
+
+def test_a_point_is_a_run_at_both_epsilons(tmp_path, fabricate, jobs) -> None:
+    """With its method's colour, at the sound epsilon that its record guarantees; a tenth may lie below."""
+    every = [*jobs("fig_3", "mnist_tanh"), *jobs("fig_3", "mnist_relu")]
+    for place, job in enumerate(every):
+        fabricate(job, [50.0, 97.0 + 0.1 * place if place else 20.0], epsilon=[1.0, 2.9], sound=[0.5, 2.3])
+    paper = load("tempered_sigmoid")
+    evidence = collect({sweep for item in paper.items for sweep in paper.needs(item)}, results_root=tmp_path)
+    runs = run_figure.runs_of(paper, evidence)
+    assert {run.job.run_id for run in runs} == {job.run_id for job in every}
+    drawn = run_figure.draw(runs)
+    assert drawn is not None
+    above, below = drawn.axes
+    assert above.get_title() == f"MNIST, {len(every)} runs"
+    for axes, epsilon in ((above, 2.9), (below, 2.3)):
+        lines = {line.get_label(): line for line in axes.lines}
+        assert set(lines["tanh"].get_xdata()) == set(lines["ReLU"].get_xdata()) == {epsilon}
+        assert sorted(lines["tanh"].get_ydata())[0] == 20.0
+        assert len(lines["tanh"].get_ydata()) + len(lines["ReLU"].get_ydata()) == len(every)
+        assert lines["tanh"].get_color() == LOOKS["tanh"][0]
+        assert 90 < axes.get_ylim()[0] < 97.1, "the run at 20% is a triangle at the edge"
+        assert [line.get_marker() for line in axes.lines].count("v") == 1
+        front = lines["best at or below each ε"]
+        assert max(front.get_ydata()) == 97.0 + 0.1 * (len(every) - 1)
+    assert run_figure.draw(Runs()) is None
 
 
 DRAW = """

@@ -14,21 +14,19 @@ from runner.claims.verdicts import GUARANTEED, NOT_GUARANTEED
 from runner.cli.aggregate import aggregate
 from runner.cli.explain import main as explain
 from runner.cli.show import main as show
-from runner.config import REPOSITORY
 from runner.records.files import read_record, write_record
 from runner.records.jobs import Job
 from runner.records.verify import verify
-from runner.report.dashboard import local
-from runner.report.dashboard.definition import SECTIONS, TABLE
+from runner.report import run_figure
 from runner.report.files import read_csv
 from runner.report.leaderboard.entries import entries
 from runner.report.own import own_records, privacy_text, result_text, runs_table
 from runner.report.rows import runs_table as rows_of_runs
 from runner.report.rows import settings_table
-from runner.runs import tracking
 from runner.runs.execute import execute
 from runner.search.trials import Trial
 from runner.terminal import epoch_text
+from runner.tracking import runs as tracking
 
 REASON = "Telescopes overrides release, so its noise or charges are not known."
 
@@ -129,7 +127,7 @@ def test_no_reader_takes_it_for_a_bound(tmp_path: Path, planned: Callable[..., R
     runs = planned(None)
     assert entries(runs, [3.0, 1e9]) == [], "no leaderboard has it"
     assert Trial("a", {}, runs[0].record or {}).accuracy_within(1e9) is None, "nor does a search choose it"
-    assert tracking._spent({"epsilon": 1.0, "epsilon_sound": None, "loss": 0.5}) == {"epsilon": 1.0, "loss": 0.5}
+    assert tracking._finite({"epsilon": 1.0, "epsilon_sound": None, "loss": 0.5}) == {"epsilon": 1.0, "loss": 0.5}
     assert len(own_records(tmp_path)) == 2
     assert [row["epsilon_sound"] for row in rows_of_runs(runs)[1]] == [float("inf")] * 2
     assert [row["epsilon_sound"] for row in settings_table(runs)[1]] == [float("inf")]
@@ -137,12 +135,9 @@ def test_no_reader_takes_it_for_a_bound(tmp_path: Path, planned: Callable[..., R
     records = [run.record for run in runs if run.record is not None]
     rows = runs_table([[record] for record in records]).rows
     assert [row[4:6] for row in rows] == [["2.9, stated by its class", "none"]] * 2
-    panels = [panel for section in SECTIONS.values() for panel in section]
-    drawn = {panel.x: local._drawn(panel, list(runs)) is not None for panel in panels}
-    assert drawn["epsilon"]
-    assert not drawn["epsilon_sound"]
-    _, rows = local.table({"fig-3": list(runs)}, REPOSITORY / "results")
-    assert rows[0][4 + TABLE.index("epsilon_sound")] == "none"
+    drawn = run_figure.draw(runs)
+    assert drawn is not None
+    assert [len(axes.lines) > 0 for axes in drawn.axes] == [True, False], "no point against the sound one"
 
 
 def test_the_epsilon_of_a_class_is_stated_even_if_infinite_or_of_a_run_that_takes_steps_back() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -102,12 +103,12 @@ def logged(composed, tmp_path: Path) -> tuple[Path, list[dict[str, Any]]]:
     if _LOGGED:
         return _LOGGED[0]
     path = tmp_path / "record.json"
-    history = {"epoch": [1], "epsilon": [0.9], "epsilon_sound": ["inf"], "test_accuracy": [90.0]}
-    final = {"epoch": 2, "test_accuracy": 91.0, "epsilon": 0.9, "epsilon_sound": 0.5, "epsilon_sound_at_max_tries": 0.7}
+    history = {"epoch": [1], "epsilon": [0.9], "epsilon_sound": ["inf"], "test_accuracy": [90.0], "test_loss": ["nan"]}
+    final = {"epoch": 2, "test_accuracy": 91.0, "epsilon": 0.9, "epsilon_sound": 0.7, "epsilon_spent": 0.5}
     record = {"run_id": "0123456789ab", "setting_id": "s", "history": history, "final": final}
     path.write_text(json.dumps(record | {"diagnostics": DIAGNOSTICS}))
     with tracking.tracked(composed("scale=smoke", "seed=1"), "0123456789ab", "ba9876543210") as (_, end):
-        end(record, path)
+        end(path)
     folder = _folder(tmp_path, "0123456789ab")
     _LOGGED.append((folder, _records(folder)))
     return _LOGGED[0]
@@ -116,7 +117,7 @@ def logged(composed, tmp_path: Path) -> tuple[Path, list[dict[str, Any]]]:
 def test_curves_can_be_against_epsilons_and_epoch(logged) -> None:
     metrics = _of(logged[1], "metric")
     axes = [each["name"] for each in metrics if "step_metric" not in each and "/" not in each["name"]]
-    assert axes == ["epsilon", "epsilon_sound", "epoch"]
+    assert axes == ["epsilon", "epsilon_sound", "epsilon_spent", "epoch"]
     assert [each["step_metric"] for each in metrics if each.get("glob_name") == "*"] == ["epsilon"]
     assert "epsilon_sound" not in _of(logged[1], "history")[0]["item"], "no axis has a place for infinity"
 
@@ -145,6 +146,14 @@ def test_diagnostics_are_logged_as_what_they_are(logged) -> None:
     assert table["data"] == [[1, 0, 50], [1, 1, 60], [2, 0, 70], [2, 1, 80]]
 
 
+def test_live_epsilons_are_rounded_as_the_record_has_them() -> None:
+    row = {"epsilon": 0.900001, "epsilon_sound": math.inf, "test_loss": math.nan}
+    written = tracking._finite(row)
+    assert written["epsilon"] == 0.90001
+    assert written.keys() == {"epsilon", "test_loss"}
+    assert math.isnan(written["test_loss"])
+
+
 def test_the_record_is_an_artifact(logged) -> None:
     _, records = logged
     artifacts = {each["type"]: each for each in _of(records, "artifact")}
@@ -153,7 +162,7 @@ def test_the_record_is_an_artifact(logged) -> None:
     for each in _of(records, "summary"):
         summary |= each["update"]
     assert (summary["test_accuracy"], summary["epsilon"]) == (91, 0.9)
-    assert (summary["epsilon_sound"], summary["epsilon_sound_guaranteed"]) == (0.5, 0.7)
+    assert (summary["epsilon_sound"], summary["epsilon_spent"]) == (0.7, 0.5)
 
 
 def test_a_run_without_privacy_is_plotted_by_epoch(composed, tmp_path: Path) -> None:
@@ -293,7 +302,9 @@ LOGIN = "def login(prompt):\n    "
         (f"{LOGIN}import time; time.sleep(999)", "gives no answer in 3 seconds"),
     ],
 )
-def test_what_cannot_begin_online_is_refused(composed, in_place_of_wandb, monkeypatch, program: str, named: str) -> None:
+def test_what_cannot_begin_online_is_refused(
+    composed, in_place_of_wandb, monkeypatch, program: str, named: str
+) -> None:
     in_place_of_wandb(program)
     monkeypatch.setattr(tracking, "_PATIENCE", 3.0)
     with pytest.raises(ConfigError, match=named):
