@@ -79,7 +79,7 @@ class Paper:
     remarks: sentences without numbers that a reader has to know; {results} stands for the path of the results folder.
     statement: its finding for the README.
     idea: the proposal of the paper in a few words.
-    charted: the names of the items that `make dashboard` charts.
+    charted: the names of the items that `make dashboard` charts in W&B.
 
     Raises:
         ValueError: two items have the same name, or `charted` has another one.

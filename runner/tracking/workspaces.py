@@ -14,9 +14,9 @@ _AXIS_TITLES = {
     "epsilon_sound": "sound ε",
     "epoch": "epoch",
 }
-_POINTS, _CURVES = "Accuracy and its price", "By epoch"
+_CURVES = "By epoch"
 SECTIONS = {  # x and y of each panel: a point for each run and the best so far, or a line for each run
-    _POINTS: (("epsilon", "test_accuracy"), ("epsilon_sound", "test_accuracy")),
+    "Accuracy and its price": (("epsilon", "test_accuracy"), ("epsilon_sound", "test_accuracy")),
     _CURVES: (("epsilon", "test_accuracy"), ("epsilon_sound", "test_accuracy"), ("epoch", "test_loss")),
 }
 COLUMNS = (  # of the table of runs
