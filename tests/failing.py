@@ -30,9 +30,17 @@ class Dies(nn.CrossEntropyLoss):
 def dilated(
     input_shape: list[int], classes: int, activation: Any, filters: Any, units: Any, padding: Any
 ) -> nn.Sequential:
-    """A network with a layer whose weights no batched product has."""
+    """A network with windows that leave pixels out."""
     convolution = nn.Conv2d(input_shape[0], 8, 3, dilation=2)
     return nn.Sequential(convolution, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, classes))
+
+
+def grouped(
+    input_shape: list[int], classes: int, activation: Any, filters: Any, units: Any, padding: Any
+) -> nn.Sequential:
+    """A network with a layer that the fast engines do not know."""
+    layers = nn.Conv2d(input_shape[0], 4, 3), nn.Conv2d(4, 8, 3, groups=2), nn.AdaptiveAvgPool2d(1)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(8, classes))
 
 
 def penalised(

@@ -75,6 +75,6 @@ def whole_and_resumed(
 ) -> tuple[Trained, Trained, Any]:
     """Train a run whole, and again from the state after its first epoch. Return both, and that state."""
     states: list[Any] = []
-    (whole,) = training([run], data, on_state=lambda state: states.append(kept(state())))([lambda row: None])
-    (resumed,) = training([run], data, state=kept(states[0]))([lambda row: None])
+    whole = training(run, data, on_state=lambda state: states.append(kept(state())))(lambda row: None)
+    resumed = training(run, data, state=kept(states[0]))(lambda row: None)
     return whole, resumed, states[0]

@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 
 from checks.audit.targets import BANDED, Setting, Target
 from runner.accounting import Ledger
-from runner.clipping import Backprop, Clipping, NoiseGroup, Numbers, PerLayer
+from runner.clipping import Backprop, Clipping, NoiseGroup, PerLayer
 from runner.config import Sampling
 from runner.gradients import Engine, GradientSum
 from runner.mechanism.banded import Banded
@@ -95,6 +95,7 @@ class _Times:
     clipping: Clipping
     factor: float
     needs_engine = True
+    sums_by_engine = False
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         return self.clipping.noise_groups(model)
@@ -109,8 +110,8 @@ class _Times:
 class LastLayerUnclipped(PerLayer):
     """A clipping that leaves the last layer's gradients as they are."""
 
-    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
-        factors = super().factors(norms, numbers)
+    def factors(self, norms: Tensor) -> Tensor:
+        factors = super().factors(norms)
         return torch.cat([factors[..., :-1], torch.ones_like(factors[..., -1:])], dim=-1)
 
 

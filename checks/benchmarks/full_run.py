@@ -1,4 +1,4 @@
-"""Times of a whole run by engine, and on CUDA as a graph and in lockstep: `python -m checks benchmark-run`.
+"""Times of a whole run by engine, and on CUDA as a graph: `python -m checks benchmark-run`.
 
 Network and settings come from an experiment, with made-up images of its size. Nothing is downloaded or recorded. Each
 epoch ends with an evaluation on 10,000 images, as in a real run. The times exclude reading data, the epsilons, and on
@@ -20,13 +20,13 @@ from runner.config import ConfigError
 from runner.data.datasets import Split
 from runner.gradients import ENGINES
 from runner.speed import machine
-from runner.training.loop import train, training
+from runner.training.loop import train
 from runner.training.run import Run
 
-CAPTURED, LOCKSTEP = ("graph", "compiled"), "lockstep:"
+CAPTURED = ("graph", "compiled")
 
 
-def one_run(experiment: str, device: str, engine: str, step: str, epochs: int | None, seed: int = 0) -> Run:
+def one_run(experiment: str, device: str, engine: str, step: str, epochs: int | None) -> Run:
     """Prepare one run of the experiment.
 
     Raises:
@@ -34,24 +34,20 @@ def one_run(experiment: str, device: str, engine: str, step: str, epochs: int | 
     """
     runtime = f"runtime.device={device}", f"runtime.engine={engine}", f"runtime.step={step}"
     shorter = [] if epochs is None else [f"epochs={epochs}"]
-    return prepared(f"experiment={experiment}", f"seed={seed}", *runtime, *shorter)
+    return prepared(f"experiment={experiment}", *runtime, *shorter)
 
 
-def runs_of(way: str, experiment: str, device: str, epochs: int | None) -> list[Run]:
-    """Prepare the runs of a way to train: an engine's name, "graph", "compiled", or "lockstep:R" for R runs at once.
+def run_of(way: str, experiment: str, device: str, epochs: int | None) -> Run:
+    """Prepare the run of a way to train: an engine's name, "graph" or "compiled".
 
     Raises:
-        ConfigError: a run cannot be prepared.
+        ConfigError: the run cannot be prepared.
     """
     if way in ENGINES:
-        return [one_run(experiment, device, way, "eager", epochs)]
+        return one_run(experiment, device, way, "eager", epochs)
     if way in CAPTURED:
-        return [one_run(experiment, device, "one_pass", way, epochs)]
-    count = way.removeprefix(LOCKSTEP)
-    if way.startswith(LOCKSTEP) and count.isdecimal() and int(count) > 1:
-        return [one_run(experiment, device, "one_pass", "graph", epochs, seed) for seed in range(int(count))]
-    known = ", ".join((*ENGINES, *CAPTURED))
-    raise ConfigError(f"--ways {way}: it must be one of {known}, or {LOCKSTEP}R with R above 1.")
+        return one_run(experiment, device, "one_pass", way, epochs)
+    raise ConfigError(f"--ways {way}: it must be one of {', '.join((*ENGINES, *CAPTURED))}.")
 
 
 def made_up(examples: int, run: Run) -> Split:
@@ -62,7 +58,7 @@ def made_up(examples: int, run: Run) -> Split:
 
 def warm_up(way: str, experiment: str, device: str, data: tuple[Split, Split]) -> None:
     """Train one epoch without timing it, because the first run of a process has costs that later runs do not have."""
-    seconds(runs_of(way, experiment, device, 1), data)
+    seconds(run_of(way, experiment, device, 1), data)
 
 
 def price(run: Run) -> None:
@@ -73,15 +69,12 @@ def price(run: Run) -> None:
         sound_epsilon(ledger.actual, run.config.delta)
 
 
-def seconds(runs: Sequence[Run], data: tuple[Split, Split]) -> float:
-    """Time training and evaluation of these runs, in lockstep if there are several, with the capture of a graph."""
+def seconds(run: Run, data: tuple[Split, Split]) -> float:
+    """Time training and evaluation of a run, with the capture of a graph."""
     started = time.perf_counter()
-    if len(runs) == 1:
-        train(runs[0], data, lambda row: None)
-    else:
-        training(runs, data)([lambda row: None] * len(runs))
-    if runs[0].device.type == "cuda":
-        torch.cuda.synchronize(runs[0].device)
+    train(run, data, lambda row: None)
+    if run.device.type == "cuda":
+        torch.cuda.synchronize(run.device)
     return time.perf_counter() - started
 
 
@@ -91,26 +84,23 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--experiment", default="tempered_sigmoid/mnist_tanh")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--epochs", type=int, help="default: the experiment's")
-    parser.add_argument("--ways", nargs="+", help=f"of {', '.join((*ENGINES, *CAPTURED))}, {LOCKSTEP}R (R runs)")
+    parser.add_argument("--ways", nargs="+", help=f"of {', '.join((*ENGINES, *CAPTURED))}")
     options = parser.options(arguments)
     try:
         cuda = one_run(options.experiment, options.device, "one_pass", "eager", 1).device.type == "cuda"
-        default = ["one_pass", *CAPTURED, *(f"{LOCKSTEP}{runs}" for runs in (4, 16, 64))] if cuda else list(ENGINES)
-        ways = {
-            way: runs_of(way, options.experiment, options.device, options.epochs) for way in options.ways or default
-        }
+        ways = options.ways or (["one_pass", *CAPTURED] if cuda else list(ENGINES))
+        runs = {way: run_of(way, options.experiment, options.device, options.epochs) for way in ways}
     except ConfigError as error:
         print(f"full_run: {error}", file=sys.stderr)
         return 2
     machine.set_up(threads=1)
-    (first, *_) = next(iter(ways.values()))
+    first = next(iter(runs.values()))
     data = made_up(first.mechanism.examples, first), made_up(10_000, first)
     print(f"{options.experiment}: {first.epochs} epochs of {first.mechanism.steps_per_epoch} steps on {first.device}")
-    print(f"{'':<16}{'seconds':>10}{'a run':>10}")
+    print(f"{'':<16}{'seconds':>10}")
     price(first)
-    for name, runs in ways.items():
+    for name, run in runs.items():
         if cuda:
             warm_up(name, options.experiment, options.device, data)
-        taken = seconds(runs, data)
-        print(f"{name:<16}{taken:>10.1f}{taken / len(runs):>10.1f}", flush=True)
+        print(f"{name:<16}{seconds(run, data):>10.1f}", flush=True)
     return 0

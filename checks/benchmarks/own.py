@@ -22,7 +22,7 @@ from runner.networks.lipschitz.losses import SharpCrossEntropy
 from runner.networks.objective import InputBound
 from runner.speed.faster import faster
 from runner.speed.slices import examples_in_cache
-from runner.training.stacked import StackedStep, enough, whole
+from runner.training.graph import GraphStep, enough, whole
 
 CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 1e-6
 EXAMPLES, EPOCHS = 50_000, 60  # of a run
@@ -115,7 +115,7 @@ def padded_length(batch: int) -> int:
 
 
 def one_pass_graph(of: Problem, asked: StepMode = StepMode.graph) -> Step:
-    """Take the one_pass step as one fixed sequence of calls, on CUDA as a graph (see `runner.training.stacked`).
+    """Take the one_pass step as one fixed sequence of calls, on CUDA as a graph (see `runner.training.graph`).
 
     The batch is padded as in training, whose shapes cannot depend on the size of a Poisson batch.
     """
@@ -123,8 +123,8 @@ def one_pass_graph(of: Problem, asked: StepMode = StepMode.graph) -> Step:
     mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
     data = Split(of.inputs, of.targets)
-    step = StackedStep([objective], [clipping], [mechanism], [optimizer], data, asked=asked)
-    batches = whole(batch, 1, device, padded_length(batch))
+    step = GraphStep(objective, clipping, mechanism, optimizer, data, asked=asked)
+    batches = whole(batch, device, padded_length(batch))
     step.make_room(batches.length)
     return lambda: step.take(batches, 0)
 

@@ -1,8 +1,8 @@
 """Comparison of this machine's GPU with its CPU, in numbers: `python -m checks parity`.
 
 It takes one step of every activation, architecture, clipping, constraint, loss and mechanism of conf/ on both. It
-trains small runs of every option that changes a step, as a CUDA graph and call by call, and some compiled. It trains
-runs in lockstep and each alone. `--rehearse` uses a made-up device (`checks.rehearsal`).
+trains small runs of every option that changes a step, as a CUDA graph and call by call, and some compiled. `--rehearse`
+uses a made-up device (`checks.rehearsal`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from checks.parity.cases import STEPS, case
-from checks.parity.runs import compiled_against_eager, graph_against_eager, together_against_alone
+from checks.parity.runs import compiled_against_eager, graph_against_eager
 from checks.parity.step import CPU, Difference, Side, compared
 from checks.rehearsal import made_up_cuda
 from runner.config import ConfigError, options_of
@@ -22,7 +22,7 @@ from runner.speed import machine
 from runner.terminal import Parser
 from runner.training.instantiation import device_of
 
-RUNS = {"run": graph_against_eager, "compiled": compiled_against_eager, "lockstep": together_against_alone}
+RUNS = {"run": graph_against_eager, "compiled": compiled_against_eager}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""Small whole runs on one device: steps as a graph against single calls, runs in lockstep against each alone.
+"""Small whole runs on one device: steps as a graph against single calls.
 
 They use float64, so that differences come from the computation and not from rounding.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import fields
-from functools import cache, partial
+from functools import partial
 
 import torch
 
@@ -18,7 +18,7 @@ from checks.parity.step import Difference, made_up
 from runner.config import StepMode, options_of
 from runner.data.datasets import Split
 from runner.gradients import Objective
-from runner.training.loop import Trained, training
+from runner.training.loop import Trained, train
 from runner.training.run import Run
 
 Comparison = tuple[str, Callable[[], Difference]]
@@ -38,7 +38,6 @@ WAYS: dict[str, tuple[str, ...]] = {
 COMPILED = (
     ("clipping", "flat"), ("clipping", "per_layer"), ("constraint", "spectral"), ("augmentation", "views"),
 )  # fmt: skip
-_TOGETHER = (("seed=0",), ("seed=1", "optimizer.lr=0.05"), ("seed=2", "clipping.norm=0.5"))
 
 
 class _Doubled(Run):
@@ -57,11 +56,11 @@ def on(run: Run, device: str, step: StepMode = StepMode.auto, dtype: torch.dtype
     return kind(**changed)
 
 
-def trained(runs: Sequence[Run], dtype: torch.dtype = torch.float64) -> list[Trained]:
-    """Train these runs on made-up images, in lockstep if there are several."""
-    inputs, targets = made_up(runs[0], runs[0].mechanism.examples)
-    data = Split(inputs.to(runs[0].device, dtype), targets.to(runs[0].device))
-    return training(runs, (data, *runs[0].rule.split(data)))([lambda row: None] * len(runs))
+def trained(run: Run, dtype: torch.dtype = torch.float64) -> Trained:
+    """Train a run on made-up images."""
+    inputs, targets = made_up(run, run.mechanism.examples)
+    data = Split(inputs.to(run.device, dtype), targets.to(run.device))
+    return train(run, (data, *run.rule.split(data)), lambda row: None)
 
 
 def graph_against_eager(device: str) -> Iterator[Comparison]:
@@ -86,28 +85,10 @@ def _run_of(group: str, option: str) -> Run:
 
 def _against_eager(device: str, made: Callable[[], Run], step: StepMode = StepMode.auto) -> Difference:
     run = made()
-    (eager,) = trained([on(run, device, StepMode.eager)])
-    (other,) = trained([on(run, device, step)])
+    eager, other = (trained(on(run, device, mode)) for mode in (StepMode.eager, step))
     if step is StepMode.compiled and other.step != step.value:
         raise RuntimeError("its step is not compiled")
     return apart(other, eager)
-
-
-def together_against_alone(device: str) -> Iterator[Comparison]:
-    """Compare runs that differ in seed and numbers in lockstep with each of them alone."""
-    runs = cache(lambda: [prepared(*SMALL, *overrides) for overrides in _TOGETHER])
-    together = cache(lambda: trained([on(run, device, StepMode.graph) for run in runs()]))
-    for place, overrides in enumerate(_TOGETHER):
-        yield f"lockstep: {', '.join(overrides)}", partial(_lockstep, device, place, runs, together)
-
-
-def _lockstep(
-    device: str, place: int, runs: Callable[[], list[Run]], together: Callable[[], list[Trained]]
-) -> Difference:
-    found = together()[place]
-    assert found.lockstep == len(_TOGETHER)
-    (alone,) = trained([on(runs()[place], device, StepMode.eager)])
-    return apart(found, alone)
 
 
 def apart(found: Trained, expected: Trained, agree: float = AGREE) -> Difference:

@@ -1,7 +1,7 @@
 """Clipping strategies: each bounds the contribution of one example to the sum, and states that bound."""
 
 from runner.clipping.backprop import Backprop, BackpropOfMeanLoss
-from runner.clipping.interface import Clipping, NoiseGroup, Numbers, OfNorms, gradient_sum, is_of_norms
+from runner.clipping.interface import Clipping, NoiseGroup, gradient_sum
 from runner.clipping.lipschitz import Lipschitz
 from runner.clipping.none import NoClipping
 from runner.clipping.own import OwnClipping, own_clipping
@@ -17,11 +17,8 @@ __all__ = [
     "Lipschitz",
     "NoClipping",
     "NoiseGroup",
-    "Numbers",
-    "OfNorms",
     "OwnClipping",
     "PerLayer",
     "gradient_sum",
-    "is_of_norms",
     "own_clipping",
 ]

@@ -70,6 +70,7 @@ class Backprop:
     upstream_bound: float
     convolution_norm: str = "l1_l2"
     needs_engine = False
+    sums_by_engine = False
 
     def __post_init__(self) -> None:
         for name in ("input_bound", "upstream_bound"):
@@ -203,6 +204,7 @@ class BackpropOfMeanLoss:
     rows: Backprop
     batch: int
     needs_engine = False
+    sums_by_engine = False
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         """Return the largest norms of one example's contribution; the sensitivity is below twice as much."""

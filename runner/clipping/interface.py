@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Protocol, TypeAlias, TypeGuard
+from typing import Protocol
 
 from torch import Tensor, nn
 
 from runner.gradients import Engine, GradientSum, Objective, undisturbed
-
-Numbers: TypeAlias = Mapping[str, float | Tensor]
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,11 @@ class Clipping(Protocol):
         """Return True if the clipping asks the engine for per-example norms, else it takes one ordinary pass."""
         ...
 
+    @property
+    def sums_by_engine(self) -> bool:
+        """Return True if an engine sums all contributions, with factors by their norms or none, as a graph needs."""
+        ...
+
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         """Return a partition of the trainable parameters of `model`, with the sensitivity of each part."""
         ...
@@ -50,29 +53,6 @@ class Clipping(Protocol):
         sensitivities.
         """
         ...
-
-
-class OfNorms(Protocol):
-    """A clipping that rescales by functions of single norms and of numbers by name, or does not rescale.
-
-    The numbers are arguments so that R runs can be clipped at once. Norms are then [R, P, groups], and a number in
-    which the runs differ is [R, 1, 1].
-    """
-
-    def sum_with(self, engine: Engine, inputs: Tensor, targets: Tensor, numbers: Numbers) -> GradientSum:
-        """Return the sum over one physical batch as `Clipping.sum_contributions` does, but with these numbers."""
-        ...
-
-
-def is_of_norms(clipping: object) -> TypeGuard[OfNorms]:
-    """Return True if a clipping depends on norms only.
-
-    The class that defines `sum_contributions` then defines `sum_with` too, and no subclass redefines the first alone.
-    """
-    for kind in type(clipping).__mro__:
-        if "sum_contributions" in vars(kind):
-            return "sum_with" in vars(kind)
-    return False
 
 
 @undisturbed()

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from runner.clipping.interface import NoiseGroup, Numbers
+from runner.clipping.interface import NoiseGroup
 from runner.clipping.per_example import cut_to
 from runner.gradients import Engine, GradientSum, IsolatedEngine, unknown
 from runner.networks.lipschitz import gradient_bounds
@@ -56,6 +56,7 @@ class Lipschitz:
 
     noise: str = "local"
     needs_engine = False
+    sums_by_engine = True
 
     def __post_init__(self) -> None:
         if self.noise not in NOISE:
@@ -96,9 +97,6 @@ class Lipschitz:
         if isinstance(engine, IsolatedEngine) and not any(COUNT in group.parameters for group in groups):
             names = [group.parameters for group in groups]
             return replace(engine.clipped_sum(inputs, targets, names, cut_to(groups)), norms=None)
-        return self.sum_with(engine, inputs, targets, {})
-
-    def sum_with(self, engine: Engine, inputs: Tensor, targets: Tensor, numbers: Numbers) -> GradientSum:
         course = counting_course(engine.objective.loss)
         if course is None:
             return engine.plain_sum(inputs, targets)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from runner.clipping.interface import NoiseGroup, Numbers
+from runner.clipping.interface import NoiseGroup
 from runner.gradients import Engine, GradientSum
 
 
@@ -15,6 +15,7 @@ class NoClipping:
     """The plain sum of gradients, by one ordinary backward pass. Its sensitivity is infinite."""
 
     needs_engine = False
+    sums_by_engine = True
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         return (NoiseGroup(tuple(name for name, _ in model.named_parameters()), math.inf),)
@@ -22,7 +23,4 @@ class NoClipping:
     def sum_contributions(
         self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
     ) -> GradientSum:
-        return self.sum_with(engine, inputs, targets, {})
-
-    def sum_with(self, engine: Engine, inputs: Tensor, targets: Tensor, numbers: Numbers) -> GradientSum:
         return engine.plain_sum(inputs, targets)

@@ -2,7 +2,7 @@
 
 The user's class states a bound by `noise_groups` and has one of two methods, which receive one example:
 
-    factors(norms, numbers)    norms [groups] of one example's gradient -> a factor for each group
+    factors(norms)             norms [groups] of one example's gradient -> a factor for each group
     contribution(gradients)    one example's gradient, by parameter name -> its contribution, by the same names
 
 Let S_g be the sensitivity that the class states for group g, and c_g the method's result for one example in that group.
@@ -14,8 +14,9 @@ The methods are not called on data. `runner.gradients.isolated` records them, an
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -32,9 +33,8 @@ METHODS = ("factors", "contribution")
 _MADE_UP = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3)  # norms
 _ROUNDING = 1e-4  # relative, of such norms
 _LARGEST = 1e12  # squares of much larger numbers leave the range of float32
-_OF_A_BATCH = ("sum_contributions", "sum_with")
 _INSTEAD = (
-    "write `factors(norms, numbers)`, of the norms [groups] of one example, or `contribution(gradients)`, of one "
+    "write `factors(norms)`, of the norms [groups] of one example, or `contribution(gradients)`, of one "
     "example's gradient by parameter name: it is applied to each example by itself"
 )
 
@@ -55,6 +55,7 @@ class OwnClipping:
     _mapped: dict[Any, Mapped] = field(default_factory=dict, repr=False, compare=False)
 
     needs_engine = True
+    sums_by_engine = False
 
     def __post_init__(self) -> None:
         read = tuple(_read(group, type(self.own).__qualname__) for group in self.groups)
@@ -139,7 +140,7 @@ class OwnClipping:
 
 
 def _factors(own: Any, shared: dict[str, Tensor], norms: Tensor) -> list[Tensor]:
-    return [own.factors(norms, vars(own))]
+    return [own.factors(norms)]
 
 
 def _contribution(own: Any, names: Sequence[str], shared: dict[str, Tensor], *gradients: Tensor) -> list[Tensor]:
@@ -154,12 +155,16 @@ def own_clipping(own: Any, model: nn.Module) -> OwnClipping:
         ValueError: it would receive a whole batch, has neither method, or does not bound all parameters.
     """
     name = type(own).__qualname__
-    of_a_batch = [method for method in _OF_A_BATCH if not _by_this_package(own, method)]
-    if of_a_batch:
-        raise ValueError(f"{name}.{of_a_batch[0]} would see a whole batch: {_INSTEAD}.")
+    if not _by_this_package(own, "sum_contributions"):
+        raise ValueError(f"{name}.sum_contributions would see a whole batch: {_INSTEAD}.")
     methods = [method for method in METHODS if hasattr(own, method)]
     if not methods:
         raise ValueError(f"{name} has no method that clips one example: {_INSTEAD}.")
+    if methods == ["factors"] and not _takes_norms_alone(own.factors):
+        raise ValueError(
+            f"{name}.factors has to take the norms alone: write `factors(self, norms)`, and read what the class holds "
+            'from `self`, as in `self.norm` instead of `numbers["norm"]`.'
+        )
     if not hasattr(own, "noise_groups"):
         raise ValueError(f"{name} states no bound: it needs `noise_groups(model)`.")
     found = OwnClipping(own, tuple(own.noise_groups(model)), needs_gradients="contribution" in methods)
@@ -183,6 +188,14 @@ def _read(group: Any, name: str) -> NoiseGroup:
 def _norms(tensors: Mapping[str, Tensor], group: NoiseGroup) -> Tensor:
     """Return the norms [batch] of the parameters of a group, given tensors [batch, *shape] by name."""
     return torch.cat([tensors[name].flatten(1) for name in group.parameters], dim=1).square().sum(dim=1).sqrt()
+
+
+def _takes_norms_alone(factors: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(factors).bind(None)
+    except TypeError:
+        return False
+    return True
 
 
 def _by_this_package(own: Any, method: str) -> bool:

@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from runner.clipping.interface import NoiseGroup, Numbers
+from runner.clipping.interface import NoiseGroup
 from runner.gradients import Engine, GradientSum
 
 LEAST_NORM = 1e-12  # far above the norms that float32 cannot distinguish from 0
@@ -43,6 +43,7 @@ class _PerExample:
 
     norm: float
     needs_engine = True
+    sums_by_engine = True
 
     def __post_init__(self) -> None:
         if not LEAST_NORM <= self.norm <= MOST_NORM:
@@ -55,15 +56,11 @@ class _PerExample:
     def sum_contributions(
         self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
     ) -> GradientSum:
-        return self.sum_with(engine, inputs, targets, vars(self))
+        return engine.clipped_sum(inputs, targets, self._groups(_names(engine.objective)), self.factors)
 
-    def sum_with(self, engine: Engine, inputs: Tensor, targets: Tensor, numbers: Numbers) -> GradientSum:
-        groups = self._groups(_names(engine.objective))
-        return engine.clipped_sum(inputs, targets, groups, lambda norms: self.factors(norms, numbers))
-
-    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
+    def factors(self, norms: Tensor) -> Tensor:
         """Return factors of norms [..., D] that bound each group, each a function of its norm: here min(1, ...)."""
-        return clip_factors(norms, numbers["norm"] / math.sqrt(norms.shape[-1]))
+        return clip_factors(norms, self.norm / math.sqrt(norms.shape[-1]))
 
     def _groups(self, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
         return (names,)
@@ -95,8 +92,8 @@ class Automatic(_PerExample):
         if not LEAST_NORM <= self.stability <= MOST_NORM:
             raise ValueError(f"Expected clipping.stability from {LEAST_NORM:g} to {MOST_NORM:g}, got {self.stability}.")
 
-    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
-        return numbers["norm"] / (norms + numbers["stability"])
+    def factors(self, norms: Tensor) -> Tensor:
+        return self.norm / (norms + self.stability)
 
 
 @dataclass(frozen=True)
@@ -107,8 +104,8 @@ class PSAC(Automatic):
     C for a zero gradient, and at most C / (2 sqrt(r) - r) if r < 1: with s = ||g|| + r the divisor is s + r / s - r.
     """
 
-    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
-        return numbers["norm"] / (norms + numbers["stability"] / (norms + numbers["stability"]))
+    def factors(self, norms: Tensor) -> Tensor:
+        return self.norm / (norms + self.stability / (norms + self.stability))
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ from runner.config.fields import (
     NOT_NEGATIVE,
     POSITIVE,
     THREADS,
-    Differs,
     Part,
     of_class,
     properties_of,
@@ -81,7 +80,7 @@ class EngineName(Enum):
 
 
 class StepMode(Enum):
-    """The way in which a training step is executed: see `runner.training.stacked.step`."""
+    """The way in which a training step is executed: see `runner.training.graph.step`."""
 
     auto = "auto"
     eager = "eager"
@@ -111,7 +110,6 @@ class Runtime:
     physical_batch: int | None = ranged(None, COUNT)
     engine: EngineName = EngineName.one_pass
     step: StepMode = StepMode.auto
-    lockstep: int | None = ranged(None, COUNT)
     checkpoint_above: float | None = ranged(600.0, NOT_NEGATIVE)
     data_root: str = MISSING
     results_root: str = MISSING
@@ -151,40 +149,40 @@ class Scale:
 class Config:
     """One run. The comments next to the defaults in conf/config.yaml explain the fields."""
 
-    dataset: Any = of_class("runner.data.datasets.ImageDataset", differs=Differs.nothing)
-    features: Any = of_class("runner.data.features.Features", differs=Differs.nothing)
-    augmentation: Any = of_class("runner.data.augmentation.Augmentation", differs=Differs.nothing, optional=True)
-    normalization: Any = of_class("runner.mechanism.statistics.Normalization", differs=Differs.nothing, optional=True)
-    architecture: Any = of_class("torch.nn.Module", differs=Differs.nothing)
-    activation: Any = of_class("torch.nn.Module", differs=Differs.numbers)
-    loss: Any = of_class("torch.nn.Module", differs=Differs.numbers)
-    clipping: Any = of_class("runner.clipping.Clipping", differs=Differs.numbers)
-    accountant: Any = of_class("runner.accounting.calibration.Accountant", differs=Differs.freely)
-    mechanism: Any = of_class("runner.mechanism.dp_sgd.Mechanism", differs=Differs.nothing, optional=True)
-    optimizer: Any = of_class("torch.optim.Optimizer", differs=Differs.numbers)
-    schedule: Any = of_class("torch.optim.lr_scheduler.LRScheduler", differs=Differs.nothing, optional=True)
-    averaging: Any = of_class("runner.training.averaging.Averaging", differs=Differs.nothing, optional=True)
-    constraint: Any = of_class("runner.networks.objective.Constraint", differs=Differs.nothing, optional=True)
-    screening: Any = of_class("runner.training.updates.UpdateRule", differs=Differs.nothing, optional=True)
-    runtime: Runtime = stated(part=Part.machine, differs=Differs.nothing)
-    tracking: Tracking = stated(part=Part.machine, differs=Differs.freely)
-    scale: Scale = stated(part=Part.setting, differs=Differs.nothing)
-    seed: int = stated(part=Part.run, differs=Differs.freely, within=NOT_NEGATIVE)
-    epochs: int = stated(part=Part.setting, differs=Differs.nothing, within=COUNT)
-    batch_size: int = stated(part=Part.setting, differs=Differs.nothing, within=COUNT)
-    sampling: Sampling = stated(part=Part.setting, differs=Differs.nothing)
-    noise_multiplier: float | None = stated(None, part=Part.setting, differs=Differs.freely, within=NOISE)
-    target_epsilon: float | None = stated(None, part=Part.setting, differs=Differs.freely, within=POSITIVE)
-    max_epsilon: float | None = stated(None, part=Part.setting, differs=Differs.freely, within=POSITIVE)
-    delta: float = stated(part=Part.setting, differs=Differs.freely, within=DELTA)
-    evaluation: EvaluationSplit = stated(part=Part.setting, differs=Differs.nothing)
-    diagnostics: list[str] = stated([], part=Part.observed, differs=Differs.nothing)
-    diagnostics_every: int = stated(10, part=Part.observed, differs=Differs.nothing, unhashed_at=10, within=COUNT)
-    confusion_epochs: list[int] = stated([], part=Part.observed, differs=Differs.nothing, within=COUNTS)
-    sources: dict[str, str] = stated({}, part=Part.setting, differs=Differs.nothing)
-    title: str = stated("", part=Part.machine, differs=Differs.freely)
-    save_model: bool = stated(False, part=Part.machine, differs=Differs.freely)
-    draw: int = stated(0, part=Part.record, differs=Differs.freely)
+    dataset: Any = of_class("runner.data.datasets.ImageDataset")
+    features: Any = of_class("runner.data.features.Features")
+    augmentation: Any = of_class("runner.data.augmentation.Augmentation", optional=True)
+    normalization: Any = of_class("runner.mechanism.statistics.Normalization", optional=True)
+    architecture: Any = of_class("torch.nn.Module")
+    activation: Any = of_class("torch.nn.Module")
+    loss: Any = of_class("torch.nn.Module")
+    clipping: Any = of_class("runner.clipping.Clipping")
+    accountant: Any = of_class("runner.accounting.calibration.Accountant")
+    mechanism: Any = of_class("runner.mechanism.dp_sgd.Mechanism", optional=True)
+    optimizer: Any = of_class("torch.optim.Optimizer")
+    schedule: Any = of_class("torch.optim.lr_scheduler.LRScheduler", optional=True)
+    averaging: Any = of_class("runner.training.averaging.Averaging", optional=True)
+    constraint: Any = of_class("runner.networks.objective.Constraint", optional=True)
+    screening: Any = of_class("runner.training.updates.UpdateRule", optional=True)
+    runtime: Runtime = stated(part=Part.machine)
+    tracking: Tracking = stated(part=Part.machine)
+    scale: Scale = stated(part=Part.setting)
+    seed: int = stated(part=Part.run, within=NOT_NEGATIVE)
+    epochs: int = stated(part=Part.setting, within=COUNT)
+    batch_size: int = stated(part=Part.setting, within=COUNT)
+    sampling: Sampling = stated(part=Part.setting)
+    noise_multiplier: float | None = stated(None, part=Part.setting, within=NOISE)
+    target_epsilon: float | None = stated(None, part=Part.setting, within=POSITIVE)
+    max_epsilon: float | None = stated(None, part=Part.setting, within=POSITIVE)
+    delta: float = stated(part=Part.setting, within=DELTA)
+    evaluation: EvaluationSplit = stated(part=Part.setting)
+    diagnostics: list[str] = stated([], part=Part.observed)
+    diagnostics_every: int = stated(10, part=Part.observed, unhashed_at=10, within=COUNT)
+    confusion_epochs: list[int] = stated([], part=Part.observed, within=COUNTS)
+    sources: dict[str, str] = stated({}, part=Part.setting)
+    title: str = stated("", part=Part.machine)
+    save_model: bool = stated(False, part=Part.machine)
+    draw: int = stated(0, part=Part.record)
 
 
 FIELDS = properties_of(Config)

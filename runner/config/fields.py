@@ -38,14 +38,6 @@ class Part(Enum):
         return self is not Part.machine
 
 
-class Differs(Enum):
-    """The part of a field that may differ between runs that are trained in lockstep."""
-
-    nothing = "nothing"
-    numbers = "numbers"
-    freely = "freely"
-
-
 @dataclass(frozen=True)
 class Range:
     """The values that a field may have, as a description and as a test. Null is in every range."""
@@ -72,7 +64,6 @@ class Properties:
     """
 
     part: Part
-    differs: Differs
     takes: str | None = None  # the dotted path of the class or protocol that a group's options (`_target_`) have to be
     optional: bool = False  # the group is null by default
     unhashed_at: Any = None  # the value at which the field is left out of the ids
@@ -83,16 +74,14 @@ class Properties:
         return self.takes is not None
 
 
-def stated(
-    default: Any = MISSING, *, part: Part, differs: Differs, unhashed_at: Any = None, within: Range | None = None
-) -> Any:
+def stated(default: Any = MISSING, *, part: Part, unhashed_at: Any = None, within: Range | None = None) -> Any:
     """Declare a field of `Config`: a value, or a group with a schema, whose fields share its properties."""
-    return _field(default, Properties(part, differs, unhashed_at=unhashed_at), within)
+    return _field(default, Properties(part, unhashed_at=unhashed_at), within)
 
 
-def of_class(takes: str, *, differs: Differs, optional: bool = False) -> Any:
+def of_class(takes: str, *, optional: bool = False) -> Any:
     """Declare a field of `Config` that is a group whose options are classes, of a type named by its dotted path."""
-    properties = Properties(Part.setting, differs, takes=takes, optional=optional)
+    properties = Properties(Part.setting, takes=takes, optional=optional)
     return _field(None if optional else MISSING, properties, None)
 
 

@@ -1,8 +1,8 @@
 """Objectives that the engines on whole batches accept: they consist of known modules only.
 
-The one-pass engine, lockstep and graphs run the forward pass of a whole batch, so they depend on its modules. They
-accept modules of exactly the types listed here, which are known to keep the examples of a batch apart. All others go to
-the isolated engine (`runner.gradients.isolated`), which gives a module only one example.
+The one-pass engine and graphs run the forward pass of a whole batch, so they depend on its modules. They accept modules
+of exactly the types listed here, which are known to keep the examples of a batch apart. All others go to the isolated
+engine (`runner.gradients.isolated`), which gives a module only one example.
 
 A module is known if all of this holds:
 

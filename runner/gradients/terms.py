@@ -1,7 +1,4 @@
-"""Per-example gradients, layer by layer: their norms, which determine the factors, and then their weighted sum.
-
-The examples are one batch, [batch], or R runs' batches of P at once, [R P]. Factors are then [R, P].
-"""
+"""Per-example gradients, layer by layer: their norms, which determine the factors, and then their weighted sum."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from torch import Tensor
 
 from runner.networks.objective import Objective
 
-Factors = Callable[[Tensor], Tensor]  # norms [..., groups] -> factors [..., groups]
+Factors = Callable[[Tensor], Tensor]  # norms [batch, groups] -> factors [batch, groups]
 _ROOT_OF_LARGEST = 1e19  # the square of a norm above it may overflow in float32
 _LONG_SUM = 2048  # terms: float32 keeps the norm of this many to 1e-5, whatever their sizes
 _AGREE, _NOTHING = 1e-3, 1e-12  # tolerance of the comparison with autograd, and the norms too small to compare
@@ -25,15 +22,15 @@ class Terms:
 
     Attributes:
         squares: [batch], squared L2 norm of each example's gradient of the weight.
-        weight_sum: from factors [batch], sum_i factor_i * (gradient of the weight), the shape of the weight. Its second
-            argument marks the factors that are zero.
+        weight_sum: from factors [batch], sum_i factor_i * (gradient of the weight): its numbers, in any shape. The
+            second argument marks silent examples, as in `weighted_sum`.
         biases: [batch, out], each example's gradient of the bias; None if the layer has none.
         gains: the same of the gain, which standardised weights have.
         formed: [batch, numbers], each example's gradient of the weight, in any order; None if they are not formed.
     """
 
     squares: Tensor
-    weight_sum: Callable[[Tensor, Tensor], Tensor]
+    weight_sum: Callable[[Tensor, Tensor | None], Tensor]
     biases: Tensor | None
     gains: Tensor | None = None
     formed: Tensor | None = None
@@ -42,9 +39,11 @@ class Terms:
         """Return squared norms [batch] of the gradients of the layer's "weight", "bias" or "gain"."""
         return self.squares if kind == "weight" else squared_norms(self._vectors(kind))
 
-    def weighted_sum(self, kind: str, factors: Tensor, zero: Tensor) -> Tensor:
+    def weighted_sum(self, kind: str, factors: Tensor, silent: Tensor | None) -> Tensor:
         """Return the sum of the gradients of the layer's "weight", "bias" or "gain", each times its factor."""
-        return self.weight_sum(factors, zero) if kind == "weight" else weighted_sum(self._vectors(kind), factors, zero)
+        if kind == "weight":
+            return self.weight_sum(factors, silent)
+        return weighted_sum(self._vectors(kind), factors, silent)
 
     def _vectors(self, kind: str) -> Tensor:
         found = self.gains if kind == "gain" else self.biases
@@ -52,20 +51,16 @@ class Terms:
         return found
 
 
-def weighted_sum(gradients: Tensor, factors: Tensor, zero: Tensor) -> Tensor:
-    """Return the sum of gradients [batch, numbers] by factors [batch]: [numbers]. `zero` marks the factors that are 0.
+def weighted_sum(gradients: Tensor, factors: Tensor, silent: Tensor | None) -> Tensor:
+    """Return the sum of gradients [batch, numbers] by factors [batch]: [numbers].
 
-    For R runs, gradients [R P, ...] and factors [R, P] give [R, 1, numbers]. An example with the factor zero is then
-    left out, without a test for finite numbers, which would need a branch.
+    The `silent` examples [batch] have the factor zero and are left out, whatever their numbers are. None: all numbers
+    are finite.
     """
-    if factors.dim() == 1:
+    if silent is None:
         return factors @ gradients
-    return torch.bmm(factors.unsqueeze(1), by_run(gradients, zero))
-
-
-def by_run(numbers: Tensor, zero: Tensor) -> Tensor:
-    """Return numbers [R P, ...] as [R, P, numbers], with zeros where `zero` [R, P] is true."""
-    return silenced(numbers, zero).reshape(*zero.shape, -1)
+    # PyTorch's compiler fuses the zeros with a batched product, but not with one of a vector and a matrix.
+    return torch.bmm(factors[None, None], silenced(gradients, silent)[None])[0, 0]
 
 
 def group_norms(terms: Mapping[str, Terms], groups: Sequence[Sequence[str]], zero: Tensor) -> Tensor:
@@ -75,19 +70,20 @@ def group_norms(terms: Mapping[str, Terms], groups: Sequence[Sequence[str]], zer
 
 
 def factors_of(norms: Tensor, silent: Tensor, factors: Factors) -> Tensor:
-    """Return factors [..., groups], zero for the silent examples [...], whose norms are ignored."""
-    return factors(norms.masked_fill(silent[..., None], 0)).masked_fill(silent[..., None], 0)
+    """Return factors [batch, groups], zero for the silent examples [batch], whose norms are ignored."""
+    return factors(norms.masked_fill(silent[:, None], 0)).masked_fill(silent[:, None], 0)
 
 
 def weighted_sums(
-    terms: Mapping[str, Terms], groups: Sequence[Sequence[str]], weights: Tensor
+    terms: Mapping[str, Terms], groups: Sequence[Sequence[str]], weights: Tensor, silent: Tensor | None = None
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield the name and sum of every parameter whose layer has terms, by the weights [..., groups] of its group."""
+    """Yield the name and sum of every parameter whose layer has terms, by the weights [batch, groups] of its group.
+
+    `silent`: see `weighted_sum`.
+    """
     for column, group in enumerate(groups):
-        factors = weights[..., column]
-        zero = factors == 0
         for parameter, part, kind in _parts(terms, group):
-            yield parameter, part.weighted_sum(kind, factors, zero)
+            yield parameter, part.weighted_sum(kind, weights[:, column], silent)
 
 
 def _parts(terms: Mapping[str, Terms], group: Sequence[str]) -> Iterator[tuple[str, Terms, str]]:

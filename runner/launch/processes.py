@@ -1,16 +1,15 @@
-"""Many runs, a fixed number of processes at a time: one run each, or a group that is trained together."""
+"""Many runs, a fixed number of processes at a time."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Protocol
 
-from runner.launch.lockstep import grouped
 from runner.launch.worker import BUSY_PAUSE, Worker, received, start
 from runner.records.jobs import Job
 from runner.terminal import Line, duration
@@ -49,7 +48,7 @@ class Watch(Protocol):
     """Told of what happens to runs while they are carried out. What it raises ends them all."""
 
     def began(self, jobs: Sequence[Job]) -> None:
-        """Take note that jobs are now computed, in one process."""
+        """Take note that jobs are now computed."""
 
     def epoch(self, run_id: str, text: str) -> None:
         """Take note of an epoch of a run, which `text` describes."""
@@ -61,63 +60,60 @@ class Watch(Protocol):
 def run_processes(work: Work, line: Line, *, devices: Sequence[str] = (), watch: Watch | None = None) -> Tally:
     """Run every job in a separate process, `work.at_once` at a time, in order. A job that fails stops no other.
 
-    With `runtime.lockstep`, jobs that can be trained together share a process, and fail together. The processes are
-    spread over the GPUs in `devices`. Each process sees one alone (see `runner.launch.devices`).
+    The processes are spread over the GPUs in `devices`. Each process sees one alone (see `runner.launch.devices`).
     """
     jobs, estimates, workers = work.jobs, work.estimates, work.at_once or 1
-    queue, tally, running = deque(grouped(jobs)), Tally(), list[Worker]()
+    queue, tally, running = deque(jobs), Tally(), list[Worker]()
     clock = _Clock(jobs, estimates, workers)
     number = 1
     try:
         while queue or running:
             while queue and len(running) < workers:
-                group = queue.popleft()
-                seconds = sum(estimates.get(job.run_id, 0.0) for job in group)
-                if work.deadline is not None and time.time() + seconds > work.deadline:
-                    tally.not_started.extend(group)
-                    clock.drop(group)
+                job = queue.popleft()
+                if work.deadline is not None and time.time() + estimates.get(job.run_id, 0.0) > work.deadline:
+                    tally.not_started.append(job)
+                    clock.drop(job)
                     if watch is not None:
-                        for job in group:
-                            watch.ended(job, NOT_STARTED, "")
+                        watch.ended(job, NOT_STARTED, "")
                     continue
                 device = min(devices, key=lambda name: _USERS[name], default=None)
                 _USERS[device] += 1
-                running.append(start(group, work.threads, number, device=device))
-                number += len(group)
+                running.append(start(job, work.threads, number, device=device))
+                number += 1
                 if watch is not None:
-                    watch.began(group)
+                    watch.began([job])
             if not running:
                 continue
             for connection in wait([worker.connection for worker in running]):
                 worker = next(w for w in running if w.connection is connection)
-                kind, content = received(worker)
+                job, (kind, content) = worker.job, received(worker)
+                name = f"run {worker.number} of {len(jobs)} · {job.sweep} {job.label}"
                 if kind == "epoch":
-                    run_id, text, done = content
+                    text, done = content
                     if watch is not None:
-                        watch.epoch(run_id, text)
-                    clock.at(run_id, done)
-                    line.show(f"{_name(worker, len(jobs))} · {text} · {clock.left()}")
+                        watch.epoch(job.run_id, text)
+                    clock.at(job.run_id, done)
+                    line.show(f"{name} · {text} · {clock.left()}")
                     continue
                 running.remove(worker)
                 worker.process.join()
                 _USERS[worker.device] -= 1
-                for place, (job, (outcome, text)) in enumerate(zip(worker.jobs, content, strict=True)):
-                    if outcome == "busy":  # another process on this machine computes it: try again after the others
-                        number -= 1
-                        if not queue:
-                            time.sleep(BUSY_PAUSE)
-                        queue.append((job,))
-                        continue
-                    clock.at(job.run_id, 1.0)
-                    if watch is not None:
-                        watch.ended(job, outcome, text)
-                    if outcome == "failed":
-                        tally.failed.append((job, text))
-                    else:
-                        tally.recorded.append(job)
-                    ending = f"{outcome} {text}".strip()
-                    which = f"run {worker.number + place} of {len(jobs)} · {job.sweep} {job.label}"
-                    line.keep(f"{which} · {ending} · {clock.left()}")
+                outcome, text = content
+                if outcome == "busy":  # another process on this machine computes it: try again after the others
+                    number -= 1
+                    if not queue:
+                        time.sleep(BUSY_PAUSE)
+                    queue.append(job)
+                    continue
+                clock.at(job.run_id, 1.0)
+                if watch is not None:
+                    watch.ended(job, outcome, text)
+                if outcome == "failed":
+                    tally.failed.append((job, text))
+                else:
+                    tally.recorded.append(job)
+                ending = f"{outcome} {text}".strip()
+                line.keep(f"{name} · {ending} · {clock.left()}")
     finally:
         for worker in running:
             worker.process.terminate()
@@ -143,10 +139,9 @@ class _Clock:
         """Set the part of a run that is done, in [0, 1]."""
         self._done[run_id] = done
 
-    def drop(self, jobs: Iterable[Job]) -> None:
-        """Leave out jobs that are not started."""
-        for job in jobs:
-            self._estimates[job.run_id] = 0.0
+    def drop(self, job: Job) -> None:
+        """Leave out a job that is not started."""
+        self._estimates[job.run_id] = 0.0
 
     def left(self) -> str:
         done = sum(seconds * self._done[run_id] for run_id, seconds in self._estimates.items())
@@ -154,10 +149,3 @@ class _Clock:
         ratio = (elapsed + self._usual) / (done + self._usual) if done else 1.0
         seconds = (sum(self._estimates.values()) - done) * ratio / self._workers
         return f"{duration(seconds)} left for all {len(self._estimates)}"
-
-
-def _name(worker: Worker, total: int) -> str:
-    first, others = worker.jobs[0], len(worker.jobs) - 1
-    if not others:
-        return f"run {worker.number} of {total} · {first.sweep} {first.label}"
-    return f"runs {worker.number} to {worker.number + others} of {total} · {first.sweep} {first.label} and others"

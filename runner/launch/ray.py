@@ -23,7 +23,6 @@ from runner.launch import notes
 from runner.launch.away import RunFile, files_of, relocated, write_returned_files
 from runner.launch.following import Following
 from runner.launch.interface import runs_on_node
-from runner.launch.lockstep import grouped
 from runner.launch.packing import packed
 from runner.launch.processes import Tally, Work
 from runner.launch.task import carry_out
@@ -82,7 +81,7 @@ class Ray:
         lasting = {"max_restarts": -1, "max_task_retries": -1}
         collector = ray.remote(Collector).options(num_cpus=0, scheduling_strategy=here, **lasting).remote()
         at_once = runs_on_node(self.gpus, self.cpus, work.threads)
-        tasks = packed(grouped(work.jobs), work.estimates, self.minutes, at_once, unknown=self.minutes)
+        tasks = packed(work.jobs, work.estimates, self.minutes, at_once, unknown=self.minutes)
         jobs, following = {job.run_id: job for job in work.jobs}, Following(work.jobs, line)
         remote = ray.remote(_carry_out_on_node).options(  # started again elsewhere if its node or process is lost
             num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, retry_exceptions=False

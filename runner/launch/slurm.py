@@ -22,7 +22,6 @@ from runner.config import ConfigError
 from runner.launch import notes, queue
 from runner.launch.following import FollowingTasks
 from runner.launch.interface import runs_on_node
-from runner.launch.lockstep import grouped
 from runner.launch.notes import Note
 from runner.launch.packing import packed
 from runner.launch.processes import Tally, Work
@@ -71,8 +70,8 @@ class Slurm:
         following.add(self._under_way(folder, wanted))
         earlier = {run_id for note in following.open.values() for run_id in note.runs} & wanted
         at_once = runs_on_node(self.gpus, self.cpus, work.threads)
-        groups = grouped([job for job in work.jobs if job.run_id not in earlier])
-        tasks = packed(groups, work.estimates, self.minutes, at_once, unknown=self.time_limit)
+        missing = [job for job in work.jobs if job.run_id not in earlier]
+        tasks = packed(missing, work.estimates, self.minutes, at_once, unknown=self.time_limit)
         following.add(self._hand_over(folder, tasks, work))
         line.keep(
             f"{len(wanted) - len(earlier)} runs in {len(tasks)} tasks handed to Slurm, {len(earlier)} were under way"

@@ -1,11 +1,10 @@
-"""A process that carries out one run, or several that are trained together, and reports their epochs."""
+"""A process that carries out one run, and reports its epochs."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -21,55 +20,53 @@ BUSY_PAUSE = 5.0  # seconds before another attempt at a run that another process
 
 @dataclass
 class Worker:
-    """A process, its jobs, and the number of its first job among all jobs."""
+    """A process, its job, and the job's number among all jobs."""
 
-    jobs: tuple[Job, ...]
+    job: Job
     process: BaseProcess
     connection: Connection
     number: int
     device: str | None = None
 
 
-def start(jobs: tuple[Job, ...], threads: int | None, number: int, *, device: str | None = None) -> Worker:
-    """Start a process with these jobs.
+def start(job: Job, threads: int | None, number: int, *, device: str | None = None) -> Worker:
+    """Start a process with this job.
 
     `device` names the one GPU that the process sees, as CUDA_VISIBLE_DEVICES does. With None it sees all GPUs.
     """
     context: Any = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["runner.runs.execute"])  # PyTorch is imported once, and forked
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(jobs, threads, there, device), daemon=True)
+    process = context.Process(target=_work, args=(job, threads, there, device), daemon=True)
     process.start()
     there.close()
-    return Worker(jobs, process, here, number, device)
+    return Worker(job, process, here, number, device)
 
 
 def received(worker: Worker) -> tuple[str, Any]:
-    """Receive a report: ("epoch", (run id, text, finished part)), or ("ended", [(outcome, text) of every job])."""
+    """Receive a report: ("epoch", (text, finished part)), or ("ended", (outcome, text))."""
     try:
         message: tuple[str, Any] = worker.connection.recv()
         return message
     except (EOFError, OSError):  # the process was killed, ran out of memory, or crashed
         worker.process.join()
         why = f"its process ended with exit code {worker.process.exitcode}"
-        return "ended", [("failed", why)] * len(worker.jobs)
+        return "ended", ("failed", why)
 
 
-def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, device: str | None) -> None:
-    """Carry the jobs out in this process, and report their epochs to the parent."""
+def _work(job: Job, threads: int | None, connection: Connection, device: str | None) -> None:
+    """Carry the job out in this process, and report its epochs to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes, and the parent handles it
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = device  # read when the first tensor goes to a GPU, which is later
     _end_with_parent()
     from runner.config import register
-    from runner.records.identity import identify
-    from runner.runs.execute import execute_together
+    from runner.runs.execute import execute
     from runner.training.run import Run
-    from runner.training.stacked import NotStackableError
 
     register()
-    for job in jobs:
-        job.config.runtime.threads = job.config.runtime.threads or threads
+    job.config.runtime.threads = job.config.runtime.threads or threads
+    last = ""
 
     def send(*message: Any) -> None:
         try:
@@ -78,24 +75,17 @@ def _work(jobs: tuple[Job, ...], threads: int | None, connection: Connection, de
             os._exit(1)
 
     def on_epoch(row: dict[str, float], run: Run) -> bool:
-        identity, _ = identify(run.config)
-        last[identity] = epoch_text(row, run.epochs, run.paid_for)
-        send("epoch", (identity, last[identity], part_done(row, run.epochs, run.paid_for)))
-        goes_on = judges.get(identity)
-        return goes_on is None or goes_on(row)
+        nonlocal last
+        last = epoch_text(row, run.epochs, run.paid_for)
+        send("epoch", (last, part_done(row, run.epochs, run.paid_for)))
+        return job.goes_on is None or job.goes_on(row)
 
-    def carry_out(some: tuple[Job, ...]) -> list[tuple[str, str]]:
-        try:
-            outcomes = execute_together([job.config for job in some], on_epoch)
-        except NotStackableError as reason:
-            print(f"lockstep: {reason}, so {len(some)} runs are trained one after the other.", file=sys.stderr)
-            return [result for job in some for result in carry_out((job,))]
-        except Exception as error:
-            return [("failed", one_line(f"{type(error).__name__}: {error}"))] * len(some)
-        return [(outcome, last.get(job.run_id, "")) for job, outcome in zip(some, outcomes, strict=True)]
-
-    judges, last = {job.run_id: job.goes_on for job in jobs}, dict[str, str]()
-    send("ended", carry_out(jobs))
+    try:
+        outcome = execute(job.config, on_epoch)
+    except Exception as error:
+        send("ended", ("failed", one_line(f"{type(error).__name__}: {error}")))
+    else:
+        send("ended", (outcome, last))
 
 
 def _end_with_parent() -> None:

@@ -24,7 +24,7 @@ class Constraint(Protocol):
     """A set of weights that a projection enforces."""
 
     def project(self, parameters: Mapping[str, Tensor]) -> None:
-        """Project parameters in place, by name, of any number of networks at once, [networks, *shape]."""
+        """Project a network's parameters in place, by name."""
         ...
 
 
@@ -66,7 +66,7 @@ class Objective(nn.Module):
         """Project the weights onto the constraint, if there is one."""
         if self.constraint is not None:
             project: Any = self.constraint.project
-            if project({name: p.detach().unsqueeze(0) for name, p in self.named_parameters()}) is not None:
+            if project({name: p.detach() for name, p in self.named_parameters()}) is not None:
                 raise TypeError("project has to change the weights in place, and not to return others")
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:

@@ -58,7 +58,6 @@ def provenance(
         "threads": torch.get_num_threads(),
         "engine": run.config.runtime.engine.value,
         "step": trained.step,
-        "lockstep": trained.lockstep,
         "physical_batch": trained.physical_batch,
         "wall_seconds": wall_seconds,
         "examples_per_second": trained.examples / trained.seconds_training if trained.seconds_training else 0.0,

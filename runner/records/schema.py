@@ -117,7 +117,7 @@ class Provenance(_Strict):
     examples_per_second: Amount = 0.0
     peak_memory_mib: Amount = 0.0
     threads: Annotated[int, Field(ge=1)] = 1
-    lockstep: Annotated[int, Field(ge=1)] = 1
+    lockstep: Annotated[int, Field(ge=1)] = 1  # runs in the same steps, in older records
     physical_batch: Annotated[int, Field(ge=1)] = 1
     engine: str = ""
     step: str = ""

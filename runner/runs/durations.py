@@ -78,9 +78,9 @@ def _median(seconds: Mapping[str, Sequence[float]]) -> float:
 def _measured_by(provenance: Mapping[str, Any], gpu: str | None) -> str | None:
     """Return the name of the seconds that a record tells.
 
-    None: the run shared its steps with others, went on after a stop, or was computed by something else.
+    None: the run went on after a stop, or was computed by something else.
     """
-    if provenance.get("lockstep", 1) != 1 or "resumed_after" in provenance:
+    if "resumed_after" in provenance:
         return None
     if gpu is not None:
         return _CLOCK if provenance.get("device") == gpu else None

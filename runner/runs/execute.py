@@ -1,4 +1,4 @@
-"""One run, or some that are trained together, executed: skipped where recorded, else claimed, trained, recorded."""
+"""One run, executed: skipped where recorded, else claimed, trained, recorded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +40,16 @@ OnStep = Callable[[int, int, Run], None]
 OnRecord = Callable[[Path], None]  # before W&B is waited for
 
 
+@contextmanager
+def _staying() -> Iterator[None]:
+    """Make an error of the run out of a `sys.exit` in a user's part."""
+    try:
+        yield
+    except SystemExit as left:
+        raise RuntimeError(f"a part of the run ends the process by sys.exit({left.code!r})") from left
+
+
+@_staying()
 def execute(
     config: DictConfig,
     on_epoch: OnEpoch,
@@ -60,44 +69,15 @@ def execute(
         OSError: something cannot be written in the end. The message says where it is instead.
         Exception: the error of training, after a failure file with its traceback was written.
     """
-    (outcome,) = execute_together([config], on_epoch, on_start, on_step, on_record)
-    return outcome
-
-
-@contextmanager
-def _staying() -> Iterator[None]:
-    """Make an error of the run out of a `sys.exit` in a user's part."""
-    try:
-        yield
-    except SystemExit as left:
-        raise RuntimeError(f"a part of the run ends the process by sys.exit({left.code!r})") from left
-
-
-@_staying()
-def execute_together(
-    configs: Sequence[DictConfig],
-    on_epoch: OnEpoch,
-    on_start: OnStart = lambda run: None,
-    on_step: OnStep = lambda epoch, step, run: None,
-    on_record: OnRecord = lambda path: None,
-) -> list[Outcome]:
-    """Carry out resolved configs of one data set and device in the same training steps, those without a record.
-
-    Returns the outcome of each, as `execute` does.
-
-    Raises:
-        NotStackableError: they cannot be trained together. Nothing was written.
-        Exception: as `execute` raises. An error in one run stops the training of all, and each gets a failure file.
-    """
     with ExitStack() as claims:
-        executions = [_Execution(config, claims) for config in configs]
+        execution = _Execution(config, claims)
         if not gc.isenabled():  # the first run of a command line
             gc.freeze()  # what is loaded and prepared stays
             gc.enable()
-        due = [each for each in executions if each.outcome is None]
-        if due:
-            _carry_out(due, on_epoch, on_start, on_step, on_record)
-    return [each.outcome for each in executions if each.outcome is not None]
+        if execution.outcome is None:
+            _carry_out(execution, on_epoch, on_start, on_step, on_record)
+    assert execution.outcome is not None
+    return execution.outcome
 
 
 class _Execution:
@@ -200,69 +180,54 @@ class _Execution:
 
 
 def _carry_out(
-    executions: Sequence[_Execution], on_epoch: OnEpoch, on_start: OnStart, on_step: OnStep, on_record: OnRecord
+    execution: _Execution, on_epoch: OnEpoch, on_start: OnStart, on_step: OnStep, on_record: OnRecord
 ) -> None:
-    first = executions[0]
-    machine.set_up(first.config.runtime.threads)
+    run, config = execution.run, execution.config
+    machine.set_up(config.runtime.threads)
     kernels.forget_used()
-    if first.run.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(first.run.device)
-    for each in executions:
-        check_own(each.run)
+    if run.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(run.device)
+    check_own(run)
     started, working = time.perf_counter(), time.process_time()
-    data = load(first.run)
-    checkpoint = Checkpoint(first.config, first.run)
-    state = checkpoint.load() if len(executions) == 1 else None
+    data = load(run)
+    checkpoint = Checkpoint(config, run)
+    state = checkpoint.load()
 
     def seconds() -> float:
         return checkpoint.seconds + time.perf_counter() - started
 
     def on_state(state: Callable[[], State]) -> None:
-        above, row = first.config.runtime.checkpoint_above, first.rows[-1]
-        if above is not None and seconds() / part_done(row, first.run.epochs, first.run.paid_for) > above:
+        above, row = config.runtime.checkpoint_above, execution.rows[-1]
+        if above is not None and seconds() / part_done(row, run.epochs, run.paid_for) > above:
             checkpoint.save(state(), int(row["epoch"]), seconds())
 
     train = training(
-        [each.run for each in executions],
+        run,
         data,
-        lambda epoch, step: on_step(epoch, step, first.run),
+        lambda epoch, step: on_step(epoch, step, run),
         on_state if checkpoint.possible else lambda state: None,
         state,
     )
-    for each in executions:
-        on_start(each.run)
+    on_start(run)
     try:
-        with ExitStack() as stack:
-            tracked = [
-                stack.enter_context(tracking.tracked(each.config, each.identity, each.setting)) for each in executions
-            ]
+        with tracking.tracked(config, execution.identity, execution.setting) as (log, end):
             if state is not None:
-                first.rows = _rows(state)
+                execution.rows = _rows(state)
 
-            def after_epoch(each: _Execution, log: tracking.Log, row: dict[str, float]) -> bool | None:
-                each.rows.append(row)
+            def after_epoch(row: dict[str, float]) -> bool | None:
+                execution.rows.append(row)
                 log(row)
-                return on_epoch(row, each.run)
+                return on_epoch(row, run)
 
-            logs = zip(executions, tracked, strict=True)
             with _staying():
-                trained = train([partial(after_epoch, each, log) for each, (log, _) in logs])
-            written, elsewhere = list[tuple[tracking.End, Path]](), list[OSError]()
-            for each, (_, end), one in zip(executions, tracked, trained, strict=True):
-                worked = time.process_time() - working
-                try:
-                    written.append((end, each.record(one, seconds(), worked, checkpoint.resumed_after)))
-                except OSError as error:
-                    elsewhere.append(error)
-            for _, path in written:  # not before all of them are
-                on_record(path)
-            for end, path in written:
-                end(path)
-            if elsewhere:
-                raise elsewhere[0]
+                trained = train(after_epoch)
+            worked = time.process_time() - working
+            path = execution.record(trained, seconds(), worked, checkpoint.resumed_after)
+            on_record(path)
+            end(path)
     except KeyboardInterrupt as stopped:
         under_way = "the run that was under way"
-        if all(each.outcome for each in executions):
+        if execution.outcome:
             stopped.add_note(f"finds {under_way} recorded")
         elif checkpoint.epochs:
             stopped.add_note(f"continues {under_way} after epoch {checkpoint.epochs}")
@@ -270,12 +235,11 @@ def _carry_out(
             stopped.add_note(f"starts {under_way} again")
         raise
     except Exception as error:
-        for each in executions:
-            if each.outcome is None:
-                try:
-                    error.add_note(f"traceback in {each.write_failure(error)}")
-                except OSError as lost:
-                    error.add_note(f"traceback: {lost}")
+        if execution.outcome is None:
+            try:
+                error.add_note(f"traceback in {execution.write_failure(error)}")
+            except OSError as lost:
+                error.add_note(f"traceback: {lost}")
         raise
 
 

@@ -1,4 +1,4 @@
-"""The steps of one run, taken call by call, for any clipping, mechanism, update rule and diagnostic."""
+"""The steps of a run, taken call by call, for any clipping, mechanism, update rule and diagnostic."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from runner.training.updates import Updates
 
 
 class CallByCall:
-    """The steps of one run. `runner.training.stacked.StackedStep` has the same attributes and methods for R runs.
+    """The steps of a run. `runner.training.graph.GraphStep` has the same attributes and methods.
 
     Batches pass through a separate copy of a private objective, as an optimizer, for example, holds the weights and
     could hook them.
 
     Attributes:
         mode: the name of the way in records.
-        objectives: every run's objective, with its weights.
-        updates: the update rule of a single run, or None if every update is kept.
-        parts: what a single run's next epoch depends on, apart from `generators`; nothing of several runs.
-        generators: a single run's generators, by stream.
+        objective: the objective, with its weights.
+        updates: the update rule, or None if every update is kept.
+        parts: what the next epoch depends on, apart from `generators`.
+        generators: the run's generators, by stream.
     """
 
     mode = StepMode.eager
@@ -45,7 +45,7 @@ class CallByCall:
     def __init__(self, run: Run, data: tuple[Split, ...]) -> None:
         self._training, _, *aside = data
         self._run = run
-        self._objective = objective = run.new_objective()
+        self.objective = objective = run.new_objective()
         self._augmentation = run.augmentation
         with undisturbed():
             copied = run.mechanism.private or self._augmentation is not None
@@ -59,7 +59,6 @@ class CallByCall:
         self.generators = {name: generator(run.config.seed, name, run.device) for name in ("sampling", "noise")}
         if self._augmentation is not None:
             self.generators["augmentation"] = generator(run.config.seed, "augmentation", torch.device("cpu"))
-        self.objectives = [objective]
         self.parts: dict[str, Stateful] = {"objective": objective, "updates": updates}
         if isinstance(self._engine, OnePassEngine):
             self.parts["engine"] = self._engine
@@ -76,24 +75,24 @@ class CallByCall:
 
     @property
     def physical_batch(self) -> int:
-        """Return the number of a run's examples that pass the network at a time."""
+        """Return the number of examples that pass the network at a time."""
         return self._pieces.size
 
     @property
-    def averages(self) -> list[dict[str, Tensor]]:
-        """Return every run's averaged weights by parameter name; nothing if the config asks for none."""
-        return [] if self._average is None else [self._average.weights]
+    def average(self) -> dict[str, Tensor] | None:
+        """Return the averaged weights by parameter name, or None if the config asks for none."""
+        return None if self._average is None else self._average.weights
 
-    def seen(self) -> tuple[list[float], list[int]]:
-        """Return the sum of the losses of this epoch's examples, before each update, and their number, by run."""
-        return [self._losses], [self._seen]
+    def seen(self) -> tuple[float, int]:
+        """Return the sum of the losses of this epoch's examples, before each update, and their number."""
+        return self._losses, self._seen
 
     def epoch(self, epoch: int, before: int, diagnostics: Diagnostics) -> Iterator[bool]:
         """Take the steps of an epoch, counted from 1, after `before` earlier ones. Yield after each if it is kept.
 
         None is taken after the one that exhausts a budget of kept steps.
         """
-        for each in {self._objective, self._differentiated}:
+        for each in {self.objective, self._differentiated}:
             each.start_epoch(epoch - 1)
         self.updates.start_epoch()
         self._losses, self._seen = 0.0, 0
@@ -123,7 +122,7 @@ class CallByCall:
         """
         if (indices := next(batches, None)) is None:
             return None
-        mechanism, objective = self._run.mechanism, self._objective
+        mechanism, objective = self._run.mechanism, self.objective
         if self._has_own and not is_own(objective.constraint):
             objective.project()
         if self._differentiated is not objective:
@@ -146,8 +145,8 @@ class CallByCall:
 
     def _update(self, noisy: dict[str, Tensor]) -> bool:
         """Update the weights by a noisy mean. Return True if the update is kept."""
-        gradients = self._objective.received(noisy)
-        for name, parameter in self._objective.named_parameters():
+        gradients = self.objective.received(noisy)
+        for name, parameter in self.objective.named_parameters():
             parameter.grad = gradients[name]
         kept = self.updates.step()
         if kept and self._average is not None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
@@ -25,9 +25,9 @@ from runner.training.averaging import LAST, with_weights
 from runner.training.call_by_call import CallByCall
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
+from runner.training.graph import GraphStep, NotCapturableError, enough
 from runner.training.instantiation import input_bound
-from runner.training.run import Run, stacked_step
-from runner.training.stacked import NotStackableError, StackedStep, enough
+from runner.training.run import Run, graph_step
 from runner.training.state import OnState, State, Stateful, put_back, state_of
 from runner.training.updates import Updates
 
@@ -40,15 +40,14 @@ class Trained:
     """The measurements of a run. `history` holds equal-length lists by name, one entry per finished epoch.
 
     `status`: "finished", "diverged", or "stopped" if `on_epoch` ended it before its last epoch. `step`: the way in
-    which steps were executed. `lockstep`: the number of runs that were trained in the same steps. `physical_batch`: the
-    most examples of a run that could pass the network at a time in the end. `seconds_deciding`, the time for decisions
-    on updates, is part of `seconds_training`. `objective`: the trained objective, with the averaged weights if there
-    are any. They are then evaluated in `test_loss` and `test_accuracy`, and the last weights in `LAST`.
+    which steps were executed. `physical_batch`: the most examples that could pass the network at a time in the end.
+    `seconds_deciding`, the time for decisions on updates, is part of `seconds_training`. `objective`: the trained
+    objective, with the averaged weights if there are any. They are then evaluated in `test_loss` and `test_accuracy`,
+    and the last weights in `LAST`.
     """
 
     status: Literal["finished", "diverged", "stopped"] = "finished"
     step: str = StepMode.eager.value
-    lockstep: int = 1
     physical_batch: int = 1
     history: dict[str, list[float]] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
@@ -92,8 +91,8 @@ def _check_norms(run: Run, train: Split) -> None:
 
 OnEpoch = Callable[[dict[str, float]], bool | None]  # False: the run stops
 OnStep = Callable[[int, int], None]  # the epoch and the number of its finished steps, both from 1
-Ahead = Mapping[int, Sequence[Future[float | None]]]  # by epoch, from 1
-Training = Callable[[Sequence[OnEpoch]], list[Trained]]
+Ahead = Mapping[int, Future[float | None]]  # by epoch, from 1
+Training = Callable[[OnEpoch], Trained]
 
 
 def train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch) -> Trained:
@@ -102,59 +101,50 @@ def train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch) -> Trained:
     `on_epoch` gets each epoch's row of the history at once, and may end the run by returning False (status "stopped").
     Layers that draw from PyTorch's global generator get a stream of the run's seed. The generator is restored after.
     """
-    (trained,) = training([run], data)([on_epoch])
-    return trained
+    return training(run, data)(on_epoch)
 
 
 def training(
-    runs: Sequence[Run],
+    run: Run,
     data: tuple[Split, ...],
     on_step: OnStep = lambda epoch, step: None,
     on_state: OnState = lambda state: None,
     state: State | None = None,
 ) -> Training:
-    """Return a function that trains these runs on one data set, called with an `on_epoch` for each of them.
+    """Return a function that trains a run, called with its `on_epoch`.
 
-    `on_step` is called after each step of one run that is taken call by call, as an epoch may be long there. `on_state`
-    can take the state of one run after every epoch but the last. From a `state` the run continues in the same way, with
-    the same digits as without an interruption. On CUDA the order of some sums is open, and with it the last digits.
-
-    One run is trained as its config says. Several are trained together, in steps of all of them.
+    `on_step` is called after each step that is taken call by call, as an epoch may be long there. `on_state` can take
+    the state after every epoch but the last. From a `state` the run continues in the same way, with the same digits as
+    without an interruption. On CUDA the order of some sums is open, and with it the last digits.
 
     Raises:
-        NotStackableError: several runs cannot be trained together.
-        ConfigError: one run cannot be trained as `runtime.step` asks.
+        ConfigError: the run cannot be trained as `runtime.step` asks.
     """
-    way = runs[0].step
+    way = run.step
     if state is not None:
         way = StepMode.graph if "step" in state["parts"] else StepMode.eager
-    graph = None if len(runs) == 1 and way is StepMode.eager else _graph(runs, data[0])
+    graph = None if way is StepMode.eager else _graph(run, data[0])
 
-    def train_all(on_epochs: Sequence[OnEpoch]) -> list[Trained]:
-        cuda = [runs[0].device] if runs[0].device.type == "cuda" else []
-        with torch.random.fork_rng(devices=cuda):  # for layers that draw random numbers, which only one run may have
-            torch.manual_seed(derived_seed(runs[0].config.seed, "layers"))
-            steps = graph or CallByCall(runs[0], data)
-            with _epsilons_ahead(runs) as ahead:
-                progress = [
-                    Progress(run, objective, data, on_epoch, ahead)
-                    for run, objective, on_epoch in zip(runs, steps.objectives, on_epochs, strict=True)
-                ]
-                _train(steps, progress, runs[0].device, on_step, on_state, state)
-                return [each.trained for each in progress]
+    def train_it(on_epoch: OnEpoch) -> Trained:
+        cuda = [run.device] if run.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cuda):  # for layers that draw random numbers
+            torch.manual_seed(derived_seed(run.config.seed, "layers"))
+            steps = graph or CallByCall(run, data)
+            with _epsilons_ahead(run) as ahead:
+                progress = Progress(run, steps.objective, data, on_epoch, ahead)
+                _train(steps, progress, run.device, on_step, on_state, state)
+                return progress.trained
 
-    return train_all
+    return train_it
 
 
-def _graph(runs: Sequence[Run], training: Split) -> StackedStep | None:
-    """Return the step of several runs, or of one as a graph; None: the one run has to be trained call by call."""
+def _graph(run: Run, training: Split) -> GraphStep | None:
+    """Return the step as a graph, or None if it has to be taken call by call."""
     try:
-        step = stacked_step(runs, [run.new_objective() for run in runs], training)
-        step.make_room(enough(runs[0].mechanism, sum(run.epochs * run.mechanism.steps_per_epoch for run in runs)))
-    except NotStackableError as reason:
-        if len(runs) > 1:
-            raise
-        asked = runs[0].config.runtime.step
+        step = graph_step(run, run.new_objective(), training)
+        step.make_room(enough(run.mechanism, run.epochs * run.mechanism.steps_per_epoch))
+    except NotCapturableError as reason:
+        asked = run.config.runtime.step
         if asked in (StepMode.graph, StepMode.compiled):
             raise ConfigError(f"runtime.step={asked.value} is not possible here: {reason}.") from reason
         print(f"step: {reason}, so it is taken call by call, not as a graph.", file=sys.stderr)
@@ -227,7 +217,8 @@ class Progress:
             with with_weights(objective, average):
                 measured = evaluate(objective, self._evaluation_split, run.dataset.classes)
         self.diagnostics.epoch(epoch, measured)
-        wait(self._ahead.get(epoch, ()))
+        if epoch in self._ahead:
+            self._ahead[epoch].result()
         epsilon = epsilon_by(run.accountant, self._ledger.claimed, run.config.delta)
         costs = epoch, self.steps, epsilon, run.spent_epsilon(self._ledger)
         losses_and_accuracy = losses / seen if seen else math.nan, measured.loss, measured.accuracy
@@ -247,9 +238,9 @@ class Progress:
         ended = epoch == run.epochs or (updates is not None and updates.finished)
         return trained.status == "finished" and not ended
 
-    def part_from_others(self, average: Mapping[str, Tensor] | None = None) -> None:
-        """Copy the objective with its present weights or their average, as the step goes on changing the original."""
-        with nullcontext() if average is None else with_weights(self._objective, average):
+    def keep_average(self, average: Mapping[str, Tensor]) -> None:
+        """Keep a copy of the objective with its averaged weights."""
+        with with_weights(self._objective, average):
             self.trained.objective = private_copy(self._objective)
 
     def state_dict(self) -> State:
@@ -298,58 +289,49 @@ def _numbers(columns: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, 
 
 
 @contextmanager
-def _epsilons_ahead(runs: Sequence[Run]) -> Iterator[Ahead]:
+def _epsilons_ahead(run: Run) -> Iterator[Ahead]:
     """Compute the cost of every epoch in a thread, so that `Run.spent_epsilon` knows it when the epoch ends.
 
     Nothing is computed ahead if the data decide the charges, or on a CPU, which takes the steps itself.
     """
-    known = runs[0].device.type == "cuda" and not runs[0].rule.takes_back
+    known = run.device.type == "cuda" and not run.rule.takes_back
     with ThreadPoolExecutor(1) as pool:
         try:
             yield {
-                epoch: [pool.submit(run.spent_epsilon, run.mechanism.charges_of_epochs(epoch)) for run in runs]
-                for epoch in range(1, 1 + max(run.epochs for run in runs) * known)
+                epoch: pool.submit(run.spent_epsilon, run.mechanism.charges_of_epochs(epoch))
+                for epoch in range(1, 1 + run.epochs * known)
             }
         finally:
             pool.shutdown(cancel_futures=True)
 
 
 def _train(
-    steps: CallByCall | StackedStep,
-    progress: Sequence[Progress],
+    steps: CallByCall | GraphStep,
+    progress: Progress,
     device: torch.device,
     on_step: OnStep,
     on_state: OnState,
     state: State | None,
 ) -> None:
-    """Train runs in the same steps, each with the batches and the noise that it would draw alone.
-
-    A finished run stays in the batch but is ignored. Its later weights are discarded, as their steps are not charged.
-    """
-    for each in progress:
-        each.trained.step, each.trained.lockstep = steps.mode.value, len(progress)
-    first = progress[0]
-    parts: dict[str, Stateful] = {**steps.parts, "progress": first}
+    """Take steps and end epochs until the run ends."""
+    progress.trained.step = steps.mode.value
+    parts: dict[str, Stateful] = {**steps.parts, "progress": progress}
     if state is not None:
         put_back(state, parts, steps.generators, device)
-    going, epoch = set(range(len(progress))), first.epochs
-    while going:
+    epoch, goes_on = progress.epochs, True
+    while goes_on:
         epoch += 1
         started = time.perf_counter()
-        for step_in_epoch, kept in enumerate(steps.epoch(epoch, first.steps, first.diagnostics)):
-            for run in going:
-                progress[run].charge_step(step_in_epoch, kept)
+        for step_in_epoch, kept in enumerate(steps.epoch(epoch, progress.steps, progress.diagnostics)):
+            progress.charge_step(step_in_epoch, kept)
             if steps.mode is StepMode.eager:
                 on_step(epoch, step_in_epoch + 1)
         losses, seen = steps.seen()
         seconds = time.perf_counter() - started
-        averages: Sequence[Mapping[str, Tensor] | None] = steps.averages or [None] * len(progress)
-        for run in sorted(going):
-            if not progress[run].end_epoch(epoch, losses[run], seen[run], seconds, steps.updates, averages[run]):
-                going.remove(run)
-                if going or averages[run]:
-                    progress[run].part_from_others(averages[run])
-        if going and steps.parts:
+        average = steps.average
+        goes_on = progress.end_epoch(epoch, losses, seen, seconds, steps.updates, average)
+        if goes_on:
             on_state(lambda: state_of(parts, steps.generators, device))
-    for each in progress:
-        each.trained.physical_batch = steps.physical_batch
+        elif average is not None:
+            progress.keep_average(average)
+    progress.trained.physical_batch = steps.physical_batch

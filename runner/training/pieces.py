@@ -30,9 +30,7 @@ class Pieces:
                 return take(size)
             except torch.OutOfMemoryError as error:
                 if size <= 1:
-                    error.add_note(
-                        "one example does not fit: compute fewer runs at a time, by JOBS or runtime.lockstep"
-                    )
+                    error.add_note("one example does not fit: compute fewer runs at a time, by JOBS")
                     raise
             self.size = math.ceil(size / 2)
             torch.cuda.empty_cache()

@@ -43,6 +43,7 @@ from runner.training.checks import (
     within_memory,
 )
 from runner.training.diagnostics import diagnostic
+from runner.training.graph import NotCapturableError
 from runner.training.instantiation import (
     augmentation_of,
     device_of,
@@ -52,8 +53,7 @@ from runner.training.instantiation import (
     update_rule_of,
 )
 from runner.training.own import OwnFeatures
-from runner.training.run import Run, stacked_step
-from runner.training.stacked import NotStackableError
+from runner.training.run import Run, graph_step
 from runner.training.updates import UpdateRule
 
 
@@ -264,6 +264,6 @@ def _check_graph(run: Run, objective: Objective, examples: Split) -> None:
         raise ConfigError(f"{asked} has its own gradient engine: leave runtime.engine at one_pass.")
     with torch.device("meta"):
         try:
-            stacked_step([run], [objective], examples)
-        except NotStackableError as reason:
+            graph_step(run, objective, examples)
+        except NotCapturableError as reason:
             raise ConfigError(f"{asked} is not possible here: {reason}.") from reason

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +13,6 @@ from runner.accounting import Ledger, sound_epsilon
 from runner.accounting.calibration import Accountant
 from runner.clipping import Backprop, Clipping, NoClipping, OwnClipping
 from runner.config import ConfigError, EngineName, StepMode
-from runner.config.origin import is_own
 from runner.data.augmentation import Augmentation
 from runner.data.channels import private_statistics
 from runner.data.datasets import ImageDataset, Split
@@ -36,12 +34,9 @@ from runner.mechanism.statistics import Normalization
 from runner.speed.slices import examples_in_cache
 from runner.training.averaging import Averaging
 from runner.training.diagnostics import diagnostic
-from runner.training.instantiation import (
-    instantiated,
-    schedule_of,
-)
+from runner.training.graph import GraphStep, NotCapturableError
+from runner.training.instantiation import instantiated, schedule_of
 from runner.training.own import OwnFeatures, OwnViews
-from runner.training.stacked import NotStackableError, StackedStep
 from runner.training.updates import Schedule, UpdateRule
 
 
@@ -199,7 +194,7 @@ class Run:
     def step(self) -> StepMode:
         """Return the way in which steps are executed: `eager`, or as `graph` or `compiled`.
 
-        `auto` is `graph` on CUDA, where an eager step of a small network waits for its launches. `StackedStep` compiles
+        `auto` is `graph` on CUDA, where an eager step of a small network waits for its launches. `GraphStep` compiles
         it if that pays.
         """
         configured: StepMode = self.config.runtime.step
@@ -227,36 +222,33 @@ def _names(objective: Objective) -> str:
     return ", ".join(kinds) or type(objective.network).__qualname__
 
 
-def stacked_step(runs: Sequence[Run], objectives: Sequence[Objective], data: Split) -> StackedStep:
-    """Return the step of all of `runs`, whose objectives are on the device of `data`.
+def graph_step(run: Run, objective: Objective, data: Split) -> GraphStep:
+    """Return the step of a run as one fixed sequence of calls, with its objective on the device of `data`.
 
     Raises:
-        NotStackableError: it cannot be one fixed sequence of calls.
+        NotCapturableError: it cannot be one.
     """
-    for run in runs:
-        if type(run.rule).updates is not UpdateRule.updates:
-            raise NotStackableError(f"the update rule {type(run.rule).__qualname__} makes the updates")
-        for name in run.config.diagnostics:
-            if diagnostic(name).measures_steps:
-                raise NotStackableError(f"the diagnostic {name} reads every step")
-        if run.apart:
-            raise NotStackableError(run.apart)
-        if isinstance(run.augmentation, OwnViews):
-            raise NotStackableError("the views are made of one image at a time")
-        if len(runs) > 1 and (constraint := run.built.constraint) is not None and is_own(constraint):
-            raise NotStackableError("a user's constraint might mix the weights of several runs")
-    optimizers = [run.optimizer(objective) for run, objective in zip(runs, objectives, strict=True)]
-    return StackedStep(
-        objectives,
-        [run.clipping for run in runs],
-        [run.mechanism for run in runs],
-        optimizers,
+    if type(run.rule).updates is not UpdateRule.updates:
+        raise NotCapturableError(f"the update rule {type(run.rule).__qualname__} makes the updates")
+    for name in run.config.diagnostics:
+        if diagnostic(name).measures_steps:
+            raise NotCapturableError(f"the diagnostic {name} reads every step")
+    if run.apart:
+        raise NotCapturableError(run.apart)
+    if isinstance(run.augmentation, OwnViews):
+        raise NotCapturableError("the views are made of one image at a time")
+    optimizer = run.optimizer(objective)
+    return GraphStep(
+        objective,
+        run.clipping,
+        run.mechanism,
+        optimizer,
         data,
-        runs[0].config.runtime.physical_batch,
-        [run.schedule(optimizer) for run, optimizer in zip(runs, optimizers, strict=True)],
-        [run.config.seed for run in runs],
-        runs[0].averaging,
-        runs[0].augmentation,
-        runs[0].config.runtime.step,
-        max(run.epochs * run.mechanism.steps_per_epoch for run in runs),
+        run.config.runtime.physical_batch,
+        run.schedule(optimizer),
+        run.config.seed,
+        run.averaging,
+        run.augmentation,
+        run.config.runtime.step,
+        run.epochs * run.mechanism.steps_per_epoch,
     )

@@ -15,7 +15,6 @@ from runner.clipping import (
     Backprop,
     Flat,
     NoiseGroup,
-    Numbers,
     PerLayer,
     gradient_sum,
     own_clipping,
@@ -30,8 +29,8 @@ NORM = 0.1
 class Huber(Flat):
     """C g / sqrt(C^2 + ||g||^2)."""
 
-    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
-        return numbers["norm"] / (norms.square() + numbers["norm"] ** 2).sqrt()
+    def factors(self, norms: Tensor) -> Tensor:
+        return self.norm / (norms.square() + self.norm**2).sqrt()
 
 
 @dataclass(frozen=True)
@@ -42,15 +41,15 @@ class StatesATenth(Flat):
 
 @dataclass(frozen=True)
 class LeavesTheLast(PerLayer):
-    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
-        return torch.cat([super().factors(norms, numbers)[:-1], torch.ones(1)])
+    def factors(self, norms: Tensor) -> Tensor:
+        return torch.cat([super().factors(norms)[:-1], torch.ones(1)])
 
 
 def by(rule: Callable[[Tensor], Tensor]) -> Flat:
     """Make a clipping with factors by a rule."""
 
     class Own(Flat):
-        def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
+        def factors(self, norms: Tensor) -> Tensor:
             return rule(norms)
 
     return Own(NORM)
@@ -60,10 +59,10 @@ def by(rule: Callable[[Tensor], Tensor]) -> Flat:
 class Remembers(Flat):
     """Multiplies by the norm of the example before."""
 
-    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
+    def factors(self, norms: Tensor) -> Tensor:
         before = vars(Remembers).get("before", 1.0)
         Remembers.before = norms  # type: ignore[attr-defined]
-        return super().factors(norms, numbers) * before
+        return super().factors(norms) * before
 
 
 @dataclass(frozen=True)
@@ -173,6 +172,13 @@ class Within(Backprop):
     pass
 
 
+class TakesNumbers(Flat):
+    """As older versions called it."""
+
+    def factors(self, norms: Tensor, numbers: Any) -> Tensor:  # type: ignore[override]
+        return numbers["norm"] / norms
+
+
 class Nothing:
     def noise_groups(self, model: nn.Module) -> Sequence[NoiseGroup]:
         return ()
@@ -193,6 +199,10 @@ class Unbounded(Flat):
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a batch": (lambda: SeesTheBatch(NORM), "would see a whole batch: write `factors"),
     "backprop": (lambda: Within(1.0, 1.0), "would see a whole batch"),
+    "numbers": (
+        lambda: TakesNumbers(NORM),
+        "TakesNumbers.factors has to take the norms alone: write",
+    ),
     "no method": (Nothing, "has no method that clips one example"),
     "a parameter": (lambda: NamesOne(NORM), "does not name every parameter once"),
     "no bound": (lambda: Unbounded(NORM), "states a sensitivity of inf: it has to be from 1e-12 to 1e\\+12"),

@@ -12,9 +12,9 @@ from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
 from torch import Tensor, nn
 
-from runner.clipping import PSAC, Automatic, Backprop, Flat, NoClipping, PerLayer, gradient_sum, is_of_norms
+from runner.clipping import PSAC, Automatic, Flat, NoClipping, PerLayer, gradient_sum
 from runner.clipping.per_example import clip_factors
-from runner.gradients import ENGINES, Engine, GradientSum, Objective
+from runner.gradients import ENGINES, Objective
 from runner.gradients.interface import weigh_and_sum
 from runner.networks.architectures import all_convolutional, scatternet_small_cnn, small_cnn, vgg_cnn
 from tests.references import clipped_sum, distance, error, norm, per_example
@@ -155,25 +155,6 @@ def test_norms_of_many_small_entries_are_not_lost() -> None:
     assert found.norms is not None
     assert found.norms.item() == pytest.approx(exact, rel=1e-5)
     assert found.gradients["w"].double().norm().item() <= 0.5 * (1 + 1e-5)
-
-
-def test_a_clipping_says_itself_whether_norms_are_all_it_looks_at() -> None:
-    class Other(Flat):
-        """Sums in another way than the inherited `sum_with`."""
-
-        def sum_contributions(self, engine: Engine, inputs: Tensor, *rest: Any) -> GradientSum:
-            return super().sum_contributions(engine, inputs.clamp(0, 1), *rest)
-
-    class Wider(Flat):
-        """Another rule for the factors, which both ways to sum follow."""
-
-        def factors(self, norms: Tensor, numbers: object) -> Tensor:
-            return torch.ones_like(norms)
-
-    assert all(is_of_norms(strategy) for strategy in (*STRATEGIES, NoClipping(), Wider(1.0)))
-    assert not any(
-        is_of_norms(strategy) for strategy in (Other(1.0), Backprop(1.0, 1.0), Backprop(1.0, 1.0).of_mean_loss(2))
-    )
 
 
 @pytest.mark.parametrize("strategy", [Flat, PerLayer, Automatic, PSAC])

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from runner.clipping import PSAC, Automatic, Flat, NoClipping, PerLayer, gradient_sum
 from runner.config import ConfigError
 from runner.gradients import ENGINES, Objective, private_copy
-from runner.training.loop import load, train, training
+from runner.training.graph.network import RecordedObjective
+from runner.training.graph.sums import MaskedEngine
+from runner.training.loop import load, train
 from runner.training.prepare import prepare
-from runner.training.stacked.network import StackedObjectives
-from runner.training.stacked.sums import StackedEngine
 from tests.references import clipped_sum, distance, error, norm, per_example
 from tests.small import FEW_STEPS
 
 VIEWS, EXAMPLES, NORM = 3, 7, 0.4
-EACH = ("one_pass", "isolated", "stacked")
+EACH = ("one_pass", "isolated", "graph")
 SMALL = (*FEW_STEPS, "epochs=1")
 TRAINED = ("augmentation=views", "augmentation.views=3", "augmentation.padding=2", *SMALL)
 
@@ -77,13 +77,13 @@ def means(objective: Objective, inputs: Tensor, targets: Tensor) -> list[dict[st
 
 
 def summed(engine: str, clipping, objective: Objective, inputs: Tensor, targets: Tensor, pieces: int = 100):
-    if engine == "stacked":
+    if engine == "graph":
         plain = private_copy(objective)
         plain.views = 1
-        stacked = StackedObjectives([plain], VIEWS)
-        mask = torch.ones(1, len(targets), dtype=torch.bool)
-        found = clipping.sum_with(StackedEngine(stacked, stacked.values, mask), inputs, targets, vars(clipping))
-        return {name: found.gradients[name].view_as(p) for name, p in objective.named_parameters()}
+        recorded = RecordedObjective(plain, VIEWS)
+        masked = MaskedEngine(recorded, recorded.values, torch.ones(len(targets), dtype=torch.bool))
+        sums = clipping.sum_contributions(masked, inputs, targets).gradients
+        return {name: sums[name].view_as(p) for name, p in objective.named_parameters()}
     return gradient_sum(clipping, ENGINES[engine](objective), inputs, targets, pieces).gradients
 
 
@@ -122,18 +122,15 @@ def test_one_example_moves_the_sum_by_at_most_the_bound_whatever_its_views_are(c
     assert moved[-1] < 1e-5
 
 
-def test_a_graph_lockstep_and_single_steps_take_the_same_views(smoke) -> None:
+def test_a_graph_and_single_steps_take_the_same_views(smoke) -> None:
     """Other views, or the image itself, change the weights by far more."""
-    eager = [prepare(smoke(*TRAINED, f"seed={seed}", "runtime.step=eager")) for seed in (0, 1)]
-    graphs = [prepare(smoke(*TRAINED, f"seed={seed}", "runtime.step=graph")) for seed in (0, 1)]
-    data = load(eager[0])
-    alone = [train(run, data, lambda row: None) for run in eager]
-    together = training(graphs, data)([lambda row: None] * 2)
-    for one, other in zip(alone, together, strict=True):
-        assert (one.step, other.step, other.lockstep) == ("eager", "graph", 2)
-        assert one.examples == other.examples
-        for p, q in zip(one.objective.parameters(), other.objective.parameters(), strict=True):
-            torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
+    eager, graph = (prepare(smoke(*TRAINED, f"runtime.step={step}")) for step in ("eager", "graph"))
+    data = load(eager)
+    one, other = (train(run, data, lambda row: None) for run in (eager, graph))
+    assert (one.step, other.step) == ("eager", "graph")
+    assert one.examples == other.examples
+    for p, q in zip(one.objective.parameters(), other.objective.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("step", "views"), [("eager", 3), ("graph", 1)])

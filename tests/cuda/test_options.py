@@ -89,10 +89,10 @@ def test_every_option_is_in_a_setting() -> None:
 
 def agrees(run: Run, step: str, *, modes: Sequence[StepMode] = (StepMode.eager, StepMode.auto)) -> None:
     """Train a run on the CPU, and in both ways on the made-up device."""
-    (expected,) = trained([on(run, "cpu", StepMode.eager, torch.float32)], torch.float32)
+    expected = trained(on(run, "cpu", StepMode.eager, torch.float32), torch.float32)
     with made_up_cuda() as gpu:
         for mode in modes:
-            (found,) = trained([on(run, "cuda:0", mode, torch.float32)], torch.float32)
+            found = trained(on(run, "cuda:0", mode, torch.float32), torch.float32)
             taken = "eager" if mode is StepMode.eager else step
             assert found.step == taken
             assert apart(found, expected, AGREE).times < 1, f"{taken}: {apart(found, expected, AGREE)}"

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 from torch._dynamo.exc import TorchDynamoException
 
-from checks.parity import runs
 from checks.parity.cases import prepared
-from checks.parity.runs import SMALL, apart, on, together_against_alone, trained
+from checks.parity.runs import SMALL, apart, on, trained
 from checks.parity.step import made_up
 from checks.rehearsal import Gpu, made_up_cuda
 from runner.accounting import sound_epsilon
@@ -23,12 +22,12 @@ from runner.accounting.accountants import Pld
 from runner.config import ConfigError, StepMode
 from runner.data.datasets import Split
 from runner.runs.execute import execute
-from runner.training.loop import Trained, training
-from runner.training.run import Run, stacked_step
-from runner.training.stacked import StackedStep
-from runner.training.stacked.batches import draw_epoch
-from runner.training.stacked.capture import compiling_pays
-from runner.training.stacked.updates import Sgd
+from runner.training.graph import GraphStep
+from runner.training.graph.batches import draw_epoch
+from runner.training.graph.capture import compiling_pays
+from runner.training.loop import Trained, train
+from runner.training.run import Run, graph_step
+from runner.training.updates.optimizers import Sgd
 from tests.references import whole_and_resumed
 from tests.small import LIPSCHITZ, NETWORK
 
@@ -44,10 +43,10 @@ def gpu() -> Iterator[Gpu]:
         yield made
 
 
-def step_of(run: Run) -> StackedStep:
+def step_of(run: Run) -> GraphStep:
     inputs, targets = made_up(run, run.mechanism.examples)
     device = torch.device("cuda", 0)
-    return stacked_step([run], [run.new_objective().to(device)], Split(inputs.to(device), targets.to(device)))
+    return graph_step(run, run.new_objective().to(device), Split(inputs.to(device), targets.to(device)))
 
 
 def waits(values: Tensor) -> None:
@@ -65,15 +64,16 @@ def test_a_step_that_cannot_be_captured_is_taken_call_by_call(
     update = Sgd.__call__
 
     def faulty(self: Sgd, values: Tensor, *rest: Any) -> tuple[Tensor, list[Tensor]]:
-        fault(values)
+        if isinstance(rest[-1], Tensor):  # as in a graph
+            fault(values)
         return update(self, values, *rest)
 
     monkeypatch.setattr(Sgd, "__call__", faulty)
-    (found,) = trained([on(run, "cuda:0")])
+    found = trained(on(run, "cuda:0"))
     assert found.step == "eager"
     assert said in capsys.readouterr().err
     with pytest.raises(ConfigError, match=said):
-        trained([on(run, "cuda:0", StepMode.graph)])
+        trained(on(run, "cuda:0", StepMode.graph))
 
 
 def test_a_longer_batch_replaces_the_graph(run: Run, gpu: Gpu) -> None:
@@ -90,10 +90,10 @@ def test_a_longer_batch_replaces_the_graph(run: Run, gpu: Gpu) -> None:
 
 # Kernels and library calls of a step that is not compiled, without its noise. The numbers may only fall.
 LAUNCHES = {
-    "private": (NETWORK, 125),
-    "not private": ((*NETWORK, "clipping=none", "noise_multiplier=0"), 56),
-    "per layer, adam": ((*NETWORK, "clipping=per_layer", "optimizer=adam"), 154),
-    "lipschitz": ((*LIPSCHITZ, "loss=hinge", "clipping=lipschitz", "constraint=spectral"), 139),
+    "private": (NETWORK, 119),
+    "not private": ((*NETWORK, "clipping=none", "noise_multiplier=0"), 44),
+    "per layer, adam": ((*NETWORK, "clipping=per_layer", "optimizer=adam"), 138),
+    "lipschitz": ((*LIPSCHITZ, "loss=hinge", "clipping=lipschitz", "constraint=spectral"), 133),
 }
 
 
@@ -102,7 +102,7 @@ def test_a_step_launches_no_more_kernels_and_waits_for_nothing(kind: str, gpu: G
     setting, most = LAUNCHES[kind]
     run = prepared(*SMALL, *setting)
     step = step_of(run)
-    batches = draw_epoch(run.mechanism, [torch.Generator("cuda").manual_seed(0)])
+    batches = draw_epoch(run.mechanism, torch.Generator("cuda").manual_seed(0))
     step.make_room(batches.length)
     step.take(batches, 0)
     gpu.clear()
@@ -114,9 +114,9 @@ def test_a_step_launches_no_more_kernels_and_waits_for_nothing(kind: str, gpu: G
     assert gpu.launches.total() <= most, gpu.launches
 
 
-def test_runs_in_lockstep_are_as_each_alone(gpu: Gpu, monkeypatch: Any) -> None:
-    monkeypatch.setattr(runs, "SMALL", (*SMALL, "epochs=1", *NETWORK))
-    assert not [name for name, check in together_against_alone("cuda:0") if check().wrong]
+def test_a_graph_draws_new_noise_in_every_step(run: Run, gpu: Gpu) -> None:
+    eager, graph = (trained(on(run, "cuda:0", mode)) for mode in (StepMode.eager, StepMode.graph))
+    assert (graph.step, apart(graph, eager).wrong) == ("graph", False)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_piece_that_does_not_fit_is_halved(mode: StepMode, run: Run, gpu: Gpu,
     split = Split(inputs.to("cuda", torch.float64), targets.to("cuda"))
 
     def take() -> Trained:
-        return training([run], (split, Split(split.images[:1], split.targets[:1])))([lambda row: None])[0]
+        return train(run, (split, Split(split.images[:1], split.targets[:1])), lambda row: None)
 
     whole = take()
     gpu.largest = 700_000
@@ -180,26 +180,26 @@ def test_a_piece_that_does_not_fit_is_halved(mode: StepMode, run: Run, gpu: Gpu,
 
 
 def test_a_piece_that_does_not_fit_beside_the_graph_is_halved(run: Run, gpu: Gpu, monkeypatch: Any) -> None:
-    real = StackedStep._sum
+    real = GraphStep._sum
 
-    def fitting(step: StackedStep, values: Tensor, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        if step._take != step._drawn_and_taken and min(step.physical_batch, indices.shape[1]) > 4:
+    def fitting(step: GraphStep, values: Tensor, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        if step._take != step._drawn_and_taken and min(step.physical_batch, len(indices)) > 4:
             raise torch.OutOfMemoryError("a graph is held")
         return real(step, values, indices, mask)
 
-    monkeypatch.setattr(StackedStep, "_sum", fitting)
-    (found,) = trained([on(run, "cuda:0", StepMode.graph)])
+    monkeypatch.setattr(GraphStep, "_sum", fitting)
+    found = trained(on(run, "cuda:0", StepMode.graph))
     assert (found.step, found.physical_batch <= 4) == ("graph", True)
 
 
 def test_any_of_several_gpus_can_be_named(run: Run, monkeypatch: Any, capsys: Any) -> None:
-    (expected,) = trained([on(run, "cpu", StepMode.eager)])
+    expected = trained(on(run, "cpu", StepMode.eager))
     with made_up_cuda(2):
         for mode in (StepMode.eager, StepMode.graph):
-            (found,) = trained([on(run, "cuda:1", mode)])
+            found = trained(on(run, "cuda:1", mode))
             assert not apart(found, expected).wrong
         monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-        trained([on(run, "cuda:1")])
+        trained(on(run, "cuda:1"))
     assert "on cuda:1 during a capture on cuda:0" in capsys.readouterr().err
 
 
@@ -216,7 +216,7 @@ def test_epsilons_that_no_data_decide_are_computed_beside_the_steps(screening: s
         return computed(self, *arguments)
 
     monkeypatch.setattr(Pld, "epsilon", seen)
-    (found,) = trained([on(run, "cuda:0")])
+    found = trained(on(run, "cuda:0"))
     assert len(threads) == 2
     assert (threading.main_thread().name in threads) == (screening == "annealing")
     charged = [run.mechanism.charges_of_epochs(epoch).actual for epoch in (1, 2)]
@@ -233,15 +233,15 @@ def test_a_step_that_cannot_be_compiled_is_captured_as_it_is(run: Run, gpu: Gpu,
         raise TorchDynamoException("no compiler")
 
     monkeypatch.setattr(torch, "compile", refuses)
-    (found,) = trained([on(run, "cuda:0", StepMode.compiled)])
+    found = trained(on(run, "cuda:0", StepMode.compiled))
     assert found.step == "graph"
     assert "it cannot be compiled (no compiler)" in capsys.readouterr().err
 
 
 def test_a_step_is_compiled_if_that_is_asked_for_or_pays(run: Run, gpu: Gpu, monkeypatch: Any) -> None:
-    (graph,), (compiled,) = (trained([on(run, "cuda:0", mode)]) for mode in (StepMode.auto, StepMode.compiled))
-    monkeypatch.setattr("runner.training.stacked.capture._COMPILATION", 1e-4)
-    (also,) = trained([on(run, "cuda:0", StepMode.auto)])
+    graph, compiled = (trained(on(run, "cuda:0", mode)) for mode in (StepMode.auto, StepMode.compiled))
+    monkeypatch.setattr("runner.training.graph.capture._COMPILATION", 1e-4)
+    also = trained(on(run, "cuda:0", StepMode.auto))
     assert [each.step for each in (graph, compiled, also)] == ["graph", "compiled", "compiled"]
     assert graph.history["train_loss"] == compiled.history["train_loss"]
 
@@ -256,17 +256,17 @@ def test_compilation_pays_for_long_runs_of_large_networks() -> None:
 @pytest.mark.parametrize("changed", ["noise", "_mask", "_indices", "shape"])
 def test_a_step_that_is_not_the_captured_one_stops_the_run(run: Run, gpu: Gpu, changed: str, monkeypatch: Any) -> None:
     """A buffer that is replaced after the capture is not the one that the graph reads."""
-    body, shown = StackedStep.body, 2 if changed == "shape" else 1000
+    body, shown = GraphStep.body, 2 if changed == "shape" else 1000
 
-    def some(self: StackedStep, state: Any, indices: Tensor, mask: Tensor, noise: Tensor) -> list[Tensor]:
-        return body(self, state, indices[:, :shown], mask[:, :shown], noise)
+    def some(self: GraphStep, state: Any, indices: Tensor, mask: Tensor, noise: Tensor) -> list[Tensor]:
+        return body(self, state, indices[:shown], mask[:shown], noise)
 
-    monkeypatch.setattr(StackedStep, "body", some)
+    monkeypatch.setattr(GraphStep, "body", some)
     step = step_of(run)
-    batches = draw_epoch(run.mechanism, [torch.Generator("cuda").manual_seed(0)])
+    batches = draw_epoch(run.mechanism, torch.Generator("cuda").manual_seed(0))
     step.make_room(batches.length)
     if changed == "noise":
-        step.noise = [torch.Generator("cuda").manual_seed(0)]
+        step.generators["noise"] = torch.Generator("cuda").manual_seed(0)
     elif changed == "shape":
         shown = batches.length
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 import pytest
@@ -13,12 +12,12 @@ from runner.gradients import GradientSum, Objective, OnePassEngine
 from runner.gradients.terms import Factors
 from runner.networks.standardized import StandardizedConv2d, standardized
 from runner.networks.wide_resnet import wide_resnet
-from runner.training.stacked.network import StackedObjectives
-from runner.training.stacked.sums import StackedEngine
+from runner.training.graph.network import RecordedObjective
+from runner.training.graph.sums import MaskedEngine
 from tests import references
 
-EXAMPLES, SEEDS = 5, (1, 2)
-ENGINES = ("one_pass", "stacked")
+EXAMPLES = 5
+ENGINES = ("one_pass", "graph")
 PLAIN = nn.CrossEntropyLoss(reduction="none")
 NETWORKS = {
     "wide residual": lambda: wide_resnet([2, 6, 6], 3, nn.Tanh, depth=10, width=1, groups=4),
@@ -34,9 +33,9 @@ NETWORKS = {
 }
 
 
-def made(network: str, views: int = 1, seed: int = 1) -> Objective:
+def made(network: str, views: int = 1) -> Objective:
     """An objective in float64, with every parameter moved from its start."""
-    torch.manual_seed(seed)
+    torch.manual_seed(1)
     objective = Objective(NETWORKS[network](), PLAIN).double()
     for p in objective.parameters():
         p.data += 0.3 * torch.randn_like(p)
@@ -52,41 +51,26 @@ def data(views: int = 1) -> tuple[Tensor, Tensor]:
 
 
 @cache
-def per_example(network: str, views: int, seed: int) -> dict[str, Tensor]:
+def per_example(network: str, views: int) -> dict[str, Tensor]:
     """Gradients of single examples [batch, *shape]."""
-    found = references.per_example(made(network, views, seed), *data(views))
+    found = references.per_example(made(network, views), *data(views))
     return {name: torch.stack([each[name] for each in found]) for name in found[0]}
 
 
-def sums(
-    engine: str, objectives: Sequence[Objective], inputs: Tensor, targets: Tensor, factors: Factors | None
-) -> list[GradientSum]:
-    """Every objective's sum over the same examples, each parameter a group, or without clipping."""
-    groups = [[name] for name, _ in objectives[0].named_parameters()]
+def summed(engine: str, objective: Objective, inputs: Tensor, targets: Tensor, factors: Factors | None) -> GradientSum:
+    """The sum over the examples, each parameter a group, or without clipping."""
+    groups = [[name] for name, _ in objective.named_parameters()]
     if engine == "one_pass":
-        engines = [OnePassEngine(each) for each in objectives]
-        found = [
-            each.plain_sum(inputs, targets) if factors is None else each.clipped_sum(inputs, targets, groups, factors)
-            for each in engines
-        ]
-        assert all(each._fallback is None for each in engines)
-        return found
-    views, runs = objectives[0].views, len(objectives)
-    for each in objectives:
-        each.views = 1
-    stacked = StackedObjectives(objectives, views)
-    together = StackedEngine(stacked, stacked.values.clone(), torch.ones(runs, EXAMPLES, dtype=torch.bool))
-    stacked.values.zero_()  # a pass depends on the values that it is given
-    every = inputs.repeat(runs, *[1] * (inputs.dim() - 1)), targets.repeat(runs)
-    whole = together.plain_sum(*every) if factors is None else together.clipped_sum(*every, groups, factors)
-    return [
-        GradientSum(
-            {name: whole.gradients[name][run].view_as(p) for name, p in each.named_parameters()},
-            whole.losses.unflatten(0, (runs, -1))[run],
-            None if whole.norms is None else whole.norms[run],
-        )
-        for run, each in enumerate(objectives)
-    ]
+        made = OnePassEngine(objective)
+    else:
+        views, objective.views = objective.views, 1
+        recorded = RecordedObjective(objective, views)
+        made = MaskedEngine(recorded, recorded.values.clone(), torch.ones(EXAMPLES, dtype=torch.bool))
+        recorded.values.zero_()  # a pass depends on the values that it is given
+    total = made.plain_sum(inputs, targets) if factors is None else made.clipped_sum(inputs, targets, groups, factors)
+    assert getattr(made, "_fallback", None) is None
+    gradients = {name: total.gradients[name].view_as(p) for name, p in objective.named_parameters()}
+    return GradientSum(gradients, total.losses, total.norms)
 
 
 def falling(norms: Tensor) -> Tensor:
@@ -110,24 +94,19 @@ def assert_weighted(found: GradientSum, gradients: dict[str, Tensor], tolerance:
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_norms_and_sums_are_those_of_single_examples(engine: str, network: str, views: int) -> None:
-    """In two runs with different weights, stacked at once."""
-    clipped, plain = (
-        sums(engine, [made(network, views, seed) for seed in SEEDS], *data(views), factors)
-        for factors in (falling, None)
-    )
-    for seed, one, other in zip(SEEDS, clipped, plain, strict=True):
-        gradients = per_example(network, views, seed)
-        assert_weighted(one, gradients, 1e-10)
-        for name, g in gradients.items():
-            assert (other.gradients[name] - g.sum(0)).norm() <= 1e-10 * g.norm(), name
+    clipped, plain = (summed(engine, made(network, views), *data(views), factors) for factors in (falling, None))
+    gradients = per_example(network, views)
+    assert_weighted(clipped, gradients, 1e-10)
+    for name, g in gradients.items():
+        assert (plain.gradients[name] - g.sum(0)).norm() <= 1e-10 * g.norm(), name
 
 
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("network", NETWORKS)
 def test_single_precision_is_exact_to_its_rounding(network: str) -> None:
     inputs, targets = data()
-    (found,) = sums("one_pass", [made(network).float()], inputs.float(), targets, falling)
-    assert_weighted(found, per_example(network, 1, SEEDS[0]), 1e-4)
+    found = summed("one_pass", made(network).float(), inputs.float(), targets, falling)
+    assert_weighted(found, per_example(network, 1), 1e-4)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -143,7 +122,7 @@ def test_one_example_moves_each_parameter_by_at_most_its_bound(engine: str) -> N
             direction, _ = standardized(layer.weight.detach())
             inputs[0] = 1e-3 * torch.randn(3, 3, 3) + first * direction[channel]
         objective = Objective(nn.Sequential(layer, nn.Flatten()), PLAIN)
-        (found,) = sums(engine, [objective], inputs, targets, lambda norms: (bound / norms).clamp(max=1))
+        found = summed(engine, objective, inputs, targets, lambda norms: (bound / norms).clamp(max=1))
         return found.gradients
 
     without = added(None, 0)

@@ -1,4 +1,4 @@
-"""Tasks: not too short for a scheduler, not longer than they may be, in order, and no group apart."""
+"""Tasks: not too short for a scheduler, not longer than they may be, in order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from runner.launch.packing import packed
 
 
-def groups_of(*sizes: int) -> list[Any]:
-    numbers = iter(range(sum(sizes)))
-    return [tuple(SimpleNamespace(run_id=f"{next(numbers)}") for _ in range(size)) for size in sizes]
+def jobs(count: int) -> list[Any]:
+    return [SimpleNamespace(run_id=f"{number}") for number in range(count)]
 
 
 def ids(tasks: Any) -> list[list[str]]:
@@ -25,29 +24,28 @@ DEAR = {"0": 600.0, "1": 7200.0, "2": 600.0, "3": 600.0}
 
 
 @pytest.mark.parametrize(
-    ("sizes", "seconds", "minutes", "at_once", "unknown", "tasks"),
+    ("count", "seconds", "minutes", "at_once", "unknown", "tasks"),
     [
-        ([1] * 14, dict.fromkeys(map(str, range(14)), 600.0), 60, 1, 240, ["0-5", "6-11", "12-13"]),
-        ([1] * 12, dict.fromkeys(map(str, range(12)), 600.0), 60, 2, 240, ["0-11"]),
-        ([1, 1, 1, 1], DEAR, 60, 1, 240, ["0-0", "1-1", "2-3"]),
-        ([3, 3], dict.fromkeys("012345", 1000.0), 60, 1, 240, ["0-2", "3-5"]),
-        ([1, 1, 2, 1], {"0": 600.0, "2": 600.0, "4": 600.0}, 60, 1, 240, ["0-0", "1-1", "2-3", "4-4"]),
-        ([1, 1, 1], {}, 60, 4, 240, ["0-0", "1-1", "2-2"]),
-        ([1, 1, 1], {}, 30, 2, 30, ["0-1", "2-2"]),
+        (14, dict.fromkeys(map(str, range(14)), 600.0), 60, 1, 240, ["0-5", "6-11", "12-13"]),
+        (12, dict.fromkeys(map(str, range(12)), 600.0), 60, 2, 240, ["0-11"]),
+        (4, DEAR, 60, 1, 240, ["0-0", "1-1", "2-3"]),
+        (4, {"0": 600.0, "2": 600.0, "3": 600.0}, 60, 1, 240, ["0-0", "1-1", "2-3"]),
+        (3, {}, 60, 4, 240, ["0-0", "1-1", "2-2"]),
+        (3, {}, 30, 2, 30, ["0-1", "2-2"]),
     ],
-    ids=["six of ten minutes", "two at a time", "a dear one", "a lockstep", "unknown", "all unknown", "the longest"],
+    ids=["six of ten minutes", "two at a time", "a dear one", "unknown", "all unknown", "the longest"],
 )
-def test_tasks_by_hand(sizes, seconds, minutes, at_once, unknown, tasks) -> None:
-    found = ids(packed(groups_of(*sizes), seconds, minutes, at_once=at_once, unknown=unknown))
+def test_tasks_by_hand(count, seconds, minutes, at_once, unknown, tasks) -> None:
+    found = ids(packed(jobs(count), seconds, minutes, at_once=at_once, unknown=unknown))
     assert [f"{task[0]}-{task[-1]}" for task in found] == tasks
-    assert [run_id for task in found for run_id in task] == [f"{n}" for n in range(sum(sizes))]
+    assert [run_id for task in found for run_id in task] == [f"{n}" for n in range(count)]
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # for a loaded machine
 @given(st.lists(st.floats(0, 1800), max_size=40))
 def test_of_cheap_runs_all_tasks_but_the_last_take_half_an_hour_to_an_hour(costs: list[float]) -> None:
     seconds = {f"{n}": cost for n, cost in enumerate(costs)}
-    tasks = ids(packed(groups_of(*[1] * len(costs)), seconds, 60, unknown=240))
+    tasks = ids(packed(jobs(len(costs)), seconds, 60, unknown=240))
     totals = [sum(seconds[run_id] for run_id in task) for task in tasks]
     assert all(total <= 3600 for total in totals)
     assert all(total >= 1800 for total in totals[:-1])

@@ -162,7 +162,7 @@ def test_a_run_goes_on_with_the_noise_of_the_steps_before(smoke, step: str) -> N
     for tensor in past:
         assert len(tensor) == 3
         tensor.zero_()
-    (forgot,) = training([run], data, state=state)([lambda row: None])
+    forgot = training(run, data, state=state)(lambda row: None)
     first, second = zip(forgot.history["test_loss"], whole.history["test_loss"], strict=True)
     assert first[0] == first[1]
     assert second[0] != second[1]

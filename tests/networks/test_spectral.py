@@ -55,18 +55,18 @@ def test_singular_values_follow_the_polynomial_and_vectors_stay():
 
 
 def test_weights_hold_through_noisy_steps_some_of_them_huge():
-    """200 steps of noise, momentum-like drift and now and then a jump, in float32; biases too, and R runs at once."""
+    """200 steps of noise, momentum-like drift and now and then a jump, in float32; biases too."""
     torch.manual_seed(0)
     constraint = Spectral(bias_radius=0.25)
-    parameters = {"w": torch.randn(2, 12, 3, 3, 3), "v": torch.randn(2, 40, 12), "b": torch.randn(2, 12)}
+    parameters = {"w": torch.randn(12, 3, 3, 3), "v": torch.randn(40, 12), "b": torch.randn(12)}
     drift = {name: torch.randn_like(p) for name, p in parameters.items()}
     for step in range(200):
         for name, p in parameters.items():
             p += 0.02 * torch.randn_like(p) + 0.01 * drift[name] + (1e6 * drift[name] if step % 97 == 5 else 0)
         constraint.project(parameters)
-        assert norms(parameters["w"].flatten(2)).max() <= 1 + 1e-6
+        assert norms(parameters["w"].flatten(1)).max() <= 1 + 1e-6
         assert norms(parameters["v"]).max() <= 1 + 1e-6
-        assert parameters["b"].double().norm(dim=1).max() <= 0.25 * (1 + 1e-6)
+        assert parameters["b"].double().norm() <= 0.25 * (1 + 1e-6)
 
 
 def test_what_is_no_number_stays_none():

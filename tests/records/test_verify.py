@@ -188,7 +188,7 @@ SCREENING = {"history.forced", "provenance.screening_share"}  # of `forced` only
 SAID = {"config.draw"} | {
     f"provenance.{name}"
     for name in (
-        *("git_revision", "python", "device", "threads", "engine", "step", "lockstep", "physical_batch"),
+        *("git_revision", "python", "device", "threads", "engine", "step", "physical_batch"),
         *("wall_seconds", "examples_per_second", "peak_memory_mib"),
     )
 }

@@ -201,7 +201,7 @@ def test_steps_that_cost_another_epsilon_are_refused(half: DictConfig) -> None:
     state["parts"]["progress"]["kept"] = state["parts"]["progress"]["kept"][:-1]
     run = prepare(half)
     with pytest.raises(ValueError, match="another epsilon"):
-        training([run], load(run), state=state)([lambda row: None])
+        training(run, load(run), state=state)(lambda row: None)
 
 
 def test_a_short_run_and_one_of_the_users_classes_have_none(smoke) -> None:

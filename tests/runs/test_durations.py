@@ -24,7 +24,6 @@ LIKE = like(CONFIG)
 def record(seconds: float, epochs: int = 10, setting: str = "a", by: str = "processor_seconds", **told: Any) -> Any:
     provenance = {
         "threads": 1,
-        "lockstep": 1,
         "step": "eager",
         "device": "AMD EPYC",
         "wall_seconds": 1e6,
@@ -59,7 +58,7 @@ def test_a_clock_tells_only_where_no_processor_does() -> None:
     "other",
     [
         *(record(1, **told) for told in (
-            {"threads": 2}, {"lockstep": 4}, {"step": "graph"}, {"resumed_after": [3]}, {"status": "diverged"},
+            {"threads": 2}, {"step": "graph"}, {"resumed_after": [3]}, {"status": "diverged"},
             {"threads": "1"}, {"wall_seconds": None, "processor_seconds": None},
         )),
         {}, [], None, 3, {"status": "finished"}, {**record(1), "history": {"epoch": []}},

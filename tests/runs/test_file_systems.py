@@ -16,7 +16,7 @@ from runner.records.files import record_path, recorded, results_folder, set_asid
 from runner.records.identity import identify
 from runner.runs import checkpoints
 from runner.runs.checkpoints import checkpoint_path
-from runner.runs.execute import execute, execute_together
+from runner.runs.execute import execute
 from tests.conftest import quietly
 
 ONE = ("scale.epochs=1", "diagnostics=[]")
@@ -83,14 +83,6 @@ def test_what_cannot_be_written_after_training_is_saved(smoke, monkeypatch, else
     assert recorded(config)
     assert weights.exists()
     assert not list(elsewhere.iterdir())
-
-
-def test_one_record_that_cannot_be_written_keeps_back_no_other(smoke, monkeypatch, elsewhere) -> None:
-    configs = [smoke(*ONE, f"seed={seed}") for seed in range(2)]
-    monkeypatch.setattr(files, "write_whole", full_for(path_of(configs[0])))
-    with pytest.raises(OSError, match="No space left on device"):
-        execute_together(configs, quietly)
-    assert [recorded(config) for config in configs] == [False, True]
 
 
 def test_what_came_in_place_of_a_record_while_it_ran_is_set_aside(smoke) -> None:

@@ -13,9 +13,9 @@ from runner.training.averaging import Average
 from runner.training.call_by_call import CallByCall
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
-from runner.training.loop import load, train, training
+from runner.training.loop import load, train
 from runner.training.prepare import prepare
-from runner.training.run import stacked_step
+from runner.training.run import graph_step
 from tests.small import FEW_STEPS
 
 EMA = ("averaging=ema", "averaging.decay=0.5", "optimizer.momentum=0.9")
@@ -25,50 +25,38 @@ def numbers(weights) -> torch.Tensor:
     return torch.cat([weights[name].detach().flatten() for name in sorted(weights)]).double()
 
 
-@pytest.mark.parametrize("way", ["call by call", "in lockstep"])
+@pytest.mark.parametrize("way", ["call by call", "as a graph"])
 def test_it_is_the_weighted_mean_of_the_weights_of_all_steps(smoke, way: str) -> None:
-    runs = [prepare(smoke(*FEW_STEPS, *EMA, f"seed={seed}")) for seed in (0, 1)]
-    data = load(runs[0])
-    steps = (
-        CallByCall(runs[0], data)
-        if way == "call by call"
-        else stacked_step(runs, [run.new_objective() for run in runs], data[0])
-    )
-    seen = [[numbers(dict(each.named_parameters()))] for each in steps.objectives]
-    first = runs[0]
-    none = Diagnostics(first.config, 2, first.activation_type, steps.objectives[0], data[0])
+    run = prepare(smoke(*FEW_STEPS, *EMA))
+    data = load(run)
+    steps = CallByCall(run, data) if way == "call by call" else graph_step(run, run.new_objective(), data[0])
+    objective = steps.objective
+    weights = [numbers(dict(objective.named_parameters()))]
+    none = Diagnostics(run.config, 2, run.activation_type, objective, data[0])
     for epoch in (1, 2):
         for _ in steps.epoch(epoch, 5 * (epoch - 1), none):
-            for weights, each in zip(seen, steps.objectives, strict=True):
-                weights.append(numbers(dict(each.named_parameters())))
-    decays = [min(0.5, (1 + t) / (10 + t)) for t in range(1, len(seen[0]))]
+            weights.append(numbers(dict(objective.named_parameters())))
+    decays = [min(0.5, (1 + t) / (10 + t)) for t in range(1, len(weights))]
     assert decays[6] < 0.5 == decays[8]  # both cases
-    for weights, found in zip(seen, steps.averages, strict=True):
-        expected = weights[0]
-        for decay, newest in zip(decays, weights[1:], strict=True):
-            expected = decay * expected + (1 - decay) * newest
-        torch.testing.assert_close(numbers(found), expected, rtol=1e-5, atol=1e-6)
-        assert (numbers(found) - weights[-1]).norm() > 100 * (numbers(found) - expected).norm()
+    expected = weights[0]
+    for decay, newest in zip(decays, weights[1:], strict=True):
+        expected = decay * expected + (1 - decay) * newest
+    average = numbers(steps.average)
+    torch.testing.assert_close(average, expected, rtol=1e-5, atol=1e-6)
+    assert (average - weights[-1]).norm() > 100 * (average - expected).norm()
 
 
 @pytest.mark.parametrize("step", ["eager", "graph"])
-def test_the_runs_accuracy_is_the_averages_and_the_last_weights_train_as_ever(smoke, step: str) -> None:
-    runs = [
-        [prepare(smoke(*FEW_STEPS, *more, f"seed={seed}", f"runtime.step={step}")) for seed in (0, 1)]
-        for more in (EMA[2:], EMA)
-    ]
-    data = load(runs[0][0])
-    plain, averaged = (
-        training(some, data)([lambda row: None] * 2) if step == "graph" else [train(some[0], data, lambda row: None)]
-        for some in runs
-    )
-    for run, one, other in zip(runs[1], plain, averaged, strict=False):
-        assert other.history["test_accuracy_last"] == one.history["test_accuracy"]
-        assert other.history["test_loss_last"] == one.history["test_loss"]
-        assert other.history["test_loss"] != one.history["test_loss"]
-        again = evaluate(other.objective, data[1], 10)
-        assert again.loss == pytest.approx(other.history["test_loss"][-1], rel=1e-5)
-        assert run.dataset.classes == 10
+def test_the_accuracy_is_the_averages_and_the_last_weights_train_as_ever(smoke, step: str) -> None:
+    runs = [prepare(smoke(*FEW_STEPS, *more, f"runtime.step={step}")) for more in (EMA[2:], EMA)]
+    data = load(runs[0])
+    plain, averaged = (train(run, data, lambda row: None) for run in runs)
+    assert averaged.step == step
+    assert averaged.history["test_accuracy_last"] == plain.history["test_accuracy"]
+    assert averaged.history["test_loss_last"] == plain.history["test_loss"]
+    assert averaged.history["test_loss"] != plain.history["test_loss"]
+    again = evaluate(averaged.objective, data[1], 10)
+    assert again.loss == pytest.approx(averaged.history["test_loss"][-1], rel=1e-5)
 
 
 def test_only_accepted_updates_count(smoke, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,13 +14,11 @@ from torch import Generator, Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from runner.accounting import Ledger, Releases
-from runner.clipping import Flat, Numbers
+from runner.clipping import Flat
 from runner.config import ConfigError
 from runner.training.averaging import averaged, begun
 from runner.training.loop import load, train
 from runner.training.prepare import prepare
-from runner.training.run import stacked_step
-from runner.training.stacked import NotStackableError
 from runner.training.trust import check_own
 from tests.choosing import OwnNormalization
 
@@ -80,12 +78,12 @@ class Times(Flat):
 
     by: float
 
-    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
-        return numbers["by"] * torch.ones_like(norms)
+    def factors(self, norms: Tensor) -> Tensor:
+        return self.by * torch.ones_like(norms)
 
 
 class NoNumber(Flat):
-    def factors(self, norms: Tensor, numbers: Numbers) -> Tensor:
+    def factors(self, norms: Tensor) -> Tensor:
         return norms * math.nan
 
 
@@ -181,26 +179,6 @@ def test_other_parts_are_refused_before_data_is_read(group: str, name: str, said
     more = {"_partial_": True} if group == "schedule" else {}
     with pytest.raises(ConfigError, match=said):
         check_own(prepare(with_part(group, f"{HERE}.{name}", "features=pixels", "scale.epochs=3", "epochs=3", **more)))
-
-
-class Box:
-    def project(self, parameters: Mapping[str, Tensor]) -> None:
-        for each in parameters.values():
-            each.clamp_(-0.1, 0.1)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is Box
-
-    __hash__ = None
-
-
-def test_a_users_constraint_sees_the_weights_of_one_run(with_part: Make) -> None:
-    """One that mixed two runs would use releases that no record of either charges."""
-    runs = [prepare(with_part("constraint", f"{HERE}.Box", f"seed={seed}")) for seed in (0, 1)]
-    examples, objectives = load(runs[0])[0], [run.new_objective() for run in runs]
-    stacked_step(runs[:1], objectives[:1], examples)
-    with pytest.raises(NotStackableError, match="a user's constraint"):
-        stacked_step(runs, objectives, examples)
 
 
 class Reciprocal:

@@ -16,4 +16,4 @@ def affine(x: Tensor, g: Tensor, views: int) -> Terms:
     """Return terms of normalised inputs x and output gradients g, both [batch * views, channels, ...]."""
     positions = [1, *range(3, g.dim() + 1)]
     gains, biases = (each.unflatten(0, (-1, views)).sum(positions) for each in (g * x, g))
-    return Terms(squared_norms(gains), lambda factors, zero: weighted_sum(gains, factors, zero), biases)
+    return Terms(squared_norms(gains), lambda factors, silent: weighted_sum(gains, factors, silent), biases)

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from runner.gradients.terms import Terms, squared_norms
+from runner.gradients.terms import Terms, squared_norms, weighted_sum
 from runner.networks.geometry import Geometry
 
 _SHORT_ROW = 64  # below it, a product per kernel row is too small to be fast, so one takes the whole window
@@ -43,7 +43,7 @@ def formed_terms(
     (kh, kw), c, o = shape.kernel, shape.channels_in, shape.channels_out
     return Terms(
         squares=squares,
-        weight_sum=lambda factors, zero: (factors @ formed).view(kh, kw, c, o).permute(3, 2, 0, 1),
+        weight_sum=lambda factors, silent: weighted_sum(formed, factors, silent).view(kh, kw, c, o).permute(3, 2, 0, 1),
         biases=biases,
         gains=gains,
         formed=formed,

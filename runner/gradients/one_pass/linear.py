@@ -8,13 +8,14 @@ cancels, so the norm is as exact as its two factors.
 
 from torch import Tensor
 
-from runner.gradients.terms import Terms, squared_norms_of_outer
+from runner.gradients.terms import Terms, silenced, squared_norms_of_outer
 
 
 def linear(a: Tensor, g: Tensor, has_bias: bool) -> Terms:
     """Return terms of a layer with inputs a [batch, in] and output gradients g [batch, out]."""
-    return Terms(
-        squares=squared_norms_of_outer(g, a),
-        weight_sum=lambda factors, zero: (g * factors[:, None]).T @ a,
-        biases=g if has_bias else None,
-    )
+
+    def weight_sum(factors: Tensor, silent: Tensor | None) -> Tensor:
+        outputs, inputs = (g, a) if silent is None else (silenced(g, silent), silenced(a, silent))
+        return (outputs * factors[:, None]).T @ inputs
+
+    return Terms(squared_norms_of_outer(g, a), weight_sum, g if has_bias else None)

@@ -49,13 +49,13 @@ class Spectral:
 
     @torch.no_grad()
     def project(self, parameters: Mapping[str, Tensor]) -> None:
-        """Change parameters in place, by name [runs, *shape]: biases have one dimension, weights have more."""
+        """Change parameters in place: biases have one dimension, weights have more."""
         for values in parameters.values():
-            if values.dim() == 2:
-                norms = torch.linalg.vector_norm(values, dim=1, keepdim=True)
-                values.mul_((self.bias_radius / norms).clamp(max=1.0))
+            if values.dim() == 1:
+                values.mul_((self.bias_radius / torch.linalg.vector_norm(values)).clamp(max=1.0))
             else:
-                values.copy_(projected(values.flatten(2)).view_as(values))
+                # A batch of one: recorded runs have the digits of PyTorch's batched products.
+                values.copy_(projected(values.flatten(1)[None]).view_as(values))
 
 
 def projected(weights: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.training.evaluate import Evaluation
+from runner.training.updates.optimizers import take_step, unsupported, update_of
 from runner.training.updates.schedule import Schedule
 
 
@@ -102,6 +103,9 @@ class Updates:
     ) -> None:
         self.optimizer = optimizer
         self._project, self._schedule = project, schedule or Schedule(None)
+        # A user's schedule may have changed the optimizer, or wait for its hooks.
+        own = self._schedule.is_own or unsupported(optimizer)
+        self._update = None if own else update_of(optimizer)
 
     @property
     def finished(self) -> bool:
@@ -115,7 +119,10 @@ class Updates:
     def step(self) -> bool:
         """Make the update from the gradients. Return True if it is kept."""
         self._schedule.start_step()
-        self.optimizer.step()
+        if self._update is None:
+            self.optimizer.step()
+        else:
+            take_step(self.optimizer, self._update)
         self._project()
         return True
 

@@ -83,7 +83,7 @@ class Schedule:
 
     def _begin(self) -> None:
         if self._begun > 0 and self._scheduler is not None:
-            with warnings.catch_warnings():  # a joint step of several runs does not call the optimizer
+            with warnings.catch_warnings():  # steps need not call the optimizer
                 warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
                 self._scheduler.step()
         self._begun += 1

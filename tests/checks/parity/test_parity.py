@@ -12,13 +12,13 @@ from checks.parity import cases as cases_module
 from checks.parity import run as command
 from checks.parity import runs
 from checks.parity.cases import STEPS, case
-from checks.parity.runs import SMALL, compiled_against_eager, graph_against_eager, together_against_alone
+from checks.parity.runs import SMALL, compiled_against_eager, graph_against_eager
 from checks.parity.step import CPU, Difference, Side, compared, worst
 from checks.rehearsal import made_up_cuda
 from runner.clipping import Flat
 from runner.gradients import ENGINES, GradientSum, OnePassEngine
 from runner.mechanism.dp_sgd import Mechanism
-from runner.training.stacked import StackedStep
+from runner.training.graph import GraphStep
 from tests.tracked import tracked_options
 
 MNIST = ("architecture", "tempered_sigmoid_mnist")
@@ -94,23 +94,23 @@ def test_noise_of_another_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     assert (found.wrong, found.what) == (True, "noise")
 
 
-def test_graphs_and_locksteps_agree_and_less_noise_in_them_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_agree_and_less_noise_in_them_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "SMALL", (*SMALL, "epochs=1", "architecture.filters=[3,4]", "architecture.units=5"))
 
     def wrong() -> list[bool]:
         with made_up_cuda():
-            every = graph_against_eager, compiled_against_eager, together_against_alone
+            every = graph_against_eager, compiled_against_eager
             checks = dict(pair for compared_by in every for pair in compared_by("cuda:0"))
-            names = "run: sampling=shuffled", "compiled: clipping=per_layer", "lockstep: seed=1, optimizer.lr=0.05"
+            names = "run: sampling=shuffled", "compiled: clipping=per_layer"
             return [checks[name]().wrong for name in names]
 
     assert not any(wrong())
-    body = StackedStep.body
+    body = GraphStep.body
 
-    def quieter(self: StackedStep, state: list[Tensor], indices: Tensor, mask: Tensor, noise: Tensor) -> list[Tensor]:
+    def quieter(self: GraphStep, state: list[Tensor], indices: Tensor, mask: Tensor, noise: Tensor) -> list[Tensor]:
         return body(self, state, indices, mask, 0.999 * noise)
 
-    monkeypatch.setattr(StackedStep, "body", quieter)
+    monkeypatch.setattr(GraphStep, "body", quieter)
     assert all(wrong())
 
 

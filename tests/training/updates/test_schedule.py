@@ -39,7 +39,7 @@ def test_rates_are_those_of_the_formulas(decay: str, warmup: int, share: float) 
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_captured_step_and_lockstep_take_the_same_rates(smoke, optimizer: str) -> None:
+def test_a_graph_takes_the_same_rates(smoke, optimizer: str) -> None:
     """A rate that stays, or one that is a step late, moves the weights by far more."""
     schedule = "schedule=cosine_by_step", "schedule.warmup_steps=4", f"optimizer={optimizer}", "optimizer.lr=0.05"
     ends = []

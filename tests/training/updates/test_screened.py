@@ -150,11 +150,13 @@ def test_adam_is_taken_back_too() -> None:
     objective, optimizer, screening = make(Annealing(1e9, 1000), adam=True)
     random_gradients(objective, torch.Generator().manual_seed(3))
     assert screening.step()
-    state = {p: {n: v.clone() for n, v in s.items()} for p, s in optimizer.state.items()}
+    state = {p: {n: torch.as_tensor(v).clone() for n, v in s.items()} for p, s in optimizer.state.items()}
     random_gradients(objective, torch.Generator().manual_seed(5))
     assert not screening.step()
     for parameter, values in state.items():
-        assert all(torch.equal(optimizer.state[parameter][name], value) for name, value in values.items())
+        assert all(
+            torch.equal(torch.as_tensor(optimizer.state[parameter][name]), value) for name, value in values.items()
+        )
 
 
 class Projected(Updates):

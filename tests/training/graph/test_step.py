@@ -11,11 +11,11 @@ import torch
 from runner.config import ConfigError, StepMode
 from runner.data.datasets import Split
 from runner.mechanism.normal import standard_normal
+from runner.training.graph import GraphStep, enough
+from runner.training.graph.batches import EpochBatches, draw_epoch
 from runner.training.loop import train
 from runner.training.prepare import prepare
-from runner.training.run import Run, stacked_step
-from runner.training.stacked import StackedStep, enough
-from runner.training.stacked.batches import EpochBatches, draw_epoch
+from runner.training.run import Run, graph_step
 
 DRAWN = 20  # the expected batch size
 
@@ -59,7 +59,7 @@ def trained_both_ways(config, split: Split) -> list[tuple[torch.Tensor, dict]]:
 def test_trains_as_the_eager_loop_does(smoke, overrides: list[str]) -> None:
     """Ten steps: equal weights mean equal batches, factors, noise and updates, for any of them would show.
 
-    `test_stacked_runs` has further settings.
+    `test_settings` has further settings.
     """
     config, split = problem(smoke, *overrides)
     (eager, eager_history), (graph, graph_history) = trained_both_ways(config, split)
@@ -69,40 +69,39 @@ def test_trains_as_the_eager_loop_does(smoke, overrides: list[str]) -> None:
         assert graph_history[name] == eager_history[name]
 
 
-def ready(config, split: Split) -> tuple[StackedStep, EpochBatches]:
+def ready(config, split: Split) -> tuple[GraphStep, EpochBatches]:
     """The step of a run, and the batches of an epoch, which it has room for."""
     run = prepare(config)
-    step = stacked_step([run], [run.new_objective().double()], split)
-    batches = draw_epoch(run.mechanism, generators(1))
+    step = graph_step(run, run.new_objective().double(), split)
+    batches = draw_epoch(run.mechanism, generator(1))
     step.make_room(batches.length)
     return step, batches
 
 
-def moved(step: StackedStep, batches: EpochBatches, *indices: int) -> torch.Tensor:
+def moved(step: GraphStep, batches: EpochBatches, *indices: int) -> torch.Tensor:
     """The change of the weights by a step on these examples; they are put back."""
     batches.indices[0].zero_()
-    batches.indices[0, 0, : len(indices)] = torch.tensor(indices)
+    batches.indices[0, : len(indices)] = torch.tensor(indices)
     batches.mask[0] = torch.arange(batches.length) < len(indices)
-    before = step.stacked.values.clone()
+    before = step.recorded.values.clone()
     step.take(batches, 0)
-    change = before - step.stacked.values
-    step.stacked.values.copy_(before)
+    change = before - step.recorded.values
+    step.recorded.values.copy_(before)
     return change
 
 
-def generators(seed: int) -> list[torch.Generator]:
-    return [torch.Generator().manual_seed(seed)]
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
 def test_an_empty_batch_is_a_step_of_pure_noise(smoke) -> None:
     config, split = problem(smoke)
     step, batches = ready(config, split)
-    step.noise = generators(2)
+    step.generators["noise"] = generator(2)
     change = moved(step, batches) * DRAWN / 0.5  # the learning rate
-    (noise,) = generators(2)
-    expected = standard_normal(step.stacked.values.shape[1], noise, torch.empty(0, dtype=torch.float64))
-    torch.testing.assert_close(change[0], 0.7 * 0.3 * expected, rtol=1e-9, atol=1e-12)
-    assert step.losses.tolist() == [0]
+    expected = standard_normal(len(step.recorded.values), generator(2), torch.empty(0, dtype=torch.float64))
+    torch.testing.assert_close(change, 0.7 * 0.3 * expected, rtol=1e-9, atol=1e-12)
+    assert step.losses == 0
 
 
 @pytest.mark.parametrize(
@@ -130,14 +129,14 @@ def test_one_example_moves_the_sum_by_at_most_the_clipping_norm(smoke) -> None:
 def test_a_longer_batch_makes_room_and_cuts_nothing(smoke) -> None:
     config, _ = problem(smoke)
     mechanism = prepare(config).mechanism
-    short = draw_epoch(mechanism, generators(1))
-    again = draw_epoch(mechanism, generators(1), least=64)
+    short = draw_epoch(mechanism, generator(1))
+    again = draw_epoch(mechanism, generator(1), least=64)
     assert (short.length, again.length) == (32, 64)
     for batches in (short, again):
-        drawn = list(mechanism.batches(generators(1)[0]))
-        found = [indices[mask] for indices, mask in zip(batches.indices[:, 0], batches.mask[:, 0], strict=True)]
+        drawn = list(mechanism.batches(generator(1)))
+        found = [indices[mask] for indices, mask in zip(batches.indices, batches.mask, strict=True)]
         assert all(torch.equal(a, b) for a, b in zip(found, drawn, strict=True))
-        assert batches.seen == [sum(map(len, drawn))]
+        assert batches.seen == sum(map(len, drawn))
 
 
 def test_one_length_is_enough_for_a_whole_training(smoke) -> None:
@@ -159,7 +158,7 @@ def test_one_length_is_enough_for_a_whole_training(smoke) -> None:
         ("diagnostics=[gradient_norms]", "gradient_norms"),
         ("clipping._target_=tests.failing.OwnClipping", "OwnClipping"),
         ("runtime.engine=isolated", "engine"),
-        ("architecture._target_=tests.failing.dilated", "dilation"),
+        ("architecture._target_=tests.failing.grouped", "in groups"),
         # what shows only with data
         ("activation._target_=torch.nn.Dropout", "random"),
         ("architecture._target_=tests.failing.penalised", "known"),

@@ -1,0 +1,86 @@
+"""An epoch's batches, drawn at once and padded to one length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from scipy.stats import binom
+from torch import Generator, Tensor
+
+from runner.config import Sampling
+from runner.data.augmentation import Augmentation
+from runner.mechanism.dp_sgd import Mechanism
+
+_ROUND = 16  # batches are padded to a multiple of it
+_TOO_SHORT = 1e-3  # probability that a length expected to be enough is not
+
+
+@dataclass(frozen=True)
+class EpochBatches:
+    """An epoch's batches.
+
+    Attributes:
+        indices: [steps, P], the examples of each batch in the order in which they are drawn call by call, then zeros.
+        mask: [steps, P], true if an index belongs to the batch.
+        seen: examples in all batches.
+        drawn: [steps, P, views, numbers], the random numbers of the examples' views, or none without views.
+    """
+
+    indices: Tensor
+    mask: Tensor
+    seen: int
+    drawn: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        """Return P."""
+        return self.indices.shape[1]
+
+
+def whole(examples: int, device: torch.device, length: int = 0) -> EpochBatches:
+    """Return one batch of all examples, padded to `length`, for measuring the time of a step."""
+    places = torch.arange(max(examples, length), device=device)[None]
+    mask = places < examples
+    return EpochBatches(places * mask, mask, examples)
+
+
+def enough(mechanism: Mechanism, steps: int) -> int:
+    """Return a length for all batches of this number of steps, as a new length means a new graph.
+
+    A Poisson batch is longer than the returned length with a probability of at most 0.001 / `steps`.
+    """
+    if mechanism.sampling is not Sampling.poisson:
+        return _rounded(mechanism.batch_size)
+    return _rounded(int(binom.isf(_TOO_SHORT / steps, mechanism.examples, mechanism.sampling_rate)))
+
+
+def draw_epoch(mechanism: Mechanism, generator: Generator, least: int = 0) -> EpochBatches:
+    """Return the batches that `mechanism.batches` draws from the generator, padded to P >= `least`.
+
+    No batch is ever cut. A longer one increases P. The host waits for the device a few times an epoch, not once a step.
+    """
+    if mechanism.sampling is Sampling.poisson:
+        joined = torch.stack(list(mechanism.memberships(generator)))
+        sizes, examples = joined.sum(1), joined.nonzero()[:, 1]
+    else:
+        order = torch.stack(list(mechanism.batches(generator)))
+        sizes, examples = torch.full((len(order),), order.shape[1], device=order.device), order.flatten()
+    length = max(least, _rounded(int(sizes.max())))
+    mask = torch.arange(length, device=sizes.device) < sizes[:, None]
+    indices = torch.zeros(mask.shape, dtype=torch.long, device=sizes.device)
+    indices[mask] = examples  # both are ordered by step
+    return EpochBatches(indices, mask, len(examples))
+
+
+def with_views(batches: EpochBatches, augmentation: Augmentation, generator: Generator) -> EpochBatches:
+    """Return the batches with the numbers of their views, as they are drawn call by call."""
+    like = augmentation.draw(0, generator)
+    drawn = like.new_zeros(*batches.indices.shape, *like.shape[1:])
+    for size, numbers in zip(batches.mask.sum(1).tolist(), drawn, strict=True):
+        numbers[:size] = augmentation.draw(size, generator)
+    return replace(batches, drawn=drawn.to(batches.indices.device))
+
+
+def _rounded(length: int) -> int:
+    return max(1, -(-length // _ROUND) * _ROUND)

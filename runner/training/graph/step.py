@@ -1,0 +1,409 @@
+"""One training step as one fixed sequence of calls, on CUDA captured once and replayed as a graph.
+
+`GraphStep.body` is a pure function from a state, a padded batch with its mask, and noise to the next state. It never
+asks the device for a value, and no shape in it depends on data, so a replay equals the step. State and batch lie in
+buffers with fixed addresses. A graph also draws the noise, from a generator that is registered with it, with the same
+numbers as `Mechanism.release` draws call by call. Before its capture the step is compiled, if that pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from runner.clipping import Clipping
+from runner.config import StepMode
+from runner.data.augmentation import Augmentation, viewed
+from runner.data.datasets import Split
+from runner.gradients import Objective, undisturbed
+from runner.gradients.terms import is_gradient
+from runner.mechanism.correlated import correlated
+from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.seeds import generator
+from runner.networks.lipschitz.course import COUNT, counting_course
+from runner.training.averaging import Averaging, averaged, begun
+from runner.training.diagnostics import Diagnostics
+from runner.training.first_batch import check_first_batch
+from runner.training.graph.batches import EpochBatches, draw_epoch, with_views
+from runner.training.graph.capture import captured, compiled_and_captured, compiling_pays
+from runner.training.graph.layers import NotCapturableError, numbers_per_example
+from runner.training.graph.network import RecordedObjective
+from runner.training.graph.sums import MaskedEngine
+from runner.training.pieces import Pieces
+from runner.training.state import State, Stateful
+from runner.training.updates import Schedule
+from runner.training.updates.optimizers import unsupported, update_of
+
+_SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # memory of a slice's examples in the layers
+_COPIES = 3  # of that memory at a time: the layers, autograd and the sums
+_AGREE, _ROUNDING = 1e-2, 1e-5  # tolerance of a replay: relative to the change, and to the numbers
+_FOLLOWED = ("applied", "at", "batches", "release")  # methods of a mechanism that are done here as in `Mechanism`
+
+
+class GraphStep:
+    """The step of a run, from its objective, which holds the weights afterwards, and its training settings.
+
+    Args:
+        data: on the device of the objective.
+        per_slice: examples that pass the network at a time; None: as many as fit.
+        schedule: the schedule of the optimizer's learning rate; None keeps it constant.
+        seed: of the run.
+        averaging: the average of the weights, if any.
+        augmentation: the views of each example, if a step uses any.
+        asked: `compiled`, or `auto` to compile if that pays for `steps` steps. Only a captured step is compiled.
+
+    Attributes:
+        mode: `compiled` if the step is, else `graph`.
+        generators: for the batches, the noise and the views, by name.
+        state: all that a step changes: weights [numbers], the sum of losses, the optimizer's buffers, the average, if
+            any, and earlier noise [b - 1, numbers] if noise is correlated. Only the share after private counts is
+            elsewhere, in the loss that it belongs to.
+
+    Raises:
+        NotCapturableError: the step cannot be one fixed sequence of calls.
+    """
+
+    updates = None
+
+    @undisturbed()
+    def __init__(
+        self,
+        objective: Objective,
+        clipping: Clipping,
+        mechanism: Mechanism,
+        optimizer: torch.optim.Optimizer,
+        data: Split,
+        per_slice: int | None = None,
+        schedule: Schedule | None = None,
+        seed: int = 0,
+        averaging: Averaging | None = None,
+        augmentation: Augmentation | None = None,
+        asked: StepMode = StepMode.graph,
+        steps: int = 0,
+    ) -> None:
+        self.mode, self._asked, self._steps = StepMode.graph, asked, steps
+        self._clipping, self._mechanism, self._data = clipping, mechanism, data
+        self._optimizer, self._schedule = optimizer, schedule or Schedule(None)
+        if not clipping.sums_by_engine:
+            raise NotCapturableError(f"the clipping {type(clipping).__name__} does more than rescale by norms")
+        if self._schedule.is_own and objective.constraint is not None:
+            raise NotCapturableError("a user's schedule may change weights, which are then projected again")
+        for name in _FOLLOWED:
+            if getattr(type(mechanism), name, None) is not getattr(Mechanism, name):
+                raise NotCapturableError(f"the mechanism {type(mechanism).__qualname__} overrides `{name}`")
+        if reason := unsupported(optimizer):
+            raise NotCapturableError(reason)
+        self._augmentation = augmentation
+        self.recorded = RecordedObjective(objective, 1 if augmentation is None else augmentation.views)
+        values = self.recorded.values
+        course = counting_course(objective.loss)
+        self._shares = [] if course is None else [course.share]
+        self._weights = len(values)
+        self._released = dict(self.recorded.parts)
+        if course is not None:
+            self._released[COUNT] = slice(self._weights, self._weights + 1), torch.Size()
+        mechanism.check_partition(self._released)
+        self._noise, self._std = (values.new_zeros(self._weights + len(self._shares)) for _ in range(2))
+        for group in mechanism.noise_groups if mechanism.private else ():
+            for name in group.parameters:
+                self._std[self._released[name][0]] = mechanism.noise_std(group)
+        self._noise_views = {name: self._noise[place].view(shape) for name, (place, shape) in self._released.items()}
+        zero = torch.zeros((), dtype=torch.float64, device=values.device)
+        self._lr = zero + optimizer.param_groups[0]["lr"]
+        self._rates: list[float] = []  # of every step of an epoch, if they differ
+        self._update = update_of(optimizer)
+        buffers = self._update.begun(values, zero.clone())
+        self._averaging, average = averaging, [] if averaging is None else begun([values])
+        earlier = len(mechanism.coefficients) - 1
+        past = [values.new_zeros(earlier, len(self._noise))] if earlier else []
+        self.state: list[Tensor] = [values, zero.clone(), *buffers, *average, *past]
+        self._lengths = len(buffers), len(average)
+        self._seen, self._unchecked = 0, True
+        device = torch.device("cpu") if values.is_meta else values.device
+        self.generators = {name: generator(seed, name, device) for name in ("sampling", "noise")}
+        if augmentation is not None:
+            self.generators["augmentation"] = generator(seed, "augmentation", torch.device("cpu"))
+        self._indices = torch.zeros(0, dtype=torch.long, device=values.device)
+        self._mask = self._indices.bool()
+        self._drawn: list[Tensor] = []  # the numbers of a batch's views, if there are any
+        self._take: Callable[[], None] = self._drawn_and_taken
+        self._unproven = False
+        self._try()
+        self._held = numbers_per_example(self.recorded.layers.values())
+        needed = _COPIES * values.element_size() * self._held
+        self._pieces = Pieces(per_slice or max(1, _SLICE_BYTES.get(values.device.type, 1 << 30) // needed))
+
+    @property
+    def objective(self) -> Objective:
+        """Return the objective, with the weights of the last step."""
+        return self.recorded.objective
+
+    @property
+    def losses(self) -> Tensor:
+        """Return the sum of the losses of every example seen, before each step's update: no dimensions, float64."""
+        return self.state[1]
+
+    def _try(self) -> None:
+        """Check sums of two examples' gradients against ordinary autograd, except on the meta device."""
+        try:
+            for example in range(min(2, len(self._data))):
+                self._try_one(slice(example, example + 1))
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise NotCapturableError(str(error).partition("\n")[0]) from error
+
+    def _try_one(self, one: slice) -> None:
+        before = _random_state(self.losses.device)
+        images, targets = self._data.images[one], self._data.targets[one]
+        inputs = images
+        if self.recorded.views > 1:  # equal ones
+            inputs = images.unsqueeze(1).expand(-1, self.recorded.views, *images.shape[1:])
+        engine = MaskedEngine(self.recorded, self.recorded.values, torch.ones_like(targets, dtype=torch.bool))
+        computed = engine.clipped_sum(inputs, targets, [list(self.recorded.parts)], torch.ones_like)
+        assert computed.norms is not None
+        if not torch.equal(before, _random_state(self.losses.device)):
+            raise NotCapturableError("a layer draws random numbers")
+        sums = {name: g.view(self.recorded.parts[name][1]) for name, g in computed.gradients.items()}
+        if not is_gradient(self.objective, images, targets, sums, computed.norms[0]):
+            raise NotCapturableError("its gradients are not those of its layers")
+
+    @property
+    def physical_batch(self) -> int:
+        """Return the number of examples that pass the network at a time."""
+        return self._pieces.size
+
+    @property
+    def length(self) -> int:
+        """Return P, the length to which batches are padded."""
+        return len(self._indices)
+
+    @undisturbed()
+    def make_room(self, length: int) -> None:
+        """Expect batches padded to `length` from now on, with new buffers, and on CUDA a new graph.
+
+        Raises:
+            NotCapturableError: the step cannot be captured.
+            torch.OutOfMemoryError: not even one example fits into the GPU's memory.
+        """
+        if length == self.length:
+            return
+        device = self.losses.device
+        self._indices = torch.zeros(length, dtype=torch.long, device=device)
+        self._mask = torch.zeros(length, dtype=torch.bool, device=device)
+        if self._augmentation is not None:
+            like = self._augmentation.draw(0, self.generators["augmentation"])
+            self._drawn = [torch.zeros(length, *like.shape[1:], dtype=like.dtype, device=device)]
+        if device.type == "cuda":
+            try:
+                self._pieces.fitting(self._capture, length)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                raise NotCapturableError(f"it cannot be captured ({str(error).partition(chr(10))[0]})") from error
+
+    def epoch(self, epoch: int, before: int, diagnostics: Diagnostics) -> Iterator[bool]:
+        """See `runner.training.call_by_call.CallByCall.epoch`. No diagnostic may read single steps."""
+        self.start_epoch(epoch - 1)
+        batches = draw_epoch(self._mechanism, self.generators["sampling"], self.length)
+        self.make_room(batches.length)
+        if self._augmentation is not None:
+            batches = with_views(batches, self._augmentation, self.generators["augmentation"])
+        self.losses.zero_()
+        self._seen = batches.seen
+        if self._unchecked:
+            self._unchecked = False
+            self._check_first(batches)
+        for step in range(len(batches.indices)):
+            self.take(batches, step)
+            yield True
+
+    def seen(self) -> tuple[float, int]:
+        return self.losses.item(), self._seen
+
+    @property
+    def average(self) -> dict[str, Tensor] | None:
+        if self._averaging is None:
+            return None
+        return self.recorded.weights(self._parts_of(self.state)[3][1])
+
+    @property
+    def parts(self) -> dict[str, Stateful]:
+        """Return what the next epoch depends on: see `runner.training.state`."""
+        return {"objective": self.objective, "step": self}
+
+    def state_dict(self) -> State:
+        """Return the state of the optimizer, of the average, of correlated noise, and of the schedule."""
+        return {"buffers": self.state[2:], "schedule": self._schedule.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue from a state. Tensors keep their addresses, which a graph may know."""
+        self._schedule.load_state_dict(state["schedule"])
+        for tensor, saved in zip(self.state[2:], state["buffers"], strict=True):
+            tensor.copy_(saved)
+
+    @undisturbed()
+    def take(self, batches: EpochBatches, step: int) -> None:
+        """Take step number `step` of an epoch, with noise from the generator."""
+        self._indices.copy_(batches.indices[step])
+        self._mask.copy_(batches.mask[step])
+        if batches.drawn is not None:
+            self._drawn[0].copy_(batches.drawn[step])
+        if self._rates:
+            self._lr.fill_(self._rates[step])
+        if self._unproven:
+            self._prove_replay()
+        self._take()
+
+    def start_epoch(self, epoch: int) -> None:
+        """Pass the epoch that begins, counted from 0, to the objective, and set its learning rates."""
+        self.objective.start_epoch(epoch)
+        self._schedule.start_epoch()
+        (group,) = self._optimizer.param_groups
+        self._lr.fill_(group["lr"])
+        if self._schedule.by_step:
+            self._rates = []
+            for _ in range(self._mechanism.steps_per_epoch):
+                self._schedule.start_step()
+                self._rates.append(float(group["lr"]))
+
+    def body(
+        self, state: Sequence[Tensor], indices: Tensor, mask: Tensor, noise: Tensor, *drawn: Tensor
+    ) -> list[Tensor]:
+        """Return the next state, from a batch [P], and standard normal numbers [numbers].
+
+        `drawn` are the numbers of the examples' views [P, views, ...], if there are any.
+        """
+        values, losses, buffers, average, past = self._parts_of(state)
+        if past:
+            noise, past[0] = correlated(self._mechanism.coefficients, noise, past[0])
+        sums, added = self._sum(values, indices, mask, *drawn)
+        losses = losses + added.masked_fill(~mask, 0).sum()
+        means = (sums + self._std * noise if self._mechanism.private else sums) / self._mechanism.denominator
+        gradient, unit = means[: self._weights], self.objective.unit
+        if isinstance(unit, Tensor) or unit != 1:
+            gradient = unit * gradient
+        if self._shares:  # a count changes the unit of the next step
+            self.objective.received({COUNT: means[self._weights]})
+        values, buffers = self._update(values, gradient, buffers, self._lr)
+        self.recorded.project(values)
+        self.recorded.forget()
+        if self._averaging is not None:
+            average = averaged(self._averaging, average, [values])
+        return [values, losses, *buffers, *average, *past]
+
+    def _parts_of(self, state: Sequence[Tensor]) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor], list[Tensor]]:
+        """Return the weights, the losses, the optimizer's buffers, the average, and earlier noise."""
+        values, losses, *others = state
+        buffers, average = self._lengths
+        return values, losses, others[:buffers], others[buffers : buffers + average], others[buffers + average :]
+
+    @torch.no_grad()
+    def advance(self) -> None:
+        """Replace the state by the next one, from the buffers with the batch and the noise."""
+        after = self.body(self.state, self._indices, self._mask, self._noise, *self._drawn)
+        for kept, made in zip(self.state, after, strict=True):
+            kept.copy_(made)
+
+    def _draw(self) -> None:
+        if self._mechanism.private:
+            self._mechanism.draw_noise(self._noise_views, self.generators["noise"])
+
+    def _drawn_and_taken(self) -> None:
+        self._draw()
+        self.advance()
+
+    def _sum(self, values: Tensor, indices: Tensor, mask: Tensor, *drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the bounded sums [numbers] over examples [P], and their losses [P], float64."""
+        batch = (tensor.split(self.physical_batch) for tensor in (indices, mask, *drawn))
+        pieces = [self._sum_of_piece(values, *piece) for piece in zip(*batch, strict=True)]
+        return reduce(torch.add, [sums for sums, _ in pieces]), torch.cat([losses for _, losses in pieces])
+
+    def _sum_of_piece(self, values: Tensor, indices: Tensor, mask: Tensor, *drawn: Tensor) -> tuple[Tensor, Tensor]:
+        inputs, targets = self._gathered(indices, mask, *drawn)
+        computed = self._clipping.sum_contributions(MaskedEngine(self.recorded, values, mask), inputs, targets)
+        parts = [
+            computed.gradients[name].flatten() if name in computed.gradients else values.new_zeros(shape.numel())
+            for name, (_, shape) in self._released.items()
+        ]
+        return torch.cat(parts), computed.losses.double()
+
+    def _check_first(self, batches: EpochBatches) -> None:
+        """Compare an epoch's first batch with the sensitivities: see `runner.training.first_batch`."""
+        indices, mask, values = batches.indices[0], batches.mask[0], self.recorded.values
+        drawn = [] if batches.drawn is None else [batches.drawn[0]]
+
+        def sums(members: Tensor) -> dict[str, Tensor]:
+            changed = mask.clone()
+            changed[: len(members)] = members
+            computed, _ = self._sum(values, indices, changed, *drawn)
+            return {name: computed[place] for name, (place, _) in self._released.items()}
+
+        _, losses = self._sum(values, indices, mask, *drawn)
+        check_first_batch(self._mechanism, sums, losses[: int(mask.sum())])
+
+    def _gathered(self, indices: Tensor, mask: Tensor, *drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs [P, ...] or their views [P, views, ...], zero outside the mask, and targets [P]."""
+        inputs, targets = self._data.images[indices], self._data.targets[indices]
+        inputs = inputs.masked_fill(~mask.reshape(-1, *[1] * (inputs.dim() - 1)), 0)
+        if self._augmentation is not None:
+            inputs = viewed(self._augmentation, inputs, drawn[0])
+        return inputs, targets
+
+    def _capture(self, per_slice: int) -> None:
+        """Capture the step, compiled if that pays. State and generators are as before afterwards."""
+        self._take = self._drawn_and_taken  # frees the memory of an earlier graph
+        before = self._saved()
+        drawing = [self.generators["noise"]] if self._mechanism.private else []
+        try:
+            calls = self._draw, self.advance, drawing, self.losses.device
+            compiled = compiled_and_captured(*calls) if self._compiles() else None
+            self._take, self.mode = compiled or captured(*calls), StepMode.compiled if compiled else StepMode.graph
+            self._drawn_and_taken()  # as the first step will be, next to the memory of the graph
+            self._unproven = True
+        finally:
+            self.recorded.forget()
+            self._restore(before)
+
+    def _compiles(self) -> bool:
+        pays = compiling_pays(self._steps, self._held * self.length)
+        return self._asked is StepMode.compiled or (self._asked is StepMode.auto and pays)
+
+    def _prove_replay(self) -> None:
+        """Take the first step after a capture by calls and by replay, and compare weights and losses.
+
+        Raises:
+            RuntimeError: they differ. A replay without the noise or the batch would otherwise go unnoticed.
+        """
+        before = self._saved()
+        self._drawn_and_taken()
+        called = self._saved()
+        self._restore(before)
+        self._take()
+        again = self._saved()
+        for expected, replayed, was in zip(called[0], again[0], before[0], strict=True):
+            scale = (expected - was).norm() + _ROUNDING * expected.norm()
+            if torch.isfinite(scale) and (replayed - expected).norm() > _AGREE * scale:
+                raise RuntimeError("The replayed CUDA graph is not the step that was captured: use runtime.step=eager.")
+        if not torch.equal(called[1], again[1]):
+            raise RuntimeError("The replayed CUDA graph does not draw its noise: use runtime.step=eager.")
+        self._restore(before)
+        self._unproven = False
+
+    def _saved(self) -> tuple[list[Tensor], Tensor]:
+        """Return copies of all tensors that a step changes, and the state of the generator of noise."""
+        return [tensor.clone() for tensor in self._changed()], self.generators["noise"].get_state()
+
+    def _restore(self, saved: tuple[Sequence[Tensor], Tensor]) -> None:
+        for tensor, before in zip(self._changed(), saved[0], strict=True):
+            tensor.copy_(before)
+        self.generators["noise"].set_state(saved[1])
+
+    def _changed(self) -> list[Tensor]:
+        return [*self.state, *self._shares]
+
+
+def _random_state(device: torch.device) -> Tensor:
+    """Return the state of PyTorch's global generator."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
