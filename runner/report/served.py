@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from runner.claims.rows import ClaimRow
-from runner.report.cells import method_text
+from runner.report.cells import method_text, verdict_text
 from runner.report.claim_rows import rows_of
 from runner.report.papers import known, load
 
@@ -26,7 +26,7 @@ def served(results: Path, sweep: str, experiment: str) -> dict[str, str]:
             at = f" at ε {claim.at_epsilon}" if claim.at_epsilon else ""
             number = claim.stated
             claimed = f"{number}%" if claim.unit == "%" and claim.claimed else number
-            found[f"{paper}/{claim.item}: {claim.dataset}, {method_text(claim)}: {claimed}{at}"] = row.verdict
+            found[f"{paper}/{claim.item}: {claim.dataset}, {method_text(claim)}: {claimed}{at}"] = verdict_text(row)
     return found
 
 

@@ -117,7 +117,7 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     """Return the smallest epsilon at which an accuracy is reached, and the number of runs that reach it."""
     header = (
         *("dataset", "accuracy (%)", "method", "claimed ε", "measured ε", "reached by", "n"),
-        *("steps until then, sound ε", "guaranteed, sound ε", "verdict", "the claimed ε is"),
+        *("steps until then, sound ε", "guaranteed, sound ε", "verdict", "the claimed ε is", "counted"),
     )
     rows = []
     further: dict[str, None] = {}  # the longer runs, each once, in the order of the rows
@@ -141,7 +141,7 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         count = f"{j.n} of {j.n_planned}"
         by = f"{len(reached)} of {len(recorded)}" if recorded else "–"
         named = [dataset_name(j.claim.dataset), f"{accuracy:g}", method]
-        rows.append([*named, claimed, text, by, count, *costs, j.verdict, j.guarantee])
+        rows.append([*named, claimed, text, by, count, *costs, j.verdict, j.guarantee, j.claim.counted])
     carried = f" ({'; '.join(further)})" if further else " (none here)"
     notes = (
         "Measured: the first epoch whose test accuracy is at least the one named, mean of the runs. If some do not "
