@@ -90,7 +90,7 @@ class Measured:
 
     @property
     def what(self) -> str:
-        """What the value is: "mean of 5", "best of 5", "one run", "by formula"; empty without a value.
+        """Say what the value is: "mean of 5", "best of 5", "one run", "by formula"; empty without a value.
 
         Two samples are "means of 5 and 5", or "bests of 5 and 5, by means 3.63" if the value is the bests' difference.
         A value that is made of runs in another way is "from 12 runs".

@@ -145,10 +145,10 @@ def best_less_claim(mean: Mean, claimed: float, runs: int, level: float = LEVEL)
 
 
 def bests_less_claim(one: Mean, other: Mean, claimed: float, runs: int, level: float = LEVEL) -> Interval:
-    """Compute the interval of the best of `runs` further runs of a setting, less that of another setting, less a claim.
+    """Compute the interval of a difference of bests minus a claim, each best of `runs` further runs of a setting.
 
     Let T_i be (maximum of k new values - m_i) / s_i, as in `best`. The difference of the new bests is then
-    m_1 - m_2 + s_1 T_1 - s_2 T_2 with independent T_1 and T_2. Its quantiles are those of 100,000 pairs of draws, the
+    m_1 - m_2 + s_1 T_1 - s_2 T_2 with independent T_1 and T_2. Its quantiles are read off 100,000 pairs of draws, the
     same in every call.
 
     >>> one, other = Mean(64.0, 5, Spread(0.0, 4)), Mean(60.0, 5, Spread(0.0, 4))

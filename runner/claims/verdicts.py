@@ -65,7 +65,9 @@ OUTSIDE = Rule(DIFFERS, "the claim lies outside the 95% interval, which reaches 
 CHOSEN = Rule(DIFFERS, "better by more than the margin, but at an epoch or setting picked on test data")
 BEYOND = Rule(FAILS, "the 95% interval lies beyond the margin on the bad side")
 MISSED = Rule(FAILS, "the 95% interval lies on the other side")
-UNREACHED = Rule(FAILS, "so many runs never reach it that Fisher's exact test tells them from the paper's")
+UNREACHED = Rule(
+    FAILS, "more runs never reach it than chance explains, by Fisher's exact test against the paper's runs"
+)
 REFUTED_BY_FORMULA = Rule(FAILS, "a formula gives a number beyond the margin, or on the other side")
 WIDE = Rule(OPEN, "the 95% interval is too wide for any other word")
 FEW = Rule(OPEN, f"fewer than {FEWEST_RUNS} runs of a setting, or of a best of k fewer than k, and no contradiction")
@@ -315,8 +317,8 @@ def privacy(claim: Claim, measured: Measured) -> str:
     """Judge the epsilon and delta that a claim names, for the runs that were made.
 
     They are guaranteed if they cover the sound epsilon, an upper bound, and the delta. If they do not, the claim may
-    still be true. It is refuted only below a lower bound on the true epsilon. There is no word, "", if no epsilon is
-    claimed, if it is that of training without privacy, or if no run got as far as the claim.
+    still be true. It is refuted only below a lower bound on the true epsilon. The word is "" for a claim without an
+    epsilon, for training without privacy, and if no run got as far as the claim.
     """
     if claim.epsilon is None or measured.epsilon_sound is None or math.isinf(claim.epsilon[0]):
         return ""

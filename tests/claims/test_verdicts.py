@@ -10,7 +10,7 @@ import pytest
 
 from runner.claims.claim import Claim
 from runner.claims.measured import Measured, of_sample, of_two
-from runner.claims.statistics import best_less_claim, measured_mean
+from runner.claims.statistics import best_less_claim, bests_less_claim, measured_mean
 from runner.claims.verdicts import judge
 from tests.claims import made_up
 
@@ -118,6 +118,31 @@ def test_a_best_of_five_is_judged_by_five_runs():
     found = judge(one, five, "paper")
     assert found.interval == best_less_claim(measured_mean(FIVE), 98.4, 5)
     assert found.verdict == "holds"
+
+
+def test_a_number_says_what_it_is():
+    for statistic, other, text in (
+        ("mean", (), "mean of 5"),
+        ("best", (), "best of 5"),
+        ("mean", FIVE[:4], "means of 5 and 4"),
+        ("mean", FIVE[:1], "mean of 5 and one run"),
+        ("best", FIVE[:4], "bests of 5 and 4, by means 0.05"),  # 98.2 - 98.15
+    ):
+        found = of_two("difference", statistic, FIVE, other) if other else of_sample(statistic, FIVE)
+        assert found.what == text
+    assert of_two("ratio", "geometric", FIVE, FIVE).what == "geometric means of 5 and 5"
+    assert replace(of_sample("mean", FIVE), at_least=True).what == "bound on the mean of 5"
+    assert of_sample("mean", (math.inf, *FIVE)).what == "by 1 of 6 runs"
+    assert [Measured(1.0, computed=True).what, Measured(1.0, n=3).what] == ["by formula", "from 3 runs"]
+    assert [mean_of(98.0).what, Measured().what] == ["one run", ""]
+
+
+def test_a_difference_of_bests_has_an_interval_of_bests():
+    """Single runs would have 2.306004 * 0.158114 * sqrt(2 (1/5 + 1)) = 0.564855 to either side."""
+    one = claim(claimed="0", of="max of 5", statistic="best")
+    found = judge(one, of_two("difference", "best", FIVE, FIVE), "paper").interval
+    assert found == bests_less_claim(measured_mean(FIVE), measured_mean(FIVE), 0.0, 5)
+    assert found.high > 0.58
 
 
 def test_better_by_an_epoch_picked_on_test_data_differs():

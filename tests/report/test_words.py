@@ -20,8 +20,8 @@ from runner.report.papers import every_paper
 from runner.report.site.tables import claims_table
 
 KINDS = re.compile(
-    r"\((?:(?:geometric )?means? of|bests? of|one run|by formula|share of|range of|rank correlation of|value with the best"
-    r"|lowest of|from \d+ runs|bound on the|of one set|by \d+ of \d+ runs|\d+ of \d+ planned)"
+    r"\((?:(?:geometric )?means? of|bests? of|one run|by formula|share of|range of|rank correlation of"
+    r"|value with the best of|lowest of|from \d+ runs|bound on the|of one set|by \d+ of \d+ runs|\d+ of \d+ planned)"
 )
 BEST = re.compile(r"\bbests? of \d")
 Line = tuple[list[str], list[str]]  # the headings of a table, and the cells of one of its rows
@@ -112,7 +112,7 @@ def test_a_bests_interval_is_one_of_the_best(rows: list[ClaimRow]) -> None:
     for row in rows:
         sizes = [int(text) for text in (row.n_each or str(row.n)).split(" + ")]
         if row.claim.statistic != "best" or row.interval is None or min(sizes) < 3:
-            continue  # with fewer runs, the spread is that of the data set's settings
+            continue  # with fewer runs, it has the spread of the data set's settings
         spreads = [Spread(float(text), n - 1) for text, n in zip(row.spread_each.split(" + "), sizes, strict=True)]
         by_means = row.mean if row.mean is not None else float(row.measured_is.rpartition(" by means ")[2])
         one, *others = (Mean(mean, n, spread) for mean, n, spread in zip((by_means, 0.0), sizes, spreads, strict=False))
