@@ -17,9 +17,9 @@ _AGREEING = 5  # equal runs, from which on their spread is taken to be zero
 def interval_of(claim: Claim, measured: Measured, level: float = LEVEL) -> Interval | None:
     """Compute the interval of measured minus claimed; for an order, of the claim's setting minus the other.
 
-    A mean of k is compared with a mean of k, and a best of k with the best of k further runs. For a difference of bests,
-    k further runs of each setting are taken. A setting with fewer than `FEWEST_RUNS` runs gets the spread of its data set's
-    settings, if that is known.
+    A mean of k is compared with a mean of k, and a best of k with the best of k further runs. For a difference of
+    bests, k further runs of each setting are taken. A setting with fewer than `FEWEST_RUNS` runs gets the spread of its
+    data set's settings, if that is known.
 
     None without runs, without a spread, or for a ratio of numbers that are not all positive.
     """

@@ -29,7 +29,7 @@ MEANINGS = {
     NOT_CONTRADICTED: "The paper's number fits the runs here, but they do not show that it is equal within the margin.",
     DIFFERS: "The number here is another one, but it may lie within the margin.",
     FAILS: "It is not so here: worse by more than the margin, or on the other side.",
-    OPEN: "Nothing can be said yet. With the number of runs in brackets, of each setting, something could.",
+    OPEN: "Nothing can be said yet. In brackets is the number of runs of each setting that would decide, if known.",
 }
 OLD_WORDS = {  # of earlier versions, with the words that now stand for them; "" is no word
     **dict.fromkeys(("reproduced", "exceeds"), HOLDS),
@@ -119,8 +119,6 @@ def _row(
     claim: Claim, measured: Measured, scale: str, difference: float | None, decided: Verdict, guarantee: str
 ) -> ClaimRow:
     interval, summary = decided.interval, dict[str, Any](summarise(measured.values))
-    needed = _runs_needed(claim, measured) if decided.word == OPEN else None
-    never = "no number of runs like these would decide" if decided.rule is WIDE and not needed else ""
     return ClaimRow(
         claim,
         scale,
@@ -139,12 +137,12 @@ def _row(
         interval_low=interval.low if interval else None,
         interval_high=interval.high if interval else None,
         runs_have=min((len(sample) for sample in measured.samples), default=None),
-        runs_needed=needed,
+        runs_needed=_runs_needed(claim, measured) if decided.word == OPEN else None,
         planned_each=" + ".join(map(str, measured.planned_each)),
         spread_each=" + ".join(f"{spread:.4g}" for spread in spreads_of(measured)),
         statements=max(len(measured.every), 1),
         own_precision=own_precision(claim, measured) if decided.rule else None,
-        reason=decided.reason or never,
+        reason=decided.reason,
         how=measured.explanation,
     )
 

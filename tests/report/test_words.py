@@ -103,7 +103,7 @@ def test_no_best_stands_under_a_mean(rows: list[ClaimRow]) -> None:
     assert not [path for path in pages if re.search(r"\*Here\*:\s+mean", path.read_text(encoding="utf-8"))]
     best = [row for row in rows if row.claim.statistic in ("best", "largest") and row.measured is not None]
     assert len(best) >= 10
-    assert [row for row in best if not BEST.match(row.measured_is)] == []
+    assert [row for row in best if not BEST.match(row.measured_is) and row.measured_is != "one run"] == []
 
 
 def test_a_bests_interval_is_one_of_the_best(rows: list[ClaimRow]) -> None:
