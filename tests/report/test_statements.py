@@ -51,6 +51,11 @@ def test_a_statement_takes_the_first_claim_that_its_fields_name_and_holds_under_
     assert said("holds") == "", "the second reading is no substitute for the first"
 
 
+def test_a_statement_under_a_word_that_no_claim_has_is_refused():
+    with pytest.raises(ValueError, match="no verdict 'reproduced': choose from holds, not contradicted"):
+        Statement("{x}", {"x": {"item": "fig-1", "verdict": "holds, reproduced"}})
+
+
 def test_no_statement_is_made_of_smoke_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(pages, "stated", lambda *_: pytest.fail("stated"))
     (tmp_path / every_paper()[0].name).mkdir()
