@@ -54,8 +54,12 @@ _COLOURS = """() => {
 }"""
 
 _WITH_VALUE = """([source, name, value]) => {
-  const rows = new DOMParser().parseFromString(source, "text/html").querySelectorAll("tbody tr");
-  return [...rows].filter(row => JSON.parse(row.dataset.filters)[name] === value).length;
+  const page = new DOMParser().parseFromString(source, "text/html");
+  const asked = [...page.querySelectorAll("select")].map(of => [of.name, of.name === name ? value : of.value]);
+  return [...page.querySelectorAll("tbody tr")].filter(row => {
+    const of = JSON.parse(row.dataset.filters);
+    return asked.every(([name, value]) => ["", of[name]].includes(value));
+  }).length;
 }"""
 
 

@@ -13,6 +13,7 @@ DIRECTIONS = ("higher", "lower", "match", *THRESHOLDS, *ORDERS, "none")
 STATISTICS = ("mean", "best", "geometric", "largest")  # of one number per run
 OVER_VALUES = ("best_value", "lowest", "spread", "correlation")  # of mean accuracies by the values of a field
 COMPARISONS = ("value", "difference", "ratio", "order")
+COUNTED, ANOTHER_READING, FOR_CONTEXT = "yes", "no, another reading", "no, for context"
 _RUNS = re.compile(r"(?:mean of |max of |)(\d+)(?: runs)?(?: \(not said\))?")
 _CALL = re.compile(r"(\w+)(?:\(([^()]*)\))?")
 
@@ -32,6 +33,7 @@ class Claim:
     at_epsilon, at_delta: the claimed privacy, "2.93", "<3" or "inf"; empty if the paper names none.
     reading: the interpretation that is taken here, if the paper allows several. Claims that otherwise agree in all that
         the paper says are one claim. Only the first of them in the file is counted.
+    counted: COUNTED, or the reason why not: it is another reading of a claim, or shown for context.
 
     The way to check it:
 
@@ -44,7 +46,7 @@ class Claim:
     statistic: the statistic of the numbers of a setting's runs.
     compare: the number itself with the claim, or the two settings of a pair with each other.
     level: the number to compare with if `claimed` is not a number.
-    margin: the largest difference that still counts as reproduced; for a threshold or an order, the least that matters.
+    margin: the largest difference that still counts as equal; for a threshold or an order, the least that matters.
     direction: higher or lower is better; match, neither is; above or below the level; above_other or below_other, the
         second setting of a pair; none, shown and not judged.
     open: settings that the paper leaves open and this project chose.
@@ -80,6 +82,12 @@ class Claim:
     direction: str = "higher"
     open: str = ""
     because: str = ""
+    counted: str = COUNTED
+
+    @property
+    def counts(self) -> bool:
+        """True if it is one of the claims that lists and totals are made of."""
+        return self.counted == COUNTED
 
     @property
     def sweep(self) -> str:

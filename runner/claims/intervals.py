@@ -17,9 +17,9 @@ _AGREEING = 5  # equal runs, from which on their spread is taken to be zero
 def interval_of(claim: Claim, measured: Measured, level: float = LEVEL) -> Interval | None:
     """Compute the interval of measured minus claimed; for an order, of the claim's setting minus the other.
 
-    A best of k is compared with the best of k further runs, a mean of k with a mean of k. A claimed difference of bests
-    gets the interval of single runs, which is too wide rather than too narrow. A setting with fewer than `FEWEST_RUNS`
-    runs gets the spread of its data set's settings, if that is known.
+    A mean of k is compared with a mean of k, and a best of k with the best of k further runs. For a difference of
+    bests, k further runs of each setting are taken. A setting with fewer than `FEWEST_RUNS` runs gets the spread of its
+    data set's settings, if that is known.
 
     None without runs, without a spread, or for a ratio of numbers that are not all positive.
     """
@@ -42,10 +42,10 @@ def _interval(claim: Claim, measured: Measured, means: Sequence[Mean], aim: floa
     if measured.comparison == "ratio":
         found = statistics.less_claim(means, 0.0, None if exact else claim.runs, level)
         return Interval(math.exp(found.low), math.exp(found.high)).less(aim)
-    if measured.statistic == "best" and not exact:
+    if measured.statistic == "best":
         if len(means) == 1:
             return statistics.best_less_claim(means[0], aim, claim.runs, level)
-        return statistics.less_claim(means, aim, 1, level)
+        return statistics.bests_less_claim(means[0], means[1], aim, claim.runs, level)
     return statistics.less_claim(means, aim, None if exact else claim.runs, level)
 
 

@@ -163,7 +163,7 @@ def _of_one(claim: Claim, sample: Sample, at: RunsAt) -> Measured:
         best_epochs = at.best_until("test_accuracy")
         best = max(best_epochs) if claim.statistic == "largest" else fmean(best_epochs)
     if claim.statistic == "largest":  # the paper gives no number of runs: no sample to compare
-        return Measured(max(sample), sample, best=best, chosen_on_test=True)
+        return Measured(max(sample), sample, best=best, chosen_on_test=True, kind=f"best of {len(sample)} runs")
     return replace(of_sample(claim.statistic, sample, best=best), chosen_on_test=on_test)  # type: ignore[arg-type]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from statistics import geometric_mean
+from statistics import fmean, geometric_mean
 from typing import Literal, TypeAlias
 
 from runner.claims.statistics import Interval, Spread
@@ -41,6 +41,7 @@ class Measured:
     epsilon_least: a lower bound on the true epsilon, if one was computed or shown by an attack.
     best: the best epoch's accuracy (percent), chosen on the evaluation data; to compare.
     reference: the other experiment's value, for claims about an order.
+    kind: what the value is ("share of 20 runs"), if its samples and statistic do not say it (see `what`).
     at_least: True if `value` is only a lower bound, because runs ended before showing more.
     runs: a hypothetical number of runs of each setting, with the present mean and spread; None for the actual one.
     """
@@ -68,6 +69,7 @@ class Measured:
     best: float | None = None
     reference: float | None = None
     computed: bool = False
+    kind: str = ""
     explanation: str = ""
     at_least: bool = False
     delta: float | None = None
@@ -86,6 +88,30 @@ class Measured:
     def sizes(self) -> str:
         """The numbers of runs of two samples, "5 + 5"; empty for one sample."""
         return f"{len(self.sample)} + {len(self.against)}" if self.sample and self.against else ""
+
+    @property
+    def what(self) -> str:
+        """Say what the value is: "mean of 5", "best of 5", "one run", "by formula"; empty without a value.
+
+        Two samples are "means of 5 and 5", or "bests of 5 and 5, by means 3.63" if the value is the bests' difference.
+        A value that is made of runs in another way is "from 12 runs".
+        """
+        if self.value is None or self.kind or self.computed:
+            return "" if self.value is None else self.kind or "by formula"
+        if math.isinf(self.value) and self.values:
+            return f"by {sum(map(math.isinf, self.values))} of {len(self.values)} runs"
+        sizes = [len(sample) for sample in self.samples]
+        name = {"geometric": "geometric mean"}.get(self.statistic or "mean", self.statistic or "mean")
+        kinds = ["one run" if size == 1 else f"{name} of {size}" for size in sizes]
+        if not kinds:
+            return "one run" if self.n == 1 else f"from {self.n} runs"
+        alike = len(kinds) > 1 and 1 not in sizes
+        text = f"{name}s of {' and '.join(map(str, sizes))}" if alike else " and ".join(kinds)
+        if sizes == [1, 1]:
+            text = "one run each"
+        if self.statistic == "best" and self.comparison == "difference" and self.sample and self.against:
+            text += f", by means {fmean(self.sample) - fmean(self.against):.2f}"
+        return f"bound on the {text}" if self.at_least else text
 
 
 def of_sample(statistic: Statistic, sample: Sample, *, best: float | None = None, explanation: str = "") -> Measured:

@@ -87,12 +87,14 @@ def _found(claim: Claim, runs: Runs, spread: Spread | None) -> Measured:
     settings = sorted(runs.recorded.by(_setting).values(), key=lambda of: float(of[0].field(claim.by)))
     means = [fmean(of.finals("test_accuracy")) for of in settings]
     if claim.statistic == "lowest":
-        return of_sample("mean", tuple(settings[means.index(min(means))].finals("test_accuracy")))
+        found = of_sample("mean", tuple(settings[means.index(min(means))].finals("test_accuracy")))
+        return replace(found, kind=f"lowest of {len(means)} values, {found.what}")
     values = [float(of[0].field(claim.by)) for of in settings]  # the smallest first
     number = partial(_NUMBERS[claim.statistic], values)
     value = float(number(np.array(means)))
+    kind = f"{_KINDS[claim.statistic]} {len(means)} means"
     if spread is None:
-        return Measured(value)
+        return Measured(value, kind=kind)
     sizes = [*map(len, settings)]
     if claim.statistic == "spread":
         at = partial(_range_of, means, sizes, spread)
@@ -100,7 +102,7 @@ def _found(claim: Claim, runs: Runs, spread: Spread | None) -> Measured:
         theirs = 0.0 if claim.direction in THRESHOLDS else 1 / claim.runs
         draws = redrawn(number, means, [spread.std * math.sqrt(1 / size + theirs) for size in sizes])
         at = partial(_between, draws, (values[0], values[-1]) if claim.statistic == "best_value" else None)
-    return Measured(value, interval_at=at, lacks="" if min(sizes) >= FEWEST_RUNS else _FEW)
+    return Measured(value, interval_at=at, lacks="" if min(sizes) >= FEWEST_RUNS else _FEW, kind=kind)
 
 
 def _range_of(means: Sequence[float], sizes: Sequence[int], spread: Spread, level: float) -> Interval:
@@ -134,6 +136,7 @@ def _setting(run: PlannedRun) -> str:
 
 
 _FEW = f"some value has fewer than {FEWEST_RUNS} runs"
+_KINDS = {"best_value": "value with the best of", "spread": "range of", "correlation": "rank correlation of"}
 _NUMBERS: dict[str, Callable[[Sequence[float], NDArray[np.float64]], float]] = {
     "best_value": lambda values, means: values[int(np.argmax(means))],
     "spread": lambda _, means: float(np.ptp(means)),

@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields as fields_of
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -24,7 +25,16 @@ from omegaconf import OmegaConf
 
 from runner.claims import epochs, readers
 from runner.claims.blocks import DATASETS, ClaimsError, Fields, Value, claims_in
-from runner.claims.claim import COMPARISONS, DIRECTIONS, OVER_VALUES, STATISTICS, Claim
+from runner.claims.claim import (
+    ANOTHER_READING,
+    COMPARISONS,
+    COUNTED,
+    DIRECTIONS,
+    FOR_CONTEXT,
+    OVER_VALUES,
+    STATISTICS,
+    Claim,
+)
 from runner.config import PACKAGE, REPOSITORY
 
 _CHOICES: dict[str, Collection[str]] = {
@@ -43,7 +53,7 @@ _ALLOWED: dict[str, tuple[str, Callable[[float], bool]]] = {
 }
 _BY_DIFFERENCE = ("higher", "lower", "match")  # directions that need a margin
 _WHERE = re.compile(r"search_choice|target_epsilon = claimed|[\w.]+ = [-+.\de]+")
-_AS_GIVEN = {field.name for field in fields_of(Claim)}
+_AS_GIVEN = {field.name for field in fields_of(Claim)} - {"counted"}
 _NONE = Value(0, ())
 
 
@@ -66,14 +76,17 @@ def read_claims(paper: str, items: Collection[str], formulas: Collection[str]) -
     """
     path = claims_path(paper)
     shown = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
-    claims = []
+    claims: list[Claim] = []
+    leading: set[tuple[str, ...]] = set()
     try:
         for fields, line in claims_in(path.read_text(encoding="utf-8")):
             for name, value in fields.items():
                 _check_field(name, value, {**_CHOICES, "item": items}, formulas)
             claim = _claim(f"{shown}, line {line}", paper, fields)
             _check_claim(claim, line)
-            claims.append(claim)
+            reason = FOR_CONTEXT if claim.for_context else ANOTHER_READING if claim.identity in leading else COUNTED
+            claims.append(replace(claim, counted=reason))
+            leading |= {claim.identity} if reason == COUNTED else set()
     except ClaimsError as error:
         raise ValueError(f"{shown}, line {error.line}: {error}.") from error
     return claims

@@ -19,9 +19,11 @@ def capitalised(text: str) -> str:
 class ClaimRow:
     """A claim with its outcome.
 
-    verdict, reason: the word, and the reason for too few runs or for no verdict.
-    guarantee: guaranteed, not guaranteed, refuted and so on: the state of the claimed epsilon.
+    verdict, rule, reason: one of the five words, the rule that gives it, and the reason if it is open. For context all
+        are "", but for the reason to show it.
+    guarantee: guaranteed, not guaranteed or refuted: the state of the claimed epsilon; "" if there is none to judge.
     measured: the number that is compared with the claim, if any. mean to max: statistics of the runs' numbers.
+    measured_is: what that number is: "mean of 5", "best of 5", "one run", "by formula".
     n, n_planned, n_diverged: numbers of recorded, planned, and recorded but diverged runs.
     n_each: "5 + 5" for two settings.
     computed: True if it follows without runs.
@@ -29,7 +31,7 @@ class ClaimRow:
     at_least: True if the number is only a lower bound.
     difference: measured minus claimed; for an order, the claim's setting minus the other.
     interval_low, interval_high: the 95% interval of the difference.
-    runs_have, runs_needed: if there are too few runs, the present and the sufficient number for each setting.
+    runs_have, runs_needed: for an open claim, the present and the sufficient number of runs for each setting.
     own_precision: half the 95% interval of the claimed mean itself, if the paper's runs spread as the measured ones do.
     planned_each, spread_each: the planned runs, "5 + 5", and the standard deviation of a run, of each setting that is
         compared (of its logarithm if a ratio is claimed); empty if unknown.
@@ -40,9 +42,11 @@ class ClaimRow:
 
     claim: Claim
     scale: str
-    verdict: str
-    guarantee: str
+    verdict: str = ""
+    guarantee: str = ""
+    rule: str = ""
     measured: float | None = None
+    measured_is: str = ""
     mean: float | None = None
     std: float | None = None
     min: float | None = None

@@ -1,6 +1,6 @@
 """Verdicts on a claim: on its number by an interval, and on its epsilon.
 
-`runner/report/words.md` says what each word means.
+A claim has one of five words, by a rule that stands next to it in `claims.csv`. `RULES` has all of them.
 """
 
 from __future__ import annotations
@@ -22,30 +22,81 @@ from runner.claims.statistics import EQUIVALENCE, LEVEL, Interval, more_runs
 from runner.claims.summary import summarise
 from runner.terminal import number
 
-REPRODUCED, EXCEEDS, CONSISTENT, DIFFERS = "reproduced", "exceeds", "consistent", "differs"
-NOT_REPRODUCED, TOO_FEW_RUNS, NOT_RUN = "not reproduced", "too few runs", "not run"
-HOLDS, FAILS, NOT_JUDGED = "holds", "fails", "not judged"
-CONFIRMED = (REPRODUCED, EXCEEDS, CONSISTENT)  # consistent or better
+HOLDS, NOT_CONTRADICTED, DIFFERS, FAILS, OPEN = WORDS = ("holds", "not contradicted", "differs", "fails", "open")
+CONFIRMED = (HOLDS, NOT_CONTRADICTED)
+MEANINGS = {
+    HOLDS: "What the paper says is so here: equal within the margin, or better.",
+    NOT_CONTRADICTED: "The paper's number fits the runs here, but they do not show that it is equal within the margin.",
+    DIFFERS: "The number here is another one, but it may lie within the margin.",
+    FAILS: "It is not so here: worse by more than the margin, or on the other side.",
+    OPEN: "Nothing can be said yet. In brackets is the number of runs of each setting that would decide, if known.",
+}
+OLD_WORDS = {  # of earlier versions, with the words that now stand for them; "" is no word
+    **dict.fromkeys(("reproduced", "exceeds"), HOLDS),
+    **{"consistent": NOT_CONTRADICTED, "not reproduced": FAILS, "too few runs": OPEN, "not run": OPEN},
+    **dict.fromkeys(("not judged", "not private", "none claimed", "not reached"), ""),
+}
 GUARANTEED, REFUTED = "guaranteed", "refuted"
-NOT_PRIVATE, NONE_CLAIMED, NOT_REACHED = "not private", "none claimed", "not reached"
+ON_EPSILON = (GUARANTEED, NOT_GUARANTEED, REFUTED)
 
-WIDEST = 2  # margins that an interval may reach to either side for *consistent*
+WIDEST = 2  # margins that an interval may reach to either side for *not contradicted*
 _AS_MEASURED = ("n", "computed", "at_least", "epsilon", "epsilon_spent", "epsilon_sound", "epsilon_least", "delta")
 _NEVER = 5  # runs that all have to fail before a number is taken for one that is never reached
-_WORST_FIRST = (NOT_REPRODUCED, DIFFERS, TOO_FEW_RUNS, CONSISTENT)  # of several statements that all have to hold
+_WORST_FIRST = (FAILS, DIFFERS, OPEN, NOT_CONTRADICTED)  # of several statements that all have to hold
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A word, and the condition under which a claim gets it."""
+
+    word: str
+    text: str
+
+
+EQUAL = Rule(HOLDS, "the 90% interval lies within the margin (an equivalence test at 5%)")
+BETTER = Rule(HOLDS, "the 95% interval lies beyond the margin on the good side")
+PASSED = Rule(HOLDS, "the 95% interval lies on the claimed side")
+NEVER = Rule(HOLDS, f"as claimed, no run reaches it, of at least {_NEVER}")
+DERIVED = Rule(HOLDS, "a formula gives the number within the margin, or better, or on the claimed side")
+INSIDE = Rule(
+    NOT_CONTRADICTED, f"the claim lies in the 95% interval, which reaches at most {WIDEST} margins to either side"
+)
+OUTSIDE = Rule(DIFFERS, "the claim lies outside the 95% interval, which reaches into the margin")
+CHOSEN = Rule(DIFFERS, "better by more than the margin, but at an epoch or setting picked on test data")
+BEYOND = Rule(FAILS, "the 95% interval lies beyond the margin on the bad side")
+MISSED = Rule(FAILS, "the 95% interval lies on the other side")
+UNREACHED = Rule(
+    FAILS, "more runs never reach it than chance explains, by Fisher's exact test against the paper's runs"
+)
+REFUTED_BY_FORMULA = Rule(FAILS, "a formula gives a number beyond the margin, or on the other side")
+WIDE = Rule(OPEN, "the 95% interval is too wide for any other word")
+FEW = Rule(OPEN, f"fewer than {FEWEST_RUNS} runs of a setting, or of a best of k fewer than k, and no contradiction")
+SOME = Rule(OPEN, "some runs never reach it, but too few to tell them from the paper's, or from half of all")
+LACKING = Rule(OPEN, "a setting that is compared has no run, and the others do not contradict the claim")
+UNMEASURED = Rule(OPEN, "no run")
+RULES = (
+    *(EQUAL, BETTER, PASSED, NEVER, DERIVED, INSIDE, OUTSIDE, CHOSEN),
+    *(BEYOND, MISSED, UNREACHED, REFUTED_BY_FORMULA, WIDE, FEW, SOME, LACKING, UNMEASURED),
+)
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The outcome for a claim's number.
 
+    rule: what decided; None for a number that is shown for context.
     interval: the 95% interval of measured minus claimed, or for an order of the claim's setting minus the other.
-    reason: the reason for too few runs, or for no verdict.
+    reason: the reason for an open claim, or for no verdict.
     """
 
-    word: str
+    rule: Rule | None
     interval: Interval | None = None
     reason: str = ""
+
+    @property
+    def word(self) -> str:
+        """One of the five words, or "" for a number that is shown for context."""
+        return self.rule.word if self.rule else ""
 
 
 def judge(claim: Claim, measured: Measured, scale: str) -> ClaimRow:
@@ -54,9 +105,9 @@ def judge(claim: Claim, measured: Measured, scale: str) -> ClaimRow:
     At any scale but the paper's, only claims computed without runs are judged.
     """
     if measured.value is None:
-        return _row(claim, measured, scale, None, Verdict(NOT_RUN), NOT_RUN)
+        return _row(claim, measured, scale, None, Verdict(None if claim.for_context else UNMEASURED), "")
     if scale != PAPER_SCALE and not measured.computed:
-        return _row(claim, measured, scale, None, Verdict(NOT_JUDGED, _shown_alone(claim, measured)), NOT_JUDGED)
+        return _row(claim, measured, scale, None, Verdict(None, _shown_alone(claim, measured)), "")
     threshold = claim.level is not None and claim.direction in THRESHOLDS
     difference = None if threshold else _difference(claim, measured.value)
     if claim.direction in ORDERS and measured.reference is not None:
@@ -73,7 +124,9 @@ def _row(
         scale,
         decided.word,
         guarantee,
-        measured.value,
+        rule=decided.rule.text if decided.rule else "",
+        measured=measured.value,
+        measured_is=measured.what,
         **summary,
         **{name: getattr(measured, name) for name in _AS_MEASURED},
         n_each=measured.sizes,
@@ -84,11 +137,11 @@ def _row(
         interval_low=interval.low if interval else None,
         interval_high=interval.high if interval else None,
         runs_have=min((len(sample) for sample in measured.samples), default=None),
-        runs_needed=_runs_needed(claim, measured) if decided.word == TOO_FEW_RUNS else None,
+        runs_needed=_runs_needed(claim, measured) if decided.word == OPEN else None,
         planned_each=" + ".join(map(str, measured.planned_each)),
         spread_each=" + ".join(f"{spread:.4g}" for spread in spreads_of(measured)),
         statements=max(len(measured.every), 1),
-        own_precision=own_precision(claim, measured) if decided.word != NOT_JUDGED else None,
+        own_precision=own_precision(claim, measured) if decided.rule else None,
         reason=decided.reason,
         how=measured.explanation,
     )
@@ -104,12 +157,12 @@ def _difference(claim: Claim, value: float) -> float | None:
 def verdict_of(claim: Claim, measured: Measured) -> Verdict:
     """Judge the number of a claim that has been measured at the paper's scale."""
     if claim.direction == "none":
-        return Verdict(NOT_JUDGED, _shown_alone(claim, measured), claim.because)
+        return Verdict(None, _shown_alone(claim, measured), claim.because)
     if claim.copied:
-        return Verdict(NOT_JUDGED, reason="copied from another paper, judged there")
+        return Verdict(None, reason="copied from another paper, judged there")
     found = _of_all(claim, measured) if len(measured.every) > 1 else _of_one(claim, measured)
-    if measured.lacking and found.word not in (NOT_REPRODUCED, FAILS):
-        return replace(found, word=TOO_FEW_RUNS, reason=f"without a run: {', '.join(measured.lacking)}")
+    if measured.lacking and found.word != FAILS:
+        return replace(found, rule=LACKING, reason=f"without a run: {', '.join(measured.lacking)}")
     return found
 
 
@@ -129,7 +182,7 @@ def _runs_needed(claim: Claim, measured: Measured) -> int | None:
     sizes = [len(sample) for one in (measured, *measured.every) for sample in one.samples]
     if not sizes or measured.lacking or measured.at_least or measured.interval_at is not None:
         return None
-    return more_runs(lambda runs: verdict_of(claim, measured.as_if(runs)).word != TOO_FEW_RUNS, min(sizes))
+    return more_runs(lambda runs: verdict_of(claim, measured.as_if(runs)).word != OPEN, min(sizes))
 
 
 def _of_all(claim: Claim, measured: Measured) -> Verdict:
@@ -148,7 +201,7 @@ def _of_all(claim: Claim, measured: Measured) -> Verdict:
             one, verdict = next((found for found in deciding if found[1] is shown), deciding[0])
             count = f"{len(deciding)} of {len(each)} statements: {word}"
             where = verdict.reason if verdict is shown else _elsewhere(claim, one, verdict)
-            return Verdict(word, shown.interval, f"{count}, {where}" if where else count)
+            return Verdict(verdict.rule, shown.interval, f"{count}, {where}" if where else count)
     return shown
 
 
@@ -166,23 +219,21 @@ def _elsewhere(claim: Claim, one: Measured, verdict: Verdict) -> str:
 def _of_one(claim: Claim, measured: Measured, statements: int = 1) -> Verdict:
     assert measured.value is not None
     if measured.computed:
-        return Verdict(HOLDS if _holds(claim, measured) else FAILS)
+        return Verdict(DERIVED if _holds(claim, measured) else REFUTED_BY_FORMULA)
     if measured.sample and any(map(math.isinf, measured.sample)):
         return _of_never_reached(claim, measured.sample, statements)
     interval = interval_of(claim, measured)
     if interval is None:
-        return Verdict(TOO_FEW_RUNS, reason=_without_interval(measured))
-    word = _word(claim, measured, statements)
-    if word == DIFFERS and measured.chosen_on_test and interval.low * _sign(claim) > 0:
-        return Verdict(word, interval, "better, but at an epoch or setting picked on test data")
-    if word != TOO_FEW_RUNS:
-        return Verdict(word, interval)
+        return Verdict(FEW, reason=_without_interval(measured))
+    rule = _rule(claim, measured, statements)
+    if rule.word != OPEN:
+        return Verdict(rule, interval)
     if measured.at_least:
-        return Verdict(word, interval, "runs ended before it showed: only a bound is known")
+        return Verdict(rule, interval, "runs ended before it showed: only a bound is known")
     if measured.lacks:
-        return Verdict(word, interval, measured.lacks)
+        return Verdict(rule, interval, measured.lacks)
     few = measured.typical is not None and any(len(sample) < FEWEST_RUNS for sample in measured.samples)
-    return Verdict(word, interval, "the spread is that of the data set's settings" if few else "")
+    return Verdict(rule, interval, "the spread is that of the data set's settings" if few else "")
 
 
 def _without_interval(measured: Measured) -> str:
@@ -192,7 +243,7 @@ def _without_interval(measured: Measured) -> str:
     return "one run has no spread" if min(sizes) < 2 else "few runs that all came out the same"
 
 
-def _word(claim: Claim, measured: Measured, statements: int) -> str:
+def _rule(claim: Claim, measured: Measured, statements: int) -> Rule:
     def at(level: float) -> Interval:
         found = interval_of(claim, measured, level)
         assert found is not None
@@ -203,20 +254,20 @@ def _word(claim: Claim, measured: Measured, statements: int) -> str:
     if claim.direction in (*ORDERS, *THRESHOLDS):
         sign = 1 if claim.direction.startswith("above") else -1
         if enough and min(sign * usual.low, sign * usual.high) > 0:
-            return REPRODUCED
-        return NOT_REPRODUCED if max(sign * strict.low, sign * strict.high) < 0 else TOO_FEW_RUNS
+            return PASSED
+        return MISSED if max(sign * strict.low, sign * strict.high) < 0 else WIDE if enough else FEW
     margin = _margin(claim)
     if enough and at(EQUIVALENCE).within(margin):
-        return REPRODUCED
+        return EQUAL
     if strict.low > margin or strict.high < -margin:
         if strict.low * _sign(claim) <= 0:
-            return NOT_REPRODUCED
-        return TOO_FEW_RUNS if not enough else DIFFERS if measured.chosen_on_test else EXCEEDS
+            return BEYOND
+        return FEW if not enough else CHOSEN if measured.chosen_on_test else BETTER
     if not enough:
-        return TOO_FEW_RUNS
+        return FEW
     if strict.low > 0 or strict.high < 0:
-        return DIFFERS
-    return CONSISTENT if strict.half_width <= WIDEST * margin else TOO_FEW_RUNS
+        return OUTSIDE
+    return INSIDE if strict.half_width <= WIDEST * margin else WIDE
 
 
 def _sign(claim: Claim) -> int:
@@ -234,10 +285,10 @@ def _of_never_reached(claim: Claim, values: Sequence[float], statements: int) ->
     never = sum(map(math.isinf, values))
     text = f"{never} of {len(values)} runs never reach it"
     if claim.direction == "above":
-        return Verdict(REPRODUCED if never == len(values) >= _NEVER else TOO_FEW_RUNS, reason=text)
+        return Verdict(NEVER if never == len(values) >= _NEVER else SOME, reason=text)
     table = [[never, len(values) - never], [0, claim.runs]]
     unlikely = scipy.stats.fisher_exact(table, alternative="greater").pvalue < (1 - LEVEL) / 2 / statements
-    return Verdict(NOT_REPRODUCED if unlikely else TOO_FEW_RUNS, reason=text)
+    return Verdict(UNREACHED if unlikely else SOME, reason=text)
 
 
 def _holds(claim: Claim, measured: Measured) -> bool:
@@ -264,15 +315,12 @@ def privacy(claim: Claim, measured: Measured) -> str:
     """Judge the epsilon and delta that a claim names, for the runs that were made.
 
     They are guaranteed if they cover the sound epsilon, an upper bound, and the delta. If they do not, the claim may
-    still be true. It is refuted only below a lower bound on the true epsilon.
+    still be true. It is refuted only below a lower bound on the true epsilon. The word is "" for a claim without an
+    epsilon, for training without privacy, and if no run got as far as the claim.
     """
-    if claim.epsilon is None:
-        return NONE_CLAIMED
-    if measured.epsilon_sound is None:
-        return NOT_RUN if measured.value is None else NOT_REACHED
+    if claim.epsilon is None or measured.epsilon_sound is None or math.isinf(claim.epsilon[0]):
+        return ""
     bound, strict = claim.epsilon
-    if math.isinf(bound):
-        return NOT_PRIVATE
     at_no_smaller_delta = claim.delta is not None and measured.delta is not None and measured.delta >= claim.delta
     if measured.epsilon_least is not None and measured.epsilon_least > bound and at_no_smaller_delta:
         return REFUTED  # a lower bound at one delta is one at every smaller delta, and at no larger

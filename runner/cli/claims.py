@@ -1,6 +1,7 @@
 """A table of judged claims: `python -m runner claims --guarantee refuted`.
 
-It reads the claims.csv of the last aggregation, and computes nothing.
+It reads the claims.csv of the last aggregation, and computes nothing. Rows that count as no claim, such as another
+reading of one, are left out unless `--all` asks for them.
 
 Exit codes: 0 shown, 2 bad input (no such folder, item or word) with one sentence.
 """
@@ -10,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.claims.counts import counted_once, judged
-from runner.claims.rows import ClaimRow
-from runner.claims.runs import grouped
+from runner.claims.verdicts import OLD_WORDS, ON_EPSILON, WORDS
 from runner.config import RESULTS
 from runner.report.cells import chosen_cells
 from runner.report.claim_rows import row_alone
@@ -22,9 +21,10 @@ from runner.terminal import Parser, nearest
 _FILTERS = {
     "paper": "of these papers: lipschitz,losing_less",
     "item": "of these items: fig-3,table-1",
-    "verdict": "with these verdicts on the number: fails,not-reproduced",
-    "guarantee": "whose claimed ε is: refuted,not-guaranteed",
+    "verdict": f"with these words on the number, of {', '.join(WORDS)}",
+    "guarantee": f"whose claimed ε is {', '.join(ON_EPSILON[:-1])} or {ON_EPSILON[-1]}",
 }
+_FIXED = {"verdict": WORDS, "guarantee": ON_EPSILON}
 _COLUMNS = {  # headings, and the cells below them
     "claim": "what", "paper's number": "claimed", "here": "measured_of", "verdict": "verdict", "claimed ε": "at",
     "sound ε": "sound", "the claimed ε is": "guarantee",
@@ -43,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(prog="python -m runner claims", description="Print a table of the papers' claims.")
     for name, text in _FILTERS.items():
         parser.add_argument(f"--{name}", help=f"only those {text}")
+    parser.add_argument("--all", action="store_true", help="also other readings of a claim, and numbers for context")
     parser.add_argument("--csv", action="store_true", help="print all columns as CSV")
     parser.add_argument("--results", type=Path, default=RESULTS, help="the runs' runtime.results_root")
     chosen = parser.parse_args(arguments)
@@ -50,11 +51,13 @@ def main(arguments: Sequence[str]) -> int:
     every = [(row, row_alone(row)) for path in sorted(folder.glob("*/*/claims.csv")) for row in read_csv(path)]
     if not every:
         raise ValueError(f"{folder} has no aggregated claims: expected PAPER/ITEM/claims.csv in it.")
-    shown, once = every, _counted([of for _, of in every])
+    matching = every
     for name in _FILTERS:
         if asked := getattr(chosen, name):
             wanted = _values(name, asked, [row for row, _ in every])
-            shown = [(row, of) for row, of in shown if row[name] in wanted]
+            matching = [(row, of) for row, of in matching if row[name] in wanted]
+    claims = [(row, of) for row, of in matching if of.claim.counts]
+    shown = matching if chosen.all else claims
     if chosen.csv:
         print(
             csv_text(list(dict.fromkeys(name for row, _ in every for name in row)), [row for row, _ in shown]), end=""
@@ -63,25 +66,28 @@ def main(arguments: Sequence[str]) -> int:
     rows = [of for _, of in shown]
     cells = zip(rows, chosen_cells(rows, _COLUMNS), strict=True)
     print(aligned(Table(("place", *_COLUMNS), [[f"{of.claim.paper}/{of.claim.item}", *cell] for of, cell in cells])))
-    count = sum(id(of) in once for of in rows)
-    print(f"{len(shown)} of {len(every)} rows. They count as {count} of {len(once)} claims.")
-    print("Of several readings of a claim the first counts, and rows for context do not count.")
+    others = len(matching) - len(claims)
+    print(f"{len(claims)} of {sum(of.claim.counts for _, of in every)} claims.")
+    if others:
+        print(f"Of other readings or for context, and so not counted: {others}. `--all` shows such rows, too.")
     return 0
-
-
-def _counted(rows: Sequence[ClaimRow]) -> set[int]:
-    """Return the `id` of each row that counts as a claim in the results' totals."""
-    by_paper = grouped(rows, lambda row: row.claim.paper).values()
-    return {id(row) for its in by_paper for row in counted_once(its) if judged(row)}
 
 
 def _values(name: str, asked: str, rows: Sequence[Row]) -> set[str]:
     """Return the values of a column that were asked for, in which a dash may stand for a space or an underscore."""
-    known = {column: {row[column].translate(_ALIKE): row[column] for row in rows} for column in _FILTERS}
+    known = {
+        column: {value.translate(_ALIKE): value for value in _FIXED.get(column, sorted({row[column] for row in rows}))}
+        for column in _FILTERS
+    }
+    old = {word.translate(_ALIKE): new for word, new in OLD_WORDS.items()}
     values = [value.strip() for value in asked.split(",")]
     for value in values:
-        if (plain := value.translate(_ALIKE)) not in known[name]:
-            others = [f"Try --{column} {value}." for column in _FILTERS if plain in known[column]]
-            way = others[0] if others else nearest(value, sorted(known[name].values()))
-            raise ValueError(f"No claim has the {name} {value!r}. {way}")
+        if (plain := value.translate(_ALIKE)) in known[name]:
+            continue
+        if plain in old and name in _FIXED:
+            new = f"is now {old[plain]!r}. Try --verdict {old[plain].translate(_ALIKE)}"
+            raise ValueError(f"The word {value!r} {new if old[plain] else 'is no longer used: such claims have none'}.")
+        others = [f"Try --{column} {value}." for column in _FILTERS if plain in known[column]]
+        way = others[0] if others else nearest(value, list(known[name].values()))
+        raise ValueError(f"No claim has the {name} {value!r}. {way}")
     return {known[name][value.translate(_ALIKE)] for value in values}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from runner.claims.blocks import dataset_name
-from runner.claims.claim import ORDERS, THRESHOLDS, Claim
+from runner.claims.claim import ANOTHER_READING, ORDERS, THRESHOLDS, Claim
 from runner.claims.rows import ClaimRow
 from runner.claims.statistics import Interval
-from runner.claims.verdicts import CONFIRMED, FAILS, HOLDS, NOT_GUARANTEED, REFUTED, TOO_FEW_RUNS
-from runner.records.jobs import sweep_jobs
+from runner.claims.verdicts import CONFIRMED, NOT_GUARANTEED, OPEN, REFUTED
 from runner.report.files import bound_text, number, plus_minus
 
 CLAIMED_EPSILON = "the claimed ε is"  # guaranteed, or not
@@ -22,7 +21,7 @@ class Cells:
     """A judged claim as texts, in the units of the claim, with a dash for an empty cell.
 
     measured: the number, ± the standard deviation of the runs if it is their mean; of an order both settings' numbers.
-    runs: "3 of 10" or "computed".
+    what_it_is: "mean of 5", "best of 5, mean 62.91 ± 0.90", "one run, 1 of 5 planned" or "by formula".
     spread: minimum / median / maximum.
     """
 
@@ -33,7 +32,7 @@ class Cells:
     at: str
     measured: str
     spread: str
-    runs: str
+    what_it_is: str
     best: str
     difference: str
     verdict: str
@@ -48,8 +47,8 @@ class Cells:
 
     @property
     def measured_of(self) -> str:
-        """The number and, in brackets, its runs."""
-        return f"{self.measured} ({self.runs})" if self.runs else self.measured
+        """The number and, in brackets, what it is."""
+        return f"{self.measured} ({self.what_it_is})" if self.what_it_is else self.measured
 
 
 def cells_of(row: ClaimRow) -> Cells:
@@ -69,30 +68,24 @@ def cells_of(row: ClaimRow) -> Cells:
         if unit == "epsilon" and row.measured == math.inf
         else plus_minus(row.measured, std, unit, at_least=row.at_least, places=places) + _against(row, places),
         spread=" / ".join(spread) or "–",
-        runs="computed" if row.computed else f"{row.n_each or row.n} of {row.n_planned}" if row.n_planned else "",
+        what_it_is=_what_it_is(row),
         best=plus_minus(row.best_epoch_mean, None, unit),
         difference=difference_text(row.difference, unit, row.interval, threshold, places),
         verdict=verdict_text(row),
         epsilon=bound_text(row.epsilon),
         sound=sound_text(row.epsilon_sound, row.epsilon_spent),
-        guarantee=f"{row.guarantee} for the runs" if row.verdict == HOLDS and wrong_epsilon(row) else row.guarantee,
+        guarantee=row.guarantee or "–",
     )
 
 
-def refuted_cells(row: ClaimRow) -> Cells:
-    """Format what refutes, or does not guarantee, the epsilon of a judged claim.
-
-    If a formula gives the claimed epsilon, these are the runs, by the title of their experiment. Or else, it is the
-    claim's own number.
-    """
-    of, claim = cells_of(row), row.claim
-    least = "–" if row.epsilon_least is None else f"at least {number(row.epsilon_least, bound='lower')}"
-    if row.verdict != HOLDS or not claim.experiment:
-        return replace(of, measured=least)
-    title = next(job.field("title") for job in sweep_jobs(claim.sweep) if job.experiment == claim.experiment)
-    return replace(
-        of, method=f"{title}: {_quantity_text(claim)}", measured=least, runs="", difference="–", verdict=row.guarantee
-    )
+def _what_it_is(row: ClaimRow) -> str:
+    """Say what the measured number is, next to a best also the mean, and the planned runs if some are missing."""
+    parts = [row.measured_is]
+    if row.claim.statistic == "best" and row.mean is not None:
+        parts.append(f"mean {plus_minus(row.mean, row.std, row.claim.unit)}")
+    if row.n < row.n_planned:
+        parts.append(f"{row.n} of {row.n_planned} planned")
+    return ", ".join(filter(None, parts))
 
 
 def _against(row: ClaimRow, places: int | None) -> str:
@@ -168,15 +161,22 @@ def _margin_text(row: ClaimRow) -> str:
 
 
 def verdict_text(row: ClaimRow) -> str:
-    """Format the verdict; for too few runs, with the sufficient number of runs of a setting."""
-    if row.verdict == TOO_FEW_RUNS and row.runs_needed:
-        return f"{row.verdict} (about {row.runs_needed} needed)"
-    return f"{row.verdict} (by formula)" if row.verdict in (HOLDS, FAILS) else row.verdict
+    """Format the word with, in brackets, what belongs to it: the needed runs, a formula, and that it is not counted."""
+    if not row.verdict:
+        return "for context" if row.claim.for_context else "–"
+    parts = ["by formula"] if row.computed else []
+    if row.verdict == OPEN:
+        needed = f"about {row.runs_needed} runs needed" if row.runs_needed else ""
+        parts.append("not run" if row.measured is None else needed)
+    if row.claim.counted == ANOTHER_READING:
+        parts.append("another reading, not counted")
+    notes = ", ".join(filter(None, parts))
+    return f"{row.verdict} ({notes})" if notes else row.verdict
 
 
 def wrong_epsilon(row: ClaimRow) -> bool:
-    """Return True if a number is as claimed, but at an ε that is refuted or not guaranteed."""
-    return row.verdict in (*CONFIRMED, HOLDS) and row.guarantee in (NOT_GUARANTEED, REFUTED)
+    """Return True if a number holds or is not contradicted, but at an ε that is refuted or not guaranteed."""
+    return row.verdict in CONFIRMED and row.guarantee in (NOT_GUARANTEED, REFUTED)
 
 
 def sound_text(sound: float | None, spent: float | None) -> str:

@@ -11,8 +11,9 @@ from pydantic import TypeAdapter
 
 from runner.claims.claim import Claim
 from runner.claims.evidence import PAPER_SCALE
+from runner.claims.measured import Measured
 from runner.claims.rows import ClaimRow
-from runner.claims.verdicts import NOT_RUN
+from runner.claims.verdicts import judge
 from runner.config import options_of
 from runner.report.files import SIGNIFICANT, cell, elsewhere, read_csv, write_csv
 from runner.terminal import command
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _CLAIM = (
     *("paper", "item", "dataset", "network", "method", "reading", "quantity", "at_epsilon", "at_delta", "claimed"),
     *("unit", "of", "source", "note", "sweep", "experiments", "number", "level", "margin", "direction"),
-    *("open", "because"),
+    *("open", "because", "counted"),
 )
 _TYPES = {name: TypeAdapter(kind) for name, kind in get_type_hints(ClaimRow).items() if name != "claim"}
 _OUTCOME = tuple(_TYPES)
@@ -50,7 +51,7 @@ def read_rows(folder: Path, paper: Paper, item: Item) -> list[ClaimRow]:
     path = folder / paper.name / item.name / "claims.csv"
     claims = [claim for claim in paper.claims if claim.item == item.name]
     if not path.exists():
-        return [ClaimRow(claim, PAPER_SCALE, NOT_RUN, NOT_RUN) for claim in claims]
+        return [judge(claim, Measured(), PAPER_SCALE) for claim in claims]
     rows = read_csv(path)
     same = [{name: row.get(name) for name in _CLAIM} for row in rows] == [*map(_of_claim, claims)]
     if not same or any(tuple(row) != (*_CLAIM, *_OUTCOME) for row in rows):

@@ -300,7 +300,8 @@ def claim_text(row: ClaimRow) -> str:
         return f"{what}; {of.verdict}"
     said = f"measured {of.measured_of}" + (f", difference {of.difference}" if of.difference != "–" else "")
     costs = f"ε {of.epsilon}, sound {of.sound}: " if of.epsilon != "–" else ""
-    return f"{what}, {said}; {of.verdict}; {costs}claimed ε {of.guarantee}"
+    epsilon = f"claimed ε {row.guarantee}" if row.guarantee else ""
+    return f"{what}, {said}; {of.verdict}" + f"; {costs}{epsilon}".rstrip(": ") * bool(costs or epsilon)
 
 
 def command_text(

@@ -17,6 +17,7 @@ from runner.claims.measure import Computed, Formula, formulas_in
 from runner.claims.reading import experiments_of, read_claims
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs
+from runner.claims.verdicts import ON_EPSILON, WORDS
 from runner.report.files import Table
 
 Draw: TypeAlias = Callable[[Evidence], Any]  # a matplotlib figure, or None: too few runs for one
@@ -56,12 +57,22 @@ class Statement:
         set and its bound on ε. The number is then the accuracy of the setting that stands there.
     decided: of a study, the number of arms that are better or worse. With another number the statement is not made.
     readme: it is in the README.
+
+    Raises:
+        ValueError: a number names a word that no claim can have.
     """
 
     text: str
     numbers: Mapping[str, Mapping[str, str]]
     decided: int | None = None
     readme: bool = True
+
+    def __post_init__(self) -> None:
+        for fields in self.numbers.values():
+            for kind, words in (("verdict", WORDS), ("guarantee", ON_EPSILON)):
+                for word in filter(None, fields.get(kind, "").split(", ")):
+                    if word not in words:
+                        raise ValueError(f"no {kind} {word!r}: choose from {', '.join(words)}")
 
 
 def names_of(items: str) -> list[str]:

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.claims import verdicts
-from runner.claims.counts import counted_once
+from runner.claims.counts import counted as claims_counted
 from runner.claims.evidence import PAPER_SCALE
-from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.rows import ClaimRow
-from runner.claims.verdicts import DIFFERS, FAILS, NOT_REPRODUCED, NOT_RUN, REFUTED
+from runner.claims.verdicts import DIFFERS, FAILS, MEANINGS, REFUTED, RULES
 from runner.report import counted, paper_page, run_figure, verdict_figures
-from runner.report.cells import CLAIMED_EPSILON, cells_of, chosen_cells, refuted_cells
+from runner.report.cells import CLAIMED_EPSILON, cells_of, chosen_cells
 from runner.report.claim_rows import rows_of
 from runner.report.files import Table, aligned, markdown, read_csv, write_text
 from runner.report.papers import Paper, every_paper, load
@@ -82,23 +80,28 @@ def _shown(paper: str) -> str:
 
 
 def _failing(by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
-    """Write a table of the claims that differ, are not reproduced, fail or are refuted, the worst words first."""
-    found: dict[str, list[list[str]]] = {word: [] for word in (REFUTED, FAILS, NOT_REPRODUCED, DIFFERS)}
+    """Write a table of the claims that fail or differ, or whose ε is refuted, the worst words first."""
+    found: dict[str, list[list[str]]] = {word: [] for word in (REFUTED, FAILS, DIFFERS)}
     for name, rows in by_paper.items():
-        for row in counted_once(rows):
+        for row in claims_counted(rows):
             word = REFUTED if row.guarantee == REFUTED else row.verdict
             if word in found:
-                of = refuted_cells(row) if word == REFUTED else cells_of(row)
+                of = cells_of(row)
                 place = f"[{_shown(name)}, {row.claim.item}]({name}/README.md)"
-                found[word].append([place, of.dataset, of.method, of.claimed, of.measured, of.verdict])
-    header = ("where", "data set", "claim", "paper", "here", "verdict")
+                epsilon = f", ε {REFUTED}" if word == REFUTED else ""
+                cells = [of.dataset, of.method, of.claimed, of.measured_of, of.verdict + epsilon]
+                found[word].append([place, *cells])
+    header = ("where", "data set", "claim", "paper", "here (what it is)", "verdict")
     table = markdown(Table(header, [line for lines in found.values() for line in lines]))
-    return f"\n## Claims that do not hold, or differ\n\n{table}" if any(found.values()) else ""
+    return f"\n## Claims that fail or differ, or whose ε is refuted\n\n{table}" if any(found.values()) else ""
 
 
 def _words() -> str:
+    """Write what each word means, and the rules that give it."""
+    words = Table(("word", "what it says"), [[f"**{word}**", meaning] for word, meaning in MEANINGS.items()])
+    rules = Table(("word", "if"), [[rule.word, rule.text] for rule in RULES])
     text = (Path(__file__).parent / "words.md").read_text(encoding="utf-8")
-    return "\n" + text.format(widest=verdicts.WIDEST, fewest=FEWEST_RUNS)
+    return "\n" + text.replace("{words}\n", markdown(words)).replace("{rules}\n", markdown(rules))
 
 
 def _items(folder: Path, paper: Paper) -> Table:
@@ -109,8 +112,8 @@ def _items(folder: Path, paper: Paper) -> Table:
         settings = read_csv(place / "settings.csv") if (place / "settings.csv").exists() else []
         recorded = sum(int(row["n_recorded"]) for row in settings)
         planned = sum(int(row["n_planned"]) for row in settings)
-        verdicts_of = {row.verdict for row in rows_of(folder, paper, [item.name])}
-        runs = "not run" if paper.needs(item) or verdicts_of == {NOT_RUN} else "computed"  # timings have no sweep
+        measured = [row.measured is not None for row in rows_of(folder, paper, [item.name])]
+        runs = "not run" if paper.needs(item) or not any(measured or [True]) else "computed"  # timings have no sweep
         runs = f"{recorded} of {planned}" if recorded else runs
         names = [name for name in ("figure.svg", "table.md", "settings.csv", "runs.csv") if (place / name).exists()]
         links = [f"[{Path(name).stem}]({item.name}/{name})" for name in names]

@@ -8,25 +8,26 @@ from dataclasses import replace
 from runner.claims.blocks import dataset_name
 from runner.claims.rows import ClaimRow, capitalised
 from runner.claims.runs import grouped
-from runner.claims.verdicts import DIFFERS, FAILS, GUARANTEED, HOLDS, NOT_GUARANTEED, NOT_REPRODUCED, NOT_RUN, REFUTED
-from runner.report.cells import Cells, cells_of, method_text, refuted_cells, sound_bound_text, wrong_epsilon
+from runner.claims.verdicts import DIFFERS, FAILS, GUARANTEED, NOT_GUARANTEED, REFUTED
+from runner.report.cells import cells_of, method_text, sound_bound_text, wrong_epsilon
 from runner.report.counted import of_paper
-from runner.report.files import Table, markdown
+from runner.report.files import Table, markdown, number
 from runner.report.items import Item, Paper
 
-HEADER = ("claim", "paper", "here (runs)", "verdict", "ε paper → sound", "difference [95%]", "margin")
+HEADER = ("claim", "paper", "here (what it is)", "verdict", "ε paper → sound", "difference [95%]", "margin")
 LONG = 12  # rows of a table, above which it is folded
-_BAD = (DIFFERS, NOT_REPRODUCED, FAILS)
+_BAD = (DIFFERS, FAILS)
 _HOLDS = {GUARANTEED: " ✓", NOT_GUARANTEED: " ✗", REFUTED: " ✗"}
 
-HOW_TO_READ = """*In words*: the paper gives no number, and the threshold in the last column is chosen here. *Here*:
-mean ± standard deviation of the runs, with the number of runs, of those planned if some are missing. An order has the
-numbers of both settings. *ε paper → sound*: the ε that the paper names, then a proven upper bound for the runs here,
-rounded up. ✓: the claimed ε is guaranteed for them. ✗: it is not. *Difference*: measured minus claimed, with its 95%
-interval; for a gain that is judged as an order, the gain. *[a, b], threshold t*: the interval of the measured number,
-which has to lie on the claimed side of t. *Margin*: the difference that counts as equal. Intervals include the
-spread of the paper's own runs: `of` in each `claims.csv` has their number. What the verdicts mean: [the index of
-results](../README.md).
+HOW_TO_READ = """*In words*: the paper gives no number, and the threshold in the last column is chosen here. *Here*: the
+number, and in brackets what it is. ± is the standard deviation of the runs behind a mean. *3 of 10 planned*: seven runs
+are missing. An order has the numbers of both settings. *ε paper → sound*: the ε that the paper names, then a proven
+upper bound for the runs here, rounded up. A lower bound (≥) stands where it refutes the claim. ✓: the claimed ε is
+guaranteed for them. ✗: it is not. *Difference*: measured minus claimed, with the 95% interval of the number in the row:
+of a mean, or of the best of as many further runs. For a gain that is judged as an order, it is the gain. *[a, b],
+threshold t*: the interval of the measured number, which has to lie on the claimed side of t. *Margin*: the difference
+that counts as equal. Intervals include the spread of the paper's own runs: `of` in each `claims.csv` has their number.
+What the verdicts mean: [the index of results](../README.md#what-the-words-mean).
 """
 
 
@@ -83,24 +84,16 @@ def _table(rows: Sequence[ClaimRow]) -> str:
     for dataset, of in by_dataset.items():
         if len(by_dataset) > 1:
             lines.append([f"**{dataset_name(dataset)}**", *[""] * (len(HEADER) - 1)])
-        lines += [line for row in of for line in _lines(row)]
+        lines += map(_line, of)
     return markdown(Table(HEADER, lines))
 
 
-def _lines(row: ClaimRow) -> list[list[str]]:
-    """Write the line of a claim. If only a formula gives the claimed ε, its runs have a second line."""
+def _line(row: ClaimRow) -> list[str]:
     of = cells_of(row)
-    verdict = f"**{of.verdict}**" if row.verdict in _BAD else of.verdict
-    if row.verdict == HOLDS and wrong_epsilon(row):
-        runs = refuted_cells(row)
-        return [_line(of, verdict, "–"), _line(runs, f"**{runs.verdict}**", epsilon_text(row))]
-    if wrong_epsilon(row):
+    verdict = f"**{of.verdict}**" if row.verdict in _BAD and row.claim.counts else of.verdict
+    if wrong_epsilon(row) or row.guarantee == REFUTED:
         verdict += f", **ε {row.guarantee}**"
-    return [_line(of, verdict, epsilon_text(row))]
-
-
-def _line(of: Cells, verdict: str, epsilon: str) -> list[str]:
-    return [of.method, of.claimed, of.measured_of, verdict, epsilon, of.difference, of.margin]
+    return [of.method, of.claimed, of.measured_of, verdict, epsilon_text(row), of.difference, of.margin]
 
 
 def epsilon_text(row: ClaimRow) -> str:
@@ -110,7 +103,8 @@ def epsilon_text(row: ClaimRow) -> str:
         return "–"
     if row.epsilon_sound is None:
         return row.claim.at_epsilon or "–"
-    return f"{claimed} → {sound_bound_text(row.epsilon_sound)}{_HOLDS.get(row.guarantee, '')}"
+    least = f"≥ {number(row.epsilon_least, bound='lower')}, ≤ " if row.guarantee == REFUTED else ""
+    return f"{claimed} → {least}{sound_bound_text(row.epsilon_sound)}{_HOLDS.get(row.guarantee, '')}"
 
 
 def _notes(rows: Sequence[ClaimRow]) -> str:
@@ -118,7 +112,7 @@ def _notes(rows: Sequence[ClaimRow]) -> str:
 
     If a claim of one experiment is not run, a note has the reason.
     """
-    of_rows = [(row, row.how if row.verdict == NOT_RUN and row.claim.alone else row.reason) for row in rows]
+    of_rows = [(row, row.how if row.measured is None and row.claim.alone else row.reason) for row in rows]
     parts = [(row, [*map(capitalised, _sentences(why) + _sentences(row.claim.note))]) for row, why in of_rows]
     return "".join(f"- {line}.\n" for line in _by_rows(_rows_of(parts), rows))
 

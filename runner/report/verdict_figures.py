@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from runner.claims import verdicts
 from runner.claims.blocks import dataset_name
-from runner.claims.counts import counted_once, judged
+from runner.claims.counts import counted
 from runner.claims.rows import ClaimRow
-from runner.claims.verdicts import CONSISTENT, FAILS, HOLDS, TOO_FEW_RUNS
+from runner.claims.verdicts import DIFFERS, FAILS, HOLDS, NOT_CONTRADICTED, OPEN
 from runner.report import plots
 from runner.report.cells import method_text, wrong_epsilon
 from runner.report.papers import load
@@ -20,23 +19,13 @@ from runner.report.papers import load
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_NO_EPSILON = "as claimed, but ε refuted or not guaranteed"
-_COLOURS = {  # in the order of the bars
-    verdicts.REPRODUCED: "#009E73",
-    verdicts.EXCEEDS: "#0072B2",
-    CONSISTENT: "#56B4E9",
-    HOLDS: "#A6D9C7",
-    _NO_EPSILON: "#CC79A7",
-    verdicts.DIFFERS: "#E69F00",
-    FAILS: "#E8A892",
-    verdicts.NOT_REPRODUCED: "#C1440E",
-    TOO_FEW_RUNS: "#C4C4C4",
-    verdicts.NOT_RUN: "#ECECEC",
-}
-_BY_FORMULA = (HOLDS, FAILS)
-_IN_STRIPS = [word for word in _COLOURS if word not in (*_BY_FORMULA, verdicts.NOT_RUN)]
-_MARKERS = {verdicts.DIFFERS: "s", verdicts.NOT_REPRODUCED: "D", verdicts.EXCEEDS: "^", _NO_EPSILON: "X"}
-_DARK = ("#009E73", "#0072B2", "#C1440E")  # colours behind white letters
+Part: TypeAlias = tuple[str, bool]  # a word, and True if the claimed ε is refuted or not guaranteed
+_COLOURS = {HOLDS: "#009E73", NOT_CONTRADICTED: "#56B4E9", DIFFERS: "#E69F00", FAILS: "#C1440E", OPEN: "#C4C4C4"}
+_WRONG = "#CC79A7"  # of a number that holds or is not contradicted, at such an ε
+_NO_EPSILON = "ε refuted or not guaranteed"
+_PARTS = tuple((word, wrong) for word in _COLOURS for wrong in (False, True))
+_MARKERS = {DIFFERS: "s", FAILS: "D"}
+_DARK = ("#009E73", "#C1440E")  # colours behind white letters
 _FARTHEST = 6  # margins from the claim, at the ends of a strip
 _NARROWEST = 0.02  # share of a bar that two digits fit into
 _LINE = 72  # characters of a claim's name
@@ -44,14 +33,15 @@ DISTANCES, TITLE = "distances", "How far is each measured number from the claim?
 
 
 def write_figures(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]], label: str) -> list[Path]:
-    """Draw the counts of all papers, each claim once, and the distances of each paper's numbers, of all readings.
+    """Draw the counts of all papers, and the distances of the numbers that each paper's counted claims have.
 
     Other scales than the paper's mark them.
     """
     with plots.style():
-        titles = {name.replace("_", " "): counted_once(rows) for name, rows in by_paper.items()}
+        claims = {name: counted(rows) for name, rows in by_paper.items()}
+        titles = {name.replace("_", " "): rows for name, rows in claims.items()}
         written = plots.save(_counts(titles), folder / "verdicts", label)
-        for name, rows in by_paper.items():
+        for name, rows in claims.items():
             if found := [row for row in rows if _has_distance(row)]:
                 written += plots.save(_distances(found), folder / name / DISTANCES, label)
         return written
@@ -61,8 +51,7 @@ def _counts(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
     """Draw a bar for each paper, divided by verdict, and one for all papers."""
     from matplotlib.patches import Patch
 
-    bars = {title: [row for row in rows if judged(row)] for title, rows in by_paper.items()}
-    bars["all papers"] = [row for rows in bars.values() for row in rows]
+    bars = {**by_paper, "all papers": [row for rows in by_paper.values() for row in rows]}
     drawn = plots.figure(plots.WIDTH, 1.2 + 0.42 * len(bars))
     axes = drawn.add_subplot()
     places = [-place - (0.4 if place == len(bars) - 1 else 0) for place in range(len(bars))]
@@ -74,31 +63,41 @@ def _counts(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
     axes.grid(visible=False)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    shown = [word for word in _COLOURS if any(_word(row) == word for row in bars["all papers"])]
-    names = [f"{word} by formula, without runs" if word in _BY_FORMULA else word for word in shown]
-    handles = [Patch(color=_COLOURS[word], label=name) for word, name in zip(shown, names, strict=True)]
-    drawn.legend(handles=handles, loc="outside lower center", ncol=4, frameon=False, handlelength=1)
+    shown = [part for part in _PARTS if any(_part(row) == part for row in bars["all papers"])]
+    handles = [Patch(facecolor=_colour(of), edgecolor="white", hatch=_hatch(of), label=_label(of)) for of in shown]
+    drawn.legend(handles=handles, loc="outside lower center", ncol=3, frameon=False, handlelength=1)
     drawn.suptitle(f"What became of the {len(bars['all papers'])} claims", fontsize=11)
     return drawn
 
 
 def _bar(axes: Axes, place: float, rows: Sequence[ClaimRow]) -> None:
     """Divide a bar by verdict; a part that is too narrow for its number is drawn wider."""
-    counts, left = Counter(map(_word, rows)), 0.0
-    widths = {word: max(counts[word] / len(rows), _NARROWEST) for word in _COLOURS if counts[word]}
-    for word, width in widths.items():
-        share, colour = width / sum(widths.values()), _COLOURS[word]
-        axes.barh(place, share, left=left, height=0.72, color=colour, edgecolor="white")
+    counts, left = Counter(map(_part, rows)), 0.0
+    widths = {part: max(counts[part] / len(rows), _NARROWEST) for part in _PARTS if counts[part]}
+    for part, width in widths.items():
+        share, colour = width / sum(widths.values()), _colour(part)
+        axes.barh(place, share, left=left, height=0.72, color=colour, edgecolor="white", hatch=_hatch(part))
         letters: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
         text_colour = "white" if colour in _DARK else "#222222"
-        axes.text(left + share / 2, place, str(counts[word]), color=text_colour, **letters)
+        axes.text(left + share / 2, place, str(counts[part]), color=text_colour, **letters)
         left += share
     axes.text(1.01, place, str(len(rows)), va="center")
 
 
-def _word(row: ClaimRow) -> str:
-    """Return the verdict, or another word if the number is as claimed but its ε is not guaranteed."""
-    return _NO_EPSILON if wrong_epsilon(row) else row.verdict
+def _part(row: ClaimRow) -> Part:
+    return row.verdict, wrong_epsilon(row)
+
+
+def _colour(part: Part) -> str:
+    return _WRONG if part[1] else _COLOURS[part[0]]
+
+
+def _hatch(part: Part) -> str | None:
+    return "//" if part == (NOT_CONTRADICTED, True) else None
+
+
+def _label(part: Part) -> str:
+    return f"{part[0]}, {_NO_EPSILON}" if part[1] else part[0]
 
 
 def _distances(rows: Sequence[ClaimRow]) -> Any:
@@ -107,18 +106,18 @@ def _distances(rows: Sequence[ClaimRow]) -> Any:
     axes = drawn.add_subplot()
     _strips(axes, rows)
     handles = [
-        axes.plot([], [], **_look(word), linewidth=0 if word == TOO_FEW_RUNS else 1.6, label=word)[0]
-        for word in _IN_STRIPS
-        if any(_word(row) == word for row in rows)
+        axes.plot([], [], **_look(part), linewidth=0 if part[0] == OPEN else 1.6, label=_label(part))[0]
+        for part in _PARTS
+        if any(_part(row) == part for row in rows)
     ]
-    drawn.legend(handles=handles, loc="outside lower center", ncol=4, frameon=False)
+    drawn.legend(handles=handles, loc="outside lower center", ncol=3, frameon=False)
     drawn.suptitle(TITLE, fontsize=11)
     return drawn
 
 
 def _has_distance(row: ClaimRow) -> bool:
-    numeric = row.claim.direction in ("higher", "lower", "match") and bool(row.claim.margin)
-    return numeric and row.difference is not None and abs(row.difference) < float("inf") and row.verdict in _IN_STRIPS
+    numeric = row.claim.direction in ("higher", "lower", "match") and bool(row.claim.margin) and not row.computed
+    return numeric and row.difference is not None and abs(row.difference) < float("inf")
 
 
 def _strips(axes: Axes, rows: Sequence[ClaimRow]) -> None:
@@ -155,10 +154,10 @@ def _height(row: ClaimRow) -> float:
 
 def _strip(axes: Axes, place: float, row: ClaimRow) -> None:
     at, interval = _distance(row), row.interval
-    if interval is not None and row.verdict != TOO_FEW_RUNS:
+    if interval is not None and row.verdict != OPEN:
         ends = sorted(_scale(row) * end for end in (interval.low, interval.high))
-        axes.plot([max(ends[0], -_FARTHEST), min(ends[1], _FARTHEST)], [place, place], color=_COLOURS[_word(row)])
-    look = _look(_word(row))
+        axes.plot([max(ends[0], -_FARTHEST), min(ends[1], _FARTHEST)], [place, place], color=_colour(_part(row)))
+    look = _look(_part(row))
     if abs(at) > _FARTHEST:
         look["marker"] = "<" if at < 0 else ">"
     axes.plot(min(max(at, -_FARTHEST), _FARTHEST), place, clip_on=False, zorder=3, **look)
@@ -174,12 +173,13 @@ def _scale(row: ClaimRow) -> float:
     return (-1 if row.claim.direction == "lower" else 1) / row.claim.margin
 
 
-def _look(word: str) -> dict[str, Any]:
-    hollow = word in (CONSISTENT, TOO_FEW_RUNS)
-    colour = _COLOURS[word]
+def _look(part: Part) -> dict[str, Any]:
+    word, wrong = part
+    hollow = word in (NOT_CONTRADICTED, OPEN)
+    colour = _colour(part)
     return {
-        "marker": _MARKERS.get(word, "o"),
-        "markersize": 4.5 if word == TOO_FEW_RUNS else 6,
+        "marker": "X" if wrong else _MARKERS.get(word, "o"),
+        "markersize": 4.5 if word == OPEN else 6,
         "markerfacecolor": "white" if hollow else colour,
         "markeredgecolor": colour,
         "color": colour,

@@ -17,7 +17,7 @@ from runner.claims.claim import ORDERS, THRESHOLDS, Claim
 from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.measured import Comparison, Measured, of_sample, of_two
 from runner.claims.rows import ClaimRow
-from runner.claims.verdicts import CONFIRMED, DIFFERS, NOT_JUDGED, NOT_REPRODUCED, verdict_of
+from runner.claims.verdicts import CONFIRMED, DIFFERS, FAILS, verdict_of
 from runner.config import REPOSITORY
 from runner.report.claim_rows import rows_of
 from runner.report.papers import load
@@ -59,19 +59,19 @@ def planned_of(row: ClaimRow) -> Planned | None:
     runs, spreads = (
         [float(part) for part in text.split(" + ") if part] for text in (row.planned_each, row.spread_each)
     )
-    if row.verdict == NOT_JUDGED or not row.claim.margin or not runs or len(runs) != len(spreads) or not all(spreads):
+    if not row.verdict or not row.claim.margin or not runs or len(runs) != len(spreads) or not all(spreads):
         return None
     return Planned(row.claim, tuple(map(int, runs)), tuple(spreads), row.statements)
 
 
 def confirmed(planned: Planned, draws: int = DRAWS) -> float:
-    """Return the share of draws, from 0 to 1, in which a true claim is consistent or better."""
+    """Return the share of draws, from 0 to 1, in which a true claim holds or is not contradicted."""
     return _share(planned, OFF if planned.exact else 0, CONFIRMED, draws)
 
 
 def contradicted(planned: Planned, draws: int = DRAWS) -> float:
-    """Return the share of draws, from 0 to 1, in which a claim off by `OFF` margins differs or is not reproduced."""
-    return _share(planned, -OFF, (DIFFERS, NOT_REPRODUCED), draws)
+    """Return the share of draws, from 0 to 1, in which a claim off by `OFF` margins differs or fails."""
+    return _share(planned, -OFF, (DIFFERS, FAILS), draws)
 
 
 def _share(planned: Planned, off: float, words: Sequence[str], draws: int) -> float:
@@ -139,8 +139,8 @@ def test_one_run_confirms_nothing_and_a_wide_spread_contradicts_nothing() -> Non
     order = claim(margin=0.5, direction="above_other")
     assert confirmed(Planned(order, (5, 5), (0.2, 0.2))) >= 0.9
     assert confirmed(Planned(order, (3, 3), (3.0, 3.0))) < OFTEN
-    assert planned_of(ClaimRow(one, "paper", "not run", "")) is None
-    row = ClaimRow(one, "paper", "consistent", "", n=8, planned_each="5 + 3", spread_each="0.1 + 0.2")
+    assert planned_of(ClaimRow(one, "paper", "open", "")) is None
+    row = ClaimRow(one, "paper", "not contradicted", "", n=8, planned_each="5 + 3", spread_each="0.1 + 0.2")
     assert planned_of(row) == Planned(one, (5, 3), (0.1, 0.2))
     assert planned_of(replace(row, n=2)) == Planned(one, (5, 3), (0.1, 0.2))
     assert planned_of(replace(row, n=2, claim=replace(one, unit="points"))) is None

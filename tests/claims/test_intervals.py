@@ -14,6 +14,7 @@ from runner.claims.statistics import (
     Mean,
     Spread,
     best,
+    bests_less_claim,
     difference,
     less_claim,
     mean_of,
@@ -106,3 +107,26 @@ def test_a_bootstrap_of_one_mean_is_its_standard_error() -> None:
     low, high = np.quantile(draws, (0.025, 0.975))
     assert (low, high) == (pytest.approx(3 - 1.96 * 0.5, abs=0.06), pytest.approx(3 + 1.96 * 0.5, abs=0.06))
     assert redrawn(lambda means: float(means[0]), [3.0], [0.5]).tolist() == draws.tolist()
+
+
+def test_two_bests_of_settings_that_are_known_are_two_maxima() -> None:
+    """P(D < q) is the integral of F(x + q) dF(x), with F the distribution function of the maximum of five."""
+    known = Mean(0.0, 10**9, Spread(1.0, 10**9))
+    x = np.linspace(-6, 8, 20_001)
+    mass = np.diff(stats.norm.cdf(x) ** 5)
+    below = [float((stats.norm.cdf((x[1:] + x[:-1]) / 2 + q) ** 5 * mass).sum()) for q in (1.8, 1.85, 1.9, 1.95)]
+    expected = float(np.interp(0.975, below, (1.8, 1.85, 1.9, 1.95)))
+    found = bests_less_claim(known, known, 0.0, 5)
+    assert (found.low, found.high) == pytest.approx((-expected, expected), abs=0.03)
+    assert bests_less_claim(known, known, 1.0, 5).low == pytest.approx(found.low - 1)
+
+
+def test_a_true_difference_of_bests_is_missed_in_one_of_twenty() -> None:
+    """By drawing: five runs here and five of the paper, of two settings, and the second spreads twice as much."""
+    dice, missed = np.random.default_rng(0), 0
+    for _ in range(1000):
+        (one, theirs), (other, their_other) = (dice.normal(0, std, (2, 5)) for std in (1.0, 2.0))
+        claimed = float(theirs.max() - their_other.max())
+        found = bests_less_claim(measured_mean(list(one)), measured_mean(list(other)), claimed, 5)
+        missed += not found.low <= 0 <= found.high
+    assert missed / 1000 == pytest.approx(0.045, abs=0.02)

@@ -118,3 +118,13 @@ def test_a_command_says_it_in_a_sentence(tmp_path: Path, monkeypatch: pytest.Mon
     error = capsys.readouterr().err
     assert "claims.yaml, line 1: no field or data set 'marign'" in error
     assert error.count("\n") == 1
+
+
+def test_only_the_first_reading_of_a_claim_counts(claims_in) -> None:
+    first, second, another, context = claims_in(
+        "table-3:\n  dataset: MNIST\n  method: m\n  claimed: 98\n  margin: 1\n  claims:\n"
+        "  - {reading: a}\n  - {reading: b}\n  - {epsilon: 3}\n  - {direction: none}\n"
+    )
+    counted = [claim.counted for claim in (first, second, another, context)]
+    assert counted == ["yes", "no, another reading", "yes", "no, for context"]
+    assert [claim.counts for claim in (first, second)] == [True, False]

@@ -10,7 +10,7 @@ import pytest
 
 from runner.claims.claim import Claim
 from runner.claims.measured import Measured, of_sample, of_two
-from runner.claims.statistics import best_less_claim, measured_mean
+from runner.claims.statistics import best_less_claim, bests_less_claim, measured_mean
 from runner.claims.verdicts import judge
 from tests.claims import made_up
 
@@ -63,13 +63,13 @@ def decided(one: Claim, measured: Measured) -> tuple[str, float | None, float | 
     ("direction", "claimed", "verdict"),
     [
         # t(4) s sqrt(1/5 + 1/5) = 2.776445 * 0.158114 * 0.632456 = 0.277645; at 90% 2.131847 for t: 0.213185
-        ("higher", "98.2", ("reproduced", -0.2776, 0.2776, None)),
-        ("higher", "98.48", ("reproduced", -0.5576, -0.0024, None)),  # at 90% [-0.4932, -0.0668]
+        ("higher", "98.2", ("holds", -0.2776, 0.2776, None)),
+        ("higher", "98.48", ("holds", -0.5576, -0.0024, None)),  # at 90% [-0.4932, -0.0668]
         ("higher", "98.50", ("differs", -0.5776, -0.0224, None)),  # at 90% [-0.5132, -0.0868]
-        ("higher", "97.4", ("exceeds", 0.5224, 1.0776, None)),
-        ("match", "97.4", ("not reproduced", 0.5224, 1.0776, None)),
-        ("higher", "99.0", ("not reproduced", -1.0776, -0.5224, None)),
-        ("lower", "99.0", ("exceeds", -1.0776, -0.5224, None)),
+        ("higher", "97.4", ("holds", 0.5224, 1.0776, None)),
+        ("match", "97.4", ("fails", 0.5224, 1.0776, None)),
+        ("higher", "99.0", ("fails", -1.0776, -0.5224, None)),
+        ("lower", "99.0", ("holds", -1.0776, -0.5224, None)),
     ],
 )
 def test_a_mean_of_five_by_its_intervals(direction, claimed, verdict):
@@ -84,16 +84,16 @@ def test_a_mean_of_five_by_its_intervals(direction, claimed, verdict):
     ("margin", "verdict"),
     [
         # half of the 95% interval is 0.277645: two margins of 0.14 are wider, of 0.138 are not
-        (0.22, ("reproduced", -0.2776, 0.2776, None)),
-        (0.21, ("consistent", -0.2776, 0.2776, None)),
-        (0.14, ("consistent", -0.2776, 0.2776, None)),
+        (0.22, ("holds", -0.2776, 0.2776, None)),
+        (0.21, ("not contradicted", -0.2776, 0.2776, None)),
+        (0.14, ("not contradicted", -0.2776, 0.2776, None)),
         # six runs: 2.570582 * 0.158114 * sqrt(1/6 + 1/5) = 0.246117
-        (0.138, ("too few runs", -0.2776, 0.2776, 6)),
+        (0.138, ("open", -0.2776, 0.2776, 6)),
         # no number of runs: the claim's own mean of five leaves 1.96 * 0.158114 / sqrt(5) = 0.138593
-        (0.069, ("too few runs", -0.2776, 0.2776, None)),
+        (0.069, ("open", -0.2776, 0.2776, None)),
     ],
 )
-def test_consistent_is_said_of_an_interval_of_two_margins(margin, verdict):
+def test_an_interval_of_two_margins_does_not_contradict(margin, verdict):
     assert decided(claim(claimed="98.2", of="mean of 5", margin=margin), mean_of(*FIVE)) == verdict
 
 
@@ -101,23 +101,48 @@ def test_a_single_run_claimed_is_judged_by_the_prediction_interval():
     """2.776445 * 0.158114 * sqrt(1/5 + 1) = 0.480895: 0.3 off and inside."""
     for aggregation in ("single", "single run", "unspecified", ""):
         one = claim(claimed="98.5", margin=0.25, of=aggregation)
-        assert decided(one, mean_of(*FIVE)) == ("consistent", -0.7809, 0.1809, None)
+        assert decided(one, mean_of(*FIVE)) == ("not contradicted", -0.7809, 0.1809, None)
         assert judge(one, mean_of(*FIVE), "paper").own_precision is None
-    assert decided(claim(claimed="98.2"), mean_of(*FIVE)) == ("reproduced", -0.4809, 0.4809, None)
+    assert decided(claim(claimed="98.2"), mean_of(*FIVE)) == ("holds", -0.4809, 0.4809, None)
 
 
 def test_one_run_without_a_known_spread_decides_nothing():
     judged = judge(claim(claimed="98.1"), mean_of(98.1), "paper")
-    assert (judged.verdict, judged.interval) == ("too few runs", None)
+    assert (judged.verdict, judged.interval) == ("open", None)
 
 
 def test_a_best_of_five_is_judged_by_five_runs():
     one = claim(claimed="98.4", of="max of 5 (not said)")
     four, five = (of_sample("best", FIVE[:n]) for n in (4, 5))
-    assert decided(one, four)[0] == "too few runs"
+    assert decided(one, four)[0] == "open"
     found = judge(one, five, "paper")
     assert found.interval == best_less_claim(measured_mean(FIVE), 98.4, 5)
-    assert found.verdict == "reproduced"
+    assert found.verdict == "holds"
+
+
+def test_a_number_says_what_it_is():
+    for statistic, other, text in (
+        ("mean", (), "mean of 5"),
+        ("best", (), "best of 5"),
+        ("mean", FIVE[:4], "means of 5 and 4"),
+        ("mean", FIVE[:1], "mean of 5 and one run"),
+        ("best", FIVE[:4], "bests of 5 and 4, by means 0.05"),  # 98.2 - 98.15
+    ):
+        found = of_two("difference", statistic, FIVE, other) if other else of_sample(statistic, FIVE)
+        assert found.what == text
+    assert of_two("ratio", "geometric", FIVE, FIVE).what == "geometric means of 5 and 5"
+    assert replace(of_sample("mean", FIVE), at_least=True).what == "bound on the mean of 5"
+    assert of_sample("mean", (math.inf, *FIVE)).what == "by 1 of 6 runs"
+    assert [Measured(1.0, computed=True).what, Measured(1.0, n=3).what] == ["by formula", "from 3 runs"]
+    assert [mean_of(98.0).what, Measured().what] == ["one run", ""]
+
+
+def test_a_difference_of_bests_has_an_interval_of_bests():
+    """Single runs would have 2.306004 * 0.158114 * sqrt(2 (1/5 + 1)) = 0.564855 to either side."""
+    one = claim(claimed="0", of="max of 5", statistic="best")
+    found = judge(one, of_two("difference", "best", FIVE, FIVE), "paper").interval
+    assert found == bests_less_claim(measured_mean(FIVE), measured_mean(FIVE), 0.0, 5)
+    assert found.high > 0.58
 
 
 def test_better_by_an_epoch_picked_on_test_data_differs():
@@ -125,18 +150,18 @@ def test_better_by_an_epoch_picked_on_test_data_differs():
     judged = judge(one, mean_of(*FIVE, chosen_on_test=True), "paper")
     assert judged.verdict == "differs"
     same = claim(claimed="98.2", of="mean of 5")
-    assert judge(same, mean_of(*FIVE, chosen_on_test=True), "paper").verdict == "reproduced"
+    assert judge(same, mean_of(*FIVE, chosen_on_test=True), "paper").verdict == "holds"
 
 
 @pytest.mark.parametrize(
     ("direction", "target", "verdict"),
     [
         # Student's: 2.776445 * 0.158114 / sqrt(5) = 0.196324 around 98.2
-        ("above", "98.0", "reproduced"),
-        ("above", "98.1", "too few runs"),
-        ("above", "98.4", "not reproduced"),
-        ("below", "98.4", "reproduced"),
-        ("below", "98.0", "not reproduced"),
+        ("above", "98.0", "holds"),
+        ("above", "98.1", "open"),
+        ("above", "98.4", "fails"),
+        ("below", "98.4", "holds"),
+        ("below", "98.0", "fails"),
     ],
 )
 def test_a_level_is_passed_by_the_whole_interval(direction, target, verdict):
@@ -149,11 +174,11 @@ def test_a_level_is_passed_by_the_whole_interval(direction, target, verdict):
     ("shift", "direction", "verdict"),
     [
         # Welch, equal spreads: t(8) s sqrt(2/5) = 2.306004 * 0.158114 * 0.632456 = 0.230600
-        (0.24, "above_other", "reproduced"),
-        (0.22, "above_other", "too few runs"),
-        (-0.24, "above_other", "not reproduced"),
-        (-0.24, "below_other", "reproduced"),
-        (0.0, "below_other", "too few runs"),
+        (0.24, "above_other", "holds"),
+        (0.22, "above_other", "open"),
+        (-0.24, "above_other", "fails"),
+        (-0.24, "below_other", "holds"),
+        (0.0, "below_other", "open"),
     ],
 )
 def test_an_order_by_the_interval_of_the_difference(shift, direction, verdict):
@@ -167,9 +192,9 @@ def test_of_several_statements_all_have_to_hold():
     one = claim(direction="above", level=98, margin=None)
     high, unsure, low = mean_of(*FIVE), mean_of(98.0, 98.1, 98.2), mean_of(*(value - 1 for value in FIVE))
     for every, verdict in (
-        ((high, high), "reproduced"),
-        ((high, unsure), "too few runs"),
-        ((unsure, low, high), "not reproduced"),
+        ((high, high), "holds"),
+        ((high, unsure), "open"),
+        ((unsure, low, high), "fails"),
     ):
         least = min(every, key=lambda found: found.value)
         judged = judge(one, replace(least, every=every), "paper")
@@ -177,46 +202,46 @@ def test_of_several_statements_all_have_to_hold():
         assert judged.interval == judge(one, least, "paper").interval, "that of the value shown"
     single = mean_of(97.5)
     judged = judge(one, replace(single, every=(single, low)), "paper")
-    assert (judged.verdict, judged.interval) == ("not reproduced", None)
-    assert judged.reason == "1 of 2 statements: not reproduced, such as one with 97.2, which lies in [97, 97.4]"
+    assert (judged.verdict, judged.interval) == ("fails", None)
+    assert judged.reason == "1 of 2 statements: fails, such as one with 97.2, which lies in [97, 97.4]"
     lacking = replace(high, every=(high, high), lacking=("cifar10_ours",))
-    assert judge(one, lacking, "paper").verdict == "too few runs"
-    assert judge(one, replace(low, lacking=("cifar10_ours",)), "paper").verdict == "not reproduced"
+    assert judge(one, lacking, "paper").verdict == "open"
+    assert judge(one, replace(low, lacking=("cifar10_ours",)), "paper").verdict == "fails"
 
 
 def test_one_of_several_fails_only_beyond_what_so_many_may_by_chance():
     """t(4) s/sqrt(5): 2.776445 * 0.070711 = 0.1963 at 95%, 3.960 * 0.070711 = 0.2800 at 98.33%, for one of three."""
     high, low = mean_of(*(value + 1 for value in FIVE)), mean_of(*FIVE)
-    for target, verdict in (("98.41", "too few runs"), ("98.47", "too few runs"), ("98.49", "not reproduced")):
+    for target, verdict in (("98.41", "open"), ("98.47", "open"), ("98.49", "fails")):
         one = claim(direction="above", level=float(target), margin=None)
-        assert judge(one, low, "paper").verdict == "not reproduced"
+        assert judge(one, low, "paper").verdict == "fails"
         assert judge(one, replace(low, every=(low, high, high)), "paper").verdict == verdict
 
 
 def test_few_runs_that_agree_are_no_proof_of_no_spread():
     one = claim(direction="above", level=0.9, margin=None)
-    assert judge(one, mean_of(0.0, 0.0), "paper").verdict == "too few runs"
-    assert judge(one, mean_of(*[0.0] * 5), "paper").verdict == "not reproduced"
+    assert judge(one, mean_of(0.0, 0.0), "paper").verdict == "open"
+    assert judge(one, mean_of(*[0.0] * 5), "paper").verdict == "fails"
 
 
 @pytest.mark.parametrize(
     ("never", "verdict"),
     # Fisher: 4 of 5 against 0 of 5 is C(5, 4) / C(10, 4) = 0.0238, 3 of 5 is C(5, 3) / C(10, 3) = 0.083
-    [(1, "too few runs"), (3, "too few runs"), (4, "not reproduced"), (5, "not reproduced")],
+    [(1, "open"), (3, "open"), (4, "fails"), (5, "fails")],
 )
 def test_a_cost_that_some_runs_never_reach(never, verdict):
     found = mean_of(*[math.inf] * never, *[2.5] * (5 - never))
     one = claim(direction="lower", claimed="2.5", margin=0.2, of="mean of 5")
     assert judge(one, found, "paper").verdict == verdict
     beyond = claim(direction="above", claimed=">6", margin=0, of="mean of 5")
-    assert judge(beyond, found, "paper").verdict == ("reproduced" if never == 5 else "too few runs")
-    assert judge(beyond, mean_of(*[math.inf] * 4), "paper").verdict == "too few runs", "half of all runs may reach it"
+    assert judge(beyond, found, "paper").verdict == ("holds" if never == 5 else "open")
+    assert judge(beyond, mean_of(*[math.inf] * 4), "paper").verdict == "open", "half of all runs may reach it"
 
 
 def test_what_the_paper_does_not_claim_is_not_judged():
     for columns in ({"direction": "none"}, {"of": "copied"}):
         judged = judge(claim(claimed="98.2", because="shown", **columns), mean_of(*FIVE), "paper")
-        assert (judged.verdict, bool(judged.reason)) == ("not judged", True)
+        assert (judged.verdict, bool(judged.reason)) == ("", True)
 
 
 @pytest.mark.parametrize(
@@ -227,9 +252,9 @@ def test_what_the_paper_does_not_claim_is_not_judged():
         ("2.93", "", math.inf, None, 1e-5, "not guaranteed"),
         ("<3", "", 2.999, None, 1e-5, "guaranteed"),
         ("<3", "", 3.0, None, 1e-5, "not guaranteed"),
-        ("inf", "", math.inf, None, 1e-5, "not private"),
-        ("", "", 2.0, None, 1e-5, "none claimed"),
-        ("2.93", "", None, None, 1e-5, "not reached"),
+        ("inf", "", math.inf, None, 1e-5, ""),
+        ("", "", 2.0, None, 1e-5, ""),
+        ("2.93", "", None, None, 1e-5, ""),
         # at the claimed delta or a smaller one only
         ("2.93", "1e-5", 2.0, None, 1e-5, "guaranteed"),
         ("2.93", "1e-5", 2.0, None, 1e-6, "guaranteed"),
@@ -253,17 +278,17 @@ def test_privacy(claimed, at, sound, least, delta, privacy):
 def test_nothing_is_judged_at_another_scale_but_what_is_computed():
     one = claim(at_epsilon="2.93", claimed="98.1")
     judged = judge(one, Measured(value=98.1, n=1, planned=1, epsilon_sound=1.0), "smoke")
-    assert (judged.verdict, judged.guarantee, judged.difference) == ("not judged", "not judged", None)
+    assert (judged.verdict, judged.guarantee, judged.difference) == ("", "", None)
     assert judge(one, Measured(value=98.1, computed=True), "smoke").verdict == "holds"
 
 
 def test_not_run_has_no_number():
     judged = judge(claim(at_epsilon="2.93", claimed="98.1"), Measured(planned=10), "paper")
-    assert (judged.verdict, judged.guarantee, judged.difference) == ("not run", "not run", None)
+    assert (judged.verdict, judged.guarantee, judged.difference) == ("open", "", None)
     assert judged.mean is None
 
 
-@pytest.mark.parametrize(("bound", "verdict"), [(2.9, "too few runs"), (3.3, "differs"), (3.31, "not reproduced")])
+@pytest.mark.parametrize(("bound", "verdict"), [(2.9, "open"), (3.3, "differs"), (3.31, "fails")])
 def test_a_bound_decides_only_where_it_is_out_of_reach(bound, verdict):
     low = claim(claimed="3", margin=0.3, direction="lower")
     assert judge(low, mean_of(*[bound] * 5, at_least=True), "paper").verdict == verdict

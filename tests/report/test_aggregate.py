@@ -60,7 +60,7 @@ def test_numbers_are_those_computed_by_hand(tmp_path, fabricate, jobs):
     assert judged["difference"] == "-0.1333"
     # t(2) s sqrt(1/3 + 1/10) = 4.302653 * 0.808290 * 0.658281 = 2.289374, the tolerance is 0.5
     assert (judged["interval_low"], judged["interval_high"]) == ("-2.4227", "2.156")
-    assert (judged["verdict"], judged["guarantee"]) == ("too few runs", "guaranteed")
+    assert (judged["verdict"], judged["guarantee"]) == ("open", "guaranteed")
     assert judged["best_epoch_mean"] == "98.5333"
 
 
@@ -123,14 +123,14 @@ def test_the_abstract_is_checked_at_its_own_epsilon(tmp_path, fabricate, jobs):
     fabricate(jobs("fig_3", "cifar10_tanh")[0], [40.0, 50.0, 66.2], epsilon=[1.5, 2.9, 7.53])
     aggregate(PAPER, items=["text"], results_root=tmp_path)
     unsearched = claim(tmp_path, "text", "DP-SGD, tanh", "CIFAR10")
-    assert (unsearched["measured"], unsearched["verdict"]) == ("", "not run")
+    assert (unsearched["measured"], unsearched["verdict"]) == ("", "open")
     assert "the search has not run (0 of 8 settings)" in unsearched["how"]
     own = jobs("fig_3", "cifar10_tanh")[0].config.optimizer.lr
     for job in jobs("table_3_search", "cifar10_tanh"):
         fabricate(job, [60.0 if job.config.optimizer.lr == own else 50.0])
     aggregate(PAPER, items=["text"], results_root=tmp_path)
     judged = claim(tmp_path, "text", "DP-SGD, tanh", "CIFAR10")
-    assert (judged["measured"], judged["epsilon"], judged["verdict"]) == ("50", "2.9", "too few runs")
+    assert (judged["measured"], judged["epsilon"], judged["verdict"]) == ("50", "2.9", "open")
     assert "7.53" in judged["how"]
 
 
@@ -145,7 +145,11 @@ def test_a_stale_record_is_ignored_and_an_item_without_records_has_no_figure(tmp
     aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
     assert not figure.exists()
     assert not read_csv(tmp_path / PAPER / "fig-3" / "runs.csv")
-    assert {row["verdict"] for row in read_csv(tmp_path / PAPER / "fig-3" / "claims.csv")} == {"not run"}
+    claims = read_csv(tmp_path / PAPER / "fig-3" / "claims.csv")
+    assert {(row["counted"], row["verdict"], row["rule"]) for row in claims} == {
+        ("yes", "open", "no run"),
+        ("no, for context", "", ""),
+    }
 
 
 def test_smoke_is_apart_labelled_and_not_judged(tmp_path, fabricate, jobs):
@@ -163,7 +167,7 @@ def test_smoke_is_apart_labelled_and_not_judged(tmp_path, fabricate, jobs):
     assert set(linked) == {f"{PAPER}/README.md"}, "the other papers have no page here"
     for row in read_csv(tmp_path / "smoke" / PAPER / "fig-3" / "claims.csv"):
         assert row["scale"] == "smoke"
-        assert (row["verdict"], row["difference"]) in {("not judged", ""), ("not run", "")}
+        assert (row["verdict"], row["difference"]) in {("", ""), ("open", "")}
     assert {row["scale"] for row in read_csv(tmp_path / "smoke" / PAPER / "fig-3" / "runs.csv")} == {"smoke"}
     assert headline(PAPER, "smoke", tmp_path / "smoke").startswith("SMOKE")
     aggregate(PAPER, items=["fig-3"], results_root=tmp_path)  # the paper's scale does not see them
@@ -181,7 +185,7 @@ def test_every_claim_has_one_row_in_the_report(tmp_path):
         cells = [line.split(" | ") for line in section.splitlines() if line.startswith("| ")]
         measured = [of[2] for of in cells if len(of) == 7 and of[0] not in ("| claim", "| ---") and of[2]]
         assert len(measured) == sum(claim.item == item.name for claim in claims), item.name
-        assert all(text.startswith("– (0 of ") or text.endswith("(computed)") for text in measured)
+        assert all(text.startswith("– (0 of ") or text.endswith("(by formula)") for text in measured)
 
 
 def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monkeypatch, capsys):
@@ -196,12 +200,13 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
     _conclude(paper, "paper", (paper.item("fig-3"), paper.item("table-1")), Tally(), tmp_path)
     printed = capsys.readouterr().out
     report = (tmp_path / "README.md").read_text()
-    # One run, of MNIST with tanh, serves figure and abstract: a number that counts once. Theorem 1 holds by formula.
+    # Theorem 1 holds by formula, and one run of MNIST with tanh decides no claim.
     counted = next(line for line in report.splitlines() if line.startswith("| tempered-sigmoid |"))
-    assert counted.startswith("| tempered-sigmoid | 0 | 0 | 0 | 0 | 1 | ")
+    claims = sum(claim.counts for claim in paper.claims)
+    assert counted == f"| tempered-sigmoid | 1 (1 by formula) | 0 | 0 | 0 | {claims - 1} | {claims} |"
     names = {"README.md", DISTANCES, PRICE, *(item.name for item in paper.items)}
     assert {path.name for path in (tmp_path / PAPER).iterdir()} == names
-    assert "too few runs" in printed
+    assert "open (not run)" in printed
     here, there = printed.splitlines()[-2:]  # below the headline of figure 3
     assert here.startswith(".: runs.csv, settings.csv, ")
     assert there.startswith(f"{tmp_path / PAPER / 'table-1'}: ")
@@ -225,11 +230,11 @@ def test_ratios_of_norms(tmp_path, fabricate, jobs):
         fabricate(jobs("fig_4", experiment)[0], [97.0], diagnostics=diagnostics)
     aggregate(PAPER, items=["fig-4", "fig-5"], results_root=tmp_path)
     relu = claim(tmp_path, "fig-4", "DP-SGD with ReLU over SGD with ReLU")
-    assert (relu["measured"], relu["verdict"], relu["n"], relu["n_planned"]) == ("5.5", "too few runs", "2", "10")
+    assert (relu["measured"], relu["verdict"], relu["n"], relu["n_planned"]) == ("5.5", "open", "2", "10")
     tanh = claim(tmp_path, "fig-4", "DP-SGD with tanh over SGD with ReLU")
-    assert (tanh["measured"], tanh["verdict"]) == ("1.2", "too few runs")
+    assert (tanh["measured"], tanh["verdict"]) == ("1.2", "open")
     activations = claim(tmp_path, "fig-5", "DP-SGD with ReLU over the others")
-    assert (activations["measured"], activations["verdict"], activations["n"]) == ("3", "too few runs", "2")
+    assert (activations["measured"], activations["verdict"], activations["n"]) == ("3", "open", "2")
     assert "mnist_relu_norms 90 (n = 1) over mnist_tanh_norms 30 (n = 1) is 3" in activations["how"]
 
 
@@ -246,7 +251,7 @@ def test_an_order_needs_several_runs_of_both_experiments(tmp_path, fabricate, jo
         spreads = claim(tmp_path, "text-std", "ReLU above tanh")
         assert (spreads["measured"], spreads["difference"]) == ("2", "1")
         verdicts.append(spreads["verdict"])
-    assert verdicts == ["too few runs", "reproduced"]
+    assert verdicts == ["open", "holds"]
 
 
 def test_the_best_tenth_of_the_triples_needs_half_the_sweep(tmp_path, fabricate, jobs):
@@ -260,7 +265,7 @@ def test_the_best_tenth_of_the_triples_needs_half_the_sweep(tmp_path, fabricate,
 
     for place, job in enumerate(triples[:29]):
         fabricate(job, [99.5 - place / 10, 90.0 + place / 10])
-    assert {(row["verdict"], row["measured"]) for row in means()} == {("not run", "")}
+    assert {(row["verdict"], row["measured"]) for row in means()} == {("open", "")}
     fabricate(triples[29], [96.6, 92.9])
     by_quantity = {row["quantity"]: row for row in means()}
     for quantity, name in (("mean of s", "scale"), ("mean of T", "inverse_temperature"), ("mean of o", "offset")):

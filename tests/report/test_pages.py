@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.claims.counts import judged
+from runner.claims.counts import counted
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import PlannedRun, Runs
 from runner.config import REPOSITORY
@@ -20,13 +20,13 @@ from runner.report.paper_page import epsilon_text, open_settings, tables_of
 from runner.report.papers import every_paper, load
 from runner.report.rows import runs_table, settings_table
 from runner.report.titles import title_of, titles_of
-from runner.report.verdict_figures import _word
+from runner.report.verdict_figures import _part
 from tests.claims.made_up import claim
 from tests.tracked import tracked
 
 CLAIM = claim(item="fig-3", dataset="MNIST", claimed="2.5", unit="epsilon", quantity="epsilon at 94% accuracy")
 ROW = ClaimRow(
-    CLAIM, "paper", "consistent", "not guaranteed", measured=2.6478, mean=2.6478, std=0.2384, n=5, n_planned=8,
+    CLAIM, "paper", "not contradicted", "not guaranteed", measured=2.6478, mean=2.6478, std=0.2384, n=5, n_planned=8,
     difference=0.1478, interval_low=-0.2713, interval_high=0.5669, epsilon=2.8, epsilon_sound=8.7111,
 )  # fmt: skip
 
@@ -53,7 +53,7 @@ def test_bounds_are_rounded_so_that_they_stay_bounds() -> None:
     assert epsilon_text(ROW) == "2.5 → 8.72 ✗"
     assert epsilon_text(replace(ROW, epsilon_sound=2033.21)) == "2.5 → 2034 ✗"
     assert epsilon_text(replace(ROW, epsilon_sound=268_904.2)) == "2.5 → 269,000 ✗"
-    assert epsilon_text(ClaimRow(replace(CLAIM, at_epsilon="3"), "paper", "not run", "not run")) == "3"
+    assert epsilon_text(ClaimRow(replace(CLAIM, at_epsilon="3"), "paper", "open")) == "3"
     assert cells_of(replace(ROW, at_least=True)).measured == "≥ 2.64"
 
 
@@ -120,13 +120,13 @@ def test_an_order_has_the_numbers_of_both_settings() -> None:
 def test_a_number_at_an_epsilon_that_does_not_hold_is_marked_on_the_page_and_in_the_figures() -> None:
     (paper, *_) = every_paper()
     for row, words in (
-        (ROW, "consistent, **ε not guaranteed**"),
-        (replace(ROW, verdict="reproduced", guarantee="refuted"), "reproduced, **ε refuted**"),
-        (replace(ROW, guarantee="guaranteed"), "consistent"),
-        (replace(ROW, verdict="too few runs"), "too few runs"),
+        (ROW, "not contradicted, **ε not guaranteed**"),
+        (replace(ROW, verdict="holds", guarantee="refuted"), "holds, **ε refuted**"),
+        (replace(ROW, guarantee="guaranteed"), "not contradicted"),
+        (replace(ROW, verdict="open"), "open"),
     ):
         assert f" | {words} | " in tables_of(paper, [row])
-        assert (_word(row) == row.verdict) == ("ε" not in words)
+        assert _part(row) == (row.verdict, "ε" in words)
 
 
 def test_a_setting_of_two_sweeps_has_one_row_with_the_runs_of_both(jobs) -> None:
@@ -145,31 +145,44 @@ def test_an_item_needs_the_runs_of_its_claims() -> None:
 
 def test_a_table_has_one_minus_sign_and_says_how_many_runs_are_needed() -> None:
     below = replace(CLAIM, claimed="-0.2", level=-1.0, direction="above", unit="points")
-    row = replace(ROW, claim=below, verdict="too few runs", runs_have=5, runs_needed=45, interval_low=-0.5, std=None)
+    row = replace(ROW, claim=below, verdict="open", runs_have=5, runs_needed=45, interval_low=-0.5, std=None)
     of = cells_of(row)
     assert of.claimed == "−0.2"
     assert of.difference == "[−1.50, −0.43], threshold −1"
-    assert of.verdict == "too few runs (about 45 needed)"
+    assert of.verdict == "open (about 45 runs needed)"
 
 
-def test_an_epsilon_that_its_runs_refute_has_a_line_for_the_formula_and_one_for_the_runs() -> None:
-    name = "backprop_clipping/mnist_original_bug"
-    theorem = claim(
-        item="fig-3", dataset="MNIST", method="By theorem 1", quantity="epsilon", claimed="0.07", pairs=((name,),),
-        sweeps=("backprop_clipping/table_1",),
-    )  # fmt: skip
+def test_a_claim_by_formula_has_one_line_and_the_word_on_its_runs() -> None:
+    theorem = replace(CLAIM, method="By theorem 1", quantity="epsilon", claimed="0.07")
     row = ClaimRow(
-        theorem, "paper", "holds", "refuted", measured=0.068, computed=True, epsilon_sound=2034.0, epsilon_least=0.0888
+        theorem, "paper", "holds", "refuted", measured=0.068, measured_is="by formula", computed=True,
+        epsilon_sound=2034.0, epsilon_least=0.0888,
+    )  # fmt: skip
+    (line,) = [line for line in tables_of(every_paper()[0], [row]).splitlines() if ": ε" in line]
+    assert line == (
+        "| By theorem 1: ε | 0.07 | 0.068 (by formula) | holds (by formula), **ε refuted** "
+        "| 0.07 → ≥ 0.0888, ≤ 2034 ✗ | – | 1 |"
     )
-    lines = [line for line in tables_of(every_paper()[0], [row]).splitlines() if ": ε" in line]
-    method = "Backpropagation clipping, the code's noise"
-    assert lines == [
-        "| By theorem 1: ε | 0.07 | 0.068 (computed) | holds (by formula) | – | – | 1 |",
-        f"| {method}: ε | 0.07 | at least 0.0888 | **refuted** | 0.07 → 2034 ✗ | – | 1 |",
-    ]
     unknown = replace(row, guarantee="not guaranteed", epsilon_least=None)
-    assert f"| {method}: ε | 0.07 | – | **not guaranteed** | 0.07 → 2034 ✗ |" in tables_of(every_paper()[0], [unknown])
-    assert cells_of(unknown).guarantee == "not guaranteed for the runs"
+    (line,) = [line for line in tables_of(every_paper()[0], [unknown]).splitlines() if ": ε" in line]
+    assert "| holds (by formula), **ε not guaranteed** | 0.07 → 2034 ✗ |" in line
+
+
+def test_another_reading_is_marked_and_never_bold() -> None:
+    failing = replace(ROW, verdict="fails", guarantee="")
+    reading = replace(failing, claim=replace(CLAIM, reading="as printed", counted="no, another reading"))
+    context = replace(failing, verdict="", claim=replace(CLAIM, direction="none", counted="no, for context"))
+    text = tables_of(every_paper()[0], [failing, reading, context])
+    assert "| **fails** |" in text
+    assert "| fails (another reading, not counted) |" in text
+    assert "| for context |" in text
+
+
+def test_a_best_has_its_mean_next_to_it() -> None:
+    of = replace(CLAIM, statistic="best", unit="%")
+    row = replace(ROW, claim=of, measured=64.31, mean=62.91, std=0.86, n=5, measured_is="best of 5")
+    assert cells_of(row).measured_of == "64.31 (best of 5, mean 62.91 ± 0.86, 5 of 8 planned)"
+    assert cells_of(replace(row, n=8)).measured_of == "64.31 (best of 5, mean 62.91 ± 0.86)"
 
 
 def test_no_sentence_of_the_notes_stands_twice() -> None:
@@ -194,18 +207,15 @@ def test_open_settings_have_a_line_for_each_item_with_common_words_once() -> Non
 
 
 def test_the_counts_of_a_paper_are_a_row_of_the_tables_of_all() -> None:
-    rows = [ROW, replace(ROW, claim=replace(CLAIM, method="n"), verdict="holds", guarantee="guaranteed", measured=2.5)]
-    shown = replace(ROW, claim=replace(CLAIM, method="o", direction="none"), verdict="not run", guarantee="not run")
-    assert judged(ROW)
-    assert not judged(shown), "a number for context is no claim, with runs or without"
-    rows.append(shown)
-    assert "| 0 | 1 | 0 | 0 | 0 | 0 | holds 1, fails 0 |" in of_paper(rows)
-    assert "guaranteed for the runs here in 1 of 2 claims" in of_paper(rows)
-    assert "guaranteed for" not in of_paper([replace(row, scale="smoke") for row in rows])
-    reading = replace(ROW, claim=replace(CLAIM, reading="another"), verdict="differs")
-    assert "that count already: 1 *differs*." in of_paper([*rows, reading])
+    formula = replace(ROW, claim=replace(CLAIM, method="n"), verdict="holds", guarantee="guaranteed", computed=True)
+    context = replace(ROW, claim=replace(CLAIM, direction="none", counted="no, for context"), verdict="")
+    reading = replace(ROW, claim=replace(CLAIM, reading="b", counted="no, another reading"), verdict="differs")
+    rows = [ROW, formula, context, reading, replace(ROW, verdict="", scale="smoke")]
+    assert counted(rows) == [ROW, formula]
+    assert "| 1 (1 by formula) | 1 | 0 | 0 | 0 | 1 | 1, 0 |" in of_paper(rows)
+    assert "not counted: 1 of other readings (1 *differs*) and 1 for context." in of_paper(rows)
     of_all = totals({"a-paper": rows})
-    for cells in ("0 | 1 | 0 | 0 | 0 | 0", "1 | 0 | 0"):
+    for cells in ("1 (1 by formula) | 1 | 0 | 0 | 0 | 2", "1 | 1 | 0 | 1"):
         assert all(f"\n| {name} | {cells} |\n" in of_all for name in ("a-paper", "**all**"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html.parser import HTMLParser
 from os.path import normpath
 from pathlib import Path, PurePosixPath
@@ -102,10 +103,19 @@ def test_no_page_loads_anything_from_a_network(read: dict[str, Page]) -> None:
 def test_the_claims_are_those_of_all_papers_as_the_pages_show_them(read: dict[str, Page]) -> None:
     judged = [row for paper in every_paper() for row in rows_of(REPOSITORY / "results", paper)]
     header, *rows = read["claims.html"].rows
-    assert header == ["claim", "claimed (paper)", "here (runs)", "verdict", "ε (paper → sound)", "more"]
+    assert header == ["claim", "claimed (paper)", "here (what it is)", "verdict", "ε (paper → sound)", "more"]
     shown = [(cells_of(row), verdict_text(row), epsilon_text(row)) for row in judged]
     assert [row[1:5] for row in rows] == [[of.claimed, of.measured_of, word, ε] for of, word, ε in shown]
     assert [of["verdict"] for of in read["claims.html"].filters] == [row.verdict for row in judged]
+
+
+def test_only_counted_claims_are_shown_at_first_and_words_have_an_order(site: dict[str, pages.Content]) -> None:
+    text = str(site["claims.html"])
+    chosen, *options = re.findall(r"<option( selected)?>([^<]*)</option>", text.partition('name="counted"')[2])[:3]
+    assert chosen == (" selected", "yes")
+    assert options == [("", "no, another reading"), ("", "no, for context")]
+    words = re.findall(r"<option>([^<]*)</option>", text.partition('name="verdict"')[2].partition("</select>")[0])
+    assert words == ["holds", "not contradicted", "differs", "fails", "open"]
 
 
 def test_no_text_of_a_row_is_markup() -> None:

@@ -20,7 +20,7 @@ from tests.tracked import tracked, tracked_papers
 
 CLAIM = claim(item="fig-1", dataset="MNIST", claimed="98", unit="%", at_epsilon="3")
 ROW = ClaimRow(
-    CLAIM, "paper", "too few runs", "guaranteed", measured=97.5, mean=97.5, std=0.25, n=3, n_planned=5, difference=-0.5,
+    CLAIM, "paper", "open", "guaranteed", measured=97.5, mean=97.5, std=0.25, n=3, n_planned=5, difference=-0.5,
     interval_low=-1.1, interval_high=0.1, epsilon=3.0, epsilon_sound=2.36,
 )  # fmt: skip
 
@@ -41,14 +41,19 @@ def test_a_number_is_its_rows_and_rounded():
 
 
 def test_a_statement_takes_the_first_claim_that_its_fields_name_and_holds_under_its_verdicts(tmp_path, monkeypatch):
-    other = replace(ROW, verdict="reproduced", measured=90.0)
+    other = replace(ROW, verdict="holds", measured=90.0)
     monkeypatch.setattr(statements, "rows_of", lambda folder, paper: [ROW, other])
 
     def said(verdict: str) -> str:
         return stated("lipschitz", Statement("{x}", {"x": {"item": "fig-1", "verdict": verdict}}), tmp_path)
 
-    assert said("too few runs") == "97.5"
-    assert said("reproduced") == "", "the second reading is no substitute for the first"
+    assert said("open") == "97.5"
+    assert said("holds") == "", "the second reading is no substitute for the first"
+
+
+def test_a_statement_under_a_word_that_no_claim_has_is_refused():
+    with pytest.raises(ValueError, match="no verdict 'reproduced': choose from holds, not contradicted"):
+        Statement("{x}", {"x": {"item": "fig-1", "verdict": "holds, reproduced"}})
 
 
 def test_no_statement_is_made_of_smoke_runs(tmp_path, monkeypatch):

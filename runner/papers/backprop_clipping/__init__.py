@@ -3,7 +3,7 @@
 The headline comes first. By its authors, a bug invalidates the paper's numbers: see `runner.mechanism.layerwise`.
 """
 
-from runner.claims.verdicts import NOT_REPRODUCED
+from runner.claims.verdicts import FAILS
 from runner.papers.backprop_clipping import computed, figures, story
 from runner.report.items import Item, Paper, Statement
 
@@ -80,7 +80,7 @@ PAPER = Paper(
             "epsilon": {"item": "table-1", "dataset": "MNIST", "quantity": "epsilon", "guarantee": "refuted"},
             "sound": {"item": "table-1", "dataset": "MNIST", "method": "Backpropagation clipping",
                       "quantity": "test_accuracy", "reading": "Poisson batches, layers as one release",
-                      "verdict": NOT_REPRODUCED},
+                      "verdict": FAILS},
         },
     ),
     idea="clip inside the layers: inputs and upstream gradients",

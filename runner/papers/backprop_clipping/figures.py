@@ -81,7 +81,7 @@ def grid(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
             settings = [run.field(name) for name in _SEARCHED]
             is_own = any(settings == [other.field(name) for name in _SEARCHED] for other in own)
             rows.append([title, *settings, number(last_accuracy(run), "%"), "yes" if is_own else ""])
-    header = ("dataset", "epochs", "batch size", "input bound", "upstream bound", "accuracy (%)", "the paper's best")
+    header = ("dataset", "epochs", "batch size", "input bound", "upstream bound", "one run (%)", "the paper's best")
     notes = (
         "Algorithm 2 as printed at the claimed ε, one seed a setting, accuracy on held-out training images. The paper "
         "searched with too small noise, and does not say at which ε. So its best settings are no claim that runs could "

@@ -48,7 +48,7 @@ MECHANISMS = {
 def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
     """Return a row per mechanism and setting: epsilon, cost of the steps, sound epsilon, and accuracy."""
     header = (
-        *("mechanism", "ε as it counts", _STEPS, "sound ε", "accuracy (%)", "n"),
+        *("mechanism", "ε as it counts", _STEPS, "sound ε", "mean accuracy (%)", "n"),
         *("batch size", "epochs", "noise multiplier"),
     )
     rows: list[list[object]] = []

@@ -113,7 +113,7 @@ PAPER = Paper(
             "tanh_fashion": {**_TANH, "dataset": "FashionMNIST"},
             "linear": {"item": "fig-5c", "dataset": "CIFAR10", "network": "two linear layers of 256"},
             "convolutional": {**_RELU, "dataset": "CIFAR10"},
-            "bias": {"item": "text-cert", "method": _BIAS, "verdict": "not reproduced"},
+            "bias": {"item": "text-cert", "method": _BIAS, "verdict": "fails"},
         },
     ),
     idea="networks whose gradients are bounded by construction",

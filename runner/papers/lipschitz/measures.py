@@ -55,6 +55,7 @@ def share_beyond(runs: Runs) -> Measured:
     words = f"{above} of {tried:,} pairs of an epoch and a tensor, on 2,048 training images each"
     return Measured(
         100 * sum(passing) / len(passing),
+        kind=f"share of {len(passing)} runs",
         explanation=f"{words}; the largest norm is {largest:.4f} of its bound",
         interval_at=share_at,
     )
@@ -106,7 +107,8 @@ def least_spread(claim: Claim, runs: Runs) -> Measured:
     text = f"{words}; {_PLAIN} {fmean(float(values[0]) for values in plain.values()):.3f}"
     if kind == "inputs":
         first = next(iter(ratios.values()))
-        return Measured(float(first[0]), interval_at=partial(between, first[1:]), explanation=text)
+        ratio, interval = float(first[0]), partial(between, first[1:])
+        return Measured(ratio, interval_at=interval, kind="of one set of images", explanation=text)
     return of_sample("mean", tuple(float(ratio[0]) for ratio in ratios.values()), explanation=text)
 
 

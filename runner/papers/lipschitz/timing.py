@@ -100,7 +100,8 @@ def _sampled(ratios: Callable[[Claim], list[tuple[str, float]]], claim: Claim, _
         return Measured(explanation="not measured yet", planned=1)
     means = {network: statistics.mean(ratio for _, ratio in of) for network, of in found.items()}
     words = ", ".join(f"{network} {mean:.3g}" for network, mean in means.items())
-    return replace(of_sample("mean", tuple(means.values()), explanation=words), n=1, planned=1)
+    sampled = of_sample("mean", tuple(means.values()), explanation=words)
+    return replace(sampled, n=1, planned=1, kind=f"mean of {len(means)} networks")
 
 
 def _over_clipped(column: str, claim: Claim) -> list[tuple[str, float]]:

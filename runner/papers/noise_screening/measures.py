@@ -229,7 +229,8 @@ def lead(claim: Claim, evidence: Evidence) -> Measured:
     names = ", ".join(name.rpartition("/")[2] for name in claim.experiments)
     last = ", ".join("–" if np.isnan(of[:, -1]).any() else f"{abs(of[:, -1].mean()):.4g}" for of in curves)
     text = f"{column.replace('_', ' ')} at the last of them: {last} ({names})"
-    return counted(planned[0], Measured(value, interval_at=_redrawn(curves), explanation=text))
+    kind = f"share of epochs, by means of {' and '.join(str(len(runs)) for runs in recorded)} runs"
+    return counted(planned[0], Measured(value, interval_at=_redrawn(curves), kind=kind, explanation=text))
 
 
 def _curves(runs: Runs, column: str, grid: Sequence[float]) -> Array:

@@ -53,7 +53,8 @@ def mean_of_best_tenth(claim: Claim, runs: Runs) -> Measured:
     off = means[::2] - means[1::2]  # the paper's sweep is another draw, assumed to have as many triples
 
     lacks = f"{len(recorded)} of {len(runs)} triples have run" if len(recorded) < len(runs) else ""
-    found = replace(found, interval_at=partial(between, fmean(found.values) + off), lacks=lacks)
+    kind = f"mean of the best {len(top)} of {len(recorded)} triples"
+    found = replace(found, interval_at=partial(between, fmean(found.values) + off), lacks=lacks, kind=kind)
     return charged(replace(found, n=len(top), planned=math.ceil(len(runs) / 10)), recorded.last)
 
 
@@ -70,7 +71,7 @@ def triples_above_relu(claim: Claim, evidence: Evidence) -> Measured:
     level = fmean(of_relu)
     share = triples.sample(lambda run: float(last_accuracy(run) > level))
     text = f"{sum(share):g} of {len(share)} triples above {level:.2f}%, ReLU's mean"
-    found = of_sample("mean", share, explanation=text)
+    found = replace(of_sample("mean", share, explanation=text), kind=f"share of {len(share)} triples")
     if len(of_relu) < FEWEST_RUNS:
         return counted(triples, replace(found, sample=None))  # no spread of ReLU, so no interval
     accuracies, rng = np.array([last_accuracy(run) for run in triples.recorded]), np.random.default_rng(0)
@@ -91,6 +92,7 @@ def tanh_less_best_triple(claim: Claim, evidence: Evidence) -> Measured:
     best = last_accuracy(triples.best)
     lead = tanh.sample(lambda run: last_accuracy(run) - best)
     found = of_sample("mean", lead, explanation=f"the best of {len(triples.recorded)} triples has {best:.2f}%")
+    found = replace(found, kind=f"{found.what}, less the best of {len(triples.recorded)} triples")
     if len(lead) < FEWEST_RUNS:
         return counted(tanh, replace(found, sample=None))  # no spread, so no interval
     return counted(tanh, replace(found, interval_at=partial(less_claim, [measured_mean(lead)], 0.0, 1)))

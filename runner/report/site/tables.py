@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.claims.blocks import dataset_name
+from runner.claims.claim import ANOTHER_READING, COUNTED, FOR_CONTEXT
 from runner.claims.rows import ClaimRow
+from runner.claims.verdicts import ON_EPSILON, WORDS
 from runner.report.cells import CLAIMED_EPSILON, cells_of, method_text, verdict_text
 from runner.report.claim_rows import rows_of
 from runner.report.files import bound_text, number, read_csv
@@ -18,6 +20,7 @@ from runner.report.site.text import anchor
 
 Named = Mapping[str, str]
 _EMPTY = ("", "–")
+_ORDERED = {"verdict": WORDS, "counted": (COUNTED, ANOTHER_READING, FOR_CONTEXT), CLAIMED_EPSILON: ON_EPSILON}
 
 
 @dataclass(frozen=True)
@@ -43,10 +46,11 @@ class Row:
 
 @dataclass(frozen=True)
 class FilterTable:
-    """A table with filters; `first` is the heading of its first column."""
+    """A table with filters; `first` is the heading of its first column, `chosen` the values of filters at first."""
 
     first: str
     rows: Sequence[Row]
+    chosen: Named = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -55,9 +59,10 @@ class FilterTable:
 
     @property
     def filters(self) -> dict[str, list[str]]:
-        """The values of each filter, in the order of the rows."""
+        """The values of each filter, in the order of the rows, but words in their own order; a row may have none."""
         names = self.rows[0].filters if self.rows else ()
-        return {name: list(dict.fromkeys(row.filters[name] for row in self.rows)) for name in names}
+        there = {name: dict.fromkeys(row.filters[name] for row in self.rows if row.filters[name]) for name in names}
+        return {name: [word for word in _ORDERED.get(name, of) if word in of] for name, of in there.items()}
 
 
 def claims_table(results: Path, papers: Sequence[Paper], exists: Callable[[str], bool]) -> FilterTable:
@@ -66,7 +71,8 @@ def claims_table(results: Path, papers: Sequence[Paper], exists: Callable[[str],
     Raises:
         ValueError: another version aggregated them.
     """
-    return FilterTable("claim", [_claim(row, paper, exists) for paper in papers for row in rows_of(results, paper)])
+    rows = [_claim(row, paper, exists) for paper in papers for row in rows_of(results, paper)]
+    return FilterTable("claim", rows, {"counted": COUNTED})
 
 
 def _claim(row: ClaimRow, paper: Paper, exists: Callable[[str], bool]) -> Row:
@@ -81,19 +87,21 @@ def _claim(row: ClaimRow, paper: Paper, exists: Callable[[str], bool]) -> Row:
         under=f"{dataset_name(claim.dataset)} · {paper_name(paper)}, {item.name}",
         cells={
             "claimed (paper)": of.claimed,
-            "here (runs)": of.measured_of,
+            "here (what it is)": of.measured_of,
             "verdict": verdict_text(row),
             "ε (paper → sound)": epsilon_text(row),
         },
-        order={"claimed (paper)": claim.aim, "here (runs)": row.measured, "ε (paper → sound)": row.epsilon_sound},
+        order={"claimed (paper)": claim.aim, "here (what it is)": row.measured, "ε (paper → sound)": row.epsilon_sound},
         filters={
             "paper": paper_name(paper),
             "data set": dataset_name(claim.dataset),
             "verdict": row.verdict,
             CLAIMED_EPSILON: row.guarantee,
+            "counted": claim.counted,
         },
         more=_present(
             {
+                "why this verdict": row.rule,
                 "difference [95%]": of.difference,
                 "margin": of.margin,
                 "why this margin": claim.because if of.margin not in _EMPTY else "",

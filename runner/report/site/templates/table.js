@@ -32,17 +32,21 @@
     table.search(form.elements.contains.value).draw();
   }
 
+  function usual(name) {
+    return [...form.elements[name].options ?? []].find(option => option.defaultSelected)?.value ?? "";
+  }
+
   function read() {
     const kept = new URLSearchParams(location.hash.slice(1));
     for (const {name, options} of [...form.elements].filter(field => field.name)) {
-      const value = kept.get(name) ?? "", known = !options || [...options].some(option => option.value === value);
-      form.elements[name].value = known ? value : "";
+      const value = kept.get(name) ?? usual(name), known = !options || [...options].some(option => option.value === value);
+      form.elements[name].value = known ? value : usual(name);
     }
     filtered();
   }
 
   function keep() {
-    const chosen = [...new FormData(form)].filter(([, value]) => value);
+    const chosen = [...new FormData(form)].filter(([name, value]) => value !== usual(name));
     history.replaceState(null, "", "#" + new URLSearchParams(chosen));
     filtered();
   }

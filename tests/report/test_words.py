@@ -1,0 +1,140 @@
+"""Words, counts and numbers of the committed pages: the same everywhere, and each number says what it is."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.claims.rows import ClaimRow
+from runner.claims.statistics import Mean, Spread, best_less_claim, bests_less_claim
+from runner.claims.verdicts import ON_EPSILON, RULES, WORDS
+from runner.cli.claims import main
+from runner.config import RESULTS
+from runner.report.cells import CLAIMED_EPSILON
+from runner.report.claim_rows import rows_of
+from runner.report.papers import every_paper
+from runner.report.site.tables import claims_table
+
+KINDS = re.compile(
+    r"\((?:(?:geometric )?means? of|bests? of|one run|by formula|share of|range of|rank correlation of"
+    r"|value with the best of|lowest of|from \d+ runs|bound on the|of one set|by \d+ of \d+ runs|\d+ of \d+ planned)"
+)
+BEST = re.compile(r"\bbests? of \d")
+Line = tuple[list[str], list[str]]  # the headings of a table, and the cells of one of its rows
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[ClaimRow]:
+    return [row for paper in every_paper() for row in rows_of(RESULTS, paper)]
+
+
+def tables(path: Path) -> Iterator[Line]:
+    """Yield each row of the tables in a page."""
+    heading, previous = list[str](), list[str]()
+    for line in path.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if line.startswith("| ---"):
+            heading = previous
+        elif line.startswith("|") and heading:
+            yield heading, cells
+        else:
+            heading = []
+        previous = cells
+
+
+def test_index_command_and_site_count_the_same(capsys) -> None:
+    index: dict[str, int] = {}
+    for heading, cells in tables(RESULTS / "README.md"):
+        if cells[0] == "**all**":
+            index |= {name: int(cell.split()[0]) for name, cell in zip(heading[1:], cells[1:], strict=True)}
+    site = claims_table(RESULTS, every_paper(), lambda _: True)
+    shown = [row.filters for row in site.rows if site.chosen.items() <= row.filters.items()]
+    of_site = Counter(row["verdict"] for row in shown) + Counter(row[CLAIMED_EPSILON] for row in shown)
+    for option, words in (("--verdict", WORDS), ("--guarantee", ON_EPSILON)):
+        for word in words:
+            main([option, word])
+            said = re.search(r"^(\d+) of (\d+) claims\.$", capsys.readouterr().out, re.MULTILINE)
+            assert said
+            assert (int(said[1]), of_site[word], int(said[2])) == (index[word], index[word], index["all"]), word
+    assert sum(index[word] for word in WORDS) == index["all"] == len(shown) > 250
+
+
+def test_a_papers_page_counts_as_the_index_does() -> None:
+    of_index = {cells[0]: cells[1:6] for heading, cells in tables(RESULTS / "README.md") if "all" in heading}
+    for paper in every_paper():
+        (own,) = (cells for heading, cells in tables(RESULTS / paper.name / "README.md") if heading[:5] == [*WORDS])
+        assert own[:5] == of_index[paper.name.replace("_", "-")]
+
+
+def test_a_word_has_its_rule_and_context_has_none(rows: list[ClaimRow]) -> None:
+    by_text = {rule.text: rule.word for rule in RULES}
+    assert all(row.verdict == by_text.get(row.rule, "") for row in rows)
+    assert all((row.verdict == "") == row.claim.for_context for row in rows)
+    assert {row.verdict for row in rows} == {*WORDS, ""}
+
+
+def test_every_number_of_a_claim_says_what_it_is(rows: list[ClaimRow]) -> None:
+    assert all(row.measured_is for row in rows if row.measured is not None)
+    lines = [
+        (paper.name, cells)
+        for paper in every_paper()
+        for heading, cells in tables(RESULTS / paper.name / "README.md")
+        if heading[2:3] == ["here (what it is)"] and cells[2] not in ("", "–")
+    ]
+    assert len(lines) > 350
+    assert [line for line in lines if not KINDS.search(line[1][2])] == []
+
+
+def test_no_best_stands_under_a_mean(rows: list[ClaimRow]) -> None:
+    pages = [path for path in RESULTS.rglob("*.md") if "runs" not in path.relative_to(RESULTS).parts]
+    cells = [
+        (path, name, cell)
+        for path in pages
+        for heading, of in tables(path)
+        for name, cell in zip(heading, of, strict=True)
+        if BEST.search(cell)
+    ]
+    assert len(cells) >= 10
+    assert [where for where in cells if "mean" in where[1]] == []
+    assert not [path for path in pages if re.search(r"\*Here\*:\s+mean", path.read_text(encoding="utf-8"))]
+    best = [row for row in rows if row.claim.statistic in ("best", "largest") and row.measured is not None]
+    assert len(best) >= 10
+    assert [row for row in best if not BEST.match(row.measured_is) and row.measured_is != "one run"] == []
+
+
+def test_a_bests_interval_is_one_of_the_best(rows: list[ClaimRow]) -> None:
+    """Computed again from the spreads; a difference of bests has its means' difference in words."""
+    checked = set()
+    for row in rows:
+        sizes = [int(text) for text in (row.n_each or str(row.n)).split(" + ")]
+        if row.claim.statistic != "best" or row.interval is None or min(sizes) < 3:
+            continue  # with fewer runs, it has the spread of the data set's settings
+        spreads = [Spread(float(text), n - 1) for text, n in zip(row.spread_each.split(" + "), sizes, strict=True)]
+        by_means = row.mean if row.mean is not None else float(row.measured_is.rpartition(" by means ")[2])
+        one, *others = (Mean(mean, n, spread) for mean, n, spread in zip((by_means, 0.0), sizes, spreads, strict=False))
+        assert row.claim.aim is not None
+        aim = row.claim.aim, row.claim.runs
+        expected = bests_less_claim(one, others[0], *aim) if others else best_less_claim(one, *aim)
+        assert (row.interval.low, row.interval.high) == pytest.approx((expected.low, expected.high), abs=0.01)
+        checked.add(len(sizes))
+    assert checked == {1, 2}
+
+
+def test_what_does_not_count_is_marked_wherever_it_is_shown(rows: list[ClaimRow], capsys) -> None:
+    readings = [row for row in rows if row.claim.counted == "no, another reading"]
+    assert len(readings) > 50
+    assert {row.claim.identity for row in readings} <= {row.claim.identity for row in rows if row.claim.counts}
+    marked = "another reading, not counted"
+    pages = "".join((RESULTS / paper.name / "README.md").read_text(encoding="utf-8") for paper in every_paper())
+    site = claims_table(RESULTS, every_paper(), lambda _: True)
+    main([])
+    shown = capsys.readouterr().out
+    main(["--all"])
+    assert shown.count(marked) == 0
+    assert [pages.count(marked), capsys.readouterr().out.count(marked)] == [len(readings)] * 2
+    assert sum(marked in row.cells["verdict"] for row in site.rows) == len(readings)
+    assert site.chosen == {"counted": "yes"}
