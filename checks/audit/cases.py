@@ -107,7 +107,7 @@ def faults(*, quick: bool) -> Iterator[tuple[str, Row, Row]]:
     error = (1 - CONFIDENCE) / (2 * len(FAULTS) + 2)
     for fault in FAULTS:
         yield fault.name, *_faulty(fault, 5000 if quick else 10_000, error)
-    yield "only the updates that screening kept are charged", *_accepted_only(250 if quick else 500, error)
+    yield "only the updates that screening kept are charged", *_accepted_only(400 if quick else 500, error)
 
 
 def _bounded(clipping: str) -> bool:

@@ -145,7 +145,7 @@ def test_faults_are_caught_and_what_they_are_planted_in_is_not_accused(fault: Fa
     assert wrong.accused is True
     if fault.gaussian:
         assert wrong.lower > wrong.sound
-        assert wrong.lower > right.lower
+        assert wrong.lower > right.lower or wrong.sound < right.sound  # less noise, or the same at a lower charge
 
 
 def test_screening_publishes_what_the_theory_says() -> None:
@@ -164,7 +164,7 @@ def test_screening_publishes_what_the_theory_says() -> None:
 
 
 def test_charging_kept_updates_alone_is_caught() -> None:
-    every, kept = cases._accepted_only(250, OF_A_FAULT)
+    every, kept = cases._accepted_only(400, OF_A_FAULT)
     assert every.accused is False
     assert kept.accused is True
 
