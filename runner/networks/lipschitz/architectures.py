@@ -26,8 +26,8 @@ def lipschitz_mlp(
 ) -> nn.Sequential:
     """Build linear layers with these `units`, each activated, and one for the logits."""
     sizes = [math.prod(input_shape), *units]
-    hidden = [part for before, after in pairwise(sizes) for part in (linear(before, after, bias), activation())]
-    return nn.Sequential(nn.Flatten(), *hidden, linear(sizes[-1], classes, bias))
+    hidden = [part for before, after in pairwise(sizes) for part in (_linear(before, after, bias), activation())]
+    return nn.Sequential(nn.Flatten(), *hidden, _linear(sizes[-1], classes, bias))
 
 
 def lipschitz_cnn(
@@ -56,7 +56,7 @@ def lipschitz_cnn(
         channels, space = width, [(size + 2 * padding - 2) // 2 for size in space]
     last = [activation()] if activated else []
     return nn.Sequential(
-        *layers, nn.Flatten(), linear(flattened(channels, space), units, bias), *last, linear(units, classes, bias)
+        *layers, nn.Flatten(), _linear(flattened(channels, space), units, bias), *last, _linear(units, classes, bias)
     )
 
 
@@ -77,7 +77,7 @@ def lipschitz_vgg(
             layers += [*convolution(channels, filters, kernel, padding=kernel // 2, bias=bias), activation(), Center()]
             channels = filters
         layers.append(L2Pool2d(2) if block < 2 else GlobalL2Pool())
-    layers += [linear(channels, 8 * width, bias), activation(), Center(), linear(8 * width, classes, bias)]
+    layers += [_linear(channels, 8 * width, bias), activation(), Center(), _linear(8 * width, classes, bias)]
     return nn.Sequential(*layers)
 
 
@@ -103,7 +103,7 @@ def lipschitz_resnet(
                 for part in (*convolution(width, width, 3, padding=1, bias=bias), Center(), activation())
             ]
             layers.append(Residual(nn.Sequential(*inner)))
-    return nn.Sequential(*layers, GlobalL2Pool(), linear(width, classes, bias))
+    return nn.Sequential(*layers, GlobalL2Pool(), _linear(width, classes, bias))
 
 
 def lipschitz_mixer(
@@ -128,21 +128,21 @@ def lipschitz_mixer(
     """
     depth, height, width = input_shape
     count = flattened(1, (height // patch, width // patch))
-    layers: list[nn.Module] = [Patches(patch), linear(depth * patch**2, hidden, False)]
+    layers: list[nn.Module] = [Patches(patch), _linear(depth * patch**2, hidden, False)]
 
     def mix(inputs: int, inner: int) -> list[nn.Module]:
         center = [Center()] if centered else []
-        return [linear(inputs, inner, False), activation(), *center, linear(inner, inputs, False)]
+        return [_linear(inputs, inner, False), activation(), *center, _linear(inner, inputs, False)]
 
     for _ in range(blocks):
         token_mixing = nn.Sequential(Transpose(), *mix(count, tokens), Transpose())
         channel_mixing = nn.Sequential(*mix(hidden, channels))
         for mixing in (token_mixing, channel_mixing):
             layers.append(Residual(mixing) if skip else mixing)
-    return nn.Sequential(*layers, nn.Flatten(), linear(count * hidden, classes, False))
+    return nn.Sequential(*layers, nn.Flatten(), _linear(count * hidden, classes, False))
 
 
-def linear(inputs: int, outputs: int, bias: bool) -> nn.Linear:
+def _linear(inputs: int, outputs: int, bias: bool) -> nn.Linear:
     """Return a linear layer with orthogonal rows or columns and no offset."""
     return _orthogonal(nn.Linear(inputs, outputs, bias))
 
