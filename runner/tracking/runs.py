@@ -11,9 +11,11 @@ import json
 import math
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -38,6 +40,7 @@ _PATIENCE = 35.0  # seconds that a run which is recorded waits for W&B, at most
 _LONGEST_END = 30  # seconds after which the process ends that writes for W&B, whatever it waits for
 _GIVING_UP = 20.0  # seconds after which W&B itself gives up, which leaves whole files
 _DIAGNOSTIC_AXES = ("epoch", "step")  # one of them is a column of every diagnostic that is measured more than once
+_UNFINISHED = ".unfinished-"  # beginning of the names of folders in wandb/
 _WITHOUT = "The run is recorded without it."
 
 
@@ -204,7 +207,7 @@ def main() -> int:
     try:
         import wandb
 
-        begin, live = json.loads(sys.stdin.readline()), False
+        begin, live, code = json.loads(sys.stdin.readline()), False, 1  # of a run that does not come to its record
         run = _start(wandb, begin)
         for line in sys.stdin:
             told = json.loads(line)
@@ -214,10 +217,11 @@ def main() -> int:
             else:
                 signal.alarm(_LONGEST_END)  # this process ends then, whatever W&B does
                 _write_record(wandb, run, Path(told["record"]), begin["bin"], with_history=not live)
-                run.finish(exit_code=0)
-                return 0
+                code = 0
+                break
         signal.alarm(_LONGEST_END)
-        run.finish(exit_code=1)  # the run did not come to its record
+        run.finish(exit_code=code)
+        _move(Path(run.dir).parent)
     except ImportError:
         print("tracking: wandb is not installed, so nothing is written for it.", file=sys.stderr)
     except Exception as error:
@@ -230,7 +234,8 @@ def main() -> int:
 
 def _start(wandb: Any, begin: Row) -> Any:
     """Begin a run of W&B: online if that is asked for and possible, else offline."""
-    Path(begin["init"]["dir"]).mkdir(parents=True, exist_ok=True)
+    folder = Path(begin["init"]["dir"]) / "wandb"
+    folder.mkdir(parents=True, exist_ok=True)
     settings = wandb.Settings(
         silent=True,
         console="off",
@@ -240,18 +245,27 @@ def _start(wandb: Any, begin: Row) -> Any:
         finish_timeout=_GIVING_UP,
         finish_timeout_raises=True,
     )
-    try:
-        online = begin["init"]["mode"] == TrackingMode.online.value
-        run = wandb.init(**begin["init"], resume="allow" if online else None, settings=settings)
-    except Exception as error:
-        if not online:
-            raise
-        _print_failure(_named(error), "The run is written for `make wandb-sync`.")
-        run = wandb.init(**begin["init"] | {"mode": TrackingMode.offline.value}, settings=settings)
+    run = None
+    if begin["init"]["mode"] == TrackingMode.online.value:
+        try:
+            run = wandb.init(**begin["init"], resume="allow", settings=settings)
+        except Exception as error:
+            _print_failure(_named(error), "The run is written for `make wandb-sync`.")
+    if run is None:
+        offline = {"mode": TrackingMode.offline.value, "dir": tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder)}
+        run = wandb.init(**begin["init"] | offline, settings=settings)
     for axis in begin["axes"]:
         run.define_metric(axis)  # against nothing but W&B's own counter
     run.define_metric("*", step_metric=begin["axes"][0])
     return run
+
+
+def _move(written: Path) -> None:
+    """Move a finished offline run to where W&B's commands look for it: one file that ends early stops them all."""
+    own = written.parents[1]
+    if own.name.startswith(_UNFINISHED):
+        written.rename(own.parent / written.name)
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def _write_record(wandb: Any, run: Any, path: Path, width: float, *, with_history: bool) -> None:
