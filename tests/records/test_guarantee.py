@@ -15,8 +15,8 @@ from runner.config import REPOSITORY
 from runner.records.files import read_record, write_record
 from runner.records.guarantee import as_today
 from runner.records.jobs import sweep_jobs
-from runner.records.verify import verify
-from runner.report.explain import run_text
+from runner.records.verify import run_of, verify
+from runner.report.explain import cost_text, released_text
 from runner.report.leaderboard.entries import entries
 from runner.report.own import privacy_text
 from runner.runs.execute import execute
@@ -59,7 +59,10 @@ def test_an_older_standardised_run_guarantees_nothing() -> None:
     assert as_today(record) == record
     assert verify(record) == []
     assert privacy_text(record["final"]).endswith("as the paper counts, sound none")
-    assert f"no sound ε is known: {REASON}" in run_text(RUNS / f"{STANDARDISED}.json", REPOSITORY / "results")
+    run = run_of(record["config"])
+    assert f"no sound ε is known: {REASON}" in released_text(record, run)
+    (recorded,) = [line for line in cost_text(record, run).splitlines() if "as recorded" in line]
+    assert recorded.split() == ["as", "recorded", "0.2", "0.2"], "as the paper counts, and what the steps cost"
 
 
 def test_training_without_privacy_stays_infinite() -> None:
