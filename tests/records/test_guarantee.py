@@ -36,6 +36,16 @@ def written(run_id: str) -> dict[str, Any]:
     return dict(json.loads((RUNS / f"{run_id}.json").read_text(encoding="utf-8")))
 
 
+def test_an_older_guarantee_takes_the_place_of_what_was_spent() -> None:
+    config = {"max_epsilon": 3.0, "noise_multiplier": 1.2, "features": {}, "dataset": {"name": "MNIST"}}
+    final = {"steps": 50, "max_tries": 90, "epsilon_sound": 2.9, "epsilon_sound_at_max_tries": 9.3}
+    columns = {"accepted": [40], "epsilon_sound": [2.9]}
+    record = {"status": "finished", "config": config, "history": columns, "final": final, "provenance": {}}
+    read = as_today(record)
+    assert read["final"] == {"steps": 50, "max_tries": 90, "epsilon_sound": 9.3, "epsilon_spent": 2.9}
+    assert read["history"] == {"accepted": [40], "epsilon_spent": [2.9]}
+
+
 def test_an_older_screened_run_guarantees_the_most_attempts() -> None:
     before, record = written(BUDGETED), read_record(RUNS / f"{BUDGETED}.json")
     assert record["final"]["epsilon_sound"] == before["final"]["epsilon_sound_at_max_tries"]
