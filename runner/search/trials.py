@@ -32,7 +32,7 @@ class Trial:
     def epsilons(self) -> list[float]:
         """Sound epsilons, infinite if the run guarantees none at an epoch."""
         history = self.record["history"]
-        return [upper_bound(value) for value in history.get("epsilon_sound", [None] * len(history["epoch"]))]
+        return [upper_bound(value) for value in history.get("epsilon_sound") or [None] * len(history["test_accuracy"])]
 
     @property
     def accuracies(self) -> list[float]:

@@ -15,8 +15,8 @@ from runner.config import REPOSITORY
 from runner.records.files import read_record, write_record
 from runner.records.guarantee import as_today
 from runner.records.jobs import sweep_jobs
-from runner.records.verify import verify
-from runner.report.explain import run_text
+from runner.records.verify import run_of, verify
+from runner.report.explain import cost_text, released_text
 from runner.report.leaderboard.entries import entries
 from runner.report.own import privacy_text
 from runner.runs.execute import execute
@@ -34,6 +34,16 @@ SMALL = ("architecture.units=4", "architecture.filters=[2,2]", "scale.epochs=1")
 def written(run_id: str) -> dict[str, Any]:
     """A record as it is in its file."""
     return dict(json.loads((RUNS / f"{run_id}.json").read_text(encoding="utf-8")))
+
+
+def test_an_older_guarantee_takes_the_place_of_what_was_spent() -> None:
+    config = {"max_epsilon": 3.0, "noise_multiplier": 1.2, "features": {}, "dataset": {"name": "MNIST"}}
+    final = {"steps": 50, "max_tries": 90, "epsilon_sound": 2.9, "epsilon_sound_at_max_tries": 9.3}
+    columns = {"accepted": [40], "epsilon_sound": [2.9]}
+    record = {"status": "finished", "config": config, "history": columns, "final": final, "provenance": {}}
+    read = as_today(record)
+    assert read["final"] == {"steps": 50, "max_tries": 90, "epsilon_sound": 9.3, "epsilon_spent": 2.9}
+    assert read["history"] == {"accepted": [40], "epsilon_spent": [2.9]}
 
 
 def test_an_older_screened_run_guarantees_the_most_attempts() -> None:
@@ -59,7 +69,10 @@ def test_an_older_standardised_run_guarantees_nothing() -> None:
     assert as_today(record) == record
     assert verify(record) == []
     assert privacy_text(record["final"]).endswith("as the paper counts, sound none")
-    assert f"no sound ε is known: {REASON}" in run_text(RUNS / f"{STANDARDISED}.json", REPOSITORY / "results")
+    run = run_of(record["config"])
+    assert f"no sound ε is known: {REASON}" in released_text(record, run)
+    (recorded,) = [line for line in cost_text(record, run).splitlines() if "as recorded" in line]
+    assert recorded.split() == ["as", "recorded", "0.2", "0.2"], "as the paper counts, and what the steps cost"
 
 
 def test_training_without_privacy_stays_infinite() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from runner.cli.commands import carry_out
 from runner.records import migrate as module
-from runner.records.files import digest_of, read_record, text_of
+from runner.records.files import check_record, digest_of, read_record, text_of
 from runner.records.identity import identify_recorded
 from runner.records.migrate import main, migrate
 from tests.tracked import tracked
@@ -47,7 +47,8 @@ def contents(folder: Path) -> dict[str, str]:
 def test_committed_records_are_up_to_date() -> None:
     assert len(COMMITTED) >= 1715
     for path in COMMITTED:
-        record = read_record(path)
+        record = json.loads(path.read_text())
+        check_record(path, record)
         assert text_of(record) == path.read_text(), "a migration rewrites them byte by byte but for ids"
         assert identify_recorded(record["config"]) == (path.stem, record["setting_id"])
 
@@ -61,7 +62,7 @@ def test_records_get_the_ids_of_their_configs_and_keep_every_number(folder: Path
     after = contents(folder)
     assert sorted(after) == [path.stem for path in COMMITTED[:5]]
     for old, text in before.items():
-        new = read_record(folder / "runs" / f"{ids.get(old, old)}.json")
+        new = json.loads(after[ids.get(old, old)])
         assert new == signed(json.loads(text) | {"run_id": new["run_id"], "setting_id": new["setting_id"]})
         lines = after[new["run_id"]].split("\n")
         changed = {line for line in lines if line.rstrip(",") not in {old.rstrip(",") for old in text.split("\n")}}
