@@ -38,7 +38,7 @@ def run_jobs(launcher: Launcher, work: Work, line: Line) -> Tally:
 
 
 def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separate overrides of the launcher (`launcher.partition=gpu`), without their prefix, from overrides of runs."""
+    """Separate overrides of the launcher (`launcher.gpus=1`), without their prefix, from overrides of runs."""
     options = [text.removeprefix(_PREFIX) for text in overrides if text.startswith(_PREFIX)]
     return options, [text for text in overrides if not text.startswith(_PREFIX)]
 

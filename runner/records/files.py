@@ -254,10 +254,10 @@ def claim(results_root: str | Path, run_id: str) -> AbstractContextManager[bool]
     return locked(claims_folder(results_root) / run_id, wait=_MOMENT)  # `progress` holds the lock for an instant
 
 
-def write_progress(config: DictConfig, text: str = "") -> None:
+def write_progress(results_root: str | Path, run_id: str, text: str) -> None:
     """Write how far a claimed run is into the file of its claim. A file that cannot be written stops no run."""
     with suppress(OSError):
-        (claims_folder(config.runtime.results_root) / identify(config)[0]).write_text(text, encoding="utf-8")
+        (claims_folder(results_root) / run_id).write_text(text, encoding="utf-8")
 
 
 def progress(results_root: str | Path, run_id: str) -> str | None:

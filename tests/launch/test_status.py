@@ -26,7 +26,7 @@ def test_every_kind_of_run_is_counted(tmp_path: Path, smoke_jobs, fabricate, mon
     monkeypatch.setattr(status, "queued_runs", lambda root: {job.run_id: "8_1" for job in (done, running, queued)})
     with claim(tmp_path, running.run_id):
         assert states([running])[running.run_id] == State("running", "before its first epoch")
-        write_progress(running.config, "epoch 2/3 · ε 1.1")
+        write_progress(tmp_path, running.run_id, "epoch 2/3 · ε 1.1")
         assert list(states(jobs).values()) == [
             State("recorded"), State("running", "epoch 2/3 · ε 1.1"), State("failed", "RuntimeError: no luck"),
             State("queued", "Slurm job 8_1"),
@@ -67,9 +67,9 @@ def test_a_look_at_a_run_takes_no_claim_from_it(tmp_path: Path) -> None:
         assert (first, second, progress(tmp_path, "a")) == (True, False, "")
 
 
-def test_a_full_disk_stops_no_run(tmp_path: Path, smoke_jobs) -> None:
+def test_a_full_disk_stops_no_run(tmp_path: Path) -> None:
     (tmp_path / ".locks").write_text("no folder")
-    write_progress(smoke_jobs(1)[0].config, "epoch 1/3")
+    write_progress(tmp_path, "a", "epoch 1/3")
 
 
 def test_the_command_counts_and_runs_nothing(tmp_path: Path, capsys, monkeypatch) -> None:
