@@ -173,11 +173,11 @@ def test_workers_at_the_same_time_have_different_devices(smoke_jobs, monkeypatch
     there: list[str | None] = []
     used: list[str | None] = []
 
-    def start(group: Any, threads: Any, number: int, *, device: str | None) -> Any:
+    def start(job: Any, threads: Any, number: int, *, device: str | None) -> Any:
         there.append(device)
         used.append(device)
         assert len(set(there)) == len(there)
-        started = real(group, threads, number, device=device)
+        started = real(job, threads, number, device=device)
         ended = started.process.join
         started.process.join = lambda: (ended(), there.remove(device))
         return started
