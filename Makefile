@@ -38,7 +38,7 @@ help: ## Explain every target
 	@echo "    ITEMS=fig-3,table-3  only these tables and figures"
 	@echo "    SCALE=smoke        minutes instead of days, on bundled data: never a reproduction"
 	@echo "    LAUNCHER=slurm     local (default), slurm or ray carries them out; conf/launcher/ has their options, which"
-	@echo "                       OVERRIDES='launcher.partition=gpu launcher.time_limit=120' sets"
+	@echo "                       OVERRIDES='launcher.sbatch.partition=gpu launcher.gpus=1' sets"
 	@echo "    OVERRIDES='runtime.device=cuda tracking=online'   how and where to run"
 	@echo "  PYTHON=python3.12 chooses the Python (3.11 to 3.13) that the virtual environment is made with."
 

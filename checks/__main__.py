@@ -17,7 +17,7 @@ COMMANDS = {
     "audit": ("checks.audit.run", "attack the private code: lower bounds on ε"),
     "mutants": ("checks.mutants.run", "plant small faults in a copy of the code: the tests notice each"),
     "faults": ("checks.faults.run", "kill, stop and starve a command with many runs: nothing is lost"),
-    "cluster": ("checks.cluster.run", "a small paper on a real Slurm and a real Ray of two nodes, with faults"),
+    "cluster": ("checks.cluster", "a small paper on a real Slurm and a real Ray of two nodes, with faults"),
     "gpu": ("checks.gpu.command", "what a GPU is wanted for, in some minutes: parity, speed, runs"),
     "parity": ("checks.parity.run", "compare a GPU with the CPU, in numbers"),
     "benchmark": ("checks.benchmarks.run", "speed of the engines against ordinary training"),

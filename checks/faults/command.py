@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from checks.processes import running, with_descendants
 from runner.config import REPOSITORY
@@ -16,6 +17,7 @@ from runner.records.files import read_record
 
 DRIVER, FORK_SERVER, WORKER, WANDB = "driver", "fork server", "worker", "W&B's process"
 _PAUSE = 0.02  # seconds
+_MEASURED = ("run_id", "setting_id", "status", "config", "history", "final", "diagnostics")
 
 
 class Command:
@@ -108,6 +110,16 @@ def records(root: Path) -> dict[str, tuple[int, int]]:
     for path in paths:
         read_record(path)
     return {path.stem: (path.stat().st_ino, path.stat().st_mtime_ns) for path in paths}
+
+
+def measured(results: Path) -> dict[str, dict[str, Any]]:
+    """Read the fields of the smoke records in a folder of results that depend neither on place nor on time, by run id.
+
+    Raises:
+        ValueError: a record is damaged.
+    """
+    records_by_id = {path.stem: read_record(path) for path in sorted((results / "smoke" / "runs").glob("*.json"))}
+    return {run_id: {name: record[name] for name in _MEASURED} for run_id, record in records_by_id.items()}
 
 
 def _members(session: int) -> Iterator[tuple[int, str]]:

@@ -20,8 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from checks.cluster.paper import measured
-from checks.faults.command import Command, records
+from checks.faults.command import Command, measured, records
 from checks.faults.driver import planned
 from checks.faults.report import Found, write
 from checks.faults.scenes import LIMIT, Scene, scenes

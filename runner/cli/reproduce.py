@@ -20,9 +20,9 @@ from runner.claims.evidence import check_scale, folder_of
 from runner.config import FIELDS, PAPER, ConfigError, options_of
 from runner.config.fields import Part
 from runner.launch import Launcher, Work, launcher_of, run_jobs
-from runner.launch.choice import split
-from runner.launch.devices import workers as usual_workers
+from runner.launch.launcher import split_overrides
 from runner.launch.processes import Tally
+from runner.launch.processes import workers as usual_workers
 from runner.launch.status import status_text
 from runner.records.files import failure_path, is_recorded, record_path, recorded, results_folder
 from runner.records.jobs import Job, sweep_jobs
@@ -129,7 +129,7 @@ def requested(options: Namespace) -> tuple[Launcher, list[str]]:
     for name in ("jobs", "threads"):
         if (value := getattr(options, name)) is not None and value < 1:
             raise ConfigError(f"Expected --{name} >= 1, got {value}.")
-    of_launcher, overrides = split(options.overrides)
+    of_launcher, overrides = split_overrides(options.overrides)
     check_overrides(overrides)
     return launcher_of(options.launcher, of_launcher), overrides
 

@@ -22,8 +22,7 @@ from runner.cli.aggregate import shown
 from runner.cli.reproduce import add_common, check_data, print_failed, requested
 from runner.config import PAPER, REPOSITORY, ConfigError
 from runner.launch import Work, run_jobs
-from runner.launch.devices import workers
-from runner.launch.processes import Tally
+from runner.launch.processes import Tally, workers
 from runner.records.hydra_errors import sentence
 from runner.records.jobs import Job
 from runner.records.options import search_path

@@ -1,20 +1,25 @@
-"""Many runs, a fixed number of processes at a time."""
+"""This machine as a launcher: a fixed number of processes at a time, one run each, spread over its GPUs."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Protocol
 
+import torch
+from pydantic.dataclasses import dataclass as options
+
+from runner.config import register
 from runner.launch.worker import BUSY_PAUSE, Worker, received, start
 from runner.records.jobs import Job
 from runner.terminal import Line, duration
 
-NOT_STARTED = "not started"  # the outcome of a run that would not have ended in time
+_MOST_ON_CPU = 8  # runs at a time on a CPU by default
 _USERS = Counter[str | None]()  # processes by device, of all requests that this process carries out at a time
 
 
@@ -26,6 +31,12 @@ class Tally:
     failed: list[tuple[Job, str]] = field(default_factory=list)
     not_started: list[Job] = field(default_factory=list)
     under_way: list[Job] = field(default_factory=list)
+
+    def add(self, other: Tally, run_ids: set[str]) -> None:
+        """Add the outcomes of those runs in another tally whose ids are given."""
+        self.recorded += [job for job in other.recorded if job.run_id in run_ids]
+        self.failed += [(job, reason) for job, reason in other.failed if job.run_id in run_ids]
+        self.not_started += [job for job in other.not_started if job.run_id in run_ids]
 
 
 @dataclass(frozen=True)
@@ -44,23 +55,45 @@ class Work:
         return Path(self.jobs[0].config.runtime.results_root).expanduser()
 
 
-class Watch(Protocol):
-    """Told of what happens to runs while they are carried out. What it raises ends them all."""
+@options(frozen=True, config={"extra": "forbid"})
+class Local:
+    """Processes of this machine: one per GPU by default, or one per CPU core."""
 
-    def began(self, jobs: Sequence[Job]) -> None:
-        """Take note that jobs are now computed."""
-
-    def epoch(self, run_id: str, text: str) -> None:
-        """Take note of an epoch of a run, which `text` describes."""
-
-    def ended(self, job: Job, outcome: str, text: str) -> None:
-        """Take note of a run's `outcome`: "failed", NOT_STARTED, or as `runner.runs.execute.execute` returns it."""
+    def carry_out(self, work: Work, line: Line) -> Tally:
+        """See `Launcher`. More runs at a time than GPUs share the GPUs evenly."""
+        return run_processes(replace(work, at_once=work.at_once or workers(work.jobs)), line, gpus_of(work.jobs))
 
 
-def run_processes(work: Work, line: Line, *, devices: Sequence[str] = (), watch: Watch | None = None) -> Tally:
+def run_on_node(work: Work) -> Tally:
+    """Carry jobs out in the task of a cluster, on the GPUs that its scheduler gives it."""
+    register()
+    return run_processes(work, Line(sys.stderr), gpus_of(work.jobs))
+
+
+def workers(jobs: Iterable[Job]) -> int:
+    """Return the default number of runs at a time: one per GPU, or one per CPU core and at most eight."""
+    if torch.cuda.is_available():
+        return max(1, len(gpus_of(jobs)))
+    return min(os.cpu_count() or 1, _MOST_ON_CPU)
+
+
+def gpus_of(jobs: Iterable[Job]) -> list[str]:
+    """List the GPUs to spread the processes of some jobs over, by their names in CUDA_VISIBLE_DEVICES.
+
+    Each process sees one GPU alone. The list is empty if there is one GPU, which needs no name. It is also empty if a
+    job names its device, because a process that sees one GPU has no `cuda:1`.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    gpus = names[:count] or [str(number) for number in range(count)]
+    free = all(job.field("runtime.device") in ("auto", "cuda") for job in jobs)
+    return gpus if free and len(gpus) > 1 else []
+
+
+def run_processes(work: Work, line: Line, devices: Sequence[str] = ()) -> Tally:
     """Run every job in a separate process, `work.at_once` at a time, in order. A job that fails stops no other.
 
-    The processes are spread over the GPUs in `devices`. Each process sees one alone (see `runner.launch.devices`).
+    The processes are spread over the GPUs in `devices`. Each process sees one alone (see `gpus_of`).
     """
     jobs, estimates, workers = work.jobs, work.estimates, work.at_once or 1
     queue, tally, running = deque(jobs), Tally(), list[Worker]()
@@ -73,15 +106,11 @@ def run_processes(work: Work, line: Line, *, devices: Sequence[str] = (), watch:
                 if work.deadline is not None and time.time() + estimates.get(job.run_id, 0.0) > work.deadline:
                     tally.not_started.append(job)
                     clock.drop(job)
-                    if watch is not None:
-                        watch.ended(job, NOT_STARTED, "")
                     continue
                 device = min(devices, key=lambda name: _USERS[name], default=None)
                 _USERS[device] += 1
                 running.append(start(job, work.threads, number, device=device))
                 number += 1
-                if watch is not None:
-                    watch.began([job])
             if not running:
                 continue
             for connection in wait([worker.connection for worker in running]):
@@ -90,8 +119,6 @@ def run_processes(work: Work, line: Line, *, devices: Sequence[str] = (), watch:
                 name = f"run {worker.number} of {len(jobs)} · {job.sweep} {job.label}"
                 if kind == "epoch":
                     text, done = content
-                    if watch is not None:
-                        watch.epoch(job.run_id, text)
                     clock.at(job.run_id, done)
                     line.show(f"{name} · {text} · {clock.left()}")
                     continue
@@ -106,8 +133,6 @@ def run_processes(work: Work, line: Line, *, devices: Sequence[str] = (), watch:
                     queue.append(job)
                     continue
                 clock.at(job.run_id, 1.0)
-                if watch is not None:
-                    watch.ended(job, outcome, text)
                 if outcome == "failed":
                     tally.failed.append((job, text))
                 else:

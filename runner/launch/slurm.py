@@ -1,16 +1,18 @@
-"""Slurm as a launcher: submitit submits tasks of runs as one array. Their files and `squeue` show their progress.
+"""Slurm as a launcher: submitit submits tasks of runs as one array, on a disk that all nodes share.
 
-Near its time limit, submitit queues a task again. It skips recorded runs, and resumes a long run from its checkpoint. A
-task is lost if it left the queue without a last report, or has no heartbeat. This is noticed with or without
-accounting. Its runs are submitted again, a few times.
+Near its time limit, submitit queues a task again. It skips recorded runs, and resumes a long run from its checkpoint.
+After the loss of a node, Slurm does the same. A task that was killed leaves the queue without a result. Then its runs
+without a record have failed, and the same command submits them again.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import shutil
+import subprocess
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,42 +21,44 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from runner.config import ConfigError
-from runner.launch import notes, queue
-from runner.launch.following import FollowingTasks
-from runner.launch.interface import runs_on_node
-from runner.launch.notes import Note
-from runner.launch.packing import packed
-from runner.launch.processes import Tally, Work
-from runner.launch.task import Task
+from runner.launch.processes import Tally, Work, run_on_node
+from runner.records.files import recorded
 from runner.records.jobs import Job
 from runner.terminal import Line, one_line
 
-NAME = "slurm"
-JOB_NAME = "dp-repro-bench"
-_GONE = 20.0  # seconds until the last report of a task that left the queue is visible on a shared disk
+_POLL = 10.0  # seconds between two looks at the queue
+_GONE = 20.0  # seconds until the result of a task that left the queue is visible on a shared disk
 
 
-@dataclass(frozen=True, config={"extra": "forbid", "coerce_numbers_to_str": True})
+@dataclasses.dataclass
+class Task:
+    """Runs of one node. Recorded runs are skipped, so the task can be started again at any time."""
+
+    work: Work
+
+    def __call__(self) -> Tally:
+        return run_on_node(self.work)
+
+    def checkpoint(self) -> Any:
+        """Return the task that submitit queues again near the time limit: the same one, as runs have checkpoints."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+@dataclass(frozen=True, config={"extra": "forbid"})
 class Slurm:
     """A Slurm cluster that this machine submits to. conf/launcher/slurm.yaml explains the options."""
 
     wait: bool
-    partition: str | None
-    account: str | None
-    qos: str | None
-    constraint: str | None
     time_limit: PositiveInt
-    memory: float | None
     cpus: PositiveInt
     gpus: NonNegativeInt
+    at_once: PositiveInt | None
     minutes: PositiveFloat
     requeues: NonNegativeInt
-    retries: NonNegativeInt
-    warning: NonNegativeInt
-    poll: PositiveFloat
-    silence: PositiveFloat
     setup: list[str]
-    more: dict[str, Any]
+    sbatch: dict[str, Any]
 
     def __post_init__(self) -> None:
         if find_spec("submitit") is None:
@@ -63,113 +67,131 @@ class Slurm:
             raise ConfigError("it needs Slurm's sbatch and srun, which are not on this machine's PATH.")
 
     def carry_out(self, work: Work, line: Line) -> Tally:
-        """See `Launcher`. Runs of earlier commands that are still under way are waited for as well."""
-        folder = notes.folder_of(work.root)
-        following = FollowingTasks(folder, work.jobs, line)
-        wanted = {job.run_id for job in work.jobs}
-        following.add(self._under_way(folder, wanted))
-        earlier = {run_id for note in following.open.values() for run_id in note.runs} & wanted
-        at_once = runs_on_node(self.gpus, self.cpus, work.threads)
-        missing = [job for job in work.jobs if job.run_id not in earlier]
-        tasks = packed(missing, work.estimates, self.minutes, at_once, unknown=self.time_limit)
-        following.add(self._hand_over(folder, tasks, work))
-        line.keep(
-            f"{len(wanted) - len(earlier)} runs in {len(tasks)} tasks handed to Slurm, {len(earlier)} were under way"
-        )
-        if not self.wait:
-            return Tally(under_way=list(work.jobs))
-        return self._follow(following, work)
-
-    def _under_way(self, folder: Path, wanted: set[str]) -> list[Note]:
-        """List tasks of earlier commands that are in the queue and have runs that are wanted.
-
-        Notes of tasks that left the queue are removed. Their runs without a record are submitted again.
-        """
-        earlier = [note for note in notes.notes(folder) if note.launcher == NAME and wanted & set(note.runs)]
-        if not earlier:
-            return []
-        there_are = queue.states()
-        if there_are is None:
+        """See `Launcher`. Runs of earlier commands that are still in the queue are waited for as well."""
+        if (queued := queued_runs(work.root)) is None:
             raise ConfigError("Slurm does not answer (squeue), and earlier tasks with these runs may be under way.")
-        for note in earlier:
-            if note.job not in there_are:
-                notes.remove(folder, note.name)
-        return [note for note in earlier if note.job in there_are]
+        tasks: dict[str, list[Job]] = {}
+        for job in work.jobs:
+            if job.run_id in queued:
+                tasks.setdefault(queued[job.run_id], []).append(job)
+        new = [job for job in work.jobs if job.run_id not in queued]
+        at_once = self.at_once or self.gpus or max(1, self.cpus // (work.threads or self.cpus))
+        packed = pack(new, work.estimates, 60 * self.minutes * at_once, 60 * self.time_limit)
+        tasks |= self._submit(packed, work, at_once)
+        earlier = len(work.jobs) - len(new)
+        line.keep(f"{len(new)} runs in {len(packed)} tasks handed to Slurm, {earlier} were under way")
+        return follow(tasks, work.root, line) if self.wait else Tally(under_way=list(work.jobs))
 
-    def _hand_over(self, folder: Path, tasks: Sequence[Sequence[Job]], work: Work, attempt: int = 1) -> list[Note]:
-        at_once, found = runs_on_node(self.gpus, self.cpus, work.threads), []
-        made = [Task(folder, notes.new_name(), replace(work, jobs=jobs, at_once=at_once)) for jobs in tasks]
-        for task, job in zip(made, self._submitted(folder, made, work.at_once), strict=True):
-            found.append(Note(task.name, NAME, job, tuple(each.run_id for each in task.work.jobs), attempt))
-            notes.write(folder, found[-1])
-        return found
-
-    def _submitted(self, folder: Path, tasks: Sequence[Any], at_once: int | None) -> list[str]:
-        """Submit callables to Slurm, `at_once` at a time. Return their job ids."""
-        if not tasks:
-            return []
+    def _submit(self, packed: Sequence[list[Job]], work: Work, at_once: int) -> dict[str, list[Job]]:
+        """Submit tasks as one array, `work.at_once` of them at a time. Return the jobs by Slurm's id of their task."""
+        if not packed:
+            return {}
         import submitit
 
-        logs = folder / "logs"
-        logs.mkdir(mode=0o700, parents=True, exist_ok=True)  # who may write tasks may run code
-        executor = submitit.AutoExecutor(logs, cluster="slurm", slurm_max_num_timeout=self.requeues)
-        wanted = {"partition": self.partition, "account": self.account, "qos": self.qos, "constraint": self.constraint}
+        folder = _folder(work.root)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # who may write tasks may run code
+        executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=self.requeues)
         executor.update_parameters(
-            name=JOB_NAME,
+            name="dp-repro-bench",
             timeout_min=self.time_limit,
             cpus_per_task=self.cpus,
-            slurm_array_parallelism=at_once or len(tasks),
-            slurm_signal_delay_s=self.warning,
+            gpus_per_node=self.gpus or None,
+            slurm_array_parallelism=work.at_once or len(packed),
             slurm_srun_args=[f"--cpus-per-task={self.cpus}"],  # which srun no longer takes from sbatch
             slurm_setup=self.setup or None,
-            slurm_additional_parameters={"requeue": True, **self.more},
-            **({"mem_gb": self.memory} if self.memory else {}),
-            **({"gpus_per_node": self.gpus} if self.gpus else {}),
-            **{f"slurm_{name}": value for name, value in wanted.items() if value},
+            slurm_additional_parameters={"requeue": True, **self.sbatch},
         )
+        tasks = [Task(dataclasses.replace(work, jobs=jobs, at_once=at_once)) for jobs in packed]
         try:
-            with executor.batch():  # one array; each task is what submitit asks for a checkpoint
-                jobs = [executor.submit(task) for task in tasks]
+            with executor.batch():
+                handles = [executor.submit(task) for task in tasks]
         except submitit.core.utils.FailedJobError as error:
             raise ConfigError(f"Slurm refuses: {one_line(str(error))}") from error
-        return [str(job.job_id) for job in jobs]
+        return {str(handle.job_id): jobs for handle, jobs in zip(handles, packed, strict=True)}
 
-    def _follow(self, following: FollowingTasks, work: Work) -> Tally:
-        silent: dict[str, float] = {}  # by task, the time since which it has no heartbeat
-        while following.open:
-            time.sleep(self.poll)
-            there_are, now, running = queue.states(), time.monotonic(), dict[str, str]()
-            for note in list(following.open.values()):
-                report = following.look(note)
-                if note.name not in following.open:
-                    continue
-                state = None if there_are is None else there_are.get(note.job, "")
-                fresh = report is not None and report.age < self.silence
-                if report is not None and fresh:
-                    running |= report.running
-                if state == "RUNNING" and not fresh:
-                    patience, why = self.silence, "has been silent"
-                elif state == "":
-                    patience, why = _GONE, "ended without a report"
-                else:
-                    silent.pop(note.name, None)
-                    continue
-                if now - silent.setdefault(note.name, now) >= patience:
-                    silent.pop(note.name)
-                    self._give_up(following, note, why, work)
-            queued = sum((there_are or {}).get(note.job) == "PENDING" for note in following.open.values())
-            following.show(queued, running)
-        return following.tally
 
-    def _give_up(self, following: FollowingTasks, note: Note, why: str, work: Work) -> None:
-        """Submit the runs that a lost task has left. After `retries` attempts, report them as failed instead."""
-        queue.cancel([note.job])
-        ended = queue.how_it_ended(note.job)
-        event = f"Slurm job {note.job} {why}{f' ({ended})' if ended else ''}"
-        left, folder = following.lost(note), following.folder
-        if note.attempt > self.retries:
-            for job in left:
-                following.ended(job.run_id, "failed", f"{event}; see {folder / 'logs' / note.job}_0_log.err")
-        elif left:
-            following.line.keep(f"{event}: {len(left)} runs are handed over again")
-            following.add(self._hand_over(folder, [left], work, note.attempt + 1))
+def follow(tasks: dict[str, list[Job]], root: Path, line: Line) -> Tally:
+    """Wait until tasks are over, given their jobs by Slurm's id. Return the outcomes of the jobs."""
+    tally, last_seen = Tally(), dict[str, float]()
+    while tasks:
+        time.sleep(_POLL)
+        states, now = queue_states(), time.monotonic()
+        for task, jobs in list(tasks.items()):
+            result = _result(root, task)
+            if states is None or task in states:  # without an answer it may be in the queue
+                last_seen[task] = now
+            if result is None and now - last_seen.setdefault(task, now) <= _GONE:
+                continue
+            del tasks[task]
+            if isinstance(result, Tally):
+                tally.add(result, {job.run_id for job in jobs})
+                continue
+            lost = [job for job in jobs if not recorded(job.config)]
+            tally.recorded += [job for job in jobs if job not in lost]
+            reason = result or f"Slurm job {task} left the queue without a result; see {_folder(root)}/{task}_0_log.err"
+            tally.failed += [(job, reason) for job in lost]
+        running = sum((states or {}).get(task) == "RUNNING" for task in tasks)
+        line.show(f"{len(tally.recorded)} runs recorded · {running} tasks run, {len(tasks) - running} wait")
+    return tally
+
+
+def pack(jobs: Sequence[Job], estimates: Mapping[str, float], room: float, unknown: float) -> list[list[Job]]:
+    """Pack runs into tasks, in order, of at most `room` seconds or one run. A run of unknown time counts `unknown`."""
+    tasks, filled = list[list[Job]](), room
+    for job in jobs:
+        seconds = estimates.get(job.run_id, unknown)
+        if not tasks or filled + seconds > room:
+            tasks.append([])
+            filled = 0.0
+        tasks[-1].append(job)
+        filled += seconds
+    return tasks
+
+
+def queued_runs(root: Path) -> dict[str, str] | None:
+    """Return Slurm's ids of tasks that wait or run, by run id, or None if Slurm does not answer.
+
+    Slurm is asked only if a command has submitted runs of this folder of results.
+    """
+    if not (folder := _folder(root)).exists():
+        return {}
+    if (states := queue_states()) is None:
+        return None
+    import submitit
+
+    handles: list[Any] = [submitit.SlurmJob(folder=folder, job_id=task) for task in states]
+    works = {
+        handle.job_id: handle.submission().function.work for handle in handles if handle.paths.submitted_pickle.exists()
+    }
+    return {job.run_id: task for task, work in works.items() for job in work.jobs}
+
+
+def queue_states() -> dict[str, str] | None:
+    """Return the states (PENDING, RUNNING, ...) of this user's jobs in the queue by id, or None without an answer.
+
+    A task of an array is a separate job: 12_3.
+    """
+    command = ["squeue", "--noheader", "--array", f"--user={os.geteuid()}", "--format=%i|%T"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {job.strip(): state for job, _, state in (line.partition("|") for line in answer.stdout.splitlines())}
+
+
+def _folder(root: Path) -> Path:
+    return root / ".launch" / "slurm"
+
+
+def _result(root: Path, task: str) -> Tally | str | None:
+    """Return the tally of a task, or the error that it raised, or None where there is no result."""
+    import submitit
+
+    handle: Any = submitit.SlurmJob(folder=_folder(root), job_id=task)
+    if not handle.paths.result_pickle.exists():
+        return None
+    try:
+        tally: Tally = handle.result()
+        return tally
+    except Exception as error:  # whatever the task raised, or a pickle that cannot be read
+        return f"Slurm job {task} raised an error: {one_line(str(error))[:300]}"

@@ -61,6 +61,7 @@ def _work(job: Job, threads: int | None, connection: Connection, device: str | N
         os.environ["CUDA_VISIBLE_DEVICES"] = device  # read when the first tensor goes to a GPU, which is later
     _end_with_parent()
     from runner.config import register
+    from runner.records.files import write_progress
     from runner.runs.execute import execute
     from runner.training.run import Run
 
@@ -77,11 +78,15 @@ def _work(job: Job, threads: int | None, connection: Connection, device: str | N
     def on_epoch(row: dict[str, float], run: Run) -> bool:
         nonlocal last
         last = epoch_text(row, run.epochs, run.paid_for)
+        write_progress(run.config.runtime.results_root, job.run_id, last)
         send("epoch", (last, part_done(row, run.epochs, run.paid_for)))
         return job.goes_on is None or job.goes_on(row)
 
+    def on_start(run: Run) -> None:  # a run that was killed has left an epoch of then
+        write_progress(run.config.runtime.results_root, job.run_id, "")
+
     try:
-        outcome = execute(job.config, on_epoch)
+        outcome = execute(job.config, on_epoch, on_start)
     except Exception as error:
         send("ended", ("failed", one_line(f"{type(error).__name__}: {error}")))
     else:

@@ -7,6 +7,7 @@ hold are the strings "inf", "-inf" and "nan", which float() reads.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import math
@@ -26,6 +27,7 @@ from runner.records.identity import identify, identify_recorded
 from runner.terminal import printable
 
 _MOST_DIGITS = 300  # of a whole number, so that it is a float, too
+_MOMENT = 0.2  # seconds to wait for the lock of a claim
 STOPPED = "stopped"  # what a search did to a run before its last epoch: its status, and the folder of its kind
 
 
@@ -249,4 +251,25 @@ def claims_folder(results_root: str | Path) -> Path:
 
 def claim(results_root: str | Path, run_id: str) -> AbstractContextManager[bool]:
     """Claim a run on this machine: a context that yields False where another process is computing it."""
-    return locked(claims_folder(results_root) / run_id)
+    return locked(claims_folder(results_root) / run_id, wait=_MOMENT)  # `progress` holds the lock for an instant
+
+
+def write_progress(results_root: str | Path, run_id: str, text: str) -> None:
+    """Write how far a claimed run is into the file of its claim. A file that cannot be written stops no run."""
+    with suppress(OSError):
+        (claims_folder(results_root) / run_id).write_text(text, encoding="utf-8")
+
+
+def progress(results_root: str | Path, run_id: str) -> str | None:
+    """Return how far a run is, by its last epoch in words, or None if no process computes it.
+
+    The operating system drops a claim when its process ends, however it ends.
+    """
+    try:
+        with (claims_folder(results_root) / run_id).open(encoding="utf-8") as file:
+            with suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return None
+            return file.read()
+    except (OSError, ValueError):
+        return None

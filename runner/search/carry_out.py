@@ -6,8 +6,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from runner.launch import Work, run_jobs
-from runner.launch.interface import Launcher
+from runner.launch import Launcher, Work, run_jobs
 from runner.launch.processes import Tally
 from runner.records.jobs import Job
 from runner.search.study import Study

@@ -8,16 +8,19 @@ import json
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from runner.cli import reproduce
 from runner.cli.commands import carry_out
 from runner.cli.reproduce import check_data, parse_duration
 from runner.data import DataError
 from runner.data.datasets import ImageDataset
-from runner.launch.processes import Work, _Clock, run_processes
-from runner.records.files import failure_path, results_folder
+from runner.launch import launcher_of, processes, run_jobs
+from runner.launch.processes import Tally, Work, _Clock, gpus_of, run_processes, workers
+from runner.records.files import failure_path, progress, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.runs.execute import execute
 from runner.terminal import Line
@@ -128,3 +131,93 @@ def test_images_that_are_not_there_are_missed_once_and_before_any_run(tmp_path: 
     monkeypatch.setattr(ImageDataset, "load", lambda _, root: read.append(root))
     check_data(pending)
     assert len(read) == 1
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`gpus(2)`: PyTorch finds two; `gpus(2, "3,5")`: these."""
+
+    def fake(count: int, named: str | None = None) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        if named is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+
+    return fake
+
+
+def test_the_gpus_are_those_that_this_process_may_see(gpus, smoke_jobs) -> None:
+    gpus(2, "3, GPU-8a1b")
+    assert gpus_of(smoke_jobs(4, "cuda")) == ["3", "GPU-8a1b"]
+
+
+@pytest.mark.parametrize("device", ["cuda:1", "cpu"])
+def test_a_device_that_is_named_is_the_one_that_all_see(gpus, smoke_jobs, device: str) -> None:
+    gpus(2)
+    assert gpus_of(smoke_jobs(4, device)) == []
+    assert workers(smoke_jobs(4, device)) == 1
+
+
+def test_one_gpu_or_none_is_not_shared_out(gpus, smoke_jobs, monkeypatch) -> None:
+    gpus(1)
+    assert (gpus_of(smoke_jobs(4, "auto")), workers(smoke_jobs(4, "auto"))) == ([], 1)
+    gpus(0)
+    monkeypatch.setattr(processes.os, "cpu_count", lambda: 64)
+    assert (gpus_of(smoke_jobs(4, "auto")), workers(smoke_jobs(4, "auto"))) == ([], 8)
+
+
+def test_workers_at_the_same_time_have_different_devices(smoke_jobs, monkeypatch) -> None:
+    """Two at a time over two devices: never twice the same, and one that is given back is used again."""
+    there: list[str | None] = []
+    used: list[str | None] = []
+
+    def start(job: Any, threads: Any, number: int, *, device: str | None) -> Any:
+        there.append(device)
+        used.append(device)
+        assert len(set(there)) == len(there)
+        started = real(job, threads, number, device=device)
+        ended = started.process.join
+        started.process.join = lambda: (ended(), there.remove(device))
+        return started
+
+    real = processes.start
+    monkeypatch.setattr(processes, "start", start)
+    jobs = smoke_jobs(3)
+    tally = processes.run_processes(Work(jobs, 2), Line(io.StringIO()), devices=["5", "7"])
+    assert len(tally.recorded) == 3
+    assert set(used) == {"5", "7"}
+
+
+def test_a_worker_sees_its_device_alone(smoke_jobs) -> None:
+    """Its process is asked: by a loss that raises what the environment says."""
+    (job,) = smoke_jobs(1, r0="tests.failing.SaysItsDevice")
+    tally = processes.run_processes(Work([job], 1), Line(io.StringIO()), devices=["7"])
+    assert tally.failed[0][1] == "RuntimeError: CUDA_VISIBLE_DEVICES=7"
+
+
+def test_this_machine_uses_all_its_gpus(gpus, smoke_jobs, line, monkeypatch) -> None:
+    """Three GPUs have three workers, and more runs at a time share them."""
+    calls: list[tuple[int | None, list[str]]] = []
+    monkeypatch.setattr(
+        processes, "run_processes", lambda work, line, devices: calls.append((work.at_once, devices)) or Tally()
+    )
+    gpus(3)
+    for at_once in (None, 6):
+        run_jobs(launcher_of("local"), Work(smoke_jobs(2, "auto"), at_once), line)
+    assert calls == [(3, ["0", "1", "2"]), (6, ["0", "1", "2"])]
+
+
+def test_the_progress_of_a_run_is_read_while_it_trains(smoke_jobs, tmp_path: Path) -> None:
+    """By its claim, at the line of its only epoch."""
+    (job,) = smoke_jobs(1)
+    seen: list[str | None] = []
+
+    class Looks(Line):
+        def show(self, text: str) -> None:
+            seen.append((tmp_path / ".locks" / job.run_id).read_text())
+
+    run_processes(Work([job]), Looks(io.StringIO()))
+    assert seen[0].startswith("epoch 1/1")
+    assert progress(tmp_path, job.run_id) is None

@@ -1,193 +1,221 @@
-"""Tasks on Slurm are submitted, followed, lost and submitted again. A list of states stands in for Slurm."""
+"""Tasks on Slurm, by the real submitit: submitted, followed and lost. Scripts stand in for the programs of Slurm."""
 
 from __future__ import annotations
 
+import pickle
 import time
-from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from runner.config import ConfigError
-from runner.launch import notes, queue, run_jobs, slurm
-from runner.launch.choice import launcher_of
-from runner.launch.interface import runs_on_node
-from runner.launch.notes import Heartbeat, Note
-from runner.launch.processes import Work
-from runner.launch.slurm import Slurm
-from runner.launch.task import Task
-from runner.records.files import recorded
-from tests.conftest import Fabricate
+from runner.launch import Work, launcher_of, run_jobs, slurm
+from runner.launch.processes import Tally
+from runner.launch.slurm import pack, queue_states, queued_runs
+
+submitit = pytest.importorskip("submitit", reason="no submitit: pip install -e '.[slurm]'")
 
 
 class Cluster:
-    """Takes tasks, and does with each what `deeds` says, in the order in which they come."""
+    """Slurm with scripts for its programs, where one attempt at the queue passes whenever a command waits."""
 
-    def __init__(self, folder: Path, fabricate: Fabricate) -> None:
-        self.record = lambda job: fabricate(job, [50.0])
-        self.folder, self.deeds = folder, list[Callable[[Task], str]]()
-        self.states: dict[str, str] | None = {}
-        self.tasks: list[Task] = []
-        self.cancelled: list[str] = []
+    def __init__(self, root: Path, commands: Any) -> None:
+        self.root, self.folder, self.commands = root, root / ".launch" / "slurm", commands
+        self.deeds: list[Any] = []
+        commands(srun="", sbatch=f"cp $1 {root}/batch\necho Submitted batch job 12")
+        self.queue()
 
-    def submitted(self, launcher: Slurm, folder: Path, tasks: Sequence[Task], at_once: int | None) -> list[str]:
-        jobs = []
-        for task in tasks:
-            self.tasks.append(task)
-            jobs.append(f"7_{len(self.tasks)}")
-            state = self.deeds.pop(0)(task) if self.deeds else self.finishes(task)
-            if state:
-                self.states[jobs[-1]] = state
-        return jobs
+    def queue(self, **states: str) -> None:
+        """`queue(_0="RUNNING")`: the first task of the array runs, and no other task is there."""
+        lines = "\n".join(f"echo '12{place}|{state}'" for place, state in states.items())
+        self.commands(squeue=lines)
 
-    def finishes(self, task: Task) -> str:
-        """Records all, and leaves the queue."""
-        with Heartbeat(task.folder, task.name) as heartbeat:
-            for job in task.work.jobs:
-                if not recorded(job.config):
-                    self.record(job)
-                heartbeat.ended(job, "finished", "")
-        return ""
+    def submission(self, task: str) -> Any:
+        return submitit.SlurmJob(folder=self.folder, job_id=task).submission()
 
-    def is_killed(self, task: Task) -> str:
-        """Records its first run, and is gone from the queue in its second."""
-        with Heartbeat(task.folder, task.name) as heartbeat:
-            self.record(task.work.jobs[0])
-            heartbeat.began(task.work.jobs[1:])
-            heartbeat.epoch(task.work.jobs[1].run_id, "epoch 1/3")
-        path = task.folder / f"{task.name}.beat"
-        path.write_text(path.read_text().replace('"over": true', '"over": false'))
-        return ""
+    def compute(self, task: str) -> None:
+        """Compute a task here, as a node would."""
+        self.end(task, self.submission(task).function())
 
-    def hangs(self, task: Task) -> str:
-        """Is called running, and says nothing."""
-        return "RUNNING"
+    def end(self, task: str, result: Any, outcome: str = "success") -> None:
+        """Leave the result of a task, as submitit does."""
+        (self.folder / f"{task}_0_result.pkl").write_bytes(pickle.dumps((outcome, result)))
 
-    def waits(self, task: Task) -> str:
-        return "PENDING"
+    def sleep(self, seconds: float) -> None:
+        """Do the next deed instead of waiting."""
+        if self.deeds:
+            self.deeds.pop(0)()
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, fabricate, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    fake = Cluster(notes.folder_of(tmp_path), fabricate)
-    monkeypatch.setattr(slurm, "find_spec", lambda name: object())
-    monkeypatch.setattr(slurm.shutil, "which", lambda name: f"/bin/{name}")
-    monkeypatch.setattr(Slurm, "_submitted", lambda self, *arguments: fake.submitted(self, *arguments))
-    monkeypatch.setattr(queue, "states", lambda: fake.states)
-    monkeypatch.setattr(queue, "how_it_ended", lambda job: "NODE_FAIL")
-    monkeypatch.setattr(queue, "cancel", lambda jobs: fake.cancelled.extend(jobs))
+def cluster(tmp_path: Path, commands, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    fake = Cluster(tmp_path, commands)
+    monkeypatch.setattr(slurm, "time", SimpleNamespace(sleep=fake.sleep, monotonic=time.monotonic))
     monkeypatch.setattr(slurm, "_GONE", 0.0)
     return fake
 
 
-def small(**options: Any) -> Any:
-    chosen = {"minutes": 1, "poll": 0.01, "silence": 0.05, **options}
-    return launcher_of("slurm", [f"{name}={value}" for name, value in chosen.items()])
-
-
-def test_cheap_runs_share_a_task_and_recorded_ones_are_in_none(cluster: Cluster, smoke_jobs, line, said) -> None:
-    jobs = smoke_jobs(4)
-    cluster.record(jobs[1])
-    tally = run_jobs(small(), Work(jobs, estimates={job.run_id: 25.0 for job in jobs}), line)
-    assert [[job.run_id for job in task.work.jobs] for task in cluster.tasks] == [
-        [jobs[0].run_id, jobs[2].run_id],
-        [jobs[3].run_id],
+def test_an_array_has_the_options_that_were_asked_for(cluster: Cluster, smoke_jobs, line, tmp_path: Path) -> None:
+    options = [
+        "sbatch.partition=gpu",
+        "gpus=2",
+        "cpus=4",
+        "sbatch.mem=8GB",
+        "time_limit=30",
+        "setup=[module load cuda]",
     ]
-    assert {job.run_id for job in tally.recorded} == {job.run_id for job in jobs}
-    assert "3 runs in 2 tasks handed to Slurm" in said.getvalue()
-    assert notes.notes(cluster.folder) == [], "tasks that are over are forgotten"
-
-
-def test_what_a_killed_task_did_not_record_is_handed_over_again(cluster: Cluster, smoke_jobs, line, said) -> None:
     jobs = smoke_jobs(3)
-    cluster.deeds = [cluster.is_killed]
-    tally = run_jobs(small(), Work(jobs, estimates={job.run_id: 1.0 for job in jobs}), line)
-    assert [[job.run_id for job in task.work.jobs] for task in cluster.tasks] == [
-        [job.run_id for job in jobs],
-        [job.run_id for job in jobs[1:]],
-    ]
-    assert all(recorded(job.config) for job in jobs)
-    assert {job.run_id for job in tally.recorded} == {job.run_id for job in jobs}
-    assert "Slurm job 7_1 ended without a report (NODE_FAIL): 2 runs are handed over again" in said.getvalue()
+    work = Work(jobs, at_once=2, estimates={job.run_id: 5000.0 for job in jobs})
+    tally = run_jobs(launcher_of("slurm", ["wait=false", *options]), work, line)
+    assert tally.under_way == jobs
+    lines = (tmp_path / "batch").read_text().splitlines()
+    for option in (
+        "array=0-2%2", "partition=gpu", "gpus-per-node=2", "cpus-per-task=4", "mem=8GB", "time=30", "requeue",
+        "signal=USR2@90", "job-name=dp-repro-bench",
+    ):  # fmt: skip
+        assert f"#SBATCH --{option}" in lines
+    assert "module load cuda" in lines
+    assert cluster.folder.stat().st_mode & 0o077 == 0, "a task is code"
 
 
-def test_a_silent_task_is_given_up_and_cancelled(cluster: Cluster, smoke_jobs, line, said) -> None:
-    cluster.deeds = [cluster.hangs]
-    tally = run_jobs(small(), Work(smoke_jobs(1)), line)
-    assert cluster.cancelled == ["7_1"]
-    assert len(tally.recorded) == 1
-    assert "7_1 has been silent" in said.getvalue()
-
-
-def test_runs_whose_tasks_keep_dying_fail_with_the_reason(cluster: Cluster, smoke_jobs, line) -> None:
+def test_a_task_is_what_submitit_queues_again(cluster: Cluster, smoke_jobs, line) -> None:
     (job,) = smoke_jobs(1)
-    cluster.deeds = [lambda task: ""] * 3
-    tally = run_jobs(small(retries=2), Work([job]), line)
-    assert len(cluster.tasks) == 3
-    ((failed, why),) = tally.failed
-    assert failed is job
-    assert why.startswith("Slurm job 7_3 ended without a report (NODE_FAIL); see ")
+    run_jobs(launcher_of("slurm", ["wait=false"]), Work([job]), line)
+    again = cluster.submission("12")._checkpoint_function().function
+    assert [job.run_id for job in again.work.jobs] == [job.run_id]
 
 
-@pytest.mark.parametrize("states", [{"7_1": "PENDING"}, None], ids=["it waits", "Slurm does not answer"])
-def test_a_silent_task_that_may_go_on_is_left_alone(cluster: Cluster, smoke_jobs, line, monkeypatch, states) -> None:
-    """A task that ran and was queued again writes no heartbeat either."""
-    looks: list[float] = []
-
-    def patient(seconds: float) -> None:
-        looks.append(seconds)
-        cluster.states = states if len(looks) < 20 else {}
-        if len(looks) == 20:
-            cluster.finishes(cluster.tasks[0])
-
-    monkeypatch.setattr(slurm.time, "sleep", patient)
-    cluster.deeds = [cluster.waits if states else cluster.hangs]
-    tally = run_jobs(small(silence=1e-9), Work(smoke_jobs(1)), line)
-    assert len(looks) >= 20
-    assert len(cluster.tasks) == len(tally.recorded) == 1
+@pytest.mark.parametrize(
+    ("options", "threads", "at_once"),
+    [
+        (["cpus=8"], 1, 8),
+        (["cpus=8"], 4, 2),
+        (["cpus=8"], None, 1),
+        (["cpus=8", "gpus=2"], 1, 2),
+        (["at_once=4"], 1, 4),
+    ],
+)
+def test_gpus_or_cpus_set_the_runs_at_a_time(cluster, smoke_jobs, line, options, threads, at_once) -> None:
+    run_jobs(launcher_of("slurm", ["wait=false", *options]), Work(smoke_jobs(1), threads=threads), line)
+    assert cluster.submission("12").function.work.at_once == at_once
 
 
-def test_what_goes_on_from_before_is_followed_and_not_handed_over_twice(cluster: Cluster, smoke_jobs, line) -> None:
-    jobs = smoke_jobs(2)
-    cluster.deeds = [cluster.waits]
-    first = run_jobs(small(wait=False), Work(jobs[:1]), line)
-    assert [job.run_id for job in first.under_way] == [jobs[0].run_id]
-    assert not first.recorded
-    cluster.deeds = [lambda task: (cluster.states.clear(), cluster.finishes(cluster.tasks[0]), "")[2], cluster.finishes]
-    tally = run_jobs(small(retries=0, minutes=1), Work(jobs), line)
-    handed = [[job.run_id for job in task.work.jobs] for task in cluster.tasks]
-    assert handed[:2] == [[jobs[0].run_id], [jobs[1].run_id]]
-    assert jobs[0].run_id in {job.run_id for job in tally.recorded}
+def test_a_refusal_by_slurm_is_reported(cluster: Cluster, commands, smoke_jobs, line) -> None:
+    commands(sbatch="echo 'sbatch: error: invalid partition specified: gpu' >&2; exit 1")
+    with pytest.raises(ConfigError, match=r"Slurm refuses: .*invalid partition"):
+        run_jobs(launcher_of("slurm"), Work(smoke_jobs(1)), line)
 
 
-def test_a_note_keeps_runs_back_while_its_task_may_be_in_the_queue(cluster: Cluster, smoke_jobs, line) -> None:
-    (job,) = smoke_jobs(1)
-    notes.write(cluster.folder, Note(notes.new_name(), "slurm", "3_0", (job.run_id,)))
-    cluster.states = None
-    with pytest.raises(ConfigError, match="Slurm does not answer"):
-        run_jobs(small(), Work([job]), line)
-    cluster.states = {}
-    assert len(run_jobs(small(), Work([job]), line).recorded) == 1
-    assert len(cluster.tasks) == 1
-
-
-def test_runs_that_fail_are_told_from_those_that_had_no_time(cluster: Cluster, smoke_jobs, line) -> None:
-    """By the real task, in this process."""
-
-    def carried_out(task: Task) -> str:
-        task()
-        return ""
-
-    jobs = smoke_jobs(2, r0="tests.failing.RaisesInTraining")
-    cluster.deeds = [carried_out, carried_out]
-    seconds = {jobs[0].run_id: 1.0, jobs[1].run_id: 1000.0}
+def test_the_real_task_counts_failures_and_late_runs(cluster: Cluster, smoke_jobs, line) -> None:
+    jobs = smoke_jobs(3, r0="tests.failing.RaisesInTraining")
+    seconds = {job.run_id: 1.0 for job in jobs[:2]} | {jobs[2].run_id: 1000.0}
     work = Work(jobs, estimates=seconds, deadline=time.time() + 500)
-    tally = run_jobs(small(minutes=0.1), work, line)
-    assert [(job.run_id, why) for job, why in tally.failed] == [(jobs[0].run_id, "RuntimeError: made to fail")]
-    assert [job.run_id for job in tally.not_started] == [jobs[1].run_id]
+    cluster.queue(_0="RUNNING", _1="PENDING")
+    cluster.deeds = [partial(cluster.compute, "12_0"), partial(cluster.compute, "12_1")]
+    tally = run_jobs(launcher_of("slurm", ["minutes=0.1"]), work, line)
+    assert [(job.run_id, reason) for job, reason in tally.failed] == [(jobs[0].run_id, "RuntimeError: made to fail")]
+    assert [job.run_id for job in tally.recorded] == [jobs[1].run_id]
+    assert [job.run_id for job in tally.not_started] == [jobs[2].run_id]
 
 
-def test_gpus_or_cpus_say_how_many_runs_a_task_computes_at_a_time() -> None:
-    assert [runs_on_node(0, 8, threads) for threads in (1, 4, None)] == [8, 2, 1]
-    assert runs_on_node(2, 8, 1) == 2
+def test_a_task_without_a_result_fails_what_it_did_not_record(cluster, smoke_jobs, fabricate, line) -> None:
+    """While Slurm does not answer, or has the task in its queue, it is waited for."""
+    first, second = jobs = smoke_jobs(2)
+    looks: list[str] = []
+
+    def queued() -> None:
+        looks.append("queued")
+        cluster.queue(**{"": "PENDING"})
+
+    def silent() -> None:
+        looks.append("silent")
+        cluster.commands(squeue="exit 1")
+
+    def gone() -> None:
+        looks.append("gone")
+        fabricate(first, [50.0])
+        cluster.queue()
+
+    cluster.deeds = [queued, silent, gone]
+    tally = run_jobs(launcher_of("slurm"), Work(jobs, estimates={job.run_id: 1.0 for job in jobs}), line)
+    assert looks == ["queued", "silent", "gone"]
+    assert [job.run_id for job in tally.recorded] == [first.run_id]
+    ((job, reason),) = tally.failed
+    assert job is second
+    assert reason == f"Slurm job 12 left the queue without a result; see {cluster.folder}/12_0_log.err"
+
+
+def test_an_error_of_a_task_is_the_reason(cluster: Cluster, smoke_jobs, line) -> None:
+    cluster.deeds = [lambda: cluster.end("12", "ModuleNotFoundError: no torch", "error")]
+    tally = run_jobs(launcher_of("slurm"), Work(smoke_jobs(1)), line)
+    assert "no torch" in tally.failed[0][1]
+
+
+def test_runs_in_the_queue_are_followed_and_not_submitted_twice(cluster, smoke_jobs, fabricate, line, said) -> None:
+    jobs = smoke_jobs(2)
+    run_jobs(launcher_of("slurm", ["wait=false"]), Work(jobs[:1]), line)
+    cluster.queue(**{"": "PENDING"})
+    assert queued_runs(cluster.root) == {jobs[0].run_id: "12"}
+    (cluster.root / "batch").unlink()
+    cluster.deeds = [lambda: cluster.end("12", Tally(recorded=jobs[:1]))]
+    tally = run_jobs(launcher_of("slurm"), Work(jobs[:1]), line)
+    assert "0 runs in 0 tasks handed to Slurm, 1 were under way" in said.getvalue()
+    assert not (cluster.root / "batch").exists()
+    assert tally.recorded == jobs[:1]
+    cluster.queue()
+    assert queued_runs(cluster.root) == {}
+
+
+def test_earlier_tasks_keep_runs_back_while_slurm_is_silent(cluster, commands, smoke_jobs, line) -> None:
+    commands(squeue="exit 1")
+    assert queued_runs(cluster.root) == {}, "nothing was submitted, so Slurm is not asked"
+    cluster.folder.mkdir(parents=True)
+    with pytest.raises(ConfigError, match="Slurm does not answer"):
+        run_jobs(launcher_of("slurm"), Work(smoke_jobs(1)), line)
+
+
+def test_states_are_by_task_of_an_array(commands, monkeypatch) -> None:
+    requests = commands(squeue="echo '12_0|RUNNING'; echo '12_1|PENDING'; echo '9|COMPLETING'")
+    assert queue_states() == {"12_0": "RUNNING", "12_1": "PENDING", "9": "COMPLETING"}
+    assert "--array" in requests.read_text()
+    commands(squeue="")
+    assert queue_states() == {}
+    commands(squeue="exit 1")
+    assert queue_states() is None, "no answer is not an empty queue"
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert queue_states() is None
+
+
+LONG = {"0": 600.0, "1": 7200.0, "2": 600.0, "3": 600.0}
+
+
+@pytest.mark.parametrize(
+    ("runs", "seconds", "minutes", "unknown", "tasks"),
+    [
+        (14, dict.fromkeys(map(str, range(14)), 600.0), 60, 240, ["0-5", "6-11", "12-13"]),
+        (12, dict.fromkeys(map(str, range(12)), 600.0), 120, 240, ["0-11"]),
+        (4, LONG, 60, 240, ["0-0", "1-1", "2-3"]),
+        (3, {}, 240, 240, ["0-0", "1-1", "2-2"]),
+        (3, {}, 60, 30, ["0-1", "2-2"]),
+    ],
+    ids=["six of ten minutes", "two at a time", "a long one", "all unknown", "unknown, but short"],
+)
+def test_tasks_by_hand(runs: int, seconds, minutes, unknown, tasks) -> None:
+    packed = pack([SimpleNamespace(run_id=f"{n}") for n in range(runs)], seconds, 60 * minutes, 60 * unknown)
+    assert [f"{task[0].run_id}-{task[-1].run_id}" for task in packed] == tasks
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # for a loaded machine
+@given(st.lists(st.floats(0, 1800), max_size=40))
+def test_short_runs_fill_half_a_task_or_more(costs: list[float]) -> None:
+    jobs: list[Any] = [SimpleNamespace(run_id=f"{n}") for n in range(len(costs))]
+    tasks = pack(jobs, {f"{n}": cost for n, cost in enumerate(costs)}, 3600, 240 * 60)
+    totals = [sum(costs[int(job.run_id)] for job in task) for task in tasks]
+    assert all(total <= 3600 for total in totals)
+    assert all(total >= 1800 for total in totals[:-1])
+    assert [job for task in tasks for job in task] == jobs

@@ -14,7 +14,6 @@ from runner.claims.evidence import folder_of
 from runner.cli import search as command
 from runner.config import ConfigError
 from runner.launch import Work
-from runner.launch.away import relocated
 from runner.launch.processes import Tally
 from runner.records.files import read_record, record_path, recorded, stopped_path, write_stopped
 from runner.records.identity import identify
@@ -265,11 +264,6 @@ def test_a_trial_reports_to_the_study_from_a_process_of_its_own(space: Space, tm
             study.ended(trial, "failed")
         given_up = asked[0][1]
         assert given_up.goes_on({"epoch": 3, "epsilon_sound": 3.6, "test_accuracy": 90.0})
-
-
-def test_a_run_without_a_shared_disk_is_not_stopped(space: Space, tmp_path: Path) -> None:
-    with study_of(space, tmp_path, 3.0, draws=0) as study:
-        assert relocated(study.ask()[1], tmp_path).goes_on is None
 
 
 def test_a_trial_beyond_the_budget_is_stopped(space: Space, tmp_path: Path) -> None:

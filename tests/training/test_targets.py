@@ -66,9 +66,9 @@ REFUSED = {
     "torchvision.datasets.folder.os.system": {"command": "mkdir mark"},
     "runner.speed.kernels.subprocess.Popen": {"args": ["mkdir", "mark"]},
     "runner.runs.models.load": {"path": "file.pt"},
-    "runner.launch.local.Local": {},
+    "runner.launch.processes.Local": {},
     "foreign_module.Loss": {},
-    "checks.cluster.paper.said": {"line": ["mkdir", "mark"], "environment": {}},
+    "checks.cluster.output": {"command": ["mkdir", "mark"]},
 }
 
 
