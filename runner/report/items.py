@@ -57,6 +57,7 @@ class Statement:
         set and its bound on ε. The number is then the accuracy of the setting that stands there.
     decided: of a study, the number of arms that are better or worse. With another number the statement is not made.
     readme: it is in the README.
+    further: sentences that are added while their own numbers exist, for example when planned runs are recorded.
 
     Raises:
         ValueError: a number names a word that no claim can have.
@@ -66,6 +67,7 @@ class Statement:
     numbers: Mapping[str, Mapping[str, str]]
     decided: int | None = None
     readme: bool = True
+    further: tuple[Statement, ...] = ()
 
     def __post_init__(self) -> None:
         for fields in self.numbers.values():

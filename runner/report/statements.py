@@ -97,7 +97,8 @@ PARTS: dict[str, tuple[str, Callable[[Any], str]]] = {  # the field of each part
 def stated(name: str, statement: Statement | None, folder: Path) -> str:
     """Write the statement of the paper or study of this name from the last aggregation.
 
-    It is empty if there is none, a number is missing, or a verdict or the number of decided arms is another one.
+    It is empty if there is none, a number is missing, or a verdict or the number of decided arms is another one. Its
+    `further` sentences are left out for the same reasons, each by itself.
     """
     if statement is None:
         return ""
@@ -107,9 +108,10 @@ def stated(name: str, statement: Statement | None, folder: Path) -> str:
     if any(each is None for each in found.values()):
         return ""
     try:
-        return statement.text.format(**found)
+        text = statement.text.format(**found)
     except MissingError:
         return ""
+    return " ".join(filter(None, (text, *(stated(name, more, folder) for more in statement.further))))
 
 
 def headline_of(stated: str) -> str:

@@ -205,17 +205,13 @@ def test_violations_are_counted_and_nan_is_one():
 
 
 def test_runs_with_a_violation_are_a_share_with_an_interval():
-    claim = CLAIMS["text-cert", "MNIST", "Lipschitz network", "gradient_bound_violations"]
+    """The claim of it has no verdict, because the bounds are this project's own and not the authors'."""
+    assert CLAIMS["text-cert", "MNIST", "Lipschitz network", "gradient_bound_violations"].for_context
     within, beyond = (recorded(bound_ratios={"largest": {"a": [0.5, top]}}) for top in (1.0, 1.01))
-    for runs, expected, word in (
-        ([within] * 27, 0.0, "holds"),  # a share below 13%
-        ([within] * 20, 0.0, "open"),  # below 17%
-        ([within] * 2 + [beyond] * 38, 95.0, "fails"),
-    ):
+    for runs, expected, largest in (([within] * 27, 0.0, 12.77), ([within] * 2 + [beyond] * 38, 95.0, 99.39)):
         measured = measures.share_beyond(Runs(runs))
         assert measured.value == expected
-        assert measured.interval_at(0.95).low <= expected <= measured.interval_at(0.95).high
-        assert judge(claim, measured, "paper").verdict == word
+        assert measured.interval_at(0.95).high == pytest.approx(largest, abs=0.01)
 
 
 def test_the_command_tables_the_bounds_of_any_config(capsys):

@@ -400,7 +400,7 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", [path.stem for path in tracked("studies/*.yaml")])
+@pytest.mark.parametrize("name", [path.parent.name for path in tracked("results/studies/*/README.md")])
 def test_the_committed_studies_need_the_records_that_they_list(name: str, committed: Path, monkeypatch) -> None:
     """A change of the code that gives a run another id would make its record useless."""
     monkeypatch.setattr("runner.study.progress.folder_of", lambda settings: committed)

@@ -102,8 +102,9 @@ PAPER = Paper(
         "network of two layers reaches {mnist}% on MNIST. Tuned DP-SGD on a convolutional network has {relu}% with "
         "ReLU and {tanh}% with tanh. On FashionMNIST it is {fashion}%, against {relu_fashion}% and {tanh_fashion}%. On "
         "CIFAR-10 it is {linear}%, and DP-SGD with ReLU has {convolutional}% without a search ({convolutional:runs} "
-        "run). Test images helped to choose the settings of the Lipschitz networks. In the library's own network on "
-        "MNIST, a bias has gradients of {bias} times its bound. So the library's ε does not follow.",
+        "run). Test images helped to choose the settings of the Lipschitz networks. In the network of the "
+        "authors' script `experiments/MNIST/main.py`, a bias has gradients of {bias} times the library's bound. So the "
+        "ε of that script does not follow.",
         {
             "mnist": {"item": "fig-5a", "dataset": "MNIST", "network": "two linear layers of 512, softer loss"},
             "fashion": {"item": "fig-5b", "dataset": "FashionMNIST", "network": "two linear layers of 512"},

@@ -22,9 +22,9 @@ ITEMS = (
     ),
     Item(
         "sound",
-        "Beyond the paper: MNIST at a sound ε of 3, screened and plain",
+        "Beyond the paper: MNIST at a sound ε of 3, screened in two readings and plain",
         sweeps=("noise_screening/sound", *tables.SEARCHES),
-        fields=("screening.initial_temperature", "optimizer.lr", "optimizer.momentum"),
+        fields=("screening.initial_temperature", "screening.restores", "optimizer.lr", "optimizer.momentum"),
         draw=figures.at_a_sound_epsilon,
         table=tables.sound,
     ),
@@ -88,8 +88,10 @@ PAPER = Paper(
         "has eight, and images have ImageNet's statistics. The paper also says that its lead in figure 3 grows with ε. "
         "This is not judged, as epochs of screened runs are attempts.",
         "Does screening help where every attempt is charged? [DP-SGD with and without it at the same sound ε]"
-        "({results}noise_screening/sound/table.md), on MNIST. [A study]({results}studies/screening/README.md) adds it "
-        "to the other papers' parts together, on FashionMNIST, too.",
+        "({results}noise_screening/sound/table.md), on MNIST. Two studies add it to the other papers' parts together, "
+        "on FashionMNIST, too. `studies/screening_kept.yaml` leaves the momentum as it is after a rejection, which is "
+        "the reading that leads. [The other]({results}studies/screening/README.md) restores it, which does not "
+        "reproduce the paper on FashionMNIST. So what the second finds says nothing about the first.",
     ),
     statement=Statement(
         "**Rejected updates are not free.** The paper charges accepted updates alone and claims ε = {theorem:claimed} "
@@ -98,18 +100,31 @@ PAPER = Paper(
         "ε, screening with the momentum of the authors' later code reaches {mnist}% on MNIST. The paper claims "
         "{mnist:claimed}. On FashionMNIST it reaches {fashion}%, where {fashion:claimed} is claimed. These runs cost a "
         "sound ε of {mnist:sound} and {fashion:sound}, and the test images chose their updates. As printed, without "
-        "momentum, screening reaches {printed}% and {printed_fashion}%. At an equal sound ε of 3, no gain is shown on "
-        "MNIST: {sound} points {sound:interval}. On FashionMNIST, with the other papers' parts, it changes accuracy by "
-        "{added:gain} points {added:interval}.",
+        "momentum, screening reaches {printed}% and {printed_fashion}%.",
         {
             "theorem": {"item": "theorem-1", "dataset": "MNIST", "guarantee": "refuted"},
             "mnist": {**_SCREENED, "dataset": "MNIST", "reading": _KEPT},
             "fashion": {**_SCREENED, "dataset": "FashionMNIST", "reading": _KEPT},
             "printed": {**_SCREENED, "dataset": "MNIST", "reading": _PRINTED},
             "printed_fashion": {**_SCREENED, "dataset": "FashionMNIST", "reading": _PRINTED},
-            "sound": {"item": "sound", "dataset": "MNIST"},
-            "added": {"study": "screening", "arm": "noise screening", "dataset": "FashionMNIST", "epsilon": "3"},
         },
+        further=(
+            Statement(
+                "At an equal sound ε of 3, screening as in the later code changes the accuracy on MNIST by {sound} "
+                "points {sound:interval}.",
+                {"sound": {"item": "sound", "dataset": "MNIST", "reading": _KEPT}},
+            ),
+            Statement(
+                "With the other papers' parts, at a sound ε of 3, screening as in the later code changes the accuracy "
+                "on FashionMNIST by {added:gain} points {added:interval}.",
+                {
+                    "added": {
+                        **{"study": "screening_kept", "arm": "noise screening, momentum not restored"},
+                        **{"dataset": "FashionMNIST", "epsilon": "3"},
+                    },
+                },
+            ),
+        ),
     ),
     idea="reject updates that raise the loss on held-out images",
     charted=("table-1", "fig-4a", "sound"),

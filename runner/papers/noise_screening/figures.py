@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 SCREENED = [pattern for pattern, label in cost.METHODS.items() if label.startswith("screening")]
 CURVES = [pattern for pattern in cost.METHODS if not pattern.endswith("_free")]
-SOUND = {"mnist_sound_plain": ("DP-SGD, tanh", "tanh"), "mnist_sound_screened": ("screening", "screening")}
+SOUND = {
+    "mnist_sound_plain": ("DP-SGD, tanh", "tanh"),
+    "mnist_sound_screened_kept": ("screening", "screening, momentum not restored"),
+    "mnist_sound_screened": ("screening,\nmomentum restored", "screening"),
+}
 
 
 def table_1(evidence: Evidence) -> Figure | None:
