@@ -36,6 +36,7 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmUser=root
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool.%n
+SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmdTimeout=15
 ProctrackType=proctrack/linuxproc
 SelectType=select/cons_tres
@@ -62,11 +63,10 @@ def main(arguments: Sequence[str]) -> int:
             if only in (None, name):
                 rows += [(name, fault, effect) for fault, effect in scene(Path(folder) / name)]
                 wrong += differences(Path(folder) / name, undisturbed)
-    table = markdown(Table(("cluster", "fault", "what followed"), rows))
     text = "\n".join(wrong) or "Every record is there once, and equal to that of an undisturbed run (`make cluster`)."
-    print(text, table, sep="\n\n")
+    table = markdown(Table(("cluster", "fault", "what followed"), rows))
+    print(page := f"# A paper in small on clusters of two nodes, with faults\n\n{text}\n\n{table}")
     if only is None and not wrong:
-        page = f"# A paper in small on clusters of two nodes, with faults\n\n{text}\n\n{table}"
         write_text(REPOSITORY / "results" / "cluster" / "README.md", page)
     return int(bool(wrong))
 
