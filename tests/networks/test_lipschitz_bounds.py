@@ -12,7 +12,9 @@ from torch.func import functional_call
 
 from runner.networks.lipschitz import Spectral, gradient_bounds
 from runner.networks.lipschitz.architectures import (
-    linear,
+    _linear as linear,
+)
+from runner.networks.lipschitz.architectures import (
     lipschitz_cnn,
     lipschitz_mixer,
     lipschitz_mlp,

@@ -75,8 +75,8 @@ def test_a_field_that_older_runs_did_not_know_is_left_out_at_what_they_did(compo
 @pytest.mark.parametrize(
     ("mine", "other"),
     [
-        ("mine.Flat", "runner.clipping.Flat"),
-        ("mine.Own", "yours.Own"),
+        ("theirs.Flat", "runner.clipping.Flat"),
+        ("theirs.Own", "yours.Own"),
         ("runnerish.Flat", "runner.clipping.Flat"),
         ("torchish.Flat", "torch.nn.Flat"),
         ("library.losses.Dice", "library.dice.Dice"),
@@ -100,7 +100,7 @@ def test_a_class_outside_the_package_and_pytorch_is_its_whole_path(composed, min
 )
 def test_arguments_of_a_users_class_count_as_they_stand(composed, one: str, other: str) -> None:
     """Its layers may be built in their order, and its defaults may be others than null and empty."""
-    runs = [composed("architecture._target_=mine.Net", f"+architecture.of={text}") for text in (one, other)]
+    runs = [composed("architecture._target_=theirs.Net", f"+architecture.of={text}") for text in (one, other)]
     assert not set(identify(runs[0])) & set(identify(runs[1]))
     known = [composed(f"+architecture.of={text}") for text in (one, one)]
     assert identify(known[0]) == identify(known[1])
@@ -115,7 +115,7 @@ def test_whole_numbers_that_no_float_tells_apart_are_two_runs(composed) -> None:
 
 
 def test_a_sweep_over_two_classes_of_one_name_lists_both() -> None:
-    both = "+hydra.sweeper.params={clipping._target_:'mine.Own,yours.Own'}"
+    both = "+hydra.sweeper.params={clipping._target_:'theirs.Own,yours.Own'}"
     listed, usual = (sweep_jobs("tempered_sigmoid/text_sgd", extra) for extra in ((both,), ("scale=paper",)))
     assert len({job.run_id for job in listed}) == 2 * len(usual)
 

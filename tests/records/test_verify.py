@@ -189,7 +189,7 @@ SAID = {"config.draw"} | {
     f"provenance.{name}"
     for name in (
         *("git_revision", "python", "device", "threads", "engine", "step", "physical_batch"),
-        *("wall_seconds", "examples_per_second", "peak_memory_mib"),
+        *("wall_seconds", "examples_per_second", "peak_memory_mib", "lockstep"),
     )
 }
 TIMED = {"provenance.processor_seconds", "provenance.yardstick_seconds"}

@@ -206,7 +206,8 @@ def test_make_wandb_sync_sends_each_offline_run_once(composed, server: Server, t
         time.sleep(0.1)
     killed._process.kill()
     killed._process.wait()
-    shown = subprocess.run(["make", "-n", "wandb-sync"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    make = ["make", "-n", "--no-print-directory", "wandb-sync"]  # also where `make` runs the tests
+    shown = subprocess.run(make, cwd=REPOSITORY, capture_output=True, text=True, check=True)
     _, *words = shown.stdout.splitlines()[-1].split()
     for _ in range(2):
         subprocess.run([sys.executable, *words], cwd=tmp_path / "tracking", check=True, capture_output=True)

@@ -500,7 +500,7 @@ class TestFirstBatch:
     ) -> None:
         run = prepare(smoke("experiment=tempered_sigmoid/mnist_tanh", "clipping.norm=1e-3", f"runtime.step={step}"))
         data = load(run)
-        monkeypatch.setattr(Flat, "factors", lambda self, norms, numbers: torch.ones_like(norms))
+        monkeypatch.setattr(Flat, "factors", lambda self, norms: torch.ones_like(norms))
         with pytest.raises(RuntimeError, match="one example of the first batch moves the sum"):
             train(run, data, lambda row: None)
 
