@@ -194,9 +194,9 @@ def noise_text(record: own.Record, run: Run) -> list[str]:
         return [f"noise: drawn in {precision}; by how much δ grows because it ends is not computed for this mechanism"]
     attained, bound = growth
     if precision == PRECISION:
-        return [f"noise: drawn in {precision}; because it ends, δ grows by less than {max(bound, 1e-15):.0e}"]
+        return [f"noise: drawn in {precision}; because it ends, δ grows by less than {2 * max(bound, 1e-15):.0e}"]
     times = f", {attained / run.config.delta:.2g} times δ" if attained > run.config.delta else ""
-    return [f"noise: drawn in {precision}; because it ends, δ grows by {attained:.1e} for the worst example{times}"]
+    return [f"noise: drawn in {precision}; because it ends, δ grows by at least {attained:.1e} for some example{times}"]
 
 
 def release_texts(releases: Releases, delta: float) -> list[str]:
