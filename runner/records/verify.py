@@ -213,7 +213,7 @@ def _noise_line(precisions: Sequence[tuple[str | None, tuple[float, float] | Non
     text = f"{len(older)} records have noise that was drawn in float32 and ends. "
     if known:
         text += (
-            f"For {len(known)} of them it is computed by how much δ grows for an example that makes use of the end alone: "
+            f"For {len(known)} of them it is computed by how much δ grows because of this end: "
             f"by at least {max(growth for growth, _ in known):.1e}, and by more than δ itself for "
             f"{sum(growth > delta for growth, delta in known)}. "
         )
