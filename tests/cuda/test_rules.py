@@ -232,7 +232,7 @@ def test_a_step_that_cannot_be_compiled_is_captured_as_it_is(run: Run, gpu: Gpu,
     def refuses(*_: Any, **__: Any) -> Any:
         raise TorchDynamoException("no compiler")
 
-    monkeypatch.setattr(torch, "compile", refuses)
+    monkeypatch.setattr("runner.training.graph.capture.compiled", refuses)
     found = trained(on(run, "cuda:0", StepMode.compiled))
     assert found.step == "graph"
     assert "it cannot be compiled (no compiler)" in capsys.readouterr().err
