@@ -81,7 +81,7 @@ def on_slurm(root: Path) -> Iterator[tuple[str, str]]:
     with slurm(root.parent) as daemons:
         command = start_paper(root, *(request := ("--launcher=slurm", "launcher.minutes=0.05")))
         signalled = wait_until(training)
-        subprocess.Popen(["scancel", "--signal=USR2", signalled])  # which waits for the task's end
+        subprocess.Popen(["scancel", "--signal=USR2", signalled], stderr=subprocess.DEVNULL)  # it waits for an end
         wait_until(lambda: any("Requeued job" in path.read_text() for path in root.rglob("*_log.*")))
         yield "the signal before a time limit", "the task queued itself again"
         victim = wait_until(lambda: training(signalled))
