@@ -24,6 +24,7 @@ from runner.launch.launcher import split_overrides
 from runner.launch.processes import Tally
 from runner.launch.processes import workers as usual_workers
 from runner.launch.status import status_text
+from runner.records.examples import check_examples
 from runner.records.files import failure_path, is_recorded, record_path, recorded, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.records.options import check_options
@@ -199,9 +200,14 @@ def check_settings(jobs: Sequence[Job]) -> None:
 
 
 def check_data(pending: Sequence[Job]) -> None:
-    """Raise DataError where a run's images cannot be read: once, and before any run starts."""
+    """Raise DataError where a run's images cannot be read: once, and before any run starts.
+
+    A user's data set that gives other images than before is a ConfigError.
+    """
     for job in {str(job.values["dataset"]): job for job in pending}.values():
-        instantiated(job.config, "dataset").load(job.config.runtime.data_root)
+        dataset = instantiated(job.config, "dataset")
+        dataset.load(job.config.runtime.data_root)
+        check_examples(job.config, results_folder(job.config), dataset)
 
 
 def ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: Mapping[str, float]) -> list[Job]:

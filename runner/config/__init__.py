@@ -180,6 +180,7 @@ class Config:
     diagnostics_every: int = stated(10, part=Part.observed, unhashed_at=10, within=COUNT)
     confusion_epochs: list[int] = stated([], part=Part.observed, within=COUNTS)
     sources: dict[str, str] = stated({}, part=Part.setting)
+    examples: str | None = stated(None, part=Part.setting)
     title: str = stated("", part=Part.machine)
     save_model: bool = stated(False, part=Part.machine)
     draw: int = stated(0, part=Part.record)

@@ -12,11 +12,14 @@ from typing import Any
 import torch
 
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN, DataError
+from runner.data.examples import SPLITS, as_split, splits_of
 from runner.data.examples import Split as Split
-from runner.data.examples import as_split, splits_of
-from runner.data.originals import FOLDERS, missing
+from runner.data.originals import FOLDERS, elsewhere, missing
+from runner.data.reading import reproducible
 from runner.terminal import one_line
 
+_DARK = 2 / 255  # images without a brighter pixel hold something else, such as 0 and 1 in the type of pixels
+_NAMED = 5  # classes that a sentence names
 HOLDOUT_PARTS = 12  # evaluation=holdout sets aside the last twelfth: 5,000 of 60,000 images
 
 
@@ -82,6 +85,7 @@ class OwnDataset:
     classes: int = field(init=False)
     train_examples: int = field(init=False)
     test_examples: int = field(init=False)
+    _splits: list[Split] = field(init=False, default_factory=list, repr=False, compare=False)  # what was read
 
     def __post_init__(self) -> None:
         try:
@@ -103,17 +107,50 @@ class OwnDataset:
         )
 
     def load(self, root: str | Path) -> tuple[Split, Split]:
-        """Return the training and the test split.
+        """Return the training and the test split, which are read once, under fixed seeds.
 
         Raises:
             DataError: they cannot be read, or are not of the stated sizes, or not finite float32 images and int64
                 targets below `classes`.
         """
+        if not self._splits:
+            self._splits.extend(self._read(Path(root).expanduser()))
+        return self._splits[0], self._splits[1]
+
+    def notes(self, root: str | Path) -> list[str]:
+        """Return what a person should know of the examples, a sentence each. Good ones have none.
+
+        Raises:
+            DataError: as `load`.
+        """
+        both = dict(zip(SPLITS, self.load(root), strict=True))
+        counts = {name: torch.bincount(split.targets, minlength=self.classes) for name, split in both.items()}
+        none = (torch.stack([*counts.values()]).sum(0) == 0).nonzero().flatten().tolist()
+        absent = {"example": none} | {
+            f"{name} example": [each for each in (count == 0).nonzero().flatten().tolist() if each not in none]
+            for name, count in counts.items()
+        }
+        found = [*getattr(self.own, "notes", ())]
+        found += [f"{self.classes} classes, of which {_some(some)} no {what}" for what, some in absent.items() if some]
+        ranges: dict[str, list[str]] = {}
+        for name, split in both.items():
+            lowest, highest = (float(number) for number in split.images.aminmax())
+            if lowest < 0 or highest > 1 or highest < _DARK:
+                ranges.setdefault(f"{lowest:.4g} to {highest:.4g}", []).append(name)
+        found += [
+            f"{' and '.join(names)} images have numbers from {numbers}, and are used as they are, although other parts "
+            f"expect pixels of 0 to 1"
+            for numbers, names in ranges.items()
+        ]
+        return found
+
+    def _read(self, root: Path) -> tuple[Split, Split]:
         try:
-            train, test = self.own.load(Path(root).expanduser())
+            with reproducible():
+                train, test = self.own.load(root)
             train, test = Split(train.images, train.targets), Split(test.images, test.targets)
-            self._check(train, self.stated.train_examples)
-            self._check(test, self.stated.test_examples)
+            self._check(train, self.stated.train_examples, SPLITS[0])
+            self._check(test, self.stated.test_examples, SPLITS[1])
         except DataError:
             raise
         except Exception as error:  # any error of a user's code
@@ -123,7 +160,7 @@ class OwnDataset:
             ) from error
         return _evenly(train, self.train_examples), _evenly(test, self.test_examples)
 
-    def _check(self, split: Split, size: int) -> None:
+    def _check(self, split: Split, size: int, which: str) -> None:
         name, images, targets = type(self.own).__qualname__, split.images, split.targets
         for kind in (type(images), type(targets)):
             if kind is not torch.Tensor:
@@ -131,13 +168,24 @@ class OwnDataset:
         found = (list(images.shape), images.dtype, list(targets.shape), targets.dtype)
         if found != ([size, *self.shape], torch.float32, [size], torch.int64):
             raise DataError(
-                f"{name} loads images {found[0]} of {found[1]} and targets {found[2]} of {found[3]}, but it states "
-                f"{[size, *self.shape]} of float32 and {[size]} of int64."
+                f"{name} loads {which} images {found[0]} of {found[1]} and targets {found[2]} of {found[3]}, but it "
+                f"states {[size, *self.shape]} of float32 and {[size]} of int64."
             )
-        if not 0 <= int(targets.min()) <= int(targets.max()) < self.classes:
-            raise DataError(f"{name} has a target that is not in 0 to {self.classes - 1}.")
-        if not images.isfinite().all():
-            raise DataError(f"{name} has an image with a number that is not finite.")
+        for place in ((targets < 0) | (targets >= self.classes)).nonzero().flatten()[:1]:
+            label = int(targets[place])
+            raise DataError(
+                f"{name} has a {which} example, number {int(place)}, with the target {label}, which is not in 0 to "
+                f"{self.classes - 1}."
+            )
+        for place in (~images.isfinite().flatten(1).all(1)).nonzero().flatten()[:1]:
+            raise DataError(f"{name} has a {which} image, number {int(place)}, with a number that is not finite.")
+
+
+def _some(classes: Sequence[int]) -> str:
+    """Return a few numbers with their verb: `0 has`, `0, 3 and 2 others have`."""
+    named = ", ".join(map(str, classes[:_NAMED]))
+    more = f" and {len(classes) - _NAMED} others" if len(classes) > _NAMED else ""
+    return f"{named}{more} {'has' if len(classes) == 1 else 'have'}"
 
 
 def _evenly(split: Split, count: int) -> Split:
@@ -173,9 +221,11 @@ def _torchvision(name: str, root: Path, shape: Sequence[int]) -> tuple[Split, Sp
         # torchvision would read them instead of the original files. They are pickles, which can run any code.
         raise DataError(
             f"{processed} holds files of an older torchvision, which would be unpickled instead of the original files: "
-            f"delete or move that folder, the original files in {root / name / 'raw'} are enough."
+            f"move that folder away, as the original files in {root / name / 'raw'} are enough."
         )
     absent = missing(name, root)
+    if advice := elsewhere(name, root, absent):
+        raise DataError(advice)
     place = root / FOLDERS.get(name, "")
     try:
         if not absent:

@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+
+SPLITS = ("training", "test")
+_WHITE, _DEEP = 255, 65535  # the brightest pixel of 8 and of 16 bits
+_TRIED = 64  # examples that are read twice: a random one differs at least once in them
 
 
 @dataclass(frozen=True)
@@ -25,39 +30,114 @@ class Split:
 
 @dataclass(frozen=True)
 class Examples:
-    """A data set that was read: a data set of a user, with the sizes of its splits."""
+    """A data set that was read: a data set of a user, with the sizes of its splits.
+
+    Attributes:
+        notes: what a person should know of the reading, a sentence each.
+    """
 
     splits: tuple[Split, Split]
     shape: tuple[int, ...]
     classes: int
     train_examples: int
     test_examples: int
+    notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, found: Any) -> Examples:
+    def of(cls, given: Any) -> Examples:
         """Take the training and the test examples from a pair, each as `as_split` takes it.
 
         There is one class more than the largest label.
 
         Raises:
-            ValueError: it is no such pair.
+            ValueError: it is no such pair, or the two splits do not belong together.
         """
         try:
-            train, test = map(as_split, found)
-            for each in (train, test):
-                if len(each.images) != len(each):
-                    raise ValueError(f"{len(each.images)} images with {len(each)} labels")
-            classes = 1 + int(torch.maximum(train.targets.max(), test.targets.max()))
-            return cls((train, test), tuple(train.images.shape[1:]), classes, len(train), len(test))
-        except (AttributeError, IndexError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"expected the training and the test examples, each a pair of images and labels, or a data set of "
-                f"PyTorch's kind ({error})"
-            ) from error
+            train, test = given
+        except (TypeError, ValueError) as error:
+            raise ValueError(_expected(f"got {_kind(given)}")) from error
+        splits = []
+        for which, examples in zip(SPLITS, (train, test), strict=True):
+            try:
+                split = as_split(examples)
+            except (AttributeError, IndexError, KeyError, TypeError) as error:
+                raise ValueError(_expected(f"{which} split: {error}")) from error
+            except ValueError as error:
+                raise ValueError(f"{which} split: {error}") from error
+            if not len(split) or len(split.images) != len(split):
+                raise ValueError(_expected(f"{which} split: {len(split.images)} images with {len(split)} labels"))
+            splits.append(split)
+        _check_numbering(train, test)
+        one, other = splits
+        if one.images.shape[1:] != other.images.shape[1:]:
+            sizes = (_size(split.images[0]) for split in splits)
+            raise ValueError("training images are {} and test images {}: resize them".format(*sizes))
+        classes = 1 + int(torch.maximum(one.targets.max(), other.targets.max()))
+        notes = [note for note in map(_drawn_once, (train, test)) if note][:1]
+        return cls((one, other), tuple(one.images.shape[1:]), classes, len(one), len(other), tuple(notes))
 
     def load(self, root: str | Path) -> tuple[Split, Split]:
         """Return the splits."""
         return self.splits
+
+
+def _expected(got: str) -> str:
+    return (
+        f"expected the training and the test examples, each a pair of images and labels, or a data set of PyTorch's "
+        f"kind ({got})"
+    )
+
+
+def _kind(given: Any) -> str:
+    shape = getattr(given, "shape", None)
+    return f"{type(given).__name__} of shape {list(shape)}" if shape is not None else type(given).__name__
+
+
+def _size(image: Tensor) -> str:
+    return " x ".join(map(str, image.shape))
+
+
+def _check_numbering(train: Any, test: Any) -> None:
+    """Check that a number means the same class in both splits, where both name their classes.
+
+    Raises:
+        ValueError: one means two classes, or one class has two numbers.
+    """
+    one, other = _numbers(train), _numbers(test)
+    names = {number: name for name, number in one.items()}
+    for name, number in other.items():
+        if one and (one[name] != number if name in one else number in names):
+            raise ValueError(
+                f"class {name!r} is number {number} in the test split, but in the training split {number} is "
+                f"{names.get(number, 'no class')!r}: give both splits a folder for every class, or one class_to_idx"
+            )
+
+
+def _numbers(examples: Any) -> dict[str, int]:
+    """Return the numbers of the classes by name, as torchvision's data sets state them, or nothing."""
+    while hasattr(examples, "dataset") and hasattr(examples, "indices"):  # a subset
+        examples = examples.dataset
+    if getattr(examples, "target_transform", None) is not None:
+        return {}
+    stated = getattr(examples, "class_to_idx", None)
+    names = getattr(examples, "classes", None)
+    if not isinstance(stated, dict) and isinstance(names, list | tuple):
+        stated = {str(name): number for number, name in enumerate(names)}
+    return {str(name): int(number) for name, number in stated.items()} if isinstance(stated, dict) else {}
+
+
+def _drawn_once(examples: Any) -> str | None:
+    """Return what is to be said of examples whose images differ from one reading to the next, or None."""
+    if _in_one_piece(examples):
+        return None
+    some = range(min(len(examples), _TRIED))
+    first, again = ([_item(examples, place) for place in some] for _ in range(2))
+    if all(torch.equal(image, other) for (image, _), (other, _) in zip(first, again, strict=True)):
+        return None
+    return (
+        f"{type(examples).__name__} draws its images at random. This is applied once, at reading, so every epoch sees "
+        f"the same draw: use augmentation for views that change"
+    )
 
 
 def splits_of(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -75,32 +155,47 @@ def splits_of(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def as_split(examples: Any, shape: Sequence[int] | None = None) -> Split:
-    """Return the examples of a data set of torchvision's kind, or of pairs of an image and a label.
+    """Return the examples of a data set of torchvision's kind, of a pair of arrays, or of pairs of image and label.
 
-    Images of whole numbers are pixels of 0 to 255. Every item is read, unless the items are torchvision's own, without
-    a transform: then `data` and `targets` or `labels` have all of them.
+    Images of whole numbers are pixels: of 0 to 255, or, with 16 bits, of 0 to 65535. Every item is read, unless the
+    items are torchvision's own, without a transform: then `data` and `targets` or `labels` have all of them.
 
     Args:
         shape: channels, height and width, where they are known.
+
+    Raises:
+        ValueError: an image has another size or type than the first, or its numbers are no pixels. Or a label is no
+            whole number.
     """
     if isinstance(examples, Split):
         return examples
     labels = getattr(examples, "targets", getattr(examples, "labels", None))
     if labels is not None and _whole(examples):
-        images, targets = torch.as_tensor(examples.data), torch.as_tensor(labels)
-    elif isinstance(examples, tuple | list) and len(examples) == 2 and isinstance(examples[0], Tensor):
-        images, targets = examples
+        images, targets = _tensor(examples.data), _tensor(labels)
+    elif _is_pair(examples):
+        images, targets = map(_tensor, examples)
     else:
-        every = [examples[place] for place in range(len(examples))]
-        images = torch.stack([_tensor(image) for image, _ in every])
-        targets = torch.tensor([int(label) for _, label in every])
+        images, targets = _items(examples)
     if images.dim() == 3:
         images = images.unsqueeze(1)
     last = images.shape[-1] in (1, 3, 4) and images.shape[1] not in (1, 3, 4)
     if images.dim() == 4 and list(images.shape[1:]) != list(shape or []) and last:  # the channels
         images = images.permute(0, 3, 1, 2)
-    pixels = not images.is_floating_point()
-    return Split((images.float().div_(255) if pixels else images.float()).contiguous(), targets.long())
+    whole = targets.long()
+    if targets.is_floating_point() and not torch.equal(whole.to(targets.dtype), targets):
+        raise ValueError(f"labels have to be whole numbers, not {float(targets[whole != targets][0]):g}")
+    return Split(_scaled(images).contiguous(), whole)
+
+
+def _in_one_piece(examples: Any) -> bool:
+    """Return True if examples are not read item by item."""
+    labelled = hasattr(examples, "targets") or hasattr(examples, "labels")
+    return isinstance(examples, Split) or _is_pair(examples) or (labelled and _whole(examples))
+
+
+def _is_pair(examples: Any) -> bool:
+    pair = isinstance(examples, tuple | list) and len(examples) == 2
+    return pair and isinstance(examples[0], Tensor | np.ndarray)
 
 
 def _whole(examples: Any) -> bool:
@@ -112,10 +207,68 @@ def _whole(examples: Any) -> bool:
     return item.__module__.startswith("torchvision.") and plain and len(examples) == len(examples.data)
 
 
-def _tensor(image: Any) -> Tensor:
-    if isinstance(image, Tensor):
-        return image
-    from torchvision.transforms.functional import pil_to_tensor
+def _items(examples: Any) -> tuple[Tensor, Tensor]:
+    images: list[Tensor] = []
+    labels: list[int] = []
+    for place in range(len(examples)):
+        image, label = _item(examples, place)
+        if images and (image.shape, image.dtype) != (images[0].shape, images[0].dtype):
+            raise ValueError(
+                f"image {place} is {_size(image)} of {image.dtype}, but image 0 is {_size(images[0])} of "
+                f"{images[0].dtype}: give all images one size and type"
+            )
+        images.append(image)
+        labels.append(label)
+    return torch.stack(images) if images else torch.empty(0, 1, 1, 1), torch.tensor(labels)
 
-    pixels: Tensor = pil_to_tensor(image)
-    return pixels
+
+def _item(examples: Any, place: int) -> tuple[Tensor, int]:
+    """Return an image and its label.
+
+    Raises:
+        ValueError: they cannot be read. The message names the place.
+    """
+    try:
+        pair = examples[place]
+        if len(pair) != 2:
+            raise TypeError(f"example {place} is no pair of an image and a label")
+        return _tensor(pair[0]), int(pair[1])
+    except TypeError:
+        raise
+    except Exception as error:  # any error of a user's code
+        raise ValueError(f"example {place} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _tensor(values: Any) -> Tensor:
+    """Return an array, or an image of PIL's, as a tensor. One of 16 bits keeps them, a palette becomes its colours."""
+    if isinstance(values, Tensor):
+        return values
+    if hasattr(values, "getpalette"):  # PIL's
+        values = values.convert("RGB") if values.mode == "P" else values
+        deep = values.mode.startswith("I")
+        pixels = np.array(values)
+        pixels = pixels.astype(np.uint16) if deep and 0 <= pixels.min() <= pixels.max() <= _DEEP else pixels
+        return _tensor(pixels if pixels.ndim == 2 else pixels.transpose(2, 0, 1))[(None,) * (3 - pixels.ndim)]
+    array = np.asarray(values)
+    return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
+
+
+def _scaled(images: Tensor) -> Tensor:
+    """Return images as float32, in [0, 1] if they are of whole numbers or of truth values.
+
+    The type says what white is: 255 for 8 bits, 65535 for 16 bits without a sign. In a wider type the largest number
+    says it.
+
+    Raises:
+        ValueError: whole numbers are negative, or above 65535.
+    """
+    if images.is_floating_point() or images.dtype is torch.bool:
+        return images.float()
+    if images.dtype is torch.uint8:
+        return images.float().div_(_WHITE)
+    numbers = images.float() if images.dtype is torch.uint16 else images.long()
+    lowest, highest = (int(number) for number in numbers.aminmax())
+    if lowest < 0 or highest > _DEEP:
+        raise ValueError(f"images of whole numbers from {lowest} to {highest}, but pixels are 0 to {_WHITE} or {_DEEP}")
+    deep = images.dtype is torch.uint16 or highest > _WHITE
+    return numbers.float().div_(_DEEP if deep else _WHITE)

@@ -5,7 +5,11 @@ A run is identified by its config, which names its data. So a name must always m
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import shlex
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -62,6 +66,48 @@ def missing(name: str, root: Path) -> list[Path]:
     return absent
 
 
+def elsewhere(name: str, root: Path, absent: Sequence[Path]) -> str | None:
+    """Return the commands that put original files into place which lie near it under other names, or None.
+
+    Other distributions have `train-images.idx3-ubyte`, a folder for each file, or files that were compressed again.
+    All files below the data set's folder and those in `root` count, by their content. Links are followed.
+
+    Args:
+        absent: the original files that are missing.
+    """
+    if not absent:
+        return None
+    sizes = {size for size, _ in _FILES[name].values()}
+    near = [*root.glob("*"), *root.glob("*/*"), *(root / Path(FOLDERS[name]).parts[0]).glob("**/*")]
+    there = {_digest(path, sizes): path for path in near}
+    commands = []
+    for path in absent:
+        other = there.get(_FILES[name][path.name][1])
+        if other is not None:
+            unpacked, copied = ("gzip -cd", " > ") if other.suffix == ".gz" else ("cp", " ")
+            make = f"mkdir -p {shlex.quote(str(path.parent))} && " if not path.parent.is_dir() else ""
+            commands.append(f"{make}{unpacked} {shlex.quote(str(other))}{copied}{shlex.quote(str(path))}")
+    if not commands:
+        return None
+    return (
+        f"{absent[0]} is missing, but {len(commands)} of the {len(absent)} missing files of {name} are there under "
+        f"other names. This puts them into place: {' && '.join(commands)}"
+    )
+
+
+def _digest(path: Path, sizes: set[int]) -> str | None:
+    """Return the SHA-256 of what a file holds, unpacked if it is compressed. None if no original has that size."""
+    try:
+        if path.suffix == ".gz" and path.is_file():
+            with gzip.open(path) as file:
+                content = file.read(max(sizes) + 1)
+        else:
+            content = content_of(path) if path.is_file() and path.stat().st_size in sizes else b""
+    except (OSError, EOFError, zlib.error):
+        return None
+    return hashlib.sha256(content).hexdigest() if len(content) in sizes else None
+
+
 def _difference(content: bytes, size: int) -> str:
     digest = hashlib.sha256(content).hexdigest()
     others = [
@@ -76,5 +122,5 @@ def _difference(content: bytes, size: int) -> str:
 
 def _refuse(name: str, path: Path, why: str) -> NoReturn:
     raise DataError(
-        f"{path} {why}: delete it, and the next run downloads {name} again, or put the original file there."
+        f"{path} {why}: move it away, and the next run downloads {name} again, or put the original file there."
     )

@@ -29,7 +29,7 @@ from runner.data.files import SEAL, cache_folder, is_sealed, safe_folder, sealed
 
 _CODE = (  # that a resolved config and its ids depend on
     "runner/config/*.py", "runner/data/__init__.py", "runner/training/targets.py",
-    *(f"runner/records/{name}.py" for name in ("cache", "identity", "jobs", "sources")),
+    *(f"runner/records/{name}.py" for name in ("cache", "examples", "identity", "jobs", "sources")),
 )  # fmt: skip
 _PACKAGES = ("hydra-core", "omegaconf")
 _FILE = "file://"  # how Hydra names a source that is a folder

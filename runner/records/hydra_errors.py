@@ -6,6 +6,7 @@ import difflib
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra.errors import MissingConfigException
@@ -30,12 +31,13 @@ def sentence(error: BaseException) -> str:
     unknown = re.search(r"Key '(\S+)' (?:is not in struct|not in '\w+')", said)
     if unknown:
         hint = _fields(error, unknown[1]) or _options_with(where)
-        hint = _options_named(unknown[1], sys.argv[1:]) or hint
+        hint = _header(unknown[1], said) or _options_named(unknown[1], sys.argv[1:]) or hint
         said = said.replace(unknown[0], f"there is no field '{unknown[1]}'") + hint
     said = re.sub(r"^Multiple values for (\w+)\..*: (\w+)'", r"\1 has a value already: write \1=\2 without +", said)
     if isinstance(error, MissingConfigException):
         missing, options = error.missing_cfg_file or "", error.options or ()
-        said = _no_option(missing, options) if options else said + _nearest(missing)
+        other = _misnamed(missing, outermost)
+        said = other or (_no_option(missing, options) if options else said + _nearest(missing))
     return f"{where}: {said}" if where and where not in said else said
 
 
@@ -45,6 +47,24 @@ def _no_option(missing: str, options: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, options, n=1)
     end = f". Did you mean {near[0]}?" if near else ". Options of your own are found with --config-dir FOLDER"
     return f"{group} has no option {name!r}: choose from {', '.join(options)}{end}"
+
+
+def _misnamed(missing: str, outermost: str) -> str:
+    """Name the file that lies where Hydra looks for an option and would be it under the right name, or return ""."""
+    group, _, name = missing.removesuffix(".yaml").rpartition("/")
+    folders = [Path(place) / group for place in re.findall(r"path=file://(.+)", outermost)]
+    for path in (path for folder in folders if folder.is_dir() for path in scan(folder, "*")):
+        if path.name.lower().partition(".")[0] == name.lower() and path.is_file():
+            return f"{group} has no option {name!r}, but {path} is there: its name has to be {name}.yaml"
+    return ""
+
+
+def _header(field: str, said: str) -> str:
+    """Say that an experiment's file puts its fields into the group of its folder, or return ""."""
+    place = re.search(r"In '((?:experiment|sweeps)/[^']+)'", said)
+    if place is None or field != place[1].partition("/")[0]:
+        return ""
+    return f". The first line of {place[1]}.yaml has to be `# @package _global_`"
 
 
 def _options_with(field: str) -> str:

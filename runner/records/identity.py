@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from runner.config import FIELDS, ConfigError, check_ranges
 from runner.config.fields import Part
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN
+from runner.records.examples import examples_of
 from runner.records.sources import sources_of
 from runner.training.targets import bare_name
 
@@ -19,13 +20,14 @@ _MAY_MOVE = ("runner.", "torch.")  # the packages whose classes are known by the
 
 
 def resolved(composed: DictConfig) -> DictConfig:
-    """Resolve a config: apply the limits of `scale`, resolve interpolations, and hash the source of classes.
+    """Resolve a config: apply the limits of `scale`, resolve interpolations, and hash a user's classes and examples.
 
     Interpolations are resolved after the limits: `${batch_size}` is the batch that is trained. The input is not
     changed.
 
     Raises:
-        ConfigError: a number is not in its range, a user's class cannot be imported, or `sources` is set.
+        ConfigError: a number is not in its range, a user's class cannot be imported, or a hash is set.
+        DataError: a user's data set cannot be read.
     """
     config = copy.deepcopy(composed)
     limit(config)
@@ -34,10 +36,10 @@ def resolved(composed: DictConfig) -> DictConfig:
 
 
 def limit(config: DictConfig) -> None:
-    """Apply the limits of `scale` to a config in place, and hash the source of its classes.
+    """Apply the limits of `scale` to a config in place, and hash a user's classes and examples.
 
     Raises:
-        ConfigError: as in `resolved`.
+        ConfigError, DataError: as in `resolved`.
     """
     check_ranges(config)
     scale = config.scale
@@ -56,12 +58,16 @@ def limit(config: DictConfig) -> None:
     if config.sources and config.sources != sources:
         raise ConfigError("sources cannot be set: it is the hash of the files that the classes of a run come from.")
     config.sources = sources
+    examples = examples_of(config)
+    if config.examples not in (None, examples):
+        raise ConfigError("examples cannot be set: it is the hash of the images and labels of a user's data set.")
+    config.examples = examples
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
-    """Return a whole config, resolved, as JSON values, without `sources` if it is empty."""
+    """Return a whole config, resolved, as JSON values, without `sources` and `examples` if they are empty."""
     values = json.loads(json.dumps(OmegaConf.to_container(config, resolve=True, enum_to_str=True)))
-    return {name: value for name, value in values.items() if value or name != "sources"}
+    return {name: value for name, value in values.items() if value or name not in ("sources", "examples")}
 
 
 def recorded_config(config: DictConfig) -> dict[str, Any]:

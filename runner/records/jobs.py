@@ -82,7 +82,8 @@ def sweep_jobs(sweep: str, extra: Sequence[str] = (_PAPER_SCALE,)) -> list[Job]:
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where the sweep or an override is wrong.
         ConfigError: a number is not in its range, or a class may not be named.
     """
-    of_machine = [text for text in extra if _sets_machine(text)]
+    # The data's folder is of the machine, too, but a user's data set is read from it to list its runs.
+    of_machine = [text for text in extra if _sets_machine(text) and not text.startswith("runtime.data_root=")]
     return _with(_listed(sweep, tuple(text for text in extra if text not in of_machine)), of_machine)
 
 
@@ -121,7 +122,8 @@ def _listed(sweep: str, extra: tuple[str, ...]) -> tuple[Job, ...]:
     found = cached(
         ["jobs", sweep, *extra],
         lambda: [{name: getattr(job, name) for name in names} for job in _by_hydra(sweep, extra)],
-        keep=lambda jobs: not any(job["values"].get("sources") for job in jobs),  # files that Hydra does not read
+        # Files that Hydra does not read.
+        keep=lambda jobs: not any(job["values"].get(name) for job in jobs for name in ("sources", "examples")),
     )
     return tuple(Job(sweep, **job) for job in found)
 
@@ -155,7 +157,7 @@ def _by_hydra(sweep: str, extra: Sequence[str]) -> list[Job]:
                 overrides["seed"] = str(config.seed)
             config.tracking.command = command_of([*base, *(f"{name}={value}" for name, value in overrides.items())])
             job = Job.of(sweep, overrides, config)
-            config.sources = {}  # of the next job
+            config.sources, config.examples = {}, None  # of the next job
             jobs.setdefault(job.run_id, job)
     most = overlay.scale.runs_per_sweep
     ordered = sorted(jobs.values(), key=lambda job: (job.values["seed"], job.values["draw"]))

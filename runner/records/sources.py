@@ -43,8 +43,8 @@ _MANY = 1000  # what is looked at of a list: one with more holds data
 _NAME = re.compile(r"\.*[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
-def sources_of(config: DictConfig) -> dict[str, str]:
-    """Hash the files of all classes and functions of a resolved config that the user defines.
+def sources_of(config: DictConfig, groups: Iterable[str] = FIELDS) -> dict[str, str]:
+    """Hash the files of all classes and functions of a resolved config that the user defines, or of some groups.
 
     Returns the SHA-256 of each file by the name of its module, sorted. It is empty if every class belongs to a library.
     The classes are imported after `runner.training.targets` has checked them.
@@ -53,8 +53,8 @@ def sources_of(config: DictConfig) -> dict[str, str]:
         ConfigError: a class may not be named, or cannot be imported.
     """
     found: dict[str, str] = {}
-    for group, field in FIELDS.items():
-        if field.names_class and OmegaConf.is_config(config.get(group)):
+    for group in groups:
+        if FIELDS[group].names_class and OmegaConf.is_config(config.get(group)):
             named = (target for _, target in targets(OmegaConf.to_container(config[group], resolve=True)))
             own = [target for target in named if isinstance(target, str) and _is_own(target)]
             if own:

@@ -14,6 +14,7 @@ from runner.config.fields import Part
 from runner.records.files import read_record
 from runner.report.files import Table, aligned, elsewhere, plus_minus
 from runner.terminal import bound_text, command, number
+from runner.training.modules import is_beside
 from runner.training.targets import to_trust
 
 Record = Mapping[str, Any]
@@ -21,7 +22,7 @@ Record = Mapping[str, Any]
 STATED = "stated by its class"  # an epsilon without a sound one
 _COLUMNS = ("run", "scale", "epochs", "accuracy", "ε", "sound ε")
 _DETAILS = re.compile(
-    r"sources\.|diagnostics|confusion_epochs|features\.(mean|std)|dataset\.(shape|classes|train_examples|test_examples)"
+    r"sources\.|examples|diagnostics|confusion_epochs|features\.(mean|std)|dataset\.(shape|classes|train_examples|test_examples)"
 )
 _FOREMOST = ("dataset.name", "clipping", "activation", "loss", "seed")  # columns if the runs do not differ
 
@@ -34,8 +35,11 @@ def result_text(record: Record) -> str:
 
 
 def explain_command(record: Record, results: Path) -> str:
-    """Return the command that explains the run of a record in a results folder, with the modules it has to trust."""
-    trusted = ",".join(to_trust(record["config"]))
+    """Return the command that explains the run of a record in a results folder, with the modules it has to trust.
+
+    A file in the folder of the command needs no trust, as its hash is in the record.
+    """
+    trusted = ",".join(each for each in to_trust(record["config"]) if not is_beside(each))
     return command("explain", record["run_id"], *elsewhere(results), DP_REPRO_TRUST=trusted)
 
 
@@ -158,7 +162,7 @@ def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
                 elif not inner.startswith("_") and name != "scale":
                     found[f"{name}.{inner}"] = leaf[:8] if name == "sources" else leaf
         elif name != "scale":
-            found[name] = value
+            found[name] = value[:8] if name == "examples" and value else value
     return found
 
 

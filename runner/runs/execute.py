@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from runner.config import ConfigError
 from runner.data.files import check_writable
 from runner.records import files
+from runner.records.examples import check_examples
 from runner.records.identity import identify, recorded_config
 from runner.records.provenance import LOADED_REVISION, provenance
 from runner.records.sources import check_sources
@@ -96,6 +97,7 @@ class _Execution:
         tracking.check(config)
         check_sources(config)  # this process may have loaded files that were edited since the run was listed
         self.run = prepare(config)
+        check_examples(config, self.folder, self.run.dataset)
         self._check_places()
         if not claims.enter_context(files.claim(config.runtime.results_root, self.identity)):
             self.outcome = "busy"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from runner.clipping import NoClipping
+from runner.config import ConfigError
 from runner.data.files import write_or_rescue
 from runner.gradients import Objective, unknown
 from runner.records.identity import recorded_config
 from runner.records.sources import check_sources
 from runner.training.instantiation import instantiated, objective_of
 from runner.training.targets import bare_name, check_recorded
+
+_NAMED = 5  # keys of another program's file that a message names
 
 
 def model_path(folder: Path, run_id: str) -> Path:
@@ -41,11 +45,17 @@ def load(path: Path) -> Objective:
     The network takes the run's features of images: `instantiated(config, "features")`.
 
     Raises:
-        ConfigError: a class of its config has changed or is missing, or records may not name it (see
-            `runner.training.targets`).
+        ConfigError: it is no such file, or a class of its config has changed or is missing, or records may not name
+            it (see `runner.training.targets`).
         pickle.UnpicklingError: the file holds more than numbers and texts.
     """
     content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(content, dict) or not content.keys() >= {"config", "weights"}:
+        held = ", ".join(map(str, islice(content, _NAMED))) if isinstance(content, dict) else type(content).__name__
+        raise ConfigError(
+            f"{path} holds {held or 'nothing'}, and not the config and weights that save_model=true writes: load the "
+            f"checkpoint of another program with torch.load."
+        )
     config = OmegaConf.create(content["config"])
     check_recorded(config)
     check_sources(config)

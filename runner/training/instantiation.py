@@ -22,6 +22,7 @@ from runner.data.augmentation import Augmentation
 from runner.data.datasets import ImageDataset, OwnDataset
 from runner.data.examples import Examples, splits_of
 from runner.data.features import Features, Pixels
+from runner.data.reading import reproducible
 from runner.gradients import Objective
 from runner.mechanism.statistics import Normalization
 from runner.networks.objective import InputBound
@@ -44,7 +45,8 @@ def instantiated(config: DictConfig, group: str, call_with: Any = None, **argume
     check_targets(config, group)
     try:
         if group == "dataset":
-            return _dataset_of(config)
+            with reproducible():
+                return _dataset_of(config)
         built = instantiate(config[group], **arguments, _convert_="all")
         return built if call_with is None else built(call_with)
     except (Exception, SystemExit) as error:  # any error of a user's code, which may also end its process

@@ -13,26 +13,31 @@ of these. The tools of this checkout are never a user's code, from any folder.
 
 All other code has to be named in the environment variable DP_REPRO_TRUST: modules, packages or classes as dotted paths
 with commas between them. It is no field, as the untrusted file itself could set a field. Code that calls its arguments,
-as all of `hydra` and `builtins` may, is still refused. A record from another person may name less than a config: no
-file in the folder of the command, which could have the same name by accident.
+as all of `hydra` and `builtins` may, is still refused. A record from another person may name less than a config. A file
+in the folder of the command could have the same name by accident. So it is taken only if it and all files that it
+imports have the SHA-256 that the record's `sources` state, which is checked before any of them is imported.
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import logging
 import shlex
 import sys
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from runner.config import FIELDS, TRUSTED, ConfigError
+from runner.data.reading import reproducible
 from runner.terminal import nearest
-from runner.training.modules import is_beside, spec_of
+from runner.training.modules import LIBRARIES, is_beside, spec_of
 
 _PACKAGE, _NETWORKS = "runner", "runner.networks"
 _LIBRARIES = ("torch.nn", "torch.optim", "opacus.layers")
@@ -75,7 +80,8 @@ def check_targets(config: DictConfig, group: str, *, of_record: bool = False) ->
     """Check every `_target_` in a group of a config, at any depth.
 
     Args:
-        of_record: the config comes from a record, so files in the folder of the command are not the user's.
+        of_record: the config comes from a record, so files in the folder of the command count only if they are those
+            of the run.
 
     Raises:
         ConfigError: a target is not allowed by the module's text, or cannot be imported.
@@ -114,18 +120,21 @@ def _check(place: str, target: Any, takes: Sequence[str], record: DictConfig | N
             f"command, and name it mymodule.{bare_name(target)}."
         )
     known = _within(target, (*_LIBRARIES, _PACKAGE, *TRUSTED))
-    if not known and (record is not None or not is_beside(target)):
+    same = record is None or _same_sources(record.get("sources") or {}, target)
+    if not known and not (same and is_beside(target)):
         _refuse(place, target, takes, record)
     found = _imported(place, target)
     if inspect.ismodule(found):
         raise ConfigError(f"{place}={target} names no class: write it as {target}.NameOfTheClass.")
-    if target not in TRUSTED and not _may_be_called(found, takes, record is not None):
+    if target not in TRUSTED and not _may_be_called(found, takes, same):
         _refuse(place, target, takes, record)
 
 
 def _imported(place: str, target: str) -> Any:
+    loads = target.partition(".")[0] not in (*LIBRARIES, *sys.modules)  # a user's file, which may read data at its top
     try:
-        return get_object(target)
+        with reproducible() if loads else nullcontext():
+            return get_object(target)
     except (Exception, SystemExit) as error:  # the module may even end its process
         cause = error.__cause__ or error
         module, _, name = target.rpartition(".")
@@ -141,8 +150,24 @@ def _is_from(found: Any, module: str) -> bool:
     return named and not found.__name__.startswith("_") and _within(found.__module__, (module,))
 
 
-def _may_be_called(found: Any, takes: Sequence[str], of_record: bool) -> bool:
-    """Return True if the module's text allows an object, by the place of its definition."""
+def _same_sources(sources: Mapping[str, str], target: str) -> bool:
+    """Return True if the files of a record are those of today, and one of them is the module of a target."""
+    if not any(_within(target, (name,)) for name in sources):
+        return False
+    for name, digest in sources.items():
+        spec = None if name.endswith(".py") else spec_of(name)
+        file = Path(name) if name.endswith(".py") else Path(spec.origin) if spec and spec.origin else None
+        if file is None or not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+            return False
+    return True
+
+
+def _may_be_called(found: Any, takes: Sequence[str], beside: bool) -> bool:
+    """Return True if the module's text allows an object, by the place of its definition.
+
+    Args:
+        beside: files in the folder of the command count.
+    """
     module = getattr(found, "__module__", None)
     if not isinstance(module, str) or not (inspect.isclass(found) or inspect.isfunction(found)):
         return False
@@ -150,7 +175,7 @@ def _may_be_called(found: Any, takes: Sequence[str], of_record: bool) -> bool:
         return any(_is_a(found, get_object(kind)) for kind in takes)
     if inspect.isfunction(found) and _within(module, (_NETWORKS,)):
         return _NETWORK in takes and _returns_a_network(found)
-    return _within(f"{module}.{found.__qualname__}", TRUSTED) or (not of_record and is_beside(module))
+    return _within(f"{module}.{found.__qualname__}", TRUSTED) or (beside and is_beside(module))
 
 
 def _is_a(found: type, kind: Any) -> bool:
@@ -180,7 +205,7 @@ def _refuse(place: str, target: str, takes: Sequence[str], record: DictConfig | 
     if record is not None:
         raise ConfigError(
             f"{place}={target} is not run. A record may name only classes of PyTorch and of this package that its "
-            f"group takes. {trust}"
+            f"group takes, and your own whose file is that of the run. {trust}"
         )
     if top and spec_of(top) is None:
         raise ConfigError(f"{place}={target}: there is no {top}.py in the folder where you start.")

@@ -77,7 +77,7 @@ def test_files_that_would_be_unpickled_are_refused(tmp_path, name: str, monkeypa
     for split in ("training", "test"):
         torch.save((torch.zeros(30, 28, 28, dtype=torch.uint8), torch.zeros(30).long()), processed / f"{split}.pt")
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was unpickled"))
-    with pytest.raises(DataError, match=f"{name}/processed holds files .* delete or move that folder"):
+    with pytest.raises(DataError, match=f"{name}/processed holds files .* move that folder away"):
         ImageDataset(name, [1, 28, 28], 10, 30, 20).load(tmp_path)
 
 
@@ -195,8 +195,8 @@ def loads(images: object) -> SimpleNamespace:
         (own(load=lambda root: Path("/nowhere/images").read_bytes()), "FileNotFoundError: .*'/nowhere/images'"),
         (loads([1, 2]), "loads a list: expected a plain tensor"),
         (loads(nn.Parameter(torch.zeros(6000, 1, 2, 2))), "loads a Parameter: expected a plain tensor"),
-        (loads(torch.full((6000, 1, 2, 2), torch.nan)), "an image with a number that is not finite"),
-        (loads(torch.full((6000, 1, 2, 2), torch.inf)), "an image with a number that is not finite"),
+        (loads(torch.full((6000, 1, 2, 2), torch.nan)), "a training image, number 0, with a number that is not finite"),
+        (loads(torch.full((6000, 1, 2, 2), torch.inf)), "a training image, number 0, with a number that is not finite"),
     ],
 )
 def test_what_is_wrong_in_a_data_set_of_ones_own_is_told_in_a_sentence(wrong: SimpleNamespace, said: str) -> None:

@@ -60,7 +60,7 @@ def _folder(path: Path) -> None:
 )
 def test_a_wrong_file_is_named_with_its_difference(folder: Path, damage: Any, said: str) -> None:
     damage(folder / "images")
-    with pytest.raises(DataError, match=f"{folder}/images .*{said}.*: delete it"):
+    with pytest.raises(DataError, match=f"{folder}/images .*{said}.*: move it away"):
         originals.missing("A", folder.parent)
 
 

@@ -14,6 +14,7 @@ import hashlib
 import math
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -106,11 +107,20 @@ def why_off() -> str | None:
     off = "so what a CPU does takes longer, and numbers are the same to rounding."
     if kernels_wanted() == "none":
         return f"DP_REPRO_KERNELS=0: no compiled kernel is used, {off}"
-    return None if _compiler() else f"No C++ compiler is found (c++, or what CXX names): no kernel is compiled, {off}"
+    if _compiler():
+        return None
+    named = f"CXX={os.environ['CXX']} names no program" if os.environ.get("CXX") else "No C++ compiler (c++) is found"
+    return f"{named}: no kernel is compiled, {off}"
 
 
-def _compiler() -> str | None:
-    return shutil.which(os.environ.get("CXX", "c++"))
+def _compiler() -> list[str]:
+    """Return the command of the C++ compiler, which may be several words in CXX: `ccache g++`. Empty: there is none."""
+    try:
+        words = shlex.split(os.environ.get("CXX", "")) or ["c++"]
+    except ValueError:  # a quotation mark without its end
+        return []
+    program = shutil.which(words[0])
+    return [program, *words[1:]] if program else []
 
 
 def _agrees(loaded: ctypes.CDLL, agrees: Callable[[ctypes.CDLL], bool]) -> bool:
@@ -123,15 +133,15 @@ def _agrees(loaded: ctypes.CDLL, agrees: Callable[[ctypes.CDLL], bool]) -> bool:
 
 def _loaded(name: str) -> ctypes.CDLL | None:
     compiler = _compiler()
-    if kernels_wanted() == "none" or compiler is None:
+    if kernels_wanted() == "none" or not compiler:
         return None
     try:
         source = _FOLDER / f"{name}.cpp"
-        built = safe_folder(cache_folder()) / f"{name}_{_fingerprint(source, compiler)}.so"
+        built = safe_folder(cache_folder()) / f"{name}_{_fingerprint(source, shlex.join(compiler))}.so"
         if not is_sealed(built):
             with tempfile.TemporaryDirectory(dir=built.parent) as folder:
                 new = Path(folder) / built.name
-                subprocess.run([compiler, *_FLAGS, str(source), "-o", str(new)], check=True, capture_output=True)
+                subprocess.run([*compiler, *_FLAGS, str(source), "-o", str(new)], check=True, capture_output=True)
                 # Loaders ignore the end of the file.
                 write_whole(built, sealed(new.read_bytes()), replace=True, private=True)
         return ctypes.CDLL(str(built))

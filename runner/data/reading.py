@@ -1,0 +1,88 @@
+"""Reading of a user's data so that every process gets the same examples: fixed seeds, and folders in sorted order."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from runner.data.examples import Split
+
+_SEED = 0  # not that of the run: runs with other seeds have the same data
+
+
+@contextmanager
+def reproducible() -> Iterator[None]:
+    """Fix what a reader takes from its process: the generators of torch, NumPy and `random`, the order of folders.
+
+    The generators continue afterwards as if nothing had been drawn. A reader that takes numbers from the clock, from
+    the operating system or from the order of a set still differs. The hash of its examples tells so (`digest`).
+
+    >>> with reproducible():
+    ...     first = random.random()
+    >>> with reproducible():
+    ...     random.random() == first
+    True
+    """
+    import numpy as np
+    import torch  # not at the top, as commands that only read configs need no PyTorch
+
+    before, numbers = random.getstate(), np.random.get_state()
+    listed, scanned = os.listdir, os.scandir
+    with torch.random.fork_rng(devices=[]):
+        try:
+            random.seed(_SEED)
+            np.random.seed(_SEED)
+            torch.default_generator.manual_seed(_SEED)  # CUDA's generators keep their state
+            vars(os).update(
+                listdir=lambda *place, **named: sorted(listed(*place, **named)),
+                scandir=lambda *place, **named: _Sorted(scanned(*place, **named)),
+            )
+            yield
+        finally:
+            vars(os).update(listdir=listed, scandir=scanned)
+            random.setstate(before)
+            np.random.set_state(numbers)
+
+
+class _Sorted:
+    """The entries of a folder by name, as `os.scandir` gives them: an iterator and a context."""
+
+    def __init__(self, entries: Any) -> None:
+        with entries:
+            self._left = iter(sorted(entries, key=attrgetter("name")))
+
+    def __iter__(self) -> Iterator[os.DirEntry[Any]]:
+        return self._left
+
+    def __next__(self) -> os.DirEntry[Any]:
+        return next(self._left)
+
+    def __enter__(self) -> _Sorted:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Do nothing, as the folder has been read."""
+
+
+def digest(splits: Iterable[Split]) -> str:
+    """Return the SHA-256 of the types, shapes and numbers of images and labels, in hex.
+
+    >>> import torch
+    >>> from runner.data.datasets import Split
+    >>> digest([Split(torch.zeros(2, 3), torch.zeros(2))]) == digest([Split(torch.zeros(3, 2), torch.zeros(2))])
+    False
+    """
+    found = hashlib.sha256()
+    for tensor in (each for split in splits for each in (split.images, split.targets)):
+        found.update(f"{tensor.dtype} {list(tensor.shape)} ".encode())
+        found.update(tensor.contiguous().numpy().data.cast("B") if tensor.numel() else b"")
+    return found.hexdigest()

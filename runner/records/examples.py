@@ -1,0 +1,109 @@
+"""Hash the examples of a user's data set, which make it the same data set in every run.
+
+The names of the package's own data sets stand for known files. A user's class or function may give other images each
+time, from an unseeded split, a random transform, the clock, or a folder that has changed. So the hash of its images and
+labels is a part of the run, like the hash of its source (see `runner.records.sources`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from functools import cache
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from runner.config import ConfigError
+from runner.config.checkout import scan
+from runner.data.reading import digest
+from runner.records.sources import sources_of
+from runner.training.targets import own_targets
+
+if TYPE_CHECKING:
+    from runner.data.datasets import ImageDataset
+
+_hashes: dict[str, str] = {}  # of what this process has read, by what names it
+
+
+def examples_of(config: DictConfig) -> str | None:
+    """Hash the examples of a config's data set, as they are used at its scale. None if it is one of this package.
+
+    They are read once a process. Then a line on stderr says what is unusual in them.
+
+    Raises:
+        ConfigError: the data set cannot be built.
+        DataError: it cannot be read.
+    """
+    target = config.dataset.get("_target_") if OmegaConf.is_config(config.dataset) else None
+    if not isinstance(target, str) or not own_targets({"_target_": target}):
+        return None
+    group = OmegaConf.to_container(config.dataset, resolve=True)
+    from runner.training.instantiation import instantiated  # here, as configs of this package's sets need no PyTorch
+
+    dataset, root = instantiated(config, "dataset"), config.runtime.data_root
+    key = json.dumps([group, root, config.scale.bundled_data, sources_of(config, ["dataset"])], default=str)
+    if key not in _hashes:
+        _hashes[key] = digest(dataset.load(root))
+        notes = getattr(dataset, "notes", None)  # a user's function may give a data set of this package
+        for note in notes(root) if notes is not None and parent_process() is None else ():
+            print(f"dataset: {note}.", file=sys.stderr)
+    return _hashes[key]
+
+
+def check_examples(config: DictConfig, folder: Path, dataset: ImageDataset) -> None:
+    """Check that a user's data set gives the examples that a config was listed with, and that its records have.
+
+    Args:
+        folder: has the records in runs/.
+        dataset: the one that the run uses.
+
+    Raises:
+        ConfigError: it gives others.
+        DataError: it cannot be read.
+    """
+    if config.get("examples") is None:
+        return
+    if digest(dataset.load(config.runtime.data_root)) != config.examples:
+        raise ConfigError(
+            f"dataset: {config.dataset._target_} gives other images or labels than a moment ago, when the run was "
+            f"listed. PyTorch, NumPy and random have fixed seeds, so take away what else it draws from: {_OTHERS}."
+        )
+    group: Any = OmegaConf.to_container(config.dataset, resolve=True)
+    own = sources_of(config, ["dataset"])
+    for path, recorded in _recorded(folder, json.dumps(group["_target_"])).items():
+        known = recorded.get("examples")
+        same_source = all(recorded.get("sources", {}).get(name) == digest for name, digest in own.items())
+        if known not in (None, config.examples) and recorded["dataset"] == group and same_source:
+            raise ConfigError(
+                f"dataset: {config.dataset._target_} gives other images or labels than in {path}, so the runs cannot "
+                f"be compared: bring the old data back, or give the new data another name or "
+                f"runtime.results_root=FOLDER. If you changed nothing, take away what it draws from: {_OTHERS}."
+            )
+
+
+_OTHERS = "the clock, a generator without a seed, or the order of a set"
+
+
+def _recorded(folder: Path, target: str) -> dict[Path, Mapping[str, Any]]:
+    """Return the configs of the records that name a data set's class, by file."""
+    found = {}
+    for path in scan(folder / "runs", "*.json"):
+        if text := _naming(path, path.stat().st_mtime_ns, target):
+            found[path] = json.loads(text)
+    return found
+
+
+@cache
+def _naming(path: Path, changed: int, target: str) -> str:
+    """Return the config of a record as JSON, or "" if it does not name a target or is no record."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if target not in text:
+        return ""
+    try:
+        return json.dumps(json.loads(text)["config"])
+    except (ValueError, KeyError, TypeError):
+        return ""
