@@ -226,17 +226,18 @@ def _item(examples: Any, place: int) -> tuple[Tensor, int]:
     """Return an image and its label.
 
     Raises:
+        TypeError: it is no such pair.
         ValueError: they cannot be read. The message names the place.
     """
+    if not hasattr(type(examples), "__getitem__"):
+        raise TypeError(f"{type(examples).__name__} has no items")
     try:
         pair = examples[place]
-        if len(pair) != 2:
-            raise TypeError(f"example {place} is no pair of an image and a label")
-        return _tensor(pair[0]), int(pair[1])
-    except TypeError:
-        raise
+        if isinstance(pair, tuple | list) and len(pair) == 2:
+            return _tensor(pair[0]), int(pair[1])
     except Exception as error:  # any error of a user's code
         raise ValueError(f"example {place} cannot be read: {type(error).__name__}: {error}") from error
+    raise TypeError(f"example {place} is {_kind(pair)}, and no pair of an image and a label")
 
 
 def _tensor(values: Any) -> Tensor:

@@ -54,6 +54,9 @@ def missing(name: str, root: Path) -> list[Path]:
     absent = []
     for file, (size, digest) in _FILES.get(name, {}).items():
         path = root / FOLDERS[name] / file
+        if (path / file).is_file():  # some archives have a folder for each file, of the same name
+            absent.append(path)
+            continue
         try:
             content = content_of(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -83,16 +86,20 @@ def elsewhere(name: str, root: Path, absent: Sequence[Path]) -> str | None:
     commands = []
     for path in absent:
         other = there.get(_FILES[name][path.name][1])
-        if other is not None:
-            unpacked, copied = ("gzip -cd", " > ") if other.suffix == ".gz" else ("cp", " ")
-            make = f"mkdir -p {shlex.quote(str(path.parent))} && " if not path.parent.is_dir() else ""
-            commands.append(f"{make}{unpacked} {shlex.quote(str(other))}{copied}{shlex.quote(str(path))}")
+        if other is None:
+            continue
+        if other.is_relative_to(path):  # a folder with the name of the file
+            aside = path.with_name(f"{path.name}.folder")
+            commands.append(f"mv {shlex.quote(str(path))} {shlex.quote(str(aside))}")
+            other = aside / other.relative_to(path)
+        elif not path.parent.is_dir():
+            commands.append(f"mkdir -p {shlex.quote(str(path.parent))}")
+        unpacked, copied = ("gzip -cd", " > ") if other.suffix == ".gz" else ("cp", " ")
+        commands.append(f"{unpacked} {shlex.quote(str(other))}{copied}{shlex.quote(str(path))}")
     if not commands:
         return None
-    return (
-        f"{absent[0]} is missing, but {len(commands)} of the {len(absent)} missing files of {name} are there under "
-        f"other names. This puts them into place: {' && '.join(commands)}"
-    )
+    there_are = f"{absent[0]} is missing, but files of {name} are there under other names."
+    return f"{there_are} This puts them into place: {' && '.join(commands)}"
 
 
 def _digest(path: Path, sizes: set[int]) -> str | None:

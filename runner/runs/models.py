@@ -56,7 +56,8 @@ def load(path: Path) -> Objective:
             f"{path} holds {held or 'nothing'}, and not the config and weights that save_model=true writes: load the "
             f"checkpoint of another program with torch.load."
         )
-    config = OmegaConf.create(content["config"])
+    recorded: dict[str, Any] = content["config"]
+    config = OmegaConf.create(recorded)
     check_recorded(config)
     check_sources(config)
     with torch.random.fork_rng(devices=[]):

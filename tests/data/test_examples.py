@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
+from PIL import Image
 from torch import Tensor
-from torch.utils.data import TensorDataset
+from torch.utils.data import Subset, TensorDataset
 
+from runner.data.datasets import OwnDataset
 from runner.data.examples import Examples, as_split, splits_of
 from runner.training.loop import load
 from runner.training.prepare import prepare
@@ -73,6 +76,136 @@ def test_sizes_are_those_of_the_examples() -> None:
 def test_what_is_no_pair_of_splits_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match="expected the training and the test examples"):
         Examples.of(wrong)
+
+
+class Items:
+    """Items one by one, as from files."""
+
+    def __init__(self, images: Any, labels: Sequence[int], **attributes: Any) -> None:
+        self.images, self.marks = images, labels
+        vars(self).update(attributes)
+
+    def __len__(self) -> int:
+        return len(self.marks)
+
+    def __getitem__(self, place: int) -> tuple[Any, int]:
+        return self.images[place], self.marks[place]
+
+
+GREY = np.arange(24, dtype=np.uint16).reshape(4, 1, 6) * 2849  # 0 to 65527
+EIGHT = (GREY // 257).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        GREY,
+        GREY.astype(">u2"),
+        GREY.astype(np.int32),
+        GREY.astype(np.int64),
+        torch.from_numpy(GREY.astype(np.int64)),
+        torch.from_numpy(GREY),
+        EIGHT,
+        EIGHT.astype(np.int64),
+        EIGHT / 255,
+        (EIGHT / 255).astype(np.float16),
+        np.load,  # a file that is mapped and cannot be written
+    ],
+)
+def test_pixels_have_the_scale_of_their_type(images: Any, tmp_path: Path) -> None:
+    if images is np.load:
+        np.save(tmp_path / "images.npy", GREY)
+        images = np.load(tmp_path / "images.npy", mmap_mode="r")
+    split = Examples.of(((images, LABELS), (images, np.array(LABELS)))).splits[0]
+    torch.testing.assert_close(split.images, torch.from_numpy(GREY / 65535).float()[:, None], rtol=0, atol=1 / 255)
+    assert split.images.is_contiguous()
+    assert split.targets.tolist() == LABELS
+
+
+@pytest.mark.parametrize(
+    ("made", "shape"),
+    [
+        (lambda grey: Image.fromarray(grey), (1, 1, 6)),  # I;16
+        (lambda grey: Image.fromarray(grey.astype(np.int32)), (1, 1, 6)),  # I, as older versions open such files
+        (lambda grey: Image.fromarray((grey // 257).astype(np.uint8)), (1, 1, 6)),
+        (lambda grey: Image.fromarray((grey // 257).astype(np.uint8)).convert("P"), (3, 1, 6)),
+        (lambda grey: (grey // 257).astype(np.uint8), (1, 1, 6)),
+    ],
+    ids=["16 bits", "32 bits", "8 bits", "palette", "array"],
+)
+def test_pictures_have_the_scale_of_their_mode(made: Any, shape: tuple[int, ...]) -> None:
+    split = as_split(Items([made(grey) for grey in GREY], LABELS))
+    assert split.images.shape[1:] == shape
+    torch.testing.assert_close(split.images[:, 0], torch.from_numpy(GREY / 65535).float(), rtol=0, atol=1 / 255)
+
+
+def test_black_and_white_stay_so() -> None:
+    grey = Image.fromarray(np.array([[0, 255]], dtype=np.uint8)).convert("1")
+    assert as_split(Items([grey], [0])).images.flatten().tolist() == [0, 1]
+    assert as_split((torch.tensor([[[True, False]]]), [0])).images.flatten().tolist() == [1, 0]
+
+
+X = torch.zeros(4, 1, 5, 5)
+BOTH = {"a": 0, "b": 1, "c": 2}
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "said"),
+    [
+        ((torch.full((4, 5, 5), 70_000), LABELS), None, "training split: .* from 70000 to 70000, but pixels are 0 to"),
+        (None, (torch.full((4, 5, 5), -1), LABELS), "test split: images of whole numbers from -1 to -1"),
+        ((X, [0.0, 1.5, 1, 0]), None, r"training split: labels have to be whole numbers, not 1\.5"),
+        (None, Items([X[0], X[0, :, :4]], [0, 1]), "test split: image 1 is 1 x 4 x 5 .* but image 0 is 1 x 5 x 5"),
+        (Items([X[0], X[0].byte()], [0, 1]), None, r"training split: image 1 is .* of torch\.uint8, but image 0"),
+        (Items([X[0], "no image"], [0, 1]), None, "training split: example 1 cannot be read"),
+        (None, (X[..., :4], LABELS), "training images are 1 x 5 x 5 and test images 1 x 5 x 4"),
+        (None, (X[:0], LABELS[:0]), "test split: 0 images with 0 labels"),
+        (
+            Items(X, LABELS, class_to_idx=BOTH),
+            Items(X, LABELS, class_to_idx={"b": 0, "c": 1}),
+            "class 'b' is number 0 in the test split, but in the training split 0 is 'a'",
+        ),
+        (
+            Items(X, LABELS, classes=["a", "b", "c"]),
+            Subset(Items(X, LABELS, classes=["a", "c", "b"]), range(4)),
+            "class 'c' is number 1 in the test split, but in the training split 1 is 'b'",
+        ),
+        (
+            Items(X, LABELS, class_to_idx={"a": 0, "c": 1}),
+            Items(X, LABELS, class_to_idx={"a": 0, "b": 1}),
+            "class 'b' is number 1 in the test split, but in the training split 1 is 'c'",
+        ),
+    ],
+)
+def test_examples_that_mean_something_else_are_refused(train: Any, test: Any, said: str) -> None:
+    good = X, torch.tensor(LABELS)
+    with pytest.raises(ValueError, match=said):
+        Examples.of((train or good, test or good))
+
+
+def test_a_test_folder_may_lack_the_last_classes() -> None:
+    train, test = Items(X, LABELS, class_to_idx=BOTH), Items(X, [0, 0, 0, 0], class_to_idx={"a": 0})
+    assert Examples.of((train, test)).classes == 3
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "notes"),
+    [
+        ((X + 1, [1, 2, 1, 2]), None, ["3 classes, of which 0 has no example"]),
+        ((X + 1, [1, 1, 1, 1]), (X + 1, [1, 0, 2, 2]), ["3 classes, of which 0, 2 have no training example"]),
+        ((X + 1, [0, 1, 2, 2]), (X + 1, [1] * 4), ["3 classes, of which 0, 2 have no test example"]),
+        ((X + 1, [9] * 4), None, ["10 classes, of which 0, 1, 2, 3, 4 and 4 others have no example"]),
+        ((X + 254.5, LABELS), None, ["training and test images have numbers from 254.5 to 254.5, and are used as"]),
+        ((X + 1, LABELS), (X + 200, LABELS), ["test images have numbers from 200 to 200, and are used as they are"]),
+        ((X - 1, LABELS), None, ["training and test images have numbers from -1 to -1"]),
+        ((X.byte() + 1, LABELS), None, ["training and test images have numbers from 0.003922 to 0.003922"]),
+        ((X + 1, LABELS), None, []),
+    ],
+)
+def test_what_is_unusual_in_examples_is_one_line(train: Any, test: Any, notes: list[str]) -> None:
+    told = OwnDataset(Examples.of((train, test or train)), small=False).notes("/nowhere")
+    assert len(told) == len(notes)
+    assert all(line.startswith(note) for line, note in zip(told, notes, strict=True)), told
 
 
 class Train:

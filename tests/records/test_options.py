@@ -1,14 +1,18 @@
 """Groups take names of options, and only Hydra's options begin with dashes."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 
 from runner.cli import bounds
 from runner.config import REPOSITORY, ConfigError
-from runner.records.options import OF_HYDRA, arranged, check_options
+from runner.records.hydra_errors import sentence
+from runner.records.jobs import composed
+from runner.records.options import OF_HYDRA, arranged, check_options, search_path
 
 
 @pytest.mark.parametrize(
@@ -77,3 +81,22 @@ def test_a_value_that_needs_quotes_is_printed_with_them(value):
         check_options([f"title={value}"])
     (pasted,) = shlex.split(str(refused.value).partition("write ")[2].removesuffix("."))
     assert OverridesParser.create().parse_override(pasted).value() == value
+
+
+@pytest.mark.parametrize("name", ["activation/mine.yml", "activation/Mine.yaml", "experiment/mine.yaml.txt"])
+def test_a_file_that_is_no_option_by_its_name_is_named(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.parent.mkdir()
+    path.write_text("_target_: torch.nn.Softsign\n")
+    with pytest.raises(HydraException) as error:
+        composed([*search_path(str(tmp_path)), f"{path.parent.name}=mine"])
+    said = f"{path.parent.name} has no option 'mine', but {path} is there: its name has to be mine.yaml"
+    assert sentence(error.value) == said
+
+
+def test_an_experiment_without_its_first_line_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "bare.yaml").write_text("epochs: 3\n")
+    with pytest.raises(HydraException) as error:
+        composed([*search_path(str(tmp_path)), "experiment=bare"])
+    assert sentence(error.value).endswith("The first line of experiment/bare.yaml has to be `# @package _global_`")

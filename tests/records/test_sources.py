@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from omegaconf import DictConfig
 
 from runner.config import ConfigError
@@ -198,33 +199,48 @@ def test_a_process_that_loads_another_source_than_was_listed_trains_nothing(own,
         execute(config, quietly)
 
 
-def test_a_record_builds_no_class_that_lies_beside_the_command(own, with_network, monkeypatch) -> None:
-    file = write(own, WAYS["itself"][0])
-    recorded = json.loads(json.dumps(recorded_config(with_network("own.Net"))))
+def test_a_record_builds_a_class_of_the_folder_if_its_file_is_the_runs(own, with_network, monkeypatch) -> None:
+    """The file is compared before it is imported, and so is each file that it imports."""
+    files, target = WAYS["a base's helper"]
+    helper = write(own, files)
+    recorded = json.loads(json.dumps(recorded_config(with_network(target))))
+    weights = own / "weights.pt"
+    models.save(weights, with_network(target), prepare(with_network(target)).new_objective())
     forget()
-    with pytest.raises(ConfigError, match=r"A record may name only .* set DP_REPRO_TRUST=own\.Net in the environment"):
-        run_of(recorded)
-    assert "own" not in sys.modules
-    monkeypatch.setattr(checked, "TRUSTED", frozenset({"own"}))
     assert run_of(recorded).parameters == 7850
     forget()
-    file.write_text(file.read_text() + "# edited\n")
-    with pytest.raises(ConfigError, match=r"The source of own is not what it was"):
+    loaded = models.load(weights)
+    assert loaded.isolated, "evaluated one example at a time, as in the run"
+    assert sum(each.numel() for each in loaded.parameters()) == 7850
+    forget()
+    helper.write_text("x = 2  # another file of this name\n")
+    for use in (lambda: run_of(recorded), lambda: models.load(weights)):
+        with pytest.raises(ConfigError, match=r"A record may name only .* set DP_REPRO_TRUST=own\.Net in the environ"):
+            use()
+    with pytest.raises(ConfigError, match=r"A record may name only"):
+        run_of(recorded | {"sources": {}})
+    assert "own" not in sys.modules
+    monkeypatch.setattr(checked, "TRUSTED", frozenset({"own"}))
+    with pytest.raises(ConfigError, match=r"The source of own_help is not what it was"):
         run_of(recorded)
 
 
-def test_weights_build_no_class_that_lies_beside_the_command(own, with_network, monkeypatch) -> None:
-    write(own, WAYS["itself"][0])
-    config = with_network("own.Net")
-    models.save(own / "weights.pt", config, prepare(config).new_objective())
-    forget()
-    with pytest.raises(ConfigError, match="A record may name only"):
-        models.load(own / "weights.pt")
-    assert "own" not in sys.modules
-    monkeypatch.setattr(checked, "TRUSTED", frozenset({"own"}))
-    loaded = models.load(own / "weights.pt")
-    assert loaded.isolated, "evaluated one example at a time, as in the run"
-    assert sum(each.numel() for each in loaded.parameters()) == 7850
+@pytest.mark.parametrize(
+    ("content", "held"),
+    [
+        (
+            {"module_state_dict": {}, "privacy_accountant_state_dict": {}},
+            "module_state_dict, privacy_accountant_state_d",
+        ),
+        ({f"layer{number}.weight": torch.ones(1) for number in range(9)}, "layer0.weight, .*, layer4.weight,"),
+        ({}, "nothing"),
+        ([torch.ones(1)], "list"),
+    ],
+)
+def test_another_programs_checkpoint_is_told_from_saved_weights(tmp_path: Path, content, held: str) -> None:
+    torch.save(content, tmp_path / "other.pt")
+    with pytest.raises(ConfigError, match=rf"other\.pt holds {held}.* and not the config and weights that save_model"):
+        models.load(tmp_path / "other.pt")
 
 
 def test_sources_cannot_be_set(smoke: Callable[..., DictConfig]) -> None:

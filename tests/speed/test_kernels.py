@@ -170,3 +170,29 @@ def test_a_kernel_that_is_built_wrong_is_noticed_and_not_used(
     said = capsys.readouterr().err
     assert said.count(f"The compiled kernel {built} does not compute what PyTorch does") == 1
     compiled._library.cache_clear()
+
+
+def test_a_compiler_may_be_several_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `ccache g++`, which build scripts export."""
+    (tmp_path / "wrapper").write_text('#!/bin/sh\nexec "$@"\n')
+    (tmp_path / "wrapper").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("DP_REPRO_KERNELS", "all")
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    compiled._library.cache_clear()
+    monkeypatch.setenv("CXX", f"wrapper {compiler} -DNOTHING")
+    assert compiled.why_off() is None
+    assert library(NAME, agrees) is not None
+    compiled._library.cache_clear()
+
+
+@pytest.mark.parametrize("named", ["nowhere-ccache g++", "'"])
+def test_a_compiler_that_is_not_there_is_named(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DP_REPRO_KERNELS", "all")
+    monkeypatch.setenv("CXX", named)
+    assert str(compiled.why_off()).startswith(f"CXX={named} names no C++ compiler: no kernel is compiled")
+    monkeypatch.setenv("CXX", "")
+    assert compiled._compiler()[:1] == [path for path in [shutil.which("c++")] if path]

@@ -175,7 +175,7 @@ def test_a_module_that_does_not_exist_and_one_without_classes_are_named(
 
 @pytest.mark.parametrize("kind", ["module", "package"])
 @pytest.mark.parametrize("found", ["Mine", "mine"], ids=["class", "function"])
-def test_the_users_own_may_be_named_but_not_by_a_record(
+def test_the_users_own_may_be_named_but_not_by_any_record(
     kind: str, found: str, tmp_path: Path, composed: Compose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"of_the_{kind}"
@@ -191,6 +191,8 @@ def test_the_users_own_may_be_named_but_not_by_a_record(
     with pytest.raises(ConfigError, match="is not run"):
         check_targets(OmegaConf.create({"activation": {"_target_": f"{module}.os.mkdir"}}), "activation")
     several = composed(f"activation._target_={module}.{found}", "loss._target_=another.Loss")
+    check_targets(config, "activation", of_record=True)  # the file is that of the record
+    path.write_text(f"{source}# edited\n")
     own = rf"{module}\.{found}"
     for recorded, named in ((config, own), (several, rf"another\.Loss,{own}|{own},another\.Loss")):
         with pytest.raises(ConfigError, match=rf"A record may name only .* set DP_REPRO_TRUST=({named}) in"):

@@ -109,7 +109,9 @@ def why_off() -> str | None:
         return f"DP_REPRO_KERNELS=0: no compiled kernel is used, {off}"
     if _compiler():
         return None
-    named = f"CXX={os.environ['CXX']} names no program" if os.environ.get("CXX") else "No C++ compiler (c++) is found"
+    named = (
+        f"CXX={os.environ['CXX']} names no C++ compiler" if os.environ.get("CXX") else "No C++ compiler (c++) is found"
+    )
     return f"{named}: no kernel is compiled, {off}"
 
 

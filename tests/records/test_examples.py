@@ -1,0 +1,200 @@
+"""A user's data set gives the same examples in every process, or is refused, and their hash is a part of the run."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import DictConfig
+
+from runner.cli.reproduce import check_data
+from runner.config import ConfigError
+from runner.records import examples
+from runner.records.identity import identify, identify_recorded, recorded_config
+from runner.records.jobs import Job
+from runner.runs.execute import execute
+from tests.conftest import quietly, record_of
+from tests.records.test_sources import forget
+
+PARTS = """
+import glob, os, random, time, uuid
+from pathlib import Path
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset, random_split
+from torchvision import transforms
+X = torch.linspace(0, 1, 40)[:, None, None, None].expand(-1, 1, 4, 4).contiguous()
+Y = torch.arange(40) % 2
+SPLIT = [30, 10]
+def both(order):
+    order = torch.tensor([int(place) for place in order])
+    return (X[order[:30]], Y[order[:30]]), (X[order[30:]], Y[order[30:]])
+def files(names):
+    names = [Path(name).name for name in names if str(name).endswith(".txt")]
+    return both([int(name.partition(".")[0]) for name in names])
+class Items(Dataset):
+    def __init__(self, change): self.change = change
+    def __len__(self): return 20
+    def __getitem__(self, i): return self.change(X[i]), int(Y[i])
+"""
+ALIKE = {
+    "random_split": "def data(): return random_split(TensorDataset(X, Y), SPLIT)",
+    "torch.randperm": "def data(): return both(torch.randperm(40))",
+    "np.random.permutation": "def data(): return both(np.random.permutation(40))",
+    "np.random.shuffle": "def data():\n    order = np.arange(40)\n    np.random.shuffle(order)\n    return both(order)",
+    "random.sample": "def data(): return both(random.sample(range(40), 40))",
+    "random.shuffle": "def data():\n    order = list(range(40))\n    random.shuffle(order)\n    return both(order)",
+    "noise": "def data(): return (X + torch.rand_like(X), Y), (X, Y)",
+    "flips by torch": "def data(): return Items(lambda x: x + (torch.rand(()) < 0.5)), Items(lambda x: x)",
+    "flips by NumPy": "def data(): return Items(lambda x: x + np.random.randint(2)), Items(lambda x: x)",
+    "flips by random": "def data(): return Items(lambda x: x + random.randint(0, 1)), Items(lambda x: x)",
+    "a crop": "def data(): return Items(transforms.RandomCrop(4, padding=2)), Items(lambda x: x)",
+    "a loader": "def data():\n    rows = DataLoader(TensorDataset(X, Y), 30, shuffle=True)\n    return tuple(rows)",
+    "at the top": "ORDER = torch.randperm(40)\ndef data(): return both(ORDER)",
+    "os.listdir": "def data(): return files(os.listdir('pictures'))",
+    "os.scandir": "def data():\n    with os.scandir('pictures') as all: return files([each.path for each in all])",
+    "os.walk": "def data(): return files(name for _, _, names in os.walk('pictures') for name in names)",
+    "glob": "def data(): return files(glob.glob('pictures/*.txt'))",
+    "iterdir": "def data(): return files(Path('pictures').iterdir())",
+    "Path.glob": "def data(): return files(Path('pictures').glob('*.txt'))",
+    "a class like torchvision's": "class data:\n    def __init__(self, root, train=True):\n"
+    "        self.data, self.targets = (both(torch.randperm(40))[0 if train else 1])",
+    "load": "from runner.data.datasets import Split\nclass data:\n    shape, classes = (1, 4, 4), 2\n"
+    "    train_examples, test_examples = 30, 10\n"
+    "    def load(self, root): return tuple(Split(*pair) for pair in both(torch.randperm(40)))",
+}
+UNLIKE = {
+    "the clock": "def data(): return both(np.random.default_rng(time.time_ns()).permutation(40))",
+    "default_rng": "def data(): return both(np.random.default_rng().permutation(40))",
+    "os.urandom": "def data(): return both(sorted(range(40), key=lambda _: os.urandom(4)))",
+    "SystemRandom": "def data(): return both(random.SystemRandom().sample(range(40), 40))",
+    "a generator's seed": "def data():\n    g = torch.Generator()\n    g.seed()\n"
+    "    return both(torch.randperm(40, generator=g))",
+    "seeds from the system": "def data():\n    np.random.seed()\n    return both(np.random.permutation(40))",
+    "uuid4": "def data(): return both(np.random.default_rng(uuid.uuid4().int).permutation(40))",
+}
+PICTURES = "def data(): return files(os.listdir('pictures'))"
+Listed = Callable[[str], DictConfig]
+
+
+@pytest.fixture
+def listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smoke: Callable[..., DictConfig]
+) -> Iterator[Callable[[str], DictConfig]]:
+    """`listed(source)`: the config of a run with the data set `data` of a source, as a new process composes it."""
+    folder = tmp_path / "started here"
+    (folder / "pictures").mkdir(parents=True)
+    for number in range(10, 50):
+        (folder / "pictures" / f"{number - 10:02}.txt").touch()
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend("")
+
+    def make(source: str) -> DictConfig:
+        (folder / "own_data.py").write_text(PARTS + source)
+        forget()
+        examples._hashes.clear()
+        random.seed()
+        np.random.seed()
+        torch.seed()
+        of_net = ("architecture=lipschitz_mlp", "architecture.units=[4]")
+        return smoke("~dataset", "+dataset._target_=own_data.data", "epochs=1", "batch_size=8", "delta=0.01", *of_net)
+
+    yield make
+    forget()
+
+
+@pytest.mark.parametrize("way", ALIKE)
+def test_every_process_reads_the_same_examples(way: str, listed: Listed, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = listed(ALIKE[way])
+    names, entries = os.listdir, os.scandir
+
+    class Backwards(list):  # of another file system
+        def __init__(self, *place: str) -> None:
+            super().__init__(sorted(entries(*place), key=lambda entry: entry.name, reverse=True))
+
+        def __enter__(self) -> Backwards:
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+    monkeypatch.setattr(os, "listdir", lambda *place: sorted(names(*place), reverse=True))
+    monkeypatch.setattr(os, "scandir", Backwards)
+    again = listed(ALIKE[way])
+    assert first.examples == again.examples
+    assert len(first.examples) == 64
+    assert identify(first) == identify(again)
+
+
+@pytest.mark.parametrize("way", UNLIKE)
+def test_examples_that_change_by_themselves_are_refused(way: str, listed: Listed) -> None:
+    config = listed(UNLIKE[way])
+    with pytest.raises(ConfigError, match=r"own_data\.data gives other images or labels than a moment ago"):
+        execute(config, quietly)
+
+
+def test_reading_leaves_the_generators_as_they_were(listed: Listed) -> None:
+    config = listed(ALIKE["random_split"])
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    examples._hashes.clear()
+    assert examples.examples_of(config) == config.examples
+    assert before == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+
+
+def test_the_hash_of_the_examples_is_in_the_record_and_its_id(listed: Listed) -> None:
+    config = listed(ALIKE["random_split"])
+    assert execute(config, quietly) == "finished"
+    recorded = record_of(config)["config"]
+    assert recorded["examples"] == config.examples
+    assert identify_recorded(recorded) != identify_recorded(recorded | {"examples": "0" * 64})
+    assert execute(listed(ALIKE["random_split"]), quietly) == "skipped"
+
+
+def test_other_content_under_the_same_name_is_refused(listed: Listed) -> None:
+    """As where a folder gets a picture between two commands of a study or a sweep."""
+    first = listed(PICTURES)
+    assert execute(first, quietly) == "finished"
+    (Path("pictures") / "00.txt").rename(Path("pictures") / "07.5.txt")
+    again = listed(PICTURES)
+    assert identify(again) != identify(first)
+    for use in (lambda: execute(again, quietly), lambda: check_data([Job.of("study/mine", {}, again)])):
+        with pytest.raises(
+            ConfigError, match=rf"other images or labels than in .*{identify(first)[0]}\.json, so .*=FOLDER"
+        ):
+            use()
+
+
+def test_an_edited_source_may_give_other_examples(listed: Listed) -> None:
+    assert execute(listed(PICTURES), quietly) == "finished"
+    backwards = "def data(): return files(os.listdir('pictures')[::-1])"
+    assert execute(listed(backwards), quietly) == "finished"
+
+
+def test_a_changed_folder_is_noticed_by_the_process_that_trains(listed: Listed) -> None:
+    config = listed(PICTURES)
+    (Path("pictures") / "00.txt").rename(Path("pictures") / "07.5.txt")
+    with pytest.raises(ConfigError, match="than a moment ago, when the run was listed"):
+        execute(config, quietly)
+
+
+def test_what_is_unusual_is_said_once(listed: Listed, capsys: pytest.CaptureFixture[str]) -> None:
+    config = listed(ALIKE["flips by torch"])
+    assert capsys.readouterr().err.splitlines() == [
+        "dataset: Items draws its images at random. This is applied once, at reading, so every epoch sees the same "
+        "draw: use augmentation for views that change.",
+        "dataset: training images have numbers from 0.02564 to 1.487, and are used as they are, although other parts "
+        "expect pixels of 0 to 1.",
+    ]
+    assert examples.examples_of(config) == config.examples
+    assert capsys.readouterr().err == ""
+
+
+def test_the_hash_cannot_be_set_and_built_in_sets_have_none(composed: Callable[..., DictConfig]) -> None:
+    assert composed().examples is None
+    assert "examples" not in recorded_config(composed())
+    with pytest.raises(ConfigError, match="examples cannot be set"):
+        composed("examples=abc")
