@@ -14,6 +14,8 @@ from omegaconf import DictConfig
 
 from runner.cli.reproduce import check_data
 from runner.config import ConfigError
+from runner.data.datasets import Split
+from runner.data.reading import digest
 from runner.records import examples
 from runner.records.identity import identify, identify_recorded, recorded_config
 from runner.records.jobs import Job
@@ -198,3 +200,11 @@ def test_the_hash_cannot_be_set_and_built_in_sets_have_none(composed: Callable[.
     assert "examples" not in recorded_config(composed())
     with pytest.raises(ConfigError, match="examples cannot be set"):
         composed("examples=abc")
+
+
+def test_the_hash_counts_images_labels_shapes_and_splits() -> None:
+    x, y = torch.zeros(2, 1, 2, 2), torch.tensor([0, 1])
+    one = Split(x, y)
+    others = [Split(x, y.flip(0)), Split(x + 1, y), Split(x.view(2, 1, 4, 1), y), Split(x[:1], y[:1])]
+    hashes = {digest(splits) for each in others for splits in ((one, each), (each, one))} | {digest((one, one))}
+    assert len(hashes) == 9
