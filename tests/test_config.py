@@ -8,6 +8,7 @@ import urllib.request
 from functools import partial
 from pathlib import Path
 
+import dp_accounting
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -42,6 +43,12 @@ BAD = {
     "noise_multiplier=1,1": "Ambiguous value for argument 'noise_multiplier=1,1'",
     "target_epsilon=3": "not both",
     "max_epsilon=0.1": "single epoch",
+    "sound_epsilon=3 noise_multiplier=1": "The noise follows from sound_epsilon=3: leave noise_multiplier out.",
+    "sound_epsilon=3 target_epsilon=2": "The noise follows from sound_epsilon=3: leave target_epsilon out.",
+    "sound_epsilon=0": "sound_epsilon=0.0 is out of range: it has to be greater than 0 and finite.",
+    "sound_epsilon=3 clipping=none": "Noise needs a bounded sensitivity: choose a clipping other than none",
+    "sound_epsilon=3 features=pixels_mnist": "sound_epsilon=3: this setting has no sound ε. The features have statistics",
+    "sound_epsilon=0.1 normalization=private_statistics": "sound_epsilon=0.1: no noise reaches it, because part",
     "clipping=none": "clipping",
     "clipping.norm=0": "clipping.norm",
     "clipping.norm=big": "clipping.norm",
@@ -126,6 +133,8 @@ ON_THE_COMMAND_LINE = (  # one for each way in which they can be wrong, and what
     "clipping.norm=0",
     "mechanism=printed,3",
     "noise_multiplier=1,1",
+    "sound_epsilon=3 noise_multiplier=1",
+    "sound_epsilon=3 target_epsilon=2",
     "runtime.data_root=/nowhere/at/all",
     "sweeps=tempered_sigmoid/fig3",
     "mechanism=null",
@@ -284,6 +293,32 @@ def test_calibration_meets_its_target_from_below(composed) -> None:
     cost = run.accountant.epsilon(run.mechanism.charges_of_epochs(40).claimed, 1e-5)
     assert 2.7 - 1e-3 < cost <= 2.7
     assert math.isclose(run.mechanism.noise_multiplier, 1.0394, abs_tol=1e-4)
+
+
+SOUND = {  # by name: the overrides of a run of 30 epochs at q = 2048/60000, and what else it releases
+    "tanh": ("experiment=tempered_sigmoid/mnist_tanh", "noise_multiplier=null"),
+    "screened": ("experiment=noise_screening/mnist_screened_momentum_kept",),
+    "shuffled": ("sampling=shuffled",),
+}
+
+
+@pytest.mark.parametrize("overrides", SOUND.values(), ids=SOUND)
+def test_sound_epsilon_pays_for_every_release(overrides, composed) -> None:
+    """By dp_accounting's own composition, the noise costs at most 2, and a multiplier that is 2^-14 less costs more."""
+    run = prepare(composed(*overrides, "batch_size=2048", "epochs=30", "sound_epsilon=2"))
+
+    def cost(noise: float) -> float:
+        step = dp_accounting.PoissonSampledDpEvent(2048 / 60000, dp_accounting.GaussianDpEvent(noise))
+        event, count = (dp_accounting.GaussianDpEvent(noise), 30) if run.config.sampling.value == "shuffled" else (
+            step, 30 * (run.mechanism.examples // 2048))  # fmt: skip
+        accountant = dp_accounting.pld.PLDAccountant()
+        return accountant.compose(event, count).get_epsilon(1e-5)
+
+    noise = run.mechanism.noise_multiplier
+    assert cost(noise) <= 2 < cost(noise - 2**-13)
+    assert run.epsilon_at_most_steps == pytest.approx(2, abs=1e-3)
+    assert run.epsilon_at_most_steps <= 2
+    assert (run.config.noise_multiplier, run.config.target_epsilon, run.config.max_epsilon) == (None, None, None)
 
 
 def test_max_epsilon_stops_at_the_last_whole_epoch(composed) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 from runner.accounting.ledger import Releases
 
 _SMALLEST_NOISE = 1e-4
-_LARGEST_NOISE = 1e6
+LARGEST_NOISE = 1e6
 
 
 class Accountant(Protocol):
@@ -74,9 +74,9 @@ def calibrate_noise_multiplier(
     high = 1.0
     while epsilon(high) > target_epsilon:
         high *= 2
-        if high > _LARGEST_NOISE:
+        if high > LARGEST_NOISE:
             raise ValueError(
-                f"Expected a reachable target_epsilon, but no noise multiplier up to {_LARGEST_NOISE:g} gives"
+                f"Expected a reachable target_epsilon, but no noise multiplier up to {LARGEST_NOISE:g} gives"
                 f" epsilon <= {target_epsilon} at delta={delta} under {type(accountant).__name__}. Choose a larger one."
             )
     low = high / 2

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from runner.cli.commands import diagnostics, listed
 from runner.cli.errors import explained
 from runner.cli.signals import STOPPED
-from runner.config import FIELDS, REPOSITORY, ConfigError, register
+from runner.config import BUDGETS, FIELDS, REPOSITORY, ConfigError, register
 from runner.terminal import one_line
 
 register()
@@ -57,6 +57,7 @@ def _run(composed: DictConfig) -> None:
     from runner.records.files import read_record, record_path, results_folder
     from runner.records.identity import identify, resolved
     from runner.records.jobs import command_of
+    from runner.records.options import check_budgets
     from runner.report.own import explain_command, result_text
     from runner.runs.execute import execute
     from runner.runs.models import model_path
@@ -66,8 +67,9 @@ def _run(composed: DictConfig) -> None:
     from runner.training.trust import rests_on
 
     kernels_wanted()  # refuses an environment that asks for nothing known
-    config = resolved(composed)
     choices, overrides = HydraConfig.get().runtime.choices, HydraConfig.get().overrides
+    check_budgets(composed, overrides.task)
+    config = resolved(composed)
     folders = [text for text in overrides.hydra if text.startswith("hydra.searchpath=")]
     folders += [f"--config-dir={each.path}" for each in HydraConfig.get().runtime.config_sources
                 if each.provider == "command-line"]  # fmt: skip
@@ -76,7 +78,8 @@ def _run(composed: DictConfig) -> None:
     line, started = Line(), time.monotonic()
     behind: list[float] = []  # the part of the run that was done before this process resumed it
     for name in FIELDS:
-        if not isinstance(config[name], DictConfig) and config[name] != composed[name]:
+        follows = config.sound_epsilon is not None and name in BUDGETS
+        if not (follows or isinstance(config[name], DictConfig)) and config[name] != composed[name]:
             limited = "null" if config[name] is None else config[name]
             line.keep(f"scale={config.scale.name}: {name} {limited} instead of {composed[name]}")
 
@@ -94,6 +97,9 @@ def _run(composed: DictConfig) -> None:
         until = f", or until {run.paid_for} updates are kept," if run.paid_for else ""
         steps = f"{run.epochs} epochs of {run.mechanism.steps_per_epoch} steps{until}"
         line.keep(f"run {identify(config)[0]}: {steps} on {run.device}")
+        if config.sound_epsilon is not None:
+            noise = f"noise multiplier {run.mechanism.noise_multiplier:.4f}"
+            line.keep(f"{noise}, which costs a sound ε of at most {config.sound_epsilon:g} at δ={config.delta:g}")
         if run.device.type == "cpu" and (why := why_off()):
             line.keep(why)
         if run.unsound:

@@ -48,6 +48,7 @@ RESULTS = PLACE / "results"
 _DRAWN = re.compile(r"\$\{(uniform|log_uniform):\s*([^,{}]+?)\s*,\s*([^,{}]+?)\s*\}")
 
 PAPER = "paper"  # the scale that limits nothing
+BUDGETS = ("noise_multiplier", "target_epsilon", "max_epsilon")  # fields that `sound_epsilon` takes the place of
 
 # Modules, packages or classes that a config may name in addition to the list in `runner.training.targets`. The
 # environment is read here, before any config, because a config of Hydra's can change it.
@@ -173,6 +174,7 @@ class Config:
     sampling: Sampling = stated(part=Part.setting)
     noise_multiplier: float | None = stated(None, part=Part.setting, within=NOISE)
     target_epsilon: float | None = stated(None, part=Part.setting, within=POSITIVE)
+    sound_epsilon: float | None = stated(None, part=Part.setting, within=POSITIVE)
     max_epsilon: float | None = stated(None, part=Part.setting, within=POSITIVE)
     delta: float = stated(part=Part.setting, within=DELTA)
     evaluation: EvaluationSplit = stated(part=Part.setting)

@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from runner.config import FIELDS, ConfigError, check_ranges
+from runner.config import BUDGETS, FIELDS, ConfigError, check_ranges
 from runner.config.fields import Part
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN
 from runner.records.examples import examples_of
@@ -20,7 +20,7 @@ _MAY_MOVE = ("runner.", "torch.")  # the packages whose classes are known by the
 
 
 def resolved(composed: DictConfig) -> DictConfig:
-    """Resolve a config: apply the limits of `scale`, resolve interpolations, and hash a user's classes and examples.
+    """Resolve a config: apply `sound_epsilon` and `scale`, resolve interpolations, hash a user's classes and examples.
 
     Interpolations are resolved after the limits: `${batch_size}` is the batch that is trained. The input is not
     changed.
@@ -36,12 +36,14 @@ def resolved(composed: DictConfig) -> DictConfig:
 
 
 def limit(config: DictConfig) -> None:
-    """Apply the limits of `scale` to a config in place, and hash a user's classes and examples.
+    """Apply `sound_epsilon` and the limits of `scale` to a config in place, and hash a user's classes and examples.
 
     Raises:
         ConfigError, DataError: as in `resolved`.
     """
     check_ranges(config)
+    if config.sound_epsilon is not None:  # the noise follows from it, and an experiment or a default may have set these
+        config.update(dict.fromkeys(BUDGETS))
     scale = config.scale
     if scale.bundled_data:
         if str(config.dataset.get("_target_")).startswith(_MAY_MOVE):  # one of the user's own is cut where it is built

@@ -10,8 +10,9 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep
 from hydra.errors import HydraException
+from omegaconf import DictConfig
 
-from runner.config import REPOSITORY, ConfigError, options_of
+from runner.config import BUDGETS, REPOSITORY, ConfigError, options_of
 from runner.records.hydra_keys import judge
 
 # Hydra's options, in full only. Hydra accepts abbreviations, and would read --experiment as --experimental-rerun. That
@@ -93,6 +94,20 @@ def check_options(arguments: Sequence[str]) -> None:
         chosen = override.value()
         for each in chosen.list if isinstance(chosen, ChoiceSweep) else [chosen]:
             _check(group, each)
+
+
+def check_budgets(composed: DictConfig, overrides: Sequence[str]) -> None:
+    """Check that nobody asks for a sound epsilon and for another field that decides the noise.
+
+    Raises:
+        ConfigError: one of `overrides`, which were typed, gives such a field. Those of files give way.
+    """
+    if composed.sound_epsilon is None:
+        return
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        name = override.key_or_group
+        if name in BUDGETS and not override.is_delete() and override.value() is not None:
+            raise ConfigError(f"The noise follows from sound_epsilon={composed.sound_epsilon:g}: leave {name} out.")
 
 
 def _check_quotes(argument: str, error: HydraException) -> None:

@@ -24,6 +24,7 @@ _WORDS = {
     "loss.gamma": "γ {}",
     "max_epsilon": "to ε {}",
     "optimizer.lr": "learning rate {}",
+    "sound_epsilon": "sound ε {}",
     "target_epsilon": "ε {}",
 }
 _OPTIONS = {  # of groups and of `evaluation`

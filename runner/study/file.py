@@ -61,7 +61,7 @@ _RANGE = ("from", "to", "log", "times")
 _OF_STUDY = {  # fields that a study sets itself, and the key that sets them
     **{"dataset": "datasets", "seed": "seeds", "evaluation": "", "scale": "--scale", "accountant": "epsilon"},
     **{"runtime": "the command line", "tracking": "the command line"},
-    **{"target_epsilon": "epsilon", "max_epsilon": "epsilon"},
+    **{"target_epsilon": "epsilon", "max_epsilon": "epsilon", "sound_epsilon": "epsilon"},
 }
 
 Place: TypeAlias = tuple[str, ...]  # the keys that lead to a value of the file

@@ -6,18 +6,35 @@ from collections.abc import Callable
 
 from omegaconf import DictConfig
 
-from runner.accounting import calibrate_noise_multiplier, last_within
-from runner.accounting.calibration import Accountant
+from runner.accounting import Pld, calibrate_noise_multiplier, last_within, sound_epsilon
+from runner.accounting.calibration import LARGEST_NOISE, Accountant
 from runner.config import ConfigError
+from runner.data.channels import private_statistics
+from runner.mechanism.choices import own_noise, own_releases
 from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.statistics import Normalization
 from runner.training.updates import UpdateRule
 
 
-def noise_multiplier_of(config: DictConfig, accountant: Accountant, mechanism: Callable[[float], Mechanism]) -> float:
+def noise_multiplier_of(
+    config: DictConfig,
+    accountant: Accountant,
+    mechanism: Callable[[float], Mechanism],
+    rule: UpdateRule,
+    normalization: Normalization | None,
+) -> float:
+    """Return the noise multiplier that a config gives, or calibrate it to `target_epsilon` or `sound_epsilon`.
+
+    Raises:
+        ConfigError: the config gives none of the three, or more than one, or no sound epsilon exists.
+        ValueError: no noise multiplier meets the budget, or the mechanism cannot be private.
+    """
     given: float | None = config.noise_multiplier
+    if config.sound_epsilon is not None:
+        return _noise_for_sound_epsilon(config, mechanism, rule, normalization)
     if config.target_epsilon is None:
         if given is None:
-            raise ConfigError("Set noise_multiplier (0 for none) or target_epsilon.")
+            raise ConfigError("Set sound_epsilon, noise_multiplier (0 for none) or target_epsilon.")
         return given
     if given is not None:
         raise ConfigError(
@@ -30,6 +47,34 @@ def noise_multiplier_of(config: DictConfig, accountant: Accountant, mechanism: C
         lambda nm: mechanism(nm).charges_of_epochs(config.epochs).claimed,
         config.target_epsilon,
         config.delta,
+    )
+
+
+def _noise_for_sound_epsilon(
+    config: DictConfig,
+    mechanism: Callable[[float], Mechanism],
+    rule: UpdateRule,
+    normalization: Normalization | None,
+) -> float:
+    """Calibrate the noise multiplier to the sound epsilon of everything that the run can release.
+
+    These are the releases before the first step, and as many updates as the rule can compute in all epochs, kept or
+    not. The ledger's `actual` has them, so the sound epsilon in the record is at most `sound_epsilon`.
+    """
+    asked = f"sound_epsilon={config.sound_epsilon:g}"
+    trial = mechanism(1.0)  # raises if the other settings do not allow noise
+    reason = own_noise(trial) or own_releases(normalization)
+    reason = reason or private_statistics(config.features, config.dataset)
+    if reason:
+        raise ConfigError(f"{asked}: this setting has no sound ε. {reason}")
+    steps = rule.most_steps(config.epochs * trial.steps_per_epoch, None)
+    if sound_epsilon(mechanism(LARGEST_NOISE).charges(steps).actual, config.delta) > config.sound_epsilon:
+        raise ConfigError(
+            f"{asked}: no noise reaches it, because part of what this setting releases does not depend on "
+            "noise_multiplier or gets no noise at all. Choose a larger one, or another normalization or clipping."
+        )
+    return calibrate_noise_multiplier(
+        Pld(), lambda nm: mechanism(nm).charges(steps).actual, config.sound_epsilon, config.delta
     )
 
 

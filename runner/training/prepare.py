@@ -103,7 +103,7 @@ def prepare(config: DictConfig) -> Run:
         with_noise = _with_noise(config, dataset, clipping.noise_groups(objective), normalization)
         if not (clipping.needs_engine or apart):  # its bound may depend on the pass itself
             clipping.sum_contributions(OrdinaryPass(objective), *made_up)
-        mechanism = with_noise(noise_multiplier_of(config, accountant, with_noise))
+        mechanism = with_noise(noise_multiplier_of(config, accountant, with_noise, rule, normalization))
         _check_delta(config.delta, mechanism)
         mechanism.check(clipping, objective, *made_up)
         _check_same_noise(mechanism, rule, optimizer, built)
