@@ -24,6 +24,7 @@ COMMANDS = {
     "show": ("runner.cli.show", "a table of your own runs"),
     "claims": ("runner.cli.claims", "a table of the papers' claims, by paper, verdict or guarantee"),
     "explain": ("runner.cli.explain", "a recorded run, an item of a paper or a study, explained"),
+    "epsilon": ("runner.cli.epsilon", "ε by every accountant, for a training script that stays where it is"),
     "bounds": ("runner.cli.bounds", "how far one example can move each gradient sum of a config"),
     "leaderboard": ("runner.cli.leaderboard", "write the leaderboard: all methods at equal sound ε"),
     "site": ("runner.report.site.command", "the pages of results and docs as a website in a folder"),

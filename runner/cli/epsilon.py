@@ -1,0 +1,196 @@
+"""What training costs by every accountant, for a script that stays where it is: `python -m runner epsilon`.
+
+    python -m runner epsilon --noise 1.1 --batch 256 --examples 60000 --epochs 60
+    python -m runner epsilon --target 3 --rate 0.004 --steps 15000
+
+Either ε for a noise multiplier, or the least noise multiplier for an ε. No data is read, and PyTorch is not loaded.
+
+Exit codes: 0 the table is printed, 2 bad input, with one sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dp_accounting
+import yaml
+
+from runner import accounting
+from runner.accounting import Releases, calibrate_noise_multiplier
+from runner.config import REPOSITORY, ConfigError
+from runner.config.checkout import scan
+from runner.report.files import Table, aligned
+from runner.terminal import Parser, bound_text, number
+
+
+@dataclass(frozen=True)
+class Training:
+    """The noisy sums of a training loop, without its noise.
+
+    Attributes:
+        rate: the probability with which an example joins a batch.
+        steps: the number of batches.
+        epochs: the number of passes over shuffled data; None: batches are Poisson samples.
+    """
+
+    rate: float
+    steps: int
+    epochs: int | None = None
+
+    def releases(self, noise_multiplier: float) -> Releases:
+        """Return the events that this loop costs at a noise multiplier.
+
+        A Poisson batch is a sampled Gaussian. In one pass over shuffled data an example is in one batch at most, so a
+        pass is one Gaussian without amplification, for neighbours of which one has a zero in place of the example
+        (see `runner.mechanism.dp_sgd`).
+
+        >>> Training(0.25, 8, epochs=2).releases(1.5)
+        ((GaussianDpEvent(noise_multiplier=1.5), 2),)
+        """
+        noise = dp_accounting.GaussianDpEvent(noise_multiplier)
+        if self.epochs is not None:
+            return ((noise, self.epochs),)
+        return ((dp_accounting.PoissonSampledDpEvent(self.rate, noise), self.steps),)
+
+    @property
+    def as_poisson(self) -> Training:
+        """The same loop as papers count it: as if its batches were Poisson samples."""
+        return Training(self.rate, self.steps)
+
+
+def accountants() -> dict[str, tuple[Any, str]]:
+    """Return the accountants of this package and a line about each, by the name of its option."""
+    named = {}
+    for path in scan(REPOSITORY / "conf" / "accountant", "*.yaml"):
+        text = path.read_text(encoding="utf-8")
+        arguments = yaml.safe_load(text)
+        package, _, kind = arguments.pop("_target_").rpartition(".")
+        if package == accounting.__name__:
+            named[path.stem] = getattr(accounting, kind)(**arguments), text.partition("\n")[0].removeprefix("# ")
+    return named
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    training = _training(options)
+    print(_stated(training, options))
+    if options.noise is not None:
+        print(aligned(_costs(training, options.noise, options.delta, options.all)))
+    else:
+        print(aligned(_noises(training, options.target, options.delta, options.all)))
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m runner epsilon",
+        description=(__doc__ or "").strip(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--noise", type=_positive, help="the noise's standard deviation over the clipping norm")
+    asked.add_argument("--target", type=_positive, help="an ε, for which the least noise multiplier is computed")
+    parser.add_argument("--batch", type=_whole, help="the (expected) batch size")
+    parser.add_argument("--examples", type=_whole, help="the number of training examples")
+    parser.add_argument("--rate", type=_positive, help="the sampling rate, in place of --batch and --examples")
+    parser.add_argument("--epochs", type=_whole, help="epochs of examples // batch steps")
+    parser.add_argument("--steps", type=_whole, help="the number of steps, in place of --epochs")
+    parser.add_argument("--sampling", choices=("poisson", "shuffled"), default="poisson")
+    parser.add_argument("--all", action="store_true", help="Opacus' PRV accountant, too, which loads PyTorch")
+    parser.add_argument("--delta", type=_positive, default=1e-5, help="1e-5 by default")
+    return parser
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and finite")
+    return value
+
+
+def _whole(text: str) -> int:
+    value = int(text.replace(",", "").replace("_", ""))
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 up")
+    return value
+
+
+def _training(options: argparse.Namespace) -> Training:
+    """Read the sampling rate and the number of steps.
+
+    Raises:
+        ConfigError: one is missing, given twice or out of range.
+    """
+    if (options.rate is None) == (options.batch is None and options.examples is None):
+        raise ConfigError("Give --batch and --examples, or --rate in place of both.")
+    if options.rate is None and None in (options.batch, options.examples):
+        raise ConfigError("Give both --batch and --examples, from which the sampling rate follows.")
+    if (options.epochs is None) == (options.steps is None):
+        raise ConfigError("Give --epochs or --steps.")
+    rate = options.rate if options.rate is not None else options.batch / options.examples
+    if rate > 1:
+        raise ConfigError(f"--batch {options.batch} is more than --examples {options.examples}."
+                          if options.rate is None else f"--rate {rate:g} is more than 1.")  # fmt: skip
+    if not options.delta < 1:
+        raise ConfigError(f"--delta {options.delta:g} is not below 1.")
+    if options.examples is not None and options.delta * options.examples >= 1:
+        raise ConfigError(
+            f"--delta {options.delta:g} is not below 1/N for N = {options.examples:,}: so large a δ allows publishing "
+            "an example."
+        )
+    in_epoch = max(1, options.examples // options.batch if options.rate is None else round(1 / rate))
+    steps = options.steps if options.epochs is None else options.epochs * in_epoch
+    return Training(rate, steps, math.ceil(steps / in_epoch) if options.sampling == "shuffled" else None)
+
+
+def _stated(training: Training, options: argparse.Namespace) -> str:
+    """Say what is accounted for, in one line, so that a wrong number shows."""
+    of = f"{options.batch:,}/{options.examples:,} = " if options.rate is None else ""
+    batches = (
+        f"{training.steps:,} Poisson batches at a rate of {of}{training.rate:.4g}"
+        if training.epochs is None
+        else f"{training.epochs:,} passes over shuffled examples, {training.steps:,} batches"
+    )
+    noise = f", noise multiplier {options.noise:g}" if options.noise is not None else f", ε = {options.target:g}"
+    return f"{batches}{noise}, δ = {options.delta:g}"
+
+
+def _costs(training: Training, noise_multiplier: float, delta: float, slow: bool) -> Table:
+    """Tabulate ε by every accountant, the sound one first."""
+    loops = (
+        {"ε": training} if training.epochs is None else {"ε, shuffled": training, "as if Poisson": training.as_poisson}
+    )
+    rows = []
+    for name, (accountant, text) in _ordered(slow):
+        costs = [accountant.epsilon(loop.releases(noise_multiplier), delta) for loop in loops.values()]
+        rows.append([name, *map(bound_text, costs), _kind(accountant), text])
+    return Table(("accountant", *loops, "it is", ""), rows)
+
+
+def _noises(training: Training, target: float, delta: float, slow: bool) -> Table:
+    """Tabulate the least noise multiplier by every accountant, and what that costs soundly."""
+    sound = accounting.Pld()
+    rows = []
+    for name, (accountant, text) in _ordered(slow):
+        try:
+            noise = calibrate_noise_multiplier(accountant, training.releases, target, delta)
+        except ValueError:
+            rows.append([name, "–", "–", _kind(accountant), text])
+            continue
+        cost = bound_text(sound.epsilon(training.releases(noise), delta))
+        rows.append([name, number(noise, bound="upper"), cost, _kind(accountant), text])
+    return Table(("accountant", "noise multiplier", "sound ε", "it is", ""), rows)
+
+
+def _ordered(slow: bool) -> list[tuple[str, tuple[Any, str]]]:
+    """Return the accountants, the sound one first and estimates last."""
+    named = {name: part for name, part in accountants().items() if slow or not isinstance(part[0], accounting.Prv)}
+    return sorted(named.items(), key=lambda entry: (entry[0] != "pld", not entry[1][0].bound))
+
+
+def _kind(accountant: Any) -> str:
+    return "a bound" if accountant.bound else "an estimate"

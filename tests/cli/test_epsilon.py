@@ -1,0 +1,65 @@
+"""`epsilon`: the cost of a script that stays where it is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
+from opacus.accountants import RDPAccountant
+from opacus.accountants.utils import get_noise_multiplier
+
+from runner.cli import epsilon
+
+MNIST = ["--batch", "256", "--examples", "60000", "--epochs", "60"]
+
+
+def column(shown: str, header: str) -> dict[str, str]:
+    """Return a column of the printed table, by the accountant."""
+    lines = [re.split(r"\s{2,}", line) for line in shown.splitlines()[1:]]
+    place = lines[0].index(header)
+    return {line[0]: line[place] for line in lines[1:]}
+
+
+def test_costs_are_those_of_other_libraries(capsys) -> None:
+    """256/60000 at 1.1 for 14,040 steps: RDP by Opacus' accountant; 2.38 is dp_accounting's PLD, rounded up."""
+    assert epsilon.main([*MNIST, "--noise", "1.1", "--all"]) == 0
+    costs = column(capsys.readouterr().out, "ε")
+    opacus = RDPAccountant()
+    opacus.history = [(1.1, 256 / 60000, 14_040)]
+    assert float(costs["rdp"]) == pytest.approx(opacus.get_epsilon(1e-5), abs=1e-3)
+    assert (costs["pld"], costs["prv"]) == ("2.38", "2.39")
+    assert float(costs["gdp"]) < float(costs["pld"]), "an estimate may be too small, and is marked"
+
+
+def test_a_target_gives_the_noise_that_opacus_finds(capsys) -> None:
+    assert epsilon.main([*MNIST, "--target", "3"]) == 0
+    shown = capsys.readouterr().out
+    noise = column(shown, "noise multiplier")
+    found = get_noise_multiplier(
+        target_epsilon=3, target_delta=1e-5, sample_rate=256 / 60000, steps=14_040, accountant="rdp"
+    )
+    assert float(noise["rdp"]) == pytest.approx(found, abs=5e-3)
+    assert column(shown, "sound ε")["pld"] == "3"
+    assert set(column(shown, "it is").items()) >= {("pld", "a bound"), ("gdp", "an estimate")}
+
+
+def test_shuffled_batches_are_charged_by_the_pass(capsys) -> None:
+    """One pass is one Gaussian: at noise 2, three passes are a Gaussian of noise 2 / sqrt(3)."""
+    assert (
+        epsilon.main(["--batch", "10", "--examples", "1000", "--epochs", "3", "--sampling", "shuffled", "--noise", "2"])
+        == 0
+    )
+    costs = column(capsys.readouterr().out, "ε, shuffled")
+    assert float(costs["gdp"]) == pytest.approx(get_epsilon_gaussian(2 / 3**0.5, 1e-5), abs=1e-3)
+    assert float(costs["gdp"]) <= float(costs["pld"]) <= 3.72
+
+
+def test_pytorch_is_not_loaded() -> None:
+    code = "import sys; from runner.cli import epsilon; epsilon.main(sys.argv[1:]); print('torch' in sys.modules)"
+    shown = subprocess.run(
+        [sys.executable, "-c", code, *MNIST, "--noise", "1"], capture_output=True, text=True, check=True
+    ).stdout
+    assert shown.splitlines()[-1] == "False"
