@@ -47,7 +47,7 @@ BAD = {
     "sound_epsilon=3 target_epsilon=2": "The noise follows from sound_epsilon=3: leave target_epsilon out.",
     "sound_epsilon=0": "sound_epsilon=0.0 is out of range: it has to be greater than 0 and finite.",
     "sound_epsilon=3 clipping=none": "Noise needs a bounded sensitivity: choose a clipping other than none",
-    "sound_epsilon=3 features=pixels_mnist": "sound_epsilon=3: this setting has no sound ε. The features have statistics",
+    "sound_epsilon=3 features=pixels_mnist": "sound_epsilon=3: this setting has no sound ε. The features have",
     "sound_epsilon=0.1 normalization=private_statistics": "sound_epsilon=0.1: no noise reaches it, because part",
     "clipping=none": "clipping",
     "clipping.norm=0": "clipping.norm",

@@ -7,7 +7,7 @@ An accountant computes epsilon from them, and calibration inverts that.
 
 from runner.accounting.accountants import Gdp, Pld, Prv, Rdp, RdpClassic, Zcdp, sound_epsilon
 from runner.accounting.calibration import calibrate_noise_multiplier, epsilon_by, last_within
-from runner.accounting.ledger import Ledger, Releases
+from runner.accounting.ledger import Ledger, Releases, training_releases
 
 __all__ = [
     "Gdp",
@@ -22,4 +22,5 @@ __all__ = [
     "epsilon_by",
     "last_within",
     "sound_epsilon",
+    "training_releases",
 ]

@@ -89,3 +89,25 @@ def whole(name: str, value: int) -> int:
     if number < 0:
         raise ValueError(f"Expected {name} >= 0, got {number}.")
     return number
+
+
+def training_releases(noise_multiplier: float, sampling_rate: float, steps: int, epochs: int | None = None) -> Releases:
+    """Return the events of DP-SGD with the same noise at all steps.
+
+    A Poisson batch is a sampled Gaussian. In one pass over shuffled data an example is in one batch at most, so a pass
+    is one Gaussian without amplification, for neighbours of which one has a zero in place of the example (see
+    `runner.mechanism.dp_sgd`).
+
+    Args:
+        noise_multiplier: the noise's standard deviation over the sensitivity of a sum.
+        sampling_rate: the probability with which an example joins a Poisson batch.
+        steps: the number of batches.
+        epochs: the number of passes over shuffled data; None: batches are Poisson samples.
+
+    >>> training_releases(1.5, 0.25, steps=8, epochs=2)
+    ((GaussianDpEvent(noise_multiplier=1.5), 2),)
+    """
+    noise = dp_accounting.GaussianDpEvent(noise_multiplier)
+    if epochs is not None:
+        return ((noise, epochs),)
+    return ((dp_accounting.PoissonSampledDpEvent(sampling_rate, noise), steps),)

@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import dp_accounting
 import yaml
 
 from runner import accounting
-from runner.accounting import Releases, calibrate_noise_multiplier
+from runner.accounting import Releases, calibrate_noise_multiplier, training_releases
 from runner.config import REPOSITORY, ConfigError
 from runner.config.checkout import scan
 from runner.report.files import Table, aligned
@@ -42,19 +41,8 @@ class Training:
     epochs: int | None = None
 
     def releases(self, noise_multiplier: float) -> Releases:
-        """Return the events that this loop costs at a noise multiplier.
-
-        A Poisson batch is a sampled Gaussian. In one pass over shuffled data an example is in one batch at most, so a
-        pass is one Gaussian without amplification, for neighbours of which one has a zero in place of the example
-        (see `runner.mechanism.dp_sgd`).
-
-        >>> Training(0.25, 8, epochs=2).releases(1.5)
-        ((GaussianDpEvent(noise_multiplier=1.5), 2),)
-        """
-        noise = dp_accounting.GaussianDpEvent(noise_multiplier)
-        if self.epochs is not None:
-            return ((noise, self.epochs),)
-        return ((dp_accounting.PoissonSampledDpEvent(self.rate, noise), self.steps),)
+        """Return the events that this loop costs at a noise multiplier."""
+        return training_releases(noise_multiplier, self.rate, self.steps, self.epochs)
 
     @property
     def as_poisson(self) -> Training:

@@ -29,7 +29,7 @@ from runner.records.options import search_path
 from runner.runs import durations
 from runner.study.definition import Study, combinations_of, shortened
 from runner.study.file import read
-from runner.study.outcome import compared
+from runner.study.outcome import Compared, compared
 from runner.study.page import answers, write
 from runner.study.plan import Setting, settings_of
 from runner.study.progress import Progress, folder_of, progress_of
@@ -71,6 +71,16 @@ def main(arguments: Sequence[str]) -> int:
     print(shown(written))
     print_failed(tally.failed)
     return 1 if tally.failed else 0
+
+
+def compared_arms(file: Path, scale: str, overrides: Sequence[str]) -> list[Compared]:
+    """Compare the arms of a study as they are recorded. Nothing is carried out.
+
+    Raises:
+        ConfigError: the file or the config of an arm is wrong.
+    """
+    study = read(file) if scale == PAPER else shortened(read(file))
+    return compared(progress_of(study, settings_of(study, scale, overrides)))
 
 
 def _repeated(options: Namespace) -> str:

@@ -1,0 +1,396 @@
+"""The bench from Python: train a run, compare methods in a study, account for a script, read records.
+
+    from runner.api import compute_epsilon, load_records, load_run, run_study, train_run
+
+    run = train_run("experiment=tempered_sigmoid/mnist_tanh", activation=MyActivation, sound_epsilon=3)
+    run.accuracy, run.epsilon_sound, run.history, run.model
+
+Everything here does what the commands do, on the same records: a run that is recorded is read and not trained again.
+Whatever is asked for wrongly raises `ConfigError` with one sentence, before work starts.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from runner.accounting import Pld, training_releases
+from runner.accounting.calibration import Accountant
+from runner.config import FIELDS, REPOSITORY, RESULTS, ConfigError, register
+from runner.records.files import read_record, record_path, results_folder
+from runner.records.hydra_errors import sentence
+from runner.records.identity import identify, resolved
+from runner.records.jobs import command_of, composed
+from runner.records.options import check_budgets, check_options, search_path
+from runner.report.own import leaves, record_files, result_text
+
+if TYPE_CHECKING:  # both take a second to import
+    import pandas as pd
+    from torch import nn
+
+    from runner.training.run import Run
+
+__all__ = ["ConfigError", "Step", "TrainedRun", "compute_epsilon", "load_records", "load_run", "run_study", "train_run"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of training, as `on_step` gets it. No loss and no gradient is in it, as no ε covers them.
+
+    Attributes:
+        epoch: the epoch, from 1.
+        step: the number of steps taken in the whole run, from 1, kept or not.
+        steps: the most steps that the run can take.
+    """
+
+    epoch: int
+    step: int
+    steps: int
+    _run: Run
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon of the steps so far as the paper counts, if all of them were kept."""
+        return self._run.accountant.epsilon(self._run.mechanism.charges(self.step).claimed, self._run.config.delta)
+
+    @property
+    def epsilon_sound(self) -> float | None:
+        """The sound epsilon of a run that is told beforehand to end after this step, or None if there is none."""
+        return self._run.sound_epsilon(self._run.mechanism.charges(self.step))
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A recorded run.
+
+    Attributes:
+        path: the file of its record.
+        record: the content of the record.
+    """
+
+    path: Path
+    record: Mapping[str, Any]
+
+    @property
+    def run_id(self) -> str:
+        """The 12 hexadecimal digits that name the run."""
+        return self.path.stem
+
+    @property
+    def accuracy(self) -> float:
+        """The accuracy after the last epoch, in percent: on test images, or on held-out ones if `evaluation` is so."""
+        return float(self.record["final"]["test_accuracy"])
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon as the paper counts."""
+        return float(self.record["final"]["epsilon"])
+
+    @property
+    def epsilon_sound(self) -> float | None:
+        """The proven upper bound for all that the run released or could have released, or None if there is none."""
+        sound = self.record["final"]["epsilon_sound"]
+        return None if sound is None else float(sound)
+
+    @cached_property
+    def history(self) -> pd.DataFrame:
+        """One row for each epoch: steps, both epsilons, losses and accuracy (percent)."""
+        import pandas as pd
+
+        return pd.DataFrame({name: pd.Series(values) for name, values in self.record["history"].items()})
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The trained network, on the CPU, ready to evaluate. It takes the run's features of images.
+
+        Raises:
+            ConfigError: the run was recorded without its weights, or its classes have changed.
+        """
+        from runner.runs.models import load, model_path
+
+        weights = model_path(self.path.parents[1], self.run_id)
+        if not weights.is_file():
+            raise ConfigError(
+                f"Run {self.run_id} was recorded without its weights: train it again into another folder, by "
+                "train_run(..., results_root=FOLDER)."
+            )
+        return load(weights).network
+
+    def __repr__(self) -> str:
+        return f"<run {self.run_id}, {result_text(self.record)}>"
+
+
+def train_run(
+    *overrides: str,
+    on_epoch: Callable[[dict[str, float]], bool | None] | None = None,
+    on_step: Callable[[Step], None] | None = None,
+    results_root: str | Path | None = None,
+    config_dir: str | Path | None = None,
+    **fields: Any,
+) -> TrainedRun:
+    """Train one run, or read its record if there is one, and return it.
+
+    Args:
+        overrides: as on the command line: "experiment=tempered_sigmoid/mnist_tanh", "optimizer.lr=0.5".
+        on_epoch: called after each epoch with its row of the history. If it returns False, the run ends there. The row
+            has losses of the training images, too, which no ε covers: do not decide by them.
+        on_step: called after each step that is taken call by call: see `Step`.
+        results_root: the folder of records and weights; results/ by default.
+        config_dir: a folder of your own options; conf/ of the current folder by default.
+        fields: more overrides by name. A value is an option's name, a number, a list, or, for a group, a class of
+            yours, or a `functools.partial` of one with its arguments.
+
+    Raises:
+        ConfigError: the run cannot be trained as asked, or a class has no source that a record could identify.
+        DataError: the data set cannot be read.
+
+    >>> run = train_run("experiment=tempered_sigmoid/mnist_tanh", scale="smoke", sound_epsilon=3)  # doctest: +SKIP
+    >>> run.epsilon_sound  # doctest: +SKIP
+    3.0
+    """
+    from runner.runs.execute import execute
+
+    register()
+    config = _config([*overrides, *_texts(results_root)], fields, config_dir)
+
+    def after_epoch(row: dict[str, float], run: Run) -> bool | None:
+        return None if on_epoch is None else on_epoch(dict(row))
+
+    def after_step(epoch: int, step: int, run: Run) -> None:
+        if on_step is not None:
+            on_step(Step(epoch, (epoch - 1) * run.mechanism.steps_per_epoch + step, run.most_steps, run))
+
+    with _explained():
+        outcome = execute(config, after_epoch, on_step=after_step)
+    if outcome == "busy":
+        raise ConfigError(f"Another process trains run {identify(config)[0]}: wait for it, then ask again.")
+    return load_run(_record(config, outcome))
+
+
+def run_study(
+    file: str | Path,
+    *overrides: str,
+    scale: str = "paper",
+    jobs: int | None = None,
+    config_dir: str | Path | None = None,
+) -> pd.DataFrame:
+    """Carry out a study, or what is left of it, and return one row for each arm, data set and epsilon.
+
+    Args:
+        file: a study file, as `python -m runner study` takes it.
+        overrides: "runtime.device=cuda", for example.
+        scale: "smoke" tests the file in minutes.
+        jobs: runs at the same time; by default one for each core.
+        config_dir: a folder of your own options.
+
+    Returns:
+        Columns: dataset, epsilon (sound), arm, runs, accuracy (mean, percent), gain over the first arm with the ends
+        of its 95% interval (points), answer.
+
+    Raises:
+        ConfigError: the file or a configuration is wrong, or a run failed.
+    """
+    import pandas as pd
+
+    from runner.cli import study as command
+
+    options = [f"--scale={scale}", *([] if jobs is None else [f"--jobs={jobs}"])]
+    options += [] if config_dir is None else [f"--config-dir={config_dir}"]
+    with _explained():
+        if command.main([str(file), *options, *overrides]):
+            raise ConfigError(f"{file}: a run failed, see above. The others are recorded, and the same call goes on.")
+        compared = command.compared_arms(Path(file), scale, [*search_path(_text(config_dir)), *overrides])
+    rows = []
+    for arm in compared:
+        accuracies = list(arm.arm.accuracies().values())
+        interval = arm.gain and arm.gain.interval
+        rows.append(
+            {
+                "dataset": arm.arm.setting.dataset,
+                "epsilon": arm.arm.setting.epsilon,
+                "arm": arm.arm.setting.arm.name,
+                "runs": len(accuracies),
+                "accuracy": sum(accuracies) / len(accuracies) if accuracies else None,
+                "gain": arm.gain and arm.gain.value,
+                "low": interval and interval.low,
+                "high": interval and interval.high,
+                "answer": arm.word,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def compute_epsilon(
+    noise_multiplier: float,
+    sampling_rate: float,
+    steps: int,
+    delta: float = 1e-5,
+    *,
+    epochs: int | None = None,
+    accountant: Accountant | None = None,
+) -> float:
+    """Return the epsilon of DP-SGD that is trained elsewhere, by default the sound one.
+
+    Args:
+        noise_multiplier: the noise's standard deviation over the clipping norm.
+        sampling_rate: the probability with which an example joins a Poisson batch.
+        steps: the number of batches.
+        delta: in (0, 1).
+        epochs: the number of passes, if batches are shuffled and not sampled.
+        accountant: one of `runner.accounting`; by default `Pld`, whose epsilon is a tight upper bound.
+
+    Raises:
+        ValueError: a number is out of range.
+
+    >>> round(compute_epsilon(noise_multiplier=1.1, sampling_rate=256 / 60_000, steps=14_040), 3)
+    2.38
+    """
+    return (accountant or Pld()).epsilon(training_releases(noise_multiplier, sampling_rate, steps, epochs), delta)
+
+
+def load_run(run: str | Path, results: str | Path = RESULTS) -> TrainedRun:
+    """Read a run by the beginning of its id, or by the file of its record.
+
+    Raises:
+        ConfigError: no record, or more than one, begins so, or the file is no record.
+    """
+    from runner.report.explain import found
+
+    try:
+        path = run if isinstance(run, Path) else found(Path(results).expanduser(), run)
+        return TrainedRun(path, read_record(path))
+    except (FileNotFoundError, ValueError) as error:
+        raise ConfigError(str(error)) from error
+
+
+def load_records(results: str | Path = RESULTS) -> pd.DataFrame:
+    """Read all records of a results folder into a table with one row for each run.
+
+    Returns:
+        Columns: `run_id` (the index), `setting_id`, `status`; the fields of the config by dotted name, where a group's
+        own name has its class ("activation"); the final metrics as `final.test_accuracy`; the history as
+        `history.test_accuracy`, a list with a number for each epoch; and `device`, `wall_seconds`, `git_revision`.
+
+    Raises:
+        ValueError: a file is no whole record.
+    """
+    import pandas as pd
+
+    rows = []
+    for path in record_files(Path(results).expanduser()):
+        record = read_record(path)
+        rows.append(
+            {
+                "run_id": record["run_id"],
+                "setting_id": record["setting_id"],
+                "status": record["status"],
+                "scale": record["config"]["scale"]["name"],
+                **leaves(record["config"]),
+                **{f"final.{name}": _number(value) for name, value in record["final"].items()},
+                **{f"history.{name}": values for name, values in record["history"].items()},
+                **{name: record["provenance"].get(name) for name in ("device", "wall_seconds", "git_revision")},
+            }
+        )
+    return pd.DataFrame(rows).set_index("run_id") if rows else pd.DataFrame()
+
+
+def _number(value: Any) -> Any:
+    """Return a final metric with the infinities that JSON holds as text as numbers."""
+    return float(value) if value in ("inf", "-inf", "nan") else value
+
+
+def _config(overrides: list[str], fields: Mapping[str, Any], config_dir: str | Path | None) -> DictConfig:
+    """Compose and resolve the config that overrides, fields and classes ask for."""
+    classes = {name: value for name, value in fields.items() if isinstance(value, (type, partial))}
+    texts = [*overrides, *(f"{name}={_value(value)}" for name, value in fields.items() if name not in classes)]
+    folders = search_path(_text(config_dir))
+    with _explained():
+        check_options(texts)
+        base = composed([*folders, *texts])
+        for group, named in classes.items():
+            texts += _class_texts(base, group, named)
+        config = composed([*folders, *texts])
+        check_budgets(config, texts)
+        config = resolved(config)
+    config.save_model = True
+    config.tracking.command = command_of([*texts, *folders])
+    return config
+
+
+def _class_texts(base: DictConfig, group: str, named: Any) -> Iterator[str]:
+    """Yield the overrides that make a class, or a partial of one, the option of a group."""
+    kind, arguments = (named.func, named.keywords) if isinstance(named, partial) else (named, {})
+    if group not in FIELDS or not FIELDS[group].names_class:
+        raise ConfigError(f"{group} takes no class. Groups that do: {', '.join(_groups())}.")
+    if isinstance(named, partial) and named.args:
+        raise ConfigError(f"{group}: name the arguments of {kind.__qualname__}, as in partial(MyLoss, beta=2).")
+    if "<locals>" in kind.__qualname__ or not _has_source(kind):
+        raise ConfigError(
+            f"{group}: {kind.__qualname__} is not in a file that a record could identify: put it into a module, at "
+            "its top, and import it from there."
+        )
+    present = base[group]
+    for name in present or ():
+        if name not in ("_target_", "_partial_", *arguments):
+            yield f"~{group}.{name}"
+    add = "" if OmegaConf.is_config(present) else "+"
+    yield f"{add}{group}._target_={kind.__module__}.{kind.__qualname__}"
+    if add and _is_partial(group):
+        yield f"+{group}._partial_=true"
+    for name, value in arguments.items():
+        yield f"{'' if present and name in present else '+'}{group}.{name}={_value(value)}"
+
+
+def _groups() -> list[str]:
+    return [name for name, field in FIELDS.items() if field.names_class]
+
+
+def _is_partial(group: str) -> bool:
+    """Return True if the options of a group are classes that the package calls with further arguments."""
+    return any("_partial_: true" in path.read_text() for path in (REPOSITORY / "conf" / group).glob("*.yaml"))
+
+
+def _has_source(kind: Any) -> bool:
+    try:
+        return bool(inspect.getsource(kind)) and kind.__module__ != "__main__"
+    except (OSError, TypeError):
+        return False
+
+
+def _value(value: Any) -> str:
+    """Write a value as an override has it; texts as they are typed."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _texts(results_root: str | Path | None) -> list[str]:
+    return [] if results_root is None else [f"runtime.results_root='{Path(results_root).expanduser()}'"]
+
+
+def _text(folder: str | Path | None) -> str | None:
+    return None if folder is None else str(folder)
+
+
+def _record(config: DictConfig, outcome: str) -> Path:
+    from runner.records.files import stopped_path
+
+    place = stopped_path if outcome == "stopped" else record_path
+    return place(results_folder(config), identify(config)[0])
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn errors of Hydra and OmegaConf into a `ConfigError` with one sentence."""
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(sentence(error)) from None  # its traceback is all Hydra

@@ -1,0 +1,119 @@
+"""The bench from Python: what the commands do, on the same records."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from runner import api
+from runner.api import ConfigError, Step, compute_epsilon, load_records, load_run, train_run
+from runner.config import REPOSITORY
+from tests import choosing
+
+TANH = ("experiment=tempered_sigmoid/mnist_tanh", "scale=smoke", "tracking=disabled", "epochs=2", "diagnostics=[]")
+
+
+@pytest.fixture
+def train(tmp_path: Path):
+    """`train_run` with results in the test's own folder."""
+    return partial(train_run, *TANH, results_root=tmp_path / "results")
+
+
+def test_a_run_has_both_epsilons_history_and_weights(train) -> None:
+    steps: list[Step] = []
+    run = train(sound_epsilon=3, on_step=steps.append)
+    assert run.epsilon_sound == pytest.approx(3, abs=1e-3)
+    assert run.epsilon_sound <= 3 < run.epsilon
+    assert list(run.history["epoch"]) == [1, 2]
+    assert run.history["test_accuracy"].iloc[-1] == run.accuracy
+    assert run.model(torch.zeros(5, 1, 28, 28)).shape == (5, 10)
+    assert [step.step for step in steps] == list(range(1, steps[-1].steps + 1))
+    assert steps[-1].epsilon_sound == pytest.approx(run.epsilon_sound, abs=1e-3)
+    assert {name for name in dir(steps[0]) if not name.startswith("_")} == {
+        "epoch", "step", "steps", "epsilon", "epsilon_sound"
+    }  # fmt: skip
+
+
+def test_a_recorded_run_is_not_trained_again(train) -> None:
+    first = train(seed=1)
+    second = train(seed=1, on_epoch=lambda row: pytest.fail("it was trained"))
+    assert (first.run_id, first.record) == (second.run_id, second.record)
+    assert load_run(first.run_id[:8], first.path.parents[2]).record == first.record
+
+
+def test_a_class_takes_the_place_of_an_option(train) -> None:
+    """Its record has its arguments, its source and the command that names it, without the arguments it replaced."""
+    run = train(loss=partial(torch.nn.CrossEntropyLoss, label_smoothing=0.25, reduction="none"))
+    assert run.record["config"]["loss"] == {
+        "_target_": "torch.nn.modules.loss.CrossEntropyLoss", "label_smoothing": 0.25, "reduction": "none"
+    }  # fmt: skip
+    assert "loss._target_=torch.nn.modules.loss.CrossEntropyLoss" in run.record["provenance"]["command"]
+
+
+def test_a_run_ends_where_on_epoch_says_so(train) -> None:
+    run = train(on_epoch=lambda row: row["epoch"] < 1)
+    assert (run.record["status"], list(run.history["epoch"])) == ("stopped", [1])
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"epochz": 3}, "there is no field 'epochz'. Did you mean epochs?"),
+        ({"activation": "rleu"}, "activation has no option 'rleu'"),
+        ({"seed": torch.nn.ReLU}, "seed takes no class. Groups that do: dataset, "),
+        ({"activation": type("Mine", (torch.nn.Tanh,), {})}, "Mine is not in a file that a record could identify"),
+        ({"loss": partial(torch.nn.CrossEntropyLoss, None)}, "name the arguments of CrossEntropyLoss"),
+        ({"sound_epsilon": 3, "noise_multiplier": 1}, "leave noise_multiplier out"),
+        ({"mechanism": choosing.Bare}, "Bare has no applied, which a mechanism needs"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence(fields, sentence: str, train) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        train(**fields)
+    assert sentence in str(refusal.value)
+
+
+def test_epsilon_of_a_script_is_that_of_the_library() -> None:
+    from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
+
+    assert compute_epsilon(1.1, 256 / 60_000, 14_040) == pytest.approx(2.3797, abs=1e-3)
+    assert compute_epsilon(2.0, 0.01, 300, epochs=3) == pytest.approx(
+        get_epsilon_gaussian(2 / math.sqrt(3), 1e-5), 1e-3
+    )
+
+
+def test_records_are_a_table_with_a_row_for_each_run(train) -> None:
+    runs = [train(seed=seed) for seed in (0, 1)]
+    table = load_records(runs[0].path.parents[2])
+    assert set(table.index) == {run.run_id for run in runs}
+    row = table.loc[runs[0].run_id]
+    assert (row["activation"], row["clipping.norm"], row["final.test_accuracy"]) == ("Tanh", 1.0, runs[0].accuracy)
+    assert row["history.epoch"] == [1, 2]
+
+
+def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    """At the smoke scale, in another folder, where it writes its files, with results of its own."""
+    notebook = json.loads((REPOSITORY / "docs" / "notebook.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    script = tmp_path / "notebook.py"
+    here = (
+        "from pathlib import Path\nfrom runner import config\nconfig.PLACE, config.RESULTS = Path(), Path('results')\n"
+    )
+    cells = ["if __name__ == '__main__':", *"\n".join([here, *cells]).splitlines()]  # as processes begin anew
+    script.write_text("\n    ".join(cells), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{tmp_path}"}
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "epoch 3: " in done.stdout
+
+
+def test_every_public_name_is_documented() -> None:
+    assert all(getattr(api, name).__doc__ for name in api.__all__)
