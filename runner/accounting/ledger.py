@@ -95,8 +95,8 @@ def training_releases(noise_multiplier: float, sampling_rate: float, steps: int,
     """Return the events of DP-SGD with the same noise at all steps.
 
     A Poisson batch is a sampled Gaussian. In one pass over shuffled data an example is in one batch at most, so a pass
-    is one Gaussian without amplification, for neighbours of which one has a zero in place of the example (see
-    `runner.mechanism.dp_sgd`).
+    is one Gaussian without amplification. That holds for neighbours of which one has a zero in place of the example
+    (see `runner.mechanism.dp_sgd`).
 
     Args:
         noise_multiplier: the noise's standard deviation over the sensitivity of a sum.
