@@ -277,9 +277,9 @@ def load_records(results: str | Path = RESULTS) -> pd.DataFrame:
     """Read all records of a results folder into a table with one row for each run.
 
     Returns:
-        Columns: `run_id` (the index), `setting_id`, `status`; the fields of the config by dotted name, where a group's
-        own name has its class ("activation"); the final metrics as `final.test_accuracy`; the history as
-        `history.test_accuracy`, a list with a number for each epoch; and `device`, `wall_seconds`, `git_revision`.
+        The table, with `run_id` as its index. Fields of the config have their dotted names, and the name of a group
+        has its class ("activation"). Final metrics are columns such as `final.test_accuracy`. The history is in
+        columns such as `history.test_accuracy`, whose values are lists with a number for each epoch.
 
     Raises:
         ValueError: a file is no whole record.
