@@ -131,5 +131,6 @@ $(VENV)/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
 	  { echo "Python 3.11 to 3.13 is needed, and '$(PYTHON)' is not: say PYTHON=python3.12, for example." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[dashboard,parallel,report,search,test]'
+	@echo "Installing PyTorch with CUDA and the other packages, about 6 GB (docs/running.md tells how to do without CUDA) ..."
+	$(VENV)/bin/pip install --progress-bar=on --disable-pip-version-check --editable '.[dashboard,parallel,report,search,test]'
 	@touch $@

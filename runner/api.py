@@ -31,7 +31,7 @@ from runner.records.files import read_record, record_path, results_folder
 from runner.records.hydra_errors import sentence
 from runner.records.identity import identify, resolved
 from runner.records.jobs import command_of, composed
-from runner.records.options import check_budgets, check_options, search_path
+from runner.records.options import as_typed, check_budgets, check_options, search_path
 from runner.report.own import leaves, record_files, result_text
 
 if TYPE_CHECKING:  # both take a second to import
@@ -316,6 +316,7 @@ def _config(overrides: list[str], fields: Mapping[str, Any], config_dir: str | P
     folders = search_path(_text(config_dir))
     with _explained():
         check_options(texts)
+        texts = as_typed(texts)
         base = composed([*folders, *texts])
         for group, named in classes.items():
             texts += _class_texts(base, group, named)

@@ -19,6 +19,7 @@ from typing import Any, Literal, NoReturn, TextIO
 
 _LISTED = 20  # names that a refusal lists, at most
 _LOG_INTERVAL = 30.0  # seconds between two lines of one kind in a log file
+_SILENCE, _LOG_SILENCE = 10.0, 300.0  # seconds without output, in a terminal and in a log file
 
 
 _PLAIN = {
@@ -111,9 +112,9 @@ class Line:
         self._said = time.monotonic()
 
     @property
-    def silent(self) -> float:
-        """Seconds since this line was last printed."""
-        return time.monotonic() - self._said
+    def silent(self) -> bool:
+        """Return True if nothing was printed for so long that a reader may wonder, in a log file minutes."""
+        return time.monotonic() - self._said > (_SILENCE if self._terminal else _LOG_SILENCE)
 
     def show(self, text: str) -> None:
         """Replace the line (terminal), or print it if none was printed for a while (log file)."""

@@ -16,7 +16,9 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from runner.cli import help
 from runner.cli import run as command
+from runner.cli.commands import COMMANDS
 from runner.config import REPOSITORY, ConfigError, register
 from runner.config.chosen import chosen
 from runner.data.datasets import ImageDataset
@@ -39,8 +41,12 @@ BAD = {
     "accountant._target_=tests.failing.Dies": "accountant: tests.failing.Dies has no epsilon",
     "epochs": "epochs",
     "batch_size=60001": "60000",
-    "noise_multiplier=null": "target_epsilon",
-    "noise_multiplier=1,1": "Ambiguous value for argument 'noise_multiplier=1,1'",
+    "noise_multiplier=null": "Set sound_epsilon, noise_multiplier",
+    "noise_multiplier=1,1": "noise_multiplier=1,1 has several values: add -m to run them all.",
+    "seed=[0,1]": "seed takes one value. For several runs write -m seed=0,1.",
+    "diagnostics=hessian": "diagnostics takes a list: write diagnostics=[hessian].",
+    "hydra/launcher=submitit_local": "goes to Slurm by --launcher slurm",
+    "epsilon=3": "there is no field 'epsilon'. sound_epsilon calibrates the noise to a proven ε",
     "target_epsilon=3": "not both",
     "max_epsilon=0.1": "single epoch",
     "sound_epsilon=3 noise_multiplier=1": "The noise follows from sound_epsilon=3: leave noise_multiplier out.",
@@ -96,7 +102,7 @@ BAD = {
     "runtime.data_root=": "runtime.data_root is empty",
     "runtime.results_root=": "runtime.results_root is empty",
     "constraint=1.5": "constraint=1.5 names no option of constraint: choose from ",
-    "mechanism=printed,3": "mechanism=3 names no option of mechanism: choose from ",
+    "mechanism=printed,3": "mechanism=printed,3 has several values: add -m",
     "optimizer.lr='0.5'": "optimizer.lr='0.5' is text, but it has to be a number",
     "architecture.filters=['16',32]": "architecture.filters=['16', 32] is text, but it has to be a number",
     "+loss.label_smoothing=5": "loss: label_smoothing must be between 0.0 and 1.0",
@@ -133,6 +139,9 @@ ON_THE_COMMAND_LINE = (  # one for each way in which they can be wrong, and what
     "clipping.norm=0",
     "mechanism=printed,3",
     "noise_multiplier=1,1",
+    "seed=[0,1]",
+    "diagnostics=hessian",
+    "hydra/launcher=submitit_local",
     "sound_epsilon=3 noise_multiplier=1",
     "sound_epsilon=3 target_epsilon=2",
     "runtime.data_root=/nowhere/at/all",
@@ -277,15 +286,21 @@ def test_a_composed_config_of_these_tests_is_what_hydra_composes(composed, tmp_p
         found.delta = 0.5  # a test may change its config, and no other sees it
 
 
-def test_help_shows_the_groups(tmp_path) -> None:
-    code, shown, _ = _run_in_fork(["--help"], tmp_path)
-    assert code == 0
-    for name in ("dataset", "clipping", "normalization", *DIAGNOSTICS):
-        assert re.search(rf"^{name}: \w+", shown, re.MULTILINE)
-    assert re.search(r"^experiment/tempered_sigmoid: .*mnist_tanh", shown, re.MULTILINE)
+def test_help_shows_groups_commands_and_defaults() -> None:
+    shown = help.text()
     folders = {path.relative_to(REPOSITORY / "conf").parts[0] for path in tracked("conf/*/**/*.yaml")} | {"sweeps"}
-    described, _ = shown.split("== Options ==")
-    assert set(re.findall(r"^(\w+): \w", described.partition("== Groups")[2], re.MULTILINE)) >= folders
+    _, _, groups = shown.partition("== Groups")
+    assert set(re.findall(r"^(\w+) +\w", groups, re.MULTILINE)) >= folders | set(DIAGNOSTICS)
+    assert set(re.findall(r"^([a-z-]+) +\w", shown, re.MULTILINE)) >= set(COMMANDS)
+    for field in ("sound_epsilon: null        # calibrate", "--config-dir FOLDER", "-m "):
+        assert field in shown
+
+
+def test_help_of_a_group_describes_every_option() -> None:
+    described = dict(re.findall(r"^clipping=(\w+) +(\S.*)$", help.group_text("clipping"), re.MULTILINE))
+    assert set(described) == {path.stem for path in tracked("conf/clipping/*.yaml")}
+    with pytest.raises(ConfigError, match=r"There is no group 'cliping'\. Did you mean clipping"):
+        help.group_text("cliping")
 
 
 def test_calibration_meets_its_target_from_below(composed) -> None:

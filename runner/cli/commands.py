@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 
 from runner.cli.signals import STOPPED
 from runner.terminal import nearest, one_line
@@ -40,19 +38,9 @@ def unknown(program: str, name: str, commands: Commands) -> str:
     return f"{program}: there is no command {one_line(name)!r}. {nearest(name, commands)}"
 
 
-def listed(commands: Commands = COMMANDS) -> str:
-    """List commands, a line each, for `--help`."""
+def listed(commands: Commands) -> str:
+    """List commands, a line each."""
     return "\n".join(f"{name}: {text}" for name, (_, text) in commands.items())
-
-
-def diagnostics() -> str:
-    """List the diagnostics, a line each, for `--help`: every file with its docstring's first line."""
-    lines = []
-    for path in sorted((Path(__file__).parents[1] / "training" / "diagnostics").glob("*.py")):
-        if path.stem not in ("__init__", "interface"):
-            first, *_ = str(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))).splitlines()
-            lines.append(f"{path.stem}: {first.rstrip('.')}")
-    return "\n".join(lines)
 
 
 def carry_out(name: str, arguments: Sequence[str], commands: Commands = COMMANDS) -> int:

@@ -15,21 +15,17 @@ from typing import NoReturn
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from runner.cli.commands import diagnostics, listed
 from runner.cli.errors import explained
 from runner.cli.signals import STOPPED
 from runner.config import BUDGETS, FIELDS, REPOSITORY, ConfigError, register
 from runner.terminal import one_line
 
 register()
-OmegaConf.register_new_resolver("commands", listed, replace=True)
-OmegaConf.register_new_resolver("diagnostics", diagnostics, replace=True)
 
 _ENDED: list[Path] = []  # the records of the runs that this process carried out, or found
 _SHOWN = 100  # runs of a table at the end, at most
-_SILENCE = 10.0  # seconds without output, after which a run prints its step
 
 
 @hydra.main(version_base="1.3", config_path=str(REPOSITORY / "conf"), config_name="config")
@@ -90,7 +86,7 @@ def _run(composed: DictConfig) -> None:
         line.show(f"{epoch_text(row, run.epochs, run.paid_for)} · {duration(left)} left")
 
     def on_step(epoch: int, step: int, run: Run) -> None:
-        if line.silent > _SILENCE:
+        if line.silent:
             line.show(f"epoch {epoch}, step {step} of {run.mechanism.steps_per_epoch}")
 
     def on_start(run: Run) -> None:

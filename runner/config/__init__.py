@@ -259,27 +259,11 @@ def drawn_fields(composed: DictConfig) -> dict[str, Dimension]:
     return found
 
 
-def described_groups() -> str:
-    """Return `${described_groups:}`: a line for each group, from the comments in conf/config.yaml."""
-    config = (REPOSITORY / "conf" / "config.yaml").read_text(encoding="utf-8")
-    return "\n".join(f"{name}: {words}" for name, words in re.findall(r"(?m)^  - (\w+): .*?# (.*)$", config))
-
-
-def sweep_groups() -> str:
-    """Return `${sweep_groups:}`: the sweeps as in Hydra's `--help`, which lists no folder that a search path adds."""
-    papers = [path for path in scan(REPOSITORY / "sweeps", "*") if path.is_dir()]
-    return "\n".join(
-        f"sweeps/{paper.name}: {', '.join(sweep.stem for sweep in scan(paper, '*.yaml'))}" for paper in papers
-    )
-
-
 def register() -> None:
     """Make the schema and the resolvers known to Hydra. Safe to call again."""
     ConfigStore.instance().store(name="config_schema", node=Config)
     OmegaConf.register_new_resolver("repository", lambda: str(REPOSITORY), replace=True)
     OmegaConf.register_new_resolver("place", lambda: str(PLACE), replace=True)
-    OmegaConf.register_new_resolver("described_groups", described_groups, replace=True)
-    OmegaConf.register_new_resolver("sweep_groups", sweep_groups, replace=True)
     OmegaConf.register_new_resolver("uniform", uniform, replace=True)
     OmegaConf.register_new_resolver("log_uniform", log_uniform, replace=True)
     OmegaConf.register_new_resolver("chosen", partial(chosen, REPOSITORY), replace=True)

@@ -94,6 +94,8 @@ def _fields(error: BaseException, name: str) -> str:
     parent: Any = getattr(error, "parent_node", None) or {}
     names = [str(field) for field in parent]
     fields = [field for field in names if field != "hydra" and not field.startswith("_")]
+    if name in ("epsilon", "eps") and "max_epsilon" in fields:
+        return ". sound_epsilon calibrates the noise to a proven ε, and max_epsilon ends training within the paper's"
     inside = [f"{group}.{name}" for group in fields if isinstance(parent[group], DictConfig) and name in parent[group]]
     near = inside or difflib.get_close_matches(name, fields, n=1, cutoff=_ALIKE)
     if near:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep
+from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, Sweep
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from runner.config import BUDGETS, REPOSITORY, ConfigError, options_of
+from runner.config import BUDGETS, PAPER, REPOSITORY, Config, ConfigError, options_of
 from runner.records.hydra_keys import judge
 
 # Hydra's options, in full only. Hydra accepts abbreviations, and would read --experiment as --experimental-rerun. That
@@ -21,6 +22,12 @@ OF_HYDRA = (
     "--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--multirun",
     "--shell-completion", "--config-path", "--config-name", "--config-dir", "--info",
 )  # fmt: skip
+
+_PLUGINS = {
+    "hydra/launcher=submitit": "a paper or a study goes to Slurm by --launcher slurm (docs/running.md).",
+    "hydra/launcher=ray": "a paper or a study goes to Ray by --launcher ray (docs/running.md).",
+    "hydra/sweeper=optuna": "Optuna searches for a study, by `search` in its file (docs/extending.md).",
+}
 
 
 def arranged(arguments: Sequence[str]) -> list[str]:
@@ -37,7 +44,31 @@ def arranged(arguments: Sequence[str]) -> list[str]:
     folder = own_folder(known.config_dir)
     if known.config_dir is None and folder is not None:
         options = [f"--config-dir={folder}", *options]
-    return [*options, *overrides]
+    return [*options, *as_typed(overrides)]
+
+
+def as_typed(overrides: Sequence[str]) -> list[str]:
+    """Add what makes typed fields win over those of files, and drop the + that Hydra's users write before experiments.
+
+    A typed target_epsilon or noise_multiplier takes the place of the other one, as one follows from the other. A typed
+    number of epochs, batch size or seed is not limited by a small scale.
+
+    >>> as_typed(["+experiment=tempered_sigmoid/mnist_tanh", "target_epsilon=3"])
+    ['experiment=tempered_sigmoid/mnist_tanh', 'target_epsilon=3', 'noise_multiplier=null']
+    >>> as_typed(["scale=smoke", "epochs=5"])
+    ['scale=smoke', 'epochs=5', 'scale.epochs=null']
+    """
+    texts = [re.sub(r"^\+(?=(?:experiment|sweeps)=)", "", text) for text in overrides]
+    typed = {name: value for name, _, value in (text.partition("=") for text in texts)}
+    added = []
+    for name, other in (("target_epsilon", "noise_multiplier"), ("noise_multiplier", "target_epsilon")):
+        if typed.get(name, "null") != "null" and other not in typed:
+            added.append(f"{other}=null")
+    if typed.get("scale", PAPER) != PAPER:
+        for name, limit in (("epochs", "epochs"), ("batch_size", "batch_size"), ("seed", "seeds")):
+            if name in typed and f"scale.{limit}" not in typed:
+                added.append(f"scale.{limit}=null")
+    return [*texts, *added]
 
 
 def own_folder(named: str | None) -> Path | None:
@@ -77,6 +108,9 @@ def check_options(arguments: Sequence[str]) -> None:
         ConfigError: the value is null or not a name, or an argument begins with dashes and is not an option of Hydra.
     """
     parser = OverridesParser.create()
+    several = any(argument in ("-m", "--multirun") for argument in arguments)
+    if several and any(argument.partition("=")[0] in ("-c", "--cfg") for argument in arguments):
+        raise ConfigError("--cfg shows the config of one run: leave -m out.")
     for argument in arguments:
         name = argument.partition("=")[0]
         if name.startswith("--") and name not in OF_HYDRA:
@@ -88,12 +122,35 @@ def check_options(arguments: Sequence[str]) -> None:
         except HydraException as error:
             _check_quotes(argument, error)
             continue  # Hydra says so, or it is no override
+        _check_values(argument, override, several)
         group = override.key_or_group
         if override.is_delete() or not (REPOSITORY / "conf" / group).is_dir():
             continue
         chosen = override.value()
         for each in chosen.list if isinstance(chosen, ChoiceSweep) else [chosen]:
             _check(group, each)
+
+
+def _check_values(argument: str, override: Override, several: bool) -> None:
+    """Name this project's way for what is common with Hydra, and not possible here.
+
+    Raises:
+        ConfigError: the override has several values without -m, a list in place of one, or needs a plugin.
+    """
+    name, value = override.key_or_group, None if override.is_delete() else override.value()
+    if isinstance(value, IntervalSweep):
+        raise ConfigError(f"{argument}: ranges are searched by a study: search: {{{name}: {{from: .., to: ..}}}}.")
+    if isinstance(value, Sweep) and not several:
+        raise ConfigError(f"{argument} has several values: add -m to run them all.")
+    wanted = str(Config.__annotations__.get(name, "list"))
+    if isinstance(value, list) and not wanted.startswith("list") and wanted != "Any":
+        values = ",".join(map(str, value))
+        raise ConfigError(f"{argument}: {name} takes one value. For several runs write -m {name}={values}.")
+    if name in Config.__annotations__ and wanted.startswith("list") and isinstance(value, str):
+        raise ConfigError(f"{argument}: {name} takes a list: write {name}=[{value}].")
+    plugin = _PLUGINS.get(f"{name}={str(value).partition('_')[0]}") if not several or isinstance(value, str) else None
+    if plugin:
+        raise ConfigError(f"{argument}: {plugin}")
 
 
 def check_budgets(composed: DictConfig, overrides: Sequence[str]) -> None:

@@ -1,0 +1,110 @@
+"""`python -m runner --help`: commands, groups and defaults; `--help GROUP`: the options of one group.
+
+It reads conf/ as text, so that it answers at once.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.cli.commands import COMMANDS
+from runner.config import PACKAGE, REPOSITORY, ConfigError
+from runner.config.checkout import scan
+from runner.terminal import nearest
+
+EXAMPLES = """\
+python -m runner experiment=tempered_sigmoid/mnist_tanh sound_epsilon=3   train at a sound ε of 3
+python -m runner experiment=tempered_sigmoid/mnist_tanh activation=relu   with another option of a group
+python -m runner -m experiment=tempered_sigmoid/mnist_tanh seed=0,1,2     several runs, one after another
+python -m runner --config-dir options loss=mine scale=smoke               an option of your own, tested in seconds
+python -m runner sweeps=tempered_sigmoid/fig_3 -m                         all runs of a figure"""
+
+_HYDRA = """\
+-m                  several runs: every combination of values with commas between them
+--config-dir FOLDER options of your own: FOLDER/loss/mine.yaml is loss=mine (conf/ of the current folder by default)
+--cfg job           print the config that would be run; -p loss: only this group
+--info              print how the config was composed
+-sc install=bash    complete `dp-bench` by the tabulator"""
+
+_LAUNCHER = "what carries out the runs of a paper or a study, by --launcher [local]"
+
+
+def text() -> str:
+    """Return the whole help."""
+    config = (REPOSITORY / "conf" / "config.yaml").read_text(encoding="utf-8")
+    groups = re.findall(r"(?m)^  - (\w+): (\S+) *# (.*)$", config)
+    _, defaults = config.split("\n\n", 1)
+    names = {**dict(diagnostics())}
+    return "\n".join(
+        [
+            "python -m runner [group=option ...] [field=value ...]",
+            "",
+            "One run, made of one option per group. Exit codes: 0 recorded, 1 failed, 2 it cannot be run as asked.",
+            *_section("Examples", EXAMPLES.splitlines()),
+            *_section("Options", _HYDRA.splitlines()),
+            *_section("Commands: python -m runner COMMAND --help", _listed({n: t for n, (_, t) in COMMANDS.items()})),
+            *_section(
+                "Groups: python -m runner --help GROUP lists the options",
+                _listed({name: f"{words} [{option}]" for name, option, words in groups} | {"launcher": _LAUNCHER}),
+            ),
+            *_section("Diagnostics: diagnostics=[NAME,NAME]", _listed(names)),
+            *_section("Fields and their defaults", defaults.partition("\nhydra:")[0].strip().splitlines()),
+        ]
+    )
+
+
+def group_text(group: str) -> str:
+    """Return the options of a group, each with the first line of its comment.
+
+    Raises:
+        ConfigError: there is no such group.
+    """
+    folders = {path.name: path for path in (REPOSITORY / "conf").iterdir() if path.is_dir()}
+    folders |= {"sweeps": REPOSITORY / "sweeps"}
+    if group not in folders:
+        raise ConfigError(f"There is no group {group!r}. {nearest(group, folders)}")
+    options = {}
+    for path in scan(folders[group], "**/*.yaml"):
+        name = path.relative_to(folders[group]).with_suffix("").as_posix()
+        if not path.name.startswith("base_"):
+            options[name] = _comment(path)
+    return "\n".join(_listed({f"{group}={name}": words for name, words in options.items()}))
+
+
+def diagnostics() -> list[tuple[str, str]]:
+    """List the diagnostics: each file with its docstring's first line."""
+    found = []
+    for path in sorted((PACKAGE / "training" / "diagnostics").glob("*.py")):
+        if path.stem not in ("__init__", "interface"):
+            first, *_ = str(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))).splitlines()
+            found.append((path.stem, first.rstrip(".")))
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the help for `--help` or `--help GROUP`."""
+    print(group_text(arguments[0]) if arguments else text())
+    return 0
+
+
+def _section(title: str, lines: Sequence[str]) -> list[str]:
+    return ["", f"== {title} ==", *lines]
+
+
+def _listed(texts: dict[str, str]) -> list[str]:
+    width = max(map(len, texts))
+    return [f"{name.ljust(width)}  {words}".rstrip() for name, words in texts.items()]
+
+
+def _comment(path: Path) -> str:
+    """Return the first sentence of the comment at the top of a file, or ""."""
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        if not line.startswith("# @package"):
+            lines.append(line.removeprefix("#").strip())
+    return re.split(r"(?<=[a-z)])\. ", " ".join(lines))[0].rstrip(".")
