@@ -224,7 +224,7 @@ def _noise_line(costs: Sequence[tuple[str, float | str]]) -> str:
             f"For {len(bounds)} of them δ is computed to be at least {least} at any ε, and at least {median} for "
             f"{len(bounds) - len(bounds) // 2}. "
         )
-    return text + f"For {len(older) - len(bounds)} it is not computed."
+    return text + f"For {len(older) - len(bounds) or 'none'} it is not computed."
 
 
 def _text(config: dict[str, Any]) -> str:
