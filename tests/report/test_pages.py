@@ -229,7 +229,7 @@ def test_the_sound_epsilon_of_a_screened_run_is_of_the_most_attempts() -> None:
         assert (row["epsilon"], row["epsilon_sound"], row["epsilon_spent"]) == (2.9998, 9.3155, 2.8969)
 
 
-def test_guaranteed_claims_are_counted_by_the_noise_of_their_runs(tmp_path: Path) -> None:
+def test_guaranteed_claims_are_counted_by_their_noise(tmp_path: Path) -> None:
     """Of runs in float64, of one in float32 among others, and without runs. Other claims count nowhere."""
     claims = {name: replace(CLAIM, pairs=((name,),)) for name in ("new", "mixed", "none", "unsure")}
     rows = [replace(ROW, claim=claim, guarantee="guaranteed") for claim in claims.values()]
