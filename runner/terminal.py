@@ -167,7 +167,8 @@ def number(
         return "–"
     if not math.isfinite(value):
         return "∞" if value > 0 else str(value)
-    value = round(value, 9)  # the mean of 97.85 and 97.92 is a half, 0.87 not to become 0.8701, however computed
+    # The mean of 97.85 and 97.92 is a half, 0.87 not to become 0.8701, however computed, and a bound of 1e-16 not 0.
+    value = float(f"{value:.10g}") if bound else round(value, 9)
     if places is None and unit == "%":
         places = 2
     if bound:

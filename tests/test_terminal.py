@@ -39,6 +39,7 @@ def test_a_number_has_four_digits_or_so_many_decimals_and_a_bound_stays_one():
     assert [number(2.31441, places=3, bound=of) for of in ("lower", "upper")] == ["2.314", "2.315"]
     assert [number(97.899, "%", bound=of) for of in ("lower", "upper")] == ["97.89", "97.90"]
     assert [number(0.87 + 1e-12, places=3, bound="upper"), bound_text(0.87 + 1e-12)] == ["0.870", "0.87"]
+    assert [bound_text(1.0001e-16), number(0.0, bound="lower")] == ["1.001e-16", "0"]
     assert [bound_text(2.31441), bound_text(None), bound_text(float("inf"))] == ["2.315", "–", "∞"]
 
 

@@ -12,8 +12,8 @@ Measurements cannot be computed again: losses, accuracies, diagnostics, seconds,
 description of machine and code. They only have to be possible. An accuracy has to be a number of right answers, and a
 count must not fall. `draw` is believed, too. A change of such values alone is not noticed.
 
-Nothing is trained, and nothing is written. The last line but one says what the noise of older records costs, which
-was drawn in float32 (see `runner.mechanism.normal`).
+Nothing is trained, and nothing is written. The last line but one bounds δ from below for older records, whose noise was
+drawn in float32 (see `runner.mechanism.normal`).
 
 Exit codes: 0 every record agrees with its config, 1 one does not or cannot be read, 2 bad input.
 """
@@ -36,11 +36,11 @@ from runner.config.checkout import scan
 from runner.config.origin import is_own
 from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.mechanism.dp_sgd import Mechanism
-from runner.mechanism.normal import END, END_OF_FLOAT32, PRECISION, delta_growth
+from runner.mechanism.normal import PRECISION, delta_of_end, delta_of_radii
 from runner.records.files import read_record, rounded
 from runner.records.jobs import restored
 from runner.records.sources import check_sources
-from runner.terminal import Line, Parser, printable
+from runner.terminal import Line, Parser, number, printable
 from runner.training.averaging import LAST
 from runner.training.final import final_metrics
 from runner.training.loop import Trained
@@ -186,38 +186,45 @@ def noise_precision(record: Mapping[str, Any]) -> str | None:
     return precision
 
 
-def delta_growth_of(record: Mapping[str, Any], run: Run) -> tuple[float, float] | None:
-    """Compute by how much a record's delta grows because its noise ends: see `runner.mechanism.normal.delta_growth`.
+def cost_of_noise(record: Mapping[str, Any], run: Run) -> float | str:
+    """Compute what a record's noise costs because it is not exact, or return the reason why that is not computed.
 
-    It is computed for plain DP-SGD with one noise group (as of flat clipping, AUTO-S and PSAC), Poisson batches and, in
-    float32, a CPU's noise. Otherwise the return value is None.
+    For noise drawn in float32 it is a lower bound on delta, and in float64 an upper bound on the growth of delta by the
+    end of the noise: see `runner.mechanism.normal`. The steps alone are counted, and no statistics before them.
     """
     mechanism, final = run.mechanism, record["final"]
-    plain = type(mechanism) is Mechanism and len(mechanism.noise_groups) == 1
-    ends = {PRECISION: END} | (
-        {} if "NVIDIA" in record["provenance"].get("device", "") else {"float32": END_OF_FLOAT32}
-    )
-    end = ends.get(noise_precision(record) or "")
-    if not plain or mechanism.sampling is not Sampling.poisson or end is None:
-        return None
-    pairs, steps = (run.parameters + 1) // 2, max(final["steps"], final.get("max_tries", 0))
-    return delta_growth(end, pairs, mechanism.noise_multiplier, mechanism.sampling_rate, steps)
+    steps = max(final["steps"], final.get("max_tries", 0))
+    if type(mechanism) is not Mechanism:
+        return "for this mechanism"
+    if noise_precision(record) == PRECISION:
+        if mechanism.before:
+            return "for runs that also release statistics"
+        return delta_of_end((run.parameters + 1) // 2, mechanism.noise_multiplier, steps)
+    if "NVIDIA" in record["provenance"].get("device", ""):
+        return "for the float32 noise of a GPU"
+    if len(mechanism.noise_groups) > 1:
+        return "for several noise groups"
+    if mechanism.sampling is not Sampling.poisson:
+        return "for shuffled batches"
+    unpaired = 15 * len(mechanism.noise_groups[0].parameters)  # at most, of each tensor: the rest beyond whole 16s
+    pairs = max(0, run.parameters - unpaired) // 2
+    return delta_of_radii(pairs, mechanism.noise_multiplier, mechanism.sampling_rate, steps)
 
 
-def _noise_line(precisions: Sequence[tuple[str | None, tuple[float, float] | None, float]]) -> str:
-    """Summarise the precisions, growths and deltas of all records in a sentence."""
-    older = [(growth, delta) for precision, growth, delta in precisions if precision == "float32"]
-    known = [(growth[0], delta) for growth, delta in older if growth is not None]
+def _noise_line(costs: Sequence[tuple[str, float | str]]) -> str:
+    """Summarise the precisions of all records' noise, and what it costs, in a few sentences."""
+    older = [cost for precision, cost in costs if precision == "float32"]
+    bounds = sorted(cost for cost in older if not isinstance(cost, str))
     if not older:
         return "All noise was drawn in float64."
-    text = f"{len(older)} records have noise that was drawn in float32 and ends. "
-    if known:
+    text = f"{len(older)} records have noise that was drawn in float32, so their ε is not that of the noise they had. "
+    if bounds:
+        least, median = (number(bound, bound="lower") for bound in (bounds[0], bounds[len(bounds) // 2]))
         text += (
-            f"For {len(known)} of them it is computed by how much δ grows because of this end: "
-            f"by at least {max(growth for growth, _ in known):.1e}, and by more than δ itself for "
-            f"{sum(growth > delta for growth, delta in known)}. "
+            f"For {len(bounds)} of them δ is computed to be at least {least} at any ε, and at least {median} for "
+            f"{len(bounds) - len(bounds) // 2}. "
         )
-    return text + f"For {len(older) - len(known)} it is not computed."
+    return text + f"For {len(older) - len(bounds) or 'none'} it is not computed."
 
 
 def _text(config: dict[str, Any]) -> str:
@@ -270,8 +277,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"verify: {chosen.folder} has no records: expected runs/*.json in it.", file=sys.stderr)
         return 2
     line, wrong, noise = Line(), 0, []
-    for number, path in enumerate(paths, 1):
-        line.show(f"verify: record {number} of {len(paths)} ...")
+    for position, path in enumerate(paths, 1):
+        line.show(f"verify: record {position} of {len(paths)} ...")
         if found := _found(path):
             wrong += 1
             line.clear()
@@ -279,7 +286,8 @@ def main(arguments: Sequence[str]) -> int:
             continue
         record = read_record(path)
         run = _run_of_setting(_text(record["config"]))
-        noise.append((noise_precision(record), delta_growth_of(record, run), run.config.delta))
+        if (precision := noise_precision(record)) is not None:
+            noise.append((precision, cost_of_noise(record, run)))
     line.clear()
     print(_noise_line(noise))
     print(f"{len(paths)} records, {wrong} of which do not say what follows from their config")

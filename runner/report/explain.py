@@ -22,7 +22,7 @@ from runner.config.checkout import scan
 from runner.mechanism.normal import PRECISION
 from runner.records.files import read_record, upper_bound
 from runner.records.jobs import sweep_jobs
-from runner.records.verify import delta_growth_of, noise_precision, run_of
+from runner.records.verify import cost_of_noise, noise_precision, run_of
 from runner.report import own
 from runner.report.cells import cells_of
 from runner.report.claim_rows import rows_of
@@ -185,18 +185,21 @@ def _delta_text(run: Run) -> str:
 
 
 def noise_text(record: own.Record, run: Run) -> list[str]:
-    """Say how the noise was drawn, and by how much delta grows because such noise ends."""
+    """Say how the noise was drawn, and what it costs that it is not exact."""
     precision = noise_precision(record)
     if precision is None:
         return []
-    growth = delta_growth_of(record, run)
-    if growth is None:
-        return [f"noise: drawn in {precision}; by how much δ grows because it ends is not computed for this mechanism"]
-    attained, bound = growth
+    cost = cost_of_noise(record, run)
     if precision == PRECISION:
-        return [f"noise: drawn in {precision}; because it ends, δ grows by less than {2 * max(bound, 1e-15):.0e}"]
-    times = f", {attained / run.config.delta:.2g} times δ" if attained > run.config.delta else ""
-    return [f"noise: drawn in {precision}; because it ends, δ grows by at least {attained:.1e} for some example{times}"]
+        growth = f"is not computed {cost}" if isinstance(cost, str) else f"is at most {bound_text(cost)}"
+        return [
+            f"noise: drawn in {precision}; the growth of δ because it ends {growth}",
+            "no δ covers the last digits of the noisy sums, which are rounded (docs/privacy.md)",
+        ]
+    drawn = f"noise: drawn in {precision}, so ε is not that of the noise it had"
+    if isinstance(cost, str):
+        return [f"{drawn}; a lower bound on δ is not computed {cost}"]
+    return [f"{drawn}: for some example δ is at least {number(cost, bound='lower')} at any ε"]
 
 
 def release_texts(releases: Releases, delta: float) -> list[str]:

@@ -16,6 +16,7 @@ from runner.report import counted, paper_page, run_figure, verdict_figures
 from runner.report.cells import CLAIMED_EPSILON, cells_of, chosen_cells
 from runner.report.claim_rows import rows_of
 from runner.report.files import Table, aligned, markdown, read_csv, write_text
+from runner.report.noise import noise_text
 from runner.report.papers import Paper, every_paper, load
 from runner.report.statements import headline_of, stated
 from runner.report.studies import study_pages
@@ -54,7 +55,10 @@ def write_report(folder: Path, scale: str) -> list[Path]:
     links = ((paper, folder / paper.name / "README.md") for paper in papers)
     text += "".join(f"- [{paper.title}]({paper.name}/README.md)\n" for paper, page in links if page.parent.exists())
     text += "".join(f"\n{line}\n" for name, line in _BESIDE.items() if (folder / name).exists())
-    text += "\n## Counts\n\n" + counted.totals({_shown(name): rows for name, rows in by_paper.items()}) + _FIGURE
+    text += "\n## Counts\n\n" + counted.totals({_shown(name): rows for name, rows in by_paper.items()})
+    if of_noise := noise_text(folder, by_paper, "../docs/privacy.md#known-limits"):
+        text += f"\n{of_noise}"
+    text += _FIGURE
     text += _failing(by_paper) + _words()
     written = verdict_figures.write_figures(folder, by_paper, "" if scale == PAPER_SCALE else scale)
     for paper in (paper for paper in papers if (folder / paper.name).exists()):

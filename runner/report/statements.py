@@ -16,6 +16,7 @@ from runner.report.claim_rows import rows_of
 from runner.report.files import read_csv, write_text
 from runner.report.items import Paper, Statement
 from runner.report.leaderboard.methods import standing
+from runner.report.noise import noise_text
 from runner.report.papers import every_paper, load
 from runner.report.studies import study_pages
 from runner.terminal import number
@@ -24,6 +25,7 @@ _GUARDS = ("verdict", "guarantee")  # under which a statement holds
 _OF_STUDY = ("effects.csv", "table.csv")
 _DECIDED = ("better", "worse")
 _BEGIN, _END = "<!-- results: written by `python -m runner aggregate` -->", "<!-- end of results -->"
+_LIMITS = "docs/privacy.md#known-limits"
 
 
 class MissingError(ValueError):
@@ -170,7 +172,7 @@ def findings_list(papers: Sequence[Paper], folder: Path) -> str:
 
 
 def write_readme(results: Path) -> Path:
-    """Replace the text between the markers of the README by the findings of the last aggregation.
+    """Replace the text between the markers of the README by the noise and the findings of the last aggregation.
 
     Raises:
         ValueError: the README lacks these two markers, in this order.
@@ -180,4 +182,6 @@ def write_readme(results: Path) -> Path:
     _, end, after = rest.partition(_END)
     if not begin or not end:
         raise ValueError(f"{readme} has lost the markers of the list of findings.")
-    return write_text(readme, f"{before}{_BEGIN}\n{findings_list(every_paper(), results)}{_END}{after}")
+    papers = every_paper()
+    of_noise = noise_text(results, {paper.name: rows_of(results, paper) for paper in papers}, _LIMITS)
+    return write_text(readme, f"{before}{_BEGIN}\n{of_noise}\n{findings_list(papers, results)}{_END}{after}")

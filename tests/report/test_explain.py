@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from runner.cli.commands import carry_out
-from runner.config import REPOSITORY
+from runner.config import REPOSITORY, Sampling
+from runner.mechanism.normal import delta_of_end
 from runner.records.files import read_record
 from runner.records.identity import resolved
 from runner.records.jobs import Job, composed
@@ -17,6 +19,7 @@ from runner.records.verify import run_of
 from runner.report.explain import (
     command_text,
     cost_text,
+    noise_text,
     places_of,
     released_text,
     study_text,
@@ -49,6 +52,24 @@ def test_a_screened_run_released_more_than_is_charged_and_could_have_released_mo
     assert charged.startswith(f"as the paper counts: {record['final']['accepted']:,} steps")
     assert released.startswith(f"released: {record['final']['tries']:,} steps")
     assert most.startswith(f"could have been: {min(921 * 234, 11 * 19_582):,} steps")
+
+
+def test_what_the_noise_of_a_record_leaves_out() -> None:
+    """Float32 noise of a CPU, of a GPU and for shuffled batches; float64 noise, whose bound is not rounded down."""
+    record = read_record(RUNS / "180425e2e241.json")
+    run = run_of(record["config"])
+    drawn = "noise: drawn in float32, so ε is not that of the noise it had"
+    assert noise_text(record, run) == [f"{drawn}: for some example δ is at least 0.8376 at any ε"]
+    mechanism = replace(run.mechanism, sampling=Sampling.shuffled)
+    (line,) = noise_text(record, replace(run, mechanism=mechanism))
+    assert line == f"{drawn}; a lower bound on δ is not computed for shuffled batches"
+    record["provenance"]["device"] = "NVIDIA H200"
+    assert noise_text(record, run) == [f"{drawn}; a lower bound on δ is not computed for the float32 noise of a GPU"]
+    record["provenance"]["noise"] = "float64"
+    end, digits = noise_text(record, run)
+    growth = float(end.removeprefix("noise: drawn in float64; the growth of δ because it ends is at most "))
+    assert digits == "no δ covers the last digits of the noisy sums, which are rounded (docs/privacy.md)"
+    assert 1 <= growth / delta_of_end(13_005, 1.1, 13_338) < 1.001
 
 
 def test_a_run_that_diverged_could_have_released_all_its_steps() -> None:

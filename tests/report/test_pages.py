@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from runner.records.jobs import sweep_jobs
 from runner.report.cells import cells_of, signed
 from runner.report.counted import of_paper, totals
 from runner.report.files import Table, markdown, plus_minus, read_csv, write_csv, write_table_csv
+from runner.report.noise import noise_text
 from runner.report.paper_page import epsilon_text, open_settings, tables_of
 from runner.report.papers import every_paper, load
 from runner.report.rows import runs_table, settings_table
@@ -225,3 +227,21 @@ def test_the_sound_epsilon_of_a_screened_run_is_of_the_most_attempts() -> None:
     runs = Runs([PlannedRun(job, read_record(REPOSITORY / "results" / "runs" / f"{job.run_id}.json"))])
     for _, (row,) in (runs_table(runs), settings_table(runs)):
         assert (row["epsilon"], row["epsilon_sound"], row["epsilon_spent"]) == (2.9998, 9.3155, 2.8969)
+
+
+def test_guaranteed_claims_are_counted_by_their_noise(tmp_path: Path) -> None:
+    """Of runs in float64, of one in float32 among others, and without runs. Other claims count nowhere."""
+    claims = {name: replace(CLAIM, pairs=((name,),)) for name in ("new", "mixed", "none", "unsure")}
+    rows = [replace(ROW, claim=claim, guarantee="guaranteed") for claim in claims.values()]
+    rows[-1] = replace(rows[-1], guarantee="not guaranteed")
+    (tmp_path / "runs").mkdir()
+    runs = [("new", "float64"), ("mixed", "float64"), ("mixed", None), ("unsure", None)]
+    for place, (_, noise) in enumerate(runs):
+        record = {"provenance": {"noise": noise} if noise else {}}
+        (tmp_path / "runs" / f"{place}.json").write_text(json.dumps(record))
+    table = [{"run_id": place, "experiment": name} for place, (name, _) in enumerate(runs)]
+    write_csv(tmp_path / "a_paper" / CLAIM.item / "runs.csv", ("run_id", "experiment"), table)
+    text = noise_text(tmp_path, {"a_paper": rows}, "limits.md")
+    assert "(limits.md). Of the 3 claims with a guaranteed ε, 1 rest on runs" in text
+    assert "drawn in float64 is behind 1 of them, and a formula without runs behind 1." in text
+    assert noise_text(tmp_path, {"a_paper": rows[-1:]}, "") == ""

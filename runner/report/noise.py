@@ -1,0 +1,50 @@
+"""By which noise the guaranteed epsilons hold: of exact Gaussian noise, but the runs' own was drawn in another way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from runner.claims.counts import counted
+from runner.claims.rows import ClaimRow
+from runner.claims.verdicts import GUARANTEED
+from runner.mechanism.normal import PRECISION
+from runner.report.files import read_csv
+
+OLDER, FORMULA = "float32", "formula"
+_NAMED = f'"noise": "{PRECISION}"'.encode()  # in a record
+
+
+def by_noise(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]]) -> Counter[str]:
+    """Count the claims whose epsilon is guaranteed by the noise of their runs.
+
+    These are "float64" if the noise of all runs of the claim's experiments was drawn so, "float32" if that of any run
+    was not, and "formula" if there is no run.
+    """
+    counts: Counter[str] = Counter()
+    for paper, rows in by_paper.items():
+        for row in counted(rows):
+            if row.guarantee == GUARANTEED:
+                path = folder / paper / row.claim.item / "runs.csv"
+                runs = read_csv(path) if path.exists() else []
+                ids = [run["run_id"] for run in runs if run["experiment"] in row.claim.experiments]
+                newer = [_NAMED in (folder / "runs" / f"{run_id}.json").read_bytes() for run_id in ids]
+                counts[FORMULA if not newer else PRECISION if all(newer) else OLDER] += 1
+    return counts
+
+
+def noise_text(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]], limits: str) -> str:
+    """Say of how many guaranteed claims the noise was drawn in float32, in a paragraph; "" if nothing is guaranteed.
+
+    limits: the address of the known limits, from the page of the text.
+    """
+    counts = by_noise(folder, by_paper)
+    if not counts:
+        return ""
+    return (
+        f"An ε is **guaranteed** for exact Gaussian noise, but [computed noise is not exact]({limits}). Of the "
+        f"{counts.total()} claims with a guaranteed ε, {counts[OLDER]} rest on runs whose noise was drawn in float32, "
+        f"so coarsely that it can reveal an example. Noise drawn in {PRECISION} is behind {counts[PRECISION]} of them, "
+        f"and a formula without runs behind {counts[FORMULA]}.\n"
+    )
