@@ -8,12 +8,16 @@ LAUNCHER ?= local
 ITEMS ?=
 RUNS ?=
 OVERRIDES ?=
+RECORD ?=
+FRESH ?=
+SEEDS ?=
 NAME ?=
 FILE ?=
 
 RUN = $(VENV)/bin/python
 PAPERS = $(subst _,-,$(patsubst runner/papers/%/__init__.py,%,$(sort $(wildcard runner/papers/*/__init__.py))))
-OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$(ITEMS)') $(if $(BUDGET),--budget='$(BUDGET)') $(OVERRIDES)
+OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$(ITEMS)') $(if $(BUDGET),--budget='$(BUDGET)') $(PLACE) $(OVERRIDES)
+PLACE = $(if $(filter 1,$(RECORD)),--record) $(if $(filter 1,$(FRESH)),--fresh) $(if $(SEEDS),--seeds=$(SEEDS))
 # Two processes, a file of tests always in one of them: what a file computes once stays computed. In the order of the
 # folders, in which no long file comes last.
 PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
@@ -36,6 +40,9 @@ help: ## Explain every target
 	@echo "    BUDGET=30m         start no run later, or known to end later (90s, 30m, 2h, 1h30m); then tables and figures"
 	@echo "    JOBS=2             2 runs at a time, one CPU thread each (default: one a core, one a GPU); on a cluster tasks"
 	@echo "    ITEMS=fig-3,table-3  only these tables and figures"
+	@echo "    SEEDS=1            only the first seed of each setting"
+	@echo "    FRESH=1            train all again, into results/fresh; by default what is missing goes to results/yours"
+	@echo "    RECORD=1           into results/, which git tracks"
 	@echo "    SCALE=smoke        minutes instead of days, on bundled data: never a reproduction"
 	@echo "    LAUNCHER=slurm     local (default), slurm or ray carries them out; conf/launcher/ has their options, which"
 	@echo "                       OVERRIDES='launcher.sbatch.partition=gpu launcher.gpus=1' sets"
@@ -73,7 +80,7 @@ plan-%: $(VENV)/installed ## plan-PAPER: runs done, runs left, time left on this
 	@$(RUN) -m runner reproduce $* --plan $(OPTIONS)
 
 study: $(VENV)/installed ## FILE=mine.yaml: compare your arms at the same sound ε (docs/extending.md), with JOBS, SCALE, LAUNCHER
-	$(RUN) -m runner study '$(FILE)' --scale=$(SCALE) --launcher=$(LAUNCHER) $(if $(JOBS),--jobs=$(JOBS)) $(OVERRIDES)
+	$(RUN) -m runner study '$(FILE)' --scale=$(SCALE) --launcher=$(LAUNCHER) $(if $(JOBS),--jobs=$(JOBS)) $(PLACE) $(OVERRIDES)
 
 new-paper: $(VENV)/installed ## NAME=my_paper: write a paper to fill in, which runs as it is (docs/extending.md)
 	$(RUN) -m runner new-paper '$(NAME)'

@@ -27,7 +27,7 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.accounting import Pld, training_releases
 from runner.accounting.calibration import Accountant
 from runner.config import FIELDS, REPOSITORY, RESULTS, ConfigError, register
-from runner.records.files import read_record, record_path, results_folder
+from runner.records.files import find_record, read_record, results_folder
 from runner.records.hydra_errors import sentence
 from runner.records.identity import identify, resolved
 from runner.records.jobs import command_of, composed
@@ -384,7 +384,7 @@ def _text(folder: str | Path | None) -> str | None:
 def _record(config: DictConfig, outcome: str) -> Path:
     from runner.records.files import stopped_path
 
-    place = stopped_path if outcome == "stopped" else record_path
+    place = stopped_path if outcome == "stopped" else find_record
     return place(results_folder(config), identify(config)[0])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from runner.claims.runs import PlannedRun, Runs
 from runner.claims.statistics import Spread, typical
 from runner.config import PAPER, RESULTS, options_of
-from runner.records.files import read_record, record_path, results_folder
+from runner.records.files import find_record, read_record, record_path, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.search import Space, Trial, trials_of
 
@@ -53,6 +53,19 @@ class Evidence:
             str(dataset): typical(of.finals("test_accuracy") for of in its.by(lambda run: run.job.setting_id).values())
             for dataset, its in finished.by(lambda run: run.field("dataset.name")).items()
         }
+
+    def only_in(self, folder: Path) -> Evidence:
+        """Return the same plan with the records of another folder alone."""
+        sweeps = {
+            sweep: Runs(
+                PlannedRun(
+                    run.job, read_record(path) if (path := record_path(folder, run.job.run_id)).exists() else None
+                )
+                for run in runs
+            )
+            for sweep, runs in self.sweeps.items()
+        }
+        return Evidence(self.scale, sweeps, folder)
 
     def of(self, jobs: Iterable[Job]) -> Runs:
         """Pair runs that no sweep plans with their records."""
@@ -100,5 +113,5 @@ def collect(sweeps: Iterable[str], scale: str = PAPER_SCALE, results_root: Path 
 
 
 def _read(folder: Path, job: Job) -> dict[str, Any] | None:
-    path = record_path(folder, job.run_id)
+    path = find_record(folder, job.run_id)
     return read_record(path) if path.exists() else None

@@ -18,8 +18,9 @@ from runner.claims.runs import Runs
 from runner.claims.verdicts import judge
 from runner.config import REPOSITORY, RESULTS, ConfigError
 from runner.report import pages, plots, run_figure
+from runner.report.cells import cells_of
 from runner.report.claim_rows import write_rows
-from runner.report.files import markdown, write_csv, write_table_csv, write_text
+from runner.report.files import Table, aligned, markdown, write_csv, write_table_csv, write_text
 from runner.report.items import names_of
 from runner.report.papers import Item, known, load
 from runner.report.rows import runs_table, settings_table
@@ -71,6 +72,24 @@ def aggregate(
         written += _draw(folder / known.name / run_figure.FOLDER, run_figure.TITLE, run_figure.draw, runs, label)
         written += _write_index(folder, scale)
     return written
+
+
+def compared_text(paper: str, items: Sequence[str], folder: Path) -> str:
+    """Tabulate each claim of some items as measured by the user's runs, by this repository's, and as the paper has it.
+
+    Every number has its runs in brackets. The user's are those recorded in `folder`.
+    """
+    loaded = load(paper)
+    claims = [claim for claim in loaded.claims if claim.item in items]
+    needed = [sweep for name in items for sweep in loaded.needs(loaded.item(name))]
+    sweeps = [*needed, *(sweep for claim in claims for sweep in (*claim.sweeps, *claim.searches))]
+    recorded = collect(sweeps)
+    yours = recorded.only_in(folder)
+    rows = []
+    for claim in claims:
+        cells = [cells_of(judge(claim, measure(claim, of, loaded.formulas), PAPER_SCALE)) for of in (yours, recorded)]
+        rows.append([claim.item, cells[0].what, *(of.measured_of for of in cells), cells[1].claimed])
+    return aligned(Table(("item", "what", "yours", "recorded here", "the paper's"), rows))
 
 
 def aggregate_studies() -> list[Path]:

@@ -11,13 +11,15 @@ import shlex
 import sys
 import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import torch
 
 from runner.claims.evidence import check_scale, folder_of
-from runner.config import FIELDS, PAPER, ConfigError, options_of
+from runner.config import FIELDS, FRESH, PAPER, YOURS, ConfigError, options_of
 from runner.config.fields import Part
 from runner.launch import Launcher, Work, launcher_of, run_jobs
 from runner.launch.launcher import split_overrides
@@ -25,7 +27,7 @@ from runner.launch.processes import Tally
 from runner.launch.processes import workers as usual_workers
 from runner.launch.status import status_text
 from runner.records.examples import check_examples
-from runner.records.files import failure_path, is_recorded, record_path, recorded, results_folder
+from runner.records.files import failure_path, is_recorded, record_path, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.records.options import check_options
 from runner.report.items import names_of
@@ -33,7 +35,7 @@ from runner.report.papers import Item, Paper, known, load
 from runner.runs import durations
 from runner.runs.durations import estimated, plan_text
 from runner.speed.kernels import kernels_wanted, why_off
-from runner.terminal import Line, Parser, command
+from runner.terminal import Line, Parser, command, duration
 from runner.training.instantiation import instantiated
 from runner.training.prepare import prepare
 from runner.training.trust import check_own
@@ -49,24 +51,27 @@ def main(arguments: Sequence[str]) -> int:
     budget = None if options.budget is None else parse_duration(options.budget)
     launcher, overrides = requested(options)
     jobs = _by_item(paper, items, (f"scale={options.scale}", *overrides))
+    jobs = {item: first_seeds(of_item, options.seeds) for item, of_item in jobs.items()}
     if options.status:
         print(status_text(jobs))
         return 0
     first = next((job for of_item in jobs.values() for job in of_item), None)
     if options.plan:
-        print(_plan(jobs, first, options.jobs))
+        print(_plan(jobs, first, options.jobs, budget))
         return 0
     every = {job.run_id: job for of_item in jobs.values() for job in of_item}
     pending = [
         job for job in every.values()
-        if not (record_path(results_folder(job.values), job.run_id).exists() and recorded(job.config))
+        if not is_recorded(results_folder(job.values), job.run_id)
     ]  # fmt: skip
     check_settings([*([first] if first else []), *pending])  # finds wrong overrides even if all are recorded
     estimates = {} if first is None else estimated(pending, durations.recorded(first.config))
     check_data(pending)
 
     if done := len(every) - len(pending):
-        print(f"{done} of {len(every)} runs are already recorded.", file=sys.stderr)
+        yours = sum(record_path(results_folder(job.values), job.run_id).exists() for job in every.values())
+        whose = f" ({yours} by you, the others here)" if options.scale == PAPER and not options.record else ""
+        print(f"{done} of {len(every)} runs are already recorded{whose}.", file=sys.stderr)
     if (why := why_off()) and not torch.cuda.is_available():
         print(why, file=sys.stderr)
     deadline = None if budget is None else time.time() + budget
@@ -77,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
         print(command("reproduce", *arguments, "--status"))
         return 0
     root = Path(first.config.runtime.results_root).expanduser() if first else None
-    _conclude(paper, options.scale, items, tally, root)
+    _conclude(paper, options, items, tally, root)
     return 1 if tally.failed else 0
 
 
@@ -111,6 +116,11 @@ def add_common(parser: Parser, jobs: int | None = None) -> None:
         "--threads", type=int, default=1, help="CPU threads of each run (default: 1, which suits many runs best)"
     )
     parser.add_argument("--scale", default=PAPER, help="paper (default) or smoke")
+    parser.add_argument("--seeds", type=int, help="only the first seeds of each setting: 1")
+    parser.add_argument(
+        "--record", action="store_true", help="into results/, which git tracks; otherwise into results/yours"
+    )
+    parser.add_argument("--fresh", action="store_true", help="train all again, into results/fresh")
     parser.add_argument(
         "--launcher", default="local", help=f"who carries them out: {', '.join(options_of('launcher'))}"
     )
@@ -127,12 +137,38 @@ def requested(options: Namespace) -> tuple[Launcher, list[str]]:
     Raises:
         ConfigError: one of the arguments of `add_common` is wrong.
     """
-    for name in ("jobs", "threads"):
+    for name in ("jobs", "threads", "seeds"):
         if (value := getattr(options, name)) is not None and value < 1:
             raise ConfigError(f"Expected --{name} >= 1, got {value}.")
     of_launcher, overrides = split_overrides(options.overrides)
     check_overrides(overrides)
+    overrides = [*overrides, *_place(options, overrides)]
     return launcher_of(options.launcher, of_launcher), overrides
+
+
+def _place(options: Namespace, overrides: Sequence[str]) -> list[str]:
+    """Return the override of the folder that new records go to, as --record and --fresh choose it.
+
+    Raises:
+        ConfigError: the request names two folders.
+    """
+    named = any(text.startswith("runtime.results_root=") for text in overrides)
+    if sum((options.record, options.fresh, named)) > 1:
+        raise ConfigError("Choose one of --record (RECORD=1), --fresh (FRESH=1) and runtime.results_root=FOLDER.")
+    if options.fresh:
+        return [f"runtime.results_root='{FRESH}'"]
+    return [] if options.record or named or options.scale != PAPER else [f"runtime.results_root='{YOURS}'"]
+
+
+def first_seeds(jobs: Sequence[Job], count: int | None) -> list[Job]:
+    """Keep the first seeds of each setting, `count` of them; None: all."""
+    taken = Counter[str]()
+    kept = []
+    for job in sorted(jobs, key=lambda job: int(job.values["seed"])):
+        taken[job.setting_id] += 1
+        if count is None or taken[job.setting_id] <= count:
+            kept.append(job.run_id)
+    return [job for job in jobs if job.run_id in kept]
 
 
 def print_failed(failed: Iterable[tuple[Job, str]]) -> None:
@@ -179,13 +215,18 @@ def _by_item(paper: Paper, items: Sequence[Item], extra: Sequence[str]) -> dict[
     }
 
 
-def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | None) -> str:
+def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | None, budget: float | None) -> str:
     """Return the table of what is left."""
     every = {job.run_id: job for of_item in jobs.values() for job in of_item}
     left = [job for job in every.values() if not is_recorded(results_folder(job.values), job.run_id)]
     estimates = {} if first is None else estimated(left, durations.recorded(first.config))
     workers = workers or usual_workers([] if first is None else [first])
-    return plan_text(jobs, {job.run_id for job in left}, estimates, workers)
+    text = plan_text(jobs, {job.run_id for job in left}, estimates, workers)
+    if budget is None:
+        return text
+    seconds = accumulate(estimates.get(job.run_id, 0.0) for job in ordered(jobs, left, estimates))
+    fitting = sum(total <= budget * workers for total in seconds)
+    return f"{text}\nOf the {len(left)} runs left, the first {fitting} fit into a budget of {duration(budget)}."
 
 
 def check_settings(jobs: Sequence[Job]) -> None:
@@ -210,7 +251,7 @@ def check_data(pending: Sequence[Job]) -> None:
         check_examples(job.config, results_folder(job.config), dataset)
 
 
-def ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: Mapping[str, float]) -> list[Job]:
+def ordered(jobs: Mapping[str, Sequence[Job]], pending: Sequence[Job], estimates: Mapping[str, float]) -> list[Job]:
     """Order the runs that are left: headline items first, and within an item the cheapest further evidence first.
 
     The k-th run of an experiment is ranked by k times its time. So ten runs of an hour do not wait for one of ten
@@ -232,14 +273,17 @@ def ordered(jobs: dict[str, list[Job]], pending: list[Job], estimates: Mapping[s
     return list(ordered.values())
 
 
-def _conclude(paper: Paper, scale: str, items: tuple[Item, ...], tally: Tally, results_root: Path | None) -> None:
-    """Aggregate all items, so that the report is consistent, and print the files of the items asked for."""
-    from runner.cli.aggregate import aggregate, shown
+def _conclude(paper: Paper, options: Namespace, items: tuple[Item, ...], tally: Tally, root: Path | None) -> None:
+    """Aggregate the items asked for, and print what was measured by whom, and the files."""
+    from runner.cli.aggregate import aggregate, compared_text, shown
     from runner.report import pages
 
     names = [item.name for item in items]
-    paths = aggregate(paper.name, scale, results_root=results_root)
-    print(pages.headline(paper.name, scale, folder_of(scale, results_root), names[:1]))
+    paths = aggregate(paper.name, options.scale, None if options.items is None else names, root)
+    if root in (YOURS, FRESH):
+        print(compared_text(paper.name, names if options.items else names[:1], root))
+    else:
+        print(pages.headline(paper.name, options.scale, folder_of(options.scale, root), names[:1]))
     print(shown([path for path in paths if path.parent.name in names]))
     print_failed(tally.failed)
     if tally.not_started:

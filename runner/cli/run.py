@@ -50,7 +50,7 @@ def run(composed: DictConfig) -> None:
 
 
 def _run(composed: DictConfig) -> None:
-    from runner.records.files import read_record, record_path, results_folder
+    from runner.records.files import find_record, read_record, results_folder
     from runner.records.identity import identify, resolved
     from runner.records.jobs import command_of
     from runner.records.options import check_budgets
@@ -109,7 +109,7 @@ def _run(composed: DictConfig) -> None:
 
     outcome = execute(config, on_epoch, on_start, on_step, on_record)
     run_id = identify(config)[0]
-    path = record_path(results_folder(config), run_id)
+    path = find_record(results_folder(config), run_id)
     if outcome == "busy":
         line.keep(f"being computed by another process: {path}")
         return

@@ -42,10 +42,12 @@ from runner.training.trust import check_own
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_intermixed_args(arguments)
     check_scale(options.scale)
+    package = REPOSITORY / "studies" / options.file.name
+    ours = package.exists() and options.file.exists() and package.samefile(options.file)
+    options.record |= not (ours or options.fresh or any("results_root=" in text for text in options.overrides))
     launcher, overrides = requested(options)
     study, line = read(options.file), Line(at_once=False)
-    package = REPOSITORY / "studies" / options.file.name
-    if package.exists() and not package.samefile(options.file):
+    if package.exists() and not ours:
         raise ConfigError(f"{options.file}: a study of this package has this name, and its page: rename the file.")
     if options.scale != PAPER:
         study = shortened(study)

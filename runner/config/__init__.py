@@ -44,6 +44,7 @@ _CHECKOUT = (PACKAGE.parent / "pyproject.toml").is_file()
 REPOSITORY = PACKAGE.parent if _CHECKOUT else PACKAGE / "checkout"  # has conf/ and sweeps/
 PLACE = REPOSITORY if _CHECKOUT else Path.cwd()  # that results/ and wandb/ go into by default
 RESULTS = PLACE / "results"
+YOURS, FRESH = RESULTS / "yours", RESULTS / "fresh"  # of a user, ignored by git: see `runner.records.files.find_record`
 
 _DRAWN = re.compile(r"\$\{(uniform|log_uniform):\s*([^,{}]+?)\s*,\s*([^,{}]+?)\s*\}")
 

@@ -8,6 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -97,7 +98,7 @@ def run_processes(work: Work, line: Line, devices: Sequence[str] = ()) -> Tally:
     """
     jobs, estimates, workers = work.jobs, work.estimates, work.at_once or 1
     queue, tally, running = deque(jobs), Tally(), list[Worker]()
-    clock = _Clock(jobs, estimates, workers)
+    clock = _Clock(jobs, estimates, workers, work.deadline)
     number = 1
     try:
         while queue or running:
@@ -152,13 +153,16 @@ class _Clock:
     estimate. So the start of the first run does not decide it.
     """
 
-    def __init__(self, jobs: Sequence[Job], estimates: dict[str, float], workers: int) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], estimates: dict[str, float], workers: int, deadline: float | None = None
+    ) -> None:
         known = [estimates[job.run_id] for job in jobs if job.run_id in estimates]
         self._usual = sum(known) / len(known) if known else 0.0
         self._estimates = {job.run_id: estimates.get(job.run_id, self._usual or 1.0) for job in jobs}
         self._done = dict.fromkeys(self._estimates, 0.0)
         self._workers = workers
         self._started = time.monotonic()
+        self._deadline = deadline
 
     def at(self, run_id: str, done: float) -> None:
         """Set the part of a run that is done, in [0, 1]."""
@@ -173,4 +177,12 @@ class _Clock:
         elapsed = (time.monotonic() - self._started) * min(self._workers, len(self._estimates))
         ratio = (elapsed + self._usual) / (done + self._usual) if done else 1.0
         seconds = (sum(self._estimates.values()) - done) * ratio / self._workers
+        if self._deadline is not None and (budget := self._deadline - time.time()) < seconds:
+            return f"{duration(max(0.0, budget))} of the budget left, {self._fitting(budget * self._workers)}"
         return f"{duration(seconds)} left for all {len(self._estimates)}"
+
+    def _fitting(self, budget: float) -> str:
+        """Say how many of the runs that are left fit into so many seconds of work, in their order."""
+        left = {run_id: 1 - done for run_id, done in self._done.items() if done < 1 and self._estimates[run_id]}
+        fitting = sum(total <= budget for total in accumulate(left[name] * self._estimates[name] for name in left))
+        return f"{fitting} of {len(left)} runs fit"

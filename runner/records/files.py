@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from omegaconf import DictConfig
 
-from runner.config import ConfigError
+from runner.config import RESULTS, YOURS, ConfigError
 from runner.data.files import locked, write_or_rescue
 from runner.records import guarantee, schema
 from runner.records.identity import identify, identify_recorded
@@ -45,6 +45,19 @@ def record_path(folder: Path, run_id: str) -> Path:
     return folder / "runs" / f"{run_id}.json"
 
 
+def find_record(folder: Path, run_id: str) -> Path:
+    """Return the file that has a run's record, or would have it.
+
+    Behind the folder of a user's own results stand the records of this repository: a run that these have is not
+    trained again. To train it all the same, use another folder.
+    """
+    own = record_path(folder, run_id)
+    if own.exists() or own.is_symlink() or not folder.is_relative_to(YOURS):
+        return own
+    committed = record_path(RESULTS / folder.relative_to(YOURS), run_id)
+    return committed if committed.exists() else own
+
+
 def failure_path(folder: Path, run_id: str) -> Path:
     """Return the file of a run that raised an error. It is no record: the run is repeated, and the file overwritten."""
     return folder / "failed" / f"{run_id}.json"
@@ -61,13 +74,13 @@ def recorded(config: DictConfig) -> bool:
     Raises:
         UnreadableRecordError: the file may be a record, but cannot be read here.
     """
-    return bool(_is_whole(record_path(results_folder(config), identify(config)[0])))
+    return bool(_is_whole(find_record(results_folder(config), identify(config)[0])))
 
 
 def is_recorded(folder: Path, run_id: str) -> bool:
     """Return True if a folder of results has a readable record of a run."""
     with suppress(UnreadableRecordError):
-        return bool(_is_whole(record_path(folder, run_id)))
+        return bool(_is_whole(find_record(folder, run_id)))
     return False
 
 

@@ -48,6 +48,16 @@ def test_a_slow_start_does_not_decide_the_time_that_is_left(monkeypatch: pytest.
     assert clock.left() == "1m40s left for all 4"  # the last 100 s at (700 + 100) / (300 + 100), by two
 
 
+def test_a_budget_says_how_many_runs_fit(monkeypatch: pytest.MonkeyPatch, smoke_jobs) -> None:
+    """Two processes, 250 s: of three runs of 200 s, one of them half done, the half one and one more fit."""
+    jobs = smoke_jobs(3)
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    clock = _Clock(jobs, {job.run_id: 200.0 for job in jobs}, 2, deadline=1150.0)
+    clock.at(jobs[0].run_id, 0.5)
+    assert clock.left() == "2m30s of the budget left, 2 of 3 runs fit"
+
+
 def test_a_failing_and_a_dying_job_stop_no_other_and_recorded_runs_are_skipped(tmp_path: Path, smoke_jobs) -> None:
     jobs = smoke_jobs(4, r0="tests.failing.Dies", r1="tests.failing.RaisesInTraining")
     folder = results_folder(jobs[0].config)

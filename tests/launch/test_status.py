@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from runner.cli import reproduce
-from runner.config import REPOSITORY
+from runner.cli.commands import carry_out
+from runner.config import REPOSITORY, RESULTS
 from runner.launch import status
 from runner.launch.status import State, states, status_text
 from runner.records.files import claim, failure_path, progress, results_folder, write_progress
+from runner.records.jobs import Job
 
 
 def test_every_kind_of_run_is_counted(tmp_path: Path, smoke_jobs, fabricate, monkeypatch) -> None:
@@ -78,3 +80,21 @@ def test_the_command_counts_and_runs_nothing(tmp_path: Path, capsys, monkeypatch
     assert reproduce.main([*request, "--status"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["fig-4", "8", "0", "0", "0", "0", "8"]
     assert not list(tmp_path.rglob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("options", "folder"),
+    [([], "yours"), (["--record"], "."), (["--fresh"], "fresh"), (["runtime.results_root=/tmp/again"], "/tmp/again")],
+)
+def test_new_records_leave_tracked_files_alone_unless_asked(options: list[str], folder: str, monkeypatch) -> None:
+    shown: dict[str, list[Job]] = {}
+    monkeypatch.setattr(reproduce, "status_text", lambda jobs: shown.update(jobs) or "")
+    assert reproduce.main(["tempered-sigmoid", "--items", "text-std", "--seeds", "2", "--status", *options]) == 0
+    (jobs,) = shown.values()
+    assert {Path(job.values["runtime"]["results_root"]) for job in jobs} == {RESULTS / folder}
+    assert {job.values["seed"] for job in jobs} == {0, 1}
+
+
+def test_two_places_for_records_are_refused(capsys) -> None:
+    assert carry_out("reproduce", ["tempered-sigmoid", "--items", "text-std", "--record", "--fresh"]) == 2
+    assert "Choose one of --record (RECORD=1), --fresh (FRESH=1)" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from runner.cli.errors import explained
+from runner.records import files
 from runner.records.files import (
     UnreadableRecordError,
     digest_of,
@@ -194,3 +195,19 @@ def test_a_broken_file_is_no_record_and_is_set_aside(path: Path, jobs: Jobs, con
     path.write_bytes(content)
     assert set_aside(path) == path.with_suffix(".broken-2"), "nothing is written over"
     assert set_aside(path) is None
+
+
+def test_records_of_the_repository_stand_behind_those_of_a_user(tmp_path: Path, monkeypatch) -> None:
+    """The user's own record comes first; another folder has only its own; scales do not mix."""
+    monkeypatch.setattr(files, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(files, "YOURS", tmp_path / "results" / "yours")
+    committed, own = (files.record_path(folder, "0" * 12) for folder in (files.RESULTS, files.YOURS))
+    assert files.find_record(files.YOURS, "0" * 12) == own, "where it would be"
+    committed.parent.mkdir(parents=True)
+    committed.touch()
+    assert files.find_record(files.YOURS, "0" * 12) == committed
+    assert files.find_record(files.YOURS / "smoke", "0" * 12) != committed
+    assert files.find_record(tmp_path / "results" / "fresh", "0" * 12).parent.parent.name == "fresh"
+    own.parent.mkdir(parents=True)
+    own.touch()
+    assert files.find_record(files.YOURS, "0" * 12) == own
