@@ -292,7 +292,7 @@ def test_help_shows_groups_commands_and_defaults() -> None:
     _, _, groups = shown.partition("== Groups")
     assert set(re.findall(r"^(\w+) +\w", groups, re.MULTILINE)) >= folders | set(DIAGNOSTICS)
     assert set(re.findall(r"^([a-z-]+) +\w", shown, re.MULTILINE)) >= set(COMMANDS)
-    for field in ("sound_epsilon: null        # calibrate", "--config-dir FOLDER", "-m "):
+    for field in ("sound_epsilon: null        # calibrate", "--config-dir FOLDER  options", "\n-m  "):
         assert field in shown
 
 

@@ -15,20 +15,20 @@ from runner.config import PACKAGE, REPOSITORY, ConfigError
 from runner.config.checkout import scan
 from runner.terminal import nearest
 
-EXAMPLES = """\
-python -m runner experiment=tempered_sigmoid/mnist_tanh sound_epsilon=3   train at a sound ε of 3
-python -m runner experiment=tempered_sigmoid/mnist_tanh activation=relu   with another option of a group
-python -m runner -m experiment=tempered_sigmoid/mnist_tanh seed=0,1,2     several runs, one after another
-python -m runner --config-dir options loss=mine scale=smoke               an option of your own, tested in seconds
-python -m runner sweeps=tempered_sigmoid/fig_3 -m                         all runs of a figure"""
-
-_HYDRA = """\
--m                  several runs: every combination of values with commas between them
---config-dir FOLDER options of your own: FOLDER/loss/mine.yaml is loss=mine (conf/ of the current folder by default)
---cfg job           print the config that would be run; -p loss: only this group
---info              print how the config was composed
--sc install=bash    complete `dp-bench` by the tabulator"""
-
+EXAMPLES = {
+    "experiment=tempered_sigmoid/mnist_tanh sound_epsilon=3": "train at a sound ε of 3",
+    "experiment=tempered_sigmoid/mnist_tanh activation=relu": "with another option of a group",
+    "-m experiment=tempered_sigmoid/mnist_tanh seed=0,1,2": "several runs, one after another",
+    "--config-dir options loss=mine scale=smoke": "an option of your own, tested in seconds",
+    "-m sweeps=tempered_sigmoid/fig_3": "all runs of a figure",
+}
+_HYDRA = {
+    "-m": "several runs: every combination of values with commas between them",
+    "--config-dir FOLDER": "options of your own: FOLDER/loss/mine.yaml is loss=mine (default: conf/ here)",
+    "--cfg job": "print the config that would be run; -p loss prints only this group",
+    "--info": "print how the config was composed",
+    "-sc install=bash": "complete the command `dp-bench` by the tabulator",
+}
 _LAUNCHER = "what carries out the runs of a paper or a study, by --launcher [local]"
 
 
@@ -43,8 +43,8 @@ def text() -> str:
             "python -m runner [group=option ...] [field=value ...]",
             "",
             "One run, made of one option per group. Exit codes: 0 recorded, 1 failed, 2 it cannot be run as asked.",
-            *_section("Examples", EXAMPLES.splitlines()),
-            *_section("Options", _HYDRA.splitlines()),
+            *_section("Examples", _listed({f"python -m runner {words}": does for words, does in EXAMPLES.items()})),
+            *_section("Options", _listed(_HYDRA)),
             *_section("Commands: python -m runner COMMAND --help", _listed({n: t for n, (_, t) in COMMANDS.items()})),
             *_section(
                 "Groups: python -m runner --help GROUP lists the options",
