@@ -144,8 +144,16 @@ class Claim:
         return float(text) if text else None
 
     @property
+    def of_best(self) -> bool:
+        """True if the claimed number is a best: of runs, of a search, of a sweep."""
+        return self.of.startswith(("max ", "best "))
+
+    @property
     def stated(self) -> str:
-        """The claimed number for a table, or what the paper says without a number."""
+        """The claimed number for a table, or what the paper says without a number. A best says so."""
+        if self.claimed and self.of_best:
+            what = self.of.replace("max ", "best ", 1).replace(" (not said)", ", not said")
+            return f"{self.claimed} ({what})"
         unnumbered = {"above_other": "higher", "below_other": "lower", "none": "–"}
         return self.claimed or unnumbered.get(self.direction, "in words")
 

@@ -92,10 +92,10 @@ def _found(claim: Claim, runs: Runs, spread: Spread | None) -> Measured:
     values = [float(of[0].field(claim.by)) for of in settings]  # the smallest first
     number = partial(_NUMBERS[claim.statistic], values)
     value = float(number(np.array(means)))
-    kind = f"{_KINDS[claim.statistic]} {len(means)} means"
+    sizes = [*map(len, settings)]
+    kind = f"{_KINDS[claim.statistic]} {_means_text(sizes)}"
     if spread is None:
         return Measured(value, kind=kind)
-    sizes = [*map(len, settings)]
     if claim.statistic == "spread":
         at = partial(_range_of, means, sizes, spread)
     else:
@@ -103,6 +103,18 @@ def _found(claim: Claim, runs: Runs, spread: Spread | None) -> Measured:
         draws = redrawn(number, means, [spread.std * math.sqrt(1 / size + theirs) for size in sizes])
         at = partial(_between, draws, (values[0], values[-1]) if claim.statistic == "best_value" else None)
     return Measured(value, interval_at=at, lacks="" if min(sizes) >= FEWEST_RUNS else _FEW, kind=kind)
+
+
+def _means_text(sizes: Sequence[int]) -> str:
+    """Say how many means there are, and of how many runs.
+
+    >>> _means_text([1, 3]), _means_text([3, 3]), _means_text([1, 1])
+    ('2 means of 1 to 3 runs', '2 means of 3 runs', '2 single runs')
+    """
+    least, most = min(sizes), max(sizes)
+    if most == 1:
+        return f"{len(sizes)} single runs"
+    return f"{len(sizes)} means of {least if least == most else f'{least} to {most}'} runs"
 
 
 def _range_of(means: Sequence[float], sizes: Sequence[int], spread: Spread, level: float) -> Interval:

@@ -99,11 +99,12 @@ def _claim(place: str, paper: str, fields: Fields) -> Claim:
     item, dataset = given["item"], given.get("dataset", "")
     quantity = re.sub(r"\(([^()]*)\)", r"_\1", given.get("number", "test_accuracy"))
     best, ratio = given.get("of", "").startswith("max of "), given.get("compare") == "ratio"
+    measured = given.get("quantity", quantity)
     usual = {
         "dataset": "",
         "method": "",
         "quantity": quantity,
-        "unit": "%" if given.get("quantity", quantity) == "test_accuracy" else "",
+        "unit": "%" if measured == "test_accuracy" else "epsilon" if measured.startswith("epsilon") else "",
         "source": item.replace("fig-", "figure ").replace("-", " "),
         "statistic": "best" if best else "geometric" if ratio else "mean",
     }

@@ -29,8 +29,10 @@ class ClaimRow:
     computed: True if it follows without runs.
     best_epoch_mean: the best epoch's accuracy, chosen on the evaluation data.
     at_least: True if the number is only a lower bound.
-    difference: measured minus claimed; for an order, the claim's setting minus the other.
-    interval_low, interval_high: the 95% interval of the difference.
+    difference: measured minus claimed, or minus the level that is to be passed; for an order, the claim's setting minus
+        the other.
+    interval_low, interval_high: the 95% interval of the difference. For a level, pages show the interval of the
+        measured number, which is this one plus the level.
     runs_have, runs_needed: for an open claim, the present and the sufficient number of runs for each setting.
     own_precision: half the 95% interval of the claimed mean itself, if the paper's runs spread as the measured ones do.
     planned_each, spread_each: the planned runs, "5 + 5", and the standard deviation of a run, of each setting that is

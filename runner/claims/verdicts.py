@@ -39,7 +39,7 @@ OLD_WORDS = {  # of earlier versions, with the words that now stand for them; ""
 GUARANTEED, REFUTED = "guaranteed", "refuted"
 ON_EPSILON = (GUARANTEED, NOT_GUARANTEED, REFUTED)
 
-WIDEST = 2  # margins that an interval may reach to either side for *not contradicted*
+WIDEST = 2  # margins that the half-width of an interval may have for *not contradicted*
 _AS_MEASURED = ("n", "computed", "at_least", "epsilon", "epsilon_spent", "epsilon_sound", "epsilon_least", "delta")
 _NEVER = 5  # runs that all have to fail before a number is taken for one that is never reached
 _WORST_FIRST = (FAILS, DIFFERS, OPEN, NOT_CONTRADICTED)  # of several statements that all have to hold
@@ -58,11 +58,12 @@ BETTER = Rule(HOLDS, "the 95% interval lies beyond the margin on the good side")
 PASSED = Rule(HOLDS, "the 95% interval lies on the claimed side")
 NEVER = Rule(HOLDS, f"as claimed, no run reaches it, of at least {_NEVER}")
 DERIVED = Rule(HOLDS, "a formula gives the number within the margin, or better, or on the claimed side")
-INSIDE = Rule(
-    NOT_CONTRADICTED, f"the claim lies in the 95% interval, which reaches at most {WIDEST} margins to either side"
-)
+INSIDE = Rule(NOT_CONTRADICTED, f"the claim lies in the 95% interval, whose half-width is at most {WIDEST} margins")
 OUTSIDE = Rule(DIFFERS, "the claim lies outside the 95% interval, which reaches into the margin")
 CHOSEN = Rule(DIFFERS, "better by more than the margin, but at an epoch or setting picked on test data")
+BEST_WITHIN = Rule(
+    DIFFERS, "beyond the margin on the bad side by the mean, but not by the best of the runs, and the claim is a best"
+)
 BEYOND = Rule(FAILS, "the 95% interval lies beyond the margin on the bad side")
 MISSED = Rule(FAILS, "the 95% interval lies on the other side")
 UNREACHED = Rule(
@@ -75,7 +76,7 @@ SOME = Rule(OPEN, "some runs never reach it, but too few to tell them from the p
 LACKING = Rule(OPEN, "a setting that is compared has no run, and the others do not contradict the claim")
 UNMEASURED = Rule(OPEN, "no run")
 RULES = (
-    *(EQUAL, BETTER, PASSED, NEVER, DERIVED, INSIDE, OUTSIDE, CHOSEN),
+    *(EQUAL, BETTER, PASSED, NEVER, DERIVED, INSIDE, OUTSIDE, CHOSEN, BEST_WITHIN),
     *(BEYOND, MISSED, UNREACHED, REFUTED_BY_FORMULA, WIDE, FEW, SOME, LACKING, UNMEASURED),
 )
 
@@ -108,8 +109,7 @@ def judge(claim: Claim, measured: Measured, scale: str) -> ClaimRow:
         return _row(claim, measured, scale, None, Verdict(None if claim.for_context else UNMEASURED), "")
     if scale != PAPER_SCALE and not measured.computed:
         return _row(claim, measured, scale, None, Verdict(None, _shown_alone(claim, measured)), "")
-    threshold = claim.level is not None and claim.direction in THRESHOLDS
-    difference = None if threshold else _difference(claim, measured.value)
+    difference = _difference(claim, measured.value)
     if claim.direction in ORDERS and measured.reference is not None:
         difference = measured.value - measured.reference
     return _row(claim, measured, scale, difference, verdict_of(claim, measured), privacy(claim, measured))
@@ -261,13 +261,22 @@ def _rule(claim: Claim, measured: Measured, statements: int) -> Rule:
         return EQUAL
     if strict.low > margin or strict.high < -margin:
         if strict.low * _sign(claim) <= 0:
-            return BEYOND
+            return BEYOND if _best_beyond(claim, measured) else BEST_WITHIN
         return FEW if not enough else CHOSEN if measured.chosen_on_test else BETTER
     if not enough:
         return FEW
     if strict.low > 0 or strict.high < 0:
         return OUTSIDE
     return INSIDE if strict.half_width <= WIDEST * margin else WIDE
+
+
+def _best_beyond(claim: Claim, measured: Measured) -> bool:
+    """Return False if a mean is compared with a best, and the best of its own runs is not worse by the margin."""
+    sign = _sign(claim)
+    if not claim.of_best or measured.statistic != "mean" or measured.comparison == "ratio" or not sign:
+        return True
+    one, *other = (max(sign * value for value in sample) for sample in measured.samples)
+    return one - sum(other) - sign * (claim.aim or 0.0) < -_margin(claim)
 
 
 def _sign(claim: Claim) -> int:

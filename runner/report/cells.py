@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from runner.claims.blocks import dataset_name
 from runner.claims.claim import ANOTHER_READING, ORDERS, THRESHOLDS, Claim
@@ -70,7 +71,9 @@ def cells_of(row: ClaimRow) -> Cells:
         spread=" / ".join(spread) or "–",
         what_it_is=_what_it_is(row),
         best=plus_minus(row.best_epoch_mean, None, unit),
-        difference=difference_text(row.difference, unit, row.interval, threshold, places),
+        difference=difference_text(
+            row.difference if threshold is None else None, unit, row.interval, threshold, places
+        ),
         verdict=verdict_text(row),
         epsilon=bound_text(row.epsilon),
         sound=sound_text(row.epsilon_sound, row.epsilon_spent),
@@ -146,8 +149,14 @@ def difference_text(
 
 
 def signed(value: float, unit: str, places: int | None) -> str:
-    """Format a number with its sign. One that would round to zero has its first digit instead."""
-    text = number(abs(value), unit, places=places)
+    """Format a number with its sign. One that would round to zero has its first digit instead.
+
+    A difference of an ε is rounded up, as the ε is.
+    """
+    bound: Literal["upper", "lower"] | None = None
+    if unit == "epsilon":
+        bound = "lower" if value < 0 else "upper"
+    text = number(abs(value), unit, places=places, bound=bound)
     if round(value, 9) and not text.strip("0."):
         text = f"{abs(value):.1g}"
     return ("−" if value < 0 and text.strip("0.") else "+") + text

@@ -19,16 +19,16 @@ LONG = 12  # rows of a table, above which it is folded
 _BAD = (DIFFERS, FAILS)
 _HOLDS = {GUARANTEED: " ✓", NOT_GUARANTEED: " ✗", REFUTED: " ✗"}
 
-HOW_TO_READ = """*In words*: the paper gives no number, and the threshold in the last column is chosen here. *Here*: the
-number, and in brackets what it is. ± is the standard deviation of the runs behind a mean. *3 of 10 planned*: seven runs
-are missing. An order has the numbers of both settings. *ε paper → sound*: the ε that the paper names, then a proven
-upper bound for the runs here, rounded up. A lower bound (≥) stands where it refutes the claim. ✓: the claimed ε is
-guaranteed for them, for exact noise ([theirs is not exact](../../docs/privacy.md#known-limits)). ✗: it is not.
-*Difference*: measured minus claimed, with the 95% interval of the number in the row: of a mean, or of the best of as
-many further runs. For a gain that is judged as an order, it is the gain. *[a, b], threshold t*: the interval of the
-measured number, which has to lie on the claimed side of t. *Margin*: the difference that counts as equal. Intervals
-include the spread of the paper's own runs: `of` in each `claims.csv` has their number. What the verdicts mean: [the
-index of results](../README.md#what-the-words-mean).
+HOW_TO_READ = """*Paper*: a best has in brackets of what. *In words*: the paper gives no number, and the threshold in
+the last column but one is chosen here. *Here*: the number, and in brackets what it is. ± is the standard deviation of
+the runs behind a mean. *3 of 10 planned*: seven runs are missing. An order has the numbers of both settings. *ε paper
+→ sound*: the ε that the paper names, then a proven upper bound for the runs here, rounded up. A lower bound (≥) stands
+where it refutes the claim. ✓: the claimed ε is guaranteed for them, for exact noise ([theirs is not
+exact](../../docs/privacy.md#known-limits)). ✗: it is not. *Difference*: measured minus claimed, with the 95% interval
+of the number in the row: of a mean, or of the best of as many further runs. For a gain that is judged as an order, it
+is the gain. *[a, b], threshold t*: the interval of the measured number, which has to lie on the claimed side of t.
+*Margin*: the difference that counts as equal. Intervals include the spread of the paper's own runs: `of` in each
+`claims.csv` has their number. What the verdicts mean: [the index of results](../README.md#what-the-words-mean).
 """
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runner.claims.claim import ORDERS
 from runner.claims.rows import ClaimRow
 from runner.claims.statistics import Interval
 from runner.config import REPOSITORY
@@ -37,14 +38,16 @@ class Number:
     """A number in a text. The format chooses its part.
 
     {x} is the number, {x:size} its absolute value, {x:gain} the difference of two settings, and {x:interval} its
-    95% interval. {x:sound} is the sound ε, {x:least} a lower bound on it, {x:claimed} the claimed number, and
-    {x:runs} the runs.
-    Numbers have one decimal, those below one have two. A lower bound has two significant digits.
+    95% interval. Where a claim is compared with a number, {x:interval} is that of measured minus claimed, and {x:range}
+    that of the measured number. {x:sound} is the sound ε, {x:least} a lower bound on ε, {x:claimed} the claimed
+    number, and {x:runs} the runs. Numbers have one decimal, those below one have two. A lower bound has two significant
+    digits.
     """
 
     measured: float | None
     difference: float | None = None
     interval: Interval | None = None
+    range: Interval | None = None
     sound: float | None = None
     least: float | None = None
     claimed: str | None = None
@@ -53,9 +56,16 @@ class Number:
     @classmethod
     def of_claim(cls, row: ClaimRow) -> Number:
         """Return the number of a claim."""
-        runs = row.n_each or str(row.n)
+        aim = 0.0 if row.claim.direction in (*ORDERS, "none") else row.claim.aim or 0.0
         return cls(
-            row.measured, row.difference, row.interval, row.epsilon_sound, row.epsilon_least, row.claim.claimed, runs
+            row.measured,
+            row.difference,
+            row.interval,
+            row.interval.less(-aim) if row.interval else None,
+            row.epsilon_sound,
+            row.measured if row.at_least else row.epsilon_least,
+            row.claim.claimed,
+            row.n_each or str(row.n),
         )
 
     @classmethod
@@ -84,11 +94,16 @@ def _short(value: float) -> str:
     return _signed(value).removeprefix("+")
 
 
+def _ends(interval: Interval) -> str:
+    return f"[{_signed(interval.low)}, {_signed(interval.high)}]"
+
+
 PARTS: dict[str, tuple[str, Callable[[Any], str]]] = {  # the field of each part, and its format
     "": ("measured", _short),
     "size": ("measured", lambda value: _short(abs(value))),
     "gain": ("difference", _short),
-    "interval": ("interval", lambda interval: f"[{_signed(interval.low)}, {_signed(interval.high)}]"),
+    "interval": ("interval", _ends),
+    "range": ("range", _ends),
     "sound": ("sound", sound_bound_text),
     "least": ("least", lambda value: number(value, places=max(0, 1 - math.floor(math.log10(value))), bound="lower")),
     "claimed": ("claimed", str),
