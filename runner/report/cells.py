@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from runner.claims.blocks import dataset_name
 from runner.claims.claim import ANOTHER_READING, ORDERS, THRESHOLDS, Claim
@@ -58,7 +57,6 @@ def cells_of(row: ClaimRow) -> Cells:
     std = row.std if row.measured == row.mean and not row.at_least else None  # none for a maximum or a bound
     spread = [plus_minus(v, None, unit) for v in (row.min, row.median, row.max) if v is not None]
     places = places_of(row)
-    threshold = claim.level if claim.direction in THRESHOLDS else None
     return Cells(
         dataset=dataset_name(claim.dataset),
         method=method_text(claim),
@@ -71,9 +69,7 @@ def cells_of(row: ClaimRow) -> Cells:
         spread=" / ".join(spread) or "–",
         what_it_is=_what_it_is(row),
         best=plus_minus(row.best_epoch_mean, None, unit),
-        difference=difference_text(
-            row.difference if threshold is None else None, unit, row.interval, threshold, places
-        ),
+        difference=_difference_of(row, places),
         verdict=verdict_text(row),
         epsilon=bound_text(row.epsilon),
         sound=sound_text(row.epsilon_sound, row.epsilon_spent),
@@ -128,6 +124,16 @@ def places_of(row: ClaimRow) -> int | None:
     return min(places, 2) if row.claim.unit in ("%", "points") else places
 
 
+def _difference_of(row: ClaimRow, places: int | None) -> str:
+    """Format the difference of a judged claim. That of a computed ε has its decimals and is rounded up like it."""
+    claim, difference = row.claim, row.difference
+    if claim.unit == "epsilon" and row.computed and not row.at_least and difference is not None:
+        text = number(difference, places=len(bound_text(row.measured).partition(".")[2]), bound="upper")
+        return text if text.startswith("−") else f"+{text}"
+    level = claim.level if claim.direction in THRESHOLDS else None
+    return difference_text(difference if level is None else None, claim.unit, row.interval, level, places)
+
+
 def difference_text(
     difference: float | None,
     unit: str,
@@ -149,14 +155,8 @@ def difference_text(
 
 
 def signed(value: float, unit: str, places: int | None) -> str:
-    """Format a number with its sign. One that would round to zero has its first digit instead.
-
-    A difference of an ε is rounded up, as the ε is.
-    """
-    bound: Literal["upper", "lower"] | None = None
-    if unit == "epsilon":
-        bound = "lower" if value < 0 else "upper"
-    text = number(abs(value), unit, places=places, bound=bound)
+    """Format a number with its sign. One that would round to zero has its first digit instead."""
+    text = number(abs(value), unit, places=places)
     if round(value, 9) and not text.strip("0."):
         text = f"{abs(value):.1g}"
     return ("−" if value < 0 and text.strip("0.") else "+") + text

@@ -49,6 +49,19 @@ def test_the_difference_of_an_order_is_that_of_the_two(direction, verdict):
 FIVE = (98.0, 98.1, 98.2, 98.3, 98.4)  # mean 98.2, s = 0.158114
 
 
+@pytest.mark.parametrize(
+    ("of", "claimed", "verdict"),
+    [
+        ("single", "98.78", "fails"),  # the mean, 98.03, is known to 0.225, and the margin is 0.5
+        ("best of search", "98.78", "differs"),  # the best, 98.3, is 0.48 below
+        ("best of search", "98.81", "fails"),
+    ],
+)
+def test_a_mean_fails_against_a_best_if_its_best_does(of, claimed, verdict):
+    runs = mean_of(*[98.0] * 9, 98.3)
+    assert judge(claim(claimed=claimed, of=of), runs, "paper").verdict == verdict
+
+
 def mean_of(*values: float, **columns: object) -> Measured:
     return replace(of_sample("mean", values), n=len(values), planned=len(values), **columns)
 

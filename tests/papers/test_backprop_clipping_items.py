@@ -30,21 +30,18 @@ def claims(**columns: str) -> list[Claim]:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "epsilon", "sound", "guarantee"),
-    [
-        ("MNIST", 0.068, 1.6e3, "refuted"),
-        ("FashionMNIST", 0.874, 2e5, "refuted"),
-        ("CIFAR10", 3.643, 3e6, "not guaranteed"),
-    ],
+    ("dataset", "epsilon", "sound"),
+    [("MNIST", 0.068, 0.0414), ("FashionMNIST", 0.874, 0.639), ("CIFAR10", 3.643, 2.941)],
 )
-def test_the_claimed_epsilon_follows_from_a_round_rho_and_does_not_hold(dataset, epsilon, sound, guarantee) -> None:
+def test_the_claimed_epsilon_follows_from_a_round_rho(dataset, epsilon, sound) -> None:
+    """As printed it holds for neighbours that zero one example out, by PLD with room to spare."""
     (claim,) = claims(item="table-1", dataset=dataset, quantity="epsilon")
     judged = judge(claim, measure(claim, NOTHING, PAPER.formulas), "paper")
     assert judged.measured == pytest.approx(epsilon, abs=5e-4)
     assert judged.measured == pytest.approx(float(claim.claimed), abs=claim.margin)
-    assert judged.guarantee == guarantee
-    assert judged.epsilon_sound is not None
-    assert judged.epsilon_sound > sound
+    assert (judged.guarantee, judged.epsilon_least) == ("guaranteed", None)
+    assert judged.epsilon_sound == pytest.approx(sound, rel=2e-3)
+    assert claim.alone.endswith("_printed")
 
 
 def test_the_lower_bound_by_hand() -> None:

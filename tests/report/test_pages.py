@@ -187,6 +187,19 @@ def test_a_best_has_its_mean_next_to_it() -> None:
     assert cells_of(replace(row, n=8)).measured_of == "64.31 (best of 5, mean 62.91 ± 0.86)"
 
 
+def test_a_claimed_best_says_of_what() -> None:
+    shown = {"max of 5": "2.5 (best of 5)", "max of 5 (not said)": "2.5 (best of 5, not said)", "mean of 5": "2.5"}
+    assert {of: cells_of(replace(ROW, claim=replace(CLAIM, of=of))).claimed for of in shown} == shown
+
+
+def test_the_difference_of_a_computed_epsilon_is_that_shown() -> None:
+    of = replace(CLAIM, claimed="3")
+    row = replace(ROW, claim=of, computed=True, measured=3.59302, difference=0.59302, interval_low=None, std=None)
+    assert (cells_of(row).measured, cells_of(row).difference) == ("3.594", "+0.594")
+    below = cells_of(replace(row, measured=2.99379, difference=-0.00621))
+    assert (below.measured, below.difference) == ("2.994", "−0.006")
+
+
 def test_no_sentence_of_the_notes_stands_twice() -> None:
     notes = ("All A. One b", "All A", "All A. One b")
     rows = [replace(ROW, claim=replace(CLAIM, method=f"m{place}", note=note)) for place, note in enumerate(notes)]

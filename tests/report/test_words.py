@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -10,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from runner.claims.rows import ClaimRow
+from runner.claims.runs import grouped
 from runner.claims.statistics import Mean, Spread, best_less_claim, bests_less_claim
 from runner.claims.verdicts import ON_EPSILON, RULES, WORDS
 from runner.cli.claims import main
 from runner.config import RESULTS
+from runner.papers.backprop_clipping.measures import first_update_epsilon
 from runner.report.cells import CLAIMED_EPSILON
 from runner.report.claim_rows import rows_of
-from runner.report.papers import every_paper
+from runner.report.papers import claims_of, every_paper
 from runner.report.site.tables import claims_table
 
 KINDS = re.compile(
@@ -44,6 +47,107 @@ def tables(path: Path) -> Iterator[Line]:
         else:
             heading = []
         previous = cells
+
+
+@pytest.fixture(scope="module")
+def shown(rows: list[ClaimRow]) -> list[tuple[ClaimRow, list[str]]]:
+    """Each judged claim with the cells of its line in its paper's page."""
+    found: list[tuple[ClaimRow, list[str]]] = []
+    for paper in every_paper():
+        lines = [
+            cells
+            for heading, cells in tables(RESULTS / paper.name / "README.md")
+            if heading[2:3] == ["here (what it is)"] and not cells[0].startswith("**")
+        ]
+        judged = [
+            row
+            for item in paper.items
+            for of in grouped(
+                (row for row in rows if row.claim in claims_of(paper.name, item=item.name)), _set
+            ).values()
+            for row in of
+        ]
+        found += zip(judged, lines, strict=True)
+    assert len(found) == len(rows)
+    return found
+
+
+def _set(row: ClaimRow) -> str:
+    return row.claim.dataset
+
+
+def value_of(text: str) -> float:
+    """Read a number as a page writes it."""
+    return float(text.replace("−", "-").replace(",", "").replace("∞", "inf"))
+
+
+def test_no_epsilon_on_a_page_is_below_that_of_the_csv(shown: list[tuple[ClaimRow, list[str]]]) -> None:
+    """And no lower bound is above it."""
+    measured = sound = least = 0
+    for row, (claim, _, here, _, epsilons, difference, _) in shown:
+        if row.claim.unit == "epsilon" and row.measured is not None and math.isfinite(row.measured):
+            number = value_of(here.removeprefix("≥ ").split()[0])
+            assert number <= row.measured if row.at_least else number >= row.measured, (claim, here)
+            measured += 1
+        if row.claim.unit == "epsilon" and row.computed and not row.at_least and row.claim.aim is not None:
+            assert value_of(difference) >= row.difference, (claim, difference)
+        if "→" in epsilons:
+            assert value_of(epsilons.split(" ✓")[0].split(" ✗")[0].split()[-1]) >= row.epsilon_sound, (claim, epsilons)
+            sound += 1
+        if "≥" in epsilons:
+            assert value_of(epsilons.partition("≥ ")[2].split(", ≤")[0]) <= row.epsilon_least, (claim, epsilons)
+            least += 1
+    assert measured > 80
+    assert sound > 150
+    assert least >= 5
+
+
+def test_a_refuting_bound_is_of_what_the_row_measures(rows: list[ClaimRow]) -> None:
+    """The bound is the number itself, or that of the very experiment whose accuracy is in the row."""
+    refuted = [row for row in rows if row.guarantee == "refuted"]
+    assert {row.claim.paper for row in refuted} == {"noise_screening", "backprop_clipping"}
+    for row in refuted:
+        if row.computed:
+            assert row.at_least
+            assert row.measured == row.epsilon_least
+        else:
+            assert row.epsilon_least == pytest.approx(
+                first_update_epsilon("backprop_clipping/table_1", row.claim.alone), rel=1e-5
+            )
+    assert all(row.epsilon_least is None for row in rows if row.claim.alone.endswith("_printed"))
+
+
+def test_a_claimed_best_is_called_one_and_no_mean_fails_alone(shown: list[tuple[ClaimRow, list[str]]]) -> None:
+    bests = [(row, cells) for row, cells in shown if row.claim.of_best and row.claim.claimed]
+    assert len(bests) > 30
+    assert [cells for _, cells in bests if "best" not in cells[1]] == []
+    failing = [row for row, _ in bests if row.verdict == "fails" and row.measured_is.startswith("mean of")]
+    assert [row for row in failing if row.max >= row.claim.aim - row.claim.margin] == []
+
+
+def test_the_interval_in_the_csv_is_that_of_the_difference(shown: list[tuple[ClaimRow, list[str]]]) -> None:
+    """Of a threshold, too: the page adds the level to its ends."""
+    passed = 0
+    for row, cells in shown:
+        if row.interval is None or row.difference is None or row.claim.statistic == "best":
+            continue
+        assert row.interval.low <= row.difference <= row.interval.high, cells
+        if row.claim.level is not None and row.claim.direction in ("above", "below"):
+            assert row.difference == pytest.approx(row.measured - row.claim.level, abs=1e-5)
+            low, high = re.findall(r"[−\d.∞]+", cells[5])[:2]
+            assert value_of(low) <= row.measured + 0.01
+            assert value_of(high) >= row.measured - 0.01
+            passed += 1
+    assert passed > 30
+
+
+def test_means_of_few_runs_are_said_to_be(rows: list[ClaimRow]) -> None:
+    """Of 8 learning rates two have three runs and the others one."""
+    (rate,) = [row for row in rows if row.claim.quantity == "best learning rate" and row.claim.item == "fig-4a"]
+    assert rate.measured_is == "value with the best of 8 means of 1 to 3 runs"
+    of_means = re.compile(r"(range|correlation|best) of \d+ (single runs|means of \d+( to \d+)? runs)$")
+    swept = [row.measured_is for row in rows if row.claim.statistic in ("best_value", "spread", "correlation")]
+    assert [text for text in swept if text and not of_means.search(text)] == []
 
 
 def test_index_command_and_site_count_the_same(capsys) -> None:

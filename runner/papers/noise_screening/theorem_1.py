@@ -122,7 +122,7 @@ def least_share_kept(claim: Claim, evidence: Evidence) -> Measured:
     shares = [100 * share for share in _shares_kept(evidence, claim.dataset)]
     if not shares:
         return Measured()
-    return Measured(min(shares), shares, n=len(shares), planned=len(shares), kind=f"lowest of {len(shares)} runs")
+    return Measured(min(shares), shares, n=len(shares), planned=len(shares), kind=_lowest_of(shares))
 
 
 @Formula
@@ -135,7 +135,7 @@ def least_at_share_kept(claim: Claim, evidence: Evidence) -> Measured:
     if not shares:
         return Measured()
     bound = float(_below(_at_share(claim.dataset, min(shares))))
-    kind = f"bound on the ε of a rule, by the lowest of {len(shares)} runs"
+    kind = f"bound on the ε of a rule, by the {_lowest_of(shares)}"
     return Measured(bound, n=len(shares), planned=len(shares), kind=kind, at_least=True)
 
 
@@ -188,6 +188,10 @@ def _at_the_share_kept(evidence: Evidence, dataset: str) -> str:
             f"least {bound}."
         )
     return text
+
+
+def _lowest_of(shares: Sequence[float]) -> str:
+    return "one run" if len(shares) == 1 else f"lowest of {len(shares)} runs"
 
 
 def _at_share(dataset: str, share: float) -> float:
