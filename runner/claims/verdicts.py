@@ -210,9 +210,8 @@ def _elsewhere(claim: Claim, one: Measured, verdict: Verdict) -> str:
     if verdict.interval is None:
         return verdict.reason
     level = 0.0 if claim.direction in ORDERS or claim.aim is None else claim.aim
-    value, low, high = (
-        number(each) for each in (one.value, verdict.interval.low + level, verdict.interval.high + level)
-    )
+    value = number(one.value, bound="upper" if claim.unit == "epsilon" else None)
+    low, high = (number(end + level) for end in (verdict.interval.low, verdict.interval.high))
     return f"such as one with {value}, which lies in [{low}, {high}]"
 
 

@@ -85,11 +85,12 @@ def test_no_epsilon_on_a_page_is_below_that_of_the_csv(shown: list[tuple[ClaimRo
     """And no lower bound is above it."""
     measured = sound = least = 0
     for row, (claim, _, here, _, epsilons, difference, _) in shown:
-        if row.claim.unit == "epsilon" and row.measured is not None and math.isfinite(row.measured):
+        epsilon = row.claim.quantity.startswith("epsilon") or row.claim.unit == "epsilon"
+        if epsilon and row.measured is not None and math.isfinite(row.measured):
             number = value_of(here.removeprefix("≥ ").split()[0])
             assert number <= row.measured if row.at_least else number >= row.measured, (claim, here)
             measured += 1
-        if row.claim.unit == "epsilon" and row.computed and not row.at_least and row.claim.aim is not None:
+        if epsilon and row.computed and not row.at_least and row.claim.aim is not None:
             assert value_of(difference) >= row.difference, (claim, difference)
         if "→" in epsilons:
             assert value_of(epsilons.split(" ✓")[0].split(" ✗")[0].split()[-1]) >= row.epsilon_sound, (claim, epsilons)
@@ -97,9 +98,9 @@ def test_no_epsilon_on_a_page_is_below_that_of_the_csv(shown: list[tuple[ClaimRo
         if "≥" in epsilons:
             assert value_of(epsilons.partition("≥ ")[2].split(", ≤")[0]) <= row.epsilon_least, (claim, epsilons)
             least += 1
-    assert measured > 80
+    assert measured > 60
     assert sound > 150
-    assert least >= 5
+    assert least >= 3
 
 
 def test_a_refuting_bound_is_of_what_the_row_measures(rows: list[ClaimRow]) -> None:
