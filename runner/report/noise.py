@@ -20,14 +20,14 @@ def by_noise(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]]) -> Counte
     """Count the claims whose epsilon is guaranteed by the noise of their runs.
 
     These are "float64" if the noise of all runs of the claim's experiments was drawn so, "float32" if that of any run
-    was not, and "formula" if there is no run.
+    was not. They are "formula" if the number is computed, or there is no run.
     """
     counts: Counter[str] = Counter()
     for paper, rows in by_paper.items():
         for row in counted(rows):
             if row.guarantee == GUARANTEED:
                 path = folder / paper / row.claim.item / "runs.csv"
-                runs = read_csv(path) if path.exists() else []
+                runs = read_csv(path) if path.exists() and not row.computed else []
                 ids = [run["run_id"] for run in runs if run["experiment"] in row.claim.experiments]
                 newer = [_NAMED in (folder / "runs" / f"{run_id}.json").read_bytes() for run_id in ids]
                 counts[FORMULA if not newer else PRECISION if all(newer) else OLDER] += 1
