@@ -59,6 +59,13 @@ def test_fields_are_inherited_and_the_nearest_counts(claims_in) -> None:
     assert (order.margin, order.source, order.place[-7:]) == (0.5, "table 3", "line 15")
 
 
+def test_an_epsilon_has_its_unit_so_it_is_rounded_up(claims_in) -> None:
+    for quantity in ("epsilon", "epsilon at 98% accuracy"):
+        row = f"table-3: {{dataset: MNIST, method: m, number: theorem_1, quantity: {quantity}, margin: 1, claimed: 3}}"
+        (claim,) = claims_in(row)
+        assert claim.unit == "epsilon"
+
+
 def test_one_claim_may_be_of_every_data_set(claims_in) -> None:
     (claim,) = claims_in(
         "table-3:\n  {dataset: all, method: m, sweep: fig_3, every: [MNIST, CIFAR10], runs: '{dataset}_tanh',\n"
