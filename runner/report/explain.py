@@ -81,7 +81,7 @@ def named(what: str) -> tuple[Paper, Item]:
     name = name.replace("-", "_")
     if name in known():
         paper = load(name)
-        items = {each.name: each for each in paper.items}
+        items, item = {each.name: each for each in paper.items}, item.lower().replace("_", "-")
         if item in items:
             return paper, items[item]
         near = [f"{name}/{each}" for each in difflib.get_close_matches(item, items) or items]
