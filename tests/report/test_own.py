@@ -36,7 +36,7 @@ def test_a_run_ends_with_its_result_and_a_multirun_with_a_table(tmp_path: Path) 
     assert said in again
     assert "already recorded; to run it again" in again
     several = ["-m", *options, f"hydra.sweep.dir={tmp_path}/hydra", "seed=range(0,3)"]
-    code, shown, told = run_in_fork(several, tmp_path)
+    code, shown, _ = run_in_fork(several, tmp_path)
     assert code == 0
     header, *rows = shown.splitlines()[-4:]
     assert header.split() == ["run", "scale", "epochs", "accuracy", "ε", "sound", "ε", "seed"]
