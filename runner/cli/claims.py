@@ -15,7 +15,7 @@ from runner.claims.verdicts import OLD_WORDS, ON_EPSILON, WORDS
 from runner.config import RESULTS
 from runner.report.cells import chosen_cells
 from runner.report.claim_rows import row_alone
-from runner.report.files import Table, aligned, csv_text, read_csv
+from runner.report.files import Table, aligned, csv_text, read_csv, terminal_width
 from runner.terminal import Parser, nearest
 
 _FILTERS = {
@@ -65,7 +65,8 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     rows = [of for _, of in shown]
     cells = zip(rows, chosen_cells(rows, _COLUMNS), strict=True)
-    print(aligned(Table(("place", *_COLUMNS), [[f"{of.claim.paper}/{of.claim.item}", *cell] for of, cell in cells])))
+    table = Table(("place", *_COLUMNS), [[f"{of.claim.paper}/{of.claim.item}", *cell] for of, cell in cells])
+    print(aligned(table, terminal_width()))
     others = len(matching) - len(claims)
     print(f"{len(claims)} of {sum(of.claim.counts for _, of in every)} claims.")
     if others:

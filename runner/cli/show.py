@@ -12,13 +12,14 @@ from __future__ import annotations
 import shutil
 import sys
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from runner.config import RESULTS, ConfigError
-from runner.report.files import aligned, cell, csv_text
+from runner.config import PAPER, RESULTS, ConfigError
+from runner.report.files import aligned, cell, csv_text, terminal_width
 from runner.report.own import Record, explain_command, leaves, own_records, runs_table
 from runner.terminal import Parser, nearest
 
@@ -48,15 +49,26 @@ def main(arguments: Sequence[str]) -> int:
         unsure = "" if shutil.which("git") else " (without git, results/runs counts as the repository's)"
         print(f"No runs in {folder} but those of this repository{unsure}: python -m runner --help says how to run one.")
         return 0
-    if records:
+    if records := _at_scale(records, chosen.scale):
         _show(_selected([_columns(record) for record in records], chosen), records, chosen)
     return 1 if refused else 0
+
+
+def _at_scale(records: Sequence[Record], scale: str) -> list[Record]:
+    """Keep the records of a scale. If there are others alone, say how to see them."""
+    kept = [record for record in records if record["config"]["scale"]["name"] == scale]
+    others = Counter(record["config"]["scale"]["name"] for record in records if record not in kept)
+    if others and not kept:
+        shown = ", ".join(f"{count} of --scale {name}" for name, count in others.items())
+        print(f"You have no runs at the scale {scale}, but {shown}.")
+    return kept
 
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m runner show", description="Print a table of your own runs, a row a setting.")
     parser.add_argument("--results", type=Path, default=RESULTS, help="the runs' runtime.results_root")
     parser.add_argument("--last", type=int, default=30, help="number of rows, the last ones (default: 30)")
+    parser.add_argument("--scale", default=PAPER, help="of runs at this scale: paper (default) or smoke, as the demo's")
     parser.add_argument("--runs", action="store_true", help="a row a run")
     parser.add_argument(
         "--where", nargs="+", action="extend", default=[], metavar="COLUMN=VALUE",
@@ -150,7 +162,7 @@ def _show(rows: Sequence[Sequence[Columns]], records: Sequence[Record], chosen: 
     by_id = {record["run_id"]: record for record in records}
     shown = [[by_id[run["run_id"]] for run in row] for row in rows[-chosen.last :]]
     table = runs_table(shown, by_setting=not chosen.runs)
-    print("\n".join([aligned(table), *table.notes]))
+    print("\n".join([aligned(table, terminal_width()), *table.notes]))
     if len(rows) > len(shown):
         print(f"These are the last {len(shown)} of {len(rows)} {'runs' if chosen.runs else 'settings'}.")
     print(f"The last one: {explain_command(shown[-1][-1], chosen.results)}")

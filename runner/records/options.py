@@ -58,7 +58,7 @@ def as_typed(overrides: Sequence[str]) -> list[str]:
     >>> as_typed(["scale=smoke", "epochs=5"])
     ['scale=smoke', 'epochs=5', 'scale.epochs=null']
     """
-    texts = [re.sub(r"^\+(?=(?:experiment|sweeps)=)", "", text) for text in overrides]
+    texts = [_option(text) for text in overrides]
     typed = {name: value for name, _, value in (text.partition("=") for text in texts)}
     added = []
     for name, other in (("target_epsilon", "noise_multiplier"), ("noise_multiplier", "target_epsilon")):
@@ -69,6 +69,15 @@ def as_typed(overrides: Sequence[str]) -> list[str]:
             if name in typed and f"scale.{limit}" not in typed:
                 added.append(f"scale.{limit}=null")
     return [*texts, *added]
+
+
+def _option(text: str) -> str:
+    """Write an experiment or a sweep as its file is called, whichever way it was typed.
+
+    >>> _option("+experiment=tempered-sigmoid/mnist-tanh"), _option("sweeps=tempered_sigmoid/fig-3")
+    ('experiment=tempered_sigmoid/mnist_tanh', 'sweeps=tempered_sigmoid/fig_3')
+    """
+    return re.sub(r"^\+?(experiment|sweeps)=(.*)", lambda m: f"{m[1]}={m[2].replace('-', '_')}", text, flags=re.DOTALL)
 
 
 def own_folder(named: str | None) -> Path | None:

@@ -81,7 +81,7 @@ def named(what: str) -> tuple[Paper, Item]:
     name = name.replace("-", "_")
     if name in known():
         paper = load(name)
-        items = {each.name: each for each in paper.items}
+        items, item = {each.name: each for each in paper.items}, item.lower().replace("_", "-")
         if item in items:
             return paper, items[item]
         near = [f"{name}/{each}" for each in difflib.get_close_matches(item, items) or items]
@@ -136,8 +136,12 @@ def trained_text(record: own.Record, run: Run) -> list[str]:
     """Describe the training: data, network, loss, optimizer and length."""
     config, final = record["config"], record["final"]
     of = "the test images" if config["evaluation"] == "test" else "training images held out"
+    named = {name: class_text(config[name]) for name in _NAMED if config.get(name)}
+    if not any(isinstance(module, run.activation_type) for module in run.built.network.modules()):
+        network = config["architecture"]["_target_"].rpartition(".")[2]
+        named["activation"] = f"{named['activation']} is not used by {network}"
     return [
-        *(f"{name}: {class_text(config[name])}" for name in _NAMED if config.get(name)),
+        *(f"{name}: {text}" for name, text in named.items()),
         f"{final['parameters']:,} parameters, seed {config['seed']}, {config['scale']['name']} scale, measured on {of}",
         f"{final['epoch']} epochs of {run.mechanism.steps_per_epoch} steps, {final['steps']:,} in all; "
         f"{config['sampling']} batches of {config['batch_size']} of {run.mechanism.examples:,} examples",

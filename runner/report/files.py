@@ -5,8 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -98,11 +102,34 @@ def markdown(table: Table) -> str:
     return "\n".join(lines) + "\n" + "".join(f"\n{note}\n" for note in dict.fromkeys(table.notes))
 
 
-def aligned(table: Table) -> str:
-    """Format header and rows of a table of texts as aligned columns, for a terminal."""
-    lines = [table.header, *table.rows]
+def aligned(table: Table, width: int | None = None) -> str:
+    """Format header and rows of a table of texts as aligned columns, for a terminal.
+
+    The widest cells are wrapped until the table fits into a `width`, if there is one: see `terminal_width`.
+
+    >>> print(aligned(Table(("a", "text"), [("1", "two words")]), 8))
+    a  text
+    1  two
+       words
+    """
+    lines = [list(table.header), *map(list, table.rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+    least = [max(max(map(len, cell.split() or [""])) for cell in column) for column in zip(*lines, strict=True)]
+    while width is not None and sum(widths) + 2 * (len(widths) - 1) > width:
+        spare, widest = max((w - m, number) for number, (w, m) in enumerate(zip(widths, least, strict=True)))
+        if spare == 0:
+            break
+        widths[widest] -= 1
+    rows = list[tuple[str, ...]]()
+    for line in lines:
+        wrapped = [textwrap.wrap(cell, w) or [""] for cell, w in zip(line, widths, strict=True)]
+        rows += zip_longest(*wrapped, fillvalue="")
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def terminal_width() -> int | None:
+    """Return the columns of the terminal that is written to, or None for a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _line(cells: Sequence[str]) -> str:

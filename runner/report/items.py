@@ -78,8 +78,12 @@ class Statement:
 
 
 def names_of(items: str) -> list[str]:
-    """Split the names of items at commas. A name that is left empty is the name of no item."""
-    return [name.strip() for name in items.split(",")]
+    """Split the names of items at commas. A name that is left empty is the name of no item.
+
+    >>> names_of("fig-3, Table_4")
+    ['fig-3', 'table-4']
+    """
+    return [name.strip().lower().replace("_", "-") for name in items.split(",")]
 
 
 @dataclass(frozen=True)

@@ -169,10 +169,13 @@ def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
 def _columns(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Name the fields in which configs differ, else the foremost ones. `epochs` has a column of its own.
 
-    Details are named only if configs differ in nothing else.
+    Details are named only if two configs differ in nothing else.
     """
-    names = [name for name in _differing(configs) if name != "epochs"]
-    names = [name for name in names if not _DETAILS.match(name)] or names
+    every = [name for name in _differing(configs) if name != "epochs"]
+    names = [name for name in every if not _DETAILS.match(name)] or every
+    rows = [tuple(_value(config.get(name)) for name in ("epochs", *names)) for config in configs]
+    if len(set(rows)) < len(rows):  # a detail tells rows apart that would look alike
+        names = every
     return names or [name for name in _FOREMOST if any(name in config for config in configs)]
 
 

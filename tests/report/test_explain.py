@@ -23,6 +23,7 @@ from runner.report.explain import (
     places_of,
     released_text,
     study_text,
+    trained_text,
 )
 from runner.report.files import write_text
 from tests.tracked import tracked_options
@@ -41,6 +42,14 @@ def test_a_record_has_the_command_that_repeats_it_and_an_older_one_that_of_its_s
     assert Job.of("", {}, resolved(composed(command[3:]))).run_id == record["run_id"]
     record["provenance"]["command"] = "python -m runner seed=7"
     assert command_text(record, places) == ["python -m runner seed=7 runtime.results_root=again"]
+
+
+def test_an_activation_that_the_network_does_not_use_is_said_to_be_unused() -> None:
+    record = read_record(RUNS / "180425e2e241.json")
+    assert any(re.fullmatch(r"activation: \w+\(.*\)", line) for line in trained_text(record, run_of(record["config"])))
+    config = {**record["config"], "architecture": {"_target_": "runner.networks.architectures.linear"}}
+    (line,) = [each for each in trained_text({**record, "config": config}, run_of(config)) if "activation" in each]
+    assert line.endswith(" is not used by linear")
 
 
 def test_a_screened_run_released_more_than_is_charged_and_could_have_released_more_yet() -> None:
