@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -25,6 +26,8 @@ from runner.terminal import one_line
 register()
 
 _ENDED: list[Path] = []  # the records of the runs that this process carried out, or found
+_whole_errors = False  # HYDRA_FULL_ERROR=1 asks for the traceback, too
+_LONGEST_GROUP = 128  # characters of a group's name in W&B
 _SHOWN = 100  # runs of a table at the end, at most
 
 
@@ -43,6 +46,8 @@ def run(composed: DictConfig) -> None:
         raise
     except Exception as error:
         said, code = explained(error)
+        if _whole_errors:
+            traceback.print_exc()
         if HydraConfig.get().mode == RunMode.RUN:
             _stop(said, code)
         print(f"runner: {one_line(said)}", file=sys.stderr)
@@ -71,6 +76,8 @@ def _run(composed: DictConfig) -> None:
                 if each.provider == "command-line"]  # fmt: skip
     config.tracking.command = command_of([*overrides.task, *folders])
     config.tracking.job_type = config.tracking.job_type or choices.get("experiment")
+    if config.tracking.group is None and HydraConfig.get().mode == RunMode.MULTIRUN:
+        config.tracking.group = " ".join(text for text in sys.argv[1:] if "=" in text)[:_LONGEST_GROUP]
     line, started = Line(), time.monotonic()
     behind: list[float] = []  # the part of the run that was done before this process resumed it
     for name in FIELDS:
@@ -128,6 +135,8 @@ def _run(composed: DictConfig) -> None:
 
 def main() -> None:
     """Run Hydra, and turn its exceptions into one sentence and an exit code."""
+    global _whole_errors
+    _whole_errors = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of printing, for the explanation below
     from runner.data import DataError
     from runner.records.hydra_keys import judge

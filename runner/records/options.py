@@ -117,7 +117,7 @@ def check_options(arguments: Sequence[str]) -> None:
         ConfigError: the value is null or not a name, or an argument begins with dashes and is not an option of Hydra.
     """
     parser = OverridesParser.create()
-    several = any(argument in ("-m", "--multirun") for argument in arguments)
+    several = any(argument in ("-m", "--multirun", "hydra.mode=MULTIRUN") for argument in arguments)
     if several and any(argument.partition("=")[0] in ("-c", "--cfg") for argument in arguments):
         raise ConfigError("--cfg shows the config of one run: leave -m out.")
     for argument in arguments:

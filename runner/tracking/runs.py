@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -40,6 +41,7 @@ _PATIENCE = 35.0  # seconds that a run which is recorded waits for W&B, at most
 _LONGEST_END = 30  # seconds after which the process ends that writes for W&B, whatever it waits for
 _GIVING_UP = 20.0  # seconds after which W&B itself gives up, which leaves whole files
 _DIAGNOSTIC_AXES = ("epoch", "step")  # one of them is a column of every diagnostic that is measured more than once
+_LONGEST_NAME = 128  # characters of a run's name in W&B
 _UNFINISHED = ".unfinished-"  # beginning of the names of folders in wandb/
 _WITHOUT = "The run is recorded without it."
 
@@ -125,7 +127,7 @@ def _begin(config: DictConfig, run_id: str, setting_id: str) -> Row:
         "entity": tracking.entity,
         "dir": str(Path(tracking.directory).expanduser().resolve()),
         "id": run_id,
-        "name": f"{name} seed {config.seed} {run_id[:6]}",
+        "name": " ".join([name, *_varied(tracking.command), f"seed {config.seed}", run_id[:6]])[:_LONGEST_NAME],
         "group": tracking.group,
         "job_type": tracking.job_type,
         "tags": [*tracking.tags, f"setting:{setting_id}", f"scale:{config.scale.name}"],
@@ -133,6 +135,17 @@ def _begin(config: DictConfig, run_id: str, setting_id: str) -> Row:
     }
     axes = AXES if config.noise_multiplier != 0 else AXES[-1:]  # null: it is calibrated
     return {"init": called, "axes": axes, "bin": BIN}
+
+
+def _varied(command: str | None) -> list[str]:
+    """Return the overrides of a run's command that tell it from other runs of its experiment, the seed left out.
+
+    >>> _varied("python -m runner experiment=tempered_sigmoid/mnist_tanh activation=relu seed=3 runtime.device=cpu")
+    ['activation=relu']
+    """
+    words = shlex.split(command or "")[3:]
+    alike = ("experiment", "sweeps", "scale", "seed", "runtime", "tracking", "hydra", "hydra/launcher", "title")
+    return [word for word in words if not word.startswith("-") and re.split("[=.]", word)[0] not in alike]
 
 
 class _Writer:
@@ -280,6 +293,11 @@ def _write_record(wandb: Any, run: Any, path: Path, width: float, *, with_histor
     )
     artifact.add_file(str(path), policy="immutable")  # it stays where it is, and as it is
     run.log_artifact(artifact)
+    weights = path.parents[1] / "models" / f"{record['run_id']}.pt"
+    if weights.is_file():  # save_model=true
+        model = wandb.Artifact(f"model-{record['run_id']}", type="model", metadata={"run_id": record["run_id"]})
+        model.add_file(str(weights), policy="immutable")
+        run.log_artifact(model)
     defined = set[str]()
     for axis, row in rows_of(wandb, record["diagnostics"], width):  # last: the most that W&B could stumble over
         for name in row.keys() - defined:

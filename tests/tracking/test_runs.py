@@ -57,8 +57,10 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> None:
     config = composed(
-        "scale=smoke", "scale.epochs=2", "tracking.group=paper/item", "tracking.job_type=row", "tracking.tags=[mine]"
-    )
+        "scale=smoke", "scale.epochs=2", "tracking.group=paper/item", "tracking.job_type=row", "tracking.tags=[mine]",
+        "tracking.command='python -m runner experiment=row activation=tanh seed=0 runtime.device=cpu'",
+        "save_model=true",
+    )  # fmt: skip
     assert execute(config, quietly) == "finished"
     run_id, setting_id = identify(config)
     record = record_of(config)
@@ -68,6 +70,8 @@ def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> N
     text = json.dumps(run)
     for expected in (run_id, "paper/item", "row", "mine", f"setting:{setting_id}", "scale:smoke", "dp-repro-bench"):
         assert expected in text
+    assert f"row activation=tanh seed 0 {run_id[:6]}" in text
+    assert {each["type"] for each in _of(records, "artifact")} == {"record", "model"}
     assert str(tmp_path) not in text, "nothing of this machine's folders is sent"
 
     rows = [each["item"] for each in _of(records, "history")]
