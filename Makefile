@@ -6,7 +6,6 @@ SCALE ?= paper
 BUDGET ?=
 LAUNCHER ?= local
 ITEMS ?=
-RUNS ?=
 OVERRIDES ?=
 RECORD ?=
 FRESH ?=
@@ -98,10 +97,10 @@ current: aggregate ## Fail if the committed tables are not those that the commit
 leaderboard: $(VENV)/installed ## All methods of all papers at the same sound ε, from the records there are
 	$(RUN) -m runner leaderboard
 
-site: $(VENV)/installed ## README, results and docs as a website without a network: site/index.html (RUNS=id,id adds their pages)
-	$(RUN) -m runner site $(if $(RUNS),--runs='$(RUNS)') $(OVERRIDES)
+site: $(VENV)/installed ## README, results and docs as a website without a network: site/index.html
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict $(OVERRIDES)
 
-site-check: site ## The site in a headless Chromium (needs the extra `browser`): links, filters, widths, dark mode
+site-check: site ## Every page in a headless Chromium (with the extra `browser`): menu, links, filters, four widths, dark mode
 	$(RUN) -m checks browser
 
 dashboard: $(VENV)/installed ## Workspaces in W&B (needs a login): charts and runs of every paper
@@ -139,5 +138,5 @@ $(VENV)/installed: pyproject.toml
 	  { echo "Python 3.11 to 3.13 is needed, and '$(PYTHON)' is not: say PYTHON=python3.12, for example." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	@echo "Installing PyTorch with CUDA and the other packages, about 6 GB (docs/running.md tells how to do without CUDA) ..."
-	$(VENV)/bin/pip install --progress-bar=on --disable-pip-version-check --editable '.[dashboard,parallel,report,search,test]'
+	$(VENV)/bin/pip install --progress-bar=on --disable-pip-version-check --editable '.[dashboard,parallel,search,site,test]'
 	@touch $@

@@ -13,7 +13,7 @@ from runner.terminal import prepare_process
 
 COMMANDS = {
     "style": ("checks.style", "the English of docstrings, comments, texts and pages"),
-    "browser": ("checks.browser", "the built site in a headless Chromium: filters, links, widths, dark mode"),
+    "browser": ("checks.browser", "the built site in a headless Chromium: menu, links, filters, widths, dark mode"),
     "audit": ("checks.audit.run", "attack the private code: lower bounds on ε"),
     "mutants": ("checks.mutants.run", "plant small faults in a copy of the code: the tests notice each"),
     "faults": ("checks.faults.run", "kill, stop and starve a command with many runs: nothing is lost"),

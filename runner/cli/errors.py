@@ -18,7 +18,6 @@ from runner.records.hydra_errors import sentence
 from runner.training.modules import is_installed
 
 _EXTRAS = {
-    **dict.fromkeys(("itables", "jinja2", "markdown_it"), "report"),
     "playwright": "browser",
     "optuna": "search",
     "wandb_workspaces": "dashboard",

@@ -29,7 +29,6 @@ REPRODUCE, SEARCH = "reproduce tempered-sigmoid --items fig-4", "search lipschit
         (f"{REPRODUCE} --budget 1{'0' * 400}h", "is no time to run in"),
         ("study /dev/null", "/dev/null cannot be read: it is no file."),
         ("bounds mechanism=[null]", "mechanism"),
-        ("site --output /dev/null/site", "/dev/null/site cannot be a folder, as /dev/null is none."),
         (f"{REPRODUCE} --jobs 0", "--jobs"),
         (f"{REPRODUCE} --jobs two", "two"),
         (f"{REPRODUCE} --budget soon", "BUDGET"),

@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from runpy import run_path
+from typing import Any
 
 import pytest
 
@@ -15,12 +17,11 @@ from runner.claims.runs import grouped
 from runner.claims.statistics import Mean, Spread, best_less_claim, bests_less_claim
 from runner.claims.verdicts import ON_EPSILON, RULES, WORDS
 from runner.cli.claims import main
-from runner.config import RESULTS
+from runner.config import REPOSITORY, RESULTS
 from runner.papers.backprop_clipping.measures import first_update_epsilon
 from runner.report.cells import CLAIMED_EPSILON
 from runner.report.claim_rows import rows_of
 from runner.report.papers import claims_of, every_paper
-from runner.report.site.tables import claims_table
 
 KINDS = re.compile(
     r"\((?:(?:geometric )?means? of|bests? of|one run|by formula|share of|range of|rank correlation of"
@@ -33,6 +34,13 @@ Line = tuple[list[str], list[str]]  # the headings of a table, and the cells of 
 @pytest.fixture(scope="module")
 def rows() -> list[ClaimRow]:
     return [row for paper in every_paper() for row in rows_of(RESULTS, paper)]
+
+
+def site_claims() -> dict[str, Any]:
+    pytest.importorskip("material")
+    hooks: dict[str, Any] = run_path(str(REPOSITORY / "docs" / "site" / "hooks.py"))
+    table: dict[str, Any] = hooks["claims_table"]()
+    return table
 
 
 def tables(path: Path) -> Iterator[Line]:
@@ -156,8 +164,8 @@ def test_index_command_and_site_count_the_same(capsys) -> None:
     for heading, cells in tables(RESULTS / "README.md"):
         if cells[0] == "**all**":
             index |= {name: int(cell.split()[0]) for name, cell in zip(heading[1:], cells[1:], strict=True)}
-    site = claims_table(RESULTS, every_paper(), lambda _: True)
-    shown = [row.filters for row in site.rows if site.chosen.items() <= row.filters.items()]
+    site = site_claims()
+    shown = [row["filters"] for row in site["rows"] if site["usual"].items() <= row["filters"].items()]
     of_site = Counter(row["verdict"] for row in shown) + Counter(row[CLAIMED_EPSILON] for row in shown)
     for option, words in (("--verdict", WORDS), ("--guarantee", ON_EPSILON)):
         for word in words:
@@ -235,11 +243,11 @@ def test_what_does_not_count_is_marked_wherever_it_is_shown(rows: list[ClaimRow]
     assert {row.claim.identity for row in readings} <= {row.claim.identity for row in rows if row.claim.counts}
     marked = "another reading, not counted"
     pages = "".join((RESULTS / paper.name / "README.md").read_text(encoding="utf-8") for paper in every_paper())
-    site = claims_table(RESULTS, every_paper(), lambda _: True)
+    site = site_claims()
     main([])
     shown = capsys.readouterr().out
     main(["--all"])
     assert shown.count(marked) == 0
     assert [pages.count(marked), capsys.readouterr().out.count(marked)] == [len(readings)] * 2
-    assert sum(marked in row.cells["verdict"] for row in site.rows) == len(readings)
-    assert site.chosen == {"counted": "yes"}
+    assert sum(marked in row["cells"][3] for row in site["rows"]) == len(readings)
+    assert site["usual"] == {"counted": "yes"}
