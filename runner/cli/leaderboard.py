@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.claims.evidence import PAPER_SCALE, Evidence, folder_of
-from runner.report import plots
+from runner.report import front_figure, plots
 from runner.report.files import write_csv, write_text
 from runner.report.leaderboard.comparison import comparisons
 from runner.report.leaderboard.entries import Entry, counts, entries, planned_jobs, trials
@@ -26,7 +26,7 @@ from runner.terminal import Line, Parser
 
 
 def write(folder: Path, found: Sequence[Entry], searched: int) -> list[Path]:
-    """Write leaderboard/README.md, leaderboard.csv and the figure below a results folder, and return the files.
+    """Write leaderboard/README.md, leaderboard.csv, their figure and that of the front page, and return the files.
 
     `searched` is the number of recorded runs of searches.
     """
@@ -37,7 +37,8 @@ def write(folder: Path, found: Sequence[Entry], searched: int) -> list[Path]:
         write_csv(place / "leaderboard.csv", COLUMNS, rows(found)),
     ]
     with plots.style():
-        return written + plots.save(draw(compared, known), place)
+        written += plots.save(draw(compared, known), place)
+    return [*written, front_figure.write(folder)]
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -77,6 +77,20 @@ class Statement:
                         raise ValueError(f"no {kind} {word!r}: choose from {', '.join(words)}")
 
 
+@dataclass(frozen=True)
+class Summary:
+    """A row of the front page: a claim of a paper, and what became of it.
+
+    claims, measured, sound: texts with numbers, as in a `Statement`: the claim, what was measured, and the sound ε.
+    numbers: as in a `Statement`. The word is that of the claim named `x`, if there is one.
+    """
+
+    claims: str
+    measured: str
+    sound: str
+    numbers: Mapping[str, Mapping[str, str]]
+
+
 def names_of(items: str) -> list[str]:
     """Split the names of items at commas. A name that is left empty is the name of no item.
 
@@ -94,7 +108,8 @@ class Paper:
     items: its items, the headline first.
     place: its position among the papers on the pages, the smallest first.
     remarks: sentences without numbers that a reader has to know; {results} stands for the path of the results folder.
-    statement: its finding for the README.
+    statement: its finding.
+    summaries: its rows in the README's table.
     idea: the proposal of the paper in a few words.
     charted: the names of the items that `make dashboard` charts in W&B.
 
@@ -108,6 +123,7 @@ class Paper:
     place: int
     remarks: tuple[str, ...] = ()
     statement: Statement | None = None
+    summaries: tuple[Summary, ...] = ()
     idea: str = ""
     charted: tuple[str, ...] = ()
 
@@ -117,6 +133,11 @@ class Paper:
             raise ValueError(f"two items have the name {name!r}")
         for name in set(self.charted) - set(names):
             raise ValueError(f"charted: no item {name!r}: choose from {', '.join(names)}")
+
+    @property
+    def short(self) -> str:
+        """The name as people write it: "Losing less"."""
+        return self.name.replace("_", " ").capitalize()
 
     @cached_property
     def formulas(self) -> dict[str, Formula]:

@@ -18,7 +18,7 @@ from runner.report.claim_rows import rows_of
 from runner.report.files import Table, aligned, markdown, read_csv, write_text
 from runner.report.noise import noise_text
 from runner.report.papers import Paper, every_paper, load
-from runner.report.statements import headline_of, stated
+from runner.report.statements import findings_list, headline_of, stated
 from runner.report.studies import study_pages
 
 _SMOKE = """
@@ -58,6 +58,8 @@ def write_report(folder: Path, scale: str) -> list[Path]:
     text += "\n## Counts\n\n" + counted.totals({_shown(name): rows for name, rows in by_paper.items()})
     if of_noise := noise_text(folder, by_paper, "../docs/privacy.md#known-limits"):
         text += f"\n{of_noise}"
+    if scale == PAPER_SCALE and (findings := findings_list(papers, folder)):
+        text += f"\n## Findings\n\n{findings}"
     text += _FIGURE
     text += _failing(by_paper) + _words()
     written = verdict_figures.write_figures(folder, by_paper, "" if scale == PAPER_SCALE else scale)

@@ -11,11 +11,12 @@ from typing import Any
 from runner.claims.claim import ORDERS
 from runner.claims.rows import ClaimRow
 from runner.claims.statistics import Interval
+from runner.claims.verdicts import GUARANTEED
 from runner.config import REPOSITORY
 from runner.report.cells import signed, sound_bound_text
 from runner.report.claim_rows import rows_of
-from runner.report.files import read_csv, write_text
-from runner.report.items import Paper, Statement
+from runner.report.files import Table, markdown, read_csv, write_text
+from runner.report.items import Paper, Statement, Summary
 from runner.report.leaderboard.methods import standing
 from runner.report.noise import noise_text
 from runner.report.papers import every_paper, load
@@ -176,18 +177,59 @@ def _of_leaderboard(fields: Mapping[str, str], path: Path) -> Number | None:
 
 
 def findings_list(papers: Sequence[Paper], folder: Path) -> str:
-    """Write the numbered list of README.md, papers first; links are from there."""
-    pages = [(paper.name, paper.statement, paper.name, "every claim") for paper in papers]
-    pages += [(study.name, study.statement, f"studies/{study.name}", "the study") for study in study_pages(folder)]
+    """Write the findings of papers and studies as a numbered list, papers first; links are from results/README.md."""
     lines: list[str] = []
-    for name, statement, page, link in pages:
+    for name, statement, page, link in _pages(papers, folder):
         if statement and statement.readme and (text := stated(name, statement, folder)):
-            lines.append(f"{len(lines) + 1}. {text} ([{link}](results/{page}/README.md))\n")
+            lines.append(f"{len(lines) + 1}. {text} ([{link}]({page}/README.md))\n")
+    return "".join(lines)
+
+
+def _pages(papers: Sequence[Paper], folder: Path) -> list[tuple[str, Statement | None, str, str]]:
+    pages = [(paper.name, paper.statement, paper.name, "every claim") for paper in papers]
+    return pages + [(s.name, s.statement, f"studies/{s.name}", "the study") for s in study_pages(folder)]
+
+
+def summary_table(papers: Sequence[Paper], folder: Path) -> str:
+    """Write the table of the README: what each paper claims, what was measured, at which sound ε, and the word for it.
+
+    A row whose number was not measured says so.
+    """
+    rows = []
+    for paper in papers:
+        link = f"[{paper.short}](results/{paper.name}/README.md): {paper.idea}"
+        for summary in paper.summaries:
+            found = {key: _found(fields, paper.name, folder) for key, fields in summary.numbers.items()}
+            try:
+                texts = [text.format(**found) for text in (summary.claims, summary.measured, summary.sound)]
+            except (MissingError, TypeError):
+                texts = [summary.claims.partition(" (")[0].replace("{x:claimed}", "–"), "not run", "–"]
+            rows.append([link, *texts, _word(summary, paper, folder)])
+            link = ""
+    return markdown(Table(("paper", "it claims", "measured here", "at a sound ε of", "verdict"), rows))
+
+
+def _word(summary: Summary, paper: Paper, folder: Path) -> str:
+    """Return the words for the claim `x` of a summary: on its number, and on its ε unless that is guaranteed."""
+    if "x" not in summary.numbers:
+        return "–"
+    fields = summary.numbers["x"].items()
+    row = next(row for row in rows_of(folder, paper) if all(getattr(row.claim, k) == v for k, v in fields))
+    epsilon = f", ε {row.guarantee}" if row.guarantee and row.guarantee != GUARANTEED else ""
+    return f"{row.verdict}{epsilon}"
+
+
+def headlines(papers: Sequence[Paper], folder: Path) -> str:
+    """Write the first sentence of each study's finding, as a list; links are from the README."""
+    lines = []
+    for name, statement, page, link in _pages(papers, folder):
+        if link == "the study" and statement and statement.readme and (said := stated(name, statement, folder)):
+            lines.append(f"- {headline_of(said)} ([study](results/{page}/README.md))\n")
     return "".join(lines)
 
 
 def write_readme(results: Path) -> Path:
-    """Replace the text between the markers of the README by the noise and the findings of the last aggregation.
+    """Replace the text between the markers of the README by the table of papers and the studies' headlines.
 
     Raises:
         ValueError: the README lacks these two markers, in this order.
@@ -199,4 +241,9 @@ def write_readme(results: Path) -> Path:
         raise ValueError(f"{readme} has lost the markers of the list of findings.")
     papers = every_paper()
     of_noise = noise_text(results, {paper.name: rows_of(results, paper) for paper in papers}, _LIMITS)
-    return write_text(readme, f"{before}{_BEGIN}\n{of_noise}\n{findings_list(papers, results)}{_END}{after}")
+    found = (
+        f"{summary_table(papers, results)}\nSquare brackets are 95% intervals. [Every claim with its reason, and the "
+        f"findings in full](results/README.md).\n\n{of_noise}\n"
+        f"Compared at the same sound ε:\n\n{headlines(papers, results)}"
+    )
+    return write_text(readme, f"{before}{_BEGIN}\n{found}{_END}{after}")

@@ -6,7 +6,7 @@ commit 270964a of 17 February 2022): see `runner.mechanism.layerwise`.
 
 from runner.claims.verdicts import FAILS
 from runner.papers.backprop_clipping import computed, figures, story
-from runner.report.items import Item, Paper, Statement
+from runner.report.items import Item, Paper, Statement, Summary
 
 _BOUNDS = ("target_epsilon", "clipping.input_bound", "clipping.upstream_bound")
 _CODE = f"{figures.PAPER}/original_code"
@@ -90,6 +90,15 @@ PAPER = Paper(
                       "quantity": "test_accuracy", "reading": "Poisson batches, layers as one release",
                       "verdict": FAILS},
         },
+    ),
+    summaries=(
+        Summary("{x:claimed}%, MNIST, ε = 0.07 ([withdrawn](" + _WITHDRAWN + "))", "{x}% by the authors' first code",
+                "at most {x:sound}, not 0.07",
+                {"x": {"item": "table-1", "dataset": "MNIST", "method": "Backpropagation clipping",
+                       "quantity": "test_accuracy", "reading": "the authors' code"}}),
+        Summary("the same", "{x}% with the noise that ε needs", "0.07",
+                {"x": {"item": "table-1", "dataset": "MNIST", "method": "Backpropagation clipping",
+                       "quantity": "test_accuracy", "reading": "Poisson batches, layers as one release"}}),
     ),
     idea="clip inside the layers: inputs and upstream gradients",
     charted=("story", "table-1", "fig-5"),

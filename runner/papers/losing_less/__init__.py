@@ -4,7 +4,7 @@ from functools import partial
 
 from runner.papers.losing_less import dynamics, figures, tables
 from runner.papers.losing_less.measures import SENSITIVITY
-from runner.report.items import Item, Paper, Statement
+from runner.report.items import Item, Paper, Statement, Summary
 
 _of_fig_1 = partial(Item, sweeps=("losing_less/fig_1",))
 _of_fig_11 = partial(Item, sweeps=("losing_less/fig_11", dynamics.MORE_SEEDS))
@@ -115,6 +115,13 @@ PAPER = Paper(
             "mnist": {"item": "fig-3", "dataset": "MNIST", "method": "Losing-less loss above cross-entropy",
                       "verdict": "open, not contradicted"},
         },
+    ),
+    summaries=(
+        Summary("{x:claimed} points over cross-entropy, CIFAR-10, best of 5",
+                "{x} by the best of 5; by the means {means} {means:interval}", "{x:sound}",
+                {"x": {"item": "fig-3", "dataset": "CIFAR10", "method": "Losing-less loss minus cross-entropy",
+                       "quantity": "accuracy_gain"},
+                 "means": {"item": "fig-3", "dataset": "CIFAR10", "quantity": "gain of the means"}}),
     ),
     idea="a loss that keeps gradients small",
     charted=("fig-3", "fig-2", "text"),

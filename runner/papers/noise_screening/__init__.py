@@ -4,7 +4,7 @@ The items begin with the headline. One item, `sound`, is not in the paper.
 """
 
 from runner.papers.noise_screening import figures, measures, settings, tables, theorem_1, toy
-from runner.report.items import Item, Paper, Statement
+from runner.report.items import Item, Paper, Statement, Summary
 
 _SCREENING = ("screening.images", "optimizer.momentum")
 
@@ -131,6 +131,12 @@ PAPER = Paper(
                 {"fashion": {**_ADDED, "dataset": "FashionMNIST"}, "mnist": {**_ADDED, "dataset": "MNIST"}},
             ),
         ),
+    ),
+    summaries=(
+        Summary("{x:claimed}%, MNIST, ε = 3", "{x}%", "{x:sound}, not 3",
+                {"x": {**_SCREENED, "dataset": "MNIST", "reading": _KEPT}}),
+        Summary("{x:claimed}%, FashionMNIST, ε = 3", "{x}%", "{x:sound}, not 3",
+                {"x": {**_SCREENED, "dataset": "FashionMNIST", "reading": _KEPT}}),
     ),
     idea="reject updates that raise the loss on held-out images",
     charted=("table-1", "fig-4a", "sound"),

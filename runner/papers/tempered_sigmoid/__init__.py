@@ -5,7 +5,7 @@ By Papernot, Thakurta, Song, Chien and Erlingsson (AAAI 2021).
 
 from runner.claims.verdicts import DIFFERS, HOLDS
 from runner.papers.tempered_sigmoid import computed, figures, tables, theorem_1
-from runner.report.items import Item, Paper, Statement
+from runner.report.items import Item, Paper, Statement, Summary
 
 ITEMS = (
     Item(
@@ -87,6 +87,20 @@ PAPER = Paper(
             "fashion_claim": {**_FASHION, **_MINUS, "verdict": DIFFERS},
             "cifar": {"item": "fig-3", "dataset": "CIFAR10", "method": "tanh minus ReLU"},
         },
+    ),
+    summaries=(
+        Summary(
+            "tanh gains {x:claimed} points over ReLU, MNIST",
+            "{gain:gain} {gain:interval}",
+            "{gain:sound}",
+            {"x": {**_MNIST, **_MINUS}, "gain": {**_MNIST, "method": _ABOVE["method"]}},
+        ),
+        Summary(
+            "{x:claimed} points, FashionMNIST",
+            "{gain:gain} {gain:interval}",
+            "{gain:sound}",
+            {"x": {**_FASHION, **_MINUS}, "gain": {**_FASHION, "method": _ABOVE["method"]}},
+        ),
     ),
     idea="bounded activations in place of ReLU",
     charted=("fig-3", "table-4", "fig-4"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -20,6 +21,7 @@ METHODS = _FILE["methods"]
 NAMES: list[str] = [method["name"] for method in METHODS]  # the first is the baseline
 COMBINED = "Ideas combined"
 LOOKS: dict[str, str] = {method["name"]: method["look"] for method in METHODS}  # names in `runner.report.plots.LOOKS`
+FRONT: dict[str, dict[str, Any]] = {method["name"]: method["front"] for method in METHODS}  # see `report.front_figure`
 IDEAS: dict[str, str] = {method["name"]: method["idea"] for method in METHODS if "idea" in method}  # named after these
 
 

@@ -1,0 +1,227 @@
+"""The figure of the front page: test accuracy against the sound ε, every method, with what the papers claim.
+
+It is made from leaderboard.csv, the claims of the last aggregation and the records alone, in seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from runner.claims.blocks import dataset_name
+from runner.config.checkout import scan
+from runner.report import plots
+from runner.report.claim_rows import rows_of
+from runner.report.files import read_csv
+from runner.report.leaderboard.methods import FRONT, standing
+from runner.report.papers import load
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+History: TypeAlias = tuple[list[float], list[float]]  # by epoch: the sound epsilon, the accuracy (percent)
+
+FILE = "front.svg"
+TITLE = "Accuracy that each method reaches at a proven privacy budget"
+_BOUNDS = (0.5, 1.0, 2.0, 3.0)  # of the leaderboard, whose settings are drawn
+_PANELS = {"MNIST": (88.0, 99.3), "FashionMNIST": (74.0, 91.0), "CIFAR10": (25.0, 72.0)}  # accuracies (percent) shown
+_NOTE = (
+    "Lines: mean of the seeds at the last epoch within each ε, with its 95% interval; dotted: one run. The settings\n"
+    "are the leaderboard's. ☆: what a paper claims, at the ε that it counts. Arrows: what its method reaches at that\n"
+    "sound ε. Where a method has no line, its noise or its data allow no sound ε up to 3."
+)
+# Colours that turn over where the reader's system is dark.
+_DARK = """<style>@media (prefers-color-scheme: dark) {
+ [style*="fill: #000000"], text:not([style*="fill:"]) { fill: #e6e6e6 !important }
+ [style*="stroke: #000000"] { stroke: #e6e6e6 !important }
+ [style*="fill: #767676"] { fill: #a6a6a6 !important }
+ [style*="stroke: #b0b0b0"] { stroke: #5a5a5a !important }
+}</style>"""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A method on a data set: at each ε of a grid the mean accuracy and the half-width of its interval, in percent.
+
+    Attributes:
+        runs: the runs of each setting at least; 1 has no interval.
+    """
+
+    method: str
+    epsilons: np.ndarray
+    mean: np.ndarray
+    half: np.ndarray
+    runs: int
+
+
+@dataclass(frozen=True)
+class Star:
+    """An accuracy (percent) that a paper claims for a method at the epsilon that it counts."""
+
+    method: str
+    epsilon: float
+    accuracy: float
+
+
+def draw(results: Path) -> Figure:
+    """Draw a panel for each data set, with a labelled line for each method and a star for each claim."""
+    drawn = plots.figure(11.5, 4.6)
+    panels = drawn.subplots(1, len(_PANELS))
+    settings = _settings(results)
+    histories = _histories(results, {setting for of in settings.values() for setting in of.values()})
+    for axes, dataset in zip(panels, _PANELS, strict=True):
+        lines = [_line(method, settings.get((dataset, method), {}), histories) for method in FRONT]
+        _panel(axes, dataset, [line for line in lines if line], [*_stars(results, dataset)])
+    panels[0].set_ylabel("test accuracy (%)")
+    drawn.suptitle(TITLE, x=0.01, ha="left", fontsize=13, fontweight="bold")
+    drawn.supxlabel(_NOTE, x=0.01, ha="left", fontsize=8, color="#767676")
+    return drawn
+
+
+def write(results: Path) -> Path:
+    """Write front.svg into the results folder, without a background and with light text in a dark environment."""
+    with plots.style():
+        drawn = draw(results)
+        drawn.patch.set_alpha(0)
+        for axes in drawn.axes:
+            axes.patch.set_alpha(0)
+        path = plots.write_svg(drawn, results / FILE)
+    text = path.read_text(encoding="utf-8")
+    head = text.index(">", text.index("<svg")) + 1
+    path.write_text(f"{text[:head]}\n{_DARK}{text[head:]}", encoding="utf-8")
+    return path
+
+
+def _settings(results: Path) -> dict[tuple[str, str], dict[float, str]]:
+    """Return the id of the setting that stands on the leaderboard at each bound, by data set and method."""
+    rows = read_csv(results / "leaderboard" / "leaderboard.csv")
+    settings: dict[tuple[str, str], dict[float, str]] = {}
+    for dataset in _PANELS:
+        for bound in _BOUNDS:
+            for method, row in standing(rows, dataset, bound).items():
+                settings.setdefault((dataset, method), {})[bound] = row["setting_id"]
+    return settings
+
+
+def _histories(results: Path, settings: set[str]) -> dict[str, list[History]]:
+    """Return by setting the sound epsilons and the accuracies (percent) of each run, by epoch."""
+    found: dict[str, list[History]] = {}
+    for path in scan(results / "runs", "*.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["setting_id"] in settings:
+            history = record["history"]
+            unscreened = [float(value) for value in history.get("unscreened_accuracy", [math.nan])]
+            # Images that chose updates do not count; a run of which all images did keeps what it reports.
+            accuracies = history["test_accuracy"] if any(map(math.isnan, unscreened)) else unscreened
+            epsilons = history.get("epsilon_sound") or [record["final"]["epsilon_sound"]] * len(accuracies)
+            found.setdefault(record["setting_id"], []).append(
+                ([math.inf if e is None else float(e) for e in epsilons], [float(a) for a in accuracies])
+            )
+    return found
+
+
+def _line(method: str, settings: Mapping[float, str], histories: Mapping[str, Sequence[History]]) -> Line | None:
+    """Return the line of the settings that stand at each bound, or None if there is none.
+
+    Between two bounds, the better of their two settings counts.
+    """
+    import numpy as np
+    from scipy import stats
+
+    ends = [min(run[0][-1], bound) for bound, setting in settings.items() for run in histories.get(setting, ())]
+    if not ends:
+        return None
+    grid = np.unique(np.r_[np.geomspace(_BOUNDS[0], _BOUNDS[-1], 80), _BOUNDS, ends])
+    mean, half = np.full(len(grid), np.nan), np.full(len(grid), np.nan)
+    for bound, setting in settings.items():
+        runs = histories.get(setting, ())
+        if not runs:
+            continue
+        table = np.array([_within(grid, *run) for run in runs])
+        wide = (
+            stats.t.ppf(0.975, len(runs) - 1) * table.std(0, ddof=1) / math.sqrt(len(runs)) if len(runs) > 1 else half
+        )
+        below = max((other for other in settings if other < bound), default=0.0)
+        above = min((other for other in settings if other > bound), default=math.inf)
+        better = (grid > below) & (grid < above) & ~(mean >= table.mean(0))
+        mean[better], half[better] = table.mean(0)[better], wide[better]
+    known = ~np.isnan(mean) & (grid <= max(ends) * 1.0001)
+    most = max(len(histories.get(setting, ())) for setting in settings.values())
+    return Line(method, grid[known], mean[known], half[known], most) if known.any() else None
+
+
+def _within(grid: np.ndarray, epsilons: Sequence[float], accuracies: Sequence[float]) -> np.ndarray:
+    """Return the accuracy of a run's last epoch within each ε of a grid, which is not a number before the first."""
+    import numpy as np
+
+    place = np.searchsorted(epsilons, grid * 1.0001, side="right") - 1
+    return np.where(place >= 0, np.array(accuracies)[np.maximum(place, 0)], np.nan)
+
+
+def _stars(results: Path, dataset: str) -> Iterator[Star]:
+    """Yield the claims that methods.yaml names as what a method's paper claims, where the ε is within the axis."""
+    for method, front in FRONT.items():
+        if "claim" not in front:
+            continue
+        paper, item, name = front["claim"].split("/")
+        for row in rows_of(results, load(paper), [item]):
+            claim = row.claim
+            if (claim.dataset, claim.method) == (dataset, name) and claim.counts and claim.unit == "%":
+                epsilon = float(claim.at_epsilon.lstrip("<~"))
+                if _BOUNDS[0] <= epsilon <= _BOUNDS[-1]:
+                    yield Star(method, epsilon, float(claim.claimed.lstrip("<>~")))
+                    break
+
+
+def _panel(axes: Axes, dataset: str, lines: Sequence[Line], stars: Sequence[Star]) -> None:
+    low, high = _PANELS[dataset]
+    for line in lines:
+        front: dict[str, Any] = FRONT[line.method]
+        style = {"color": front["colour"], "linewidth": front.get("width", 1.8)}
+        axes.plot(line.epsilons, line.mean, linestyle=":" if line.runs == 1 else "-", zorder=3, **style)
+        axes.plot(line.epsilons[-1], line.mean[-1], "o", markersize=3.5, color=front["colour"], zorder=4)
+        axes.fill_between(
+            line.epsilons, line.mean - line.half, line.mean + line.half, color=front["colour"], alpha=0.16, linewidth=0
+        )
+    _label(axes, lines, (high - low) * 0.05, high)
+    reached = {line.method: line for line in lines}
+    for star in stars:
+        colour = FRONT[star.method]["colour"]
+        axes.plot(
+            star.epsilon, star.accuracy, "*", markersize=11, mfc="none", mec=colour, mew=1.3, zorder=6, clip_on=False
+        )
+        if star.method in reached:
+            here = _within_line(reached[star.method], star.epsilon)
+            if star.accuracy - here > 0.03 * (high - low):
+                arrow = {"arrowstyle": "-|>", "color": colour, "lw": 1.1, "ls": "--", "shrinkA": 5, "shrinkB": 3}
+                axes.annotate("", (star.epsilon, here), (star.epsilon, star.accuracy), arrowprops=arrow, zorder=5)
+    axes.set(title=dataset_name(dataset), xscale="log", xlim=(0.49, 3.1), ylim=(low, high), xlabel="sound ε, δ = 1e-5")
+    axes.set_xticks(_BOUNDS, [f"{bound:g}" for bound in _BOUNDS])
+    axes.minorticks_off()
+
+
+def _within_line(line: Line, epsilon: float) -> float:
+    """Return the mean at the last ε of a line that is within an epsilon."""
+    import numpy as np
+
+    return float(line.mean[max(0, int(np.searchsorted(line.epsilons, epsilon * 1.0001, side="right")) - 1)])
+
+
+def _label(axes: Axes, lines: Sequence[Line], apart: float, high: float) -> None:
+    """Write each method and its last accuracy at the end of its line, pushed apart downwards."""
+    place = high + apart
+    for line in sorted(lines, key=lambda each: -float(each.mean[-1])):
+        front = FRONT[line.method]
+        place = min(float(line.mean[-1]), place - apart)
+        text = f"{front['label']}  {line.mean[-1]:.1f}" + (" (1 run)" if line.runs == 1 else "")
+        arrow = {"arrowstyle": "-", "color": front["colour"], "lw": 0.5, "shrinkA": 0, "shrinkB": 1}
+        axes.annotate(
+            text, (line.epsilons[-1], line.mean[-1]), (3.4, place), color=front["colour"], fontsize=8.5, va="center",
+            annotation_clip=False, arrowprops=arrow,
+        )  # fmt: skip
