@@ -88,6 +88,23 @@ def test_every_paper_with_a_statement_is_listed_with_the_numbers_of_the_committe
     assert "the first update alone costs at least 0.088, under each of ten seeds." in listed
 
 
+def test_the_front_page_has_every_papers_claims_with_their_words():
+    """Numbers are those of the claims; a word is the claim's, and an ε that is not guaranteed is said to be so."""
+    shown = statements.summary_table(every_paper(), REPOSITORY / "results").splitlines()[2:]
+    assert len(shown) == sum(len(paper.summaries) for paper in every_paper())
+    assert all(paper.summaries for paper in map(load, tracked_papers()))
+    assert not any("not run" in line for line in shown)
+    (line,) = [line for line in shown if "98.35%" in line]
+    assert line.endswith("| 98.35%, MNIST, ε = 3 | 98.3% | 9.32, not 3 | holds, ε not guaranteed |")
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert all(line in readme for line in shown)
+
+
+def test_a_number_that_was_not_measured_is_not_shown(tmp_path):
+    shown = statements.summary_table(every_paper(), tmp_path).splitlines()[2:]
+    assert all(" | not run | – | " in line for line in shown)
+
+
 def test_every_study_has_a_finding_that_its_committed_tables_bear_out():
     """A finding that this refuses contradicts its tables: write what they say."""
     results = REPOSITORY / "results"
