@@ -63,8 +63,8 @@ def loss_of_one(objective: Objective, within: Within | None = None) -> Callable[
 
     def loss(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *example: Tensor) -> Tensor:
         named = {f"objective.{name}": tensor for name, tensor in (*parameters.items(), *buffers.items())}
-        found: Tensor = functional_call(module, named, example)
-        return found
+        value: Tensor = functional_call(module, named, example)
+        return value
 
     return loss
 
@@ -122,5 +122,5 @@ class MappedEngine(OrdinaryPass):
     def gradients(self, inputs: Tensor, targets: Tensor, within: Within | None = None) -> Gradients:
         """Return every example's gradient, by parameter name [batch, *shape], and loss [batch]."""
         gradient = mapped(grad_and_value(loss_of_one(self.objective, within)))
-        found: Gradients = gradient(*shared_tensors(self.objective), inputs, targets)
-        return found
+        gradients: Gradients = gradient(*shared_tensors(self.objective), inputs, targets)
+        return gradients

@@ -30,8 +30,9 @@ class IsolatedEngine(MappedEngine):
         Raises:
             NotMappableError: the gradient of one example cannot be computed from it alone.
         """
-        found: Gradients = self.mapped(inputs, targets, within)(shared_tensors(self.objective), inputs, targets)
-        return found
+        mapped = self.mapped(inputs, targets, within)
+        gradients: Gradients = mapped(shared_tensors(self.objective), inputs, targets)
+        return gradients
 
     def mapped(self, inputs: Tensor, targets: Tensor, within: Within | None = None) -> Mapped:
         """Return the gradient of one example, ready to be mapped; only the shape of one input is used."""
@@ -59,11 +60,11 @@ def _by_autograd(loss: Callable[..., Tensor]) -> Callable[..., Gradients]:
     def gradient(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *example: Tensor) -> Gradients:
         leaves = {name: tensor.requires_grad_() for name, tensor in parameters.items()}
         with torch.enable_grad():
-            found = loss(leaves, buffers, *example)
-        if not found.requires_grad:
+            value = loss(leaves, buffers, *example)
+        if not value.requires_grad:
             raise ValueError("no weight has a gradient, so training would be noise alone")
-        gradients = torch.autograd.grad(found, list(leaves.values()), materialize_grads=True)
-        return dict(zip(leaves, gradients, strict=True)), found.detach()
+        gradients = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
+        return dict(zip(leaves, gradients, strict=True)), value.detach()
 
     return gradient
 
@@ -106,8 +107,8 @@ class IsolatedPrediction:
 
         def predict(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *example: Tensor) -> list[Tensor]:
             named = {f"objective.{name}": tensor for name, tensor in (*parameters.items(), *buffers.items())}
-            found: list[Tensor] = functional_call(predicting, named, example)
-            return found
+            prediction: list[Tensor] = functional_call(predicting, named, example)
+            return prediction
 
         return predict
 

@@ -101,7 +101,7 @@ class Mapped:
         self.reason: str | None = None
         before = _generators()
         with _seeded(example):
-            self._try(shared, [torch.stack([each] * _MADE_UP) for each in example])
+            self._try(shared, [torch.stack([tensor] * _MADE_UP) for tensor in example])
         if before != _generators():
             raise NotMappableError("it draws from Python's or NumPy's generator: draw by PyTorch instead")
 
@@ -117,12 +117,12 @@ class Mapped:
                 if not self._compared and len(examples[0]) > 1:
                     self._compare(shared, examples)
                     self._compared = True
-                found = self._over_batch(shared, examples)
+                results = self._over_batch(shared, examples)
         except NotMappableError:
             raise
         except Exception as error:  # any error of a user's code
             raise NotMappableError(in_words(error)) from error
-        return self._checked(found, len(examples[0]))
+        return self._checked(results, len(examples[0]))
 
     def _try(self, shared: tuple[Any, Any], made_up: Sequence[Tensor]) -> None:
         try:
@@ -155,7 +155,7 @@ class Mapped:
 
     def _one(self, shared: tuple[Any, Any], examples: Sequence[Tensor], index: int) -> Any:
         """Return the result of one example, on a fresh copy and without `vmap`."""
-        return self._alone()(*_copied(shared), *(_contiguous(each[index]) for each in examples))
+        return self._alone()(*_copied(shared), *(_contiguous(tensor[index]) for tensor in examples))
 
     def _compare(self, shared: tuple[Any, Any], examples: Sequence[Tensor]) -> None:
         count = len(examples[0])
@@ -175,22 +175,22 @@ class Mapped:
         with _seeded(examples):
             whole = self._map(shared, examples, "same")
         for index in chosen:
-            found = _vectors(pytree.tree_map(lambda each, at=index: each[at], whole))
-            if _differ(found, expected[index], scales):
+            results = _vectors(pytree.tree_map(lambda tensor, at=index: tensor[at], whole))
+            if _differ(results, expected[index], scales):
                 raise NotMappableError(
                     "in a batch, an example's result is not the result of that example alone: use PyTorch's "
                     "operators on the dimensions of one example, and not on its memory"
                 )
 
-    def _checked(self, found: Any, count: int) -> Any:
-        leaves, structure = pytree.tree_flatten(found)
+    def _checked(self, results: Any, count: int) -> Any:
+        leaves, structure = pytree.tree_flatten(results)
         if structure != self._structure or any(
-            each.shape != (count, *like.shape) or each.dtype is not like.dtype
-            for each, like in zip(leaves, self._like, strict=True)
+            tensor.shape != (count, *like.shape) or tensor.dtype is not like.dtype
+            for tensor, like in zip(leaves, self._like, strict=True)
         ):
             expected = ", ".join(f"{tuple(like.shape)} of {like.dtype}" for like in self._like)
             raise NotMappableError(f"for one example it does not return tensors of shape {expected}")
-        return found
+        return results
 
 
 class MappedObject:
@@ -212,9 +212,9 @@ class MappedObject:
         Raises:
             NotMappableError: see `Mapped`.
         """
-        key = tuple((each.shape[1:], each.dtype, each.device) for each in examples)
+        key = tuple((tensor.shape[1:], tensor.dtype, tensor.device) for tensor in examples)
         if key not in self._mapped:
-            example = [torch.zeros_like(each[0]) for each in examples]
+            example = [torch.zeros_like(tensor[0]) for tensor in examples]
             self._mapped[key] = Mapped(self._copied, NO_SHARED, example, self._result(*example))
         return self._mapped[key]
 
@@ -250,7 +250,7 @@ def _mentions(error: Exception, parts: Iterable[str]) -> bool:
 
 def _copied(shared: tuple[Any, Any]) -> tuple[Any, Any]:
     """Return copies for one call, so that in-place changes by the function reach no other call."""
-    parameters, buffers = ({name: tensor.clone() for name, tensor in each.items()} for each in shared)
+    parameters, buffers = ({name: tensor.clone() for name, tensor in group.items()} for group in shared)
     return parameters, buffers
 
 
@@ -268,16 +268,16 @@ def _stacked(results: Iterable[Any]) -> Any:
 def _vectors(result: Any) -> list[Tensor]:
     """Return a vector for each part of one example's result, as its gradient and its loss, of its real numbers."""
     parts = [pytree.tree_leaves(part) for part in (result if isinstance(result, tuple) else (result,))]
-    return [torch.cat([each.flatten() for each in part if each.is_floating_point()]) for part in parts]
+    return [torch.cat([tensor.flatten() for tensor in part if tensor.is_floating_point()]) for part in parts]
 
 
 def _length(vector: Tensor) -> float:
     return float(vector.nan_to_num(0.0, 0.0, 0.0).double().norm())
 
 
-def _differ(found: Sequence[Tensor], expected: Sequence[Tensor], scales: Sequence[float]) -> bool:
-    for one, other, scale in zip(found, expected, scales, strict=True):
-        apart = float((one - other)[other.isfinite()].double().norm())
+def _differ(results: Sequence[Tensor], expected: Sequence[Tensor], scales: Sequence[float]) -> bool:
+    for result, reference, scale in zip(results, expected, scales, strict=True):
+        apart = float((result - reference)[reference.isfinite()].double().norm())
         if not apart <= _AGREE * scale + _NOTHING:  # a NaN in the mapped result alone is a difference
             return True
     return False
@@ -290,6 +290,6 @@ def _generators() -> str:
 @contextmanager
 def _seeded(tensors: Sequence[Tensor]) -> Iterator[None]:
     """Draw the same random numbers by PyTorch within, and go on afterwards as if none had been drawn."""
-    with torch.random.fork_rng(devices=[each.device for each in tensors if each.is_cuda]):
+    with torch.random.fork_rng(devices=[tensor.device for tensor in tensors if tensor.is_cuda]):
         torch.manual_seed(0)
         yield

@@ -59,13 +59,13 @@ class OwnFeatures:
             ConfigError: the user's object fails on one image, or its features do not have the stated shape.
         """
         try:
-            found = torch.cat([self.mapped(some) for some in images.split(_AT_ONCE)])
+            features = torch.cat([self.mapped(some) for some in images.split(_AT_ONCE)])
         except NotMappableError as error:
             raise ConfigError(f"features: {type(self.own).__qualname__} of one image: {error}") from error
         if self.largest_norm is None:
-            return found
-        finite = found.isfinite().flatten(1).all(1).view(-1, *[1] * (found.dim() - 1))
-        return torch.where(finite, found, 0.0).renorm(2, 0, self.largest_norm * _LEFT)
+            return features
+        finite = features.isfinite().flatten(1).all(1).view(-1, *[1] * (features.dim() - 1))
+        return torch.where(finite, features, 0.0).renorm(2, 0, self.largest_norm * _LEFT)
 
 
 class OwnViews:

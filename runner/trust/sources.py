@@ -92,7 +92,7 @@ def _roots(target: str) -> set[str]:
     parts, named = target.split("."), get_object(target)
     through = {".".join(parts[:count]) for count in range(1, len(parts))}
     defined = named.__mro__ if inspect.isclass(named) else (named, inspect.unwrap(named))
-    return through.intersection(sys.modules) | {each.__module__ for each in defined}
+    return through.intersection(sys.modules) | {kind.__module__ for kind in defined}
 
 
 def _closure(names: Iterable[str]) -> dict[str, str]:
@@ -144,9 +144,9 @@ def _imported(name: str, path: Path, content: bytes) -> Iterator[str]:
             names = [alias.name for alias in node.names]
             if names == ["*"]:
                 names = list(getattr(sys.modules.get(base), "__all__", ()))
-            yield from (base, *(f"{base}.{each}" for each in names))
+            yield from (base, *(f"{base}.{alias}" for alias in names))
         elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
-            texts = [each.value for each in node.args if isinstance(each, ast.Constant)]
+            texts = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
             yield from (_absolute(text, package) for text in texts if isinstance(text, str))
 
 
