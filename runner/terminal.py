@@ -95,10 +95,9 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"Choose from {', '.join(every.values())}." if every else "There is none."
 
 
-def command(*words: str, **environment: str) -> str:
-    """Return a command of this package, quoted for a shell, with the environment that it needs."""
-    needed = [f"{name}={shlex.quote(value)} " for name, value in environment.items() if value]
-    return "".join([*needed, shlex.join(["python", "-m", "runner", *words])])
+def command(*words: str) -> str:
+    """Return a command of this package, quoted for a shell."""
+    return shlex.join(["python", "-m", "runner", *words])
 
 
 class Line:

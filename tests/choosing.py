@@ -67,44 +67,12 @@ class Chooses(Mechanism):
 
 
 @dataclass(frozen=True)
-class Sly(Mechanism):
-    """Only chooses, and tries to be another mechanism by the way."""
-
-    def __post_init__(self) -> None:
-        for group in self.noise_groups:
-            object.__setattr__(group, "sensitivity", 1e-6)
-        for name, value in (("noise_multiplier", 1e-6), ("noise_groups", ()), ("batch_size", 1)):
-            object.__setattr__(self, name, value)
-        for name in ("release", "draw_noise", "charge_step", "charges", "at", "noise_std"):
-            object.__setattr__(self, name, lambda *arguments, **named: Ledger())
-
-    def shares(self, noise_groups: Sequence[NoiseGroup]) -> None:
-        for group in noise_groups:
-            object.__setattr__(group, "sensitivity", 1e-6)
-
-
-@dataclass(frozen=True)
 class NoNoise(Mechanism):
-    """Draws no noise, and names a module of the package as its own."""
-
-    __module__ = "runner.mechanism.dp_sgd"
+    """Draws no noise."""
 
     def draw_noise(self, views: Mapping[str, Tensor], generator: Generator) -> None:
         for view in views.values():
             view.zero_()
-
-
-class Disguised:
-    """Makes a mechanism of the package, for a tenth of the sensitivity."""
-
-    def __new__(cls, *arguments: Any, noise_groups: Sequence[NoiseGroup], **named: Any) -> Any:
-        groups = tuple(replace(group, sensitivity=group.sensitivity / 10) for group in noise_groups)
-        return Mechanism(*arguments, noise_groups=groups, **named)
-
-
-def disguised(*arguments: Any, **named: Any) -> Any:
-    """A function instead of a class."""
-    return Disguised(*arguments, **named)
 
 
 class Wraps:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from runner.records.jobs import Job
 
 os.environ.setdefault("DP_REPRO_KERNELS", "all")  # every kernel is tested, for small shapes too
-os.environ["DP_REPRO_TRUST"] = "tests"  # whose classes configs name here: no folder of the checkout is the user's own
 
 Compose = Callable[..., "DictConfig"]
 Fabricate = Callable[..., Path]

@@ -30,6 +30,31 @@ class MixedRows(Plain):
         return x + 0.1 * x.roll(1, 0)
 
 
+class Strided(Plain):
+    """Reads memory that holds one image's mean 512 times, which in a batch could be the means of all images."""
+
+    def rows(self, x: Tensor) -> Tensor:
+        means = nn.functional.conv2d(torch.full((512, 1, 28, 28), 1 / 784), x.view(1, 1, 28, 28))
+        return x * (1 - 2 * (torch.as_strided(means, (512,), (1,), 0) > 0.99).any().to(x))
+
+
+class Branching(Plain):
+    def rows(self, x: Tensor) -> Tensor:
+        return 2 * x if x.sum() > 0 else x
+
+
+class InPlace(Plain):
+    """Adds up the rows that it has seen, in a buffer."""
+
+    def __init__(self, input_shape: list[int], classes: int, activation: Activation) -> None:
+        super().__init__(input_shape, classes, activation)
+        self.register_buffer("total", torch.zeros(784))
+
+    def rows(self, x: Tensor) -> Tensor:
+        self.total += x.detach().sum(0)
+        return x - 0.1 * self.total
+
+
 class LargestRow(Plain):
     """Divides by the largest number of the batch, past autograd."""
 

@@ -60,7 +60,7 @@ BAD = {
     "clipping.norm=big": "clipping.norm",
     "clipping.norm=1e-13": "Expected clipping.norm from 1e-12 to 1e+12, got 1e-13",
     "clipping._target_=runner.nothing": "runner.nothing",
-    "clipping._target_=tests.clipping.test_own_clipping.SeesTheBatch": "would see a whole batch",
+    "clipping._target_=tests.trust.test_clipping.SeesTheBatch": "would see a whole batch",
     "+mechanism._target_=tests.choosing.Bare +mechanism._partial_=true": "Bare has no applied, which a mechanism needs",
     "accountant._target_=torch.hub.load": "accountant._target_=torch.hub.load is not run",
     "accountant._target_=hydra.utils.instantiate": "can call any function",

@@ -15,7 +15,7 @@ from checks.benchmarks.problems import Problem, problem
 from runner.clipping import Backprop, Clipping, Flat, Lipschitz, gradient_sum
 from runner.config import Sampling, StepMode
 from runner.data.datasets import Split
-from runner.gradients import Engine, IsolatedEngine, Objective, OnePassEngine
+from runner.gradients import Engine, Objective, OnePassEngine
 from runner.mechanism.dp_sgd import Mechanism
 from runner.networks.lipschitz import Spectral
 from runner.networks.lipschitz.losses import SharpCrossEntropy
@@ -23,6 +23,7 @@ from runner.networks.objective import InputBound
 from runner.speed.faster import faster
 from runner.speed.slices import examples_in_cache
 from runner.training.graph import GraphStep, enough, whole
+from runner.trust.engine import IsolatedEngine
 
 CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 1e-6
 EXAMPLES, EPOCHS = 50_000, 60  # of a run
@@ -140,7 +141,7 @@ def backprop(of: Problem) -> Step:
 
 
 def isolated(of: Problem) -> Step:
-    """Take a step with the engine for users' own layers: one example's recorded gradient, mapped by torch.func."""
+    """Take a step with the engine for users' own layers: one example's gradient, mapped by torch.func."""
     return private(of, Flat(CLIPPING_NORM), IsolatedEngine, len(of.targets))
 
 

@@ -15,7 +15,7 @@ from yaml import MarkedYAMLError
 
 from runner.config import REPOSITORY, ConfigError
 from runner.records.hydra_errors import sentence
-from runner.training.modules import is_installed
+from runner.trust.sources import is_installed
 
 _EXTRAS = {
     "playwright": "browser",

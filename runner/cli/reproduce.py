@@ -38,7 +38,7 @@ from runner.speed.kernels import kernels_wanted, why_off
 from runner.terminal import Line, Parser, command, duration
 from runner.training.instantiation import instantiated
 from runner.training.prepare import prepare
-from runner.training.trust import check_own
+from runner.training.trial import check_own
 
 
 def main(arguments: Sequence[str]) -> int:

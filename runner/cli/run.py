@@ -65,7 +65,6 @@ def _run(composed: DictConfig) -> None:
     from runner.speed.kernels import kernels_wanted, why_off
     from runner.terminal import Line, duration, epoch_text, part_done
     from runner.training.run import Run
-    from runner.training.trust import rests_on
 
     kernels_wanted()  # refuses an environment that asks for nothing known
     choices, overrides = HydraConfig.get().runtime.choices, HydraConfig.get().overrides
@@ -107,7 +106,7 @@ def _run(composed: DictConfig) -> None:
             line.keep(why)
         if run.unsound:
             line.keep(f"no sound ε is known: {run.unsound}")
-        for believed in rests_on(run):
+        for believed in run.rests_on:
             line.keep(f"ε rests on {believed}")
 
     def on_record(path: Path) -> None:
@@ -139,10 +138,10 @@ def main() -> None:
     _whole_errors = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of printing, for the explanation below
     from runner.data import DataError
-    from runner.records.hydra_keys import judge
+    from runner.records.loader import use_loader
     from runner.records.options import arranged, check_options
 
-    judge()
+    use_loader()
     try:
         check_options(sys.argv[1:])
         sys.argv[1:] = arranged(sys.argv[1:])

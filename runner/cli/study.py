@@ -36,7 +36,7 @@ from runner.study.progress import Progress, folder_of, progress_of
 from runner.study.search import MOST_WIDENED
 from runner.terminal import Line, Parser, command, duration
 from runner.training.prepare import prepare
-from runner.training.trust import check_own
+from runner.training.trial import check_own
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -4,7 +4,6 @@ from runner.clipping.backprop import Backprop, BackpropOfMeanLoss
 from runner.clipping.interface import Clipping, NoiseGroup, gradient_sum
 from runner.clipping.lipschitz import Lipschitz
 from runner.clipping.none import NoClipping
-from runner.clipping.own import OwnClipping, own_clipping
 from runner.clipping.per_example import PSAC, Automatic, Flat, PerLayer
 
 __all__ = [
@@ -17,8 +16,6 @@ __all__ = [
     "Lipschitz",
     "NoClipping",
     "NoiseGroup",
-    "OwnClipping",
     "PerLayer",
     "gradient_sum",
-    "own_clipping",
 ]

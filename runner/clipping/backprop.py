@@ -41,13 +41,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from runner.clipping.clips import clip_rows, clip_rows_backward, clip_upstream
 from runner.clipping.interface import NoiseGroup
 from runner.clipping.per_example import cut_to
 from runner.config.origin import defined_in
-from runner.gradients import Engine, GradientSum, IsolatedEngine
+from runner.gradients import Engine, GradientSum, MappedEngine
 from runner.networks.objective import layers_with_parameters
 from runner.speed.faster import faster
 from runner.speed.slices import channels_last
@@ -120,13 +119,13 @@ class Backprop:
     ) -> GradientSum:
         """Return the sum over one physical batch, by one forward and one backward pass, without norms.
 
-        The isolated engine computes each example's contribution separately, and cuts it to its group's sensitivity.
+        The mapped engine computes each example's contribution separately, and cuts it to its group's sensitivity.
 
         Raises:
             ValueError: a layer is called twice, or with an input that is not [batch, features] or
                 [batch, channels, height, width].
         """
-        if isinstance(engine, IsolatedEngine):
+        if isinstance(engine, MappedEngine):
             per_group = [group.parameters for group in groups]
             return replace(engine.clipped_sum(inputs, targets, per_group, cut_to(groups), within=self), norms=None)
         inputs = channels_last(inputs)  # CPUs pool several times faster in this order
@@ -145,9 +144,11 @@ class Backprop:
     def layers_clip(self, model: nn.Module, examples: int) -> Iterator[None]:
         """Make every layer with weights clip inside its forward pass, before a hook can read its output.
 
-        Weights require gradients only while their layer computes.
+        Weights have a gradient only while their layer computes: elsewhere their values stand in for them.
         """
         layers = layers_with_parameters(model)
+        weights = {name: dict(layer.named_parameters(recurse=False)) for name, layer in layers.items()}
+        values = {name: {key: p.detach() for key, p in held.items()} for name, held in weights.items()}
         called: set[str] = set()
 
         def clipping(name: str, layer: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -161,9 +162,9 @@ class Backprop:
                 if x.dim() != (4 if convolution else 2) or len(x) != examples:
                     raise ValueError(f"clipping=backprop cannot bound {name} on inputs of shape {tuple(x.shape)}.")
                 called.add(name)
-                layer.requires_grad_(True)
-                output: Tensor = plain(_ClipInput.apply(x, self.input_bound))
-                layer.requires_grad_(False)
+                layer._parameters.update(weights[name])
+                output: Tensor = plain(_ClipInput.apply(x, self.input_bound)[0])
+                layer._parameters.update(values[name])  # type: ignore[arg-type]
                 clipped: Tensor = _ClipUpstream.apply(output, self.upstream_bound, l1_over_space)
                 return clipped
 
@@ -172,12 +173,12 @@ class Backprop:
         try:
             for name, layer in layers.items():
                 layer.forward = clipping(name, layer)
-                layer.requires_grad_(False)
+                layer._parameters.update(values[name])  # type: ignore[arg-type]
             yield
         finally:
-            for layer in layers.values():
+            for name, layer in layers.items():
                 layer.__dict__.pop("forward", None)
-                layer.requires_grad_(True)
+                layer._parameters.update(weights[name])
 
 
 @dataclass(frozen=True)
@@ -224,16 +225,20 @@ class BackpropOfMeanLoss:
 class _ClipInput(torch.autograd.Function):
     """x_i min(1, bound / ||x_i||_2) for each example, zero if not finite. The gradient is exact."""
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, bound: float) -> Tensor:
-        y, factors = clip_rows(x, bound)
-        ctx.bound = bound
-        ctx.save_for_backward(y, factors)
-        return y
+    generate_vmap_rule = True
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    def forward(x: Tensor, bound: float) -> tuple[Tensor, Tensor]:
+        return clip_rows(x, bound)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: tuple[Tensor, Tensor]) -> None:
+        ctx.bound = inputs[1]
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor, None]:
         y, factors = ctx.saved_tensors
         return clip_rows_backward(y, factors, gradient, ctx.bound), None
 
@@ -241,12 +246,16 @@ class _ClipInput(torch.autograd.Function):
 class _ClipUpstream(torch.autograd.Function):
     """The identity, whose gradient is scaled to |||u||| <= bound for each example, and zero if not finite."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, output: Tensor, bound: float, l1_over_space: bool) -> Tensor:
-        ctx.bound, ctx.l1_over_space = bound, l1_over_space
+    def forward(output: Tensor, bound: float, l1_over_space: bool) -> Tensor:
         return output.view_as(output)
 
     @staticmethod
-    @once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float, bool], output: Tensor) -> None:
+        _, ctx.bound, ctx.l1_over_space = inputs
+
+    @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return clip_upstream(gradient, ctx.bound, ctx.l1_over_space), None, None

@@ -60,7 +60,8 @@ def _by_example(factors: Tensor, x: Tensor) -> Tensor:
 
 def _without_broken(x: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
     """Return zeros for the examples whose norm is not finite, and for their norms."""
-    if type(x) is Tensor and (x.is_meta or math.isfinite(norms.sum().item())):  # not while it is recorded
+    mapped = torch._C._functorch.is_functorch_wrapped_tensor(norms)  # by vmap, which knows no `item`
+    if not mapped and (x.is_meta or math.isfinite(norms.sum().item())):
         return x, norms
     broken = ~torch.isfinite(norms)
     return x.masked_fill(_by_example(broken, x), 0), norms.masked_fill(broken, 0)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from runner.gradients import Engine, GradientSum, Objective, undisturbed
+from runner.gradients import Engine, GradientSum, Objective
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,6 @@ class Clipping(Protocol):
         ...
 
 
-@undisturbed()
 def gradient_sum(
     clipping: Clipping,
     engine: Engine,

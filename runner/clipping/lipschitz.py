@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from runner.clipping.interface import NoiseGroup
 from runner.clipping.per_example import cut_to
-from runner.gradients import Engine, GradientSum, IsolatedEngine, unknown
+from runner.gradients import Engine, GradientSum, MappedEngine, unknown
 from runner.networks.lipschitz import gradient_bounds
 from runner.networks.lipschitz.course import COUNT, COUNT_SENSITIVITY, counting_course
 from runner.networks.objective import Objective
@@ -92,9 +92,9 @@ class Lipschitz:
     ) -> GradientSum:
         """Return the sum over one physical batch, by one forward and one backward pass, without norms.
 
-        The isolated engine computes each example's gradient separately, and cuts it to the bound of its group.
+        The mapped engine computes each example's gradient separately, and cuts it to the bound of its group.
         """
-        if isinstance(engine, IsolatedEngine) and not any(COUNT in group.parameters for group in groups):
+        if isinstance(engine, MappedEngine) and not any(COUNT in group.parameters for group in groups):
             names = [group.parameters for group in groups]
             return replace(engine.clipped_sum(inputs, targets, names, cut_to(groups)), norms=None)
         course = counting_course(engine.objective.loss)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import re
 from dataclasses import dataclass, field
 from enum import Enum
@@ -50,10 +49,6 @@ _DRAWN = re.compile(r"\$\{(uniform|log_uniform):\s*([^,{}]+?)\s*,\s*([^,{}]+?)\s
 
 PAPER = "paper"  # the scale that limits nothing
 BUDGETS = ("noise_multiplier", "target_epsilon", "max_epsilon")  # fields that `sound_epsilon` takes the place of
-
-# Modules, packages or classes that a config may name in addition to the list in `runner.training.targets`. The
-# environment is read here, before any config, because a config of Hydra's can change it.
-TRUSTED = frozenset(name.strip() for name in os.environ.get("DP_REPRO_TRUST", "").split(",") if name.strip())
 
 
 class ConfigError(ValueError):

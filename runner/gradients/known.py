@@ -1,28 +1,19 @@
 """Objectives that the engines on whole batches accept: they consist of known modules only.
 
 The one-pass engine and graphs run the forward pass of a whole batch, so they depend on its modules. They accept modules
-of exactly the types listed here, which are known to keep the examples of a batch apart. All others go to the isolated
-engine (`runner.gradients.isolated`), which gives a module only one example.
+of exactly the types listed here, which are known to keep the examples of a batch apart. All others are a user's, and
+`runner.trust` gives them one example at a time.
 
-A module is known if all of this holds:
-
-- Its type is exactly one of `KNOWN`, or a class that this package defines in `runner.networks` or `runner.mechanism`.
-  (A subclass may compute anything, and so may a class that PyTorch makes of a parametrised one.)
-- It has no hook, and neither have its parameters.
-- No attribute of the instance hides a method of its class, and names and attributes are plain values.
-- Its parameters and buffers are plain tensors without attributes: a subclass of `Tensor` could read every operation.
-
-So a known module contains no user's code, and copying it calls none.
+A module is known if its type is one of `KNOWN`, or a class that this package defines in `runner.networks` or
+`runner.mechanism`. (A subclass may compute anything, and so may a class that PyTorch makes of a parametrised one.) It
+has no method of its own in place of its class's, and no hook, and neither have its parameters.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from torch import nn
 
-import torch
-from torch import Tensor, nn
-
-from runner.config.origin import defined_in, is_one_of
+from runner.config.origin import defined_in
 from runner.networks.objective import Objective
 
 KNOWN: frozenset[type[nn.Module]] = frozenset(
@@ -40,26 +31,13 @@ KNOWN: frozenset[type[nn.Module]] = frozenset(
     }
 )  # fmt: skip
 _PACKAGES = ("runner.networks", "runner.mechanism")
-_PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
-_OF_EVERY_MODULE = vars(nn.Module())
-_BY_NAME = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
-_OF_OBJECTIVES = frozenset({"inputs", "constraint", "epoch"})  # not read by forward passes
+_HOOKS = tuple(name for name in vars(nn.Module()) if name.endswith("_hooks"))
 
 
 def unknown(objective: Objective) -> str | None:
     """Return the reason why an objective does not consist of known modules, or None if it does."""
-    return _unknown_within(objective, "", set())
-
-
-def _unknown_within(module: nn.Module, name: str, seen: set[int]) -> str | None:
-    """Look into a module only once it is known: the methods of another one, `named_modules` too, may be the user's."""
-    if id(module) in seen:
-        return None
-    seen.add(id(module))
-    if reason := _unknown(module):
-        return f"{name or 'the objective'}: {reason}"
-    children = ((f"{name}.{key}".lstrip("."), each) for key, each in module._modules.items() if each is not None)
-    return next(filter(None, (_unknown_within(each, key, seen) for key, each in children)), None)
+    named = ((name or "the objective", _unknown(module)) for name, module in objective.named_modules())
+    return next((f"{name}: {reason}" for name, reason in named if reason), None)
 
 
 def is_known(module: nn.Module) -> bool:
@@ -69,44 +47,14 @@ def is_known(module: nn.Module) -> bool:
 
 def _unknown(module: nn.Module) -> str | None:
     kind = type(module)
-    if not is_one_of(kind, *KNOWN) and not defined_in(kind, *_PACKAGES):
+    if kind not in KNOWN and not defined_in(kind, *_PACKAGES):
         return f"{kind.__qualname__} is not a module that is known to keep examples apart"
     if isinstance(module, nn.Flatten) and module.start_dim < 1:
         return "this Flatten joins the examples"
-    for name, value in vars(module).items():
-        if type(name) is not str:
-            return f"the name of an attribute is a {type(name).__qualname__}"
-        if name in _OF_EVERY_MODULE:
-            if reason := _not_plain(name, value):
-                return reason
-            continue
-        if kind is Objective and name in _OF_OBJECTIVES:
-            continue
-        if not _is_plain(value):
-            return f"its attribute {name!r} is a {type(value).__qualname__}"
-    for held, plain in ((module._parameters, nn.Parameter), (module._buffers, Tensor)):
-        for name, tensor in held.items():
-            if tensor is None:
-                continue
-            if type(tensor) is not plain:
-                return f"its {name} is a {type(tensor).__qualname__}"
-            if vars(tensor) or tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
-                return f"a hook or an attribute is on its {name}"
-    return None
-
-
-def _not_plain(name: str, value: Any) -> str | None:
-    """Return the reason why an attribute that every module has is not plain, or None if it is."""
-    if not is_one_of(type(value), type(_OF_EVERY_MODULE[name]), bool):
-        return f"its {name} is a {type(value).__qualname__}"
-    if name in _BY_NAME:
-        return f"a name in its {name} is no plain text" if any(type(key) is not str for key in value) else None
-    return f"its {name} has an entry" if value and type(value) is not bool else None
-
-
-def _is_plain(value: object) -> bool:
-    """Return True if reading a value runs no code: numbers, texts, and tuples and lists of them."""
-    kind = type(value)
-    if is_one_of(kind, tuple, list):
-        return all(map(_is_plain, value))  # type: ignore[call-overload]
-    return is_one_of(kind, *_PLAIN)
+    if "forward" in vars(module):
+        return "it has a forward of its own"
+    if any(getattr(module, name) for name in _HOOKS):
+        return "a hook is on it"
+    parameters = module.named_parameters(recurse=False)
+    hooked = (name for name, p in parameters if p._backward_hooks or p._post_accumulate_grad_hooks)
+    return next((f"a hook is on its {name}" for name in hooked), None)

@@ -58,7 +58,7 @@ _DTYPES = (torch.float32, torch.float64)  # a complex number would get noise in 
 class Mechanism:
     """DP-SGD: batches, noise and charges of one run, as derived in the module's text.
 
-    A user's mechanism is a subclass that overrides `shares` or `noise_factor`: see `runner.mechanism.choices`.
+    A user's mechanism is a subclass that overrides `shares` or `noise_factor`: see `runner.trust.mechanism`.
 
     Raises:
         ValueError: the batch size is not in 1..examples, the noise multiplier is negative, or noise is asked for but a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -90,10 +91,9 @@ class Objective(nn.Module):
     @torch.no_grad()
     def take_values_of(self, other: Objective) -> None:
         """Copy the weights and the buffers of an objective with the same modules, but not their attributes."""
-        with torch._C.DisableTorchFunctionSubclass():
-            for mine, theirs in ((self.parameters(), other.parameters()), (self.buffers(), other.buffers())):
-                for tensor, source in zip(mine, theirs, strict=True):
-                    tensor.copy_(source)
+        for mine, theirs in ((self.parameters(), other.parameters()), (self.buffers(), other.buffers())):
+            for tensor, source in zip(mine, theirs, strict=True):
+                tensor.copy_(source)
 
     @property
     def unit(self) -> float | Tensor:
@@ -113,6 +113,26 @@ class Objective(nn.Module):
         start: Any = getattr(self.loss, "start_epoch", None)
         if start is not None:
             start(epoch)
+
+
+def fresh_copy(objective: Objective) -> Objective:
+    """Copy an objective, with its constraint shared.
+
+    Tensors that a pass left in attributes are copied without their history.
+
+    Raises:
+        ValueError: the objective cannot be copied.
+    """
+    try:
+        attributes = (value for module in objective.modules() for value in vars(module).values())
+        memo: dict[int, Any] = {
+            id(value): value.detach().clone() for value in attributes if isinstance(value, Tensor) and not value.is_leaf
+        }
+        memo[id(objective.constraint)] = objective.constraint
+        return copy.deepcopy(objective, memo)
+    except Exception as error:  # any error of a user's class
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"the network or the loss cannot be copied: {reason}") from error
 
 
 def layers_with_parameters(network: nn.Module) -> dict[str, nn.Module]:

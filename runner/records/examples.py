@@ -2,7 +2,7 @@
 
 The names of the package's own data sets stand for known files. A user's class or function may give other images each
 time, from an unseeded split, a random transform, the clock, or a folder that has changed. So the hash of its images and
-labels is a part of the run, like the hash of its source (see `runner.records.sources`).
+labels is a part of the run, like the hash of its source (see `runner.trust.sources`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from omegaconf import DictConfig, OmegaConf
 from runner.config import ConfigError
 from runner.config.checkout import scan
 from runner.data.reading import digest
-from runner.records.sources import sources_of
-from runner.training.targets import own_targets
+from runner.trust.sources import sources_of
+from runner.trust.targets import own_targets
 
 if TYPE_CHECKING:
     from runner.data.datasets import ImageDataset

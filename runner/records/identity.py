@@ -13,8 +13,8 @@ from runner.config import BUDGETS, FIELDS, ConfigError, check_ranges
 from runner.config.fields import Part
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN
 from runner.records.examples import examples_of
-from runner.records.sources import sources_of
-from runner.training.targets import bare_name
+from runner.trust.sources import sources_of
+from runner.trust.targets import bare_name
 
 _MAY_MOVE = ("runner.", "torch.")  # the packages whose classes are known by their bare names, wherever they are
 

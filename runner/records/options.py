@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from runner.config import BUDGETS, PAPER, REPOSITORY, Config, ConfigError, options_of
-from runner.records.hydra_keys import judge
+from runner.records.loader import use_loader
 
 # Hydra's options, in full only. Hydra accepts abbreviations, and would read --experiment as --experimental-rerun. That
 # option unpickles a file, which can run any code, so it is left out.
@@ -105,7 +105,7 @@ def search_path(named: str | None) -> list[str]:
     folder = own_folder(named)
     if folder is None:
         return []
-    judge()  # a user's option replaces all that the experiment says of its group
+    use_loader()  # a user's option replaces all that the experiment says of its group
     folders = [str(each).replace("'", "\\'") for each in (REPOSITORY, folder.expanduser().resolve())]
     return ["hydra.searchpath=[" + ",".join(f"'file://{each}'" for each in folders) + "]"]
 

@@ -13,12 +13,11 @@ import torch
 
 from runner.config import REPOSITORY
 from runner.config.checkout import git
-from runner.mechanism.choices import own_noise
 from runner.mechanism.normal import PRECISION
 from runner.speed import kernels
 from runner.training.loop import Trained
 from runner.training.run import Run
-from runner.training.trust import rests_on
+from runner.trust.mechanism import own_noise
 
 _PACKAGES = ("torch", "torchvision", "opacus", "dp-accounting", "hydra-core", "numpy", "kymatio")
 
@@ -37,7 +36,7 @@ def provenance(
     the instruction set that PyTorch uses, and `kernels` a hash of the compiled kernels that the run used. `noise` is
     the precision in which this package drew a private run's noise: see `runner.mechanism.normal`.
     """
-    named, believed = run.rule.share_name, rests_on(run)
+    named, believed = run.rule.share_name, run.rests_on
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
     if run.device.type == "cuda":
         memory = torch.cuda.max_memory_allocated(run.device) / 2**20

@@ -39,15 +39,14 @@ from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import PRECISION, delta_of_end, delta_of_radii
 from runner.records.files import read_record, rounded
 from runner.records.jobs import restored
-from runner.records.sources import check_sources
 from runner.terminal import Line, Parser, number, printable
 from runner.training.averaging import LAST
 from runner.training.final import final_metrics
 from runner.training.loop import Trained
 from runner.training.prepare import prepare
 from runner.training.run import Run
-from runner.training.targets import check_recorded, own_targets
-from runner.training.trust import rests_on
+from runner.trust.sources import check_sources
+from runner.trust.targets import own_targets
 
 _ROUNDING = 1e-9  # relative: what the last digits of a library's answer may be off, before it is rounded to five
 _ROUNDED_UP = (("epsilon", "noise_multiplier"), ("epsilon",), ())  # by the code of today, and in older records
@@ -107,7 +106,7 @@ def _of_others(run: Run, record: dict[str, Any]) -> Iterator[Difference]:
     if unsound != run.unsound:
         yield "epsilon_unsound", unsound, run.unsound
     said = record["provenance"].get("epsilon_rests_on", [])
-    if said != (due := rests_on(run) if own_targets(record["config"]) else []):
+    if said != (due := run.rests_on if own_targets(record["config"]) else []):
         yield "epsilon_rests_on", said, due
     share = run.rule.share_name
     if share is not None and not 0 <= (part := record["provenance"].get(share, math.nan)) <= 1:
@@ -255,15 +254,13 @@ def run_of(recorded: dict[str, Any]) -> Run:
     """Prepare the run of a recorded config on this machine.
 
     Raises:
-        ConfigError: the config names a class that records may not name (see `runner.training.targets`). Or a user's
-            class has changed since, or the present code cannot prepare the run.
+        ConfigError: a user's class has changed since, or the present code cannot prepare the run.
     """
     machine = {
         "runtime": {"device": "cpu", "data_root": ".", "results_root": "."},
         "tracking": {"project": "", "directory": ""},
     }
     config = restored({**recorded, **machine})
-    check_recorded(config)
     check_sources(config)
     return prepare(config)
 

@@ -29,10 +29,7 @@ from runner.report.claim_rows import rows_of
 from runner.report.files import Table, aligned, delta_text, elsewhere, enumerated, read_csv
 from runner.report.papers import Item, Paper, every_paper, known, load
 from runner.terminal import bound_text, command, nearest, number
-from runner.training.modules import is_beside
 from runner.training.run import Run
-from runner.training.targets import to_trust
-from runner.training.trust import rests_on
 
 _NAMED = (
     "dataset", "features", "augmentation", "normalization", "architecture", "activation", "loss", "optimizer",
@@ -177,7 +174,7 @@ def released_text(record: own.Record, run: Run) -> list[str]:
         lines += [f"{what}: {line}" for line in release_texts(releases, run.config.delta)]
     if run.unsound:
         lines.append(f"no sound ε is known: {run.unsound}")
-    lines += [f"ε rests on {believed}" for believed in rests_on(run)]
+    lines += [f"ε rests on {believed}" for believed in run.rests_on]
     lines += noise_text(record, run)
     return [*lines, f"neighbours: {run.mechanism.neighbouring_relation}; {_delta_text(run)}"]
 
@@ -327,10 +324,9 @@ def command_text(
     if said is None:
         return ["Its record is older than such commands, and no sweep has it: its config says what it was."]
     config = record["config"]
-    trusted = [each for each in to_trust(config) if not is_beside(each)]
     where = [f"in the folder of the modules {', '.join(config['sources'])}"] if config.get("sources") else []
     words = [*shlex.split(said)[3:], "runtime.results_root=again"]  # quoted anew: a record may come from anybody
-    return [command(*words, DP_REPRO_TRUST=",".join(trusted)), *where]
+    return [command(*words), *where]
 
 
 def item_text(results: Path, paper: Paper, item: Item) -> str:

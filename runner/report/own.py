@@ -14,8 +14,6 @@ from runner.config.fields import Part
 from runner.records.files import read_record
 from runner.report.files import Table, aligned, elsewhere, plus_minus
 from runner.terminal import bound_text, command, number
-from runner.training.modules import is_beside
-from runner.training.targets import to_trust
 
 Record = Mapping[str, Any]
 
@@ -35,12 +33,8 @@ def result_text(record: Record) -> str:
 
 
 def explain_command(record: Record, results: Path) -> str:
-    """Return the command that explains the run of a record in a results folder, with the modules it has to trust.
-
-    A file in the folder of the command needs no trust, as its hash is in the record.
-    """
-    trusted = ",".join(each for each in to_trust(record["config"]) if not is_beside(each))
-    return command("explain", record["run_id"], *elsewhere(results), DP_REPRO_TRUST=trusted)
+    """Return the command that explains the run of a record in a results folder."""
+    return command("explain", record["run_id"], *elsewhere(results))
 
 
 def privacy_text(final: Mapping[str, Any]) -> str:

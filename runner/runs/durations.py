@@ -25,7 +25,7 @@ from runner.records.jobs import Job
 from runner.records.provenance import device_name
 from runner.terminal import duration
 from runner.training.instantiation import device_of
-from runner.training.targets import own_targets
+from runner.trust.targets import own_targets
 
 _PROCESSOR, _CLOCK = "processor_seconds", "wall_seconds"
 _OLDER = ("AMD EPYC", "Intel")  # the CPUs of records that do not state their instructions

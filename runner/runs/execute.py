@@ -20,7 +20,6 @@ from runner.records import files
 from runner.records.examples import check_examples
 from runner.records.identity import identify, recorded_config
 from runner.records.provenance import LOADED_REVISION, provenance
-from runner.records.sources import check_sources
 from runner.runs import models
 from runner.runs.checkpoints import Checkpoint, checkpoint_path
 from runner.speed import kernels, machine
@@ -32,7 +31,8 @@ from runner.training.loop import Trained, load, training
 from runner.training.prepare import prepare
 from runner.training.run import Run
 from runner.training.state import State
-from runner.training.trust import check_own
+from runner.training.trial import check_own
+from runner.trust.sources import check_sources
 
 Outcome = Literal["finished", "diverged", "stopped", "skipped", "busy"]
 OnEpoch = Callable[[dict[str, float], Run], bool | None]  # False: the run is to stop here

@@ -15,9 +15,9 @@ from runner.config import ConfigError
 from runner.data.files import write_or_rescue
 from runner.gradients import Objective, unknown
 from runner.records.identity import recorded_config
-from runner.records.sources import check_sources
 from runner.training.instantiation import instantiated, objective_of
-from runner.training.targets import bare_name, check_recorded
+from runner.trust.sources import check_sources
+from runner.trust.targets import bare_name
 
 _NAMED = 5  # keys of another program's file that a message names
 
@@ -45,8 +45,7 @@ def load(path: Path) -> Objective:
     The network takes the run's features of images: `instantiated(config, "features")`.
 
     Raises:
-        ConfigError: it is no such file, or a class of its config has changed or is missing, or records may not name
-            it (see `runner.training.targets`).
+        ConfigError: it is no such file, or a class of its config has changed or is missing.
         pickle.UnpicklingError: the file holds more than numbers and texts.
     """
     content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -58,7 +57,6 @@ def load(path: Path) -> Objective:
         )
     recorded: dict[str, Any] = content["config"]
     config = OmegaConf.create(recorded)
-    check_recorded(config)
     check_sources(config)
     with torch.random.fork_rng(devices=[]):
         objective = objective_of(config, instantiated(config, "dataset"), instantiated(config, "features"))

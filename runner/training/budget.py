@@ -10,10 +10,10 @@ from runner.accounting import Pld, calibrate_noise_multiplier, last_within, soun
 from runner.accounting.calibration import LARGEST_NOISE, Accountant
 from runner.config import ConfigError
 from runner.data.channels import private_statistics
-from runner.mechanism.choices import own_noise, own_releases
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.statistics import Normalization
 from runner.training.updates import UpdateRule
+from runner.trust.mechanism import own_noise, own_releases
 
 
 def noise_multiplier_of(

@@ -10,27 +10,24 @@ from torch import Tensor
 
 from runner.clipping import gradient_sum
 from runner.config import ConfigError, StepMode
-from runner.config.origin import is_own
 from runner.data.augmentation import viewed
 from runner.data.datasets import Split
-from runner.gradients import GradientSum, OnePassEngine, private_copy, undisturbed
+from runner.gradients import GradientSum, OnePassEngine, fresh_copy
 from runner.mechanism.correlated import PastNoise
-from runner.mechanism.seeds import derived_seed, generator
+from runner.mechanism.seeds import generator
 from runner.training.averaging import Average
 from runner.training.diagnostics import Diagnostics
 from runner.training.first_batch import check_first_batch
 from runner.training.pieces import Pieces
 from runner.training.run import Run
 from runner.training.state import Stateful
-from runner.training.trust import own_classes
 from runner.training.updates import Updates
 
 
 class CallByCall:
     """The steps of a run. `runner.training.graph.GraphStep` has the same attributes and methods.
 
-    Batches pass through a separate copy of a private objective, as an optimizer, for example, holds the weights and
-    could hook them.
+    Views pass through a copy of the objective, whose loss is the mean over them.
 
     Attributes:
         mode: the name of the way in records.
@@ -47,12 +44,11 @@ class CallByCall:
         self._run = run
         self.objective = objective = run.new_objective()
         self._augmentation = run.augmentation
-        with undisturbed():
-            copied = run.mechanism.private or self._augmentation is not None
-            self._differentiated = private_copy(objective) if copied else objective
-            if self._augmentation is not None:
-                self._differentiated.views = self._augmentation.views
-            self._engine = run.engine(self._differentiated)
+        self._differentiated = objective
+        if self._augmentation is not None:
+            self._differentiated = fresh_copy(objective)
+            self._differentiated.views = self._augmentation.views
+        self._engine = run.engine(self._differentiated)
         self.updates = updates = run.rule.updates(run, objective, aside)
         if not isinstance(updates, Updates):
             raise ConfigError(f"screening: updates() has to return `Updates`, not {type(updates).__qualname__}.")
@@ -71,7 +67,6 @@ class CallByCall:
             self.parts["past noise"] = self._past[0]
         self._unchecked, self._pieces = True, Pieces(run.physical_batch)
         self._losses, self._seen = 0.0, 0
-        self._has_own = bool(own_classes(run))
 
     @property
     def physical_batch(self) -> int:
@@ -111,20 +106,13 @@ class CallByCall:
         drawn = self._augmentation.draw(len(images), self.generators["augmentation"])
         return viewed(self._augmentation, images, drawn.to(images.device))
 
-    @undisturbed()
     def _release(
         self, step: int, epoch: int, batches: Iterator[Tensor], diagnostics: Diagnostics
     ) -> dict[str, Tensor] | None:
-        """Return the noisy mean over the next batch, or None after the last batch.
-
-        A user's optimizer, schedule or average runs only before and after, and may have changed the weights. So they
-        are projected again, and the global generator then tells nothing of the draws for the examples.
-        """
+        """Return the noisy mean over the next batch, or None after the last batch."""
         if (indices := next(batches, None)) is None:
             return None
         mechanism, objective = self._run.mechanism, self.objective
-        if self._has_own and not is_own(objective.constraint):
-            objective.project()
         if self._differentiated is not objective:
             self._differentiated.take_values_of(objective)
         inputs, targets = self._views(self._training.images[indices]), self._training.targets[indices]
@@ -139,8 +127,6 @@ class CallByCall:
         diagnostics.step(step, epoch, self._engine, inputs, targets, computed)
         self._losses += computed.losses.double().sum().item()
         self._seen += len(targets)
-        if self._has_own:
-            torch.manual_seed(derived_seed(self._run.config.seed, f"layers after step {step}"))
         return mechanism.at(step).release(computed.gradients, self.generators["noise"], *self._past)
 
     def _update(self, noisy: dict[str, Tensor]) -> bool:

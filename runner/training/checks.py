@@ -16,7 +16,7 @@ import torch
 from hydra.utils import get_object
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.nn.parameter import is_lazy
 
@@ -26,8 +26,8 @@ from runner.networks.objective import layers_with_parameters
 from runner.terminal import nearest
 from runner.training.averaging import Averaging
 from runner.training.diagnostics import DIAGNOSTICS
-from runner.training.targets import check_targets
 from runner.training.updates import Schedule
+from runner.trust.targets import check_targets
 
 _LARGEST = torch.finfo(torch.float32).max
 _PASSED = ("activation", "classes", "input_shape", "optimizer", "params", "steps")  # by the package, to a class
@@ -149,14 +149,12 @@ def check_weights(objective: Objective) -> None:
     """Check that noise can be drawn in the types of the weights, and that no module mixes examples by design.
 
     Raises:
-        ConfigError: a weight is not float32 or float64, has no shape yet, is frozen or a subclass of `Parameter`, or
-            there is batch normalisation.
+        ConfigError: a weight is not float32 or float64, has no shape yet or is frozen, or there is batch
+            normalisation.
     """
     for name, parameter in objective.named_parameters():
         if isinstance(parameter, nn.UninitializedParameter):
             raise ConfigError(f"architecture: {name} gets its shape in the first pass: use a layer that is not lazy.")
-        if type(parameter) is not nn.Parameter:
-            raise _subclass(name, parameter)
         if parameter.dtype not in (torch.float32, torch.float64):
             raise ConfigError(
                 f"architecture: {name} has type {parameter.dtype}: weights have to be float32 or float64, the "
@@ -167,9 +165,6 @@ def check_weights(objective: Objective) -> None:
                 f"architecture: {name} is frozen, and all parameters are trained: make it a buffer, or make the frozen "
                 f"part a class for features."
             )
-    for name, buffer in objective.named_buffers():
-        if type(buffer) is not Tensor:
-            raise _subclass(name, buffer)
     normalised = [m for m in objective.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
     coupling = [m for m in normalised if isinstance(m, nn.modules.batchnorm._BatchNorm) or m.track_running_stats]
     if coupling:
@@ -177,13 +172,6 @@ def check_weights(objective: Objective) -> None:
             f"architecture: {type(coupling[0]).__name__} mixes examples, in a batch or in running statistics "
             f"without noise, so no example's contribution can be bounded: use group normalisation or none."
         )
-
-
-def _subclass(name: str, found: Tensor) -> ConfigError:
-    return ConfigError(
-        f"architecture: {name} is a {type(found).__qualname__}, whose code may get whole batches: use plain tensors "
-        f"and parameters."
-    )
 
 
 def _loss_alone(objective: Objective, classes: int) -> Exception | None:

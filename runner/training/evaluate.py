@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from runner.data.datasets import Split
-from runner.gradients import IsolatedPrediction, Objective, undisturbed
+from runner.gradients import Objective
 from runner.speed.faster import faster
 from runner.speed.inference import batches, evaluating
+from runner.trust.engine import IsolatedPrediction
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,6 @@ def predictions(objective: Objective, split: Split) -> Tensor:
     return _predict(objective, split)[0]
 
 
-@undisturbed()
 def _predict(objective: Objective, split: Split) -> tuple[Tensor, Tensor]:
     """Return predicted classes and losses, [examples] each."""
     predictor = Predictor(objective, split)

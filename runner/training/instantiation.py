@@ -26,9 +26,9 @@ from runner.data.reading import reproducible
 from runner.gradients import Objective
 from runner.mechanism.statistics import Normalization
 from runner.networks.objective import InputBound
-from runner.training.own import OwnViews
-from runner.training.targets import check_targets
 from runner.training.updates import Schedule, UpdateRule
+from runner.trust.parts import OwnViews
+from runner.trust.targets import check_targets
 
 _DEVICES = ("cpu", "cuda")
 _CALLED_LATER = ("mechanism", "optimizer", "schedule")

@@ -19,7 +19,7 @@ from runner.accounting import Ledger, epsilon_by
 from runner.config import ConfigError, EvaluationSplit, StepMode
 from runner.config.origin import is_own
 from runner.data.datasets import Split, hold_out
-from runner.gradients import Objective, private_copy, undisturbed
+from runner.gradients import Objective, fresh_copy
 from runner.mechanism.seeds import derived_seed, generator
 from runner.training.averaging import LAST, with_weights
 from runner.training.call_by_call import CallByCall
@@ -57,7 +57,6 @@ class Trained:
     objective: Objective | None = None
 
 
-@undisturbed()
 def load(run: Run) -> tuple[Split, ...]:
     """Return the training and the evaluation split, and the update rule's images, as features on the device.
 
@@ -241,7 +240,7 @@ class Progress:
     def keep_average(self, average: Mapping[str, Tensor]) -> None:
         """Keep a copy of the objective with its averaged weights."""
         with with_weights(self._objective, average):
-            self.trained.objective = private_copy(self._objective)
+            self.trained.objective = fresh_copy(self._objective)
 
     def state_dict(self) -> State:
         """Return the measurements up to the end of an epoch, and the kept steps, from which the ledger follows."""

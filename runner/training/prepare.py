@@ -13,16 +13,14 @@ from omegaconf import DictConfig
 
 from runner.accounting import epsilon_by
 from runner.accounting.calibration import Accountant
-from runner.clipping import Clipping, NoClipping, own_clipping
+from runner.clipping import Clipping, NoClipping
 from runner.clipping.interface import NoiseGroup
 from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode
 from runner.config.origin import is_own
 from runner.data.datasets import HOLDOUT_PARTS, ImageDataset, Split, holdout_examples
 from runner.data.features import Features
-from runner.gradients import NotMappableError, Objective, private_copy, unknown
+from runner.gradients import Objective, fresh_copy, unknown
 from runner.gradients.interface import OrdinaryPass
-from runner.gradients.undisturbed import hook_on_all_modules
-from runner.mechanism.choices import mechanism_for
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
 from runner.mechanism.seeds import derived_seed
 from runner.mechanism.statistics import Normalization
@@ -52,9 +50,11 @@ from runner.training.instantiation import (
     schedule_of,
     update_rule_of,
 )
-from runner.training.own import OwnFeatures
 from runner.training.run import Run, graph_step
 from runner.training.updates import UpdateRule
+from runner.trust.clipping import own_clipping
+from runner.trust.mechanism import mechanism_for
+from runner.trust.parts import OwnFeatures
 
 
 def prepare(config: DictConfig) -> Run:
@@ -81,7 +81,7 @@ def prepare(config: DictConfig) -> Run:
     apart = unknown(built)
     if is_own(clipping):
         try:
-            clipping = own_clipping(clipping, private_copy(built))
+            clipping = own_clipping(clipping, fresh_copy(built))
         except Exception as error:  # any error of a user's code
             where = (
                 ""
@@ -89,7 +89,7 @@ def prepare(config: DictConfig) -> Run:
                 else f"{type(clipping).__qualname__}.noise_groups: {type(error).__name__}: "
             )
             raise ConfigError(f"clipping: {where}{error}") from error
-    objective = private_copy(built) if apart else private_copy(built).to("meta")
+    objective = fresh_copy(built) if apart else fresh_copy(built).to("meta")
     with torch.device("cpu" if apart else "meta"):
         if not apart:
             check_objective(objective, features.shape(dataset.shape), dataset.classes)
@@ -246,13 +246,9 @@ def _built(config: DictConfig, dataset: ImageDataset, features: Features) -> Obj
         torch.default_generator.manual_seed(derived_seed(config.seed, "init"))  # CUDA's generators keep their state
         objective = objective_of(config, dataset, features)
     try:
-        built = private_copy(objective)
-    except NotMappableError as error:
+        built = fresh_copy(objective)
+    except ValueError as error:
         raise ConfigError(f"architecture or loss: {error}") from error
-    if hook_on_all_modules():
-        raise ConfigError(
-            "architecture: a hook is on all modules, and no sum calls it: put it on the modules of the network."
-        )
     check_weights(built)
     return built
 

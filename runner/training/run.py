@@ -11,7 +11,7 @@ from torch import nn
 
 from runner.accounting import Ledger, sound_epsilon
 from runner.accounting.calibration import Accountant
-from runner.clipping import Backprop, Clipping, NoClipping, OwnClipping
+from runner.clipping import Backprop, Clipping, NoClipping
 from runner.config import ConfigError, EngineName, StepMode
 from runner.data.augmentation import Augmentation
 from runner.data.channels import private_statistics
@@ -20,15 +20,10 @@ from runner.data.features import Features
 from runner.gradients import (
     ENGINES,
     Engine,
-    IsolatedEngine,
-    IsolatedPrediction,
-    Mapped,
-    NotMappableError,
     Objective,
+    fresh_copy,
     is_known,
-    private_copy,
 )
-from runner.mechanism.choices import own_noise, own_releases
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.statistics import Normalization
 from runner.speed.slices import examples_in_cache
@@ -36,8 +31,13 @@ from runner.training.averaging import Averaging
 from runner.training.diagnostics import diagnostic
 from runner.training.graph import GraphStep, NotCapturableError
 from runner.training.instantiation import instantiated, schedule_of
-from runner.training.own import OwnFeatures, OwnViews
 from runner.training.updates import Schedule, UpdateRule
+from runner.trust.assumptions import assumptions
+from runner.trust.clipping import OwnClipping
+from runner.trust.engine import IsolatedEngine, IsolatedPrediction
+from runner.trust.mapped import Mapped, NotMappableError
+from runner.trust.mechanism import own_noise, own_releases
+from runner.trust.parts import OwnFeatures, OwnViews
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Run:
 
     def new_objective(self) -> Objective:
         """Return a projected copy of `built` on the device, with weights that depend only on the seed."""
-        objective = private_copy(self.built)
+        objective = fresh_copy(self.built)
         objective.isolated = self.isolated
         objective.project()
         return objective.to(self.device)
@@ -114,10 +114,11 @@ class Run:
             where = "features"
             if isinstance(self.features, OwnFeatures):
                 images = torch.zeros(1, *self.dataset.shape, device=self.device)
-                parts[type(self.features.own).__qualname__] = self.features.mapped(images)
+                parts[type(self.features.own).__qualname__] = self.features.mapped.ready(images)
             where = "augmentation"
             if isinstance(augmentation, OwnViews):
-                parts[type(augmentation.own).__qualname__] = augmentation.mapped(inputs)
+                (numbers,) = augmentation.draw(1, torch.Generator()).to(self.device)
+                parts[type(augmentation.own).__qualname__] = augmentation.mapped.ready(inputs, numbers)
             where = "clipping"
             if isinstance(clipping, OwnClipping):
                 parts[type(clipping.own).__qualname__] = clipping.mapped(objective)
@@ -143,6 +144,13 @@ class Run:
     def most_steps(self) -> int:
         """Return the largest number of steps that the run can take, kept or not."""
         return self.rule.most_steps(self.epochs * self.mechanism.steps_per_epoch, self.paid_for)
+
+    @property
+    def rests_on(self) -> list[str]:
+        """Return what the run's ε assumes of a user's parts, a text each: see `runner.trust.assumptions`."""
+        if not self.mechanism.private:
+            return []
+        return assumptions(self.config, self.dataset, self.accountant, self.rule)
 
     @property
     def unsound(self) -> str | None:

@@ -20,7 +20,6 @@ from runner.networks.lipschitz.losses import SharpCrossEntropy
 from runner.networks.objective import InputBound
 from runner.training.checks import check_constraint
 from runner.training.prepare import prepare
-from runner.training.trust import rests_on
 from tests.references import distance, per_example
 
 HERE = "tests.clipping.test_lipschitz"
@@ -120,7 +119,7 @@ def test_parts_that_state_less_than_they_do_are_cut_to_it(smoke, override):
     """Without the cut one example would move a sum by twice and by fourteen times as much as is stated."""
     extra = ["~loss.inverse_temperature", "~loss.gradient_bound"] if "loss" in override else []
     run = prepare(smoke(*LIPSCHITZ, override, *extra))
-    assert len(rests_on(run)) == 1  # that the part reads no data by itself
+    assert len(run.rests_on) == 1  # that the part reads no data by itself
     objective = run.new_objective()
     engine = run.engine(objective)
     torch.manual_seed(0)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from runner.clipping import PSAC, Automatic, Flat, NoClipping, PerLayer, gradient_sum
 from runner.config import ConfigError
-from runner.gradients import ENGINES, Objective, private_copy
+from runner.gradients import ENGINES, Objective, fresh_copy
 from runner.training.graph.network import RecordedObjective
 from runner.training.graph.sums import MaskedEngine
 from runner.training.loop import load, train
@@ -67,7 +67,7 @@ def made(network: str, scale: float = 1.0) -> tuple[Objective, Tensor, Tensor]:
 
 def means(objective: Objective, inputs: Tensor, targets: Tensor) -> list[dict[str, Tensor]]:
     """Each example's mean gradient over its views, one view at a time in float64."""
-    single = private_copy(objective)
+    single = fresh_copy(objective)
     single.views = 1
     found = []
     for views, target in zip(inputs, targets, strict=True):
@@ -78,7 +78,7 @@ def means(objective: Objective, inputs: Tensor, targets: Tensor) -> list[dict[st
 
 def summed(engine: str, clipping, objective: Objective, inputs: Tensor, targets: Tensor, pieces: int = 100):
     if engine == "graph":
-        plain = private_copy(objective)
+        plain = fresh_copy(objective)
         plain.views = 1
         recorded = RecordedObjective(plain, VIEWS)
         masked = MaskedEngine(recorded, recorded.values, torch.ones(len(targets), dtype=torch.bool))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import runner.gradients.one_pass.engine as engine_module
 from runner.clipping import Flat, gradient_sum
-from runner.gradients import IsolatedEngine, Objective, OnePassEngine
+from runner.gradients import MappedEngine, Objective, OnePassEngine
 from runner.gradients.one_pass.choice import choose
 from runner.gradients.one_pass.kernel import usable
 from runner.gradients.one_pass.linear import linear
@@ -131,7 +131,7 @@ def test_slices_of_many_examples(count: int, kernels: str, monkeypatch) -> None:
     network = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(48, 5), nn.Tanh(), nn.Linear(5, 10))
     objective = Objective(network, spread())
     inputs, targets = torch.randn(count, 1, 6, 6), torch.arange(count) % 10
-    expected = gradient_sum(Flat(NORM), IsolatedEngine(objective), inputs, targets, count)
+    expected = gradient_sum(Flat(NORM), MappedEngine(objective), inputs, targets, count)
     for per_slice in (count, 64):
         monkeypatch.setattr(engine_module, "examples_per_slice", lambda *_, per_slice=per_slice: per_slice)
         found = gradient_sum(Flat(NORM), OnePassEngine(objective), inputs, targets, count)

@@ -7,7 +7,7 @@ from torch import nn
 
 from checks.benchmarks.opacus_engine import OpacusEngine
 from runner.clipping import Flat
-from runner.gradients import IsolatedEngine, Objective
+from runner.gradients import MappedEngine, Objective
 from runner.speed.slices import channels_last
 
 
@@ -21,7 +21,7 @@ def test_channels_last_inputs_and_weights() -> None:
         objective = objective.to(memory_format=torch.channels_last)
         inputs = channels_last(torch.randn(4, channels, 7, 7, dtype=torch.float64))
         targets = torch.tensor([0, 1, 2, 3])
-        expected = Flat(0.7).sum_contributions(IsolatedEngine(copy.deepcopy(objective)), inputs, targets)
+        expected = Flat(0.7).sum_contributions(MappedEngine(copy.deepcopy(objective)), inputs, targets)
         found = Flat(0.7).sum_contributions(OpacusEngine(objective), inputs, targets)
         torch.testing.assert_close(found.norms, expected.norms)
         torch.testing.assert_close(found.gradients, expected.gradients)

@@ -49,7 +49,7 @@ def python(tmp_path: Path) -> Path:
 
 def outside() -> dict[str, str]:
     """The environment without the checkout."""
-    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "DP_REPRO_TRUST")}
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def test_a_folder_elsewhere_has_its_options_and_results_and_the_files_of_the_wheel(python: Path, tmp_path) -> None:
@@ -59,9 +59,9 @@ def test_a_folder_elsewhere_has_its_options_and_results_and_the_files_of_the_whe
     option.write_text("_target_: mine.Mine\n", encoding="utf-8")
     (here / "mine.py").write_text("from torch import nn\nclass Mine(nn.Tanh): pass\n", encoding="utf-8")
 
-    def ran(code: int, *arguments: str, **trusted: str) -> str:
+    def ran(code: int, *arguments: str) -> str:
         command = [python, *arguments]
-        done = subprocess.run(command, cwd=here, env=outside() | trusted, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=here, env=outside(), capture_output=True, text=True, timeout=300)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
@@ -69,6 +69,6 @@ def test_a_folder_elsewhere_has_its_options_and_results_and_the_files_of_the_whe
     ran(0, "-m", "runner", *run)
     assert len(list((here / "results" / "smoke" / "runs").iterdir())) == 1
     assert {path.name for path in here.iterdir()} <= {"conf", "mine.py", "results", "__pycache__"}
-    said = ran(2, "-c", SEVERAL, DP_REPRO_TRUST="mine")
+    said = ran(2, "-c", SEVERAL)
     for part in ("fig-3", "no aggregated claims", "checkout"):
         assert part in said

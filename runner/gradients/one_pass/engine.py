@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from runner.gradients.interface import GradientSum, OrdinaryPass
-from runner.gradients.isolated import IsolatedEngine
+from runner.gradients.mapped import MappedEngine
 from runner.gradients.one_pass.affine import affine
 from runner.gradients.one_pass.choice import choose
 from runner.gradients.one_pass.instantiate import instantiate
@@ -48,7 +48,7 @@ class OnePassEngine(OrdinaryPass):
 
     It supports linear layers, group normalisation, and two-dimensional convolutions with zero padding and one group,
     with weights that may be standardised. Each is called once per pass on one row per example. An objective with any
-    other layer goes to the isolated engine, with a line on stderr.
+    other layer goes to the mapped engine, with a line on stderr.
     """
 
     def __init__(self, objective: Objective) -> None:
@@ -56,7 +56,7 @@ class OnePassEngine(OrdinaryPass):
         self._ordered = faster(objective)
         self._layers = layers_with_parameters(objective)
         self._plans: dict[tuple[torch.Size, torch.dtype, torch.device], Plan] = {}
-        self._fallback: IsolatedEngine | None = None
+        self._fallback: MappedEngine | None = None
         self._checked = False  # before a stop
         for name, module in self._layers.items():
             reason = unsupported(module)
@@ -73,7 +73,7 @@ class OnePassEngine(OrdinaryPass):
 
     def _fall_back(self, reason: str) -> None:
         print(f"engine one_pass: {reason}, so the gradient of each example is computed by itself.", file=sys.stderr)
-        self._fallback = IsolatedEngine(self.objective)
+        self._fallback = MappedEngine(self.objective)
 
     def clipped_sum(
         self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors

@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from runner.data.datasets import Split
-from runner.gradients import Engine, GradientSum, Objective, private_copy, undisturbed
+from runner.gradients import Engine, GradientSum, Objective, fresh_copy
 from runner.training.diagnostics.interface import Batch, Diagnostic, Subject
 from runner.training.evaluate import Evaluation
 
@@ -32,7 +32,7 @@ def diagnostic(name: str) -> type[Diagnostic]:
 class Diagnostics:
     """The diagnostics of one run; without any, every method does nothing.
 
-    Training images pass through a copy of the objective, because hooks on the trained weights would see them.
+    Training images pass through a copy of the objective, because a diagnostic may put hooks on its layers.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Diagnostics:
         self._copied = any(of.passes_training_images for of in kinds.values())
         self._live = objective
         self._subject = Subject(
-            config, epochs, activation_type, private_copy(objective) if self._copied else objective, training
+            config, epochs, activation_type, fresh_copy(objective) if self._copied else objective, training
         )
         self._each = {name: of(self._subject) for name, of in kinds.items()}
 
@@ -51,14 +51,12 @@ class Diagnostics:
         """The measurements so far, by the name of the diagnostic."""
         return {name: each.values for name, each in self._each.items()}
 
-    @undisturbed()
     def start(self) -> None:
         """Measure before the first step."""
         self._follow()
         for each in self._each.values():
             each.weights(0)
 
-    @undisturbed()
     def step(self, step: int, epoch: int, engine: Engine, inputs: Tensor, targets: Tensor, of: GradientSum) -> None:
         """Measure on a step's batch, with the weights that its gradient sum was taken at.
 
@@ -74,7 +72,6 @@ class Diagnostics:
             for each in self._each.values():
                 each.step(step, epoch, Batch(engine, inputs, targets, of))
 
-    @undisturbed()
     def epoch(self, epoch: int, evaluation: Evaluation) -> None:
         """Measure after an epoch, counted from 1."""
         self._follow()

@@ -18,7 +18,7 @@ from runner.clipping import Clipping
 from runner.config import StepMode
 from runner.data.augmentation import Augmentation, viewed
 from runner.data.datasets import Split
-from runner.gradients import Objective, undisturbed
+from runner.gradients import Objective
 from runner.gradients.terms import is_gradient
 from runner.mechanism.correlated import correlated
 from runner.mechanism.dp_sgd import Mechanism
@@ -68,7 +68,6 @@ class GraphStep:
 
     updates = None
 
-    @undisturbed()
     def __init__(
         self,
         objective: Objective,
@@ -89,8 +88,6 @@ class GraphStep:
         self._optimizer, self._schedule = optimizer, schedule or Schedule(None)
         if not clipping.sums_by_engine:
             raise NotCapturableError(f"the clipping {type(clipping).__name__} does more than rescale by norms")
-        if self._schedule.is_own and objective.constraint is not None:
-            raise NotCapturableError("a user's schedule may change weights, which are then projected again")
         for name in _FOLLOWED:
             if getattr(type(mechanism), name, None) is not getattr(Mechanism, name):
                 raise NotCapturableError(f"the mechanism {type(mechanism).__qualname__} overrides `{name}`")
@@ -179,7 +176,6 @@ class GraphStep:
         """Return P, the length to which batches are padded."""
         return len(self._indices)
 
-    @undisturbed()
     def make_room(self, length: int) -> None:
         """Expect batches padded to `length` from now on, with new buffers, and on CUDA a new graph.
 
@@ -243,7 +239,6 @@ class GraphStep:
         for tensor, saved in zip(self.state[2:], state["buffers"], strict=True):
             tensor.copy_(saved)
 
-    @undisturbed()
     def take(self, batches: EpochBatches, step: int) -> None:
         """Take step number `step` of an epoch, with noise from the generator."""
         self._indices.copy_(batches.indices[step])

@@ -16,12 +16,12 @@ from omegaconf import DictConfig
 from runner.accounting import sound_epsilon
 from runner.clipping import NoiseGroup
 from runner.config import ConfigError, Sampling
-from runner.mechanism.choices import CHOICES, _check_numbers, mechanism_for, own_noise
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
 from runner.mechanism.layerwise import OfMeanLoss, _DisjointBatches
 from runner.training.loop import Trained, load, train
 from runner.training.prepare import prepare
 from runner.training.run import Run
+from runner.trust.mechanism import CHOICES, mechanism_for, own_noise
 from tests import choosing
 from tests.accounting.releases import closed_form
 from tests.references import whole_and_resumed
@@ -113,21 +113,6 @@ def trained(run: Run) -> Trained:
     return train(run, load(run), lambda row: None)
 
 
-class Like(type):
-    """Its classes are equal to float."""
-
-    def __eq__(cls, other: object) -> bool:
-        return other is float
-
-    def __hash__(cls) -> int:
-        return hash(float)
-
-
-def test_a_number_of_a_type_that_is_equal_to_float_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected a float"):
-        _check_numbers(Mechanism, Like("Number", (), {})())
-
-
 def test_a_schedule_goes_on_where_it_was_stopped(of_kind: OfKind) -> None:
     run = prepare(of_kind("TwoLevels", "scale.epochs=2"))
     whole, resumed, _ = whole_and_resumed(run, load(run))
@@ -146,9 +131,8 @@ def test_shares_are_of_a_steps_privacy() -> None:
     assert [noisy[name].double().std().item() * 100 for name in "abc"] == pytest.approx(stds, rel=0.015)
 
 
-@pytest.mark.parametrize("kind", [Mechanism, choosing.OwnName, choosing.Sly])
+@pytest.mark.parametrize("kind", [Mechanism, choosing.OwnName])
 def test_nothing_but_choices_is_taken_of_a_class(kind: type) -> None:
-    """Values that it changes, methods that it puts on itself, and sensitivities that it overwrites stay its own."""
     mechanism = chosen(kind)
     assert type(mechanism) is Mechanism
     assert mechanism == Mechanism(Sampling.poisson, 1000, 100, 2.0, THREE)
@@ -167,8 +151,7 @@ def test_nothing_but_choices_is_taken_of_a_class(kind: type) -> None:
         (with_arguments("Chooses", share=[0.5, 0.5, 0.1]), "at most 1 in all"),
         *((with_arguments("Chooses", share=[0.5, 0.4, share]), "a share above 0") for share in (0.0, math.nan)),
         (with_arguments("Chooses", share=["0.5", 0.4, 0.1]), "expected a float"),
-        (choosing.Disguised, "Disguised makes a Mechanism"),
-        (choosing.disguised, "A mechanism is a class"),
+        (closed_form, "A mechanism is a class"),
         (choosing.Bare, "Bare has no applied, which a mechanism needs"),
         (choosing.ChoosesAndDraws, "ChoosesAndDraws overrides noise_factor, .*: it overrides draw_noise, too"),
         *((kind, f"{kind.__name__} is the base of other mechanisms") for kind in (OfMeanLoss, _DisjointBatches)),

@@ -14,13 +14,12 @@ from omegaconf import DictConfig
 
 from runner.config import ConfigError
 from runner.records.identity import identify, identify_recorded, recorded_config
-from runner.records.sources import check_sources, sources_of
 from runner.records.verify import run_of
 from runner.report.own import runs_table
 from runner.runs import models
 from runner.runs.execute import execute
-from runner.training import targets as checked
 from runner.training.prepare import prepare
+from runner.trust.sources import check_sources, sources_of
 from tests.conftest import quietly, record_of
 
 
@@ -41,13 +40,6 @@ DECORATED = FUNCTION.replace("def", "@kept\ndef")
 DECORATOR = (
     "import functools\ndef kept(f):\n    @functools.wraps(f)\n    def g(*a, **k): return f(*a, **k)\n    return g\n"
 )
-BY_PATH = (
-    "from importlib.util import module_from_spec, spec_from_file_location as found\nfrom pathlib import Path\n"
-    "spec = found('h', Path(__file__).parent / ('own_' + 'help.py'))\n"
-    "help = module_from_spec(spec)\nspec.loader.exec_module(help)"
-)
-RUN = "from pathlib import Path\nexec(Path(__file__).with_name('own_help.py').read_text())"
-IMPORT = "__import__('_'.join(['own', 'help']))"
 MAKER = "def made(x):\n" + "".join(f"    {line}\n" for line in net().splitlines()) + "    return Net\n"
 MADE = "from own_make import made\nNet = made(3)\n"
 # Ways to import a file: the files and the target. The test edits the last file.
@@ -80,27 +72,6 @@ WAYS: dict[str, tuple[dict[str, str], str]] = {
         {"own.py": net("import importlib", inside="importlib.import_module('own_help')"), "own_help.py": X},
         "own.Net",
     ),
-    "a computed name": (
-        {
-            "own.py": net("from importlib import import_module\nhelp = [import_module('own_' + 'help')]"),
-            "own_help.py": X,
-        },
-        "own.Net",
-    ),
-    "a function of a class by a computed name": (
-        {"own.py": net(f"class Kept:\n    f = staticmethod({IMPORT}.f)"), "own_help.py": "def f(): pass\n"},
-        "own.Net",
-    ),
-    "a cached function by a computed name": (
-        {"own.py": net(f"f = {IMPORT}.f"), "own_help.py": "import functools\n@functools.cache\ndef f(): pass\n"},
-        "own.Net",
-    ),
-    "a base by a computed name": (
-        {"own.py": net("Base = __import__('_'.join(['own', 'base'])).Base", "Base"), "own_base.py": BASE},
-        "own.Net",
-    ),
-    "a file by its path": ({"own.py": net(BY_PATH), "own_help.py": X}, "own.Net"),
-    "a file that is run": ({"own.py": net(RUN), "own_help.py": X}, "own.Net"),
     "what makes a class": ({"own.py": MADE, "own_make.py": MAKER}, "own.Net"),
     "what has a class made": ({"own_make.py": MAKER, "own.py": MADE}, "own.Net"),
     "a function": ({"own.py": f"import own_help\n{FUNCTION}", "own_help.py": X}, "own.net"),
@@ -199,8 +170,7 @@ def test_a_process_that_loads_another_source_than_was_listed_trains_nothing(own,
         execute(config, quietly)
 
 
-def test_a_record_builds_a_class_of_the_folder_if_its_file_is_the_runs(own, with_network, monkeypatch) -> None:
-    """The file is compared before it is imported, and so is each file that it imports."""
+def test_a_record_builds_a_class_only_of_the_runs_own_files(own, with_network) -> None:
     files, target = WAYS["a base's helper"]
     helper = write(own, files)
     recorded = json.loads(json.dumps(recorded_config(with_network(target))))
@@ -215,14 +185,10 @@ def test_a_record_builds_a_class_of_the_folder_if_its_file_is_the_runs(own, with
     forget()
     helper.write_text("x = 2  # another file of this name\n")
     for use in (lambda: run_of(recorded), lambda: models.load(weights)):
-        with pytest.raises(ConfigError, match=r"A record may name only .* set DP_REPRO_TRUST=own\.Net in the environ"):
+        with pytest.raises(ConfigError, match=r"The source of own_help is not what it was"):
             use()
-    with pytest.raises(ConfigError, match=r"A record may name only"):
+    with pytest.raises(ConfigError, match=r"The source of own, own_base, own_help is not what it was"):
         run_of(recorded | {"sources": {}})
-    assert "own" not in sys.modules
-    monkeypatch.setattr(checked, "TRUSTED", frozenset({"own"}))
-    with pytest.raises(ConfigError, match=r"The source of own_help is not what it was"):
-        run_of(recorded)
 
 
 @pytest.mark.parametrize(

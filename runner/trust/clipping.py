@@ -9,7 +9,7 @@ Let S_g be the sensitivity that the class states for group g, and c_g the method
 The example adds c_g min(1, S_g / ||c_g||_2) to the sum, and zero if a norm is not finite. Its contribution has a norm
 of at most S_g for any method. So the sensitivity of the sum is S_g, and the noise is drawn for it.
 
-The methods are not called on data. `runner.gradients.isolated` records them, and runs the recording on each example.
+The methods are mapped over the examples (`runner.trust.mapped`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -26,8 +26,9 @@ from torch import Tensor, nn
 
 from runner.clipping.interface import NoiseGroup
 from runner.clipping.per_example import LEAST_NORM, cut_to
-from runner.gradients import Engine, GradientSum, IsolatedEngine, Mapped
+from runner.gradients import Engine, GradientSum, MappedEngine
 from runner.gradients.interface import weigh_and_sum
+from runner.trust.mapped import Mapped, MappedObject
 
 METHODS = ("factors", "contribution")
 _MADE_UP = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3)  # norms
@@ -52,7 +53,6 @@ class OwnClipping:
     own: Any
     groups: tuple[NoiseGroup, ...]
     needs_gradients: bool
-    _mapped: dict[Any, Mapped] = field(default_factory=dict, repr=False, compare=False)
 
     needs_engine = True
     sums_by_engine = False
@@ -60,6 +60,26 @@ class OwnClipping:
     def __post_init__(self) -> None:
         read = tuple(_read(group, type(self.own).__qualname__) for group in self.groups)
         object.__setattr__(self, "groups", read)
+
+    @property
+    def _names(self) -> list[str]:
+        return [name for group in self.groups for name in group.parameters]
+
+    @cached_property
+    def _method(self) -> MappedObject:
+        """Return the method, of norms [batch, groups] or of gradients in the order of the groups' parameters."""
+        if not self.needs_gradients:
+            return MappedObject(self.own, lambda own, norms: own.factors(norms), lambda norms: norms)
+
+        def contribution(own: Any, *gradients: Tensor) -> list[Tensor]:
+            added = own.contribution(dict(zip(self._names, gradients, strict=True)))
+            return [added[name] for name in self._names]
+
+        return MappedObject(self.own, contribution, lambda *gradients: list(gradients))
+
+    def _contributions(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        added = self._method(*(gradients[name] for name in self._names))
+        return dict(zip(self._names, added, strict=True))
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         """Return the groups that the class states."""
@@ -76,16 +96,15 @@ class OwnClipping:
         names = [group.parameters for group in self.groups]
         if not self.needs_gradients:
             return engine.clipped_sum(inputs, targets, names, self._bounded_factors)
-        assert isinstance(engine, IsolatedEngine)
+        assert isinstance(engine, MappedEngine)
         return engine.summed(inputs, targets, partial(self._cut_sum, names))
 
     def mapped(self, model: nn.Module) -> Mapped:
         """Return the method, ready to be mapped over examples of gradients of this model's parameters."""
-        like = {name: p.detach()[None] for name, p in model.named_parameters()}
         if self.needs_gradients:
-            return self._mapped_on(partial(_contribution, self.own, list(like)), list(like.values()))
-        norms = next(iter(like.values())).new_zeros(1, len(self.groups))
-        return self._mapped_on(partial(_factors, self.own), [norms])
+            parameters = dict(model.named_parameters())
+            return self._method.ready(*(parameters[name].detach()[None] for name in self._names))
+        return self._method.ready(next(model.parameters()).new_zeros(1, len(self.groups)))
 
     def longer(self, model: nn.Module) -> list[str]:
         """Return a sentence if a contribution is longer than the stated bound, as it is cut then.
@@ -100,14 +119,13 @@ class OwnClipping:
             drawn = torch.Generator().manual_seed(0)
             made = {name: torch.randn(p.shape, generator=drawn).to(p)[None] for name, p in model.named_parameters()}
             unit = {name: made[name][0] / _norms(made, of) for of in self.groups for name in of.parameters}
-            tensors = [torch.stack([unit[name] * length for length in _MADE_UP]) for name in made]
-            added = self._mapped_on(partial(_contribution, self.own, list(made)), tensors)({}, *tensors)
-            of_method = dict(zip(made, added, strict=True))
-            found = torch.stack([_norms(of_method, group) for group in self.groups], dim=1)
+            gradients = {name: torch.stack([unit[name] * length for length in _MADE_UP]) for name in made}
+            added = self._contributions(gradients)
+            lengths = torch.stack([_norms(added, group) for group in self.groups], dim=1)
         else:
-            found = (self._mapped_on(partial(_factors, self.own), [norms])({}, norms)[0] * norms).abs()
+            lengths = (self._method(norms) * norms).abs()
         name = f"{type(self.own).__qualname__}.{METHODS[self.needs_gradients]}"
-        for length, row in zip(_MADE_UP, found.tolist(), strict=True):
+        for length, row in zip(_MADE_UP, lengths.tolist(), strict=True):
             for norm, group in zip(row, self.groups, strict=True):
                 if not math.isfinite(norm):
                     raise ValueError(f"{name} is not finite for a gradient of norm {length:g}.")
@@ -120,32 +138,13 @@ class OwnClipping:
 
     def _bounded_factors(self, norms: Tensor) -> Tensor:
         """Return factors [batch, groups] of norms [batch, groups] that keep gradients within their sensitivity."""
-        factors = self._mapped_on(partial(_factors, self.own), [norms])({}, norms)[0]
+        factors = self._method(norms)
         most = torch.tensor([group.sensitivity for group in self.groups], dtype=norms.dtype, device=norms.device)
         most = most / norms.clamp_min(LEAST_NORM)
         return torch.where(factors.isfinite(), factors, 0.0).clamp(-most, most)
 
     def _cut_sum(self, names: Sequence[Sequence[str]], gradients: dict[str, Tensor], losses: Tensor) -> GradientSum:
-        tensors = list(gradients.values())
-        added = self._mapped_on(partial(_contribution, self.own, list(gradients)), tensors)({}, *tensors)
-        return weigh_and_sum(dict(zip(gradients, added, strict=True)), losses, names, cut_to(self.groups))
-
-    def _mapped_on(self, function: Any, tensors: Sequence[Tensor]) -> Mapped:
-        """Return a mapped function whose result for one example is like one example of `tensors` [batch, ...]."""
-        key = tuple((each.shape[1:], each.dtype, each.device) for each in tensors)
-        if key not in self._mapped:
-            example = tuple(torch.zeros_like(each[0]) for each in tensors)
-            self._mapped[key] = Mapped(function, {}, example, list(example))
-        return self._mapped[key]
-
-
-def _factors(own: Any, shared: dict[str, Tensor], norms: Tensor) -> list[Tensor]:
-    return [own.factors(norms)]
-
-
-def _contribution(own: Any, names: Sequence[str], shared: dict[str, Tensor], *gradients: Tensor) -> list[Tensor]:
-    found = own.contribution(dict(zip(names, gradients, strict=True)))
-    return [found[name] for name in names]
+        return weigh_and_sum(self._contributions(gradients), losses, names, cut_to(self.groups))
 
 
 def own_clipping(own: Any, model: nn.Module) -> OwnClipping:
@@ -155,7 +154,8 @@ def own_clipping(own: Any, model: nn.Module) -> OwnClipping:
         ValueError: it would receive a whole batch, has neither method, or does not bound all parameters.
     """
     name = type(own).__qualname__
-    if not _by_this_package(own, "sum_contributions"):
+    sums = getattr(type(own), "sum_contributions", None)
+    if sums is not None and sums.__module__ != cut_to.__module__:
         raise ValueError(f"{name}.sum_contributions would see a whole batch: {_INSTEAD}.")
     methods = [method for method in METHODS if hasattr(own, method)]
     if not methods:
@@ -167,11 +167,11 @@ def own_clipping(own: Any, model: nn.Module) -> OwnClipping:
         )
     if not hasattr(own, "noise_groups"):
         raise ValueError(f"{name} states no bound: it needs `noise_groups(model)`.")
-    found = OwnClipping(own, tuple(own.noise_groups(model)), needs_gradients="contribution" in methods)
-    named = [parameter for group in found.groups for parameter in group.parameters]
+    clipping = OwnClipping(own, tuple(own.noise_groups(model)), needs_gradients="contribution" in methods)
+    named = [parameter for group in clipping.groups for parameter in group.parameters]
     if sorted(named) != sorted(parameter for parameter, _ in model.named_parameters()):
         raise ValueError(f"{name}.noise_groups does not name every parameter once.")
-    return found
+    return clipping
 
 
 def _read(group: Any, name: str) -> NoiseGroup:
@@ -182,7 +182,7 @@ def _read(group: Any, name: str) -> NoiseGroup:
             f"{name}.noise_groups states a sensitivity of {sensitivity}: it has to be from {LEAST_NORM:g} to "
             f"{_LARGEST:g}."
         )
-    return NoiseGroup(tuple(map(str.__str__, group.parameters)), sensitivity, share)
+    return NoiseGroup(tuple(group.parameters), sensitivity, share)
 
 
 def _norms(tensors: Mapping[str, Tensor], group: NoiseGroup) -> Tensor:
@@ -196,11 +196,3 @@ def _takes_norms_alone(factors: Callable[..., Any]) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _by_this_package(own: Any, method: str) -> bool:
-    """Return True if a method is absent, or defined by a clipping of this package by norms."""
-    found = getattr(type(own), method, None)
-    if method in vars(own):
-        return False
-    return found is None or getattr(found, "__module__", "") == cut_to.__module__

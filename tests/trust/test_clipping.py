@@ -17,9 +17,10 @@ from runner.clipping import (
     NoiseGroup,
     PerLayer,
     gradient_sum,
-    own_clipping,
 )
-from runner.gradients import ENGINES, IsolatedEngine, NotMappableError, Objective
+from runner.gradients import ENGINES, MappedEngine, Objective
+from runner.trust.clipping import own_clipping
+from runner.trust.mapped import NotMappableError
 from tests.references import distance
 
 NORM = 0.1
@@ -53,16 +54,6 @@ def by(rule: Callable[[Tensor], Tensor]) -> Flat:
             return rule(norms)
 
     return Own(NORM)
-
-
-@dataclass(frozen=True)
-class Remembers(Flat):
-    """Multiplies by the norm of the example before."""
-
-    def factors(self, norms: Tensor) -> Tensor:
-        before = vars(Remembers).get("before", 1.0)
-        Remembers.before = norms  # type: ignore[attr-defined]
-        return super().factors(norms) * before
 
 
 @dataclass(frozen=True)
@@ -111,7 +102,7 @@ def examples(scale: float) -> tuple[Tensor, Tensor]:
 
 def moved(clipping: Any, made: Objective, inputs: Tensor, targets: Tensor, out: int) -> list[float]:
     """By how much taking one example out moves the sum of each group, in parts of its stated sensitivity."""
-    engine = IsolatedEngine(made) if clipping.needs_gradients else ENGINES["one_pass"](made)
+    engine = MappedEngine(made) if clipping.needs_gradients else ENGINES["one_pass"](made)
     rest = torch.arange(len(targets)) != out
     whole = gradient_sum(clipping, engine, inputs, targets, 8).gradients
     fewer = gradient_sum(clipping, engine, inputs[rest], targets[rest], 8).gradients
@@ -134,16 +125,6 @@ def test_a_norm_that_is_zero_in_float32_bounds_the_factor() -> None:
     clipping = own_clipping(by(lambda norms: torch.full_like(norms, 1e30)), objective())
     (factor,) = clipping._bounded_factors(torch.zeros(1, 1)).flatten().tolist()
     assert factor == pytest.approx(NORM / 1e-12)
-
-
-def test_no_norm_is_remembered() -> None:
-    made, (inputs, targets) = objective(), examples(1.0)
-    clipping = own_clipping(Remembers(NORM), made)
-    engine = ENGINES["one_pass"](made)
-    first = gradient_sum(clipping, engine, inputs, targets, 8).gradients
-    gradient_sum(clipping, engine, 5 * inputs, targets, 8)
-    again = gradient_sum(clipping, engine, inputs, targets, 8).gradients
-    assert all(torch.equal(first[name], again[name]) for name in first)
 
 
 def test_a_bound_that_holds_is_left_alone() -> None:
@@ -262,17 +243,3 @@ def test_a_contribution_that_is_not_finite_is_refused_before_training(own: Any) 
     model = nn.Linear(3, 3)
     with pytest.raises(ValueError, match="is not finite for a gradient of norm"):
         own_clipping(own, model).longer(model)
-
-
-@dataclass(frozen=True)
-class Switched(Flat):
-    """Has arguments that are no positive numbers."""
-
-    centred: bool = False
-    kind: str = "soft"
-    shift: float = -0.5
-    power: float | None = None
-
-
-def test_a_clipping_may_have_arguments_of_any_kind() -> None:
-    assert Switched(0.5).norm == 0.5

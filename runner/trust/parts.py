@@ -1,52 +1,28 @@
-"""A user's features and views, applied to one image at a time.
-
-Their code is recorded first (`runner.gradients.isolated`).
-"""
+"""A user's features and views, applied to one image at a time (`runner.trust.mapped`)."""
 
 from __future__ import annotations
 
 import math
 import operator
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
 from runner.config import ConfigError
-from runner.gradients import Mapped, NotMappableError
+from runner.trust.mapped import MappedObject, NotMappableError
 
 _AT_ONCE = 256  # images
 _LEFT = 1 - 1e-6  # of a norm; the rest is for rounding
 
 
-class _OfOneImage:
-    """A user's function of one image, applied to each image separately.
-
-    Attributes:
-        own: the user's object.
-    """
-
-    def __init__(self, own: Any) -> None:
-        self.own = own
-        self._mapped: dict[Any, Mapped] = {}
-
-    def mapped(self, images: Tensor) -> Mapped:
-        """Return the function, ready to be mapped; only the shape of the images [1, ...] is used."""
-        key = (images.shape[1:], images.dtype, images.device)
-        if key not in self._mapped:
-            self._mapped[key] = self._ready(torch.zeros_like(images[0]))
-        return self._mapped[key]
-
-    def _ready(self, image: Tensor) -> Mapped:
-        raise NotImplementedError
-
-
-class OwnFeatures(_OfOneImage):
+class OwnFeatures:
     """Features that a user wrote, cut to the norm that they state.
 
     Attributes:
+        own: the user's object.
+        mapped: its features, mapped over images.
         largest_norm: the largest L2 norm of one image's features, if the object states it; read once.
 
     Raises:
@@ -54,24 +30,27 @@ class OwnFeatures(_OfOneImage):
     """
 
     def __init__(self, own: Any) -> None:
-        super().__init__(own)
+        self.own = own
+        self.mapped = MappedObject(
+            own,
+            lambda own, image: own(image[None])[0],
+            lambda image: torch.empty(self.shape(image.shape), device="meta"),
+        )
         stated = getattr(own, "largest_norm", None)
         self.largest_norm = None if stated is None else float(stated)
         if self.largest_norm is not None and not 0 < self.largest_norm < math.inf:
             raise ValueError(f"Expected a largest_norm > 0 and finite, got {self.largest_norm}.")
-        self._shapes: dict[tuple[int, ...], list[int]] = {}
 
     def shape(self, image_shape: Sequence[int]) -> list[int]:
-        """Return the shape of one image's features, as the user's object first states it.
+        """Return the shape of one image's features, as the user's object states it.
 
         Raises:
             ValueError: it has no dimension.
         """
-        if (key := tuple(image_shape)) not in self._shapes:
-            self._shapes[key] = [int(size) for size in self.own.shape(list(image_shape))]
-        if not self._shapes[key]:
+        shape = [int(size) for size in self.own.shape(list(image_shape))]
+        if not shape:
             raise ValueError("Expected features of one dimension or more.")
-        return list(self._shapes[key])
+        return shape
 
     def __call__(self, images: Tensor) -> Tensor:
         """Convert images [examples, channels, height, width] to features [examples, *shape].
@@ -80,20 +59,16 @@ class OwnFeatures(_OfOneImage):
             ConfigError: the user's object fails on one image, or its features do not have the stated shape.
         """
         try:
-            found = torch.cat([self.mapped(images[:1])({}, some) for some in images.split(_AT_ONCE)])
+            features = torch.cat([self.mapped(some) for some in images.split(_AT_ONCE)])
         except NotMappableError as error:
             raise ConfigError(f"features: {type(self.own).__qualname__} of one image: {error}") from error
         if self.largest_norm is None:
-            return found
-        finite = found.isfinite().flatten(1).all(1).view(-1, *[1] * (found.dim() - 1))
-        return torch.where(finite, found, 0.0).renorm(2, 0, self.largest_norm * _LEFT)
-
-    def _ready(self, image: Tensor) -> Mapped:
-        result = torch.empty(self.shape(image.shape), device="meta")
-        return Mapped(partial(_features, self.own), {}, (image,), result)
+            return features
+        finite = features.isfinite().flatten(1).all(1).view(-1, *[1] * (features.dim() - 1))
+        return torch.where(finite, features, 0.0).renorm(2, 0, self.largest_norm * _LEFT)
 
 
-class OwnViews(_OfOneImage):
+class OwnViews:
     """Views that a user wrote.
 
     The user's object has the numbers `views` and `numbers`, and `view(image, drawn)`: from an image
@@ -104,7 +79,8 @@ class OwnViews(_OfOneImage):
     """
 
     def __init__(self, own: Any) -> None:
-        super().__init__(own)
+        self.own = own
+        self.mapped = MappedObject(own, lambda own, *view: own.view(*view), lambda image, _: image)
         self.views, self._numbers = operator.index(own.views), operator.index(own.numbers)
         if self.views < 1 or self._numbers < 0:
             raise ValueError(f"Expected views > 0 and numbers >= 0, got {self.views} and {self._numbers}.")
@@ -118,19 +94,5 @@ class OwnViews(_OfOneImage):
         if len(images) == 0:
             return images.unsqueeze(1).expand(0, self.views, *images.shape[1:])
         repeated = images.repeat_interleave(self.views, 0)
-        made: Tensor = self.mapped(repeated)({}, repeated, drawn.flatten(0, 1))
+        made: Tensor = self.mapped(repeated, drawn.flatten(0, 1))
         return made.view(-1, self.views, *images.shape[1:])
-
-    def _ready(self, image: Tensor) -> Mapped:
-        numbers = torch.zeros(self._numbers, device=image.device)
-        return Mapped(partial(_view, self.own), {}, (image, numbers), torch.empty_like(image, device="meta"))
-
-
-def _features(own: Any, shared: dict[str, Tensor], image: Tensor) -> Tensor:
-    features: Tensor = own(image[None])
-    return features[0]
-
-
-def _view(own: Any, shared: dict[str, Tensor], image: Tensor, drawn: Tensor) -> Tensor:
-    view: Tensor = own.view(image, drawn)
-    return view

@@ -1,10 +1,10 @@
-"""Parts of a user: isolated, cut to their stated bounds, or named next to ε; else refused before work starts."""
+"""Parts of a user: one example at a time, cut to their bounds, or named next to ε; else refused before work starts."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,11 +17,8 @@ from torch import Tensor, nn
 from runner.clipping import Flat, gradient_sum
 from runner.config import ConfigError
 from runner.data.datasets import ImageDataset
-from runner.gradients import IsolatedEngine, Objective
+from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
-from runner.networks.lipschitz import gradient_bounds
-from runner.networks.lipschitz.architectures import lipschitz_mlp
-from runner.networks.lipschitz.layers import Scale
 from runner.records.identity import resolved
 from runner.records.verify import run_of
 from runner.report.explain import released_text
@@ -30,16 +27,17 @@ from runner.training.evaluate import Evaluation, evaluate
 from runner.training.final import final_metrics
 from runner.training.first_batch import check_first_batch
 from runner.training.loop import load, train
-from runner.training.own import OwnFeatures
 from runner.training.prepare import prepare
 from runner.training.run import Run
-from runner.training.trust import check_own, rests_on
+from runner.training.trial import check_own
 from runner.training.updates import UpdateRule, Updates
+from runner.trust.engine import IsolatedEngine
+from runner.trust.parts import OwnFeatures
 from tests import coupling
 from tests.references import distance
 
 Compose = Callable[..., DictConfig]
-HERE = "tests.training.test_own"
+HERE = "tests.trust.test_parts"
 Make = Callable[..., DictConfig]
 OF_ALL = ": trusted to hold no training examples and read none, and not to draw the noise again from the seed"
 
@@ -63,119 +61,18 @@ def moved(run: Run, count: int = 24) -> float:
     return distance(*sums, group.parameters) / (2 * run.mechanism.most_moved(group))
 
 
-@pytest.mark.parametrize("name", ["Centred", "MixedRows", "LargestRow", "Remembers", "Plain", "WithDropout", "Folded"])
+HONEST = ["Centred", "MixedRows", "LargestRow", "Strided", "Remembers", "InPlace", "Branching", "Plain", "Folded"]
+HONEST += ["WithDropout"]
+
+
+@pytest.mark.parametrize("name", HONEST)
 def test_no_network_and_no_loss_moves_a_sum_beyond_the_bound(name: str, with_part: Make) -> None:
-    """All are taken one example at a time, and none is refused."""
+    """All are taken one example at a time, and none of these honest mistakes is refused."""
     run = prepare(with_part("loss" if name == "Centred" else "architecture", f"tests.coupling.{name}"))
     check_own(run)
     assert isinstance(run.engine(run.new_objective()), IsolatedEngine)
     assert moved(run) <= 1 + 1e-4
-    assert rests_on(run) == [f"{name}{OF_ALL}"]
-
-
-CALLS: list[torch.device] = []
-
-
-def bounded_by_layers(smoke: Compose, network: str) -> DictConfig:
-    config = smoke("experiment=lipschitz/mnist_mlp", "target_epsilon=null", "noise_multiplier=1.0", "epochs=1")
-    with open_dict(config):
-        config.architecture = OmegaConf.create({"_target_": f"{HERE}.{network}"})
-    return config
-
-
-def two_faced(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
-    """Other networks for other calls and devices: of known modules, but of other bounds."""
-    CALLS.append(torch.empty(0).device)
-    checked = CALLS[-1].type == "meta" or len(CALLS) == 1
-    return nn.Sequential(lipschitz_mlp(input_shape, classes, activation, [32]), Scale(0.01 if checked else 1.0))
-
-
-def test_what_is_trained_is_what_was_bounded(smoke: Compose) -> None:
-    CALLS.clear()
-    run = prepare(bounded_by_layers(smoke, "two_faced"))
-    trained = gradient_bounds(run.new_objective()).gradients
-    assert [group.sensitivity for group in run.mechanism.noise_groups] == pytest.approx(list(trained.values()))
-    assert len(CALLS) == 1
-
-
-class Growing(nn.Module):
-    """States a small constant at first, and a large one later."""
-
-    reads = 0
-
-    @property
-    def lipschitz(self) -> float:
-        Growing.reads += 1
-        return 0.001 if Growing.reads < 10 else 1.0
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.clone()
-
-
-def growing(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
-    return nn.Sequential(lipschitz_mlp(input_shape, classes, activation, [32]), Growing())
-
-
-def test_contributions_are_cut_to_the_bounds_that_the_noise_is_for(smoke: Compose) -> None:
-    Growing.reads = 0
-    run = prepare(bounded_by_layers(smoke, "growing"))
-    engine = run.engine(run.new_objective())
-    Growing.reads = 99
-    inputs, groups = torch.rand(1, 1, 28, 28).renorm(2, 0, 1.0), run.mechanism.noise_groups
-    found = gradient_sum(run.clipping, engine, inputs, torch.zeros(1).long(), 1, groups).gradients
-    for group in groups:
-        assert all(found[name].norm() <= group.sensitivity * (1 + 1e-4) for name in group.parameters)
-
-
-class Grabbing:
-    """A constraint that keeps what it is copied with."""
-
-    grabbed: ClassVar[list[object]] = []
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Grabbing:
-        Grabbing.grabbed.extend(each for each in memo.values() if isinstance(each, nn.Module))
-        return self
-
-    def project(self, parameters: object) -> None:
-        pass
-
-
-@pytest.mark.parametrize("step", ["eager", "graph"])
-def test_a_constraint_gets_no_copy_of_the_network(with_part: Make, step: str) -> None:
-    Grabbing.grabbed.clear()
-    run = prepare(with_part("constraint", f"{HERE}.Grabbing", f"runtime.step={step}"))
-    train(run, load(run), lambda row: None)
-    assert not Grabbing.grabbed
-
-
-def test_a_hook_on_all_modules_is_refused(with_part: Make) -> None:
-    config = with_part("architecture", "tests.coupling.Plain")
-    handle = nn.modules.module.register_module_forward_hook(lambda *args: None)
-    try:
-        with pytest.raises(ConfigError, match="a hook is on all modules"):
-            prepare(config)
-    finally:
-        handle.remove()
-    prepare(config)
-
-
-class Shapeless:
-    """Features whose shape is another one each time."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def shape(self, image_shape: Sequence[int]) -> list[int]:
-        self.asked += 1
-        return [self.asked, 28, 28]
-
-    def __call__(self, images: Tensor) -> Tensor:
-        return images
-
-
-def test_the_shape_of_features_is_read_once(with_part: Make) -> None:
-    run = prepare(with_part("features", f"{HERE}.Shapeless"))
-    assert run.features.shape(run.dataset.shape) == [1, 28, 28]
+    assert run.rests_on == [f"{name}{OF_ALL}"]
 
 
 class Cast(coupling.Plain):
@@ -229,7 +126,7 @@ def test_no_diagnostic_shows_training_images_to_a_users_code(diagnostic: str, wi
 
 
 class Whitening:
-    """Features by the images that it is first given several of."""
+    """Features less the mean of the images that come first."""
 
     mean: Tensor | None = None
 
@@ -237,33 +134,17 @@ class Whitening:
         return list(image_shape)
 
     def __call__(self, images: Tensor) -> Tensor:
-        if Whitening.mean is None:
-            Whitening.mean = images.mean(0)
-        return images - Whitening.mean
+        if self.mean is None:
+            self.mean = images.mean(0)
+        return images - self.mean
 
 
-class Thresholds(Whitening):
-    """Features that ask for a number of the image."""
-
-    def __call__(self, images: Tensor) -> Tensor:
-        return images * (2.0 if images.max() > 0.5 else 1.0)
-
-
-class Branching(coupling.Plain):
-    def rows(self, x: Tensor) -> Tensor:
-        return 2 * x if x.sum() > 0 else x
-
-
-NUMBERS = "it cannot be applied to one example at a time: its code asks for an example's numbers"
-
-
-@pytest.mark.parametrize(
-    ("group", "name", "said"),
-    [("features", "Thresholds", "features"), ("architecture", "Branching", r"architecture or loss \(Branching\)")],
-)
-def test_a_part_that_asks_for_numbers_is_refused_by_name(group: str, name: str, said: str, with_part: Make) -> None:
-    with pytest.raises(ConfigError, match=f"{said}: {NUMBERS}"):
-        check_own(prepare(with_part(group, f"{HERE}.{name}")))
+def test_a_part_that_asks_for_numbers_is_slow_and_says_why(with_part: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    check_own(prepare(with_part("architecture", "tests.coupling.Branching")))
+    said = capsys.readouterr().err
+    assert "Branching: applied to one example at a time, so an operation over the batch is over that one." in said
+    assert "They are computed one after another, some " in said
+    assert "because its code asks for an example's numbers, as `if x.sum() > 0`" in said
 
 
 class Standardised(coupling.Plain):
@@ -299,7 +180,7 @@ class States(Whitening):
     largest_norm = 1.0
 
     def __call__(self, images: Tensor) -> Tensor:
-        return images / (images.sum() - images.sum()) if images.shape[0] == 0 else 50 * images
+        return 50 * images
 
 
 def test_features_of_an_image_depend_on_no_other() -> None:
@@ -446,7 +327,7 @@ def test_what_is_believed_is_named_beside_epsilon(with_part: Make, smoke: Compos
     with open_dict(config):
         config.accountant = OmegaConf.create({"_target_": f"{HERE}.OwnAccountant"})
         config.max_epsilon = None
-    assert rests_on(prepare(config)) == [
+    assert prepare(config).rests_on == [
         "the data set Own: each of its images is believed to be one example, and none both trained on and tested",
         "the accountant OwnAccountant: its ε is believed",
         f"OwnAccountant{OF_ALL}",
@@ -456,7 +337,7 @@ def test_what_is_believed_is_named_beside_epsilon(with_part: Make, smoke: Compos
 def test_a_run_of_an_own_network_and_clipping_is_recorded(with_part: Make, tmp_path: Path) -> None:
     config = with_part("architecture", "tests.coupling.WithDropout", f"runtime.results_root={tmp_path}")
     with open_dict(config):
-        config.clipping = OmegaConf.create({"_target_": "tests.clipping.test_own_clipping.Huber", "norm": 0.1})
+        config.clipping = OmegaConf.create({"_target_": "tests.trust.test_clipping.Huber", "norm": 0.1})
     config = resolved(config)  # with the sources of these classes
     assert execute(config, lambda row, run: None) == "finished"
     (path,) = tmp_path.rglob("runs/*.json")
@@ -503,23 +384,3 @@ class TestFirstBatch:
         monkeypatch.setattr(Flat, "factors", lambda self, norms: torch.ones_like(norms))
         with pytest.raises(RuntimeError, match="one example of the first batch moves the sum"):
             train(run, data, lambda row: None)
-
-
-class Hooking(torch.optim.SGD):
-    """Puts hooks on the weights that it is given, which multiply whatever gradient passes."""
-
-    def __init__(self, params: Iterable[nn.Parameter], lr: float, momentum: float = 0.0) -> None:
-        given = list(params)
-        super().__init__(given, lr=lr)
-        for parameter in given:
-            parameter.register_hook(lambda gradient: 1e6 * gradient)
-
-
-@pytest.mark.parametrize("clipping", ["backprop", "flat"])
-def test_an_optimizer_cannot_reach_what_a_batch_passes_through(clipping: str, smoke: Compose) -> None:
-    """With the hooks the first batch would move a sum a million times as far as its bound, and the run would end."""
-    own = {"backprop": "backprop_clipping/mnist_joint", "flat": "tempered_sigmoid/mnist_tanh"}[clipping]
-    hooked = (f"optimizer._target_={HERE}.Hooking", "optimizer.lr=0.01")
-    config = smoke(f"experiment={own}", *hooked, "target_epsilon=null", "noise_multiplier=1", "epochs=1")
-    run = prepare(config)
-    assert train(run, load(run), lambda row: None).history["epoch"] == [1]

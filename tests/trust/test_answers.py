@@ -19,10 +19,10 @@ from runner.config import ConfigError
 from runner.training.averaging import averaged, begun
 from runner.training.loop import load, train
 from runner.training.prepare import prepare
-from runner.training.trust import check_own
+from runner.training.trial import check_own
 from tests.choosing import OwnNormalization
 
-HERE = "tests.training.test_own_answers"
+HERE = "tests.trust.test_answers"
 Make = Callable[..., DictConfig]
 
 

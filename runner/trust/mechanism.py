@@ -15,8 +15,7 @@ The sampling is a third choice, the config's field `sampling`. For example, nois
             return self.rate ** (step // self.steps_per_epoch)
 
 Choices are read once, before training and before noise is calibrated to a target epsilon, which scales all steps by one
-number. An object of this package then draws the batches and the noise and writes the charges. It is built from these
-numbers, and no other method of the user's class affects it.
+number. An object of this package then draws the batches and the noise and writes the charges.
 
 A class that overrides anything else draws or charges in its own way, and so does a class that is no subclass. It may
 run, but no sound epsilon is known for it. `own_noise` states the reason, and epsilon is the number that the class
@@ -27,7 +26,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -35,7 +33,7 @@ from typing import Any
 from runner.accounting import Releases
 from runner.clipping import NoiseGroup
 from runner.config import Sampling
-from runner.config.origin import PACKAGE, defined_in, is_one_of
+from runner.config.origin import PACKAGE, defined_in
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
 
 CHOICES = ("shares", "noise_factor")
@@ -43,23 +41,19 @@ MOST_FACTORS = 100  # distinct ones: the accountants compose each separately, af
 _NAMES = {name for name in vars(Mechanism) if not name.startswith("__")} | {each.name for each in fields(Mechanism)}
 
 
-def _of_package(kind: type) -> bool:
-    return defined_in(kind, PACKAGE)
-
-
 def own_noise(mechanism: object) -> str | None:
     """Return the reason why no sound epsilon is known, or None if the noise and charges are the package's."""
     kind = type(mechanism)
     if not issubclass(kind, Mechanism):
         return f"{kind.__qualname__} is no subclass of Mechanism, so its noise and charges are not known."
-    names = set() if _of_package(kind) else _overridden(kind) - set(CHOICES)
+    names = set() if defined_in(kind, PACKAGE) else _overridden(kind) - set(CHOICES)
     return f"{kind.__qualname__} overrides {_listed(names)}, so its noise or charges are not known." if names else None
 
 
 def own_releases(normalization: object) -> str | None:
     """Return the reason why no sound epsilon is known for a normalization's releases, or None if it is known."""
     kind = type(normalization)
-    if normalization is None or _of_package(kind):
+    if normalization is None or defined_in(kind, PACKAGE):
         return None
     return f"{kind.__qualname__} is a user's normalization, so its releases of the examples are not known."
 
@@ -88,38 +82,38 @@ def mechanism_for(
     made = kind.func if isinstance(kind, partial) else kind
     if not inspect.isclass(made):
         raise ValueError(f"A mechanism is a class, named with _partial_: true, and {made!r} is none.")
-    arguments, seen = (sampling, examples, batch_size), 1.0 if noise_multiplier is None else noise_multiplier
-    groups = tuple(
-        NoiseGroup(tuple(map(str.__str__, g.parameters)), float(g.sensitivity), g.share) for g in noise_groups
-    )
+    arguments, groups = (sampling, examples, batch_size), tuple(noise_groups)
     package = partial(Mechanism, *arguments, noise_groups=groups, before=before)
-    if _of_package(made) and issubclass(made, Mechanism):
-        given = _plain_arguments(kind)
-        if made is not Mechanism and any(map(_of_package, made.__subclasses__())):
+    if defined_in(made, PACKAGE) and issubclass(made, Mechanism):
+        if isinstance(kind, partial) and kind.args:
+            raise ValueError("A mechanism takes the config's arguments by their names.")
+        keywords = kind.keywords if isinstance(kind, partial) else {}
+        given = {name: _plain(name, value) for name, value in keywords.items()}
+        if made is not Mechanism and any(defined_in(each, PACKAGE) for each in made.__subclasses__()):
             raise ValueError(f"{made.__qualname__} is the base of other mechanisms, and none by itself.")
         return lambda nm: made(*arguments, nm, noise_groups=groups, before=before, **given)
 
     def built(multiplier: float) -> Any:
         try:
-            found = kind(*arguments, multiplier, **deepcopy({"noise_groups": groups, "before": before}))
+            return kind(*arguments, multiplier, noise_groups=groups, before=before)
         except Exception as error:
-            raise ValueError(f"{made.__qualname__} cannot be made: {_said(error)}") from error
-        if type(found) is not made:
-            raise ValueError(f"{made.__qualname__} makes a {type(found).__qualname__}.")
-        return found
+            raise ValueError(f"{made.__qualname__} cannot be made: {_in_words(error)}") from error
 
+    seen = 1.0 if noise_multiplier is None else noise_multiplier
     chooser, plain = built(seen), package(seen)
     if own_noise(chooser) is not None:
         _check_own(chooser)
         return built
     try:
-        shares = chooser.shares(deepcopy(groups))
+        shares = chooser.shares(groups)
         shares = None if shares is None else list(shares)
         steps = epochs * plain.steps_per_epoch if "noise_factor" in _overridden(made) else 0
         factors = [chooser.noise_factor(step) for step in range(steps)]
     except Exception as error:
-        raise ValueError(f"{made.__qualname__} cannot choose: {_said(error)}") from error
-    _check_numbers(made, *(shares or ()), *factors)
+        raise ValueError(f"{made.__qualname__} cannot choose: {_in_words(error)}") from error
+    for number in (*(shares or ()), *factors):
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            raise ValueError(f"{made.__qualname__} chooses {number!r}: expected a float.")
     if shares is not None:
         if len(shares) != len(groups):
             raise ValueError(f"{made.__qualname__} gives {len(shares)} shares of {len(groups)} noise groups.")
@@ -134,24 +128,17 @@ def mechanism_for(
     return partial(Scheduled, *arguments, noise_groups=groups, before=before, factors=tuple(map(float, factors)))
 
 
-def _plain_arguments(kind: Any) -> dict[str, Any]:
-    """Return the config's further arguments for a class of this package, as plain numbers and texts.
+def _plain(name: str, value: Any) -> Any:
+    """Return a config's further argument for a class of this package, with lists as tuples.
 
     Raises:
-        ValueError: an argument has another type, or is not given by its name.
+        ValueError: it is neither a number, a text nor a list of numbers.
     """
-    if not isinstance(kind, partial):
-        return {}
-    if kind.args:
-        raise ValueError("A mechanism takes the config's arguments by their names.")
-    given = dict(kind.keywords)
-    for name, value in given.items():
-        if is_one_of(type(value), list, tuple) and all(is_one_of(type(number), int, float) for number in value):
-            given[name] = tuple(map(float, value))
-            continue
-        if not is_one_of(type(value), bool, int, float, str, type(None)):
-            raise ValueError(f"A mechanism takes plain numbers and texts, and {name} is a {type(value).__qualname__}.")
-    return given
+    if isinstance(value, (list, tuple)) and all(isinstance(number, (int, float)) for number in value):
+        return tuple(map(float, value))
+    if not isinstance(value, (bool, int, float, str, type(None))):
+        raise ValueError(f"A mechanism takes plain numbers and texts, and {name} is a {type(value).__qualname__}.")
+    return value
 
 
 def _overridden(kind: type) -> set[str]:
@@ -178,16 +165,10 @@ def _check_own(mechanism: Any) -> None:
         )
 
 
-def _check_numbers(kind: type, *numbers: object) -> None:
-    for number in numbers:
-        if not is_one_of(type(number), int, float):
-            raise ValueError(f"{kind.__qualname__} chooses {number!r}: expected a float.")
-
-
 def _listed(names: set[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def _said(error: Exception) -> str:
+def _in_words(error: Exception) -> str:
     text = " ".join(str(error).split())
     return text if isinstance(error, ValueError) else f"{type(error).__name__} {text}"

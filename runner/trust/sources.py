@@ -1,0 +1,158 @@
+"""Hash the source of a user's classes: every file that a class comes from or imports.
+
+A run's id is made of class names and arguments. Classes of PyTorch, of this package and of installed libraries keep
+their meaning. A user may edit a file, which makes it another class. So the hash of each file is a part of the run.
+
+The first files define the class, its bases and the objects on the config's path to it. Their imports are followed: at
+the top of a file or in a function, by name, relative, with a star or by `importlib.import_module("a.name")`. Three
+kinds of files are not covered: installed libraries, data, and what is loaded by its path or under a computed name.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
+
+from runner.config import FIELDS, PACKAGE, REPOSITORY, ConfigError
+from runner.trust.targets import LIBRARIES, check_targets, targets
+
+_INSTALLED = ("site-packages", "dist-packages")
+_Source = tuple[object, str, frozenset[str]]  # a module's spec, the hash of its file, and the names that it imports
+_loaded: dict[str, _Source] = {}  # a module that is edited while the process runs stays what it is in the process
+
+
+def sources_of(config: DictConfig, groups: Iterable[str] = FIELDS) -> dict[str, str]:
+    """Hash the files of all classes and functions of a resolved config that the user defines, or of some groups.
+
+    Returns the SHA-256 of each file by the name of its module, sorted. It is empty if every class belongs to a library.
+    The classes are imported after `runner.trust.targets` has checked them.
+
+    Raises:
+        ConfigError: a target names no class, or cannot be imported.
+    """
+    hashes: dict[str, str] = {}
+    for group in groups:
+        if FIELDS[group].names_class and OmegaConf.is_config(config.get(group)):
+            named = (target for _, target in targets(OmegaConf.to_container(config[group], resolve=True)))
+            own = [target for target in named if isinstance(target, str) and _is_own(target)]
+            if own:
+                check_targets(config, group)
+            for target in own:
+                hashes |= _closure(_roots(target))
+    return dict(sorted(hashes.items()))
+
+
+def check_sources(config: DictConfig) -> None:
+    """Check that the files of a config's classes are what they were when it was resolved, or recorded.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    stated, present = dict(config.get("sources") or {}), sources_of(config)
+    changed = sorted(name for name in stated.keys() | present.keys() if stated.get(name) != present.get(name))
+    if changed:
+        raise ConfigError(
+            f"The source of {', '.join(changed)} is not what it was for this run: bring it back, or start a new run."
+        )
+
+
+def is_installed(path: Path) -> bool:
+    """Return True if a file or folder belongs to a library, to Python, to this package or its checks."""
+    own = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), PACKAGE, REPOSITORY / "checks")
+    return any(part in _INSTALLED for part in path.parts) or any(path.is_relative_to(place) for place in own)
+
+
+def _is_own(target: str) -> bool:
+    return target.partition(".")[0] not in LIBRARIES and _is_users(target.partition(".")[0])
+
+
+def _is_users(top: str) -> bool:
+    """Return True if a module or package at the top is the user's, and not installed or built in."""
+    spec = None
+    with suppress(ImportError, ValueError):  # ValueError: no name of a module, or one without a file
+        spec = importlib.util.find_spec(top)
+    if spec is None:
+        return False
+    places = list(spec.submodule_search_locations or ()) or [spec.origin or ""]
+    return any(place not in ("", "built-in", "frozen") and not is_installed(Path(place).absolute()) for place in places)
+
+
+def _roots(target: str) -> set[str]:
+    """Return the modules on a target's path, and the modules that define the object, its bases and what it wraps."""
+    parts, named = target.split("."), get_object(target)
+    through = {".".join(parts[:count]) for count in range(1, len(parts))}
+    defined = named.__mro__ if inspect.isclass(named) else (named, inspect.unwrap(named))
+    return through.intersection(sys.modules) | {kind.__module__ for kind in defined}
+
+
+def _closure(names: Iterable[str]) -> dict[str, str]:
+    """Hash the files of some modules, and of all modules that they import, directly or not."""
+    hashes: dict[str, str] = {}
+    left, seen = set(names), set[str]()
+    while left:
+        name = left.pop()
+        seen.add(name)
+        source = _source(name)
+        if source is not None:
+            _, hashes[name], imports = source
+            left |= imports - seen
+        left |= {name.rpartition(".")[0]} - seen - {""}  # importing pkg.module runs pkg/__init__.py
+    return hashes
+
+
+def _source(name: str) -> _Source | None:
+    """Read the file of a user's module. None if it belongs to a library or does not exist."""
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    if spec is not None and name in _loaded and _loaded[name][0] is spec:  # another one once it is loaded anew
+        return _loaded[name]
+    file = getattr(module, "__file__", None)
+    if module is None and _is_users(name.partition(".")[0]):
+        with suppress(ImportError, AttributeError, ValueError):
+            file = getattr(importlib.util.find_spec(name), "origin", None)
+    if file is None or is_installed(path := Path(file).absolute()) or not path.is_file():
+        return None
+    content = path.read_bytes()
+    source = spec, hashlib.sha256(content).hexdigest(), frozenset(_imported(name, path, content))
+    if spec is not None:
+        _loaded[name] = source
+    return source
+
+
+def _imported(name: str, path: Path, content: bytes) -> Iterator[str]:
+    """Yield the names that a file's code may import. Names that are no modules are dropped later."""
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError):  # not Python's source
+        return
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute("." * node.level + (node.module or ""), package)
+            names = [alias.name for alias in node.names]
+            if names == ["*"]:
+                names = list(getattr(sys.modules.get(base), "__all__", ()))
+            yield from (base, *(f"{base}.{alias}" for alias in names))
+        elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
+            texts = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+            yield from (_absolute(text, package) for text in texts if isinstance(text, str))
+
+
+def _absolute(name: str, package: str) -> str:
+    """Resolve a module's name, which may be relative to a package. A name that leads out of the package stays."""
+    try:
+        return importlib.util.resolve_name(name, package)
+    except (ImportError, ValueError):
+        return name.lstrip(".")

@@ -1,0 +1,140 @@
+"""What a config may name: classes and functions that its groups take, else a sentence."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
+
+from runner.config import FIELDS, REPOSITORY, ConfigError
+from runner.training.instantiation import instantiated
+from runner.training.prepare import prepare
+from runner.trust import targets as checked
+from runner.trust.targets import bare_name, check_targets, targets
+from tests.tracked import tracked
+
+Compose = Callable[..., DictConfig]
+GROUPS = [name for name, field in FIELDS.items() if field.names_class]
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which the command was started."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (("loss._target_=__main__.Net", "~loss.reduction"), r"put it into a file .* and name it mymodule\.Net"),
+        (("loss._target_=[torch.load]",), "names no class"),
+        (("loss._target_=mine",), r"names no class: write it as mymodule\.NameOfTheClass"),
+        (("loss._target_=./pkg/mine.py",), r"names no class: write it as mymodule\.NameOfTheClass"),
+        (("loss._target_=torch.nn",), r"names no class: write it as torch\.nn\.NameOfTheClass"),
+        (("loss._target_=os.system", "~loss.reduction", "+loss.command=x"), "loss: .*os.system"),  # Hydra's own policy
+    ],
+)
+def test_what_names_no_class_in_a_file_is_refused(composed: Compose, overrides: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        prepare(composed(*overrides))
+
+
+@pytest.mark.parametrize(
+    ("group", "target"),
+    [
+        ("schedule", "torch.optim.SGD"),
+        ("loss", "torch.nn.functional.cross_entropy"),
+        ("accountant", "runner.accounting.Ledger"),
+        ("accountant", "torch.load"),
+        ("clipping", "runner.networks.architectures.small_cnn"),
+    ],
+)
+def test_a_class_of_another_group_is_refused(group: str, target: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{group}\._target_={target} is no {FIELDS[group].takes}"):
+        check_targets(OmegaConf.create({group: {"_target_": target}}), group)
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "said"),
+    [
+        ("", "nowhere_at_all.Mine", "there is no nowhere_at_all.py in the folder where you start."),
+        ("", "a_module.Mine", "a_module has no Mine. There is none."),
+        ("class Mime: pass\n", "a_module.Mine", "a_module has no Mine. .*Mime"),
+        ("import sys\nsys.exit(0)\n", "a_module.Mine", "cannot be imported: SystemExit: 0"),
+        ("import not_there\n", "a_module.Mine", "cannot be imported: ModuleNotFoundError: No module named 'not_there'"),
+    ],
+)
+def test_what_cannot_be_imported_is_named(text: str, target: str, said: str, started: Path, composed: Compose) -> None:
+    (started / "a_module.py").write_text(text)
+    importlib.invalidate_caches()
+    try:
+        with pytest.raises(ConfigError, match=said):
+            check_targets(composed(f"activation._target_={target}") if not text else one(target), "activation")
+    finally:
+        checked.sys.modules.pop("a_module", None)
+
+
+def one(target: str) -> DictConfig:
+    return OmegaConf.create({"activation": {"_target_": target}})
+
+
+@pytest.mark.parametrize("kind", ["module", "package"])
+@pytest.mark.parametrize("found", ["Mine", "mine"], ids=["class", "function"])
+def test_a_users_class_or_function_may_be_named(kind: str, found: str, started: Path, composed: Compose) -> None:
+    name = f"of_the_{kind}"
+    path = started / (f"{name}.py" if kind == "module" else f"{name}/inner.py")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("from torch import nn\nclass Mine(nn.Tanh): pass\ndef mine(): return nn.Tanh()\n")
+    module = name if kind == "module" else f"{name}.inner"
+    config = composed(f"activation._target_={module}.{found}")
+    assert isinstance(instantiated(config, "activation"), torch.nn.Tanh)
+
+
+def options() -> Iterator[tuple[str, str]]:
+    """Every `_target_` of conf/ that a run can have, with its group."""
+    for group in GROUPS:
+        for path in tracked(f"conf/{group}/*.yaml"):
+            content = OmegaConf.to_container(OmegaConf.load(path))
+            yield from ((group, target) for _, target in targets(content))
+
+
+def test_every_option_in_conf_may_be_named() -> None:
+    for group in GROUPS:
+        for path in tracked(f"conf/{group}/*.yaml"):
+            loaded = OmegaConf.load(path)
+            if "_target_" in loaded:
+                check_targets(OmegaConf.create({group: loaded, "epochs": 3}), group)
+    assert len(set(options())) > 40
+
+
+def test_no_two_classes_of_a_run_have_the_same_bare_name() -> None:
+    """Ids are made of bare names: classes of this package and PyTorch that a group takes, and network functions."""
+    files = [path.relative_to(REPOSITORY).with_suffix("") for path in tracked("runner/**/*.py")]
+    modules = [".".join(file.parts).removesuffix(".__init__") for file in files if file.stem != "__main__"]
+    modules += ["torch.nn", "torch.optim", "torch.optim.lr_scheduler", "torch.optim.swa_utils"]
+    found, networks = set(), set()
+    for module in map(importlib.import_module, modules):
+        for value in vars(module).values():
+            if inspect.isfunction(value) and value.__module__.startswith("runner.networks."):
+                if checked._returns_a_network(value):
+                    networks.add(value)
+            elif inspect.isclass(value) and value.__module__.startswith(("runner.", "torch.nn.", "torch.optim.")):
+                found.add(value)
+    taken = {
+        value
+        for value in found
+        for field in FIELDS.values()
+        if field.takes and checked._is_a(value, get_object(field.takes))
+    }
+    names = Counter(value.__name__ for value in {*taken, *networks})
+    assert [name for name, count in names.items() if count > 1 and not name.startswith("_")] == []
+    assert {bare_name(target) for _, target in options()} - set(names) == set()
