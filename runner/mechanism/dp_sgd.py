@@ -183,7 +183,8 @@ class Mechanism:
     ) -> dict[str, Tensor]:
         """Return the noisy mean, (sum + noise) / denominator, by parameter name, with the dtype of the sum.
 
-        It is computed in float64 and rounded once, after the noise is added: see `runner.mechanism.normal`. The noise is correlated with `past`, or independent if that is None, which has the same cost.
+        It is computed in float64 and rounded once, after the noise is added: see `runner.mechanism.normal`. The noise
+        is correlated with `past`, or independent if that is None, which has the same cost.
 
         Raises:
             ValueError: the noise groups are not exactly the parameters of `sums`, or a sum is neither float32 nor

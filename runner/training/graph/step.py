@@ -282,9 +282,11 @@ class GraphStep:
             noise, past[0] = correlated(self._mechanism.coefficients, noise, past[0])
         sums, added = self._sum(values, indices, mask, *drawn)
         losses = losses + added.masked_fill(~mask, 0).sum()
-        means = sums / self._mechanism.denominator
+        denominator = self._mechanism.denominator
         if self._mechanism.private:
-            means = rounded_once(sums, noise, self._std, self._anchor, self._mechanism.denominator)
+            means = rounded_once(sums, noise, self._std, self._anchor, denominator)
+        else:
+            means = sums / denominator
         gradient, unit = means[: self._weights], self.objective.unit
         if isinstance(unit, Tensor) or unit != 1:
             gradient = unit * gradient
