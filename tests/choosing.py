@@ -70,9 +70,8 @@ class Chooses(Mechanism):
 class NoNoise(Mechanism):
     """Draws no noise."""
 
-    def draw_noise(self, views: Mapping[str, Tensor], generator: Generator) -> None:
-        for view in views.values():
-            view.zero_()
+    def draw_noise(self, like: Mapping[str, Tensor], generator: Generator) -> dict[str, Tensor]:
+        return {name: torch.zeros_like(tensor) for name, tensor in like.items()}
 
 
 class Wraps:

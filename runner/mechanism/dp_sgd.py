@@ -48,7 +48,7 @@ from runner.clipping import Clipping, NoiseGroup
 from runner.config import Sampling
 from runner.gradients import Objective
 from runner.mechanism.correlated import PastNoise
-from runner.mechanism.normal import standard_normal
+from runner.mechanism.normal import noisy_mean, standard_normal
 
 _ROUNDING = 1e-12
 _DTYPES = (torch.float32, torch.float64)  # a complex number would get noise in only one of its two coordinates
@@ -181,9 +181,10 @@ class Mechanism:
     def release(
         self, sums: dict[str, Tensor], generator: Generator, past: PastNoise | None = None
     ) -> dict[str, Tensor]:
-        """Return the noisy mean, (sum + noise) / denominator, by parameter name.
+        """Return the noisy mean, (sum + noise) / denominator, by parameter name, with the dtype of the sum.
 
-        The noise is correlated with `past`, or independent if that is None, which has the same cost.
+        It is computed in float64 and rounded once, after the noise is added: see `runner.mechanism.normal`. The noise
+        is correlated with `past`, or independent if that is None, which has the same cost.
 
         Raises:
             ValueError: the noise groups are not exactly the parameters of `sums`, or a sum is neither float32 nor
@@ -193,26 +194,22 @@ class Mechanism:
         for name, total in sums.items():
             if total.dtype not in _DTYPES:
                 raise ValueError(f"The sum of {name} is {total.dtype}: noise is for float32 and float64 only.")
-        noise = {}
-        if self.private:
-            noise = {name: torch.empty(y.shape, dtype=y.dtype, device=y.device) for name, y in sums.items()}
-            self.draw_noise(noise, generator)
-            noise = noise if past is None else past.next(noise)
-        noisy = {}
-        for group in self.noise_groups:
-            for name in group.parameters:
-                if self.private:
-                    noisy[name] = sums[name].add(noise[name], alpha=self.noise_std(group)).div_(self.denominator)
-                else:
-                    noisy[name] = sums[name] / self.denominator
-        return noisy
+        if not self.private:
+            return {name: total / self.denominator for name, total in sums.items()}
+        noise = self.draw_noise(sums, generator)
+        noise = noise if past is None else past.next(noise)
+        return {
+            name: noisy_mean(sums[name], noise[name], self.noise_std(group), self.denominator)
+            for group in self.noise_groups
+            for name in group.parameters
+        }
 
-    def draw_noise(self, views: Mapping[str, Tensor], generator: Generator) -> None:
-        """Fill the parameters' tensors with the standard normal numbers of one step, in one draw of float64 numbers."""
-        tensors = [views[name] for group in self.noise_groups for name in group.parameters]
-        numbers = standard_normal(sum(tensor.numel() for tensor in tensors), generator, tensors[0])
-        for tensor, drawn in zip(tensors, numbers.split([tensor.numel() for tensor in tensors]), strict=True):
-            tensor.copy_(drawn.view(tensor.shape))
+    def draw_noise(self, like: Mapping[str, Tensor], generator: Generator) -> dict[str, Tensor]:
+        """Draw the standard normal numbers of one step at once: float64, of the shapes of `like`, by parameter."""
+        names = [name for group in self.noise_groups for name in group.parameters]
+        sizes = [like[name].numel() for name in names]
+        numbers = standard_normal(sum(sizes), generator, like[names[0]].device)
+        return {name: z.view(like[name].shape) for name, z in zip(names, numbers.split(sizes), strict=True)}
 
     def check_partition(self, names: Iterable[str]) -> None:
         """Check that the noise groups are exactly these parameters, each once.

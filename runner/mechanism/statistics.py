@@ -30,7 +30,7 @@ from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent
 from torch import Generator, Tensor, nn
 
 from runner.accounting import Ledger, Releases
-from runner.mechanism.normal import standard_normal
+from runner.mechanism.normal import noisy_mean, standard_normal
 
 _CHUNK = 500  # examples read at a time
 _SMALLEST_VARIANCE = 1e-5  # as in PyTorch's normalisation layers
@@ -161,8 +161,10 @@ class PrivateStatistics:
     def _release(self, total: Tensor, sensitivity: float, generator: Generator, ledger: Ledger) -> Tensor:
         """Return one of the two releases, the noisy sum, and charge it."""
         ledger.release(actual=self._event(), claimed=self._event())
-        noise = standard_normal(len(total), generator, total)
-        return total + self.noise_multiplier * sensitivity * noise
+        if self.noise_multiplier == 0:
+            return total
+        noise = standard_normal(len(total), generator, total.device)
+        return noisy_mean(total, noise, self.noise_multiplier * sensitivity, denominator=1)
 
 
 def _bounded(vectors: Tensor, bound: float) -> Tensor:

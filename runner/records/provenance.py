@@ -34,7 +34,7 @@ def provenance(
     user's classes that ε depends on and that cannot be enforced. An update rule that accepts and rejects adds its share
     of the training time. `resumed_after` lists the epochs after which a run was resumed. On a CPU, `instructions` is
     the instruction set that PyTorch uses, and `kernels` a hash of the compiled kernels that the run used. `noise` is
-    the precision in which this package drew a private run's noise: see `runner.mechanism.normal`.
+    how this package drew and added a private run's noise: see `runner.mechanism.normal`.
     """
     named, believed = run.rule.share_name, run.rests_on
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

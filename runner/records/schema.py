@@ -127,7 +127,7 @@ class Provenance(_Strict):
     epsilon_rests_on: list[str] = Field(default=[], min_length=1)
     epsilon_unsound: str | None = None  # why no sound epsilon is known
     instructions: str = ""
-    noise: Literal["float64"] | None = None  # older records lack it: their noise was drawn in float32
+    noise: Literal["float64", "float64, rounded once"] | None = None  # None: drawn in float32, in older records
     kernels: str | dict[str, dict[str, str]] = ""  # the oldest records list each kernel's choice by shape
     versions: dict[str, str | None] = {}
 

@@ -36,7 +36,7 @@ from runner.config.checkout import scan
 from runner.config.origin import is_own
 from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.mechanism.dp_sgd import Mechanism
-from runner.mechanism.normal import PRECISION, delta_of_end, delta_of_radii
+from runner.mechanism.normal import DRAWN, PRECISION, cost_of_rounding, delta_of_end, delta_of_radii
 from runner.records.files import read_record, rounded
 from runner.records.jobs import restored
 from runner.terminal import Line, Parser, number, printable
@@ -177,7 +177,7 @@ def _rounded(name: str, right: Any, up: tuple[str, ...]) -> list[Any]:
 
 
 def noise_precision(record: Mapping[str, Any]) -> str | None:
-    """Return the precision in which a record's noise was drawn, or None if there is no noise of this package."""
+    """Return how a record's noise was drawn and rounded, or None if there is no noise of this package."""
     final = record["final"]
     if not final["noise_multiplier"] or (final["epsilon_sound"] is None and "epsilon_spent" not in final):
         return None
@@ -185,20 +185,28 @@ def noise_precision(record: Mapping[str, Any]) -> str | None:
     return precision
 
 
-def cost_of_noise(record: Mapping[str, Any], run: Run) -> float | str:
+def cost_of_noise(record: Mapping[str, Any], run: Run) -> tuple[float, float] | float | str:
     """Compute what a record's noise costs because it is not exact, or return the reason why that is not computed.
 
-    For noise drawn in float32 it is a lower bound on delta, and in float64 an upper bound on the growth of delta by the
-    end of the noise: see `runner.mechanism.normal`. The steps alone are counted, and no statistics before them.
+    For noise that was rounded once, these are upper bounds on the growth of epsilon and of delta. For noise that was
+    drawn in float64 and rounded before it was added, it is one on the growth of delta by the end of the noise. For
+    float32 it is a lower bound on delta. See `runner.mechanism.normal`. The steps alone are counted, and no statistics
+    before them.
     """
     mechanism, final = run.mechanism, record["final"]
     steps = max(final["steps"], final.get("max_tries", 0))
     if type(mechanism) is not Mechanism:
         return "for this mechanism"
-    if noise_precision(record) == PRECISION:
+    precision = noise_precision(record)
+    if precision in (DRAWN, PRECISION):
         if mechanism.before:
             return "for runs that also release statistics"
-        return delta_of_end((run.parameters + 1) // 2, mechanism.noise_multiplier, steps)
+        pairs = (run.parameters + 1) // 2
+        if precision == DRAWN:
+            return delta_of_end(pairs, mechanism.noise_multiplier, steps)
+        epsilon = next(final[name] for name in ("epsilon_sound", "epsilon_spent") if final.get(name) is not None)
+        growth = cost_of_rounding(pairs, steps, epsilon, run.config.delta)
+        return growth if growth[0] < math.inf else "for so large an ε"
     if "NVIDIA" in record["provenance"].get("device", ""):
         return "for the float32 noise of a GPU"
     if len(mechanism.noise_groups) > 1:
@@ -210,10 +218,10 @@ def cost_of_noise(record: Mapping[str, Any], run: Run) -> float | str:
     return delta_of_radii(pairs, mechanism.noise_multiplier, mechanism.sampling_rate, steps)
 
 
-def _noise_line(costs: Sequence[tuple[str, float | str]]) -> str:
+def _noise_line(costs: Sequence[tuple[str, tuple[float, float] | float | str]]) -> str:
     """Summarise the precisions of all records' noise, and what it costs, in a few sentences."""
     older = [cost for precision, cost in costs if precision == "float32"]
-    bounds = sorted(cost for cost in older if not isinstance(cost, str))
+    bounds = sorted(cost for cost in older if isinstance(cost, float))
     if not older:
         return "All noise was drawn in float64."
     text = f"{len(older)} records have noise that was drawn in float32, so their ε is not that of the noise they had. "

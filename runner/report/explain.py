@@ -19,7 +19,7 @@ from runner.accounting.mechanisms import sampled_gaussians
 from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY, options_of
 from runner.config.checkout import scan
-from runner.mechanism.normal import PRECISION
+from runner.mechanism.normal import DRAWN, PRECISION
 from runner.records.files import read_record, upper_bound
 from runner.records.jobs import sweep_jobs
 from runner.records.verify import cost_of_noise, noise_precision, run_of
@@ -192,6 +192,15 @@ def noise_text(record: own.Record, run: Run) -> list[str]:
         return []
     cost = cost_of_noise(record, run)
     if precision == PRECISION:
+        if not isinstance(cost, tuple):
+            return [f"noise: {precision}, after it is added; what this costs is not computed {cost}"]
+        epsilon, delta = map(bound_text, cost)
+        return [
+            f"noise: {precision}, after it is added, so ε grows by at most {epsilon}, and δ by at most {delta}",
+            "no ε covers that sums and norms are rounded (docs/privacy.md)",
+        ]
+    assert not isinstance(cost, tuple)
+    if precision == DRAWN:
         growth = f"is not computed {cost}" if isinstance(cost, str) else f"is at most {bound_text(cost)}"
         return [
             f"noise: drawn in {precision}; the growth of δ because it ends {growth}",

@@ -9,18 +9,18 @@ from pathlib import Path
 from runner.claims.counts import counted
 from runner.claims.rows import ClaimRow
 from runner.claims.verdicts import GUARANTEED
-from runner.mechanism.normal import PRECISION
+from runner.mechanism.normal import DRAWN, PRECISION
 from runner.report.files import read_csv
 
 OLDER, FORMULA = "float32", "formula"
-_NAMED = f'"noise": "{PRECISION}"'.encode()  # in a record
+_NAMED = {f'"noise": "{kind}"'.encode(): kind for kind in (DRAWN, PRECISION)}  # in a record
 
 
 def by_noise(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]]) -> Counter[str]:
     """Count the claims whose epsilon is guaranteed by the noise of their runs.
 
-    These are "float64" if the noise of all runs of the claim's experiments was drawn so, "float32" if that of any run
-    was not. They are "formula" if the number is computed, or there is no run.
+    The kind is that of the worst noise of the runs of the claim's experiments: "float32", then "float64", then
+    "float64, rounded once". It is "formula" if the number is computed, or there is no run.
     """
     counts: Counter[str] = Counter()
     for paper, rows in by_paper.items():
@@ -29,9 +29,13 @@ def by_noise(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]]) -> Counte
                 path = folder / paper / row.claim.item / "runs.csv"
                 runs = read_csv(path) if path.exists() and not row.computed else []
                 ids = [run["run_id"] for run in runs if run["experiment"] in row.claim.experiments]
-                newer = [_NAMED in (folder / "runs" / f"{run_id}.json").read_bytes() for run_id in ids]
-                counts[FORMULA if not newer else PRECISION if all(newer) else OLDER] += 1
+                kinds = {_kind((folder / "runs" / f"{run_id}.json").read_bytes()) for run_id in ids}
+                counts[next((kind for kind in (OLDER, DRAWN, PRECISION) if kind in kinds), FORMULA)] += 1
     return counts
+
+
+def _kind(record: bytes) -> str:
+    return next((kind for named, kind in _NAMED.items() if named in record), OLDER)
 
 
 def noise_text(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]], limits: str) -> str:
@@ -42,9 +46,10 @@ def noise_text(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]], limits:
     counts = by_noise(folder, by_paper)
     if not counts:
         return ""
+    once = f" (rounded only after it was added in {counts[PRECISION]})" if counts[PRECISION] else ""
     return (
         f"An ε is **guaranteed** for exact Gaussian noise, but [computed noise is not exact]({limits}). Of the "
         f"{counts.total()} claims with a guaranteed ε, {counts[OLDER]} rest on runs whose noise was drawn in float32, "
-        f"so coarsely that it can reveal an example. Noise drawn in {PRECISION} is behind {counts[PRECISION]} of them, "
-        f"and a formula without runs behind {counts[FORMULA]}.\n"
+        f"so coarsely that it can reveal an example. Noise drawn in {DRAWN} is behind "
+        f"{counts[DRAWN] + counts[PRECISION]} of them{once}, and a formula without runs behind {counts[FORMULA]}.\n"
     )

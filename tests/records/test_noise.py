@@ -12,7 +12,7 @@ from dp_accounting import GaussianDpEvent
 from runner.clipping import NoiseGroup
 from runner.config import Sampling
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
-from runner.mechanism.normal import delta_of_end, delta_of_radii
+from runner.mechanism.normal import cost_of_rounding, delta_of_end, delta_of_radii
 from runner.records.verify import cost_of_noise
 
 TWO = (NoiseGroup(("a",), 1.0), NoiseGroup(("b",), 1.0))
@@ -21,9 +21,9 @@ NAMES = ("sampling", "examples", "batch_size", "noise_multiplier", "noise_groups
 SCHEDULED = Scheduled(**{name: getattr(PLAIN, name) for name in NAMES})
 
 
-def cost(mechanism: Mechanism = PLAIN, **provenance: str) -> float | str:
+def cost(mechanism: Mechanism = PLAIN, **provenance: str) -> tuple[float, float] | float | str:
     final = {"noise_multiplier": 1.23, "epsilon_sound": 2.6, "steps": 100, "max_tries": 200}
-    run: Any = SimpleNamespace(mechanism=mechanism, parameters=26_010)
+    run: Any = SimpleNamespace(mechanism=mechanism, parameters=26_010, config=SimpleNamespace(delta=1e-5))
     return cost_of_noise({"final": final, "provenance": {"device": "AMD EPYC"} | provenance}, run)
 
 
@@ -31,6 +31,7 @@ def test_the_most_steps_count_and_pairs_of_whole_sixteens_only() -> None:
     """Two tensors have up to 15 numbers each that belong to no pair of float32 numbers."""
     assert cost() == delta_of_radii((26_010 - 30) // 2, 1.23, 512 / 60_000, 200)
     assert cost(noise="float64") == delta_of_end(13_005, 1.23, 200)
+    assert cost(noise="float64, rounded once") == cost_of_rounding(13_005, 200, 2.6, 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,7 @@ def test_the_most_steps_count_and_pairs_of_whole_sixteens_only() -> None:
         (replace(PLAIN, sampling=Sampling.shuffled), {}, "for shuffled batches"),
         (SCHEDULED, {}, "for this mechanism"),
         (SCHEDULED, {"noise": "float64"}, "for this mechanism"),
+        (SCHEDULED, {"noise": "float64, rounded once"}, "for this mechanism"),
         (
             replace(PLAIN, before=((GaussianDpEvent(8.0), 1),)),
             {"noise": "float64"},

@@ -79,6 +79,10 @@ def test_what_the_noise_of_a_record_leaves_out() -> None:
     growth = float(end.removeprefix("noise: drawn in float64; the growth of δ because it ends is at most "))
     assert digits == "no δ covers the last digits of the noisy sums, which are rounded (docs/privacy.md)"
     assert 1 <= growth / delta_of_end(13_005, 1.1, 13_338) < 1.001
+    record["provenance"]["noise"] = "float64, rounded once"
+    costs, sums = noise_text(record, run)
+    assert costs.startswith("noise: float64, rounded once, after it is added, so ε grows by at most 0.001779, and δ ")
+    assert sums == "no ε covers that sums and norms are rounded (docs/privacy.md)"
 
 
 def test_a_run_that_diverged_could_have_released_all_its_steps() -> None:

@@ -244,18 +244,20 @@ def test_the_sound_epsilon_of_a_screened_run_is_of_the_most_attempts() -> None:
 
 def test_guaranteed_claims_are_counted_by_their_noise(tmp_path: Path) -> None:
     """Of runs in float64, of one in float32 among others, and by formula. Other claims count nowhere."""
-    claims = {name: replace(CLAIM, pairs=((name,),)) for name in ("new", "mixed", "none", "unsure")}
+    claims = {name: replace(CLAIM, pairs=((name,),)) for name in ("once", "new", "mixed", "none", "unsure")}
     rows = [replace(ROW, claim=claim, guarantee="guaranteed") for claim in claims.values()]
     rows.insert(0, replace(rows[1], computed=True))
     rows[-1] = replace(rows[-1], guarantee="not guaranteed")
     (tmp_path / "runs").mkdir()
-    runs = [("new", "float64"), ("mixed", "float64"), ("mixed", None), ("unsure", None)]
+    once = "float64, rounded once"
+    runs = [("once", once), ("new", "float64"), ("new", once), ("mixed", once), ("mixed", None), ("unsure", None)]
     for place, (_, noise) in enumerate(runs):
         record = {"provenance": {"noise": noise} if noise else {}}
         (tmp_path / "runs" / f"{place}.json").write_text(json.dumps(record))
     table = [{"run_id": place, "experiment": name} for place, (name, _) in enumerate(runs)]
     write_csv(tmp_path / "a_paper" / CLAIM.item / "runs.csv", ("run_id", "experiment"), table)
     text = noise_text(tmp_path, {"a_paper": rows}, "limits.md")
-    assert "(limits.md). Of the 4 claims with a guaranteed ε, 1 rest on runs" in text
-    assert "drawn in float64 is behind 1 of them, and a formula without runs behind 2." in text
+    assert "(limits.md). Of the 5 claims with a guaranteed ε, 1 rest on runs" in text
+    assert "drawn in float64 is behind 2 of them (rounded only after it was added in 1), and a formula" in text
+    assert "without runs behind 2." in text
     assert noise_text(tmp_path, {"a_paper": rows[-1:]}, "") == ""

@@ -1,4 +1,4 @@
-// Pairs of standard normal numbers from pairs of 63 random bits (Box and Muller, 1958), in float64, rounded to float32.
+// Pairs of standard normal numbers from pairs of 63 random bits (Box and Muller, 1958), and noisy means, in float64.
 //
 // Of a pair (a, b), the radius is sqrt(-2 ln u) with u = (a + (b mod 2^20 + 1/2) / 2^20) / 2^63, and the angle is
 // floor(b / 2^20) / 2^43 turns. An integer below 2^52 becomes a float64 by standing in the last bits of 2^52.
@@ -35,7 +35,7 @@ static inline Doubles logarithm(Doubles u) {  // of normal numbers above 0
     return (doubles(exponent) - 1023.0) * 0.69314718055994530942 + 2.0 * s * sum;
 }
 
-static inline void pairs_of(Words a, Words b, Floats &first, Floats &second) {
+static inline void pairs_of(Words a, Words b, Doubles &first, Doubles &second) {
     const Doubles whole = doubles(a >> 31) * 2147483648.0 + doubles(a & 0x7fffffff);
     const Doubles u = whole * 0x1p-63 + (doubles(b & 0xfffff) + 0.5) * 0x1p-83;
     const Doubles squared = -2.0 * logarithm(u);
@@ -66,23 +66,46 @@ static inline void pairs_of(Words a, Words b, Floats &first, Floats &second) {
     const Words c = reinterpret_cast<Words>(cosine), s = reinterpret_cast<Words>(sine);
     const Words cosine_sign = ((quarter + 1) & 2) << 62, sine_sign = (quarter & 2) << 62;
     const Words along = ((c & ~odd) | (s & odd)) ^ cosine_sign, across = ((s & ~odd) | (c & odd)) ^ sine_sign;
-    first = __builtin_convertvector(radius * reinterpret_cast<Doubles>(along), Floats);
-    second = __builtin_convertvector(radius * reinterpret_cast<Doubles>(across), Floats);
+    first = radius * reinterpret_cast<Doubles>(along);
+    second = radius * reinterpret_cast<Doubles>(across);
 }
 
-// bits [2, pairs] to normal [count], count being 2 pairs or one less: the first numbers of all pairs, then the second.
-extern "C" void normal_of(const int64_t *bits, float *normal, int64_t pairs, int64_t count, int64_t threads) {
+// Calls work(i, count) for parts [i, i + count) of a range; count is kPairs, which a compiler knows, but for the rest.
+template <typename Work>
+static inline void by_pairs(int64_t begin, int64_t end, Work work) {
+    int64_t i = begin;
+    for (; i + kPairs <= end; i += kPairs) work(i, int64_t{kPairs});
+    if (i < end) work(i, end - i);
+}
+
+// Replaces bits [2, pairs] by standard normal numbers: the first of all pairs, then the second.
+extern "C" void normal_of(int64_t *bits, int64_t pairs, int64_t threads) {
     by_rows(pairs, threads, [=](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; i += kPairs) {
-            const int64_t some = end - i < kPairs ? end - i : kPairs;
-            const int64_t left = count - pairs - i, others = left < some ? left : some;
+        by_pairs(begin, end, [=](int64_t i, int64_t count) __attribute__((always_inline)) {
             Words a = {}, b = {};
-            std::memcpy(&a, bits + i, 8 * some);
-            std::memcpy(&b, bits + pairs + i, 8 * some);
-            Floats first, second;
+            std::memcpy(&a, bits + i, 8 * count);
+            std::memcpy(&b, bits + pairs + i, 8 * count);
+            Doubles first, second;
             pairs_of(a, b, first, second);
-            std::memcpy(normal + i, &first, 4 * some);
-            std::memcpy(normal + pairs + i, &second, 4 * others);
-        }
+            std::memcpy(bits + i, &first, 8 * count);
+            std::memcpy(bits + pairs + i, &second, 8 * count);
+        });
+    });
+}
+
+// mean [count] = (sum + std normal) / denominator, with sum + std normal rounded to a multiple of 2^-52 anchor / 1.5.
+extern "C" void mean_of(const float *sum, const double *normal, float *mean, int64_t count, int64_t threads, double std,
+                        double anchor, double denominator) {
+    by_rows(count, threads, [=](int64_t begin, int64_t end) {
+        by_pairs(begin, end, [=](int64_t i, int64_t some) __attribute__((always_inline)) {
+            Floats total = {};
+            Doubles z = {};
+            std::memcpy(&total, sum + i, 4 * some);
+            std::memcpy(&z, normal + i, 8 * some);
+            const Doubles noisy = __builtin_convertvector(total, Doubles) + std * z;
+            const Doubles rounded = (noisy + anchor) - anchor;
+            const Floats quotient = __builtin_convertvector(rounded / denominator, Floats);
+            std::memcpy(mean + i, &quotient, 4 * some);
+        });
     });
 }

@@ -22,6 +22,7 @@ from runner.gradients import Objective
 from runner.gradients.terms import is_gradient
 from runner.mechanism.correlated import correlated
 from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.normal import anchor, rounded_once
 from runner.mechanism.seeds import generator
 from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.training.averaging import Averaging, averaged, begun
@@ -59,8 +60,8 @@ class GraphStep:
         mode: `compiled` if the step is, else `graph`.
         generators: for the batches, the noise and the views, by name.
         state: all that a step changes: weights [numbers], the sum of losses, the optimizer's buffers, the average, if
-            any, and earlier noise [b - 1, numbers] if noise is correlated. Only the share after private counts is
-            elsewhere, in the loss that it belongs to.
+            any, and earlier noise [b - 1, numbers], float64, if noise is correlated. Only the share after private
+            counts is elsewhere, in the loss that it belongs to.
 
     Raises:
         NotCapturableError: the step cannot be one fixed sequence of calls.
@@ -103,19 +104,20 @@ class GraphStep:
         if course is not None:
             self._released[COUNT] = slice(self._weights, self._weights + 1), torch.Size()
         mechanism.check_partition(self._released)
-        self._noise, self._std = (values.new_zeros(self._weights + len(self._shares)) for _ in range(2))
+        zero = torch.zeros((), dtype=torch.float64, device=values.device)
+        self._noise, self._std, self._anchor = (zero.repeat(self._weights + len(self._shares)) for _ in range(3))
         for group in mechanism.noise_groups if mechanism.private else ():
             for name in group.parameters:
-                self._std[self._released[name][0]] = mechanism.noise_std(group)
+                place, std = self._released[name][0], mechanism.noise_std(group)
+                self._std[place], self._anchor[place] = std, anchor(std)
         self._noise_views = {name: self._noise[place].view(shape) for name, (place, shape) in self._released.items()}
-        zero = torch.zeros((), dtype=torch.float64, device=values.device)
         self._lr = zero + optimizer.param_groups[0]["lr"]
         self._rates: list[float] = []  # of every step of an epoch, if they differ
         self._update = update_of(optimizer)
         buffers = self._update.begun(values, zero.clone())
         self._averaging, average = averaging, [] if averaging is None else begun([values])
         earlier = len(mechanism.coefficients) - 1
-        past = [values.new_zeros(earlier, len(self._noise))] if earlier else []
+        past = [self._noise.repeat(earlier, 1)] if earlier else []
         self.state: list[Tensor] = [values, zero.clone(), *buffers, *average, *past]
         self._lengths = len(buffers), len(average)
         self._seen, self._unchecked = 0, True
@@ -266,7 +268,7 @@ class GraphStep:
     def body(
         self, state: Sequence[Tensor], indices: Tensor, mask: Tensor, noise: Tensor, *drawn: Tensor
     ) -> list[Tensor]:
-        """Return the next state, from a batch [P], and standard normal numbers [numbers].
+        """Return the next state, from a batch [P], and standard normal numbers [numbers], float64.
 
         `drawn` are the numbers of the examples' views [P, views, ...], if there are any.
         """
@@ -275,7 +277,11 @@ class GraphStep:
             noise, past[0] = correlated(self._mechanism.coefficients, noise, past[0])
         sums, added = self._sum(values, indices, mask, *drawn)
         losses = losses + added.masked_fill(~mask, 0).sum()
-        means = (sums + self._std * noise if self._mechanism.private else sums) / self._mechanism.denominator
+        denominator = self._mechanism.denominator
+        if self._mechanism.private:
+            means = rounded_once(sums, noise, self._std, self._anchor, denominator)
+        else:
+            means = sums / denominator
         gradient, unit = means[: self._weights], self.objective.unit
         if isinstance(unit, Tensor) or unit != 1:
             gradient = unit * gradient
@@ -303,7 +309,8 @@ class GraphStep:
 
     def _draw(self) -> None:
         if self._mechanism.private:
-            self._mechanism.draw_noise(self._noise_views, self.generators["noise"])
+            for name, z in self._mechanism.draw_noise(self._noise_views, self.generators["noise"]).items():
+                self._noise_views[name].copy_(z)
 
     def _drawn_and_taken(self) -> None:
         self._draw()

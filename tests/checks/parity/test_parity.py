@@ -81,10 +81,8 @@ def test_a_clip_that_is_off_by_a_thousandth_is_found(monkeypatch: pytest.MonkeyP
 def test_noise_of_another_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = Mechanism.draw_noise
 
-    def less(self: Mechanism, views: Mapping[str, Tensor], generator: torch.Generator) -> None:
-        draw(self, views, generator)
-        for view in views.values():
-            view.mul_(0.9)
+    def less(self: Mechanism, like: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
+        return {name: 0.9 * z for name, z in draw(self, like, generator).items()}
 
     monkeypatch.setattr(Mechanism, "draw_noise", less)
     monkeypatch.setattr(
