@@ -201,9 +201,11 @@ def summary_table(papers: Sequence[Paper], folder: Path) -> str:
         for summary in paper.summaries:
             found = {key: _found(fields, paper.name, folder) for key, fields in summary.numbers.items()}
             try:
+                if None in found.values():
+                    raise MissingError
                 texts = [text.format(**found) for text in (summary.claims, summary.measured, summary.sound)]
-            except (MissingError, TypeError):
-                texts = [summary.claims.partition(" (")[0].replace("{x:claimed}", "–"), "not run", "–"]
+            except MissingError:
+                texts = [summary.claims.replace("{x:claimed}", "–"), "not run", "–"]
             rows.append([link, *texts, _word(summary, paper, folder)])
             link = ""
     return markdown(Table(("paper", "it claims", "measured here", "at a sound ε of", "verdict"), rows))
