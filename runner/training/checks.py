@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.nn.parameter import is_lazy
 
-from runner.config import FIELDS, ConfigError, check_ranges
+from runner.config import FIELDS, ConfigError, check_ranges, check_values
 from runner.gradients import Objective
 from runner.networks.objective import layers_with_parameters
 from runner.terminal import nearest
@@ -29,7 +29,6 @@ from runner.training.diagnostics import DIAGNOSTICS
 from runner.training.targets import check_targets
 from runner.training.updates import Schedule
 
-_LARGEST = torch.finfo(torch.float32).max
 _PASSED = ("activation", "classes", "input_shape", "optimizer", "params", "steps")  # by the package, to a class
 _EPOCHS = 1000  # of a schedule that are tried, at most
 
@@ -40,20 +39,10 @@ def check_fields(config: DictConfig) -> None:
     if unknown_fields:
         raise ConfigError(f"There is no field {unknown_fields[0]!r} in a run's configuration.")
     check_ranges(config)
-    _check_numbers(config, "")
+    check_values(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
     unknown = sorted(set(config.diagnostics) - set(DIAGNOSTICS))
     if unknown:
         raise ConfigError(f"diagnostics has no {unknown[0]}: choose from {', '.join(DIAGNOSTICS)}.")
-
-
-def _check_numbers(node: DictConfig | ListConfig, place: str) -> None:
-    """Check that numbers fit into 32 bits, as tensors do, since a larger one would fail in the middle of a run."""
-    for key, value in node.items() if isinstance(node, DictConfig) else enumerate(node):
-        name = f"{place}.{key!s}" if place else str(key)
-        if isinstance(value, (DictConfig, ListConfig)):
-            _check_numbers(value, name)
-        elif isinstance(value, float) and _LARGEST < abs(value) < math.inf:
-            raise ConfigError(f"{name}={value} is larger than any 32-bit number.")
 
 
 def check_arguments(config: DictConfig, group: str) -> None:
@@ -81,7 +70,8 @@ def check_arguments(config: DictConfig, group: str) -> None:
         try:
             taken = OmegaConf.select(OmegaConf.merge(_holder(name, expected), {name: value}), name)
             if _is_text_for_number(value, taken):
-                raise ConfigError(f"{group}.{name}={value!r} is text, but it has to be a number: write it unquoted.")
+                kind, plain = ("true or false", str(taken).lower()) if isinstance(taken, bool) else ("a number", taken)
+                raise ConfigError(f"{group}.{name}={value!r} is text, but has to be {kind}: write {plain} without quotes.")
         except OmegaConfBaseException as error:
             readable = getattr(expected, "__name__", str(expected))
             raise ConfigError(f"{group}.{name}={value} is not of type {readable}.") from error
