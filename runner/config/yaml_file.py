@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,6 @@ import yaml
 from omegaconf import _utils as of_omegaconf
 
 from runner.config import REPOSITORY, ConfigError
-from runner.terminal import nearest
 
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # the former is in C
 _NULL = ("", "~", "null", "Null", "NULL")  # without quotes
@@ -111,12 +110,6 @@ class Entry:
         for name in names:
             entry = entry.content.get(name) if entry and isinstance(entry.content, dict) else None
         return entry
-
-    def check_names(self, known: Collection[str]) -> None:
-        """Raise ConfigError if an entry has another name than these, or if there are no entries by name."""
-        for name, entry in self.entries.items():
-            if name not in known:
-                raise entry.wrong(f"there is no key {name!r} here. {nearest(name, known)}")
 
 
 def read_yaml(path: Path) -> Entry:

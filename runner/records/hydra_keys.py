@@ -85,7 +85,7 @@ class Judge(ConfigLoaderImpl):
             folders = [Path(source.path) for source in repository.get_sources() if source.scheme() == "file"]
             cause = error.__cause__ if isinstance(error, ConfigCompositionException) else error
             if isinstance(cause, (OmegaConfBaseException, RecursionError, UnicodeDecodeError)):
-                if (file := _unreadable(folders, type(cause))) is not None:
+                if (file := _unreadable(folders, cause)) is not None:
                     raise ConfigCompositionException(f"{file} {_why(cause)}.") from None
             if isinstance(error, ConfigCompositionException):
                 raise
@@ -126,9 +126,8 @@ class Judge(ConfigLoaderImpl):
         loaded = super()._load_single_config(default, repo)
         if loaded.path.startswith("file://") and isinstance(loaded.config, DictConfig) and not default.primary:
             file = Path(loaded.path.removeprefix("file://")) / f"{default.config_path}.yaml"
-            content = OmegaConf.to_container(loaded.config, resolve=False)
-            assert isinstance(content, dict)
-            for group in content.keys() & _GROUPS:
+            content: Any = OmegaConf.to_container(loaded.config, resolve=False)
+            for group in sorted(_GROUPS & content.keys()):
                 if not (OmegaConf.is_missing(loaded.config, group) or OmegaConf.is_interpolation(loaded.config, group)):
                     _check_group(file, group, content[group], is_option=file.parent.name == group)
         return loaded
@@ -165,7 +164,7 @@ def _check_group(file: Path, group: str, content: Any, *, is_option: bool) -> No
     """Check what a file says of a group: fields, null for none, or in its option a class, or nothing for none."""
     if isinstance(content, dict):
         needed = FIELDS[group].names_class and (content or not FIELDS[group].optional)
-        if is_option and needed and not content.keys() & {"_target_", "defaults"}:
+        if is_option and needed and "_target_" not in content and read_yaml(file).inside(("defaults",)) is None:
             raise ConfigCompositionException(f"{file}: it names no class, so it needs a line `_target_: package.Class`.")
     elif content is not None or not FIELDS[group].optional:
         none = ", or write null for none" if FIELDS[group].optional else ""
@@ -177,13 +176,10 @@ def _check_group(file: Path, group: str, content: Any, *, is_option: bool) -> No
 
 def _line_of(error: str, repo: IConfigRepository) -> str:
     """Return the file and the line of the key that Hydra could not merge, on a line of their own, or ""."""
-    merged = re.search(r"In '([^']+)'", error)
-    key = re.search(r"full_key: (\S+)", error)
-    for source in repo.get_sources() if merged else ():
-        file = Path(source.path.removeprefix("file://")) / f"{merged[1]}.yaml"
-        if source.scheme() == "file" and file.is_file():
-            return f"\n({_place(file, key[1] if key else '')})"
-    return ""
+    merged, key = re.search(r"In '([^']+)'", error), re.search(r"full_key: (\S+)", error)
+    folders = [Path(source.path) for source in repo.get_sources() if source.scheme() == "file"]
+    files = [folder / f"{merged[1]}.yaml" for folder in folders] if merged else []
+    return next((f"\n({_place(file, key[1] if key else '')})" for file in files if file.is_file()), "")
 
 
 def _place(file: Path, key: str) -> str:
@@ -206,15 +202,14 @@ def _check_names(folder: Path) -> None:
             )
 
 
-def _unreadable(folders: Sequence[Path], error: type[Exception]) -> Path | None:
-    """Return the first config file that OmegaConf cannot read because of such an error."""
+def _unreadable(folders: Sequence[Path], error: Exception) -> Path | None:
+    """Return the config file that OmegaConf cannot read because of an error, or None."""
     for path in (path for folder in folders for path in scan(folder, "**/*.yaml") if path.is_file()):
         try:
             OmegaConf.load(path)
-        except error:
-            return path
-        except Exception:  # another file's fault
-            continue
+        except Exception as fault:  # perhaps another one, of a file that is not used
+            if type(fault) is type(error) and (isinstance(error, RecursionError) or _why(fault) == _why(error)):
+                return path
     return None
 
 

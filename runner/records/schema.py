@@ -170,7 +170,7 @@ def _model_of(kind: type) -> type[BaseModel]:
     return create_model(kind.__name__, __config__=ConfigDict(strict=True, extra="forbid"), **fields)
 
 
-RecordedConfig = _model_of(Config)
+RecordedConfig: Any = _model_of(Config)
 
 
 class Record(BaseModel):
@@ -181,7 +181,7 @@ class Record(BaseModel):
     run_id: Id
     setting_id: Id
     status: Literal["finished", "diverged", "stopped"]
-    config: RecordedConfig  # type: ignore[valid-type]
+    config: RecordedConfig
     history: History
     final: Final
     diagnostics: dict[str, Value]

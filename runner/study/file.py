@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -73,7 +73,7 @@ def read(path: Path) -> Study:
     file = read_yaml(path)
     if not file.content or not isinstance(file.content, dict):
         raise ConfigError(f"{path} is no study: expected keys, of {', '.join(_KEYS)}.")
-    file.check_names(_KEYS)
+    _check_names(file, _KEYS)
     content = file.entries
     if "arms" not in content:
         raise ConfigError(f"{path} has no arms: name two methods or more, each with its overrides.")
@@ -136,7 +136,7 @@ def _level(entry: Entry) -> tuple[tuple[str, ...], Search]:
     """Return the overrides of an arm or a level, and the fields that are searched for it alone."""
     if not isinstance(entry.content, dict):
         return _overrides(entry), {}
-    entry.check_names(_OF_ARM)
+    _check_names(entry, _OF_ARM)
     overrides, search = (entry.content.get(name) for name in _OF_ARM)
     return _overrides(overrides) if overrides else (), _search(search) if search else {}
 
@@ -202,11 +202,11 @@ def _searched(entry: Entry) -> Any:
     if isinstance(entry.content, dict):
         epsilons = [_number(replace(entry, content=name)) for name in entry.content]
         if epsilons and None not in epsilons:
-            searched = dict(zip(epsilons, map(_searched, entry.content.values()), strict=True))
+            searched = {float(name): _searched(values) for name, values in entry.content.items()}
             if any(isinstance(values, ByEpsilon) for values in searched.values()):
                 raise entry.wrong("values by ε are {1: [0.5, 1], 3: [1, 2]}")
             return ByEpsilon(searched)
-        entry.check_names(_RANGE)
+        _check_names(entry, _RANGE)
         if "times" in entry.content:
             times = entry.content["times"]
             factors = () if isinstance(times.content, dict) else _searched(times)
@@ -250,7 +250,7 @@ def _seeds(content: Mapping[str, Entry]) -> tuple[int, ...]:
 def _finding(study: str, entry: Entry) -> Statement | None:
     if not isinstance(entry.content, dict) or _text(entry.content.get("text", _NONE)) is None:
         raise entry.wrong("expected a text, and numbers by name")
-    entry.check_names(_OF_FINDING)
+    _check_names(entry, _OF_FINDING)
     text, decided = entry.content["text"], entry.content.get("decided")
     numbers = entry.content.get("numbers", Entry("", "", {}))
     if decided is not None and _whole(decided, 0) is None:
@@ -305,6 +305,12 @@ def _check_trials(study: Study) -> None:
                 f"{arm.place}: {size} trials, but {first} for {study.arms[0].name}. Give each arm the same number, "
                 f"set trials, or set equal: false."
             )
+
+
+def _check_names(entry: Entry, known: Sequence[str]) -> None:
+    for name, inner in entry.entries.items():
+        if name not in known:
+            raise inner.wrong(f"there is no key {name!r} here. {nearest(name, known)}")
 
 
 def _use(field: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import os
 import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from torch.nn.parameter import is_lazy
 from runner.config import FIELDS, ConfigError, check_ranges, check_values
 from runner.gradients import Objective
 from runner.networks.objective import layers_with_parameters
+from runner.speed.machine import memory
 from runner.terminal import nearest
 from runner.training.averaging import Averaging
 from runner.training.diagnostics import DIAGNOSTICS
@@ -110,22 +110,22 @@ def _holder(name: str, expected: Any) -> DictConfig:
 
 @contextmanager
 def within_memory() -> Iterator[None]:
-    """Refuse weights that do not fit into the memory of this machine with their gradient and its noise.
+    """Refuse weights that do not fit into the memory of this process with their gradient and its noise.
 
     PyTorch registers a parameter before its first values are drawn. Until then, no memory is taken.
 
     Raises:
         ConfigError: the weights are too large.
     """
-    there, needed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 0
+    there, needed = memory(), 0
 
     def count(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
         nonlocal needed
         needed += 0 if is_lazy(parameter) else 3 * parameter.numel() * parameter.element_size()
         if needed > there:
             raise ConfigError(
-                f"the weights, their gradient and its noise take more memory than the {there / 2**30:,.0f} GiB of this "
-                f"machine: choose a smaller network"
+                f"the weights, their gradient and its noise take more memory than the {there / 2**30:,.0f} GiB that "
+                f"this process may use: choose a smaller network"
             )
 
     hook = register_module_parameter_registration_hook(count)
