@@ -77,7 +77,9 @@ def _grid_interval(mechanisms: list[SampledGaussian], bound: float, interval: fl
     return grid
 
 
-def _dense(part: privacy_loss_distribution.PrivacyLossDistribution) -> privacy_loss_distribution.PrivacyLossDistribution:
+def _dense(
+    part: privacy_loss_distribution.PrivacyLossDistribution,
+) -> privacy_loss_distribution.PrivacyLossDistribution:
     """Return a distribution in the form that its composition has anyway.
 
     `self_compose` would decide on the form by a whole number of as many digits as there are releases, which takes

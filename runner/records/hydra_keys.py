@@ -165,7 +165,9 @@ def _check_group(file: Path, group: str, content: Any, *, is_option: bool) -> No
     if isinstance(content, dict):
         needed = FIELDS[group].names_class and (content or not FIELDS[group].optional)
         if is_option and needed and "_target_" not in content and read_yaml(file).inside(("defaults",)) is None:
-            raise ConfigCompositionException(f"{file}: it names no class, so it needs a line `_target_: package.Class`.")
+            raise ConfigCompositionException(
+                f"{file}: it names no class, so it needs a line `_target_: package.Class`."
+            )
     elif content is not None or not FIELDS[group].optional:
         none = ", or write null for none" if FIELDS[group].optional else ""
         raise ConfigCompositionException(

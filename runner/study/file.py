@@ -210,7 +210,11 @@ def _searched(entry: Entry) -> Any:
         if "times" in entry.content:
             times = entry.content["times"]
             factors = () if isinstance(times.content, dict) else _searched(times)
-            if len(entry.content) > 1 or not factors or not all(isinstance(factor, float) and factor > 0 for factor in factors):
+            if (
+                len(entry.content) > 1
+                or not factors
+                or not all(isinstance(factor, float) and factor > 0 for factor in factors)
+            ):
                 raise entry.wrong("multiples are {times: [0.5, 1, 2]}, with factors above 0")
             return Times(factors)
         low, high = (_number(entry.content.get(name, _NONE)) for name in ("from", "to"))

@@ -71,7 +71,9 @@ def check_arguments(config: DictConfig, group: str) -> None:
             taken = OmegaConf.select(OmegaConf.merge(_holder(name, expected), {name: value}), name)
             if _is_text_for_number(value, taken):
                 kind, plain = ("true or false", str(taken).lower()) if isinstance(taken, bool) else ("a number", taken)
-                raise ConfigError(f"{group}.{name}={value!r} is text, but has to be {kind}: write {plain} without quotes.")
+                raise ConfigError(
+                    f"{group}.{name}={value!r} is text, but has to be {kind}: write {plain} without quotes."
+                )
         except OmegaConfBaseException as error:
             readable = getattr(expected, "__name__", str(expected))
             raise ConfigError(f"{group}.{name}={value} is not of type {readable}.") from error
