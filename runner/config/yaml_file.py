@@ -1,7 +1,7 @@
 """Read YAML files: this package's own, with the line of every entry, and those of Hydra, as on its command line.
 
-YAML 1.1 takes `off`, `no` and `yes` for truth values, 010 for eight and 1:30 for ninety. On a command line of Hydra they
-are texts, of which a field that is a number makes one: 010 is ten. Files are read in the same way here.
+YAML 1.1 takes `off`, `no` and `yes` for truth values, 010 for eight and 1:30 for ninety. On a command line of Hydra
+they are texts, of which a field that is a number makes one: 010 is ten. Files are read in the same way here.
 """
 
 from __future__ import annotations

@@ -84,9 +84,9 @@ class Judge(ConfigLoaderImpl):
         except (ConfigCompositionException, RecursionError, ValueError) as error:
             folders = [Path(source.path) for source in repository.get_sources() if source.scheme() == "file"]
             cause = error.__cause__ if isinstance(error, ConfigCompositionException) else error
-            if isinstance(cause, (OmegaConfBaseException, RecursionError, UnicodeDecodeError)):
-                if (file := _unreadable(folders, cause)) is not None:
-                    raise ConfigCompositionException(f"{file} {_why(cause)}.") from None
+            known = isinstance(cause, (OmegaConfBaseException, RecursionError, UnicodeDecodeError))
+            if known and (file := _unreadable(folders, cause)) is not None:
+                raise ConfigCompositionException(f"{file} {_why(cause)}.") from None
             if isinstance(error, ConfigCompositionException):
                 raise
             raise ConfigCompositionException(str(error)) from error
@@ -140,7 +140,7 @@ class Judge(ConfigLoaderImpl):
         return ""
 
     def _taken_in(self, group: str, config_name: str | None, overrides: list[str], run_mode: RunMode) -> str:
-        """Return the last file, with its line and a colon, whose list of defaults takes a group's option away, or ""."""
+        """Return the file, line and a colon of the last list of defaults that takes a group's option away, or ""."""
         for file, _ in self._files(config_name, overrides, run_mode):
             defaults = read_yaml(file).inside(("defaults",))
             for item in defaults.listed if defaults else ():
@@ -204,7 +204,7 @@ def _check_names(folder: Path) -> None:
             )
 
 
-def _unreadable(folders: Sequence[Path], error: Exception) -> Path | None:
+def _unreadable(folders: Sequence[Path], error: BaseException | None) -> Path | None:
     """Return the config file that OmegaConf cannot read because of an error, or None."""
     for path in (path for folder in folders for path in scan(folder, "**/*.yaml") if path.is_file()):
         try:
@@ -215,7 +215,7 @@ def _unreadable(folders: Sequence[Path], error: Exception) -> Path | None:
     return None
 
 
-def _why(error: Exception) -> str:
+def _why(error: BaseException | None) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "is not UTF-8: save it as UTF-8"
     deep = isinstance(error, RecursionError)

@@ -72,7 +72,7 @@ def check_arguments(config: DictConfig, group: str) -> None:
             if _is_text_for_number(value, taken):
                 kind, plain = ("true or false", str(taken).lower()) if isinstance(taken, bool) else ("a number", taken)
                 raise ConfigError(
-                    f"{group}.{name}={value!r} is text, but has to be {kind}: write {plain} without quotes."
+                    f"{group}.{name}={value!r} is text, but it has to be {kind}: write {plain} without quotes."
                 )
         except OmegaConfBaseException as error:
             readable = getattr(expected, "__name__", str(expected))
