@@ -57,7 +57,8 @@ def accountants() -> dict[str, tuple[Any, str]]:
         arguments: Any = OmegaConf.to_container(OmegaConf.load(path))
         package, _, kind = arguments.pop("_target_").rpartition(".")
         if package == accounting.__name__:
-            named[path.stem] = getattr(accounting, kind)(**arguments), path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+            about = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+            named[path.stem] = getattr(accounting, kind)(**arguments), about
     return named
 
 
