@@ -36,7 +36,7 @@ from runner.claims.claim import (
     Claim,
 )
 from runner.config import PACKAGE, REPOSITORY
-from runner.config.yaml_file import Entry, read_yaml
+from runner.config.yaml_file import Entry, number_of, read_yaml
 
 _CHOICES: dict[str, Collection[str]] = {
     "direction": DIRECTIONS,
@@ -46,8 +46,8 @@ _CHOICES: dict[str, Collection[str]] = {
 }
 _NUMBERS = ("among", "level", "margin")  # fields of `Claim`
 _ALLOWED: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "among": ("a number", lambda number: True),
-    "level": ("a number", lambda number: True),
+    "among": ("a number", math.isfinite),
+    "level": ("a number", math.isfinite),
     "margin": ("a number, 0 or greater", lambda number: number >= 0),
     "epsilon": ("a number greater than 0", lambda number: number > 0),
     "delta": ("a number from 0 to below 1", lambda number: 0 <= number < 1),
@@ -143,8 +143,8 @@ def _check_field(name: str, value: Entry, choices: dict[str, Collection[str]], f
             raise value.wrong(f"no {kind} {choice!r}: choose from {', '.join(choices[name])}")
     if name in _ALLOWED and text:
         expected, allowed = _ALLOWED[name]
-        number = text.lstrip("<>")
-        if not (_is_number(number) and allowed(float(number))):
+        number = number_of(text.lstrip("<>"))
+        if number is None or not allowed(number):  # nothing that is compared with NaN is allowed
             raise value.wrong(f"{name} has to be {expected}, and is {text!r}")
     if name == "where" and text and not _WHERE.fullmatch(text):
         raise value.wrong(f"where is search_choice or field = number, and not {text!r}")
@@ -160,7 +160,8 @@ def _check_field(name: str, value: Entry, choices: dict[str, Collection[str]], f
 def _check_claim(claim: Claim, entry: Entry) -> None:
     if not claim.method or not claim.dataset:
         raise entry.wrong("a claim needs a method and a data set")
-    if claim.level is None and not _is_number(claim.claimed.lstrip("<>~") or "0"):
+    aim = number_of(claim.claimed.lstrip("<>~") or "0")
+    if claim.level is None and (aim is None or math.isnan(aim)):
         raise entry.wrong(f"{claim.claimed!r} is no number, so that the claim needs a level")
     if claim.direction in _BY_DIFFERENCE and not claim.copied and (claim.margin is None or claim.aim is None):
         raise entry.wrong(f"direction {claim.direction} needs a number and a margin")
@@ -173,13 +174,6 @@ def _check_claim(claim: Claim, entry: Entry) -> None:
         if not any(name in (experiments_of(sweep) or ()) for sweep in claim.sweeps):
             of = ", ".join(claim.sweeps) or "none is named"
             raise entry.wrong(f"{name} is an experiment of none of the claim's sweeps ({of})")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return not math.isnan(float(text))
-    except ValueError:
-        return False
 
 
 @cache

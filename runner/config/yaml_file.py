@@ -58,11 +58,7 @@ class Entry:
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """The entries by name.
-
-        Raises:
-            ConfigError: there are none, because this is a text or a list.
-        """
+        """The entries by name. A text or a list, which has none, raises ConfigError."""
         if not isinstance(self.content, dict):
             raise self.wrong("a mapping of names to values is expected here")
         return self.content
@@ -80,10 +76,7 @@ class Entry:
     @property
     def number(self) -> float | None:
         """The text as a number, perhaps infinite or NaN; None where it is none."""
-        try:
-            return float(re.sub(r"(?i)^([-+]?)\.(?=inf|nan)", r"\1", self.text))
-        except ValueError:
-            return None
+        return number_of(self.text)
 
     @property
     def whole(self) -> int | None:
@@ -110,6 +103,14 @@ class Entry:
         for name in names:
             entry = entry.content.get(name) if entry and isinstance(entry.content, dict) else None
         return entry
+
+
+def number_of(text: str) -> float | None:
+    """Return a text as a number, perhaps infinite or NaN; None where it is none."""
+    try:
+        return float(re.sub(r"(?i)^([-+]?)\.(?=inf|nan)", r"\1", text))
+    except ValueError:
+        return None
 
 
 def read_yaml(path: Path) -> Entry:
