@@ -147,3 +147,9 @@ def test_a_record_that_cannot_be_read_again_is_not_written(smoke, monkeypatch: p
     (failure,) = Path(config.runtime.results_root).rglob("*.json")
     assert (failure.parent.name, json.loads(failure.read_text())["status"]) == ("failed", "failed")
     assert files.record_path(files.results_folder(config), failure.stem).exists() is False
+
+
+def test_a_hidden_file_is_no_option(tmp_path: Path) -> None:
+    with pytest.raises(HydraException) as refused:
+        composed(tmp_path, "activation=none", activation___tanh="", **{"activation__._tanh": "x"})
+    assert "choose from _tanh, group_sort" in sentence(refused.value)
