@@ -115,7 +115,7 @@ BAD = {
     ),
     "noise_multiplier=1e-200": "noise_multiplier=1e-200 is out of range",
     "+optimizer.differentiable=true": "optimizer: a step fails: ",
-    "optimizer.lr=nan": "optimizer.lr=nan is out of range: it has to be finite.",
+    "optimizer.lr=nan": "optimizer.lr=nan is out of range: it has to be a number.",
     "optimizer.lr=inf": "optimizer.lr=inf is out of range: it has to be finite.",
     "~optimizer.momentum optimizer._target_=tests.failing.NoOptimizer": "NoOptimizer is no torch.optim.Optimizer.",
     "features._target_=tests.failing.Shapeless": "features: 'Shapeless' object has no attribute 'shape'",

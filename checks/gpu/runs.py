@@ -9,11 +9,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from checks.gpu.pace import Pace, kind_of, measured
 from runner.cli.reproduce import ordered
 from runner.config import ConfigError
+from runner.config.yaml_file import read_yaml
 from runner.data import DataError
 from runner.data.originals import FOLDERS, missing
 from runner.launch import Work, launcher_of, run_jobs
@@ -38,7 +37,7 @@ class Entry:
     def jobs(self, overrides: Sequence[str]) -> list[Job]:
         """List its runs under further overrides."""
         listed = sweep_jobs(self.sweep, overrides)
-        return [job for job in listed if all(job.field(name) == value for name, value in self.where.items())]
+        return [job for job in listed if all(str(job.field(name)) == str(value) for name, value in self.where.items())]
 
     def __str__(self) -> str:
         return " ".join([self.sweep, *(f"{name}={value}" for name, value in self.where.items())])
@@ -50,9 +49,8 @@ def read_list(path: Path) -> list[Entry]:
     Raises:
         ConfigError: it is no list of entries.
     """
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
     try:
-        return [Entry(**entry) for entry in content]
+        return [Entry(**entry) for entry in read_yaml(path).plain]
     except TypeError as error:
         raise ConfigError(f"{path} has to be a list of entries {{sweep: NAME, where: {{field: value}}}}.") from error
 

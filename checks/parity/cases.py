@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import yaml
 from hydra.errors import HydraException
 
 from runner.config import REPOSITORY, ConfigError
+from runner.config.yaml_file import read_yaml
 from runner.records.identity import resolved
 from runner.records.jobs import composed
 from runner.training.prepare import prepare
 from runner.training.run import Run
 
 CONF = REPOSITORY / "conf"
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 STEPS = ("activation", "architecture", "clipping", "constraint", "loss", "mechanism")  # groups, for single steps
 RUNS = (
     "augmentation", "averaging", "clipping", "constraint", "loss", "mechanism", "normalization", "optimizer",
@@ -92,7 +91,7 @@ def _experiments() -> dict[str, dict[str, str]]:
 
 def _chosen(path: Any) -> dict[str, str]:
     found: dict[str, str] = {}
-    for default in yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER).get("defaults", []):
+    for default in read_yaml(path).plain.get("defaults", []):
         if isinstance(default, dict):
             found |= {name.removeprefix("override").strip(" /"): option for name, option in default.items()}
         elif default != "_self_":

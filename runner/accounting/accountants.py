@@ -30,6 +30,7 @@ _SMALLEST_RDP_NOISE = 1e-3
 # (order - 1) * RDP of one release is the logarithm of a sum. For tiny q the sum is near 1, and the logarithm can be all
 # rounding. Adding this much bounds the rounding, and adds 1e-9 to the RDP of 10,000 releases.
 _RDP_ROUNDING = 1e-13
+_SMALLEST_PRV_DELTA = 1e-13
 _LARGEST_PRV_LOSS = 600.0  # e^709 is the largest float64
 _LARGEST_PRV_GRID = 2_000_000  # points; Opacus needs about 200 bytes for each
 _OPACUS_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *map(float, range(12, 64)))
@@ -114,8 +115,9 @@ class Prv(_Accountant):
 
     The result is the upper end of the interval that Opacus reports: the epsilon at delta - delta_error, plus
     `eps_error`, with delta_error = delta/1000. It is `eps_error` above the estimate even if almost nothing was
-    released. Opacus' grid may fail, exceed 2 million points (0.4 GB), or reach losses of 600. The result is
-    then the epsilon of `Pld` plus `eps_error`, a bound of the same looseness.
+    released. Opacus' grid may fail, exceed 2 million points (0.4 GB), or reach losses of 600. Below delta = 1e-13,
+    delta_error is less than the rounding of a float64. The result is then the epsilon of `Pld` plus `eps_error`, a
+    bound of the same looseness. Below delta = 1e-10, where that is fast, it is never above this sum.
 
     Raises:
         ValueError: `eps_error` is not in (0, 1).
@@ -129,7 +131,10 @@ class Prv(_Accountant):
 
     def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
         """Return an upper bound on epsilon at `delta`, up to Opacus' estimate of its error."""
-        return _prv_epsilon(tuple(mechanisms), delta, self.eps_error)
+        estimate = _prv_epsilon(tuple(mechanisms), delta, self.eps_error) if delta >= _SMALLEST_PRV_DELTA else math.inf
+        if delta >= SMALLEST_DELTA and estimate < math.inf:
+            return estimate
+        return min(estimate, Pld()._epsilon(mechanisms, delta) + self.eps_error)
 
 
 @dataclass(frozen=True)
@@ -249,6 +254,7 @@ def _clt_mu_squared(m: SampledGaussian) -> float:
 
 @lru_cache(maxsize=1024)
 def _prv_epsilon(mechanisms: tuple[SampledGaussian, ...], delta: float, eps_error: float) -> float:
+    """Return Opacus' epsilon, or infinity where it has none."""
     from opacus.accountants import PRVAccountant
     from opacus.accountants.analysis.prv import PoissonSubsampledGaussianPRV, compute_safe_domain_size
 
@@ -267,5 +273,5 @@ def _prv_epsilon(mechanisms: tuple[SampledGaussian, ...], delta: float, eps_erro
                 if math.isfinite(epsilon):
                     return max(0.0, epsilon)
     except (ArithmeticError, MemoryError, RuntimeError, ValueError):
-        pass  # the fallback below is this class's documented answer
-    return pld_epsilon(mechanisms, delta, 2e-4) + eps_error
+        pass  # the fallback of `Prv` is its documented answer
+    return math.inf

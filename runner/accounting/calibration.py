@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import cache
@@ -11,6 +12,7 @@ from runner.accounting.ledger import Releases
 
 _SMALLEST_NOISE = 1e-4
 LARGEST_NOISE = 1e6
+PATIENCE = 60.0  # seconds of a search, after which it is given up
 
 
 class Accountant(Protocol):
@@ -40,6 +42,21 @@ def epsilon_by(accountant: Accountant, releases: Releases, delta: float) -> floa
     return epsilon
 
 
+def _timed(accountant: Accountant) -> Callable[[Releases, float], float]:
+    """Return `epsilon_by` of an accountant, which raises ValueError once `PATIENCE` is over."""
+    end = time.monotonic() + PATIENCE
+
+    def epsilon(releases: Releases, delta: float) -> float:
+        if time.monotonic() > end:
+            raise ValueError(
+                f"{type(accountant).__name__} was asked for {PATIENCE:g} seconds how much privacy costs, and it is not "
+                "known yet: choose fewer epochs, or accountant=rdp, which is faster."
+            )
+        return epsilon_by(accountant, releases, delta)
+
+    return epsilon
+
+
 def calibrate_noise_multiplier(
     accountant: Accountant,
     releases_for: Callable[[float], Releases],
@@ -64,12 +81,14 @@ def calibrate_noise_multiplier(
         tolerance: absolute, in units of the noise multiplier, > 0.
 
     Raises:
-        ValueError: no noise multiplier in [1e-4, 1e6] is the smallest that meets the budget.
+        ValueError: no noise multiplier in [1e-4, 1e6] is the smallest that meets the budget, or the search takes more
+            than `PATIENCE`.
     """
+    epsilon_of = _timed(accountant)
 
     @cache
     def epsilon(noise_multiplier: float) -> float:
-        return epsilon_by(accountant, releases_for(noise_multiplier), delta)
+        return epsilon_of(releases_for(noise_multiplier), delta)
 
     high = 1.0
     while epsilon(high) > target_epsilon:
@@ -121,7 +140,9 @@ def last_within(
         budget: epsilon >= 0.
         delta: in (0, 1).
         limit: the number of steps at which the search ends, >= 0.
+
+    Raises:
+        ValueError: the search takes more than `PATIENCE`.
     """
-    return bisect_left(
-        range(1, limit + 1), True, key=lambda n: epsilon_by(accountant, releases_after(n), delta) > budget
-    )
+    epsilon_of = _timed(accountant)
+    return bisect_left(range(1, limit + 1), True, key=lambda n: epsilon_of(releases_after(n), delta) > budget)

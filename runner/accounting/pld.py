@@ -12,6 +12,7 @@ _FINEST_INTERVAL = 1e-5  # below it, rounding in the second differences of delta
 _COARSEST_INTERVAL = 1.0
 _RELEASE_POINTS = 100_000  # points of the grid of one release
 _COMPOSED_POINTS = 3_000_000
+_SURELY_DENSE = 10  # releases: of two points or more, they have over 1000, at which dp_accounting changes the form
 SMALLEST_DELTA = 1e-10  # the FFT's rounding and the 1e-15 tails it cuts stay far below this
 
 
@@ -26,7 +27,7 @@ def pld_epsilon(mechanisms: tuple[SampledGaussian, ...], delta: float, interval:
     - The grid is finer than `interval`, by powers of 2 and down to 1e-5, if the loss of one release is below
       ten times `interval`.
     - It is coarser, by powers of 2, if one release would need more than 100,000 points or the composition more
-      than 3 million. Memory stays near 1 GB, and time is seconds up to millions of releases.
+      than 3 million. Memory stays near 1 GB, and time is seconds up to 1e12 releases.
     - Past an interval of 1 (epsilon in the hundreds of thousands), the result is `counting_epsilon`. The same
       holds for delta < 1e-10, for which floating point is too coarse.
 
@@ -43,6 +44,7 @@ def pld_epsilon(mechanisms: tuple[SampledGaussian, ...], delta: float, interval:
     composed = None
     for m in merged:
         part = _one_release(m.q, m.noise_multiplier, grid)
+        part = _dense(part) if m.times >= _SURELY_DENSE else part
         part = part.self_compose(m.times) if m.times > 1 else part
         composed = part if composed is None else composed.compose(part)
     return bound if composed is None else min(bound, max(0.0, float(composed.get_epsilon_for_delta(delta))))
@@ -73,6 +75,18 @@ def _grid_interval(mechanisms: list[SampledGaussian], bound: float, interval: fl
     while grid < coarsest_needed:
         grid *= 2
     return grid
+
+
+def _dense(
+    part: privacy_loss_distribution.PrivacyLossDistribution,
+) -> privacy_loss_distribution.PrivacyLossDistribution:
+    """Return a distribution in the form that its composition has anyway.
+
+    `self_compose` would decide on the form by a whole number of as many digits as there are releases, which takes
+    minutes for ten million of them.
+    """
+    removed, added = part._pmf_remove.to_dense_pmf(), part._pmf_add.to_dense_pmf()
+    return privacy_loss_distribution.PrivacyLossDistribution(removed, None if part._symmetric else added)
 
 
 @lru_cache(maxsize=64)

@@ -24,7 +24,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from runner.claims import epochs, readers
-from runner.claims.blocks import DATASETS, ClaimsError, Fields, Value, claims_in
+from runner.claims.blocks import DATASETS, Fields, claims_in
 from runner.claims.claim import (
     ANOTHER_READING,
     COMPARISONS,
@@ -36,6 +36,7 @@ from runner.claims.claim import (
     Claim,
 )
 from runner.config import PACKAGE, REPOSITORY
+from runner.config.yaml_file import Entry, number_of, read_yaml
 
 _CHOICES: dict[str, Collection[str]] = {
     "direction": DIRECTIONS,
@@ -45,8 +46,8 @@ _CHOICES: dict[str, Collection[str]] = {
 }
 _NUMBERS = ("among", "level", "margin")  # fields of `Claim`
 _ALLOWED: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "among": ("a number", lambda number: True),
-    "level": ("a number", lambda number: True),
+    "among": ("a number", math.isfinite),
+    "level": ("a number", math.isfinite),
     "margin": ("a number, 0 or greater", lambda number: number >= 0),
     "epsilon": ("a number greater than 0", lambda number: number > 0),
     "delta": ("a number from 0 to below 1", lambda number: 0 <= number < 1),
@@ -54,7 +55,7 @@ _ALLOWED: dict[str, tuple[str, Callable[[float], bool]]] = {
 _BY_DIFFERENCE = ("higher", "lower", "match")  # directions that need a margin
 _WHERE = re.compile(r"search_choice|target_epsilon = claimed|[\w.]+ = [-+.\de]+")
 _AS_GIVEN = {field.name for field in fields_of(Claim)} - {"counted"}
-_NONE = Value(0, ())
+_NONE = Entry("", "", None)
 
 
 def claims_path(paper: str) -> Path:
@@ -71,24 +72,19 @@ def read_claims(paper: str, items: Collection[str], formulas: Collection[str]) -
         formulas: the functions that `number` may name.
 
     Raises:
-        ValueError: a field, data set, item, setting, reader, sweep or experiment is misspelt, or a number is none. The
+        ConfigError: a field, data set, item, setting, reader, sweep or experiment is misspelt, or a number is none. The
             message has the file and the line.
     """
-    path = claims_path(paper)
-    shown = path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
     claims: list[Claim] = []
     leading: set[tuple[str, ...]] = set()
-    try:
-        for fields, line in claims_in(path.read_text(encoding="utf-8")):
-            for name, value in fields.items():
-                _check_field(name, value, {**_CHOICES, "item": items}, formulas)
-            claim = _claim(f"{shown}, line {line}", paper, fields)
-            _check_claim(claim, line)
-            reason = FOR_CONTEXT if claim.for_context else ANOTHER_READING if claim.identity in leading else COUNTED
-            claims.append(replace(claim, counted=reason))
-            leading |= {claim.identity} if reason == COUNTED else set()
-    except ClaimsError as error:
-        raise ValueError(f"{shown}, line {error.line}: {error}.") from error
+    for fields, entry in claims_in(read_yaml(claims_path(paper))):
+        for name, value in fields.items():
+            _check_field(name, value, {**_CHOICES, "item": items}, formulas)
+        claim = _claim(entry.place, paper, fields)
+        _check_claim(claim, entry)
+        reason = FOR_CONTEXT if claim.for_context else ANOTHER_READING if claim.identity in leading else COUNTED
+        claims.append(replace(claim, counted=reason))
+        leading |= {claim.identity} if reason == COUNTED else set()
     return claims
 
 
@@ -114,20 +110,24 @@ def _claim(place: str, paper: str, fields: Fields) -> Claim:
         **{**usual, **given, **numbers},  # type: ignore[arg-type]
         at_epsilon=epsilon,
         at_delta="0" if epsilon == "inf" else delta,
-        sweeps=tuple(_path_of(paper, sweep, dataset) for sweep in fields.get("sweep", _NONE).texts),
+        sweeps=tuple(_path_of(paper, sweep, dataset) for sweep in _texts(fields, "sweep")),
         pairs=tuple(_pairs(paper, fields, dataset)),
     )
 
 
 def _pairs(paper: str, fields: Fields, dataset: str) -> Iterator[tuple[str, ...]]:
     """Yield the experiments of each data set, paired with each that they are compared with."""
-    runs, against = (fields.get(name, _NONE).texts for name in ("runs", "against"))
-    for of in fields["every"].texts if "every" in fields else (dataset,):
-        names = [_path_of(paper, name, of) for name in runs]
+    runs, against = _texts(fields, "runs"), _texts(fields, "against")
+    for tested in _texts(fields, "every") or (dataset,):
+        names = [_path_of(paper, name, tested) for name in runs]
         if against:
-            yield from ((*names, _path_of(paper, other, of)) for other in against)
+            yield from ((*names, _path_of(paper, other, tested)) for other in against)
         elif names:
             yield tuple(names)
+
+
+def _texts(fields: Fields, name: str) -> list[str]:
+    return [value.text for value in fields.get(name, _NONE).listed if value.text]
 
 
 def _path_of(paper: str, name: str, dataset: str) -> str:
@@ -135,51 +135,45 @@ def _path_of(paper: str, name: str, dataset: str) -> str:
     return name if "/" in name else f"{paper}/{name}"
 
 
-def _check_field(name: str, value: Value, choices: dict[str, Collection[str]], formulas: Collection[str]) -> None:
+def _check_field(name: str, value: Entry, choices: dict[str, Collection[str]], formulas: Collection[str]) -> None:
     text = value.text
-    for each in value.texts if name in choices else ():
-        if each not in choices[name]:
+    for choice in [entry.text for entry in value.listed] if name in choices else ():
+        if choice not in choices[name]:
             kind = "data set" if name == "every" else name
-            raise ClaimsError(value.line, f"no {kind} {each!r}: choose from {', '.join(choices[name])}")
+            raise value.wrong(f"no {kind} {choice!r}: choose from {', '.join(choices[name])}")
     if name in _ALLOWED and text:
         expected, allowed = _ALLOWED[name]
-        number = text.lstrip("<>")
-        if not (_is_number(number) and allowed(float(number))):
-            raise ClaimsError(value.line, f"{name} has to be {expected}, and is {text!r}")
+        number = number_of(text.lstrip("<>"))
+        if number is None or not allowed(number):  # nothing that is compared with NaN is allowed
+            raise value.wrong(f"{name} has to be {expected}, and is {text!r}")
     if name == "where" and text and not _WHERE.fullmatch(text):
-        raise ClaimsError(value.line, f"where is search_choice or field = number, and not {text!r}")
+        raise value.wrong(f"where is search_choice or field = number, and not {text!r}")
     try:
         if name == "at":
             epochs.check(text)
         if name == "number":
             readers.check(text, formulas)
     except ValueError as error:
-        raise ClaimsError(value.line, str(error)) from error
+        raise value.wrong(str(error)) from error
 
 
-def _check_claim(claim: Claim, line: int) -> None:
+def _check_claim(claim: Claim, entry: Entry) -> None:
     if not claim.method or not claim.dataset:
-        raise ClaimsError(line, "a claim needs a method and a data set")
-    if claim.level is None and not _is_number(claim.claimed.lstrip("<>~") or "0"):
-        raise ClaimsError(line, f"{claim.claimed!r} is no number, so that the claim needs a level")
+        raise entry.wrong("a claim needs a method and a data set")
+    aim = number_of(claim.claimed.lstrip("<>~") or "0")
+    if claim.level is None and (aim is None or math.isnan(aim)):
+        raise entry.wrong(f"{claim.claimed!r} is no number, so that the claim needs a level")
     if claim.direction in _BY_DIFFERENCE and not claim.copied and (claim.margin is None or claim.aim is None):
-        raise ClaimsError(line, f"direction {claim.direction} needs a number and a margin")
+        raise entry.wrong(f"direction {claim.direction} needs a number and a margin")
     for sweep in claim.sweeps:
         if experiments_of(sweep) is None:
-            raise ClaimsError(line, f"no sweep {sweep!r}")
+            raise entry.wrong(f"no sweep {sweep!r}")
     for name in claim.experiments:
         if not (REPOSITORY / "conf" / "experiment" / f"{name}.yaml").exists():
-            raise ClaimsError(line, f"no experiment {name!r}")
+            raise entry.wrong(f"no experiment {name!r}")
         if not any(name in (experiments_of(sweep) or ()) for sweep in claim.sweeps):
             of = ", ".join(claim.sweeps) or "none is named"
-            raise ClaimsError(line, f"{name} is an experiment of none of the claim's sweeps ({of})")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return not math.isnan(float(text))
-    except ValueError:
-        return False
+            raise entry.wrong(f"{name} is an experiment of none of the claim's sweeps ({of})")
 
 
 @cache

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
+from omegaconf import OmegaConf
 
 from runner import accounting
 from runner.accounting import Releases, calibrate_noise_multiplier, training_releases
@@ -54,11 +54,11 @@ def accountants() -> dict[str, tuple[Any, str]]:
     """Return the accountants of this package and a line about each, by the name of its option."""
     named = {}
     for path in scan(REPOSITORY / "conf" / "accountant", "*.yaml"):
-        text = path.read_text(encoding="utf-8")
-        arguments = yaml.safe_load(text)
+        arguments: Any = OmegaConf.to_container(OmegaConf.load(path))
         package, _, kind = arguments.pop("_target_").rpartition(".")
         if package == accounting.__name__:
-            named[path.stem] = getattr(accounting, kind)(**arguments), text.partition("\n")[0].removeprefix("# ")
+            about = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+            named[path.stem] = getattr(accounting, kind)(**arguments), about
     return named
 
 

@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError
 
 from runner.config import REPOSITORY, ConfigError
+from runner.config.yaml_file import read_yaml
 from runner.records.hydra_errors import sentence
 from runner.trust.sources import is_installed
 
@@ -73,16 +74,15 @@ def file_of(said: str) -> str:
 
     Returns "" if no option of the user's own sets it, but the command line or this package.
     """
-    match = re.search(r"\b([a-z_]+)\.(\w+)=", said)
-    if match is None or not HydraConfig.initialized() or any(match[0] in text for text in sys.argv[1:]):
+    match = re.search(r"\b([a-z_]+)\.(\w+)(?:=| is | has )", said)
+    if match is None or not HydraConfig.initialized() or any(f"{match[1]}.{match[2]}=" in text for text in sys.argv):
         return ""
     runtime = HydraConfig.get().runtime
-    for group in ("experiment", match[1]):
+    for group, names in (("experiment", match.groups()), (match[1], match.groups()[1:])):
         for source in (source for source in runtime.config_sources if source.schema == "file"):
             path = Path(source.path) / group / f"{runtime.choices.get(group)}.yaml"
             if path.is_relative_to(REPOSITORY) or not path.is_file():
                 continue
-            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-                if line.strip().startswith(f"{match[2]}:"):
-                    return f" ({path}, line {number})"
+            if (entry := read_yaml(path).inside(names)) is not None:
+                return f" ({entry.place})"
     return ""

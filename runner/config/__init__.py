@@ -47,6 +47,7 @@ YOURS, FRESH = RESULTS / "yours", RESULTS / "fresh"  # of a user, ignored by git
 
 _DRAWN = re.compile(r"\$\{(uniform|log_uniform):\s*([^,{}]+?)\s*,\s*([^,{}]+?)\s*\}")
 
+_LARGEST = (2 - 2.0**-23) * 2.0**127  # of 32 bits
 PAPER = "paper"  # the scale that limits nothing
 BUDGETS = ("noise_multiplier", "target_epsilon", "max_epsilon")  # fields that `sound_epsilon` takes the place of
 
@@ -211,6 +212,31 @@ def check_ranges(config: DictConfig) -> None:
             raise ConfigError(f"{name}={value} is out of range: it has to be {range_.words}.")
 
 
+def check_values(value: Any, name: str = "") -> None:
+    """Check that a record can hold a config's plain values, and that its numbers fit into 32 bits, as tensors do.
+
+    Raises:
+        ConfigError: a value is no text, number, truth value, null, list or mapping of them; a number is NaN or too
+            large; or a name is no text, which it would be in the record.
+    """
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise ConfigError(f"{name} has the name {key!r}, and names are texts in a record: write it in quotes.")
+            check_values(inner, f"{name}.{key}" if name else key)
+    elif isinstance(value, list):
+        for inner in value:
+            check_values(inner, name)
+    elif value is not None and not isinstance(value, (str, int, float)):
+        raise ConfigError(
+            f"{name}={value} is a {type(value).__name__}, which no record can hold: write it as a text or a number."
+        )
+    elif isinstance(value, float) and math.isnan(value):
+        raise ConfigError(f"{name}={value} is out of range: it has to be a number.")
+    elif isinstance(value, (int, float)) and _LARGEST < abs(value) < math.inf:
+        raise ConfigError(f"{name} is larger than any 32-bit number.")
+
+
 def _random_of(node: Node, root: Container) -> Random:
     """Return a separate generator for each (field, draw), so a new field in a search leaves the other draws alone."""
     key = f"{node._get_full_key('')}:{OmegaConf.select(root, 'draw')}"
@@ -256,7 +282,10 @@ def drawn_fields(composed: DictConfig) -> dict[str, Dimension]:
 
 
 def register() -> None:
-    """Make the schema and the resolvers known to Hydra. Safe to call again."""
+    """Make the schema, the resolvers and the way to read YAML known to Hydra. Safe to call again."""
+    from runner.config.yaml_file import read_as_typed
+
+    read_as_typed()
     ConfigStore.instance().store(name="config_schema", node=Config)
     OmegaConf.register_new_resolver("repository", lambda: str(REPOSITORY), replace=True)
     OmegaConf.register_new_resolver("place", lambda: str(PLACE), replace=True)

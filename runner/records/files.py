@@ -154,8 +154,7 @@ def read_record(path: Path) -> dict[str, Any]:
     try:
         if path.exists() and not path.is_file():  # a folder, or a pipe, which would be waited for
             raise ValueError("it is not a file")
-        text = path.read_text(encoding="utf-8")
-        record: dict[str, Any] = json.loads(text, object_pairs_hook=_without_duplicates, parse_int=_whole_number)
+        record = parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -164,6 +163,15 @@ def read_record(path: Path) -> dict[str, Any]:
         _refuse(path, str(error) if type(error) is ValueError else f"{type(error).__name__} {error}")
     check_record(path, record)
     return guarantee.as_today(record)
+
+
+def parsed(text: str) -> Any:
+    """Return the content of a record's text.
+
+    Raises:
+        RecursionError, ValueError: the text is no JSON, has a key twice or a number of hundreds of digits.
+    """
+    return json.loads(text, object_pairs_hook=_without_duplicates, parse_int=_whole_number)
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -44,6 +44,7 @@ def sentence(error: BaseException) -> str:
 def _no_option(missing: str, options: Sequence[str]) -> str:
     """State that a group has no option of this name, and list its options, with the most similar one."""
     group, _, name = missing.rpartition("/")
+    options = [option for option in options if not option.startswith(".")]  # left by other programs
     near = difflib.get_close_matches(name, options, n=1)
     end = f". Did you mean {near[0]}?" if near else ". Options of your own are found with --config-dir FOLDER"
     return f"{group} has no option {name!r}: choose from {', '.join(options)}{end}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from runner.config import BUDGETS, FIELDS, ConfigError, check_ranges
+from runner.config import BUDGETS, FIELDS, ConfigError, check_ranges, check_values
 from runner.config.fields import Part
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN
 from runner.records.examples import examples_of
@@ -67,8 +67,13 @@ def limit(config: DictConfig) -> None:
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
-    """Return a whole config, resolved, as JSON values, without `sources` and `examples` if they are empty."""
-    values = json.loads(json.dumps(OmegaConf.to_container(config, resolve=True, enum_to_str=True)))
+    """Return a whole config, resolved, as JSON values, without `sources` and `examples` if they are empty.
+
+    Raises:
+        ConfigError: no record can hold one of its values.
+    """
+    values: Any = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+    check_values(values)
     return {name: value for name, value in values.items() if value or name not in ("sources", "examples")}
 
 

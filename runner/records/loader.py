@@ -7,9 +7,11 @@ this package they stay, because the papers' experiments are varied in this way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
 from hydra._internal import hydra as of_hydra
@@ -18,14 +20,18 @@ from hydra._internal.config_repository import CachingConfigRepository, IConfigRe
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.default_element import ResultDefault
 from hydra.errors import ConfigCompositionException
+from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-from runner.config import FIELDS, REPOSITORY
+from runner.config import FIELDS, REPOSITORY, Config, options_of
 from runner.config.checkout import scan
+from runner.config.yaml_file import read_yaml
 
 _CONF, _PRIMARY = str(REPOSITORY / "conf"), "config"
 _TYPED = "command-line"  # how Hydra says that a folder of options was named there
+_GROUPS = {name for name, kind in get_type_hints(Config).items() if FIELDS[name].names_class or is_dataclass(kind)}
 
 
 class Loader(ConfigLoaderImpl):
@@ -57,16 +63,31 @@ class Loader(ConfigLoaderImpl):
                 _check_names(Path(source.path))
         self._chosen = frozenset(each.key_or_group for each in parsed if isinstance(each.value(), str))
         try:
-            return super().load_configuration(config_name, overrides, run_mode, *others, **named)
-        except UnicodeDecodeError:
-            folders = [Path(each.path) for each in repository.get_sources() if each.scheme() == "file"]
-            raise ConfigCompositionException(f"{_not_utf8(folders)} is not UTF-8: save it as UTF-8.") from None
-        except (yaml.YAMLError, ValueError) as error:  # the first name their file and line
+            config = super().load_configuration(config_name, overrides, run_mode, *others, **named)
+        except yaml.YAMLError as error:  # it names its file and line
             raise ConfigCompositionException(str(error)) from error
+        except (ConfigCompositionException, RecursionError, ValueError) as error:
+            folders = [Path(source.path) for source in repository.get_sources() if source.scheme() == "file"]
+            cause = error.__cause__ if isinstance(error, ConfigCompositionException) else error
+            known = isinstance(cause, (OmegaConfBaseException, RecursionError, UnicodeDecodeError))
+            if known and (file := _unreadable(folders, cause)) is not None:
+                raise ConfigCompositionException(f"{file} {_why(cause)}.") from None
+            if isinstance(error, ConfigCompositionException):
+                raise
+            raise ConfigCompositionException(str(error)) from error
+        for group in sorted(_GROUPS & config.keys()):
+            if OmegaConf.is_missing(config, group):
+                taken = self._taken_in(group, config_name, overrides, run_mode)
+                names = ", ".join(options_of(group))
+                raise ConfigCompositionException(f"{taken}{group} cannot be without an option: choose from {names}.")
+        return config
 
     def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
         """Merge files as Hydra does. Then a typed option of the user's own is all that is said of its group."""
-        config = super()._compose_config_from_defaults_list(defaults, repo)
+        try:
+            config = super()._compose_config_from_defaults_list(defaults, repo)
+        except ConfigCompositionException as error:
+            raise ConfigCompositionException(f"{error}{_line_of(str(error), repo)}") from error.__cause__
         for group in (name for name, field in FIELDS.items() if field.names_class and name in self._chosen):
             files = [each for each in defaults if (each.config_path or "").rpartition("/")[0] == group]
             if any(self._load_single_config(each, repo).provider.endswith(_TYPED) for each in files):
@@ -74,6 +95,72 @@ class Loader(ConfigLoaderImpl):
                 config[group] = None
                 config.merge_with(super()._compose_config_from_defaults_list(files, repo.delegate))
         return config
+
+    def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
+        """Load a file as Hydra does, and refuse another value than a mapping where a group is meant.
+
+        Raises:
+            ConfigCompositionException: there is one. The message has the line.
+        """
+        loaded = super()._load_single_config(default, repo)
+        if loaded.path.startswith("file://") and isinstance(loaded.config, DictConfig) and not default.primary:
+            file = Path(loaded.path.removeprefix("file://")) / f"{default.config_path}.yaml"
+            content: Any = OmegaConf.to_container(loaded.config, resolve=False)
+            for group in sorted(_GROUPS & content.keys()):
+                if not (OmegaConf.is_missing(loaded.config, group) or OmegaConf.is_interpolation(loaded.config, group)):
+                    _check_group(file, group, content[group], is_option=file.parent.name == group)
+        return loaded
+
+    def _taken_in(self, group: str, config_name: str | None, overrides: list[str], run_mode: RunMode) -> str:
+        """Return the file, line and a colon of the last list of defaults that takes a group's option away, or ""."""
+        for file, _ in self._files(config_name, overrides, run_mode):
+            defaults = read_yaml(file).inside(("defaults",))
+            for item in defaults.listed if defaults else ():
+                for name, option in item.content.items() if isinstance(item.content, dict) else ():
+                    if option.content is None and re.fullmatch(rf"(?:override )?/?{group}", name):
+                        return f"{option.place}: "
+        return ""
+
+    def _files(
+        self, config_name: str | None, overrides: list[str], run_mode: RunMode
+    ) -> Iterator[tuple[Path, ConfigResult]]:
+        """Yield the files that a config is composed of, the last one first, without the primary one."""
+        _, repository = self._parse_overrides_and_create_caching_repo(config_name, overrides)
+        for default in reversed(self.compute_defaults_list(config_name, overrides, run_mode).defaults):
+            loaded = super()._load_single_config(default, repository)
+            if loaded.path.startswith("file://") and not default.primary:
+                yield Path(loaded.path.removeprefix("file://")) / f"{default.config_path}.yaml", loaded
+
+
+def _check_group(file: Path, group: str, content: Any, *, is_option: bool) -> None:
+    """Check what a file says of a group: fields, null for none, or in its option a class, or nothing for none."""
+    if isinstance(content, dict):
+        needed = FIELDS[group].names_class and (content or not FIELDS[group].optional)
+        if is_option and needed and "_target_" not in content and read_yaml(file).inside(("defaults",)) is None:
+            raise ConfigCompositionException(
+                f"{file}: it names no class, so it needs a line `_target_: package.Class`."
+            )
+    elif content is not None or not FIELDS[group].optional:
+        none = ", or write null for none" if FIELDS[group].optional else ""
+        raise ConfigCompositionException(
+            f"{_place(file, group)}: {group} is a group and takes fields: choose an option of it in the list of "
+            f"defaults, as in `- override /{group}: NAME`, of {', '.join(options_of(group))}{none}."
+        )
+
+
+def _line_of(error: str, repo: IConfigRepository) -> str:
+    """Return the file and the line of the key that Hydra could not merge, on a line of their own, or ""."""
+    merged, key = re.search(r"In '([^']+)'", error), re.search(r"full_key: (\S+)", error)
+    folders = [Path(source.path) for source in repo.get_sources() if source.scheme() == "file"]
+    files = [folder / f"{merged[1]}.yaml" for folder in folders] if merged else []
+    return next((f"\n({_place(file, key[1] if key else '')})" for file in files if file.is_file()), "")
+
+
+def _place(file: Path, key: str) -> str:
+    """Return a config file, and the line of a key in it if that can be told: its names, or those after its group's."""
+    names = key.split(".")
+    entry = read_yaml(file).inside(names[1:] if names[0] == file.parent.name else names)
+    return str(file) if entry is None else entry.place
 
 
 def _check_names(folder: Path) -> None:
@@ -89,14 +176,22 @@ def _check_names(folder: Path) -> None:
             )
 
 
-def _not_utf8(folders: Sequence[Path]) -> str:
-    """Return the first config file that is not text in UTF-8."""
+def _unreadable(folders: Sequence[Path], error: BaseException | None) -> Path | None:
+    """Return the config file that OmegaConf cannot read because of an error, or None."""
     for path in (path for folder in folders for path in scan(folder, "**/*.yaml") if path.is_file()):
         try:
-            path.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            return str(path)
-    return "A config file"
+            OmegaConf.load(path)
+        except Exception as fault:  # perhaps another one, of a file that is not used
+            if type(fault) is type(error) and (isinstance(error, RecursionError) or _why(fault) == _why(error)):
+                return path
+    return None
+
+
+def _why(error: BaseException | None) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "is not UTF-8: save it as UTF-8"
+    deep = isinstance(error, RecursionError)
+    return "is nested too deeply" if deep else f"cannot be read: {str(error).partition(chr(10))[0]}"
 
 
 def use_loader() -> None:

@@ -170,6 +170,9 @@ def _model_of(kind: type) -> type[BaseModel]:
     return create_model(kind.__name__, __config__=ConfigDict(strict=True, extra="forbid"), **fields)
 
 
+RecordedConfig: Any = _model_of(Config)
+
+
 class Record(BaseModel):
     """One run that ended; or, with the status "stopped" and in a folder of that name, the first epochs of one."""
 
@@ -178,7 +181,7 @@ class Record(BaseModel):
     run_id: Id
     setting_id: Id
     status: Literal["finished", "diverged", "stopped"]
-    config: _model_of(Config)  # type: ignore[valid-type]
+    config: RecordedConfig
     history: History
     final: Final
     diagnostics: dict[str, Value]
@@ -209,14 +212,14 @@ class SchemaError(ValueError):
     """A record is not what it has to be. The message says the first thing that is wrong."""
 
 
-def validate(content: Any) -> None:
-    """Check what was read of a record's file.
+def validate(content: Any, model: type[BaseModel] = Record) -> None:
+    """Check what was read of a record's file, or its config by `RecordedConfig`.
 
     Raises:
         SchemaError: one sentence on the first thing that is wrong.
     """
     try:
-        Record.model_validate(content)
+        model.model_validate(content)
     except ValidationError as error:
         raise SchemaError(first_of(error)) from error
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from runner.config import REPOSITORY
 from runner.config.checkout import scan
+from runner.config.yaml_file import Entry, read_yaml
 from runner.report.items import Statement
 
 
@@ -30,21 +27,23 @@ def study_files() -> list[Path]:
 
 def study_pages(results: Path) -> list[StudyPage]:
     """List this project's studies that have a page in a results folder."""
-    found = []
+    pages = []
     for path in study_files():
         if (results / "studies" / path.stem / "README.md").exists():
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
-            statement = statement_of(path.stem, content.get("finding"))
-            found.append(StudyPage(path.stem, str(content.get("title", path.stem)), statement))
-    return found
+            content = read_yaml(path).entries
+            title = content["title"].text if "title" in content else path.stem
+            statement = statement_of(path.stem, content["finding"]) if "finding" in content else None
+            pages.append(StudyPage(path.stem, title, statement))
+    return pages
 
 
-def statement_of(study: str, content: Mapping[str, Any] | None) -> Statement | None:
+def statement_of(study: str, finding: Entry) -> Statement:
     """Return the finding in a study's file. Its numbers are the study's own, unless they name another one."""
-    if content is None:
-        return None
-    numbers = {}
-    for name, fields in content.get("numbers", {}).items():
-        texts = {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in fields.items()}
-        numbers[name] = {"study": study, **texts}
-    return Statement(content["text"], numbers, content.get("decided"), content.get("readme", False))
+    content = finding.entries
+    numbers = {name: {"study": study} for name in (content["numbers"].entries if "numbers" in content else ())}
+    for name, fields in numbers.items():
+        for key, entry in content["numbers"].entries[name].entries.items():
+            decimal = entry.number if "." in entry.text else None  # 3.0 is ε = 3
+            fields[key] = entry.text if decimal is None else f"{decimal:g}"
+    decided = content["decided"].whole if "decided" in content else None
+    return Statement(content["text"].text, numbers, decided, bool("readme" in content and content["readme"].flag))

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from runner.config import ConfigError
 from runner.data.files import check_writable
-from runner.records import files
+from runner.records import files, schema
 from runner.records.examples import check_examples
 from runner.records.identity import identify, recorded_config
 from runner.records.provenance import LOADED_REVISION, provenance
@@ -98,6 +98,10 @@ class _Execution:
         check_sources(config)  # this process may have loaded files that were edited since the run was listed
         self.run = prepare(config)
         check_examples(config, self.folder, self.run.dataset)
+        try:
+            schema.validate(recorded_config(config), schema.RecordedConfig)
+        except schema.SchemaError as error:
+            raise ConfigError(f"a record cannot hold this config: {error}.") from error
         self._check_places()
         if not claims.enter_context(files.claim(config.runtime.results_root, self.identity)):
             self.outcome = "busy"
@@ -129,6 +133,7 @@ class _Execution:
         Raises:
             OSError: the record or the weights could not be written to their folder. The message names the file that
                 has them instead.
+            ValueError: nobody could read the record again, so it is not written.
         """
         record: dict[str, Any] = {
             "run_id": self.identity,
@@ -140,6 +145,7 @@ class _Execution:
             "diagnostics": trained.diagnostics,
             "provenance": provenance(self.run, trained, seconds, worked, resumed_after),
         }
+        schema.validate(files.parsed(files.dumps(record)))
         elsewhere: OSError | None = None
         if self.config.save_model and trained.objective is not None:
             try:

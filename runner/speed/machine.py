@@ -3,10 +3,40 @@
 from __future__ import annotations
 
 import ctypes
+import os
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+
+
+def cores() -> int:
+    """Return the number of CPU cores that this process may use: by its affinity, and by the quota of its container."""
+    from joblib import cpu_count  # takes half a second
+
+    return int(cpu_count())
+
+
+def memory(system: Path = Path("/")) -> int:
+    """Return the bytes of memory that this process may use: those of the machine, or the least limit of its cgroups.
+
+    Args:
+        system: the root of the file system, in which /proc and /sys are.
+    """
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    with suppress(OSError):
+        for line in (system / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers in ("", "memory"):  # of version 2, of version 1
+                top = system / "sys/fs/cgroup" / controllers
+                group = top / path.lstrip("/")
+                name = "memory.limit_in_bytes" if controllers else "memory.max"
+                for folder in (group, *(parent for parent in group.parents if parent.is_relative_to(top))):
+                    with suppress(OSError, ValueError):  # it is of another namespace, or says max
+                        limits.append(int((folder / name).read_text(encoding="utf-8")))
+    return min(limits)
 
 
 def set_up(threads: int | None) -> None:

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Timer
 
 from omegaconf import DictConfig
 
 from runner.accounting import Pld, calibrate_noise_multiplier, last_within, sound_epsilon
-from runner.accounting.calibration import LARGEST_NOISE, Accountant
+from runner.accounting.calibration import LARGEST_NOISE, PATIENCE, Accountant
 from runner.config import ConfigError
 from runner.data.channels import private_statistics
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.statistics import Normalization
+from runner.terminal import Line
 from runner.training.updates import UpdateRule
 from runner.trust.mechanism import own_noise, own_releases
+
+_SILENT = 2.0  # seconds
+
+
+@contextmanager
+def _announced(accountant: Accountant) -> Iterator[None]:
+    """Print a line if what is done inside takes two seconds, with its limit."""
+    name = type(accountant).__name__
+    text = f"computing what the privacy budget allows, by {name}: it is given up after {PATIENCE:g} s"
+    timer = Timer(_SILENT, lambda: Line().keep(text))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def noise_multiplier_of(
@@ -42,12 +61,13 @@ def noise_multiplier_of(
             "(target_epsilon=3 noise_multiplier=null, say)."
         )
     mechanism(1.0)  # raises if the other settings do not allow noise
-    return calibrate_noise_multiplier(
-        accountant,
-        lambda nm: mechanism(nm).charges_of_epochs(config.epochs).claimed,
-        config.target_epsilon,
-        config.delta,
-    )
+    with _announced(accountant):
+        return calibrate_noise_multiplier(
+            accountant,
+            lambda nm: mechanism(nm).charges_of_epochs(config.epochs).claimed,
+            config.target_epsilon,
+            config.delta,
+        )
 
 
 def _noise_for_sound_epsilon(
@@ -73,9 +93,10 @@ def _noise_for_sound_epsilon(
             f"{asked}: no noise reaches it, because part of what this setting releases does not depend on "
             "noise_multiplier or gets no noise at all. Choose a larger one, or another normalization or clipping."
         )
-    return calibrate_noise_multiplier(
-        Pld(), lambda nm: mechanism(nm).charges(steps).actual, config.sound_epsilon, config.delta
-    )
+    with _announced(Pld()):
+        return calibrate_noise_multiplier(
+            Pld(), lambda nm: mechanism(nm).charges(steps).actual, config.sound_epsilon, config.delta
+        )
 
 
 def within_budget(
@@ -90,13 +111,14 @@ def within_budget(
     if not mechanism.private:
         raise ConfigError("max_epsilon stops a private run, but noise_multiplier is 0.")
     unit, steps = ("step", 1) if rule.takes_back else ("epoch", mechanism.steps_per_epoch)
-    paid_for = last_within(
-        accountant,
-        lambda n: mechanism.charges(n * steps).claimed,
-        config.max_epsilon,
-        config.delta,
-        config.epochs * mechanism.steps_per_epoch // steps,
-    )
+    with _announced(accountant):
+        paid_for = last_within(
+            accountant,
+            lambda n: mechanism.charges(n * steps).claimed,
+            config.max_epsilon,
+            config.delta,
+            config.epochs * mechanism.steps_per_epoch // steps,
+        )
     if paid_for == 0:
         raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single {unit} of this setting.")
     return (config.epochs, paid_for) if rule.takes_back else (paid_for, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import os
 import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,16 +19,16 @@ from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.nn.parameter import is_lazy
 
-from runner.config import FIELDS, ConfigError, check_ranges
+from runner.config import FIELDS, ConfigError, check_ranges, check_values
 from runner.gradients import Objective
 from runner.networks.objective import layers_with_parameters
+from runner.speed.machine import memory
 from runner.terminal import nearest
 from runner.training.averaging import Averaging
 from runner.training.diagnostics import DIAGNOSTICS
 from runner.training.updates import Schedule
 from runner.trust.targets import check_targets
 
-_LARGEST = torch.finfo(torch.float32).max
 _PASSED = ("activation", "classes", "input_shape", "optimizer", "params", "steps")  # by the package, to a class
 _EPOCHS = 1000  # of a schedule that are tried, at most
 
@@ -40,20 +39,10 @@ def check_fields(config: DictConfig) -> None:
     if unknown_fields:
         raise ConfigError(f"There is no field {unknown_fields[0]!r} in a run's configuration.")
     check_ranges(config)
-    _check_numbers(config, "")
+    check_values(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
     unknown = sorted(set(config.diagnostics) - set(DIAGNOSTICS))
     if unknown:
         raise ConfigError(f"diagnostics has no {unknown[0]}: choose from {', '.join(DIAGNOSTICS)}.")
-
-
-def _check_numbers(node: DictConfig | ListConfig, place: str) -> None:
-    """Check that numbers fit into 32 bits, as tensors do, since a larger one would fail in the middle of a run."""
-    for key, value in node.items() if isinstance(node, DictConfig) else enumerate(node):
-        name = f"{place}.{key!s}" if place else str(key)
-        if isinstance(value, (DictConfig, ListConfig)):
-            _check_numbers(value, name)
-        elif isinstance(value, float) and _LARGEST < abs(value) < math.inf:
-            raise ConfigError(f"{name}={value} is larger than any 32-bit number.")
 
 
 def check_arguments(config: DictConfig, group: str) -> None:
@@ -81,7 +70,10 @@ def check_arguments(config: DictConfig, group: str) -> None:
         try:
             taken = OmegaConf.select(OmegaConf.merge(_holder(name, expected), {name: value}), name)
             if _is_text_for_number(value, taken):
-                raise ConfigError(f"{group}.{name}={value!r} is text, but it has to be a number: write it unquoted.")
+                kind, plain = ("true or false", str(taken).lower()) if isinstance(taken, bool) else ("a number", taken)
+                raise ConfigError(
+                    f"{group}.{name}={value!r} is text, but it has to be {kind}: write {plain} without quotes."
+                )
         except OmegaConfBaseException as error:
             readable = getattr(expected, "__name__", str(expected))
             raise ConfigError(f"{group}.{name}={value} is not of type {readable}.") from error
@@ -120,22 +112,22 @@ def _holder(name: str, expected: Any) -> DictConfig:
 
 @contextmanager
 def within_memory() -> Iterator[None]:
-    """Refuse weights that do not fit into the memory of this machine with their gradient and its noise.
+    """Refuse weights that do not fit into the memory of this process with their gradient and its noise.
 
     PyTorch registers a parameter before its first values are drawn. Until then, no memory is taken.
 
     Raises:
         ConfigError: the weights are too large.
     """
-    there, needed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 0
+    there, needed = memory(), 0
 
     def count(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
         nonlocal needed
         needed += 0 if is_lazy(parameter) else 3 * parameter.numel() * parameter.element_size()
         if needed > there:
             raise ConfigError(
-                f"the weights, their gradient and its noise take more memory than the {there / 2**30:,.0f} GiB of this "
-                f"machine: choose a smaller network"
+                f"the weights, their gradient and its noise take more memory than the {there / 2**30:,.0f} GiB that "
+                f"this process may use: choose a smaller network"
             )
 
     hook = register_module_parameter_registration_hook(count)

@@ -65,7 +65,7 @@ def prepare(config: DictConfig) -> Run:
     """
     check_fields(config)
     for name, field in FIELDS.items():
-        if field.names_class and (config[name] or not field.optional):
+        if field.names_class and not (field.optional and config[name] in (None, {})):
             check_arguments(config, name)
     dataset, features = instantiated(config, "dataset"), _features(config)
     clipping, accountant = instantiated(config, "clipping"), instantiated(config, "accountant")

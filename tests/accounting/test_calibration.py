@@ -1,11 +1,12 @@
 """The noise multiplier of a budget, and how far a budget goes."""
 
+import itertools
 import math
 
 import pytest
 from dp_accounting import GaussianDpEvent, NoOpDpEvent
 
-from runner.accounting import Gdp, Pld, RdpClassic, Zcdp, calibrate_noise_multiplier, last_within
+from runner.accounting import Gdp, Pld, RdpClassic, Zcdp, calibrate_noise_multiplier, calibration, last_within
 from tests.accounting.releases import DELTA, sampled
 
 
@@ -80,6 +81,23 @@ def steps(noise_multiplier):
 def test_what_cannot_be_found_is_one_clear_sentence(search, said):
     with pytest.raises(ValueError, match=said):
         search()
+
+
+def test_a_search_that_takes_too_long_is_given_up(monkeypatch):
+    class Slow:
+        def epsilon(self, releases, delta):
+            monkeypatch.setattr(calibration.time, "monotonic", lambda: clock.__next__())
+            return 1.0
+
+    clock = itertools.count(calibration.time.monotonic(), calibration.PATIENCE)
+    for search in (
+        lambda: last_within(Slow(), steps, 2.0, DELTA, 10**9),
+        lambda: calibrate_noise_multiplier(Slow(), steps, 0.5, DELTA),
+    ):
+        with pytest.raises(
+            ValueError, match=r"Slow was asked for 60 seconds .*: choose fewer epochs, or accountant=rdp"
+        ):
+            search()
 
 
 def test_the_last_within_a_budget_is_the_last():

@@ -103,7 +103,7 @@ def test_one_claim_may_be_of_every_data_set(claims_in) -> None:
         ("tanh: 98.10", "tanh:", 12, "direction higher needs a number and a margin"),
         ("  - method: tanh above ReLU\n", "  - note: x\n", 15, "a claim needs a method and a data set"),
         ("compare: order", "compare: [order]", 18, "compare is a text or a number"),
-        ("  of: mean of 10", "  sweep: fig_3", 6, "'sweep' is here twice"),
+        ("  of: mean of 10", "  sweep: fig_3", 6, "table-3.sweep is here twice"),
         ("  claims:\n  -", "  claims:\n   -\n  -", 16, "no valid YAML"),
         ("MNIST:\n    claimed:\n", "MNIST:\n    settings: 3\n    claimed:\n", 11, "a mapping of names to values"),
     ],
@@ -123,7 +123,7 @@ def test_a_command_says_it_in_a_sentence(tmp_path: Path, monkeypatch: pytest.Mon
     del paper.__dict__["claims"]  # what was read before
     assert carry_out("aggregate", ["tempered_sigmoid"]) == 2
     error = capsys.readouterr().err
-    assert "claims.yaml, line 1: no field or data set 'marign'" in error
+    assert "claims.yaml, line 1: fig-3.marign: no field or data set 'marign'" in error
     assert error.count("\n") == 1
 
 

@@ -174,8 +174,10 @@ def test_one_gpu_or_none_is_not_shared_out(gpus, smoke_jobs, monkeypatch) -> Non
     gpus(1)
     assert (gpus_of(smoke_jobs(4, "auto")), workers(smoke_jobs(4, "auto"))) == ([], 1)
     gpus(0)
-    monkeypatch.setattr(processes.os, "cpu_count", lambda: 64)
-    assert (gpus_of(smoke_jobs(4, "auto")), workers(smoke_jobs(4, "auto"))) == ([], 8)
+    for cores, gib, expected in ((64, 64, 8), (3, 64, 3), (8, 7, 3), (8, 1, 1)):
+        monkeypatch.setattr(processes, "cores", lambda: cores)  # noqa: B023
+        monkeypatch.setattr(processes, "memory", lambda: gib * 2**30)  # noqa: B023
+        assert (gpus_of(smoke_jobs(4, "auto")), workers(smoke_jobs(4, "auto"))) == ([], expected)
 
 
 def test_workers_at_the_same_time_have_different_devices(smoke_jobs, monkeypatch) -> None:

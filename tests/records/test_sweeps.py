@@ -10,9 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from runner.config import REPOSITORY
+from runner.config.yaml_file import read_yaml
 from runner.records.jobs import Job, sweep_jobs
 from runner.report.files import read_csv
 from runner.report.papers import claims_of
@@ -89,7 +88,7 @@ def dataset_of(experiment: str) -> str:
 @cache
 def loaded(experiment: str) -> dict[str, Any]:
     """The content of an experiment's file."""
-    content: dict[str, Any] = yaml.safe_load((REPOSITORY / f"conf/experiment/{experiment}.yaml").read_text())
+    content: dict[str, Any] = read_yaml(REPOSITORY / f"conf/experiment/{experiment}.yaml").plain
     return content
 
 

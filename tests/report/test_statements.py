@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from runner.claims.rows import ClaimRow
 from runner.config import REPOSITORY
+from runner.config.yaml_file import read_yaml
 from runner.report import pages, statements, studies
 from runner.report.claim_rows import rows_of
 from runner.report.items import Statement
@@ -144,6 +146,11 @@ def test_a_study_states_numbers_of_its_own_tables_and_of_others(tmp_path):
     assert said("{x}", x={**arm, "arm": "not run"}) == ""
 
 
+def finding(folder, content):
+    (folder / "finding.yaml").write_text(json.dumps(content))  # which is YAML, too
+    return studies.statement_of("mine", read_yaml(folder / "finding.yaml"))
+
+
 def test_a_finding_is_made_only_while_its_table_says_so(tmp_path):
     place = tmp_path / "studies" / "mine"
     place.mkdir(parents=True)
@@ -152,7 +159,7 @@ def test_a_finding_is_made_only_while_its_table_says_so(tmp_path):
         rows = "".join(f"{name},98,5,1,0,2,{answer}\n" for name, answer in zip("abc", answers, strict=False))
         (place / "table.csv").write_text(f"arm,accuracy,seeds,gain,low,high,answer\n{rows}")
         numbers = {"x": {"arm": "a", "answer": "better"}}
-        return stated("mine", studies.statement_of("mine", {"text": "{x:gain}", "numbers": numbers, **keys}), tmp_path)
+        return stated("mine", finding(tmp_path, {"text": "{x:gain}", "numbers": numbers, **keys}), tmp_path)
 
     assert said("better", "worse") == said("better", "worse", decided=2) == "1.0"
     assert said("not decided after correction", "worse") == ""
@@ -201,7 +208,7 @@ def test_a_number_of_a_study_is_that_of_one_row(tmp_path):
 
     def said(fields):
         numbers = {"text": "{x}", "numbers": {"x": fields}}
-        return stated("mine", studies.statement_of("mine", numbers), tmp_path)
+        return stated("mine", finding(tmp_path, numbers), tmp_path)
 
     assert said({"epsilon": 1.0, "parts": "b"}) == "0.70"
     with pytest.raises(ValueError, match="2 rows"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -33,6 +35,40 @@ def test_float32_stays_float32_and_memory_is_kept(mallopt: list[tuple[int, int]]
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine.ctypes, "CDLL", lambda name: SimpleNamespace())
     machine.keep_freed_memory()
+
+
+def test_only_cores_that_the_process_may_use_are_counted() -> None:
+    program = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); from runner.speed import machine; "
+    run = partial(subprocess.run, check=True, capture_output=True, text=True)
+    assert run([sys.executable, "-c", f"{program} print(machine.cores())"]).stdout.split() == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "expected"),
+    [
+        ("0::/job/step", {"job/memory.max": "3000", "job/step/memory.max": "max"}, 3000),
+        ("0::/", {"memory.max": "2000"}, 2000),
+        ("0::/of/another/namespace", {"memory.max": "2000"}, 2000),
+        (
+            "4:memory:/job",
+            {"memory/job/memory.limit_in_bytes": "4000", "memory/memory.limit_in_bytes": f"{2**63}"},
+            4000,
+        ),
+        ("4:cpu:/job", {"memory.max": "2000"}, None),
+        ("0::/", {"memory.max": "max"}, None),
+    ],
+)
+def test_memory_is_that_of_the_container(
+    tmp_path: Path, line: str, files: dict[str, str], expected: int | None
+) -> None:
+    for name, text in {
+        "proc/self/cgroup": line,
+        **{f"sys/fs/cgroup/{name}": text for name, text in files.items()},
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert machine.memory(tmp_path) == (expected or whole)
 
 
 @pytest.mark.parametrize(("said", "policy"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])

@@ -85,7 +85,7 @@ def test_the_first_arm_of_a_factorial_may_have_a_name(tmp_path: Path) -> None:
     [
         (("seeds: 5", "baseline: plain"), "line 7: baseline: it names the first arm of a factorial."),
         (("seeds: 5", "finding: {text: By, decided: two}"), "line 7: finding.decided: expected the number of arms"),
-        (("seeds: 5", "finding: {text: By, readme: 1}"), "line 7: finding.readme: expected true or false."),
+        (("seeds: 5", "finding: {text: By, readme: 1}"), "line 7: finding.readme: expected true or false, got '1'."),
         (("seeds: 5", "seed: 5"), "line 7: seed: there is no key 'seed' here. Did you mean seeds?"),
         (("seeds: 5", "seeds: 1"), "line 7: seeds: expected a number of seeds from 2 to 10,000"),
         (("epsilon: [1, 3]", "epsilon: [1, -3]"), "line 6: epsilon: expected numbers > 0 of at most six digits"),
@@ -109,7 +109,7 @@ def test_the_first_arm_of_a_factorial_may_have_a_name(tmp_path: Path) -> None:
             "line 4: arms.DP-PSAC: 2 trials, but 5 for flat clipping. Give each arm the same number",
         ),
         (("seeds: 5", "trials: 9"), "line 3: arms.flat clipping: 5 combinations are less than trials: 9."),
-        (("epsilon: [1, 3]", "epsilon: [1, 3"), "line 7: expected ',' or ']'"),
+        (("epsilon: [1, 3]", "epsilon: [1, 3"), "line 7: no valid YAML: did not find expected ',' or ']'"),
         (("seeds: 5", "seeds: [[1, 2], [3]]"), "line 7: seeds: expected a number of seeds from 2 to 10,000"),
         (("seeds: 5", f"seeds: {10**400}"), "line 7: seeds: expected a number of seeds from 2 to 10,000"),
         (("epsilon: [1, 3]", "epsilon: [1.00000001, 3]"), "line 6: epsilon: expected numbers > 0 of at most six"),
@@ -120,12 +120,15 @@ def test_the_first_arm_of_a_factorial_may_have_a_name(tmp_path: Path) -> None:
         (("0.25, 0.5, 1, 2, 4", f"{10**400}, 1"), "line 8: search.optimizer.lr: expected values such as"),
         (("epsilon: [1, 3]", "epsilon: .inf"), "line 6: epsilon: expected numbers > 0 of at most six"),
         (("0.25, 0.5, 1, 2, 4", ".nan, 1"), "line 8: search.optimizer.lr: expected values such as"),
-        (("[0.25, 0.5, 1, 2, 4]", "&x {1: *x}"), "a value is neither a text nor a number"),
+        (("[0.25, 0.5, 1, 2, 4]", "&x {1: *x}"), ": it is nested too deeply, or a part contains itself."),
         (("[0.25, 0.5, 1, 2, 4]", "{1: {3: [1, 2]}}"), "line 8: search.optimizer.lr: values by ε are {1: [0.5, 1]"),
         (("[0.25, 0.5, 1, 2, 4]", "{times: {from: 1, to: 2}}"), "line 8: search.optimizer.lr: multiples are"),
-        (("seeds: 5", "title: 2026-11-31"), "a value is neither a text nor a number (day is out of range for month)."),
+        (("seeds: 5", "seeds: 0x1F"), "line 7: seeds: expected a number of seeds from 2 to 10,000"),
+        (("seeds: 5", "trials: 1:30"), "line 7: trials: expected a number of trials from 1 to 10,000, got '1:30'."),
+        (("seeds: 5", "{seeds: 5}: 5"), "line 1: a name is a text."),
+        (("clipping=psac", ""), "line 4: arms.DP-PSAC: expected overrides such as clipping=flat, got None."),
         (("seeds: 5", "title:"), "line 7: title: expected a text in one line, without | < > [ ], got None."),
-        (("seeds: 5", "title: [1]"), "line 7: title: expected a text in one line, without | < > [ ], got [1]."),
+        (("seeds: 5", "title: [1]"), "line 7: title: expected a text in one line, without | < > [ ], got ['1']."),
         (("seeds: 5", "trials:"), "line 7: trials: expected a number of trials from 1 to 10,000, got None."),
         (("seeds: 5", "finding:"), "line 7: finding: expected a text, and numbers by name."),
         (("seeds: 5", 'remarks: ""'), "line 7: remarks: expected sentences, each once, got ''."),
@@ -142,8 +145,8 @@ def test_the_first_arm_of_a_factorial_may_have_a_name(tmp_path: Path) -> None:
             "line 7: finding.numbers.x: there is no arm 'DP-PSC' here.",
         ),
         (("seeds: 5", "finding: {text: By, numbers: [1]}"), "line 7: finding.numbers: expected the fields of a row"),
-        (("seeds: 5", "remarks: [1]"), "line 7: remarks: expected sentences, each once, got [1]."),
-        (("seeds: 5", "title: \x00"), "a value is neither a text nor a number"),
+        (("seeds: 5", "remarks: [[1]]"), "line 7: remarks: expected sentences, each once, got [['1']]."),
+        (("seeds: 5", "title: \x00"), "line 7: no valid YAML: "),
     ],
 )
 def test_a_mistake_is_named_with_its_line_and_key(change: tuple[str, str], sentence: str, tmp_path: Path) -> None:
@@ -154,6 +157,23 @@ def test_a_mistake_is_named_with_its_line_and_key(change: tuple[str, str], sente
     assert str(refused.value).startswith(str(path))
     assert sentence in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_words_of_yaml_are_names_and_texts_as_written(tmp_path: Path) -> None:
+    text = """
+    title: off
+    arms: {no: activation=tanh, yes: activation=relu, 010: activation=mine}
+    datasets: [on, 0x1F]
+    epsilon: [03, 1e0]
+    seeds: 010
+    search: {activation.shape: [off, Yes, 1e-3, TRUE]}
+    equal: no
+    """
+    found = study(tmp_path, text)
+    assert (found.title, [arm.name for arm in found.arms]) == ("off", ["no", "yes", "010"])
+    assert (found.datasets, found.epsilons) == (("on", "0x1F"), (3.0, 1.0))
+    assert (len(found.seeds), found.equal) == (10, False)
+    assert found.arms[0].search == {"activation.shape": ("off", "Yes", 0.001, True)}
 
 
 def test_a_file_that_is_missing_or_empty_is_refused(tmp_path: Path) -> None:

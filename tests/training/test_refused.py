@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 from torch import nn
 
 from runner.config import ConfigError
+from runner.training import checks
 from runner.training.checks import within_memory
 from runner.training.prepare import prepare
 
@@ -79,8 +78,8 @@ def test_any_delta_below_one_over_n_is_accepted_and_none_is_used_without_noise(c
 
 
 def test_weights_beyond_the_memory_are_refused_before_any_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine of 1,000 pages of 1,000 bytes holds 83,333 weights, each with its gradient and noise."""
-    monkeypatch.setattr(os, "sysconf", lambda name: 1000)
+    """A million bytes hold 83,333 weights, each with its gradient and noise."""
+    monkeypatch.setattr(checks, "memory", lambda: 10**6)
     drawn = torch.get_rng_state()
     with pytest.raises(ConfigError, match="more memory than"), within_memory():
         nn.Linear(84, 1000, bias=False)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from checks.mutants.mutant import Mutant, named
+from runner.config.yaml_file import read_yaml
 
 _FOLDER = Path(__file__).parent
 _SHARED = _FOLDER.parent / "tests.yaml"  # lists of tests that several parts name
@@ -16,12 +15,8 @@ _SHARED = _FOLDER.parent / "tests.yaml"  # lists of tests that several parts nam
 
 def every() -> dict[str, tuple[Mutant, ...]]:
     """All faults, by the name of their file here."""
-    shared = _lists(_read(_SHARED))
-    return {path.stem: _faults(_read(path), shared) for path in sorted(_FOLDER.glob("*.yaml"))}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+    shared = _lists(read_yaml(_SHARED).plain)
+    return {path.stem: _faults(read_yaml(path).plain, shared) for path in sorted(_FOLDER.glob("*.yaml"))}
 
 
 def _lists(written: Mapping[str, Mapping[str, list[str]]]) -> dict[str, str]:

@@ -7,8 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from runner.config.yaml_file import read_yaml
 from runner.records.jobs import Job
 from runner.report.files import plus_minus
 
@@ -16,7 +15,7 @@ ADDED = "add-or-remove-one"  # the neighbouring data sets of most methods
 HELD_OUT = "held-out"  # a tag of experiments whose settings were chosen on held-out training images
 SEARCHED = "searched on held-out images"
 
-_FILE = yaml.safe_load(Path(__file__).with_name("methods.yaml").read_text(encoding="utf-8"))
+_FILE = read_yaml(Path(__file__).with_name("methods.yaml")).plain
 METHODS = _FILE["methods"]
 NAMES: list[str] = [method["name"] for method in METHODS]  # the first is the baseline
 COMBINED = "Ideas combined"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
+from runner.config.yaml_file import read_yaml
 
 _PATH = Path(__file__).with_name("published.yaml")
 
@@ -34,10 +34,10 @@ class Published:
 def published() -> list[Published]:
     """Read the file, which has each work once, with its accuracies by data set and epsilon."""
     return [
-        Published(dataset, accuracy=accuracy, epsilon=epsilon, **work)
-        for work in yaml.safe_load(_PATH.read_text(encoding="utf-8"))
-        for dataset, of in work.pop("accuracies").items()
-        for epsilon, accuracy in of.items()
+        Published(dataset, accuracy=float(accuracy), epsilon=float(epsilon), **{**work, "delta": float(work["delta"])})
+        for work in read_yaml(_PATH).plain
+        for dataset, accuracies in work.pop("accuracies").items()
+        for epsilon, accuracy in accuracies.items()
     ]
 
 
