@@ -135,7 +135,7 @@ def draw_front(study: Study, arms: Sequence[Progress]) -> Figure | None:
 
 
 def _fronts(axes: Axes, study: Study, arms: Sequence[Progress], by: str, limit: float) -> list[float]:
-    """Draw the points, fronts and final runs of the arms on one data set; return the accuracies of the fronts."""
+    """Draw the points, fronts and final runs of the arms on one data set; return accuracies of both."""
     levels: list[float] = []
     for place, arm in enumerate(searched_once(study, arms)):
         colour, name = f"C{place}", arm.setting.arm.name
@@ -151,6 +151,7 @@ def _fronts(axes: Axes, study: Study, arms: Sequence[Progress], by: str, limit: 
         for other in (other for other in arms if other.setting.arm == arm.setting.arm):
             if counted := other.counted().values():
                 accuracies = [run.history("test_accuracy")[at] for run, at in counted]
+                levels += accuracies
                 mean, epsilon = fmean(accuracies), fmean(run.history(by)[at] for run, at in counted)
                 ends: Any = [[mean - min(accuracies)], [max(accuracies) - mean]]
                 style: Any = {"color": colour, "markeredgecolor": "black", "markersize": 7, "zorder": 4, "capsize": 3}
