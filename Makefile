@@ -131,7 +131,7 @@ cluster: $(VENV)/installed ## A paper in small on a real Slurm and a real Ray of
 	$(RUN) -m checks cluster $(OVERRIDES)
 
 clean: ## Remove the virtual environment, smoke results, the site and W&B's local files; records of papers stay
-	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra results/.search results/.launch site wandb
+	rm -rf $(VENV) results/smoke results/failed results/.locks results/.hydra results/.launch site wandb
 
 $(VENV)/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -59,8 +59,8 @@ class Pace:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state | {"_started": time.time()}
 
-    def __call__(self, row: Mapping[str, Any]) -> bool:
-        now, epoch = time.time(), int(row["epoch"])
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> bool:
+        now, epoch = time.time(), int(rows[-1]["epoch"])
         if self._first is None:
             self._first = epoch, now
             return True

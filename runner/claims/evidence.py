@@ -11,9 +11,8 @@ from typing import Any
 from runner.claims.runs import PlannedRun, Runs
 from runner.claims.statistics import Spread, typical
 from runner.config import PAPER, RESULTS, options_of
-from runner.records.files import find_record, read_record, record_path, results_folder
+from runner.records.files import find_record, read_record, record_path, results_folder, stopped_path
 from runner.records.jobs import Job, sweep_jobs
-from runner.search import Space, Trial, trials_of
 
 PAPER_SCALE = PAPER
 
@@ -71,9 +70,10 @@ class Evidence:
         """Pair runs that no sweep plans with their records."""
         return Runs(PlannedRun(job, None if self.folder is None else _read(self.folder, job)) for job in jobs)
 
-    def trials(self, space: Space) -> list[Trial]:
-        """Read the recorded trials of a search, the stopped ones included."""
-        return [] if self.folder is None else trials_of(space, self.folder)
+    def of_trials(self, jobs: Iterable[Job]) -> Runs:
+        """Pair trials with their records, or with the first epochs of those that a search stopped."""
+        runs = self.of(jobs)
+        return runs if self.folder is None else Runs(_with_stopped(self.folder, run) for run in runs)
 
 
 def check_scale(scale: str) -> None:
@@ -115,3 +115,8 @@ def collect(sweeps: Iterable[str], scale: str = PAPER_SCALE, results_root: Path 
 def _read(folder: Path, job: Job) -> dict[str, Any] | None:
     path = find_record(folder, job.run_id)
     return read_record(path) if path.exists() else None
+
+
+def _with_stopped(folder: Path, run: PlannedRun) -> PlannedRun:
+    path = stopped_path(folder, run.job.run_id)
+    return PlannedRun(run.job, read_record(path)) if run.record is None and path.exists() else run

@@ -226,3 +226,17 @@ def between(draws: NDArray[np.float64], level: float) -> Interval:
 @cache
 def _t(freedom: float, level: float) -> float:
     return float(scipy.special.stdtrit(freedom, (1 + level) / 2))
+
+
+def pareto(curves: Iterable[tuple[Sequence[float], Sequence[float]]]) -> list[tuple[float, float]]:
+    """Of points given as (epsilons, accuracies) a curve, those more accurate than all that cost no more.
+
+    >>> pareto([([1.0, 2.0, 3.0], [50.0, 40.0, 70.0]), ([0.5, 2.5, 3.0], [30.0, 60.0, 69.0])])
+    [(0.5, 30.0), (1.0, 50.0), (2.5, 60.0), (3.0, 70.0)]
+    """
+    points = sorted((epsilon, -accuracy) for curve in curves for epsilon, accuracy in zip(*curve, strict=True))
+    front: list[tuple[float, float]] = []
+    for epsilon, negative in points:
+        if not front or -negative > front[-1][1]:
+            front.append((epsilon, -negative))
+    return front

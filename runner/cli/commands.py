@@ -18,7 +18,6 @@ COMMANDS = {
     "reproduce": ("runner.cli.reproduce", "carry out the runs of a paper, then make its tables and figures"),
     "aggregate": ("runner.cli.aggregate", "make the tables and figures of a paper from its records"),
     "study": ("runner.cli.study", "compare methods of your own at the same sound ε"),
-    "search": ("runner.cli.search", "search the fields that a sweep draws, by Optuna"),
     "show": ("runner.cli.show", "a table of your own runs"),
     "claims": ("runner.cli.claims", "a table of the papers' claims, by paper, verdict or guarantee"),
     "explain": ("runner.cli.explain", "a recorded run, an item of a paper or a study, explained"),

@@ -54,13 +54,13 @@ def main(arguments: Sequence[str]) -> int:
     settings = settings_of(study, options.scale, [*search_path(options.config_dir), *overrides])
     progress = progress_of(study, settings)
     _check_equal(settings)
-    _check(settings, progress, line)
+    _check(study, progress, line)
     times = durations.recorded(settings[0].trial({}).config)
     print(_plan(study, progress, options.jobs, times), file=sys.stdout if options.plan else sys.stderr)
     if options.plan:
         return 0
     tally = Tally()
-    while not (tally.failed or tally.under_way) and (jobs := [job for arm in progress for job in arm.next]):
+    while not (tally.failed or tally.under_way) and (jobs := _next(progress)):
         check_data(jobs)
         work = Work(jobs, options.jobs, options.threads, durations.estimated(jobs, times))
         tally = run_jobs(launcher, work, line)
@@ -85,6 +85,11 @@ def compared_arms(file: Path, scale: str, overrides: Sequence[str]) -> list[Comp
     return compared(progress_of(study, settings_of(study, scale, overrides)))
 
 
+def _next(progress: Sequence[Progress]) -> list[Job]:
+    """List what can be run now. Arms share trials at several ε if the study searches for a front."""
+    return list({job.run_id: job for arm in progress for job in arm.next}.values())
+
+
 def _repeated(options: Namespace) -> str:
     """Return the command that repeats a study on any machine."""
     own = [f"--config-dir={options.config_dir}"] if options.config_dir else []
@@ -102,10 +107,10 @@ def _check_equal(settings: Sequence[Setting]) -> None:
                 raise ConfigError(f"{setting.arm.place}: it is the same as {other.arm.name}.")
 
 
-def _check(settings: Sequence[Setting], progress: Sequence[Progress], line: Line) -> None:
+def _check(study: Study, progress: Sequence[Progress], line: Line) -> None:
     """Prepare every run that is planned so far, before any work, and try the user's parts on made-up examples."""
     tried = set[str]()  # names of arms
-    planned = [(setting, job) for setting, arm in zip(settings, progress, strict=True) for job in arm.next]
+    planned = list({job.run_id: (arm.setting, job) for arm in progress for job in arm.next}.values())
     for number, (setting, job) in enumerate(planned, 1):
         line.show(f"checked {number} of {len(planned)} runs ...")
         try:
@@ -120,7 +125,7 @@ def _check(settings: Sequence[Setting], progress: Sequence[Progress], line: Line
         if run.unsound:
             raise ConfigError(f"{setting.arm.place}: no sound ε is known, so it cannot be compared: {run.unsound}")
         one_epoch = run.sound_epsilon(run.mechanism.charges(run.mechanism.steps_per_epoch))
-        if one_epoch is None or one_epoch > setting.epsilon:
+        if not study.front and (one_epoch is None or one_epoch > setting.epsilon):
             raise ConfigError(f"{setting.arm.place}: one epoch costs more than a sound ε of {setting.epsilon:g}.")
     line.clear()
 
@@ -136,9 +141,10 @@ def _searched(setting: Setting, job: Job) -> str:
 
 def _plan(study: Study, progress: Sequence[Progress], at_once: int | None, times: durations.Durations) -> str:
     """State the numbers of runs, and the time that the missing ones take."""
-    trials = [_trials(study, arm) for arm in progress]
+    searches = [arm for arm in progress if not study.front or arm.setting.epsilon == study.epsilons[0]]
+    trials = [_trials(study, arm) if arm in searches else 0 for arm in progress]
     finals = [len(arm.finals) or len(arm.setting.finals({}, study.seeds)) for arm in progress]
-    done = [arm.recorded + len(arm.finals.recorded) for arm in progress]
+    done = [arm.recorded * (arm in searches) + len(arm.finals.recorded) for arm in progress]
     firsts = [arm.setting.trial({}) for arm in progress]
     seconds = durations.estimated(firsts, times)
     known, unknown = 0.0, 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, partial
@@ -44,8 +43,6 @@ REPOSITORY = PACKAGE.parent if _CHECKOUT else PACKAGE / "checkout"  # has conf/ 
 PLACE = REPOSITORY if _CHECKOUT else Path.cwd()  # that results/ and wandb/ go into by default
 RESULTS = PLACE / "results"
 YOURS, FRESH = RESULTS / "yours", RESULTS / "fresh"  # of a user, ignored by git: see `runner.records.files.find_record`
-
-_DRAWN = re.compile(r"\$\{(uniform|log_uniform):\s*([^,{}]+?)\s*,\s*([^,{}]+?)\s*\}")
 
 _LARGEST = (2 - 2.0**-23) * 2.0**127  # of 32 bits
 PAPER = "paper"  # the scale that limits nothing
@@ -251,34 +248,6 @@ def uniform(low: float, high: float, *, _node_: Node, _root_: Container) -> floa
 def log_uniform(low: float, high: float, *, _node_: Node, _root_: Container) -> float:
     """Return `${log_uniform:low,high}`: draw number `draw` of this field, uniform in the logarithm, to three digits."""
     return float(f"{math.exp(_random_of(_node_, _root_).uniform(math.log(low), math.log(high))):.3g}")
-
-
-@dataclass(frozen=True)
-class Dimension:
-    """The range of a field that is drawn: uniform, or uniform in the logarithm."""
-
-    low: float
-    high: float
-    log: bool
-
-    def rounded(self, value: float) -> float:
-        """Round a number to three significant digits, as draws have them, within the range."""
-        return min(max(float(f"{value:.3g}"), self.low), self.high)
-
-
-def drawn_fields(composed: DictConfig) -> dict[str, Dimension]:
-    """Return the fields of an unresolved config that are `${uniform:...}` or `${log_uniform:...}`, by name."""
-    found: dict[str, Dimension] = {}
-
-    def look(value: Any, name: str) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                look(inner, f"{name}.{key}".lstrip("."))
-        elif isinstance(value, str) and (match := _DRAWN.fullmatch(value.strip())):
-            found[name] = Dimension(float(match[2]), float(match[3]), log=match[1] == "log_uniform")
-
-    look(OmegaConf.to_container(composed, resolve=False), "")
-    return found
 
 
 def register() -> None:

@@ -75,18 +75,17 @@ def _work(job: Job, threads: int | None, connection: Connection, device: str | N
         except BrokenPipeError:  # the parent is dead: end as `_end_with_parent` does
             os._exit(1)
 
-    def on_epoch(row: dict[str, float], run: Run) -> bool:
+    def on_epoch(row: dict[str, float], run: Run) -> None:
         nonlocal last
         last = epoch_text(row, run.epochs, run.paid_for)
         write_progress(run.config.runtime.results_root, job.run_id, last)
         send("epoch", (last, part_done(row, run.epochs, run.paid_for)))
-        return job.goes_on is None or job.goes_on(row)
 
     def on_start(run: Run) -> None:  # a run that was killed has left an epoch of then
         write_progress(run.config.runtime.results_root, job.run_id, "")
 
     try:
-        outcome = execute(job.config, on_epoch, on_start)
+        outcome = execute(job.config, on_epoch, on_start, goes_on=job.goes_on)
     except Exception as error:
         send("ended", ("failed", one_line(f"{type(error).__name__}: {error}")))
     else:

@@ -29,8 +29,8 @@ _PAPER_SCALE = f"scale={PAPER}"
 class Job:
     """One run of a sweep: what it varies (`overrides`, by name), its ids, its resolved config as JSON values.
 
-    `Job.of` makes one of a config. The process that trains calls `goes_on` after each epoch with the row of its
-    history, and stops the run if it returns False.
+    `Job.of` makes one of a config. The process that trains calls `goes_on` after each epoch with the rows of its
+    history until then, and stops the run if it returns False.
     """
 
     sweep: str
@@ -38,7 +38,7 @@ class Job:
     run_id: str
     setting_id: str
     values: dict[str, Any]
-    goes_on: Callable[[Mapping[str, Any]], bool] | None = None
+    goes_on: Callable[[Sequence[Mapping[str, Any]]], bool] | None = None
 
     @classmethod
     def of(cls, sweep: str, overrides: dict[str, str], config: DictConfig) -> Job:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from runner.claims.blocks import DATASETS, dataset_name
 from runner.claims.evidence import Evidence
 from runner.claims.runs import PlannedRun, Runs, grouped
+from runner.claims.statistics import pareto
 from runner.report import plots
 from runner.report.items import Paper
 from runner.report.leaderboard.methods import LOOKS, method_of
-from runner.search import pareto
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

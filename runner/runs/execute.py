@@ -35,7 +35,8 @@ from runner.training.trial import check_own
 from runner.trust.sources import check_sources
 
 Outcome = Literal["finished", "diverged", "stopped", "skipped", "busy"]
-OnEpoch = Callable[[dict[str, float], Run], bool | None]  # False: the run is to stop here
+OnEpoch = Callable[[dict[str, float], Run], object]
+GoesOn = Callable[[Sequence[dict[str, float]]], bool]  # told all epochs so far
 OnStart = Callable[[Run], None]
 OnStep = Callable[[int, int, Run], None]
 OnRecord = Callable[[Path], None]  # before W&B is waited for
@@ -57,12 +58,13 @@ def execute(
     on_start: OnStart = lambda run: None,
     on_step: OnStep = lambda epoch, step, run: None,
     on_record: OnRecord = lambda path: None,
+    goes_on: GoesOn | None = None,
 ) -> Outcome:
     """Carry out one resolved config (see `runner.records.identity.resolved`), unless its record exists.
 
     Returns:
         The outcome. skipped: it was recorded before. busy: another process on this machine computes it. stopped:
-        `on_epoch` ended it, and its partial history is saved.
+        `goes_on` ended it, and its partial history is saved.
 
     Raises:
         ConfigError: the config cannot be run, or its results cannot be written. Nothing was read or written.
@@ -76,7 +78,7 @@ def execute(
             gc.freeze()  # what is loaded and prepared stays
             gc.enable()
         if execution.outcome is None:
-            _carry_out(execution, on_epoch, on_start, on_step, on_record)
+            _carry_out(execution, on_epoch, on_start, on_step, on_record, goes_on)
     assert execution.outcome is not None
     return execution.outcome
 
@@ -188,7 +190,12 @@ class _Execution:
 
 
 def _carry_out(
-    execution: _Execution, on_epoch: OnEpoch, on_start: OnStart, on_step: OnStep, on_record: OnRecord
+    execution: _Execution,
+    on_epoch: OnEpoch,
+    on_start: OnStart,
+    on_step: OnStep,
+    on_record: OnRecord,
+    goes_on: GoesOn | None,
 ) -> None:
     run, config = execution.run, execution.config
     machine.set_up(config.runtime.threads)
@@ -222,10 +229,11 @@ def _carry_out(
             if state is not None:
                 execution.rows = _rows(state)
 
-            def after_epoch(row: dict[str, float]) -> bool | None:
+            def after_epoch(row: dict[str, float]) -> bool:
                 execution.rows.append(row)
                 log(row)
-                return on_epoch(row, run)
+                on_epoch(row, run)
+                return goes_on is None or goes_on(execution.rows)
 
             with _staying():
                 trained = train(after_epoch)

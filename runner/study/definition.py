@@ -10,13 +10,27 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from runner.claims.contrasts import Cell
-from runner.config import Dimension
 from runner.report.items import Statement
 
 SEARCH_SEED = 0
+SAMPLERS = ("tpe", "gp", "random", "nsga-ii")  # of Optuna; the first one is used by default
 
 Value: TypeAlias = float | str | bool
 Values: TypeAlias = tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A range that is searched: uniform, or uniform in the logarithm; of whole numbers if `integer` is set."""
+
+    low: float
+    high: float
+    log: bool = True
+    integer: bool = False
+
+    def rounded(self, value: float) -> float:
+        """Round to three significant digits, or to a whole number, within the range."""
+        return min(max(float(round(value)) if self.integer else float(f"{value:.3g}"), self.low), self.high)
 
 
 class Times(tuple[float, ...]):
@@ -62,6 +76,10 @@ class Study:
         equal: give all arms the same number of trials.
         widen: have a range widened whose best value is at its edge.
         parts: the names of the parts of a factorial; empty for other studies.
+        sampler: suggests values of a range, one of `SAMPLERS`.
+        prune: have Hyperband stop trials.
+        front: search for accuracy against epsilon, with every epoch of every trial as a point. All epsilons then share
+            one search, up to the largest, and no noise is calibrated.
         finding: the answer in a few sentences, with numbers, that its page begins with.
         remarks: sentences that a reader of its page has to know.
     """
@@ -78,6 +96,9 @@ class Study:
     equal: bool = True
     widen: bool = True
     parts: tuple[str, ...] = ()
+    sampler: str = SAMPLERS[0]
+    prune: bool = False
+    front: bool = False
     finding: Statement | None = None
     remarks: tuple[str, ...] = ()
 

@@ -1,21 +1,24 @@
-"""The figure of a study: gains over the first arm under each seed, with the 95% interval of their mean.
+"""The figures of a study: gains over the first arm, and the front of accuracy against epsilon.
 
-It has all arms, or of a factorial each part alone, their sum, and all together. All panels have one range. A gain
-beyond it is an arrow with its numbers.
+The first has gains under each seed, with the 95% interval of their mean: of all arms, or of a factorial of each part
+alone, their sum, and all together. All panels have one range. A gain beyond it is an arrow with its numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median_low
+from statistics import fmean, median_low
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from runner.claims.contrasts import Estimate
+from runner.claims.runs import PlannedRun, grouped
+from runner.claims.statistics import pareto
 from runner.report import plots
 from runner.report.cells import difference_text
 from runner.study.definition import Study
 from runner.study.outcome import ALL, SUM, Compared, by_pair, sums, tests
+from runner.study.progress import Progress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 _PANEL, _ROW = 0.7, 0.3  # inches: around the rows of a panel, and of each arm
 _NAME = 40  # characters in a line
 _COLOUR = "C0"
+_DEEPEST = 40  # points of accuracy below the best one that a front is shown to
 _FAR, _LEAST = 6, 2.0  # times the median gain, and points: the range that a gain is beyond
 
 
@@ -92,3 +96,65 @@ def _gains(axes: Axes, rows: Sequence[tuple[str, Estimate | None]]) -> None:
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.axvline(0, color="black", linewidth=0.8)
     axes.grid(visible=False, axis="y")
+
+
+def searched_once(study: Study, arms: Sequence[Progress]) -> list[Progress]:
+    """Return each arm on each data set once, as the search for a front is the same at every epsilon."""
+    return [arm for arm in arms if arm.setting.epsilon == max(study.epsilons)]
+
+
+def points_of(run: PlannedRun, limit: float, by: str = "epsilon_sound") -> tuple[list[float], list[float]]:
+    """Return (epsilons, accuracies) of the epochs of a trial within a sound epsilon."""
+    columns = (run.history(name) for name in ("epsilon_sound", by, "test_accuracy"))
+    kept = [(epsilon, accuracy) for sound, epsilon, accuracy in zip(*columns, strict=True) if sound <= limit]
+    return [epsilon for epsilon, _ in kept], [accuracy for _, accuracy in kept]
+
+
+def draw_front(study: Study, arms: Sequence[Progress]) -> Figure | None:
+    """Draw accuracy against both epsilons, a row of panels for each data set; None without a trial.
+
+    A point is an epoch of a trial on held-out images. Lines are fronts, and diamonds the mean and the range of final
+    runs on test images.
+    """
+    if not any(arm.searched for arm in arms):
+        return None
+    datasets, limit = grouped(arms, lambda arm: arm.setting.named[0]), max(study.epsilons)
+    drawn = plots.figure(plots.WIDTH, 0.6 + 3.4 * len(datasets))
+    panels = drawn.subplots(len(datasets), 2, squeeze=False, sharex=True, sharey="row")
+    for row, (dataset, of) in zip(panels, datasets.items(), strict=True):
+        for axes, by, label in zip(row, ("epsilon", "epsilon_sound"), (plots.AS_PAPER, plots.SOUND), strict=True):
+            levels = _fronts(axes, study, of, by, limit)
+            axes.set(title=dataset, xlabel=label)
+            axes.tick_params(labelbottom=True)
+        best = max(levels, default=100.0)
+        row[0].set_ylim(max(min(levels, default=0.0), best - _DEEPEST) - 1, best + 1.5)
+        row[0].set_ylabel("accuracy (%)")
+    panels.flat[0].set_xlim(0, None)
+    plots.one_legend(drawn, columns=2)
+    return drawn
+
+
+def _fronts(axes: Axes, study: Study, arms: Sequence[Progress], by: str, limit: float) -> list[float]:
+    """Draw the points, fronts and final runs of the arms on one data set; return accuracies of both."""
+    levels: list[float] = []
+    for place, arm in enumerate(searched_once(study, arms)):
+        colour, name = f"C{place}", arm.setting.arm.name
+        curves = [points_of(run, limit, by) for run in arm.searched]
+        for curve in curves:
+            axes.plot(*curve, ".", color=colour, markersize=3, alpha=0.35)
+        front = pareto(curves)
+        levels += [accuracy for _, accuracy in front]
+        if front:
+            end = max(epsilon for epsilons, _ in curves for epsilon in epsilons), front[-1][1]
+            axes.step(*zip(*front, end, strict=True), where="post", color=colour, label=f"{name}, held-out images")
+        label = f"{name}, test images"
+        for other in (other for other in arms if other.setting.arm == arm.setting.arm):
+            if counted := other.counted().values():
+                accuracies = [run.history("test_accuracy")[at] for run, at in counted]
+                levels += accuracies
+                mean, epsilon = fmean(accuracies), fmean(run.history(by)[at] for run, at in counted)
+                ends: Any = [[mean - min(accuracies)], [max(accuracies) - mean]]
+                style: Any = {"color": colour, "markeredgecolor": "black", "markersize": 7, "zorder": 4, "capsize": 3}
+                axes.errorbar(epsilon, mean, ends, fmt="D", label=label, **style)
+                label = "_"
+    return levels

@@ -15,6 +15,8 @@ epsilon, it has one for each: `{1: [0.5, 1, 2], 3: [1, 2, 4]}`. All arms get the
 says `equal: false`. With `factorial: true` the arms are parts: each has its new level, or a list of its old and its new
 one, which are written as arms are. `baseline` then names the arm with all parts at their old levels.
 
+The study's `search` also says how: by a `sampler` of Optuna, with `prune: hyperband`, and for `objective: front`.
+
 A `finding` has a text with numbers by name, and for each name the fields of a row of table.csv or effects.csv:
 
     finding:
@@ -37,12 +39,23 @@ from string import Formatter
 from typing import Any
 
 from runner.claims.contrasts import cells_of
-from runner.config import FIELDS, REPOSITORY, ConfigError, Dimension
+from runner.config import FIELDS, REPOSITORY, ConfigError
 from runner.config.yaml_file import Entry, read_yaml
 from runner.report.items import Statement
 from runner.report.statements import PARTS
 from runner.report.studies import statement_of
-from runner.study.definition import RATES, Arm, ByEpsilon, Search, Study, Times, combinations_of, space_at
+from runner.study.definition import (
+    RATES,
+    SAMPLERS,
+    Arm,
+    ByEpsilon,
+    Dimension,
+    Search,
+    Study,
+    Times,
+    combinations_of,
+    space_at,
+)
 from runner.terminal import nearest
 
 SEEDS = 5
@@ -56,7 +69,8 @@ _KEYS = (
 )
 _OF_ARM = ("overrides", "search")
 _OF_FINDING = ("text", "numbers", "decided", "readme")
-_RANGE = ("from", "to", "log", "times")
+_RANGE = ("from", "to", "log", "integer", "times")
+_OF_SEARCH = {"sampler": SAMPLERS, "prune": ("hyperband",), "objective": ("accuracy", "front")}
 _OF_STUDY = {  # fields that a study sets itself, and the key that sets them
     **{"dataset": "datasets", "seed": "seeds", "evaluation": "", "scale": "--scale", "accountant": "epsilon"},
     **{"runtime": "the command line", "tracking": "the command line"},
@@ -80,7 +94,8 @@ def read(path: Path) -> Study:
     factorial = _flag(content, "factorial", False)
     if "baseline" in content and not factorial:
         raise content["baseline"].wrong("it names the first arm of a factorial. Rename the first of arms instead")
-    common = _search(content["search"]) if "search" in content else RATES
+    method, common = _method(content["search"]) if "search" in content else ({}, RATES)
+    front = method.get("objective") == "front"
     arms = _named(content["arms"], factorial)
     trials = content.get("trials")
     if trials is not None and _whole(trials, 1) is None:
@@ -92,14 +107,17 @@ def read(path: Path) -> Study:
         name=path.stem,
         path=path,
         title=path.stem.replace("_", " ") if title is None else title.text,
-        base=_overrides(content["base"]) if "base" in content else (),
+        base=_overrides(content["base"], front=front) if "base" in content else (),
         arms=tuple(_cells(content, arms, common) if factorial else (_arm(arm, common) for arm in arms.items())),
         datasets=_values(content, "datasets", _text, "names of data sets") or ("",),
         epsilons=_values(content, "epsilon", _epsilon, "numbers > 0 of at most six digits") or (EPSILON,),
         seeds=_seeds(content) if "seeds" in content else tuple(range(1, SEEDS + 1)),
         trials=None if trials is None else trials.whole,
         equal=_flag(content, "equal", True),
-        widen=_flag(content, "widen", True),
+        widen=_flag(content, "widen", True) and not front,
+        sampler=method.get("sampler", SAMPLERS[0]),
+        prune="prune" in method,
+        front=front,
         parts=tuple(arms) if factorial else (),
         finding=_finding(path.stem, content["finding"]) if "finding" in content else None,
         remarks=_values(content, "remarks", _text, "sentences"),
@@ -163,7 +181,7 @@ def _cells(content: dict[str, Entry], parts: dict[str, Entry], common: Search) -
         yield Arm(" + ".join(names) or baseline, overrides, search, content["arms"].where, cell)
 
 
-def _overrides(entry: Entry) -> tuple[str, ...]:
+def _overrides(entry: Entry, *, front: bool = False) -> tuple[str, ...]:
     if not isinstance(entry.content, str):
         raise entry.wrong(f"expected overrides such as clipping=flat, got {entry.plain!r}")
     try:
@@ -177,9 +195,22 @@ def _overrides(entry: Entry) -> tuple[str, ...]:
             raise entry.wrong(f"{word!r} is no override: write name=value, such as clipping=flat")
         if top in _OF_STUDY and (word != "target_epsilon=null" or entry.name == "base"):
             raise entry.wrong(f"{word} is set by the study{_use(top)}")
-        if top == "noise_multiplier" and entry.name == "base":
+        if top == "noise_multiplier" and entry.name == "base" and not front:
             raise entry.wrong(f"{word} is not for all arms, as their noise follows from epsilon")
     return tuple(words)
+
+
+def _method(entry: Entry) -> tuple[dict[str, str], Search]:
+    """Return how the study searches, and what it searches for all arms."""
+    if not isinstance(entry.content, dict):
+        return {}, _search(entry)
+    told = {name: inner for name, inner in entry.content.items() if name in _OF_SEARCH}
+    for name, inner in told.items():
+        if inner.text not in _OF_SEARCH[name]:
+            raise inner.wrong(f"expected {' or '.join(_OF_SEARCH[name])}, got {inner.plain!r}")
+    fields = {name: values for name, values in entry.content.items() if name not in told}
+    search = RATES if told and not fields else _search(replace(entry, content=fields))
+    return {name: inner.text for name, inner in told.items()}, search
 
 
 def _search(entry: Entry) -> Search:
@@ -219,11 +250,14 @@ def _searched(entry: Entry) -> Any:
             return Times(factors)
         low, high = (_number(entry.content.get(name, _NONE)) for name in ("from", "to"))
         log = entry.content["log"].flag if "log" in entry.content else True
+        integer = entry.content["integer"].flag if "integer" in entry.content else False
         if low is None or high is None or low >= high or log is None:
             raise entry.wrong("a range is {from: 0.1, to: 10}, and log: false if it is not of magnitudes")
         if log and low <= 0:
             raise entry.wrong(f"a range of magnitudes begins above 0, not at {low}: or set log: false")
-        return Dimension(low, high, log)
+        if integer is None or (integer and not (low.is_integer() and high.is_integer())):
+            raise entry.wrong("a range of whole numbers is {from: 1, to: 10, integer: true}")
+        return Dimension(low, high, log, integer)
     values = [_value(value) for value in entry.listed]
     if not values or None in values:
         raise entry.wrong(f"expected values such as [0.5, 1, 2], got {entry.plain!r}")
@@ -295,6 +329,8 @@ def _check_trials(study: Study) -> None:
     """Check that each arm has values at each epsilon, and that all get the same number of trials."""
     for arm, epsilon in product(study.arms, study.epsilons):
         for name, of in arm.search.items():
+            if isinstance(of, ByEpsilon) and study.front:
+                raise ConfigError(f"{arm.place}: {name}: a front has one search, so it has no values by ε.")
             if isinstance(of, ByEpsilon) and epsilon not in of:
                 raise ConfigError(f"{arm.place}: {name} has nothing to search at ε = {epsilon:g}.")
         size = combinations_of(space_at(arm.search, epsilon))

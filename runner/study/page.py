@@ -15,8 +15,8 @@ from runner.report.files import Table, delta_text, markdown, mean_text, write_cs
 from runner.report.statements import stated
 from runner.study.board import board
 from runner.study.configurations import configurations, plain
-from runner.study.definition import SEARCH_SEED, Study
-from runner.study.figure import draw
+from runner.study.definition import SEARCH_SEED, Study, combinations_of
+from runner.study.figure import draw, draw_front, searched_once
 from runner.study.outcome import (
     ALL,
     DIFFERS,
@@ -39,7 +39,7 @@ _TEXT = """# {title}
 
 {banner}{finding}{answers}
 
-{intervals}{figure}{remarks}{sums}## The arms
+{front}{intervals}{figure}{remarks}{sums}## The arms
 
 {table}
 - **Gain.** Test accuracy minus that of *{first}* under the same seed, in points{seeds}.
@@ -63,6 +63,13 @@ The same command goes on after a stop, and trains nothing again that is recorded
 _SEARCH = (
     "**ε excludes the search.** The trials read the same training images, and no ε here charges for them. {trials}"
 )
+_FRONT = """![Accuracy against ε, as the paper counts it and sound](front/figure.svg)
+
+A point is an epoch of a trial, with its accuracy on held-out images. A line goes through the best at or below each ε,
+and diamonds are the mean and the range of final runs on test images. The ε of a point is that of its trial alone, so
+nothing in the figure charges for the choice of the best among {trials} trials. [The points of the lines](front.csv)
+
+"""
 _NO_SEARCH = "**Nothing was searched.** Each arm has the settings of its overrides."
 _SETTINGS = """
 ## The settings
@@ -93,11 +100,16 @@ def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, comm
     if study.parts:
         every = [_effect(one) for one in (*effects(study, arms), *sums(study, arms), *shares(study, arms))]
         written.append(write_csv(place / "effects.csv", list(every[0]), every))
+    if study.front:
+        written.append(write_csv(place / "front.csv", _POINT, _front_rows(study, arms)))
     finding = "" if scale != PAPER else stated(study.name, study.finding, folder)
     written.append(write_text(place / "README.md", _page(study, found, chosen, finding, scale, command)))
     with plots.style():
-        drawn = draw(study, found)
-        return written if drawn is None else written + plots.save(drawn, place, "" if scale == PAPER else scale)
+        figures = {place: draw(study, found), place / "front": draw_front(study, arms) if study.front else None}
+        label = "" if scale == PAPER else scale
+        return written + [
+            path for folder, drawn in figures.items() if drawn for path in plots.save(drawn, folder, label)
+        ]
 
 
 def answers(study: Study, found: Sequence[Compared]) -> list[str]:
@@ -138,6 +150,9 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
         finding=f"{finding}\n\n" if finding else "",
         answers="\n".join(answers(study, found)),
         first=study.arms[0].name,
+        front=_FRONT.format(trials=sum(len(arm.trials) for arm in searched_once(study, arms)))
+        if study.front and any(arm.trials for arm in arms)
+        else "",
         intervals=_INTERVALS if tests(found) else "",
         figure=_FIGURE.format(what=_PARTS if study.parts[1:] else "each arm", first=study.arms[0].name)
         if any(one.gain for one in found)
@@ -149,7 +164,7 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
         tests=_tests(tests(found), any("(" in _answer(one) for one in found)),
         delta=_delta(runs),
         neighbours=_neighbours(arms),
-        search=_SEARCH.format(trials=_trials(arms)) if searched else _NO_SEARCH,
+        search=_SEARCH.format(trials=_trials(arms) + _how(study, arms)) if searched else _NO_SEARCH,
         notes="".join(f"- {text}\n" for text in _notes(arms)),
         effects=f"\n## Effects and interactions\n\n{markdown(_effects(study, arms))}" if study.parts else "",
         configurations=configurations(study, arms),
@@ -197,10 +212,35 @@ def _chosen(arms: Sequence[Progress]) -> Table:
         values = arm.chosen
         edges = at_edge(arm.setting.search, arm.trials) if values is not None else {}
         shown = [f"{key} = {plain(v)}{' (at the edge)' if key in edges else ''}" for key, v in (values or {}).items()]
-        tried = [f"{', '.join(map(plain, t.values.values()))}: {number(t.accuracy, '%')}" for t in arm.trials]
+        tried = [
+            f"{', '.join(map(plain, t.values.values()))}: {number(t.accuracy, '%')}"
+            + (f" (stopped after epoch {t.stopped})" if t.stopped else "")
+            for t in arm.trials
+        ]
         chosen = "not chosen yet" if values is None else ", ".join(shown) or "nothing to choose"
         rows.append([*arm.setting.named, chosen, "; ".join(tried)])
     return Table((*_NAMED, "chosen", "tried: held-out accuracy (%)"), rows)
+
+
+_POINT = ("dataset", "arm", "epsilon", "epsilon_sound", "accuracy", "epoch", "run_id")
+
+
+def _front_rows(study: Study, arms: Sequence[Progress]) -> list[dict[str, object]]:
+    """List the epochs of trials on the front of each arm by the sound epsilon."""
+    rows = []
+    for arm in searched_once(study, arms):
+        best = 0.0
+        epochs = [
+            (run.history("epsilon_sound")[at], -run.history("test_accuracy")[at], at, run)
+            for run in arm.searched
+            for at in range(run.last_epoch + 1)
+        ]
+        for sound, negative, at, run in sorted(epochs, key=lambda point: point[:2]):
+            if -negative > best and sound <= arm.setting.epsilon:
+                best = -negative
+                values = (arm.setting.named[0], arm.setting.arm.name, run.history("epsilon")[at], sound, best, at + 1)
+                rows.append(dict(zip(_POINT, (*values, run.job.run_id), strict=True)))
+    return rows
 
 
 _RUN = ("dataset", "epsilon", "arm", "role", "seed", "accuracy", "epsilon_sound", "epoch", "run_id", "command")
@@ -253,6 +293,30 @@ def _trials(arms: Sequence[Progress]) -> str:
             f"On the same data set at the same ε each arm had the same number of trials, {numbers[0]} to {numbers[-1]}."
         )
     return f"The arms had different numbers of trials, {numbers[0]} to {numbers[-1]}: see the table."
+
+
+_SAMPLERS = {
+    "tpe": "by the tree-structured Parzen estimator, after a first half at random",
+    "gp": "by a Gaussian process, after a first half at random",
+    "random": "at random",
+    "nsga-ii": "by NSGA-II, in generations of a quarter of the trials",
+}
+_AREA = "the mean, over ε from 0 to {limit:g}, of the best accuracy on held-out images that it has reached within ε"
+
+
+def _how(study: Study, arms: Sequence[Progress]) -> str:
+    """Say how trials were suggested, what they were to maximise, and how many were stopped; "" for grids."""
+    every = searched_once(study, arms) if study.front else arms
+    spaces = [arm.setting.search for arm in every if arm.setting.search]
+    texts = [""]
+    if any(study.trials not in (None, combinations_of(space)) for space in spaces):
+        texts.append(f"Optuna suggested them {_SAMPLERS[study.sampler]}.")
+    if study.front:
+        texts.append(f"What a trial maximises is {_AREA.format(limit=max(study.epsilons))}.")
+    if study.prune:
+        stopped = sum(trial.stopped is not None for arm in every for trial in arm.trials)
+        texts.append(f"Hyperband stopped {stopped} of {sum(len(arm.trials) for arm in every)} trials that fell behind.")
+    return " ".join(texts)
 
 
 def _neighbours(arms: Sequence[Progress]) -> str:

@@ -2,7 +2,7 @@
 
 An override of an arm replaces the same one of the base. The noise is calibrated to the study's epsilon by PLD, the
 accountant of the sound epsilon. An arm may override that, for example by a `noise_multiplier`. Its runs then count with
-the last epoch within the epsilon.
+the last epoch within the epsilon. In the search for a front no noise is calibrated, and all runs count in this way.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> 
         for epsilon in study.epsilons:
             for arm in study.arms:
                 told = [f"dataset={dataset}"] if dataset else []
-                told += ["accountant=pld", f"target_epsilon={epsilon:g}", "noise_multiplier=null", "max_epsilon=null"]
+                told += ["target_epsilon=null", "max_epsilon=null"] if study.front else _calibrated(epsilon)
                 told += [] if scale == PAPER else [f"scale={scale}"]
                 overrides = tuple(merged([*study.base, *told, *arm.overrides, *extra]))
                 with _named(arm, study):
@@ -159,6 +159,10 @@ def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> 
                     raise ConfigError(f"{arm.place}: its delta is {other}: arms are compared at the same one.")
                 found.append(Setting(study.name, arm, dataset, epsilon, config, overrides))
     return found
+
+
+def _calibrated(epsilon: float) -> list[str]:
+    return ["accountant=pld", f"target_epsilon={epsilon:g}", "noise_multiplier=null", "max_epsilon=null"]
 
 
 def merged(overrides: Sequence[str]) -> list[str]:
@@ -173,7 +177,7 @@ def rounded(value: float) -> float:
 
 
 def _typed(value: Value) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else value
+    return f"{value:.9g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else value
 
 
 def _set(config: DictConfig, name: str, value: Any) -> None:

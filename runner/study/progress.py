@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.runs import PlannedRun, Runs, grouped
-from runner.records.files import results_folder
+from runner.records.files import STOPPED, results_folder
 from runner.records.jobs import Job
-from runner.study.definition import Study
+from runner.study.definition import Dimension, Study
 from runner.study.plan import FIXED, Setting, settings_of
-from runner.study.search import MOST_WIDENED, Point, Trial, best_of, next_points, widened
+from runner.study.pruning import Curve, Judge
+from runner.study.search import MOST_WIDENED, Point, Trial, best_of, suggestions, widened
 
 
 @dataclass
@@ -21,7 +23,8 @@ class Progress:
 
     Attributes:
         trials: recorded, in the order in which they were suggested.
-        searched: the runs of the trials.
+        searched: the runs of the trials, until they were stopped.
+        curves: the accuracies of the trials by epoch.
         recorded: the number of recorded trials, in rounds that are not complete, too.
         chosen: the values with the best held-out accuracy, or None until the search has ended.
         finals: planned as soon as there is a choice.
@@ -31,6 +34,7 @@ class Progress:
     setting: Setting
     trials: list[Trial] = field(default_factory=list)
     searched: list[PlannedRun] = field(default_factory=list)
+    curves: list[Curve] = field(default_factory=list)
     recorded: int = 0
     chosen: Point | None = None
     finals: Runs = field(default_factory=Runs)
@@ -71,7 +75,7 @@ def progress_of(study: Study, settings: Sequence[Setting]) -> list[Progress]:
             if not any(points):
                 break
             for arm, point in zip(arms, points, strict=True):
-                _take(arm, [point] if point else [], evidence)
+                _take(arm, [point] if point else [], study, evidence)
         if not any(arm.next for arm in arms):
             for arm in arms:
                 arm.chosen = best_of(arm.trials).values if arm.trials else {}
@@ -103,22 +107,57 @@ def _overrides(study: Study, setting: Setting) -> dict[str, str]:
 
 
 def _search(arm: Progress, study: Study, evidence: Evidence) -> None:
-    while points := next_points(arm.setting.search, arm.trials, study.trials):
-        if not _take(arm, points, evidence):
-            return
+    search = arm.setting.search
+    rounds = suggestions(search, study.trials, study.sampler, prune=study.prune)
+    points = next(rounds)
+    most = _most_epochs(arm.setting) if points and study.prune else 0
+    while points and (values := _take(arm, points, study, evidence, most)):
+        points = rounds.send(values)
 
 
-def _take(arm: Progress, points: Sequence[Point], evidence: Evidence) -> bool:
-    """Take trials from their records. Returns False if one is not recorded: it is to be run next."""
-    runs = evidence.of(arm.setting.trial(point) for point in points)
-    arm.next += [run.job for run in runs if run.record is None]
-    arm.recorded += len(runs) - len(arm.next)
-    if not arm.next:
-        arm.searched += runs
-        arm.trials += [Trial(point, _accuracy(run, arm)) for run, point in zip(runs, points, strict=True)]
-    return not arm.next
+def _most_epochs(setting: Setting) -> int:
+    """Return the number of epochs of the longest trial."""
+    epochs: Any = setting.search.get("epochs", ())
+    longest = epochs.high if isinstance(epochs, Dimension) else max(epochs, default=None)
+    return int(setting.trial({} if longest is None else {"epochs": longest}).field("epochs"))
 
 
-def _accuracy(run: PlannedRun, arm: Progress) -> float:
-    at = run.last_within(arm.setting.epsilon)
-    return 0.0 if at is None else run.history("test_accuracy")[at]
+def _take(arm: Progress, points: Sequence[Point], study: Study, evidence: Evidence, most: int = 0) -> list[float]:
+    """Take trials from their records, and return their values; nothing if one is not recorded: it is to be run next.
+
+    A recorded trial counts as if it ran now: until it would be stopped, and not at all if it was stopped earlier.
+    `most` is the number of epochs of the longest trial if Hyperband stops trials, else 0.
+    """
+    epsilon, taken = arm.setting.epsilon, []
+    limit = max(study.epsilons) if study.front else epsilon
+    for number, run in enumerate(evidence.of_trials(map(arm.setting.trial, points)), len(arm.trials)):
+        judge = Judge(limit, study.front, int(run.field("epochs"))).after(arm.curves, number, most)
+        stops = study.front or most > 0
+        ended = _until_stopped(run, judge) if stops and run.record else run
+        if ended is None or ended.record is None:
+            arm.next.append(replace(run.job, goes_on=judge) if stops else run.job)
+        else:
+            taken.append((ended, judge, _curve(ended)))
+    arm.recorded += len(taken)
+    if arm.next:
+        return []
+    for point, (run, judge, curve) in zip(points, taken, strict=True):
+        stopped = judge.stopped(curve) and curve.epsilons[-1] <= epsilon
+        arm.trials.append(Trial(point, curve.accuracy_within(epsilon), run.last_epoch + 1 if stopped else None))
+        arm.searched.append(run)
+        arm.curves.append(curve)
+    return [judge.worth(curve) for _, judge, curve in taken]
+
+
+def _until_stopped(run: PlannedRun, judge: Judge) -> PlannedRun | None:
+    """Return a recorded trial until it is stopped; None if its record ends before that and before its last epoch."""
+    record, curve = run.record or {}, _curve(run)
+    ends = (epoch for epoch in range(1, len(curve.epsilons) + 1) if not judge.stays(curve.until(epoch)))
+    if (end := next(ends, None)) is None:
+        return None if record["status"] == STOPPED else run
+    history = {name: values[:end] for name, values in record["history"].items()}
+    return replace(run, record=record | {"history": history})
+
+
+def _curve(run: PlannedRun) -> Curve:
+    return Curve(tuple(run.history("epsilon_sound")), tuple(run.history("test_accuracy")), int(run.field("epochs")))

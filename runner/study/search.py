@@ -1,8 +1,14 @@
-"""The search of a setting: which values are tried next, and which are chosen.
+"""The search of a setting: which values are tried next, and which values are chosen.
 
 Everything follows from the trials that are recorded, so a study goes on where it was stopped. Listed values are tried
-in all combinations if the number of trials allows it. Otherwise Optuna suggests values: at random in the first half of
-the trials, which are the same for arms with the same search, then by its tree-structured Parzen estimator.
+in all combinations if the number of trials allows it. Otherwise a sampler of Optuna suggests values, `_AT_ONCE` at a
+time: at random in the first half of the trials, which are the same for arms with the same search, then by the trials
+before. The tree-structured Parzen estimator and the Gaussian process are Bayesian. `random` never looks at trials, and
+a generation of NSGA-II is a quarter of the trials.
+
+The value of a trial is the accuracy after its last epoch within epsilon. For a front it is the mean, over epsilons from
+0 to the largest of the study, of the best accuracy that the trial has reached within each. This is the area below its
+own front. A trial that `runner.study.pruning` stopped has the value that it had then.
 
 A range whose best value is at its edge is widened by one trial beyond it. All other arms on the same data set at the
 same epsilon get one more trial, too, between their best value and its better neighbour. So all arms have the same
@@ -12,80 +18,123 @@ number of trials. This is repeated `MOST_WIDENED` times at most.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runner.config import ConfigError, Dimension
-from runner.study.definition import Space, Value, combinations_of, grid
+from runner.config import ConfigError
+from runner.study.definition import SEARCH_SEED, Dimension, Space, Value, combinations_of, grid
 from runner.study.plan import rounded
 
 MOST_WIDENED = 3
 _AT_ONCE = 4  # suggestions between two looks at the trials; fixed, so that no result depends on the number of cores
 _EDGE = 0.05  # of a range, at whose end a value is at the edge
 _STEP = 0.25  # of a range, by which it is widened
-_MOST_ASKED = 1000  # suggestions that are known already
+_MOST_ASKED = 200  # suggestions that are known already
 
 Point = Mapping[str, Value]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Searched values, and the accuracy on held-out images (percent)."""
+    """Searched values, and the accuracy on held-out images (percent).
+
+    Attributes:
+        stopped: the number of epochs after which it was stopped, if its accuracy within epsilon could still change.
+    """
 
     values: Point
     accuracy: float
+    stopped: int | None = None
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:
-    """Return the most accurate trial, the first one of several."""
-    return max(trials, key=lambda trial: trial.accuracy)
+    """Return the most accurate trial that was not stopped, the first one of several."""
+    return max([trial for trial in trials if not trial.stopped] or trials, key=lambda trial: trial.accuracy)
 
 
-def next_points(space: Space, trials: Sequence[Trial], number: int | None) -> list[Point]:
-    """Return what is to be tried next, before any range is widened; nothing if all trials are made.
+def suggestions(
+    space: Space, number: int | None, sampler: str = "tpe", *, prune: bool = False
+) -> Generator[list[Point], Sequence[float], None]:
+    """Yield what is to be tried next, before any range is widened, and be sent its values; nothing is yielded last.
 
-    The trials are in the order in which they were suggested. `number`: how many are to be made; None for all
-    combinations.
+    `number`: how many trials are to be made; None for all combinations.
+
+    >>> rounds = suggestions({"optimizer.lr": (0.5, 1.0)}, None)
+    >>> next(rounds)
+    [{'optimizer.lr': 0.5}, {'optimizer.lr': 1.0}]
+    >>> rounds.send([80.0, 81.0])
+    []
     """
-    if not space:
-        return []
-    size = combinations_of(space)
-    if number is None or number == size:
-        return list(grid(space)[len(trials) :])
-    half = math.ceil(number / 2)
-    wanted = half - len(trials) if len(trials) < half else min(_AT_ONCE, number - len(trials))
-    return _suggested(space, trials, wanted, half)
+    if space and number in (None, combinations_of(space)):
+        points: list[Point] = list(grid(space))
+        step = _AT_ONCE if prune else len(points)
+        for start in range(0, len(points), step):
+            yield points[start : start + step]
+    elif space and number is not None:
+        yield from _suggested(space, number, sampler, prune)
+    yield []
 
 
-def _suggested(space: Space, trials: Sequence[Trial], wanted: int, draws: int) -> list[Point]:
+def _suggested(space: Space, number: int, sampler: str, prune: bool) -> Generator[list[Point], Sequence[float], None]:
     try:
         import optuna
     except ImportError as error:
         raise ConfigError("a search of ranges needs Optuna: pip install -e '.[search]'.") from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    of = {name: _distribution(values, optuna.distributions) for name, values in space.items()}
-    sampler = optuna.samplers.TPESampler(seed=len(trials), n_startup_trials=draws, constant_liar=True)
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    for trial in trials:
-        made = optuna.trial.create_trial(params=dict(trial.values), distributions=of, value=trial.accuracy)
-        study.add_trial(made)
-    known, found = [dict(trial.values) for trial in trials], list[Point]()
-    for _ in range(_MOST_ASKED):
-        if len(found) == wanted:
-            break
-        asked = study.ask(of).params
-        point = {name: s.rounded(asked[name]) if isinstance(s, Dimension) else asked[name] for name, s in space.items()}
-        if point not in known:
+    study = optuna.create_study(direction="maximize", sampler=_sampler(sampler, number))
+    ranges = {name: _distribution(values, optuna.distributions) for name, values in space.items()}
+    known, draws = list[Point](), math.ceil(number / 2)
+    for _ in range(number):  # rounds
+        first = len(known) < draws and not prune
+        wanted = draws - len(known) if first else min(_AT_ONCE, number - len(known))
+        points, running = list[Point](), []
+        for _ in range(_MOST_ASKED):
+            if len(points) == wanted:
+                break
+            trial = study.ask(ranges)
+            point = {name: _rounded(space[name], value) for name, value in trial.params.items()}
+            if point in known:
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)  # which no sampler learns from
+                continue
             known.append(point)
-            found.append(point)
-    return found
+            points.append(point)
+            running.append(trial)
+        if not points:
+            return
+        values = yield points
+        for trial, value in zip(running, values, strict=True):
+            study.tell(trial, value)
+
+
+def _sampler(name: str, trials: int) -> Any:
+    """Return a sampler that makes the same suggestions after the same trials."""
+    import optuna
+
+    half, seed = math.ceil(trials / 2), SEARCH_SEED
+    with warnings.catch_warnings():  # some options of Optuna are experimental
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        if name == "gp":
+            return optuna.samplers.GPSampler(seed=seed, n_startup_trials=half)
+        if name == "random":
+            return optuna.samplers.RandomSampler(seed=seed)
+        if name == "nsga-ii":
+            return optuna.samplers.NSGAIISampler(seed=seed, population_size=max(2, trials // 4))
+        return optuna.samplers.TPESampler(seed=seed, n_startup_trials=half, constant_liar=True)
 
 
 def _distribution(values: Any, kinds: Any) -> Any:
-    if isinstance(values, Dimension):
-        return kinds.FloatDistribution(values.low, values.high, log=values.log)
-    return kinds.CategoricalDistribution(values)
+    if not isinstance(values, Dimension):
+        return kinds.CategoricalDistribution(values)
+    if values.integer:
+        return kinds.IntDistribution(int(values.low), int(values.high), log=values.log)
+    return kinds.FloatDistribution(values.low, values.high, log=values.log)
+
+
+def _rounded(values: Any, value: Any) -> Value:
+    suggested: Value = values.rounded(value) if isinstance(values, Dimension) else value
+    return suggested
 
 
 def widened(arms: Sequence[tuple[Space, Sequence[Trial]]], *, equal: bool) -> list[Point | None]:
@@ -128,7 +177,8 @@ def _next_beyond(of: Any, tried: Sequence[float], best: Any) -> float | None:
         end, step = (of.low, -_STEP * width) if best == tried[0] else (of.high, _STEP * width)
         if (there(best) - there(end)) * step < -_EDGE * width * abs(step):
             return None  # inside
-        return rounded(back(there(best) + step))
+        beyond = rounded(back(there(best) + step))
+        return float(round(beyond)) if of.integer else beyond
     neighbour = tried[1] if best == tried[0] else tried[-2]
     there, back = _scale(tried[0] > 0)
     return rounded(back(2 * there(best) - there(neighbour)))

@@ -15,7 +15,7 @@ from runner.cli import reproduce
 from runner.cli.commands import COMMANDS
 from runner.config import REPOSITORY
 
-REPRODUCE, SEARCH = "reproduce tempered-sigmoid --items fig-4", "search lipschitz/fig_5a_search --scale smoke"
+REPRODUCE = "reproduce tempered-sigmoid --items fig-4"
 
 
 @pytest.mark.parametrize(
@@ -52,12 +52,6 @@ REPRODUCE, SEARCH = "reproduce tempered-sigmoid --items fig-4", "search lipschit
         ("epsilon --noise 0 --rate 0.1 --steps 9", "0 is not above 0 and finite"),
         ("epsilon --noise 1 --target 3 --rate 0.1 --steps 9", "not allowed with argument"),
         ("epsilon --noise 1 --batch 64 --examples 1000 --steps 9 --delta 0.01", "--delta 0.01 is not below 1/N"),
-        ("search", "sweep"),
-        ("search lipschitz/fig_5a", "varies draw"),
-        ("search lipschitz/fig_9z", "fig_9z"),
-        (f"{SEARCH} --jobs 0", "--jobs"),
-        (f"{SEARCH} --epsilon 0", "--epsilon"),
-        (f"{SEARCH} optimizer.lr=1", "optimizer.lr=1"),
         ("aggregate nonsense", "Unknown paper 'nonsense'. Choose from backprop_clipping"),
         ("aggregate tempered_sigmod", "Unknown paper 'tempered_sigmod'. Did you mean tempered_sigmoid?"),
         ("claims --verdict refuted", "No claim has the verdict 'refuted'. Try --guarantee refuted."),

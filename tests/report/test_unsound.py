@@ -24,7 +24,6 @@ from runner.report.own import own_records, privacy_text, result_text, runs_table
 from runner.report.rows import runs_table as rows_of_runs
 from runner.report.rows import settings_table
 from runner.runs.execute import execute
-from runner.search.trials import Trial
 from runner.terminal import epoch_text
 from runner.tracking import runs as tracking
 
@@ -126,7 +125,6 @@ def test_aggregated_it_guarantees_nothing(tmp_path, fabricate, jobs, monkeypatch
 def test_no_reader_takes_it_for_a_bound(tmp_path: Path, planned: Callable[..., Runs]) -> None:
     runs = planned(None)
     assert entries(runs, [3.0, 1e9]) == [], "no leaderboard has it"
-    assert Trial("a", {}, runs[0].record or {}).accuracy_within(1e9) is None, "nor does a search choose it"
     assert tracking._finite({"epsilon": 1.0, "epsilon_sound": None, "loss": 0.5}) == {"epsilon": 1.0, "loss": 0.5}
     assert len(own_records(tmp_path)) == 2
     assert [row["epsilon_sound"] for row in rows_of_runs(runs)[1]] == [float("inf")] * 2

@@ -7,9 +7,9 @@ from textwrap import dedent
 
 import pytest
 
-from runner.config import ConfigError, Dimension
+from runner.config import ConfigError
 from runner.study import file
-from runner.study.definition import ByEpsilon, Study, Times, space_at
+from runner.study.definition import ByEpsilon, Dimension, Study, Times, space_at
 from runner.study.file import read
 from tests.tracked import tracked
 
@@ -60,6 +60,18 @@ def test_a_search_by_arm_by_epsilon_and_of_ranges(tmp_path: Path) -> None:
     assert space_at(other.search, 1.0) == {"optimizer.lr": (0.1, 0.2, 0.4)}
 
 
+def test_how_a_study_searches(tmp_path: Path) -> None:
+    ranges = "{from: 1, to: 8, integer: true}, optimizer.lr: {from: 0, to: 2, log: false}"
+    method = "sampler: gp, prune: hyperband, objective: front"
+    text = "base: noise_multiplier=1\narms: {a: activation=tanh, b: activation=relu}\ntrials: 9\n"
+    found = study(tmp_path, f"{text}search: {{{method}, epochs: {ranges}}}")
+    assert (found.sampler, found.prune, found.front, found.widen) == ("gp", True, True, False)
+    assert found.arms[0].search == {"epochs": Dimension(1, 8, integer=True), "optimizer.lr": Dimension(0, 2, log=False)}
+    plain = study(tmp_path, text.replace("base: noise_multiplier=1", "") + "search: {sampler: random}")
+    assert (plain.sampler, plain.prune, plain.front, plain.widen) == ("random", False, False, True)
+    assert isinstance(plain.arms[0].search["optimizer.lr"], Times)
+
+
 def test_the_arms_of_a_factorial_are_all_combinations(tmp_path: Path) -> None:
     text = "factorial: true\narms: {tanh: [activation=relu, activation=tanh], AUTO-S: clipping=automatic}"
     found = study(tmp_path, text)
@@ -102,6 +114,17 @@ def test_the_first_arm_of_a_factorial_may_have_a_name(tmp_path: Path) -> None:
         (
             ("[0.25, 0.5, 1, 2, 4]", "{from: 1, to: 4}"),
             "mine.yaml: a range needs the number of trials of each arm, such as trials: 20.",
+        ),
+        (("{optimizer", "{sampler: cma, optimizer"), "line 8: search.sampler: expected tpe or gp or random or nsga-ii"),
+        (("{optimizer", "{prune: median, optimizer"), "line 8: search.prune: expected hyperband, got 'median'."),
+        (("{optimizer", "{objective: [], optimizer"), "line 8: search.objective: expected accuracy or front, got []."),
+        (
+            ("[0.25, 0.5, 1, 2, 4]", "{from: 1.5, to: 4, integer: true}"),
+            "line 8: search.optimizer.lr: a range of whole",
+        ),
+        (
+            ("{optimizer.lr: [0.25, 0.5, 1, 2, 4]", "{objective: front, optimizer.lr: {1: [2], 3: [1]}"),
+            "optimizer.lr: a front has one search, so it has no values by ε.",
         ),
         (("[0.25, 0.5, 1, 2, 4]", "{1: [2]}"), "optimizer.lr has nothing to search at ε = 3."),
         (

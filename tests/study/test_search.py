@@ -6,40 +6,67 @@ import math
 
 import pytest
 
-from runner.config import Dimension
-from runner.study.search import MOST_WIDENED, Trial, at_edge, best_of, next_points, widened
+from runner.study.definition import SAMPLERS, Dimension
+from runner.study.search import MOST_WIDENED, Trial, at_edge, best_of, suggestions, widened
 
 RATES = {"optimizer.lr": (0.5, 1.0, 2.0)}
 RANGE = {"optimizer.lr": Dimension(0.1, 10.0, log=True)}
 
 
-def tried(space, best: float, number: int | None = None) -> list[Trial]:
-    """Carry out a search of one rate whose accuracy falls with the distance from the best one, in magnitudes."""
+def tried(space, best: float, number: int | None = None, sampler: str = "tpe", **how) -> list[Trial]:
+    """Carry out a search whose accuracy falls with the distance of each value from the best one, in magnitudes."""
     trials: list[Trial] = []
-    while points := next_points(space, trials, number):
-        trials += [Trial(p, 90 - abs(math.log(p["optimizer.lr"] / best))) for p in points]
+    rounds = suggestions(space, number, sampler, **how)
+    points = next(rounds)
+    while points:
+        made = [Trial(p, 90 - sum(abs(math.log(value / best)) for value in p.values())) for p in points]
+        trials += made
+        points = rounds.send([trial.accuracy for trial in made])
     return trials
 
 
 def test_listed_values_are_tried_in_all_combinations_and_once() -> None:
-    space = {**RATES, "clipping.norm": (0.1, 1.0)}
-    points = next_points(space, [], None)
-    assert len(points) == 6
-    assert next_points(space, [Trial(point, 1.0) for point in points], None) == []
-    assert next_points(space, [Trial(point, 1.0) for point in points[:4]], None) == points[4:]
-    assert next_points({}, [], None) == []
+    rounds = suggestions({**RATES, "clipping.norm": (0.1, 1.0)}, None)
+    points = next(rounds)
+    assert len(points) == len({tuple(point.values()) for point in points}) == 6
+    assert rounds.send([1.0] * 6) == []
+    assert next(suggestions({}, None)) == next(suggestions({}, 4)) == []
 
 
-def test_arms_with_the_same_range_begin_with_the_same_draws_and_get_closer_to_the_best() -> None:
-    low, high = tried(RANGE, 0.2, 24), tried(RANGE, 5.0, 24)
-    assert len(low) == len(high) == 24
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_arms_begin_with_the_same_draws_and_end_near_the_best(sampler: str) -> None:
+    space = RANGE if sampler != "nsga-ii" else {**RANGE, "clipping.norm": RANGE["optimizer.lr"]}  # it has to cross
+    low, high = tried(space, 0.2, 24, sampler), tried(space, 5.0, 24, sampler)
+    assert len(low) == len(high) == len({tuple(t.values.values()) for t in low}) == 24
     assert [t.values for t in low[:12]] == [t.values for t in high[:12]]
-    assert [t.values for t in low[12:]] != [t.values for t in high[12:]]
+    assert ([t.values for t in low] == [t.values for t in high]) is (sampler == "random")
     for trials, best in ((low, 0.2), (high, 5.0)):
-        assert best_of(trials).values["optimizer.lr"] == pytest.approx(best, rel=0.2)
         assert all(0.1 <= t.values["optimizer.lr"] <= 10 for t in trials)
-        assert len({t.values["optimizer.lr"] for t in trials}) == 24
-    assert tried(RANGE, 0.2, 24) == low  # a search that is stopped goes on as it would have
+        if sampler in ("tpe", "gp"):
+            assert best_of(trials).values["optimizer.lr"] == pytest.approx(best, rel=0.2)
+    assert tried(space, 0.2, 24, sampler) == low, "a search that is stopped goes on as it would have"
+
+
+def test_whole_numbers_and_uniform_ranges() -> None:
+    space = {"optimizer.lr": Dimension(1.0, 9.0, integer=True)}
+    numbers = [t.values["optimizer.lr"] for t in tried(space, 3.0, 5)]
+    assert all(number in range(1, 10) and isinstance(number, float) for number in numbers)
+    assert len(set(numbers)) == 5
+    values = [
+        t.values["optimizer.lr"] for t in tried({"optimizer.lr": Dimension(1, 1000, log=False)}, 1.0, 20, "random")
+    ]
+    assert 300 < sum(values) / 20 < 700
+    assert all(value == float(f"{value:.3g}") for value in values)
+
+
+def test_with_hyperband_rounds_are_small_from_the_start() -> None:
+    assert [len(next(suggestions(RANGE, 24, prune=prune))) for prune in (False, True)] == [12, 4]
+    assert [len(next(suggestions({"optimizer.lr": tuple(range(9))}, None, prune=p))) for p in (False, True)] == [9, 4]
+
+
+def test_a_stopped_trial_is_not_chosen() -> None:
+    stopped, whole = Trial({"optimizer.lr": 1.0}, 95.0, stopped=3), Trial({"optimizer.lr": 2.0}, 90.0)
+    assert best_of([stopped, whole]) is whole
 
 
 def test_fewer_trials_than_combinations_are_different_ones() -> None:

@@ -18,7 +18,7 @@ from runner.cli import study as command
 from runner.config import REPOSITORY, ConfigError
 from runner.launch import Work
 from runner.launch.processes import Tally
-from runner.records.files import dumps, read_record, record_path, results_folder
+from runner.records.files import dumps, read_record, record_path, results_folder, stopped_path, write_stopped
 from runner.records.jobs import Job
 from runner.report.files import cell, read_csv, write_csv
 from runner.runs.durations import Durations
@@ -87,6 +87,15 @@ def carried(tmp_path: Path, fabricate: Callable[..., Path], monkeypatch: pytest.
     rows = [dict(zip(columns, (*fixed, *row), strict=True)) for row in METHODS]
     monkeypatch.setattr(board, "_CSV", write_csv(tmp_path / "board.csv", columns, rows))
 
+    def train(job: Job, accuracies: list[float], sound: tuple[float, ...] = (1.0, 2.9, 3.1)) -> None:
+        rows = [{"epsilon_sound": e, "test_accuracy": a} for e, a in zip(sound, accuracies, strict=True)]
+        ends = (epoch for epoch in (1, 2, 3) if job.goes_on and not job.goes_on(rows[:epoch]))
+        end = next(ends, None)
+        path = fabricate(job, accuracies[:end], sound=sound[:end])
+        if end is not None:
+            write_stopped(stopped_path(path.parents[1], job.run_id), read_record(path) | {"status": "stopped"})
+            path.unlink()
+
     def carry_out(
         text: str, *arguments: str, failing: str = "", most: int = 99, code: int = 0, waits: bool = True
     ) -> list[list[Job]]:
@@ -100,7 +109,7 @@ def carried(tmp_path: Path, fabricate: Callable[..., Path], monkeypatch: pytest.
             failed = [(job, "it failed") for job in work.jobs if job.overrides["arm"] == failing or len(rounds) > most]
             for job in work.jobs:
                 if job not in [job for job, _ in failed]:
-                    fabricate(job, [80.0, accuracy(job), 99.0], sound=[1.0, 2.9, 3.1])
+                    train(job, [accuracy(job) - 10, accuracy(job), 99.0])
             return Tally(recorded=[], failed=failed)
 
         monkeypatch.setattr(command, "run_jobs", run_jobs)
@@ -353,6 +362,64 @@ def test_a_gain_far_from_the_others_is_an_arrow_with_its_numbers(
     assert "−30.00 [−157.06, +97.06]" in svg  # t(1) = 12.706205 times 10
     assert "seeds −40.00 to −20.00" in svg
     assert ">−20<" not in svg  # no tick so far from the other gain
+
+
+FRONT = FILE.replace("search: {", "search: {objective: front, prune: hyperband, sampler: random, ").replace(
+    "[0.5, 1, 2]}", "{from: 0.1, to: 10}}\ntrials: 6"
+)
+FRONT = FRONT.replace("mnist_tanh", "mnist_tanh noise_multiplier=1.1").replace("epsilon: 3", "epsilon: [1, 3]")
+
+
+def test_a_front_has_one_search_for_all_epsilons_and_is_pruned(carried: Carried, tmp_path: Path) -> None:
+    """Four trials of each arm, of which none is behind yet, then two, which have to be the best to go on."""
+    *searched, finals = carried(FRONT)
+    assert [len(jobs) for jobs in searched] == [12, 6]
+    for job in (*searched[0], *searched[1], *finals):
+        assert (job.field("target_epsilon"), job.field("max_epsilon"), job.field("noise_multiplier")) == (
+            None,
+            None,
+            1.1,
+        )
+    assert {job.field("evaluation") for job in finals} == {"test"}
+    assert all(job.goes_on for job in searched[0])
+    epochs = {path.stem: len(read_record(path)["history"]["epoch"]) for path in (tmp_path / "stopped").iterdir()}
+    assert {epochs[job.run_id] for job in searched[0]} == {3}, "until the first epoch beyond ε = 3"
+    behind = [job for job in searched[1] if epochs[job.run_id] == 1]
+    assert 3 <= len(behind) < 6 + 1
+    assert f"Hyperband stopped {len(behind)} of 18 trials that fell behind." in page(tmp_path)
+    assert "choice of the best among 18 trials" in page(tmp_path)
+    assert carried(FRONT) == []
+    rows = read_csv(tmp_path / "studies" / "mine" / "front.csv")
+    best = max(accuracy(job) for jobs in searched for job in jobs if job.overrides["arm"] == "AUTO-S")
+    last = [row for row in rows if row["arm"] == "AUTO-S"][-1]
+    assert (float(last["accuracy"]), float(last["epsilon_sound"])) == (pytest.approx(best, abs=1e-3), 2.9)
+    assert "AUTO-S, test images" in (tmp_path / "studies/mine/front/figure.svg").read_text(encoding="utf-8")
+
+
+def test_a_trial_that_another_search_stopped_is_completed(carried: Carried, tmp_path: Path) -> None:
+    """Its record ends before this study would stop it. One that goes on too long counts until it would be stopped."""
+    (first, *_), *_ = carried(FRONT)
+    path = stopped_path(tmp_path, first.run_id)
+    record = read_record(path)
+    shorter = {name: values[:1] for name, values in record["history"].items()}
+    final = record["final"] | {name: values[0] for name, values in shorter.items()}
+    best = {"best_test_accuracy": shorter["test_accuracy"][0], "best_epoch": 1}
+    path.write_text(dumps(record | {"history": shorter, "final": final | best}))
+    assert [[job.run_id for job in jobs] for jobs in carried(FRONT)] == [[first.run_id]]
+    assert len(read_record(path)["history"]["epoch"]) == 3
+
+
+def test_arms_with_hyperband_keep_their_calibrated_noise(carried: Carried, tmp_path: Path) -> None:
+    """Batch size and epochs are searched, and each trial's noise is calibrated to the same sound ε."""
+    text = FRONT.replace("objective: front, ", "epochs: [20, 40], batch_size: {from: 128, to: 1024, integer: true}, ")
+    *searched, finals = carried(
+        text.replace(" noise_multiplier=1.1", "").replace("trials: 6", "trials: 4\nwiden: false")
+    )
+    for job in (*(job for jobs in searched for job in jobs), *finals):
+        assert job.field("noise_multiplier") is None
+        assert job.field("target_epsilon") in (1.0, 3.0)
+        assert isinstance(job.field("batch_size"), int)
+    assert {job.field("epochs") for job in searched[0]} == {20, 40}
 
 
 PARTS = """

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 
 from runner.claims.evidence import Evidence
 from runner.claims.runs import Runs
+from runner.claims.statistics import pareto
+from runner.records.identity import identify_recorded
+from runner.records.jobs import Job, sweep_jobs
 from runner.report import plots
-from runner.search import best, curve, pareto, space_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PAPER = "lipschitz"
-BUDGET = 3.0  # the sound epsilon at which a trial is chosen
+_BUDGET = 3.0  # the sound epsilon at which a trial is chosen
+_SEEDS = range(1, 6)  # other than the search's own
 _SEARCHED, _CLIPPED, _PLAIN = (plots.LOOKS[name][0] for name in ("Lipschitz", "Lipschitz, clipped", "tanh"))
 _RETRAINED, _AS_PAPER, _SMALL, _LARGE = "C2", "C1", "C4", "C5"  # other ways to choose a Lipschitz network
 
@@ -33,7 +36,7 @@ def front(dataset: str, number: str, chosen: str, evidence: Evidence) -> Figure:
     axes = drawn.subplots()
     plain = evidence.planned(f"{PAPER}/fig_{number}_plain", f"tempered_sigmoid/{dataset}_tanh")
     levels = [
-        *_searched(axes, evidence, number),
+        *_searched(axes, evidence.recorded(f"{PAPER}/fig_{number}_search", f"{PAPER}/{dataset}_drawn"), evidence),
         *_as_paper(axes, evidence.planned(f"{PAPER}/fig_{number}_as_paper", f"{PAPER}/{dataset}_drawn")),
         *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_mlp"), 256, _SMALL),
         *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_{chosen}"), 512, _LARGE),
@@ -52,9 +55,8 @@ def clipped(evidence: Evidence) -> Figure:
             ("clipped", f"11{letter}", _CLIPPED),
             ("clipless", f"5{letter}_search", _SEARCHED),
         ):
-            space = space_of(f"{PAPER}/fig_{number}", (f"scale={evidence.scale}",))
-            trials = evidence.trials(space)
-            levels += _step(axes, pareto(map(curve, trials)), label, colour, f"{len(trials)} trials")
+            trials = evidence.of(sweep_jobs(f"{PAPER}/fig_{number}", (f"scale={evidence.scale}",))).recorded
+            levels += _step(axes, _front(trials), label, colour, f"{len(trials)} trials")
         _finish(axes, levels, dataset, "accuracy (%) on held-out images")
     return drawn
 
@@ -82,24 +84,35 @@ def easier(evidence: Evidence, number: str, dataset: str) -> str:
     return said.format(fmean(gains)) if gains else ""
 
 
-def _searched(axes: Axes, evidence: Evidence, number: str) -> list[float]:
+def _searched(axes: Axes, trials: Runs, evidence: Evidence) -> list[float]:
     """Draw every epoch of every trial with their front, and the trial chosen by it; return accuracies."""
-    space = space_of(f"{PAPER}/fig_{number}_search", (f"scale={evidence.scale}",))
-    trials = evidence.trials(space)
-    for place, (epsilons, accuracies) in enumerate(map(curve, trials)):
+    said = "search: best up to each ε, held-out images"
+    for place, run in enumerate(trials):
         label = "search: each epoch of each trial, held-out images" if place == 0 else None
-        axes.plot(epsilons, accuracies, ".", color="0.8", markersize=2, label=label)
-    stopped = sum(trial.stopped for trial in trials)
-    count = f"{len(trials)} trials" + (f", {stopped} stopped" if stopped else "")
-    levels = _step(axes, pareto(map(curve, trials)), "search: best up to each ε, held-out images", _SEARCHED, count)
-    chosen = best(trials, BUDGET)
-    retrained = Runs() if chosen is None else evidence.of(space.retrained(chosen.values))
+        points = run.history("epsilon_sound"), run.history("test_accuracy")
+        axes.plot(*points, ".", color="0.8", markersize=2, label=label)
+    levels = _step(axes, _front(trials), said, _SEARCHED, f"{len(trials)} trials")
+    retrained = evidence.of(_retrained(trials))
     return levels + _band(axes, retrained, "chosen by it, trained again: test images, mean and range", _RETRAINED)
 
 
+def _retrained(trials: Runs) -> list[Job]:
+    """Return the runs of the trial that is best within the budget on all training images, with new seeds."""
+    within = trials.at(lambda run: run.last_within(_BUDGET))
+    if not within:
+        return []
+    best, _ = max(within, key=lambda pair: pair[0].history("test_accuracy")[pair[1]])
+    every = [{**best.job.values, "evaluation": "test", "seed": seed} for seed in _SEEDS]
+    return [Job(best.job.sweep, best.job.overrides, *identify_recorded(values), values) for values in every]
+
+
+def _front(runs: Runs) -> list[tuple[float, float]]:
+    return pareto((run.history("epsilon_sound"), run.history("test_accuracy")) for run in runs.recorded)
+
+
 def _as_paper(axes: Axes, planned: Runs) -> list[float]:
-    points = pareto((run.history("epsilon_sound"), run.history("test_accuracy")) for run in planned.recorded)
-    return _step(axes, points, "as the paper does: best up to each ε, test images", _AS_PAPER, plots.runs_text(planned))
+    said = "as the paper does: best up to each ε, test images"
+    return _step(axes, _front(planned), said, _AS_PAPER, plots.runs_text(planned))
 
 
 def _ours(axes: Axes, planned: Runs, units: int, colour: str) -> list[float]:

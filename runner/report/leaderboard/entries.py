@@ -143,10 +143,13 @@ def ideas_of(job: Job) -> tuple[str, ...]:
 
 
 def counts(job: Job) -> bool:
-    """Return True if the leaderboard shows a run: on test images, in no search, and at a delta of at most DELTA."""
+    """Return True if the leaderboard shows a run: on test images, in no search, and at a delta of at most DELTA.
+
+    All arms of a study count, because none of them was chosen by test images.
+    """
     on_test_images = job.field("evaluation") == EvaluationSplit.test.value
     return (
-        {name.removeprefix("~") for name in job.overrides} <= _VARIED
+        (job.sweep.startswith("study/") or {name.removeprefix("~") for name in job.overrides} <= _VARIED)
         and on_test_images
         and float(job.field("delta")) <= DELTA
     )

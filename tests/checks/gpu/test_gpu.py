@@ -90,7 +90,7 @@ def test_a_run_that_cannot_end_stops_after_two_epochs(jobs: Jobs, tmp_path: Path
         answers = []
         for epoch, now in ((1, 1023.0), (2, 1026.0)):  # 20 s to start, 3 s an epoch
             monkeypatch.setattr(pace, "time", SimpleNamespace(time=lambda now=now: now))
-            answers.append(judge({"epoch": epoch}))
+            answers.append(judge([{"epoch": epoch}]))
         assert answers == [True, goes_on]
         assert file.exists() is not goes_on
     (slow,) = pace.measured(file, "code").values()
