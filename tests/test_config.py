@@ -37,7 +37,7 @@ BAD = {
     "foo=1": "foo",
     "optimizer.learning_rate=1": "optimizer.learning_rate: there is no field 'learning_rate'. Choose from lr",
     "clipping._target_=runner.networks.activations.TemperedSigmoid": "clipping",
-    "accountant._target_=runner.accounting.Ledger": "is no runner.accounting.calibration.Accountant, which this group takes.",
+    "accountant._target_=runner.accounting.Ledger": "is no runner.accounting.calibration.Accountant, which",
     "accountant._target_=tests.failing.Dies": "accountant: tests.failing.Dies has no epsilon",
     "epochs": "epochs",
     "batch_size=60001": "60000",
