@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -163,15 +163,15 @@ def train_run(
     register()
     config = _config([*overrides, *_texts(results_root)], fields, config_dir)
 
-    def after_epoch(row: dict[str, float], run: Run) -> bool | None:
-        return None if on_epoch is None else on_epoch(dict(row))
+    def goes_on(rows: Sequence[Mapping[str, float]]) -> bool:
+        return on_epoch is None or on_epoch(dict(rows[-1])) is not False
 
     def after_step(epoch: int, step: int, run: Run) -> None:
         if on_step is not None:
             on_step(Step(epoch, (epoch - 1) * run.mechanism.steps_per_epoch + step, run.most_steps, run))
 
     with _explained():
-        outcome = execute(config, after_epoch, on_step=after_step)
+        outcome = execute(config, lambda row, run: None, on_step=after_step, goes_on=goes_on)
     if outcome == "busy":
         raise ConfigError(f"Another process trains run {identify(config)[0]}: wait for it, then ask again.")
     return load_run(_record(config, outcome))

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import DictConfig
-from tests.records.test_sources import forget
 
 from runner.cli.reproduce import check_data
 from runner.config import ConfigError
@@ -22,6 +21,7 @@ from runner.records.identity import identify, identify_recorded, recorded_config
 from runner.records.jobs import Job
 from runner.runs.execute import execute
 from tests.conftest import quietly, record_of
+from tests.trust.test_sources import forget
 
 PARTS = """
 import glob, os, random, time, uuid

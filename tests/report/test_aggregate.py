@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import statistics
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -197,7 +198,8 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
     assert [path.name for path in (tmp_path / PAPER).iterdir()] == ["fig-3"]
     monkeypatch.chdir(folder)
     paper = load(PAPER)
-    _conclude(paper, "paper", (paper.item("fig-3"), paper.item("table-1")), Tally(), tmp_path)
+    options = Namespace(scale="paper", items=None)
+    _conclude(paper, options, (paper.item("fig-3"), paper.item("table-1")), Tally(), tmp_path)
     printed = capsys.readouterr().out
     report = (tmp_path / "README.md").read_text()
     # Theorem 1 holds by formula, and one run of MNIST with tanh decides no claim.

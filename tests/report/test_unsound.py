@@ -74,7 +74,7 @@ def test_a_whole_run_says_null_and_why(written: Path, capsys: pytest.CaptureFixt
     assert f"no sound ε is known: {REASON}" in said
     assert "stated by its class: 88 steps, Poisson" in said
     assert "pld" not in said, "no accountant's bound of charges that need not hold"
-    assert show(["--results", str(results.parent)]) == 0
+    assert show(["--results", str(results.parent), "--scale", "smoke"]) == 0
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith(written.stem)]
     assert "1.982, stated by its class  none" in row
 
