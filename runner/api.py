@@ -312,7 +312,7 @@ def _number(value: Any) -> Any:
 def _config(overrides: list[str], fields: Mapping[str, Any], config_dir: str | Path | None) -> DictConfig:
     """Compose and resolve the config that overrides, fields and classes ask for."""
     classes = {name: value for name, value in fields.items() if isinstance(value, (type, partial))}
-    texts = [*overrides, *(f"{name}={_value(value)}" for name, value in fields.items() if name not in classes)]
+    texts = [*overrides, *(f"{name}={_value(name, value)}" for name, value in fields.items() if name not in classes)]
     folders = search_path(_text(config_dir))
     with _explained():
         check_options(texts)
@@ -349,7 +349,7 @@ def _class_texts(base: DictConfig, group: str, named: Any) -> Iterator[str]:
     if add and _is_partial(group):
         yield f"+{group}._partial_=true"
     for name, value in arguments.items():
-        yield f"{'' if present and name in present else '+'}{group}.{name}={_value(value)}"
+        yield f"{'' if present and name in present else '+'}{group}.{name}={_value(f'{group}.{name}', value)}"
 
 
 def _groups() -> list[str]:
@@ -368,9 +368,19 @@ def _has_source(kind: Any) -> bool:
         return False
 
 
-def _value(value: Any) -> str:
-    """Write a value as an override has it; texts as they are typed."""
-    return value if isinstance(value, str) else json.dumps(value)
+def _value(name: str, value: Any) -> str:
+    """Write the value of a field as an override has it; texts as they are typed.
+
+    Raises:
+        ConfigError: it is no text, number, list or mapping, but an instance of a class, say.
+    """
+    try:
+        return value if isinstance(value, str) else json.dumps(value)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{name} takes a name, a number or a class, not {value!r}: give the class itself, or functools.partial "
+            "with its arguments."
+        ) from None
 
 
 def _texts(results_root: str | Path | None) -> list[str]:

@@ -183,7 +183,9 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         except SystemExit as stopped:  # argparse's own refusals
             code = int(stopped.code or 0)
         assert code == 2
-        (line,) = [line for line in capsys.readouterr().err.strip().splitlines() if "is given up after" not in line]
+        (line,) = [
+            line for line in capsys.readouterr().err.strip().splitlines() if "that the budget allows, by" not in line
+        ]
         return line  # next to what a slow machine is waiting for
 
     return said

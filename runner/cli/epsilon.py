@@ -85,7 +85,7 @@ def _parser() -> Parser:
     parser.add_argument("--batch", type=_whole, help="the (expected) batch size")
     parser.add_argument("--examples", type=_whole, help="the number of training examples")
     parser.add_argument("--rate", type=_positive, help="the sampling rate, in place of --batch and --examples")
-    parser.add_argument("--epochs", type=_whole, help="epochs of examples // batch steps")
+    parser.add_argument("--epochs", type=_whole, help="epochs of examples / batch steps, rounded up")
     parser.add_argument("--steps", type=_whole, help="the number of steps, in place of --epochs")
     parser.add_argument("--sampling", choices=("poisson", "shuffled"), default="poisson")
     parser.add_argument("--all", action="store_true", help="Opacus' PRV accountant, too, which loads PyTorch")
@@ -130,7 +130,8 @@ def _training(options: argparse.Namespace) -> Training:
             f"--delta {options.delta:g} is not below 1/N for N = {options.examples:,}: so large a δ allows publishing "
             "an example."
         )
-    in_epoch = max(1, options.examples // options.batch if options.rate is None else round(1 / rate))
+    # Rounded up, as loaders have a last batch that is not full.
+    in_epoch = math.ceil(options.examples / options.batch if options.rate is None else round(1 / rate, 6))
     steps = options.steps if options.epochs is None else options.epochs * in_epoch
     return Training(rate, steps, math.ceil(steps / in_epoch) if options.sampling == "shuffled" else None)
 
@@ -141,7 +142,7 @@ def _stated(training: Training, options: argparse.Namespace) -> str:
     batches = (
         f"{training.steps:,} Poisson batches at a rate of {of}{training.rate:.4g}"
         if training.epochs is None
-        else f"{training.epochs:,} passes over shuffled examples, {training.steps:,} batches"
+        else f"shuffled examples, passed {training.epochs:,} times, {training.steps:,} batches"
     )
     noise = f", noise multiplier {options.noise:g}" if options.noise is not None else f", ε = {options.target:g}"
     return f"{batches}{noise}, δ = {options.delta:g}"

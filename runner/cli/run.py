@@ -79,11 +79,6 @@ def _run(composed: DictConfig) -> None:
         config.tracking.group = " ".join(text for text in sys.argv[1:] if "=" in text)[:_LONGEST_GROUP]
     line, started = Line(), time.monotonic()
     behind: list[float] = []  # the part of the run that was done before this process resumed it
-    for name in FIELDS:
-        follows = config.sound_epsilon is not None and name in BUDGETS
-        if not (follows or isinstance(config[name], DictConfig)) and config[name] != composed[name]:
-            limited = "null" if config[name] is None else config[name]
-            line.keep(f"scale={config.scale.name}: {name} {limited} instead of {composed[name]}")
 
     def on_epoch(row: dict[str, float], run: Run) -> None:
         done = part_done(row, run.epochs, run.paid_for)
@@ -96,6 +91,11 @@ def _run(composed: DictConfig) -> None:
             line.show(f"epoch {epoch}, step {step} of {run.mechanism.steps_per_epoch}")
 
     def on_start(run: Run) -> None:
+        for name in FIELDS:
+            follows = config.sound_epsilon is not None and name in BUDGETS
+            if not (follows or isinstance(config[name], DictConfig)) and config[name] != composed[name]:
+                limited = "null" if config[name] is None else config[name]
+                line.keep(f"scale={config.scale.name}: {name} {limited} instead of {composed[name]}")
         until = f", or until {run.paid_for} updates are kept," if run.paid_for else ""
         steps = f"{run.epochs} epochs of {run.mechanism.steps_per_epoch} steps{until}"
         line.keep(f"run {identify(config)[0]}: {steps} on {run.device}")

@@ -244,8 +244,9 @@ def write_readme(results: Path) -> Path:
     papers = every_paper()
     of_noise = noise_text(results, {paper.name: rows_of(results, paper) for paper in papers}, _LIMITS)
     found = (
-        f"{summary_table(papers, results)}\nSquare brackets are 95% intervals. [Every claim with its reason, and the "
-        f"findings in full](results/README.md).\n\n{of_noise}\n"
+        f"{summary_table(papers, results)}\nSquare brackets are 95% intervals. [What the words "
+        f"mean](results/README.md#what-the-words-mean), and [every claim with its reason](results/README.md).\n\n"
+        f"{of_noise}\n"
         f"Compared at the same sound ε:\n\n{headlines(papers, results)}"
     )
     return write_text(readme, f"{before}{_BEGIN}\n{found}{_END}{after}")

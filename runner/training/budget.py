@@ -25,7 +25,7 @@ _SILENT = 2.0  # seconds
 def _announced(accountant: Accountant) -> Iterator[None]:
     """Print a line if what is done inside takes two seconds, with its limit."""
     name = type(accountant).__name__
-    text = f"computing what the privacy budget allows, by {name}: it is given up after {PATIENCE:g} s"
+    text = f"computing the noise or the steps that the budget allows, by {name}, for at most {PATIENCE:g} s ..."
     timer = Timer(_SILENT, lambda: Line().keep(text))
     timer.daemon = True
     timer.start()

@@ -13,7 +13,7 @@ from opacus.accountants.utils import get_noise_multiplier
 
 from runner.cli import epsilon
 
-MNIST = ["--batch", "256", "--examples", "60000", "--epochs", "60"]
+MNIST = ["--batch", "256", "--examples", "60000", "--steps", "14040"]
 
 
 def column(shown: str, header: str) -> dict[str, str]:
@@ -63,3 +63,12 @@ def test_pytorch_is_not_loaded() -> None:
         [sys.executable, "-c", code, *MNIST, "--noise", "1"], capture_output=True, text=True, check=True
     ).stdout
     assert shown.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize(
+    "options", [["--batch", "256", "--examples", "60000", "--epochs", "60"], ["--rate", "0.00426", "--epochs", "60"]]
+)
+def test_the_last_batch_of_an_epoch_counts(options: list[str], capsys) -> None:
+    """60,000 / 256 = 234.4, so a loader has 235 batches."""
+    assert epsilon.main([*options, "--noise", "2"]) == 0
+    assert capsys.readouterr().out.startswith("14,100 Poisson batches")
