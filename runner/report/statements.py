@@ -218,7 +218,7 @@ def _word(summary: Summary, paper: Paper, folder: Path) -> str:
     fields = summary.numbers["x"].items()
     row = next(row for row in rows_of(folder, paper) if all(getattr(row.claim, k) == v for k, v in fields))
     epsilon = f", ε {row.guarantee}" if row.guarantee and row.guarantee != GUARANTEED else ""
-    return f"{row.verdict}{epsilon}"
+    return f"{row.verdict}{epsilon}" + ("" if row.claim.counts else " (another reading, not counted)")
 
 
 def headlines(papers: Sequence[Paper], folder: Path) -> str:
