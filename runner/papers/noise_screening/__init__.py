@@ -103,7 +103,8 @@ PAPER = Paper(
         "larger share of updates. On MNIST they keep at least {kept}%, and the lower bound for such a rule that "
         "keeps as much is {rule:least}, below 3. On FashionMNIST some runs of other readings keep "
         "{kept_fashion}%, where it is {rule_fashion:least}. For the runs themselves, ε = 3 is neither proven nor "
-        "refuted. At the paper's own ε, screening with the momentum of the authors' later code reaches {mnist}% on MNIST. The paper claims "
+        "refuted. At the paper's own ε, screening with the momentum of the authors' later code reaches {mnist}% on "
+        "MNIST. The paper claims "
         "{mnist:claimed}. On FashionMNIST it reaches {fashion}%, where {fashion:claimed} is claimed. These runs cost "
         "a sound ε of {mnist:sound} and {fashion:sound}, and the test images chose their updates. As printed, without "
         "momentum, screening reaches {printed}% and {printed_fashion}%.",
