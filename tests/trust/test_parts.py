@@ -23,6 +23,7 @@ from runner.records.identity import resolved
 from runner.records.verify import run_of
 from runner.report.explain import released_text
 from runner.runs.execute import execute
+from runner.training import trial
 from runner.training.evaluate import Evaluation, evaluate
 from runner.training.final import final_metrics
 from runner.training.first_batch import check_first_batch
@@ -139,7 +140,10 @@ class Whitening:
         return images - self.mean
 
 
-def test_a_part_that_asks_for_numbers_is_slow_and_says_why(with_part: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_that_asks_for_numbers_is_slow_and_says_why(
+    with_part: Make, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "_printed", set[str]())  # a note is printed once in a process
     check_own(prepare(with_part("architecture", "tests.coupling.Branching")))
     said = capsys.readouterr().err
     assert "Branching: applied to one example at a time, so an operation over the batch is over that one." in said
