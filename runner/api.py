@@ -32,7 +32,7 @@ from runner.records.hydra_errors import sentence
 from runner.records.identity import identify, resolved
 from runner.records.jobs import command_of, composed
 from runner.records.options import as_typed, check_budgets, check_options, search_path
-from runner.report.own import leaves, record_files, result_text
+from runner.report.own import columns_of, record_files, result_text
 
 if TYPE_CHECKING:  # both take a second to import
     import pandas as pd
@@ -278,8 +278,8 @@ def load_records(results: str | Path = RESULTS) -> pd.DataFrame:
 
     Returns:
         The table, with `run_id` as its index. Fields of the config have their dotted names, and the name of a group
-        has its class ("activation"). Final metrics are columns such as `final.test_accuracy`. The history is in
-        columns such as `history.test_accuracy`, whose values are lists with a number for each epoch.
+        has its class ("activation"). Final metrics are columns such as `test_accuracy`. The history is in columns such
+        as `history.test_accuracy`, whose values are lists with a number for each epoch.
 
     Raises:
         ValueError: a file is no whole record.
@@ -289,24 +289,8 @@ def load_records(results: str | Path = RESULTS) -> pd.DataFrame:
     rows = []
     for path in record_files(Path(results).expanduser()):
         record = read_record(path)
-        rows.append(
-            {
-                "run_id": record["run_id"],
-                "setting_id": record["setting_id"],
-                "status": record["status"],
-                "scale": record["config"]["scale"]["name"],
-                **leaves(record["config"]),
-                **{f"final.{name}": _number(value) for name, value in record["final"].items()},
-                **{f"history.{name}": values for name, values in record["history"].items()},
-                **{name: record["provenance"].get(name) for name in ("device", "wall_seconds", "git_revision")},
-            }
-        )
+        rows.append(columns_of(record) | {f"history.{name}": values for name, values in record["history"].items()})
     return pd.DataFrame(rows).set_index("run_id") if rows else pd.DataFrame()
-
-
-def _number(value: Any) -> Any:
-    """Return a final metric with the infinities that JSON holds as text as numbers."""
-    return float(value) if value in ("inf", "-inf", "nan") else value
 
 
 def _config(overrides: list[str], fields: Mapping[str, Any], config_dir: str | Path | None) -> DictConfig:

@@ -96,7 +96,7 @@ def test_records_are_a_table_with_a_row_for_each_run(train) -> None:
     table = load_records(runs[0].path.parents[2])
     assert set(table.index) == {run.run_id for run in runs}
     row = table.loc[runs[0].run_id]
-    assert (row["activation"], row["clipping.norm"], row["final.test_accuracy"]) == ("Tanh", 1.0, runs[0].accuracy)
+    assert (row["activation"], row["clipping.norm"], row["test_accuracy"]) == ("Tanh", 1.0, runs[0].accuracy)
     assert row["history.epoch"] == [1, 2]
 
 

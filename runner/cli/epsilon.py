@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -43,11 +43,6 @@ class Training:
     def releases(self, noise_multiplier: float) -> Releases:
         """Return the events that this loop costs at a noise multiplier."""
         return training_releases(noise_multiplier, self.rate, self.steps, self.epochs)
-
-    @property
-    def as_poisson(self) -> Training:
-        """The same loop as papers count it: as if its batches were Poisson samples."""
-        return Training(self.rate, self.steps)
 
 
 def accountants() -> dict[str, tuple[Any, str]]:
@@ -94,17 +89,20 @@ def _parser() -> Parser:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is not above 0 and finite")
     return value
 
 
 def _whole(text: str) -> int:
-    value = int(text.replace(",", "").replace("_", ""))
-    if value < 1:
+    digits = text.replace(",", "").replace("_", "")
+    if not digits.isdecimal() or int(digits) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 up")
-    return value
+    return int(digits)
 
 
 def _training(options: argparse.Namespace) -> Training:
@@ -150,9 +148,9 @@ def _stated(training: Training, options: argparse.Namespace) -> str:
 
 def _costs(training: Training, noise_multiplier: float, delta: float, slow: bool) -> Table:
     """Tabulate ε by every accountant, the sound one first."""
-    loops = (
-        {"ε": training} if training.epochs is None else {"ε, shuffled": training, "as if Poisson": training.as_poisson}
-    )
+    loops = {"ε": training}
+    if training.epochs is not None:  # papers count it as if its batches were Poisson samples
+        loops = {"ε, shuffled": training, "as if Poisson": replace(training, epochs=None)}
     rows = []
     for name, (accountant, text) in _ordered(slow):
         costs = [accountant.epsilon(loop.releases(noise_multiplier), delta) for loop in loops.values()]

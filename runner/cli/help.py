@@ -37,7 +37,6 @@ def text() -> str:
     config = (REPOSITORY / "conf" / "config.yaml").read_text(encoding="utf-8")
     groups = re.findall(r"(?m)^  - (\w+): (\S+) *# (.*)$", config)
     _, defaults = config.split("\n\n", 1)
-    names = {**dict(diagnostics())}
     return "\n".join(
         [
             "python -m runner [group=option ...] [field=value ...]",
@@ -50,7 +49,7 @@ def text() -> str:
                 "Groups: python -m runner --help GROUP lists the options",
                 _listed({name: f"{words} [{option}]" for name, option, words in groups} | {"launcher": _LAUNCHER}),
             ),
-            *_section("Diagnostics: diagnostics=[NAME,NAME]", _listed(names)),
+            *_section("Diagnostics: diagnostics=[NAME,NAME]", _listed(diagnostics())),
             *_section("Fields and their defaults", defaults.partition("\nhydra:")[0].strip().splitlines()),
         ]
     )
@@ -74,14 +73,14 @@ def group_text(group: str) -> str:
     return "\n".join(_listed({f"{group}={name}": words for name, words in options.items()}))
 
 
-def diagnostics() -> list[tuple[str, str]]:
-    """List the diagnostics: each file with its docstring's first line."""
-    found = []
+def diagnostics() -> dict[str, str]:
+    """Return the diagnostics by name: each file with its docstring's first line."""
+    described = {}
     for path in sorted((PACKAGE / "training" / "diagnostics").glob("*.py")):
         if path.stem not in ("__init__", "interface"):
             first, *_ = str(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))).splitlines()
-            found.append((path.stem, first.rstrip(".")))
-    return found
+            described[path.stem] = first.rstrip(".")
+    return described
 
 
 def main(arguments: Sequence[str]) -> int:

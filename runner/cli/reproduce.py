@@ -11,7 +11,6 @@ import shlex
 import sys
 import time
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -162,13 +161,10 @@ def _place(options: Namespace, overrides: Sequence[str]) -> list[str]:
 
 def first_seeds(jobs: Sequence[Job], count: int | None) -> list[Job]:
     """Keep the first seeds of each setting, `count` of them; None: all."""
-    taken = Counter[str]()
-    kept = []
-    for job in sorted(jobs, key=lambda job: int(job.values["seed"])):
-        taken[job.setting_id] += 1
-        if count is None or taken[job.setting_id] <= count:
-            kept.append(job.run_id)
-    return [job for job in jobs if job.run_id in kept]
+    seeds: dict[str, set[int]] = {}
+    for job in jobs:
+        seeds.setdefault(job.setting_id, set()).add(job.values["seed"])
+    return [job for job in jobs if job.values["seed"] in sorted(seeds[job.setting_id])[:count]]
 
 
 def print_failed(failed: Iterable[tuple[Job, str]]) -> None:

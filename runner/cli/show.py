@@ -20,12 +20,11 @@ from typing import Any
 
 from runner.config import PAPER, RESULTS, ConfigError
 from runner.report.files import aligned, cell, csv_text, terminal_width
-from runner.report.own import Record, explain_command, leaves, own_records, runs_table
+from runner.report.own import Record, columns_of, explain_command, own_records, runs_table
 from runner.terminal import Parser, nearest
 
 # Columns of the table that have other names as CSV, where a name needs no quotes.
 _AS_CSV = {"run": "run_id", "accuracy": "test_accuracy", "ε": "epsilon", "sound ε": "epsilon_sound"}
-_PROVENANCE = ("wall_seconds", "device", "git_revision")
 
 Columns = Mapping[str, Any]
 
@@ -50,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"No runs in {folder} but those of this repository{unsure}: python -m runner --help says how to run one.")
         return 0
     if records := _at_scale(records, chosen.scale):
-        _show(_selected([_columns(record) for record in records], chosen), records, chosen)
+        _show(_selected([columns_of(record) for record in records], chosen), records, chosen)
     return 1 if refused else 0
 
 
@@ -80,18 +79,6 @@ def _parser() -> Parser:
     parser.add_argument("--reverse", action="store_true", help="in the opposite order")
     parser.add_argument("--csv", action="store_true", help="print all runs with all columns as CSV")
     return parser
-
-
-def _columns(record: Record) -> dict[str, Any]:
-    """Return all columns of a run: ids, final numbers, the fields of its config, and how long it took."""
-    final = {name: float(v) if v in ("inf", "-inf", "nan") else v for name, v in record["final"].items()}
-    return {
-        **{name: record[name] for name in ("run_id", "setting_id", "status")},
-        "scale": record["config"]["scale"]["name"],
-        **final,
-        **{name: value for name, value in leaves(record["config"]).items() if name not in final},
-        **{name: record["provenance"].get(name) for name in _PROVENANCE},
-    }
 
 
 def _selected(runs: Sequence[Columns], chosen: Namespace) -> list[list[Columns]]:

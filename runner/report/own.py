@@ -145,6 +145,18 @@ def _committed(results: Path) -> set[Path]:
     return {REPOSITORY / name for name in listed.split("\0") if name}
 
 
+def columns_of(record: Record) -> dict[str, Any]:
+    """Return a run as one row: ids, final numbers, the fields of its config by dotted name, and how long it took."""
+    final = {name: float(v) if v in ("inf", "-inf", "nan") else v for name, v in record["final"].items()}
+    return {
+        **{name: record[name] for name in ("run_id", "setting_id", "status")},
+        "scale": record["config"]["scale"]["name"],
+        **final,
+        **{name: value for name, value in leaves(record["config"]).items() if name not in final},
+        **{name: record["provenance"].get(name) for name in ("wall_seconds", "device", "git_revision")},
+    }
+
+
 def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config's fields by dotted name; the value of a group is its class, by its bare name."""
     found: dict[str, Any] = {}
