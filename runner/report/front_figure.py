@@ -5,7 +5,6 @@ It is made from leaderboard.csv, the claims of the last aggregation and the reco
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from runner.claims.blocks import dataset_name
 from runner.config.checkout import scan
+from runner.records.files import read_record, upper_bound
 from runner.report import plots
 from runner.report.claim_rows import rows_of
 from runner.report.files import read_csv
@@ -113,16 +113,14 @@ def _histories(results: Path, settings: set[str]) -> dict[str, list[History]]:
     """Return by setting the sound epsilons and the accuracies (percent) of each run, by epoch."""
     found: dict[str, list[History]] = {}
     for path in scan(results / "runs", "*.json"):
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_record(path)
         if record["setting_id"] in settings:
-            history = record["history"]
-            unscreened = [float(value) for value in history.get("unscreened_accuracy", [math.nan])]
-            # Images that chose updates do not count; a run of which all images did keeps what it reports.
-            accuracies = history["test_accuracy"] if any(map(math.isnan, unscreened)) else unscreened
-            epsilons = history.get("epsilon_sound") or [record["final"]["epsilon_sound"]] * len(accuracies)
-            found.setdefault(record["setting_id"], []).append(
-                ([math.inf if e is None else float(e) for e in epsilons], [float(a) for a in accuracies])
-            )
+            history, sound = record["history"], upper_bound(record["final"]["epsilon_sound"])
+            accuracies = [*map(float, history["test_accuracy"])]
+            # As on the leaderboard: a run with a guarantee, whose data decided its end, counts by what it spent.
+            name = "epsilon_spent" if "epsilon_spent" in history and sound < math.inf else "epsilon_sound"
+            epsilons = [*map(upper_bound, history[name])] if name in history else [sound] * len(accuracies)
+            found.setdefault(record["setting_id"], []).append((epsilons, accuracies))
     return found
 
 
