@@ -207,9 +207,9 @@ def run_study(
     options = [f"--scale={scale}", *([] if jobs is None else [f"--jobs={jobs}"])]
     options += [] if config_dir is None else [f"--config-dir={config_dir}"]
     with _explained():
-        if command.main([str(file), *options, *overrides]):
-            raise ConfigError(f"{file}: a run failed, see above. The others are recorded, and the same call goes on.")
-        compared = command.compared_arms(Path(file), scale, [*search_path(_text(config_dir)), *overrides])
+        code, compared = command.carry_out([str(file), *options, *overrides])
+    if code:
+        raise ConfigError(f"{file}: a run failed, see above. The others are recorded, and the same call goes on.")
     rows = []
     for arm in compared:
         accuracies = list(arm.arm.accuracies().values())

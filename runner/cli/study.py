@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from omegaconf.errors import OmegaConfBaseException
@@ -40,6 +41,11 @@ from runner.training.trial import check_own
 
 
 def main(arguments: Sequence[str]) -> int:
+    return carry_out(arguments)[0]
+
+
+def carry_out(arguments: Sequence[str]) -> tuple[int, list[Compared]]:
+    """Carry a study out as its command line says. Return the exit code, and the arms compared as they are recorded."""
     options = _parser().parse_intermixed_args(arguments)
     check_scale(options.scale)
     package = REPOSITORY / "studies" / options.file.name
@@ -51,6 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"{options.file}: a study of this package has this name, and its page: rename the file.")
     if options.scale != PAPER:
         study = shortened(study)
+    study = replace(study, seeds=study.seeds[: options.seeds])
     settings = settings_of(study, options.scale, [*search_path(options.config_dir), *overrides])
     progress = progress_of(study, settings)
     _check_equal(settings)
@@ -58,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     times = durations.recorded(settings[0].trial({}).config)
     print(_plan(study, progress, options.jobs, times), file=sys.stdout if options.plan else sys.stderr)
     if options.plan:
-        return 0
+        return 0, compared(progress)
     tally = Tally()
     while not (tally.failed or tally.under_way) and (jobs := _next(progress)):
         check_data(jobs)
@@ -69,20 +76,11 @@ def main(arguments: Sequence[str]) -> int:
     written = write(study, progress, folder_of(settings), options.scale, _repeated(options))
     if options.scale != PAPER:
         print(f"{options.scale.upper()}: no result. Shrunk runs on stand-in data test the file.")
-    print("\n".join(answers(study, compared(progress))))
+    arms = compared(progress)
+    print("\n".join(answers(study, arms)))
     print(shown(written))
     print_failed(tally.failed)
-    return 1 if tally.failed else 0
-
-
-def compared_arms(file: Path, scale: str, overrides: Sequence[str]) -> list[Compared]:
-    """Compare the arms of a study as they are recorded. Nothing is carried out.
-
-    Raises:
-        ConfigError: the file or the config of an arm is wrong.
-    """
-    study = read(file) if scale == PAPER else shortened(read(file))
-    return compared(progress_of(study, settings_of(study, scale, overrides)))
+    return (1 if tally.failed else 0), arms
 
 
 def _next(progress: Sequence[Progress]) -> list[Job]:
