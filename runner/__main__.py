@@ -31,7 +31,7 @@ def main() -> int:
     on_termination_as_on_interrupt()
     if name in COMMANDS:
         return carry_out(name, sys.argv[2:])
-    if name in ("-h", "--help"):
+    if name in ("", "-h", "--help"):
         return carry_out("help", sys.argv[2:], {"help": ("runner.cli.help", "")})
     if re.fullmatch(r"[\w-]+", name) and not name.startswith("-"):
         print(unknown("runner", name, COMMANDS), file=sys.stderr)

@@ -27,7 +27,7 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.accounting import Pld, training_releases
 from runner.accounting.calibration import Accountant
 from runner.config import FIELDS, REPOSITORY, RESULTS, ConfigError, register
-from runner.records.files import find_record, read_record, results_folder
+from runner.records.files import find_record, read_record, results_folder, use_own_folder
 from runner.records.hydra_errors import sentence
 from runner.records.identity import identify, resolved
 from runner.records.jobs import command_of, composed
@@ -145,7 +145,7 @@ def train_run(
         on_epoch: called after each epoch with its row of the history. If it returns False, the run ends there. The row
             has losses of the training images, too, which no ε covers: do not decide by them.
         on_step: called after each step that is taken call by call: see `Step`.
-        results_root: the folder of records and weights; results/ by default.
+        results_root: the folder of records and weights; by default results/yours, which git ignores.
         config_dir: a folder of your own options; conf/ of the current folder by default.
         fields: more overrides by name. A value is an option's name, a number, a list, or, for a group, a class of
             yours, or a `functools.partial` of one with its arguments.
@@ -307,6 +307,7 @@ def _config(overrides: list[str], fields: Mapping[str, Any], config_dir: str | P
         config = composed([*folders, *texts])
         check_budgets(config, texts)
         config = resolved(config)
+    use_own_folder(config, texts)
     config.save_model = True
     config.tracking.command = command_of([*texts, *folders])
     return config

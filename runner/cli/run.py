@@ -55,7 +55,7 @@ def run(composed: DictConfig) -> None:
 
 
 def _run(composed: DictConfig) -> None:
-    from runner.records.files import find_record, read_record, results_folder
+    from runner.records.files import find_record, read_record, results_folder, use_own_folder
     from runner.records.identity import identify, resolved
     from runner.records.jobs import command_of
     from runner.records.options import check_budgets
@@ -70,6 +70,7 @@ def _run(composed: DictConfig) -> None:
     choices, overrides = HydraConfig.get().runtime.choices, HydraConfig.get().overrides
     check_budgets(composed, overrides.task)
     config = resolved(composed)
+    use_own_folder(config, overrides.task)
     folders = [text for text in overrides.hydra if text.startswith("hydra.searchpath=")]
     folders += [f"--config-dir={each.path}" for each in HydraConfig.get().runtime.config_sources
                 if each.provider == "command-line"]  # fmt: skip

@@ -50,7 +50,6 @@ def carry_out(arguments: Sequence[str]) -> tuple[int, list[Compared]]:
     check_scale(options.scale)
     package = REPOSITORY / "studies" / options.file.name
     ours = package.exists() and options.file.exists() and package.samefile(options.file)
-    options.record |= not (ours or options.fresh or any("results_root=" in text for text in options.overrides))
     launcher, overrides = requested(options)
     study, line = read(options.file), Line(at_once=False)
     if package.exists() and not ours:

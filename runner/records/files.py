@@ -11,7 +11,7 @@ import fcntl
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from decimal import ROUND_HALF_EVEN, ROUND_UP, Context
 from itertools import count
@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from omegaconf import DictConfig
 
-from runner.config import RESULTS, YOURS, ConfigError
+from runner.config import PAPER, RESULTS, YOURS, ConfigError
 from runner.data.files import locked, write_or_rescue
 from runner.records import guarantee, schema
 from runner.records.identity import identify, identify_recorded
@@ -38,6 +38,13 @@ def results_folder(config: DictConfig | Mapping[str, Any]) -> Path:
     """
     root, scale = Path(config["runtime"]["results_root"]).expanduser(), config["scale"]["name"]
     return root if scale == "paper" else root / scale
+
+
+def use_own_folder(config: DictConfig, overrides: Sequence[str]) -> None:
+    """Send the records of a user's run to results/yours, which git ignores, unless an override names a folder."""
+    named = any(text.startswith("runtime.results_root=") for text in overrides)
+    if not named and config.scale.name == PAPER and Path(config.runtime.results_root) == RESULTS:
+        config.runtime.results_root = str(YOURS)
 
 
 def record_path(folder: Path, run_id: str) -> Path:

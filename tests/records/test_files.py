@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from runner.cli.errors import explained
+from runner.config import RESULTS, YOURS, register
 from runner.records import files
 from runner.records.files import (
     UnreadableRecordError,
@@ -22,7 +23,8 @@ from runner.records.files import (
     set_aside,
     text_of,
 )
-from runner.records.jobs import Job
+from runner.records.identity import resolved
+from runner.records.jobs import Job, composed
 
 Jobs = Callable[..., list[Job]]
 
@@ -211,3 +213,19 @@ def test_records_of_the_repository_stand_behind_those_of_a_user(tmp_path: Path, 
     own.parent.mkdir(parents=True)
     own.touch()
     assert files.find_record(files.YOURS, "0" * 12) == own
+
+
+@pytest.mark.parametrize(
+    ("overrides", "folder"),
+    [
+        ((), YOURS),
+        (("scale=smoke",), RESULTS / "smoke"),
+        ((f"runtime.results_root={RESULTS}",), RESULTS),
+        (("runtime.results_root=elsewhere",), Path("elsewhere")),
+    ],
+)
+def test_a_users_run_leaves_tracked_folders_alone(overrides: tuple[str, ...], folder: Path) -> None:
+    register()
+    config = resolved(composed(overrides))
+    files.use_own_folder(config, overrides)
+    assert files.results_folder(config) == folder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from checks.wandb_server import Server, serving
 from runner.config import REPOSITORY, ConfigError
@@ -355,3 +357,26 @@ def test_a_multirun_that_is_stopped_says_so_in_a_line(tmp_path: Path) -> None:
     ]
     assert running.wait() == 130
     assert not list(tmp_path.glob("smoke/runs/*.json"))
+
+
+def test_a_sweep_of_wandb_starts_runs_of_this_package(tmp_path: Path) -> None:
+    """The file in docs/hydra.md, as W&B's agent makes a command of it. The agent names run and sweep by environment."""
+    from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
+
+    text = (REPOSITORY / "docs/hydra.md").read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
+    sweep = yaml.safe_load(text)
+    chosen = {name: {"value": field.get("value", 0.25)} for name, field in sweep["parameters"].items()}
+    words = {"${env}": ["/usr/bin/env"], "${program}": [sweep["program"]]}
+    words["${args_no_hyphens}"] = create_sweep_command_args({"args": chosen})["args_no_hyphens"]
+    command = [word for part in sweep["command"] for word in words.get(part, [part])]
+    assert command[:4] == ["/usr/bin/env", "python", "-m", "runner"]
+    small = [*SMALL, "tracking.mode=offline", f"tracking.directory={tmp_path}", f"runtime.results_root={tmp_path}"]
+    named = {"WANDB_RUN_ID": "byagent1", "WANDB_SWEEP_ID": "sweep123"}
+    subprocess.run(
+        [sys.executable, *command[2:], *small], cwd=REPOSITORY, env=os.environ | named, check=True, capture_output=True
+    )
+    (record,) = (tmp_path / "smoke/runs").glob("*.json")
+    config = json.loads(record.read_text(encoding="utf-8"))["config"]
+    assert (config["optimizer"]["lr"], config["sound_epsilon"], config["evaluation"]) == (0.25, 3, "holdout")
+    (folder,) = (tmp_path / "wandb").glob("offline-run-*-byagent1")  # what the agent waits for
+    assert "test_accuracy" in _inspect(folder, "--json")
