@@ -124,8 +124,8 @@ def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
         "*Claimed* is the ε by the paper's accounting. It is *refuted* if a lower bound is above it.",
         markdown(Table((*_ATTACKED, "claimed ε", "sound ε", "ε at least", "refuted"), _unsound(rows))).strip(),
         "Updates kept by screening are not Gaussian. So only the first bound applies to them, at each δ by itself. "
-        "[Theorem 1](../noise_screening/theorem-1/table.md) has their true cost at the paper's settings. Their sound ε "
-        "is the cost of all attempts that the rule may make.",
+        "[Theorem 1](../noise_screening/theorem-1/README.md) has their true cost at the paper's settings. Their sound "
+        "ε is the cost of all attempts that the rule may make.",
         "## Planted faults",
         "Each fault is planted in code that is right, and attacked in the same way. It is *found* if the attack "
         "accuses the code with the fault. The ε charged with the fault is that of the faulty ledger.",

@@ -22,12 +22,12 @@ from typing import TypeAlias
 from runner.config.yaml_file import Entry
 
 DATASETS = {"MNIST": "mnist", "FashionMNIST": "fashion_mnist", "CIFAR10": "cifar10"}  # names in papers, and in files
-TEXTS = ("method", "note", "open", "because")  # `+` may add to these
+TEXTS = ("method", "note", "open", "cause", "because")  # `+` may add to these
 LISTS = ("sweep", "runs", "against", "every")  # of one text or several
 FIELDS = (
     *("item", "dataset", "method", "quantity", "claimed", "unit", "of", "source", "network"),
     *("epsilon", "delta", "number", "at", "where", "by", "among", "statistic", "compare", "level", "margin"),
-    *("direction", "note", "open", "because", "reading", *LISTS),
+    *("direction", "note", "open", "cause", "because", "reading", *LISTS),
 )
 
 Fields: TypeAlias = dict[str, Entry]  # each a text or a list of texts

@@ -50,6 +50,7 @@ class Claim:
     direction: higher or lower is better; match, neither is; above or below the level; above_other or below_other, the
         second setting of a pair; none, shown and not judged.
     open: settings that the paper leaves open and this project chose.
+    cause: why it fails or differs, or why its epsilon is refuted.
     because: the reason for the margin, the direction or the runs.
     """
 
@@ -81,6 +82,7 @@ class Claim:
     margin: float | None = None
     direction: str = "higher"
     open: str = ""
+    cause: str = ""
     because: str = ""
     counted: str = COUNTED
 

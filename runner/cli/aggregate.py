@@ -17,12 +17,12 @@ from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs
 from runner.claims.verdicts import judge
 from runner.config import REPOSITORY, RESULTS, ConfigError
-from runner.report import pages, plots, run_figure
+from runner.report import item_page, pages, plots, run_figure
 from runner.report.cells import cells_of
 from runner.report.claim_rows import write_rows
 from runner.report.files import Table, aligned, markdown, write_csv, write_table_csv, write_text
 from runner.report.items import names_of
-from runner.report.papers import Item, known, load
+from runner.report.papers import Item, Paper, known, load
 from runner.report.rows import runs_table, settings_table
 from runner.report.statements import write_readme
 from runner.report.studies import study_files
@@ -33,7 +33,7 @@ from runner.study.progress import progress_of
 from runner.terminal import Line, Parser, command
 
 STUDIES = "studies"  # in the place of a paper's name
-_BANNER = "> **{scale}: not a reproduction.** Shrunk runs on stand-in data.\n\n"
+_BANNER = "\n> **{scale}: not a reproduction.** Shrunk runs on stand-in data.\n\n"
 
 
 def aggregate(
@@ -64,7 +64,7 @@ def aggregate(
         judged = [judge(c, measure(c, evidence, known.formulas), scale) for c in claims if c.item == item.name]
         shown = known.evidence_of(item, evidence)
         runs = Runs(run for sweep in known.needs(item) for run in shown.sweeps[sweep])
-        written += _write_item(folder / known.name / item.name, item, shown, runs, judged)
+        written += _write_item(folder / known.name / item.name, known, item, shown, runs, judged)
     line.clear()
     if items is None:
         label = scale if scale != PAPER_SCALE else ""
@@ -121,7 +121,9 @@ def shown(paths: Sequence[Path]) -> str:
     return "\n".join(f"{folders[folder]}: {', '.join(of)}" for folder, of in names.items())
 
 
-def _write_item(folder: Path, item: Item, evidence: Evidence, runs: Runs, judged: Sequence[ClaimRow]) -> list[Path]:
+def _write_item(
+    folder: Path, paper: Paper, item: Item, evidence: Evidence, runs: Runs, judged: Sequence[ClaimRow]
+) -> list[Path]:
     written = []
     label = evidence.scale if runs and evidence.scale != PAPER_SCALE else ""  # marks an item made of such runs
     if runs:
@@ -129,17 +131,18 @@ def _write_item(folder: Path, item: Item, evidence: Evidence, runs: Runs, judged
         written.append(write_csv(folder / "settings.csv", *settings_table(runs, item.fields)))
     if judged:
         written.append(write_rows(folder, judged))
+    shown = ""
     if item.table:
         table = item.table(evidence, judged)
-        banner = _BANNER.format(scale=label.upper()) if label else ""
-        rest = "\n[All columns](table.csv)\n" if table.shown else ""
-        written.append(write_text(folder / "table.md", f"# {item.title}\n\n{banner}{markdown(table)}{rest}"))
+        shown = markdown(table) + ("\n[All columns](table.csv)\n" if table.shown else "")
         written.append(write_table_csv(folder / "table.csv", table))
     if item.draw:
         own = Runs(run for run in runs if run.job.sweep in item.sweeps)
         drawable = own.recorded or not item.sweeps
         written += _draw(folder, item.title, item.draw, evidence, label) if drawable else _undrawn(folder)
-    return written
+    mark = _BANNER.format(scale=label.upper()) if label else ""
+    text = item_page.page(paper, item, judged, shown, mark, [path.name for path in written])
+    return [*written, write_text(folder / "README.md", text)]
 
 
 def _draw(folder: Path, title: str, draw: Callable[..., Any], evidence: Evidence | Runs, label: str) -> list[Path]:

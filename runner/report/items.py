@@ -25,27 +25,6 @@ Tabulate: TypeAlias = Callable[[Evidence, Sequence[ClaimRow]], Table]
 
 
 @dataclass(frozen=True)
-class Item:
-    """One table, figure or statement of a paper.
-
-    name: as in claims.yaml, and the name of its folder under results/<paper>/.
-    sweeps: the sweeps that it needs, "tempered_sigmoid/fig_3"; its claims name further ones (see `Paper.needs`).
-    also: sweeps of other items that its table or figure reads, too, without needing their runs.
-    fields: config fields to show in addition to the swept ones ("activation.scale").
-    draw: makes its figure. It is called only if a run of its own sweeps is recorded, or if it has none.
-    table: makes its table from the item's judged claims.
-    """
-
-    name: str
-    title: str
-    sweeps: tuple[str, ...] = ()
-    fields: tuple[str, ...] = ()
-    also: tuple[str, ...] = ()
-    draw: Draw | None = None
-    table: Tabulate | None = None
-
-
-@dataclass(frozen=True)
 class Statement:
     """The finding of a paper or study: a bold headline, then sentences with numbers.
 
@@ -75,6 +54,29 @@ class Statement:
                 for word in filter(None, fields.get(kind, "").split(", ")):
                     if word not in words:
                         raise ValueError(f"no {kind} {word!r}: choose from {', '.join(words)}")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One table, figure or statement of a paper.
+
+    name: as in claims.yaml, and the name of its folder under results/<paper>/.
+    sweeps: the sweeps that it needs, "tempered_sigmoid/fig_3"; its claims name further ones (see `Paper.needs`).
+    also: sweeps of other items that its table or figure reads, too, without needing their runs.
+    fields: config fields to show in addition to the swept ones ("activation.scale").
+    draw: makes its figure. It is called only if a run of its own sweeps is recorded, or if it has none.
+    table: makes its table from the item's judged claims.
+    finding: what it shows here; without one, or if a number is missing, the words of its claims are counted.
+    """
+
+    name: str
+    title: str
+    sweeps: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    draw: Draw | None = None
+    table: Tabulate | None = None
+    finding: Statement | None = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,8 @@ class Paper:
     statement: its finding.
     summaries: its rows in the README's table.
     idea: the proposal of the paper in a few words.
+    citation, link: its authors, venue and year, and where it can be read.
+    studies: the names of the studies that ask further.
     charted: the names of the items that `make dashboard` charts in W&B.
 
     Raises:
@@ -125,6 +129,9 @@ class Paper:
     statement: Statement | None = None
     summaries: tuple[Summary, ...] = ()
     idea: str = ""
+    citation: str = ""
+    link: str = ""
+    studies: tuple[str, ...] = ()
     charted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -1,194 +1,201 @@
-"""The page of a paper: what was found, then a table of claims for each of the paper's own tables and figures."""
+"""The page of a paper: what it claims, what was measured, what failed and why, then each of its tables and figures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from pathlib import Path
 
-from runner.claims.blocks import dataset_name
-from runner.claims.rows import ClaimRow, capitalised
-from runner.claims.runs import grouped
-from runner.claims.verdicts import DIFFERS, FAILS, GUARANTEED, NOT_GUARANTEED, REFUTED
-from runner.report.cells import cells_of, method_text, sound_bound_text, wrong_epsilon
-from runner.report.counted import of_paper
-from runner.report.files import Table, markdown, number
+from runner.claims.counts import by_guarantee, by_word, counted
+from runner.claims.rows import ClaimRow
+from runner.claims.verdicts import CONFIRMED, DIFFERS, FAILS, OPEN, REFUTED, WORDS
+from runner.records.jobs import Job
+from runner.report import run_figure, verdict_figures
+from runner.report.cells import cells_of
+from runner.report.files import Table, enumerated, markdown, read_csv
+from runner.report.item_page import epsilon_text, marked_verdict, words_text
 from runner.report.items import Item, Paper
+from runner.report.own import leaves
+from runner.report.statements import stated, summary_rows
+from runner.report.studies import study_pages
 
-HEADER = ("claim", "paper", "here (what it is)", "verdict", "ε paper → sound", "difference [95%]", "margin")
-LONG = 12  # rows of a table, above which it is folded
-_BAD = (DIFFERS, FAILS)
-_HOLDS = {GUARANTEED: " ✓", NOT_GUARANTEED: " ✗", REFUTED: " ✗"}
-
-HOW_TO_READ = """*Paper*: a best has in brackets of what. *In words*: the paper gives no number, and the threshold in
-the last column but one is chosen here. *Here*: the number, and in brackets what it is. ± is the standard deviation of
-the runs behind a mean. *3 of 10 planned*: seven runs are missing. An order has the numbers of both settings. *ε paper
-→ sound*: the ε that the paper names, then a proven upper bound for the runs here, rounded up. A lower bound (≥) stands
-where it refutes the claim. ✓: the claimed ε is guaranteed for them, for exact noise ([theirs is not
-exact](../../docs/privacy.md#known-limits)). ✗: it is not. *Difference*: measured minus claimed, with the 95% interval
-of the number in the row: of a mean, or of the best of as many further runs. For a gain that is judged as an order, it
-is the gain. *[a, b], threshold t*: the interval of the measured number, which has to lie on the claimed side of t.
-*Margin*: the difference that counts as equal. Intervals include the spread of the paper's own runs: `of` in each
-`claims.csv` has their number. What the verdicts mean: [the index of results](../README.md#what-the-words-mean).
-"""
+_MOST, _TOTAL = 5, 24  # claims in the section of the headline, and about as many on the page
+_MOST_SETTINGS = 8
+_HEADER = ("claim", "paper", "here (what it is)", "ε paper → sound", "verdict")
+_SETTING = {  # columns of the settings, and the fields of a config that they show
+    "batch size": ("batch_size",),
+    "epochs": ("epochs",),
+    "noise multiplier": ("noise_multiplier",),
+    "clipping norm": ("clipping.norm", "clipping.input_norm", "clipping.gradient_norm"),
+    "learning rate": ("optimizer.lr",),
+}
+_METHOD = ("architecture", "activation", "loss", "clipping", "optimizer", "screening")  # groups whose class is named
 
 
-def page(paper: Paper, rows: Sequence[ClaimRow], statement: str, drawn: Item | None, mark: str) -> str:
-    """Write the page of a paper.
+def page(
+    paper: Paper, rows: Sequence[ClaimRow], jobs: Sequence[Job], folder: Path, *, mark: str = "", findings: bool = True
+) -> str:
+    """Write the page of a paper, which stands in its folder of results.
 
     Args:
-        rows: its claims as last aggregated.
-        statement: its finding, "" if there is none.
-        drawn: its item with the figure to show, if there is one.
+        rows: all of its judged claims.
+        jobs: the runs of its headline, which show its settings.
+        folder: the results folder.
         mark: a text that marks runs of another scale than the paper's.
+        findings: state what was found, which shrunk runs cannot.
     """
-    parts = [f"# {paper.title}\n{mark}"]
+    parts = [f"# {paper.title}\n{mark}", _citation(paper)]
     if paper.idea:
-        parts.append(f"The idea: {paper.idea}.\n")
-    if statement:
+        parts.append(f"**The idea**: {paper.idea}.\n")
+    if findings and (statement := stated(paper.name, paper.statement, folder)):
         parts.append(f"{statement}\n")
-    if drawn:
-        parts.append(f"![{drawn.title}]({drawn.name}/figure.svg)\n")
-    parts.append(of_paper(rows))
-    parts += [f"- {remark.format(results='../')}\n" for remark in paper.remarks]
-    parts.append(HOW_TO_READ)
-    parts.append(tables_of(paper, rows))
-    if chosen := open_settings(rows):
-        where = "The column `open` of each `claims.csv` has them by row."
-        parts.append(f"## Settings that the paper leaves open\n\nChosen here. {where}\n\n{chosen}")
+    if findings and paper.summaries:
+        lines = summary_rows(paper, folder)
+        parts.append(markdown(Table(("it claims", "measured here", "at a sound ε of", "verdict"), lines)))
+    parts.append(_score(rows))
+    parts.append(_failed(rows))
+    others = max(1, (_TOTAL - _MOST) // max(1, len({row.claim.item for row in counted(rows)}) - 1))
+    claimed = {row.claim.item for row in rows}
+    plain = [item for item in paper.items if item.draw is None and item.name not in claimed]
+    for item in (item for item in paper.items if item not in plain):
+        most = _MOST if item is paper.items[0] else min(_MOST, others)
+        parts.append(_section(paper, item, rows, folder, most, findings=findings))
+    if plain:
+        links = "".join(f"- [{item.title}]({item.name}/README.md)\n" for item in plain)
+        parts.append(f"## Tables without claims\n\n{links}")
+    parts.append(_settings(paper, jobs))
+    if paper.remarks:
+        parts.append("## What to know\n\n" + "".join(f"- {remark.format(results='../')}\n" for remark in paper.remarks))
+    parts.append(_further(paper, folder, findings=findings))
+    return "\n".join(filter(None, parts))
+
+
+def _citation(paper: Paper) -> str:
+    link = f" ([paper]({paper.link}))" if paper.link else ""
+    name = paper.name.replace("_", "-")
+    item = paper.items[0].name
+    again = f"`make aggregate-{name} ITEMS={item}` draws an item again, `make reproduce-{name}` trains what is missing."
+    cited = f"*{paper.citation}*{link}. " if paper.citation else ""
+    return f"{cited}`python -m runner claims --paper {name}` lists every claim. {again}\n"
+
+
+def _score(rows: Sequence[ClaimRow]) -> str:
+    """Count the claims by their words, and the claimed epsilons by theirs."""
+    words, epsilons = by_word(rows), by_guarantee(rows)
+    formulas = sum(row.computed for row in counted(rows) if row.verdict)
+    numbers = enumerated([f"{words[word]} *{word}*" for word in WORDS])
+    text = f"**Score.** Of {sum(words.values())} claims, {numbers}; {formulas} of them follow from formulas. "
+    if epsilons:
+        named = enumerated([f"{count} *{word}*" for word, count in epsilons.items()])
+        text += f"Of {sum(epsilons.values())} claimed ε, {named}. "
+    return text + "[What the words mean](../README.md#what-the-words-mean).\n"
+
+
+def _failed(rows: Sequence[ClaimRow]) -> str:
+    """Write the table of claims that fail or differ, or whose epsilon is refuted, each with its cause."""
+    lines = []
+    for row in counted(rows):
+        if row.verdict in (FAILS, DIFFERS) or row.guarantee == REFUTED:
+            of = cells_of(row)
+            claim = f"[{row.claim.item}]({row.claim.item}/README.md): {of.what}"
+            lines.append([claim, of.claimed, of.measured_of, marked_verdict(row), row.claim.cause or "–"])
+    if not lines:
+        return ""
+    table = markdown(Table(("claim", "paper", "here (what it is)", "verdict", "why"), lines))
+    return f"## What failed, and why\n\n{table}"
+
+
+def _section(paper: Paper, item: Item, rows: Sequence[ClaimRow], folder: Path, most: int, *, findings: bool) -> str:
+    """Write the section of a table or figure: its finding, its picture, `most` claims, and where the rest is."""
+    judged = [row for row in rows if row.claim.item == item.name]
+    place = folder / paper.name / item.name
+    found = stated(paper.name, item.finding, folder) if findings else ""
+    parts = [f"## {item.title}\n"]
+    if found or words_text(judged):
+        parts.append(f"{found or _sentence(words_text(judged))}\n")
+    if (place / "figure.svg").exists():
+        parts.append(f"![{found or item.title}]({item.name}/figure.svg)\n")
+    shown = _foremost(judged, most)
+    if shown:
+        parts.append(markdown(Table(_HEADER, [_line(row) for row in shown])))
+    more = len(judged) - len(shown)
+    rest = f"{more} more row{'s' * (more > 1)}, notes and data" if more else "Notes and data"
+    parts.append(f"[{rest}]({item.name}/README.md) · {_runs(paper, item, place, judged)}\n")
     return "\n".join(parts)
 
 
-def tables_of(paper: Paper, rows: Sequence[ClaimRow]) -> str:
-    """Write a section for each item that has claims, the headline first; long ones are folded."""
-    sections = []
-    for place, item in enumerate(paper.items):
-        judged = [row for row in rows if row.claim.item == item.name]
-        if judged:
-            sections.append(_section(item, judged, folded=place > 0 and len(judged) > LONG))
-    return "\n".join(sections)
+def _runs(paper: Paper, item: Item, place: Path, rows: Sequence[ClaimRow]) -> str:
+    """Say how many of an item's runs are recorded, and why there is no figure if there could be one."""
+    settings = read_csv(place / "settings.csv") if (place / "settings.csv").exists() else []
+    recorded, planned = (sum(int(row[name]) for row in settings) for name in ("n_recorded", "n_planned"))
+    if not recorded:
+        computed = not paper.needs(item) and (not rows or any(row.measured is not None for row in rows))
+        return "computed without runs" if computed else "not run"
+    text = f"{recorded} of {planned} runs"
+    if item.draw and not (place / "figure.svg").exists():
+        without = sum(row["n_recorded"] == "0" for row in settings)
+        text += f", no figure, because {without} of {len(settings)} settings have no run"
+    return text
 
 
-def _section(item: Item, rows: Sequence[ClaimRow], *, folded: bool) -> str:
-    notes = _notes(rows)
-    table = _table(rows) + (f"\n{notes}" if notes else "")
-    files = f"[All columns]({item.name}/claims.csv)"
-    if not folded:
-        return f"## {item.title}\n\n{table}\n{files}\n"
-    summary = f"<details><summary>{len(rows)} claims</summary>"
-    return f"## {item.title}\n\n{summary}\n\n{table}\n{files}\n\n</details>\n"
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
-def _table(rows: Sequence[ClaimRow]) -> str:
-    """Write a table; the rows of each data set stand below its name if there are several."""
-    by_dataset = grouped(rows, lambda row: row.claim.dataset)
-    lines: list[list[str]] = []
-    for dataset, of in by_dataset.items():
-        if len(by_dataset) > 1:
-            lines.append([f"**{dataset_name(dataset)}**", *[""] * (len(HEADER) - 1)])
-        lines += map(_line, of)
-    return markdown(Table(HEADER, lines))
+def _foremost(rows: Sequence[ClaimRow], most: int) -> list[ClaimRow]:
+    """Choose the claims that a reader sees first, in their order: those that count, decided before open ones."""
+
+    def rank(row: ClaimRow) -> int:
+        if row.verdict in (FAILS, DIFFERS) or row.guarantee == REFUTED:
+            return 0
+        return 1 if row.verdict in CONFIRMED else 2 if row.verdict == OPEN and row.measured is not None else 3
+
+    chosen = sorted(counted(rows), key=rank)[:most]
+    return [row for row in rows if any(row is each for each in chosen)]
 
 
 def _line(row: ClaimRow) -> list[str]:
     of = cells_of(row)
-    verdict = f"**{of.verdict}**" if row.verdict in _BAD and row.claim.counts else of.verdict
-    if wrong_epsilon(row) or row.guarantee == REFUTED:
-        verdict += f", **ε {row.guarantee}**"
-    return [of.method, of.claimed, of.measured_of, verdict, epsilon_text(row), of.difference, of.margin]
+    return [of.what, of.claimed, of.measured_of, epsilon_text(row), marked_verdict(row)]
 
 
-def epsilon_text(row: ClaimRow) -> str:
-    """The ε that the paper names and the sound one of the runs; a mark says if the claimed ε is guaranteed for them."""
-    claimed = row.claim.at_epsilon or (row.claim.claimed if row.claim.quantity.startswith("epsilon") else "")
-    if claimed == "inf" or not claimed:
-        return "–"
-    if row.epsilon_sound is None:
-        return row.claim.at_epsilon or "–"
-    least = f"≥ {number(row.epsilon_least, bound='lower')}, ≤ " if row.guarantee == REFUTED else ""
-    return f"{claimed} → {least}{sound_bound_text(row.epsilon_sound)}{_HOLDS.get(row.guarantee, '')}"
-
-
-def _notes(rows: Sequence[ClaimRow]) -> str:
-    """The notes of rows as a list, no sentence twice; sentences of some rows alone have these rows' names.
-
-    If a claim of one experiment is not run, a note has the reason.
-    """
-    of_rows = [(row, row.how if row.measured is None and row.claim.alone else row.reason) for row in rows]
-    parts = [(row, [*map(capitalised, _sentences(why) + _sentences(row.claim.note))]) for row, why in of_rows]
-    return "".join(f"- {line}.\n" for line in _by_rows(_rows_of(parts), rows))
-
-
-def _by_rows(of_sentence: Mapping[str, Sequence[ClaimRow]], rows: Sequence[ClaimRow]) -> list[str]:
-    """Join the sentences that the same rows have, after the names of these rows if others lack them."""
+def _settings(paper: Paper, jobs: Sequence[Job]) -> str:
+    """Write the table of the headline's settings, with their config files, for the first ones of them."""
+    experiments = {job.experiment: leaves(job.values) for job in reversed(jobs)}
     lines = []
-    for sentences in grouped(of_sentence, lambda sentence: tuple(map(id, of_sentence[sentence]))).values():
-        of = of_sentence[sentences[0]]
-        names = "" if len(of) == len(rows) else f"{_named(of, rows)}: "
-        lines.append(f"{names}{'. '.join(sentences)}")
-    return lines
+    for name, config in list(reversed(experiments.items()))[:_MOST_SETTINGS]:
+        method = [_with_arguments(group, config) for group in _METHOD if config.get(group)]
+        cells = [" and ".join(_number(config[f]) for f in fields if f in config) or "–" for fields in _SETTING.values()]
+        lines.append([f"[{name}](../../conf/experiment/{name}.yaml)", ", ".join(method), *cells])
+    if not lines:
+        return ""
+    item = paper.items[0]
+    left = f" [More]({item.name}/settings.csv)." if len(experiments) > _MOST_SETTINGS else ""
+    table = markdown(Table(("config file", "classes", *_SETTING), lines))
+    return f"## Settings of {item.name}\n\n{table}\n`python -m runner experiment=NAME` trains one of them.{left}\n"
 
 
-def _rows_of(parts: Sequence[tuple[ClaimRow, Sequence[str]]]) -> dict[str, list[ClaimRow]]:
-    """List the rows of each part of a text."""
-    found: dict[str, list[ClaimRow]] = {}
-    for row, of_row in parts:
-        for part in dict.fromkeys(of_row):
-            found.setdefault(part, []).append(row)
-    return found
+def _with_arguments(group: str, config: Mapping[str, object]) -> str:
+    arguments = [
+        f"{name.partition('.')[2]} {_number(value)}"
+        for name, value in config.items()
+        if group in ("activation", "loss") and name.startswith(f"{group}.") and isinstance(value, (int, float))
+    ]
+    return f"{config[group]}" + (f" ({', '.join(arguments)})" if arguments else "")
 
 
-def _sentences(text: str) -> list[str]:
-    return [sentence for sentence in text.split(". ") if sentence]
+def _number(value: object) -> str:
+    return "calibrated" if value is None else f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
-def _named(of: Sequence[ClaimRow], rows: Sequence[ClaimRow]) -> str:
-    """Name some rows of a table by their methods.
-
-    Quantities, data sets and readings are named if others of the method are not among the rows.
-    """
-    names = []
-    of_method = grouped(rows, lambda row: row.claim.method)
-    apart = {name for name, its in of_method.items() if len({row.claim.quantity for row in its}) > 1 and {*its} - {*of}}
-
-    def name_of(row: ClaimRow) -> str:
-        return method_text(replace(row.claim, reading="")) if row.claim.method in apart else row.claim.method
-
-    for method, there in grouped(of, name_of).items():
-        every = [row for row in rows if name_of(row) == method]
-        datasets = {row.claim.dataset for row in there}
-        whole = len(there) == sum(row.claim.dataset in datasets for row in every)
-        by_reading = {"": there} if whole else grouped(there, lambda row: row.claim.reading)
-        for reading, some in by_reading.items():
-            name = f"{method} ({reading})" if reading else method
-            alike = [row for row in every if not reading or row.claim.reading == reading]
-            on = ", ".join(dict.fromkeys(dataset_name(row.claim.dataset) for row in some))
-            names.append(name if len(some) == len(alike) else f"{name} on {on}")
-    return "; ".join(names)
-
-
-def open_settings(rows: Sequence[ClaimRow]) -> str:
-    """List what the paper leaves open and this project chose, for each item, or for several that are alike."""
-    items: dict[str, list[str]] = {}
-    for item, of in grouped((row for row in rows if row.claim.open), lambda row: row.claim.item).items():
-        items.setdefault(_open_text(of), []).append(item)
-    return "".join(f"- {', '.join(names)}:{text}" for text, names in items.items())
-
-
-def _open_text(rows: Sequence[ClaimRow]) -> str:
-    """Write what is open in all rows and words of lists in some, then a line for each sentence of some rows."""
-    parts = _rows_of([(row, _words(row.claim.open)) for row in rows])
-    every = [part for part, of in parts.items() if len(of) == len(rows)]
-    some = ", ".join(part for part in parts if part not in every and part[0].islower())
-    lists = ", ".join(part for part in every if part[0].islower()), f"in some rows {some}" if some else ""
-    first = ["; ".join(filter(None, lists)), *(part for part in every if not part[0].islower())]
-    rest = {part: of for part, of in parts.items() if part not in every and not part[0].islower()}
-    text = "".join(f" {sentence}." for sentence in first if sentence)
-    return f"{text}\n" + "".join(f"  - {line}.\n" for line in _by_rows(rest, rows))
-
-
-def _words(text: str) -> list[str]:
-    """Split a text into sentences, and those that begin with a small letter, which are lists, into their words."""
-    words: list[str] = []
-    for sentence in _sentences(text):
-        words += sentence.split(", ") if sentence[0].islower() else [sentence]
-    return words
+def _further(paper: Paper, folder: Path, *, findings: bool) -> str:
+    """Write what covers the whole paper: the distances of all claims, the price of its runs, and related studies."""
+    parts = []
+    if (folder / paper.name / verdict_figures.DISTANCES).exists():
+        parts.append(f"## Distances\n\n![{verdict_figures.TITLE}]({verdict_figures.DISTANCES}/figure.svg)\n")
+    if (folder / paper.name / run_figure.FOLDER / "figure.svg").exists():
+        parts.append(run_figure.SECTION)
+    studies = [study for study in study_pages(folder) if study.name in paper.studies] if findings else []
+    if studies:
+        links = [f"- [{study.title}](../studies/{study.name}/README.md)\n" for study in studies]
+        parts.append("## Studies that ask further\n\n" + "".join(links))
+    return "\n".join(parts)

@@ -198,17 +198,25 @@ def summary_table(papers: Sequence[Paper], folder: Path) -> str:
     rows = []
     for paper in papers:
         link = f"[{paper.short}](results/{paper.name}/README.md): {paper.idea}"
-        for summary in paper.summaries:
-            found = {key: _found(fields, paper.name, folder) for key, fields in summary.numbers.items()}
-            try:
-                if None in found.values():
-                    raise MissingError
-                texts = [text.format(**found) for text in (summary.claims, summary.measured, summary.sound)]
-            except MissingError:
-                texts = [summary.claims.replace("{x:claimed}", "–"), "not run", "–"]
-            rows.append([link, *texts, _word(summary, paper, folder)])
+        for cells in summary_rows(paper, folder):
+            rows.append([link, *cells])
             link = ""
     return markdown(Table(("paper", "it claims", "measured here", "at a sound ε of", "verdict"), rows))
+
+
+def summary_rows(paper: Paper, folder: Path) -> list[list[str]]:
+    """Return a paper's rows of that table: the claim, what was measured, at which sound ε, and the word for it."""
+    rows = []
+    for summary in paper.summaries:
+        numbers = {key: _found(fields, paper.name, folder) for key, fields in summary.numbers.items()}
+        try:
+            if None in numbers.values():
+                raise MissingError
+            texts = [text.format(**numbers) for text in (summary.claims, summary.measured, summary.sound)]
+        except MissingError:
+            texts = [summary.claims.replace("{x:claimed}", "–"), "not run", "–"]
+        rows.append([*texts, _word(summary, paper, folder)])
+    return rows
 
 
 def _word(summary: Summary, paper: Paper, folder: Path) -> str:

@@ -66,11 +66,11 @@ PAPER = Paper(
     remarks=(
         "The paper's neighbouring data sets differ in one example and have equal sizes. Its noise is for another "
         "relation, in which one example counts as zero. For the too small noise of the authors' code, the ε of all "
-        "steps is an upper bound. [Theorem 1]({results}backprop_clipping/theorem-1/table.md) has lower bounds.",
+        "steps is an upper bound. [Theorem 1]({results}backprop_clipping/theorem-1/README.md) has lower bounds.",
         "As in the authors' later code, pixels of MNIST are standardised by the mean and deviation of its training "
         "images. No ledger holds these numbers, so such runs have no sound ε (∞). What their steps cost is in "
-        "[a table]({results}backprop_clipping/story/table.md). The authors' original code takes pixels as they are, so "
-        "its runs have one. FashionMNIST is standardised by the same numbers, which do not depend on its images.",
+        "[a table]({results}backprop_clipping/story/README.md). The authors' original code takes pixels as they are, "
+        "so its runs have one. FashionMNIST is standardised by the same numbers, which do not depend on its images.",
     ),
     statement=Statement(
         "**The authors have since withdrawn 98.7% on MNIST at ε = 0.07: \"a bug existed in the original version of the "
@@ -102,5 +102,8 @@ PAPER = Paper(
                        "quantity": "test_accuracy", "reading": "Poisson batches, layers as one release"}}),
     ),
     idea="clip inside the layers: inputs and upstream gradients",
+    citation="Stevens, Ngong, Darais, Hirsch, Slater and Near, 2022",
+    link="https://arxiv.org/abs/2202.05089",
+    studies=("clipping", "replaced_mnist", "replaced_fashion_mnist"),
     charted=("story", "table-1", "fig-5"),
 )  # fmt: skip

@@ -87,7 +87,7 @@ PAPER = Paper(
     "lipschitz", "DP-SGD Without Clipping: The Lipschitz Neural Network Way", ITEMS, place=5,
     remarks=(
         "The paper's text gives no accuracy. Bounds of its library's convolutions and biases can be exceeded "
-        "([table 2]({results}lipschitz/table-2/table.md)). Its notebook's accuracy is compared with that of the same "
+        "([table 2]({results}lipschitz/table-2/README.md)). Its notebook's accuracy is compared with that of the same "
         "setting under bounds that hold.",
         "The paper's definition 1 replaces one example, which moves a sum by up to 2K. Its library and the runs here "
         "add or remove one, which moves it by up to K.",
@@ -125,5 +125,8 @@ PAPER = Paper(
                  "tanh": {**_TANH, "dataset": "MNIST"}}),
     ),
     idea="networks whose gradients are bounded by construction",
+    citation="Béthune, Massena, Boissin, Bellet, Mamalet, Prudent, Friedrich, Serrurier and Vigouroux, ICLR 2024",
+    link="https://arxiv.org/abs/2305.16202",
+    studies=("lipschitz_mnist", "lipschitz_fashion_mnist", "lipschitz_cifar10", "clipping"),
     charted=("fig-5a", "fig-5b", "repo"),
 )  # fmt: skip

@@ -124,5 +124,8 @@ PAPER = Paper(
                  "means": {"item": "fig-3", "dataset": "CIFAR10", "quantity": "gain of the means"}}),
     ),
     idea="a loss that keeps gradients small",
+    citation="Shahin Shamsabadi and Papernot, PoPETs 2023",
+    link="https://doi.org/10.56553/popets-2023-0083",
+    studies=("composition", "corners", "replaced_mnist", "replaced_fashion_mnist"),
     charted=("fig-3", "fig-2", "text"),
 )  # fmt: skip

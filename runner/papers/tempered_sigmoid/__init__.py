@@ -103,5 +103,8 @@ PAPER = Paper(
         ),
     ),
     idea="bounded activations in place of ReLU",
+    citation="Papernot, Thakurta, Song, Chien and Erlingsson, AAAI 2021",
+    link="https://arxiv.org/abs/2007.14191",
+    studies=("composition", "corners", "modern", "optimizer"),
     charted=("fig-3", "table-4", "fig-4"),
 )
