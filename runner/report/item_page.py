@@ -122,8 +122,15 @@ def _notes(rows: Sequence[ClaimRow]) -> str:
     If a claim of one experiment is not run, a note has the reason.
     """
     of_rows = [(row, row.how if row.measured is None and row.claim.alone else row.reason) for row in rows]
-    parts = [(row, [*map(capitalised, _sentences(why) + _sentences(row.claim.note))]) for row, why in of_rows]
+    parts = [
+        (row, [*map(capitalised, _sentences(why) + _sentences(row.claim.note) + _cause(row))]) for row, why in of_rows
+    ]
     return "".join(f"- {line}.\n" for line in _by_rows(_rows_of(parts), rows))
+
+
+def _cause(row: ClaimRow) -> list[str]:
+    """Return why a claim fails or differs, or why its epsilon is refuted, if it does."""
+    return _sentences(row.claim.cause) if row.verdict in _BAD or row.guarantee == REFUTED else []
 
 
 def _by_rows(of_sentence: Mapping[str, Sequence[ClaimRow]], rows: Sequence[ClaimRow]) -> list[str]:

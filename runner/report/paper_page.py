@@ -110,13 +110,16 @@ def _section(paper: Paper, item: Item, rows: Sequence[ClaimRow], folder: Path, m
     place = folder / paper.name / item.name
     found = stated(paper.name, item.finding, folder) if findings else ""
     parts = [f"## {item.title}\n"]
-    if found or words_text(judged):
+    shown = _foremost(judged, most)
+    if found or len(counted(judged)) > len(shown):
         parts.append(f"{found or _sentence(words_text(judged))}\n")
     if (place / "figure.svg").exists():
         parts.append(f"![{found or item.title}]({item.name}/figure.svg)\n")
-    shown = _foremost(judged, most)
     if shown:
-        parts.append(markdown(Table(_HEADER, [_line(row) for row in shown])))
+        lines = [_line(row) for row in shown]
+        columns = [place for place in range(len(_HEADER)) if any(line[place] != "–" for line in lines)]
+        cells = [[line[place] for place in columns] for line in lines]
+        parts.append(markdown(Table([_HEADER[place] for place in columns], cells)))
     more = len(judged) - len(shown)
     rest = f"{more} more row{'s' * (more > 1)}, notes and data" if more else "Notes and data"
     parts.append(f"[{rest}]({item.name}/README.md) · {_runs(paper, item, place, judged)}\n")
