@@ -18,6 +18,8 @@ from runner.claims.reading import experiments_of, read_claims
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import Runs
 from runner.claims.verdicts import ON_EPSILON, WORDS
+from runner.config import PACKAGE
+from runner.config.yaml_file import Entry, read_yaml
 from runner.report.files import Table
 
 Draw: TypeAlias = Callable[[Evidence], Any]  # a matplotlib figure, or None: too few runs for one
@@ -56,6 +58,18 @@ class Statement:
                         raise ValueError(f"no {kind} {word!r}: choose from {', '.join(words)}")
 
 
+def statement_of(finding: Entry, named: Mapping[str, str]) -> Statement:
+    """Return the finding in a file. Its numbers have the fields of `named`, unless they name others."""
+    content = finding.entries
+    numbers = {name: dict(named) for name in (content["numbers"].entries if "numbers" in content else ())}
+    for name, fields in numbers.items():
+        for key, entry in content["numbers"].entries[name].entries.items():
+            decimal = entry.number if "." in entry.text else None  # 3.0 is ε = 3
+            fields[key] = entry.text if decimal is None else f"{decimal:g}"
+    decided = content["decided"].whole if "decided" in content else None
+    return Statement(content["text"].text, numbers, decided, bool("readme" in content and content["readme"].flag))
+
+
 @dataclass(frozen=True)
 class Item:
     """One table, figure or statement of a paper.
@@ -66,7 +80,6 @@ class Item:
     fields: config fields to show in addition to the swept ones ("activation.scale").
     draw: makes its figure. It is called only if a run of its own sweeps is recorded, or if it has none.
     table: makes its table from the item's judged claims.
-    finding: what it shows here; without one, or if a number is missing, the words of its claims are counted.
     """
 
     name: str
@@ -76,7 +89,6 @@ class Item:
     also: tuple[str, ...] = ()
     draw: Draw | None = None
     table: Tabulate | None = None
-    finding: Statement | None = None
 
 
 @dataclass(frozen=True)
@@ -161,6 +173,16 @@ class Paper:
             ValueError: one cannot be read; the message has the line.
         """
         return read_claims(self.name, [item.name for item in self.items], self.formulas)
+
+    @cached_property
+    def findings(self) -> dict[str, Statement]:
+        """What its items show here, by their names, from its file findings.yaml."""
+        path = PACKAGE / "papers" / self.name / "findings.yaml"
+        return (
+            {name: statement_of(entry, {"item": name}) for name, entry in read_yaml(path).entries.items()}
+            if path.exists()
+            else {}
+        )
 
     def needs(self, item: Item) -> dict[str, set[str]]:
         """Return the runs of an item: its sweeps and its claims', each with its experiments.

@@ -108,7 +108,7 @@ def _section(paper: Paper, item: Item, rows: Sequence[ClaimRow], folder: Path, m
     """Write the section of a table or figure: its finding, its picture, `most` claims, and where the rest is."""
     judged = [row for row in rows if row.claim.item == item.name]
     place = folder / paper.name / item.name
-    found = stated(paper.name, item.finding, folder) if findings else ""
+    found = stated(paper.name, paper.findings.get(item.name), folder) if findings else ""
     parts = [f"## {item.title}\n"]
     shown = _foremost(judged, most)
     if found or len(counted(judged)) > len(shown):

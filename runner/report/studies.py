@@ -7,8 +7,8 @@ from pathlib import Path
 
 from runner.config import REPOSITORY
 from runner.config.checkout import scan
-from runner.config.yaml_file import Entry, read_yaml
-from runner.report.items import Statement
+from runner.config.yaml_file import read_yaml
+from runner.report.items import Statement, statement_of
 
 
 @dataclass(frozen=True)
@@ -32,18 +32,6 @@ def study_pages(results: Path) -> list[StudyPage]:
         if (results / "studies" / path.stem / "README.md").exists():
             content = read_yaml(path).entries
             title = content["title"].text if "title" in content else path.stem
-            statement = statement_of(path.stem, content["finding"]) if "finding" in content else None
+            statement = statement_of(content["finding"], {"study": path.stem}) if "finding" in content else None
             pages.append(StudyPage(path.stem, title, statement))
     return pages
-
-
-def statement_of(study: str, finding: Entry) -> Statement:
-    """Return the finding in a study's file. Its numbers are the study's own, unless they name another one."""
-    content = finding.entries
-    numbers = {name: {"study": study} for name in (content["numbers"].entries if "numbers" in content else ())}
-    for name, fields in numbers.items():
-        for key, entry in content["numbers"].entries[name].entries.items():
-            decimal = entry.number if "." in entry.text else None  # 3.0 is ε = 3
-            fields[key] = entry.text if decimal is None else f"{decimal:g}"
-    decided = content["decided"].whole if "decided" in content else None
-    return Statement(content["text"].text, numbers, decided, bool("readme" in content and content["readme"].flag))

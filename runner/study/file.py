@@ -41,9 +41,8 @@ from typing import Any
 from runner.claims.contrasts import cells_of
 from runner.config import FIELDS, REPOSITORY, ConfigError
 from runner.config.yaml_file import Entry, read_yaml
-from runner.report.items import Statement
+from runner.report.items import Statement, statement_of
 from runner.report.statements import PARTS
-from runner.report.studies import statement_of
 from runner.study.definition import (
     RATES,
     SAMPLERS,
@@ -305,7 +304,7 @@ def _finding(study: str, entry: Entry) -> Statement | None:
             raise text.wrong(f"numbers has no {name!r}")
         if part not in PARTS or conversion:
             raise text.wrong(f"a part of {name} is one of {', '.join(filter(None, PARTS))}")
-    return statement_of(study, entry)
+    return statement_of(entry, {"study": study})
 
 
 def _values(content: Mapping[str, Entry], key: str, value_of: Callable[[Entry], Any], words: str) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from runner.config import REPOSITORY
 from runner.config.yaml_file import read_yaml
 from runner.report import pages, statements, studies
 from runner.report.claim_rows import rows_of
-from runner.report.items import Statement
+from runner.report.items import Statement, statement_of
 from runner.report.pages import write_report
 from runner.report.papers import every_paper, load
 from runner.report.statements import Number, findings_list, headline_of, stated
@@ -148,7 +148,7 @@ def test_a_study_states_numbers_of_its_own_tables_and_of_others(tmp_path):
 
 def finding(folder, content):
     (folder / "finding.yaml").write_text(json.dumps(content))  # which is YAML, too
-    return studies.statement_of("mine", read_yaml(folder / "finding.yaml"))
+    return statement_of(read_yaml(folder / "finding.yaml"), {"study": "mine"})
 
 
 def test_a_finding_is_made_only_while_its_table_says_so(tmp_path):
