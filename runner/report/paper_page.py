@@ -109,10 +109,11 @@ def _section(paper: Paper, item: Item, rows: Sequence[ClaimRow], folder: Path, m
     judged = [row for row in rows if row.claim.item == item.name]
     place = folder / paper.name / item.name
     found = stated(paper.name, paper.findings.get(item.name), folder) if findings else ""
-    parts = [f"## {item.title}\n"]
+    heading = item.title.partition(":")[0] if found else item.title  # the finding has the rest
+    parts = [f"## {heading}\n"]
     shown = _foremost(judged, most)
     if found or len(counted(judged)) > len(shown):
-        parts.append(f"{found or _sentence(words_text(judged))}\n")
+        parts.append((f"**{found}**" if found else _sentence(words_text(judged))) + "\n")
     if (place / "figure.svg").exists():
         parts.append(f"![{found or item.title}]({item.name}/figure.svg)\n")
     if shown:
