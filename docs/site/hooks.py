@@ -20,9 +20,9 @@ from runner.claims.verdicts import ON_EPSILON, WORDS
 from runner.report.cells import CLAIMED_EPSILON, cells_of, method_text, verdict_text
 from runner.report.claim_rows import rows_of
 from runner.report.files import bound_text, number, read_csv
+from runner.report.item_page import epsilon_text
 from runner.report.items import Paper
 from runner.report.leaderboard.methods import accuracy_text
-from runner.report.paper_page import epsilon_text
 from runner.report.papers import every_paper
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ _LINK = re.compile(r"(\]\(<?|(?:src|srcset|href)=\")([^)>\s#\"]+)")
 _FOLDER = re.compile(r"(?<!!)\[([^\]]*)\]\(<?([^)>\s#]+)>?\)")
 _PICTURE = re.compile(r"<picture>\s*<source[^>]*srcset=\"([^\"]+)\"[^>]*>\s*(<img[^>]*>)\s*</picture>")
 _IMAGE = re.compile(r"(?<!\">)<img [^>]*?src=\"([^\"#]+)[^>]*>")
-_PARAGRAPH = re.compile(r"^(?![#|!<>\-`\d])(?:.+\n?)+", re.MULTILINE)
+_PARAGRAPH = re.compile(r"^(?![#|!<>\-`\d]|\*[^*])(?:.+\n?)+", re.MULTILINE)
 _ORDERED = {"verdict": WORDS, "counted": (COUNTED, ANOTHER_READING, FOR_CONTEXT), CLAIMED_EPSILON: ON_EPSILON}
 COLUMNS = ("claim", "claimed (paper)", "here (what it is)", "verdict", "ε (paper → sound)")
 BOARD_COLUMNS = ("method", "sound ε at most", "accuracy in % (runs)", "95% interval", "sound ε spent")

@@ -1,4 +1,4 @@
-"""Counts of claims by their words: of all papers for the index of results, and of one paper for its page."""
+"""Counts of claims by their words, for the index of results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from runner.claims.claim import ANOTHER_READING
 from runner.claims.counts import by_guarantee, by_word, counted
 from runner.claims.rows import ClaimRow
-from runner.claims.verdicts import NOT_GUARANTEED, ON_EPSILON, REFUTED, WORDS
+from runner.claims.verdicts import ON_EPSILON, WORDS
 from runner.report.cells import wrong_epsilon
 from runner.report.files import Table, enumerated, markdown
 
@@ -39,14 +39,6 @@ def totals(by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
         "and `--all` adds the rows that do not count."
     )
     return "\n".join(map(markdown, tables)) + f"\n{note}\n"
-
-
-def of_paper(rows: Sequence[ClaimRow]) -> str:
-    """Write the counts of one paper, as in the tables of all, and the rows that do not count."""
-    epsilons = by_guarantee(rows)
-    header = (*WORDS, "ε guaranteed", "ε not guaranteed, refuted")
-    line = [*_cells(rows), str(epsilons[ON_EPSILON[0]]), f"{epsilons[NOT_GUARANTEED]}, {epsilons[REFUTED]}"]
-    return markdown(Table(header, [line])) + f"\n{_left_out(rows)}\n" * bool(_left_out(rows))
 
 
 def _left_out(rows: Sequence[ClaimRow]) -> str:

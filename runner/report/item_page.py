@@ -45,8 +45,7 @@ def page(paper: Paper, item: Item, rows: Sequence[ClaimRow], table: str, mark: s
     if table:
         parts.append(table)
     if rows:
-        notes = _notes(rows)
-        parts.append(f"## Claims\n\n{_table(rows)}" + (f"\n{notes}" if notes else ""))
+        parts.append(f"## Claims\n\n{claims_text(rows)}")
         parts.append("[How to read the table](../../README.md#how-to-read-a-table-of-claims).\n")
     if chosen := open_settings(rows):
         parts.append(f"## Settings that the paper leaves open\n\nChosen here: {chosen}")
@@ -54,6 +53,12 @@ def page(paper: Paper, item: Item, rows: Sequence[ClaimRow], table: str, mark: s
     data = f" Data: {links}." if links else ""
     parts.append(f"{commands(paper, item)}{data} [The whole paper](../README.md).\n")
     return "\n".join(parts)
+
+
+def claims_text(rows: Sequence[ClaimRow]) -> str:
+    """Write the table of claims, then their notes."""
+    notes = _notes(rows)
+    return _table(rows) + (f"\n{notes}" if notes else "")
 
 
 def lowered(title: str) -> str:

@@ -111,7 +111,7 @@ def _section(paper: Paper, item: Item, rows: Sequence[ClaimRow], folder: Path, m
     found = stated(paper.name, paper.findings.get(item.name), folder) if findings else ""
     heading = item.title.partition(":")[0] if found else item.title  # the finding has the rest
     parts = [f"## {heading}\n"]
-    shown = _foremost(judged, most)
+    shown = _foremost(paper, judged, most)
     if found or len(counted(judged)) > len(shown):
         parts.append((f"**{found}**" if found else _sentence(words_text(judged))) + "\n")
     if (place / "figure.svg").exists():
@@ -145,10 +145,13 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _foremost(rows: Sequence[ClaimRow], most: int) -> list[ClaimRow]:
-    """Choose the claims that a reader sees first, in their order: those that count, decided before open ones."""
+def _foremost(paper: Paper, rows: Sequence[ClaimRow], most: int) -> list[ClaimRow]:
+    """Choose the claims that a reader sees first, in their order: those of the front page, then decided ones."""
+    of_front_page = [summary.numbers["x"].items() for summary in paper.summaries if "x" in summary.numbers]
 
     def rank(row: ClaimRow) -> int:
+        if any(all(getattr(row.claim, name) == text for name, text in fields) for fields in of_front_page):
+            return -1
         if row.verdict in (FAILS, DIFFERS) or row.guarantee == REFUTED:
             return 0
         return 1 if row.verdict in CONFIRMED else 2 if row.verdict == OPEN and row.measured is not None else 3

@@ -97,8 +97,7 @@ def test_an_item_of_too_few_runs_says_how_many_instead_of_a_figure(tmp_path, fab
     assert not (folder / "figure.svg").exists(), "an old one is removed"
     write_report(tmp_path, "paper")
     page = (tmp_path / "losing_less" / "README.md").read_text()
-    (line,) = (line for line in page.splitlines() if "| Figure 10: s" in line)
-    assert "| 1 of 108 | no figure: 107 of 108 settings have no run; [settings](fig-10" in line
+    assert "(fig-10/README.md) · 1 of 108 runs, no figure, because 107 of 108 settings have no run\n" in page
 
 
 def test_the_delta_of_the_runs_is_that_of_their_config(tmp_path, fabricate, jobs):
@@ -179,11 +178,10 @@ def test_every_claim_has_one_row_in_the_report(tmp_path):
     first, second = ({path: path.read_bytes() for path in aggregate(PAPER, results_root=tmp_path)} for _ in range(2))
     assert first == second
     claims = load(PAPER).claims
-    page = (tmp_path / PAPER / "README.md").read_text()
     assert f"- [{load(PAPER).title}]({PAPER}/README.md)\n" in (tmp_path / "README.md").read_text()
     for item in load(PAPER).items:
-        section = page.partition(f"## {item.title}\n")[2].partition("\n## ")[0]
-        cells = [line.split(" | ") for line in section.splitlines() if line.startswith("| ")]
+        page = (tmp_path / PAPER / item.name / "README.md").read_text().partition("\n## Claims")[2]
+        cells = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
         measured = [of[2] for of in cells if len(of) == 7 and of[0] not in ("| claim", "| ---") and of[2]]
         assert len(measured) == sum(claim.item == item.name for claim in claims), item.name
         assert all(text.startswith("– (0 of ") or text.endswith("(by formula)") for text in measured)
@@ -212,7 +210,7 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
     here, there = printed.splitlines()[-2:]  # below the headline of figure 3
     assert here.startswith(".: runs.csv, settings.csv, ")
     assert there.startswith(f"{tmp_path / PAPER / 'table-1'}: ")
-    assert there.endswith("table.md, table.csv")
+    assert there.endswith("table.csv, README.md")
 
 
 def test_ratios_of_norms(tmp_path, fabricate, jobs):

@@ -15,11 +15,11 @@ from runner.config import REPOSITORY
 from runner.records.files import read_record
 from runner.records.jobs import sweep_jobs
 from runner.report.cells import cells_of, signed
-from runner.report.counted import of_paper, totals
+from runner.report.counted import totals
 from runner.report.files import Table, markdown, plus_minus, read_csv, write_csv, write_table_csv
+from runner.report.item_page import claims_text, epsilon_text, open_settings
 from runner.report.noise import noise_text
-from runner.report.paper_page import epsilon_text, open_settings, tables_of
-from runner.report.papers import every_paper, load
+from runner.report.papers import load
 from runner.report.rows import runs_table, settings_table
 from runner.report.titles import title_of, titles_of
 from runner.report.verdict_figures import _part
@@ -120,14 +120,13 @@ def test_an_order_has_the_numbers_of_both_settings() -> None:
 
 
 def test_a_number_at_an_epsilon_that_does_not_hold_is_marked_on_the_page_and_in_the_figures() -> None:
-    (paper, *_) = every_paper()
     for row, words in (
         (ROW, "not contradicted, **ε not guaranteed**"),
         (replace(ROW, verdict="holds", guarantee="refuted"), "holds, **ε refuted**"),
         (replace(ROW, guarantee="guaranteed"), "not contradicted"),
         (replace(ROW, verdict="open"), "open"),
     ):
-        assert f" | {words} | " in tables_of(paper, [row])
+        assert f" | {words} | " in claims_text([row])
         assert _part(row) == (row.verdict, "ε" in words)
 
 
@@ -160,13 +159,13 @@ def test_a_claim_by_formula_has_one_line_and_the_word_on_its_runs() -> None:
         theorem, "paper", "holds", "refuted", measured=0.068, measured_is="by formula", computed=True,
         epsilon_sound=2034.0, epsilon_least=0.0888,
     )  # fmt: skip
-    (line,) = [line for line in tables_of(every_paper()[0], [row]).splitlines() if ": ε" in line]
+    (line,) = [line for line in claims_text([row]).splitlines() if ": ε" in line]
     assert line == (
         "| By theorem 1: ε | 0.07 | 0.068 (by formula) | holds (by formula), **ε refuted** "
         "| 0.07 → ≥ 0.0888, ≤ 2034 ✗ | – | 1 |"
     )
     unknown = replace(row, guarantee="not guaranteed", epsilon_least=None)
-    (line,) = [line for line in tables_of(every_paper()[0], [unknown]).splitlines() if ": ε" in line]
+    (line,) = [line for line in claims_text([unknown]).splitlines() if ": ε" in line]
     assert "| holds (by formula), **ε not guaranteed** | 0.07 → 2034 ✗ |" in line
 
 
@@ -174,7 +173,7 @@ def test_another_reading_is_marked_and_never_bold() -> None:
     failing = replace(ROW, verdict="fails", guarantee="")
     reading = replace(failing, claim=replace(CLAIM, reading="as printed", counted="no, another reading"))
     context = replace(failing, verdict="", claim=replace(CLAIM, direction="none", counted="no, for context"))
-    text = tables_of(every_paper()[0], [failing, reading, context])
+    text = claims_text([failing, reading, context])
     assert "| **fails** |" in text
     assert "| fails (another reading, not counted) |" in text
     assert "| for context |" in text
@@ -203,22 +202,15 @@ def test_the_difference_of_a_computed_epsilon_is_that_shown() -> None:
 def test_no_sentence_of_the_notes_stands_twice() -> None:
     notes = ("All A. One b", "All A", "All A. One b")
     rows = [replace(ROW, claim=replace(CLAIM, method=f"m{place}", note=note)) for place, note in enumerate(notes)]
-    lines = [line for line in tables_of(every_paper()[0], rows).splitlines() if line.startswith("- ")]
+    lines = [line for line in claims_text(rows).splitlines() if line.startswith("- ")]
     assert lines == ["- All A.", "- m0; m2: One b."]
 
 
-def test_open_settings_have_a_line_for_each_item_with_common_words_once() -> None:
-    texts = {"fig-3": {"a": "noise, δ. Not said", "b": "noise"}, "fig-4": {"a": "noise"}, "fig-5": {"a": "noise"}}
-    rows = [
-        replace(ROW, claim=replace(CLAIM, item=item, method=method, open=text))
-        for item, of in texts.items()
-        for method, text in of.items()
-    ]
-    assert open_settings(rows).splitlines() == [
-        "- fig-3: noise; in some rows δ.",
-        "  - a: Not said.",
-        "- fig-4, fig-5: noise.",
-    ]
+def test_open_settings_of_all_rows_stand_once() -> None:
+    texts = {"a": "noise, δ. Not said", "b": "noise"}
+    rows = [replace(ROW, claim=replace(CLAIM, method=method, open=text)) for method, text in texts.items()]
+    assert open_settings(rows).splitlines() == ["noise; in some rows δ.", "", "- a: Not said."]
+    assert open_settings([ROW]) == ""
 
 
 def test_the_counts_of_a_paper_are_a_row_of_the_tables_of_all() -> None:
@@ -227,9 +219,8 @@ def test_the_counts_of_a_paper_are_a_row_of_the_tables_of_all() -> None:
     reading = replace(ROW, claim=replace(CLAIM, reading="b", counted="no, another reading"), verdict="differs")
     rows = [ROW, formula, context, reading, replace(ROW, verdict="", scale="smoke")]
     assert counted(rows) == [ROW, formula]
-    assert "| 1 (1 by formula) | 1 | 0 | 0 | 0 | 1 | 1, 0 |" in of_paper(rows)
-    assert "not counted: 1 of other readings (1 *differs*) and 1 for context." in of_paper(rows)
     of_all = totals({"a-paper": rows})
+    assert "not counted: 1 of other readings (1 *differs*) and 1 for context." in of_all
     for cells in ("1 (1 by formula) | 1 | 0 | 0 | 0 | 2", "1 | 1 | 0 | 1"):
         assert all(f"\n| {name} | {cells} |\n" in of_all for name in ("a-paper", "**all**"))
 

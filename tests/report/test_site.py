@@ -17,7 +17,7 @@ from runner.config import REPOSITORY
 from runner.report.cells import cells_of, verdict_text
 from runner.report.claim_rows import rows_of
 from runner.report.files import read_csv
-from runner.report.paper_page import epsilon_text
+from runner.report.item_page import epsilon_text
 from runner.report.papers import every_paper
 from tests.tracked import copy_tracked
 

@@ -15,13 +15,14 @@ import pytest
 from runner.claims.rows import ClaimRow
 from runner.claims.runs import grouped
 from runner.claims.statistics import Mean, Spread, best_less_claim, bests_less_claim
-from runner.claims.verdicts import ON_EPSILON, RULES, WORDS
+from runner.claims.verdicts import DIFFERS, FAILS, ON_EPSILON, REFUTED, RULES, WORDS
 from runner.cli.claims import main
 from runner.config import REPOSITORY, RESULTS
 from runner.papers.backprop_clipping.measures import first_update_epsilon
 from runner.report.cells import CLAIMED_EPSILON
 from runner.report.claim_rows import rows_of
 from runner.report.papers import claims_of, every_paper
+from runner.report.statements import stated
 
 KINDS = re.compile(
     r"\((?:(?:geometric )?means? of|bests? of|one run|by formula|share of|range of|rank correlation of"
@@ -59,12 +60,13 @@ def tables(path: Path) -> Iterator[Line]:
 
 @pytest.fixture(scope="module")
 def shown(rows: list[ClaimRow]) -> list[tuple[ClaimRow, list[str]]]:
-    """Each judged claim with the cells of its line in its paper's page."""
+    """Each judged claim with the cells of its line in its item's page."""
     found: list[tuple[ClaimRow, list[str]]] = []
     for paper in every_paper():
         lines = [
             cells
-            for heading, cells in tables(RESULTS / paper.name / "README.md")
+            for item in paper.items
+            for heading, cells in tables(RESULTS / paper.name / item.name / "README.md")
             if heading[2:3] == ["here (what it is)"] and not cells[0].startswith("**")
         ]
         judged = [
@@ -179,8 +181,32 @@ def test_index_command_and_site_count_the_same(capsys) -> None:
 def test_a_papers_page_counts_as_the_index_does() -> None:
     of_index = {cells[0]: cells[1:6] for heading, cells in tables(RESULTS / "README.md") if "all" in heading}
     for paper in every_paper():
-        (own,) = (cells for heading, cells in tables(RESULTS / paper.name / "README.md") if heading[:5] == [*WORDS])
-        assert own[:5] == of_index[paper.name.replace("_", "-")]
+        text = (RESULTS / paper.name / "README.md").read_text(encoding="utf-8")
+        pattern = r"\D*".join(rf"(\d+) \*{word}\*" for word in WORDS)
+        counts = re.search(rf"Of \d+ claims, {pattern}", text)
+        assert counts
+        assert [*counts.groups()] == [cell.split()[0] for cell in of_index[paper.name.replace("_", "-")]]
+
+
+def test_every_claim_that_fails_has_its_reason(rows: list[ClaimRow]) -> None:
+    bad = [row for row in rows if row.claim.counts and (row.verdict in (FAILS, DIFFERS) or row.guarantee == REFUTED)]
+    assert len(bad) > 20
+    assert [row.claim.method for row in bad if not row.claim.cause] == []
+    for paper in every_paper():
+        text = (RESULTS / paper.name / "README.md").read_text(encoding="utf-8")
+        causes = [row.claim.cause for row in bad if row.claim.paper == paper.name]
+        assert all(cause in text for cause in causes)
+
+
+def test_a_papers_page_is_short_and_has_its_findings() -> None:
+    for paper in every_paper():
+        text = (RESULTS / paper.name / "README.md").read_text(encoding="utf-8")
+        assert len([word for word in text.split() if any(map(str.isalnum, word))]) <= 2_500
+        assert {*paper.findings} <= {item.name for item in paper.items}
+        for name in paper.findings:
+            finding = stated(paper.name, paper.findings[name], RESULTS)
+            assert f"**{finding}**" in text, name
+            assert finding, name
 
 
 def test_a_word_has_its_rule_and_context_has_none(rows: list[ClaimRow]) -> None:
@@ -195,7 +221,8 @@ def test_every_number_of_a_claim_says_what_it_is(rows: list[ClaimRow]) -> None:
     lines = [
         (paper.name, cells)
         for paper in every_paper()
-        for heading, cells in tables(RESULTS / paper.name / "README.md")
+        for place in (RESULTS / paper.name).rglob("README.md")
+        for heading, cells in tables(place)
         if heading[2:3] == ["here (what it is)"] and cells[2] not in ("", "–")
     ]
     assert len(lines) > 350
@@ -242,7 +269,8 @@ def test_what_does_not_count_is_marked_wherever_it_is_shown(rows: list[ClaimRow]
     assert len(readings) > 50
     assert {row.claim.identity for row in readings} <= {row.claim.identity for row in rows if row.claim.counts}
     marked = "another reading, not counted"
-    pages = "".join((RESULTS / paper.name / "README.md").read_text(encoding="utf-8") for paper in every_paper())
+    places = [RESULTS / paper.name / item.name / "README.md" for paper in every_paper() for item in paper.items]
+    pages = "".join(place.read_text(encoding="utf-8").partition("\n## Claims")[2] for place in places)
     site = site_claims()
     main([])
     shown = capsys.readouterr().out
