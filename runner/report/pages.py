@@ -54,7 +54,7 @@ def write_report(folder: Path, scale: str) -> list[Path]:
     mark = "" if scale == PAPER_SCALE else _SMOKE.format(scale=scale.upper())
     text = title + mark + _INTRODUCTION
     links = ((paper, folder / paper.name / "README.md") for paper in papers)
-    text += "".join(f"- [{paper.title}]({paper.name}/README.md)\n" for paper, page in links if page.parent.exists())
+    text += "".join(f"- [{p.title}]({p.name}/README.md){_about(p)}\n" for p, page in links if page.parent.exists())
     text += "".join(f"\n{line}\n" for name, line in _BESIDE.items() if (folder / name).exists())
     text += "\n## Counts\n\n" + counted.totals({_shown(name): rows for name, rows in by_paper.items()})
     if of_noise := noise_text(folder, by_paper, "../docs/privacy.md#known-limits"):
@@ -72,6 +72,12 @@ def write_report(folder: Path, scale: str) -> list[Path]:
     if (studies := _studies(folder, scale)).rows:
         text += f"\n## Studies\n\nArms compared at the same sound ε. These are no claims.\n\n{markdown(studies)}"
     return [write_text(folder / "README.md", text), *written]
+
+
+def _about(paper: Paper) -> str:
+    """State the authors, the venue and the idea of a paper, as far as they are known."""
+    cited = f" ([{paper.citation}]({paper.link}))" if paper.citation and paper.link else ""
+    return cited + (f": {paper.idea}" if paper.idea else "")
 
 
 def _shown(paper: str) -> str:
