@@ -178,7 +178,7 @@ def test_every_claim_has_one_row_in_the_report(tmp_path):
     first, second = ({path: path.read_bytes() for path in aggregate(PAPER, results_root=tmp_path)} for _ in range(2))
     assert first == second
     claims = load(PAPER).claims
-    assert f"- [{load(PAPER).title}]({PAPER}/README.md)\n" in (tmp_path / "README.md").read_text()
+    assert f"- [{load(PAPER).title}]({PAPER}/README.md) (" in (tmp_path / "README.md").read_text()
     for item in load(PAPER).items:
         page = (tmp_path / PAPER / item.name / "README.md").read_text().partition("\n## Claims")[2]
         cells = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
