@@ -17,6 +17,7 @@ from runner.report import counted, paper_page, verdict_figures
 from runner.report.cells import CLAIMED_EPSILON, cells_of, chosen_cells
 from runner.report.claim_rows import rows_of
 from runner.report.files import Table, aligned, markdown, read_csv, write_text
+from runner.report.items import Paper
 from runner.report.noise import noise_text
 from runner.report.papers import every_paper, load
 from runner.report.statements import findings_list, headline_of, stated

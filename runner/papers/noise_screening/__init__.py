@@ -98,8 +98,8 @@ PAPER = Paper(
         "which fails to reach the paper on FashionMNIST. So what the second finds says nothing about the first.",
     ),
     statement=Statement(
-        "**Rejected updates are not free.** The paper charges accepted updates alone, and claims ε = {theorem:claimed}. But "
-        "its theorem allows acceptance rules whose ε is at least {theorem:least} on MNIST. That worst case is more "
+        "**Rejected updates are not free.** The paper charges accepted updates alone, and claims "
+        "ε = {theorem:claimed}. But its theorem allows acceptance rules whose ε is at least {theorem:least} on MNIST. That worst case is more "
         "extreme than our runs, which keep at least {kept}% of their updates there, so for them ε = 3 is unproven, "
         "not disproven. (For a rule that keeps as much, the lower bound is {rule:least}. On FashionMNIST some runs of "
         "other readings keep {kept_fashion}%, where it is {rule_fashion:least}.) The accuracy is there, if the "
