@@ -24,6 +24,7 @@ COMMANDS = {
     "epsilon": ("runner.cli.epsilon", "ε by every accountant, for a training script that stays where it is"),
     "bounds": ("runner.cli.bounds", "how far one example can move each gradient sum of a config"),
     "leaderboard": ("runner.cli.leaderboard", "write the leaderboard: all methods at equal sound ε"),
+    "compare": ("runner.cli.compare", "the difference of two methods at the same sound ε, with its interval"),
     "dashboard": ("runner.cli.dashboard", "workspaces in W&B: charts and runs of each paper"),
     "verify": ("runner.records.verify", "compare the privacy of each record with its config"),
     "migrate": ("runner.records.migrate", "file records under the ids that their configs have now"),

@@ -11,12 +11,14 @@ from omegaconf import OmegaConf
 
 from runner.claims.guarantee import decides
 from runner.claims.runs import PlannedRun
-from runner.config import REPOSITORY
+from runner.cli import compare
+from runner.config import REPOSITORY, ConfigError
 from runner.records.files import read_record
 from runner.records.jobs import Job
+from runner.report.files import write_csv
 from runner.report.leaderboard.comparison import comparisons
 from runner.report.leaderboard.entries import DELTA, Entry, counts, entries, ideas_of
-from runner.report.leaderboard.methods import COMBINED, METHODS, method_of
+from runner.report.leaderboard.methods import ADDED, COMBINED, METHODS, method_of
 from runner.report.leaderboard.page import page
 from runner.report.leaderboard.published import Published, best_published, published
 from runner.report.leaderboard.tables import COLUMNS, rows
@@ -88,8 +90,8 @@ def test_a_gain_over_plain_has_welchs_interval(board) -> None:
     assert gain.interval is not None
     assert (gain.points, gain.alike) == (2.0, True)
     assert (gain.interval.low, gain.interval.high) == pytest.approx((2 - 3.042435, 2 + 3.042435), abs=1e-5)
-    text = _page(board)
-    assert f"ε ≤ 1: *{TANH}*, 96.5%, +2.0 points over plain DP-SGD [−1.0, +5.0]." in text
+    text = _page([replace(entry, epsilon=3.0) for entry in board])
+    assert f"On MNIST at ε ≤ 3, *{TANH}* has 96.5% ◐, +2.0 [−1.0, +5.0] over plain DP-SGD." in text
 
 
 def test_which_setting_of_a_method_stands_on_the_page(board) -> None:
@@ -108,15 +110,24 @@ def test_which_setting_of_a_method_stands_on_the_page(board) -> None:
     assert shown(other, flattered, higher) == "b"
     assert shown(other, flattered) == "c"
     text = _page([plain, other, flattered, higher, tanh])
-    assert "In 1 of 2 cells a setting not searched is higher, by up to 2.5 points," in text
+    assert "In 1 of 2 cells an untuned setting did better, by up to 2.5 points." in " ".join(text.split())
 
 
 @pytest.mark.parametrize("mark", ["by_test_images", "on_a_part"])
 def test_what_the_test_images_flatter_is_never_called_best(board, mark: str) -> None:
     plain, tanh = board
     text = _page([plain, replace(tanh, **{mark: True})])
-    assert f"*{PLAIN}*, 94.5%." in text
-    assert "| 96.5 ± 0.7 (2) | +2.0 [−1.0, +5.0] |" in text
+    assert f"| **{PLAIN}** | **94.5 ± 0.7 (2)** ◐ | – |" in text
+    assert "| 96.5 ± 0.7 (2) ◐☒ | – |" in text
+
+
+def test_methods_that_welch_does_not_tell_apart_are_all_bold(board) -> None:
+    """Means 96.5 and 96.3 of three runs each, and 90.5, with standard deviations of 0.5."""
+    plain, tanh = (replace(entry, accuracies=(90.0, 90.5, 91.0)) for entry in board)
+    best, close = (replace(tanh, accuracies=(a, a + 0.5, a + 1)) for a in (96.0, 95.8))
+    text = _page([plain, best, replace(close, method=LOSS)])
+    for cell in ("**96.5 ± 0.5 (3)**", "**96.3 ± 0.5 (3)**", "| 90.5 ± 0.5 (3) |"):
+        assert cell in text
 
 
 @pytest.fixture
@@ -190,7 +201,7 @@ def test_delta_times_n_is_the_largest_of_the_data_sets(board) -> None:
     names = {one.dataset for one in board}
     options = [OmegaConf.load(path) for path in tracked("conf/dataset/*.yaml")]
     most = max(option.train_examples for option in options if option.get("name") in names)
-    assert f"so δ·N is at most {DELTA * most:g} for N" in _page(board)
+    assert f"δ·N is at most {DELTA * most:g} for N" in _page(board)
 
 
 def test_the_best_published_number_is_within_the_bound_and_undisputed(board) -> None:
@@ -199,14 +210,15 @@ def test_the_best_published_number_is_within_the_bound_and_undisputed(board) -> 
     assert best is not None
     assert (best.accuracy, best.epsilon, best.method) == (89.7, 3, "ScatterNet with a linear model")
     assert best_published(known, "FashionMNIST", 1.0) is None
-    better = Published("MNIST", "x", 97.0, 1.0, 1e-5, "a source", "https://a.b")
+    assert {one.kind for one in known} == {"from scratch", "synthetic pre-training", "public data"}
+    better = Published("MNIST", "x", 97.0, 1.0, 1e-5, "a source", "https://a.b", accountant="RDP")
     page = _page(board, [better])
-    assert "Published at ε ≤ 1: 97%, by x at ε = 1 ([a source](https://a.b)). It is 0.5 points above the best" in page
-    assert best_published([better], "MNIST", 3.0) is better
+    assert "| *Published, from scratch* | *97* | *97* |" in page
+    assert "| from scratch | x | MNIST 97 at 1 | RDP | [a source](https://a.b) |" in page
     doubted = _page(board, [replace(better, disputed="https://c.d")])
     assert "[Its ε is disputed](https://c.d)" in doubted
-    assert "Published at" not in doubted
-    assert "0.5 points above the best" not in _page(board, [replace(better, epsilon=1.1)])
+    assert "*Published, from scratch*" not in doubted
+    assert "| *Published, public data* | – | *97* |" in _page(board, [replace(better, epsilon=1.1, kind="public data")])
 
 
 def test_settings_of_one_experiment_are_told_apart_and_marked_by_any_sweep_that_chose_them(jobs, recorded) -> None:
@@ -282,3 +294,18 @@ def test_a_row_has_its_run_its_command_and_its_gain(board) -> None:
         "python -m runner sweeps=tempered_sigmoid/fig_3 experiment=tempered_sigmoid/mnist_tanh seed=0"
     )
     assert len(tanh["run_id"]) == 12
+
+
+def test_two_methods_are_compared_by_welchs_interval(tmp_path, monkeypatch, capsys) -> None:
+    """Variances of 1/4 of five runs each: t(8) = 2.306004 times sqrt(1/20 + 1/20) = 0.729223."""
+    row = dict.fromkeys(COLUMNS, "no") | {"dataset": "MNIST", "sound_epsilon_at_most": "1", "neighbours": ADDED}
+    row |= {"n": "5", "std": "0.5", "sound_epsilon": "0.99", "held_out": "yes", "settings_chosen": "searched"}
+    lines = [{**row, "ideas": "", "method": name, "mean": mean} for name, mean in ((TANH, "96"), (LOSS, "97"))]
+    write_csv(tmp_path / "leaderboard" / "leaderboard.csv", COLUMNS, lines)
+    monkeypatch.setattr(compare, "RESULTS", tmp_path)
+    assert compare.main(["tanh", "losing_less", "--dataset", "mnist", "--epsilon", "1"]) == 0
+    assert "Difference: +1.00 [+0.27, +1.73] points (Welch, 95%): the two are told apart." in capsys.readouterr().out
+    refusals = {("tanh", "x"): "no method 'x'", ("tanh", "l"): "could be", ("tanh", "plain", "--epsilon=4"): "no bound"}
+    for words, sentence in refusals.items():
+        with pytest.raises(ConfigError, match=sentence):
+            compare.main(words)

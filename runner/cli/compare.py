@@ -1,0 +1,104 @@
+"""Two methods of the leaderboard at the same sound ε: `python -m runner compare tanh losing_less --epsilon 1`.
+
+It reads leaderboard.csv, so it answers at once, and also where the package is installed without its records.
+
+Exit codes: 0 compared, 2 no such method, data set or ε, with one sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from runner.claims.blocks import DATASETS, dataset_name
+from runner.claims.statistics import Mean, Spread, less_claim
+from runner.config import REPOSITORY, RESULTS, ConfigError
+from runner.report.cells import difference_text
+from runner.report.files import bound_text, read_csv
+from runner.report.leaderboard.methods import IDEAS, LOOKS, NAMES, accuracy_text, standing
+from runner.terminal import Parser, nearest
+
+_PLACE = Path("leaderboard") / "leaderboard.csv"
+
+Row = Mapping[str, str]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the accuracies of both methods and their difference on each data set. Return the exit code.
+
+    Raises:
+        ConfigError: there is no such method, data set or bound.
+    """
+    parser = Parser(prog="python -m runner compare", description="Compare two methods of the leaderboard.")
+    parser.add_argument("first", help="a method: tanh, losing_less, plain, ScatterNet ...")
+    parser.add_argument("second", help="the method whose gain over the first is printed")
+    parser.add_argument("--dataset", help=f"one of {', '.join(DATASETS.values())} (default: all)")
+    parser.add_argument(
+        "--epsilon", type=float, default=3.0, help="the bound on the sound ε: 0.5, 1, 2, 3 (default) or 8"
+    )
+    chosen = parser.parse_args(arguments)
+    first, second = (_method(name) for name in (chosen.first, chosen.second))
+    own = RESULTS / _PLACE
+    rows = read_csv(own if own.exists() else REPOSITORY / "results" / _PLACE)
+    bounds = sorted({float(row["sound_epsilon_at_most"]) for row in rows})
+    if chosen.epsilon not in bounds:
+        known = ", ".join(f"{bound:g}" for bound in bounds)
+        raise ConfigError(f"The leaderboard has no bound of {chosen.epsilon:g}: choose from {known}.")
+    for dataset in _datasets(chosen.dataset):
+        print(_compared(dataset, chosen.epsilon, first, second, standing(rows, dataset, chosen.epsilon)))
+    return 0
+
+
+def _method(text: str) -> str:
+    """Find the method of the leaderboard that a text names, by the beginning of its name or by its idea."""
+    plain = _plain(text)
+    names = {name: (name, IDEAS.get(name, ""), LOOKS[name]) for name in NAMES}
+    exact = [name for name, words in names.items() if plain in map(_plain, words)]
+    begun = [name for name, words in names.items() if any(_plain(word).startswith(plain) for word in words)]
+    near = exact or begun or [name for name, words in names.items() if any(plain in _plain(word) for word in words)]
+    if len(near) == 1:
+        return near[0]
+    if near:
+        raise ConfigError(f"{text} could be {' or '.join(near)}.")
+    raise ConfigError(f"The leaderboard has no method {text!r}. {nearest(text, NAMES)}")
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[\s_,-]+", "", text).casefold()
+
+
+def _datasets(named: str | None) -> list[str]:
+    if named is None:
+        return [*DATASETS]
+    by_name = {_plain(text): name for name, file in DATASETS.items() for text in (name, file)}
+    if _plain(named) not in by_name:
+        raise ConfigError(f"There is no data set {named!r}. {nearest(named, DATASETS.values())}")
+    return [by_name[_plain(named)]]
+
+
+def _compared(dataset: str, epsilon: float, first: str, second: str, rows: Mapping[str, Row]) -> str:
+    lines = [f"{dataset_name(dataset)}, at a sound ε of at most {epsilon:g}:"]
+    for name in (first, second):
+        lines.append(f"  {name}: {_described(rows[name]) if name in rows else 'not run'}")
+    if first in rows and second in rows:
+        lines.append(f"  {_difference(rows[first], rows[second])}")
+    return "\n".join(lines)
+
+
+def _described(row: Row) -> str:
+    ideas = f", with {row['ideas']}" if row["ideas"] else ""
+    return f"{accuracy_text(row)}%{ideas}; {row['settings_chosen']}; sound ε {bound_text(float(row['sound_epsilon']))}"
+
+
+def _difference(first: Row, second: Row) -> str:
+    points = float(second["mean"]) - float(first["mean"])
+    if not (first["std"] and second["std"]):
+        return (
+            f"Difference: {difference_text(points, '', None, places=2)} points, without an interval, as one is one run."
+        )
+    means = [Mean(float(r["mean"]), int(r["n"]), Spread(float(r["std"]), int(r["n"]) - 1)) for r in (second, first)]
+    interval = less_claim(means, 0.0, None)
+    told = "the two are told apart" if interval.low > 0 or interval.high < 0 else "the two are not told apart"
+    alike = "" if first["held_out"] == second["held_out"] == "yes" else ". They were not tuned alike"
+    return f"Difference: {difference_text(points, '', interval, places=2)} points (Welch, 95%): {told}{alike}."
