@@ -161,8 +161,8 @@ def _baseline(found: Sequence[Entry], compared: Sequence[Comparison]) -> Table:
 def _stated(entry: Entry) -> str:
     """Format the accuracy of a setting, with how it was chosen and whether its runs were made for the bound."""
     sound = number(entry.sound, places=2, bound="upper")
-    early = "" if entry.made_for_it else f", an early epoch of a run made for more, at {sound}"
-    return f"{_mean(entry)}, {'searched' if entry.held_out else 'not searched'}{early}"
+    other = "" if entry.made_for_it else f", of a run made for another ε, which had spent {sound}"
+    return f"{_mean(entry)}, {'searched' if entry.held_out else 'not searched'}{other}"
 
 
 def _repeated(compared: Sequence[Comparison]) -> str:
