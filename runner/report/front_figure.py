@@ -36,13 +36,6 @@ _NOTE = (
     "are the leaderboard's. ☆: what a paper claims, at the ε that it counts. Arrows: what its method reaches at that\n"
     "sound ε. Where a method has no line, its noise or its data allow no sound ε up to 3."
 )
-# Colours that turn over where the reader's system is dark.
-_DARK = """<style>@media (prefers-color-scheme: dark) {
- [style*="fill: #000000"], text:not([style*="fill:"]) { fill: #e6e6e6 !important }
- [style*="stroke: #000000"] { stroke: #e6e6e6 !important }
- [style*="fill: #767676"] { fill: #a6a6a6 !important }
- [style*="stroke: #b0b0b0"] { stroke: #5a5a5a !important }
-}</style>"""
 
 
 @dataclass(frozen=True)
@@ -85,17 +78,9 @@ def draw(results: Path) -> Figure:
 
 
 def write(results: Path) -> Path:
-    """Write front.svg into the results folder, without a background and with light text in a dark environment."""
+    """Write front.svg into the results folder."""
     with plots.style():
-        drawn = draw(results)
-        drawn.patch.set_alpha(0)
-        for axes in drawn.axes:
-            axes.patch.set_alpha(0)
-        path = plots.write_svg(drawn, results / FILE)
-    text = path.read_text(encoding="utf-8")
-    head = text.index(">", text.index("<svg")) + 1
-    path.write_text(f"{text[:head]}\n{_DARK}{text[head:]}", encoding="utf-8")
-    return path
+        return plots.write_svg(draw(results), results / FILE)
 
 
 def _settings(results: Path) -> dict[tuple[str, str], dict[float, str]]:

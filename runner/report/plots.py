@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from statistics import fmean, median
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from runner.claims.blocks import DATASETS as IN_PAPERS
 from runner.claims.blocks import dataset_name
+from runner.claims.claim import Claim
 from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.runs import Runs
-from runner.report.files import write_text
+from runner.report.files import bound_text, write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +33,9 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
+    "axes.facecolor": "none",  # a page's own background, which may be dark
+    "figure.facecolor": "none",
+    "axes.prop_cycle": "cycler('color', ['#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000'])",
     "grid.alpha": 0.3,
     "legend.fontsize": 8,
     "legend.frameon": True,
@@ -39,45 +43,59 @@ _STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.5,
 }
 FILE = "figure.svg"
+_STEPS = (1, 2, 5, 10)  # between ticks, times a power of ten
 _TICKS_APART = 0.1  # of an axis
 _PLACES = re.compile(r'\b(?:d|x|y|width|height|transform)="[^"]*"')
 _LONG = re.compile(r"-?\d+\.\d{3,}")
 _HASHED = re.compile(r'id="([^"]*[0-9a-f]{10}[^"]*)"')
 DATASETS = {file: dataset_name(name) for name, file in IN_PAPERS.items()}
-_NOT_RUN = ", not run"
 WIDTH = 9.4  # inches: a page of 900 pixels, on which text keeps its size
 MARKERS = "os^Dv<>P*Xhd"  # by place, so that lines differ without their colours
-LOOKS = {  # by method: colour and marker in all figures
-    "ReLU": ("black", "o"),  # plain DP-SGD
-    "tanh": ("C0", "s"),
-    "losing-less loss": ("C1", "^"),
-    "AUTO-S": ("C2", "D"),
-    "ScatterNet": ("C3", "v"),
-    "ideas combined": ("C4", "<"),
-    "screening": ("C5", ">"),
-    "screening, momentum 0.9": ("C8", "X"),
-    "screening, momentum not restored": ("C9", "h"),
-    "screening, its own settings": ("C6", "d"),
-    "backpropagation clipping": ("C6", "P"),
-    "corrected": ("C9", "p"),
-    "joint": ("C4", "H"),
-    "original bug": ("C3", "X"),
-    "original code": ("C5", "8"),
-    "tanh, large batches": ("navy", "d"),
-    "Lipschitz": ("C7", "*"),
-    "Lipschitz, clipped": ("C3", "p"),
-    "Lipschitz, projection": ("C0", "X"),
-    "plain DP-SGD, Opacus": ("C3", "P"),
-    "SGD, ReLU": ("goldenrod", "o"),
-    "SGD, tanh": ("C9", "s"),
-    "SGD, clipped": ("teal", "D"),
-    "squared error": ("C2", "P"),
-    "absolute error": ("C3", "d"),
-    "squared error, then cross-entropy": ("C4", "X"),
-    "squared error, then focal loss": ("C5", "h"),
+GREY = "#767676"  # of texts and lines that are no method
+LOOKS = {  # by method: colour (of Okabe and Ito, for all who see colours otherwise) and marker in all figures
+    "ReLU": (GREY, "o"),  # plain DP-SGD
+    "tanh": ("#0072B2", "s"),
+    "losing-less loss": ("#D55E00", "^"),
+    "AUTO-S": ("#8C6D31", "D"),
+    "ScatterNet": ("#56B4E9", "v"),
+    "ideas combined": ("#000000", "<"),
+    "screening": ("#CC79A7", ">"),
+    "screening, momentum 0.9": ("#CC79A7", "X"),
+    "screening, momentum not restored": ("#CC79A7", "h"),
+    "screening, its own settings": ("#CC79A7", "d"),
+    "backpropagation clipping": ("#E69F00", "P"),
+    "corrected": ("#009E73", "H"),
+    "joint": ("#D55E00", "H"),
+    "original bug": ("#CC79A7", "v"),
+    "original code": ("#000000", "8"),
+    "tanh, large batches": ("#56B4E9", "d"),
+    "Lipschitz": ("#009E73", "p"),
+    "Lipschitz, clipped": ("#D55E00", "o"),
+    "Lipschitz, projection": ("#0072B2", "X"),
+    "plain DP-SGD, Opacus": (GREY, "P"),
+    "SGD, ReLU": ("#000000", "o"),
+    "SGD, tanh": ("#56B4E9", "s"),
+    "SGD, clipped": ("#009E73", "D"),
+    "squared error": ("#009E73", "P"),
+    "absolute error": ("#CC79A7", "p"),
+    "squared error, then cross-entropy": ("#56B4E9", "X"),
+    "squared error, then focal loss": ("#E69F00", "h"),
 }
-CLAIMED: dict[str, Any] = {"marker": "*", "markersize": 11, "markerfacecolor": "none", "linestyle": ""}
+CLAIMED: dict[str, Any] = {  # a star above all lines, in the colour of its method
+    **{"marker": "*", "markersize": 12, "markeredgecolor": "black", "markeredgewidth": 0.7},
+    **{"linestyle": "", "zorder": 6, "clip_on": False},
+}
+DASHED: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}  # a claim that is no single number
 AS_PAPER, SOUND = "ε as the paper counts", "sound ε"
+_ONE_RUN = "dotted: one run"
+# Colours that turn over where the reader's system is dark.
+_DARK = """<style>@media (prefers-color-scheme: dark) {
+ [style*="fill: #000000"], text:not([style*="fill:"]) { fill: #e6e6e6 !important }
+ [style*="stroke: #000000"] { stroke: #e6e6e6 !important }
+ [style*="fill: #767676"] { fill: #a6a6a6 !important }
+ [style*="stroke: #b0b0b0"] { stroke: #5a5a5a !important }
+ :not(text)[style*="fill: #ffffff"] { fill: #0d1117 !important }
+}</style>"""
 
 
 @contextmanager
@@ -109,9 +127,11 @@ def save(drawn: Figure, folder: Path, label: str = "") -> list[Path]:
 
 
 def write_svg(drawn: Figure, path: Path) -> Path:
-    """Write a figure as an SVG. Rounding errors of another processor change no byte of it."""
+    """Write a figure as an SVG for light and dark pages. Rounding errors of another processor change no byte of it."""
     drawn.savefig(text := StringIO(), format="svg", metadata={"Date": None, "Creator": None})
-    return write_text(path, rounded(text.getvalue()))
+    head, tag, rest = rounded(text.getvalue()).partition("<svg")
+    attributes, end, content = rest.partition(">")
+    return write_text(path, f"{head}{tag}{attributes}{end}\n{_DARK}{content}")
 
 
 def rounded(svg: str) -> str:
@@ -123,26 +143,43 @@ def rounded(svg: str) -> str:
 
 
 @dataclass(frozen=True)
+class PaperAxes:
+    """What a paper prints in all panels of a figure.
+
+    Attributes:
+        datasets: the data sets in the order of the panels, as names of files.
+        epsilon: the range of ε as the paper counts, or nothing where it is not known.
+    """
+
+    datasets: Sequence[str] = tuple(DATASETS)
+    epsilon: tuple[float, ...] = ()
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """The names of the data sets, by those in files."""
+        return {dataset: DATASETS[dataset] for dataset in self.datasets}
+
+
+@dataclass(frozen=True)
 class Curve:
-    """A line of an accuracy figure: the runs of one experiment, and the accuracy claimed for it (percent).
+    """A line of an accuracy figure: the runs of one experiment, and what is claimed for it.
 
     Attributes:
         sweeps: the sweep, or several: the first that has the experiment counts.
-        claimed_at: accuracies claimed at other epsilons than the panel's: (epsilon, percent).
+        claimed: the claims, as epsilon and accuracy (percent).
         claimed_as: the statistic of the paper's runs, if it is not their mean: "maximum".
         look: its method in `LOOKS`, if that is not the label.
-        colour: its colour, if it has no look.
+        style: settings of its line, if they are not those of its look.
         only: a config field and a value. Only runs with this value belong to the line.
     """
 
     sweeps: str | Sequence[str]
     experiment: str
     label: str
-    claimed: float | None = None
-    claimed_at: Sequence[tuple[float, float]] = ()
+    claimed: Sequence[tuple[float, float]] = ()
     claimed_as: str = ""
     look: str = ""
-    colour: str = ""
+    style: Mapping[str, Any] = field(default_factory=dict)
     only: tuple[str, float] | None = None
 
     def planned(self, evidence: Evidence) -> Runs:
@@ -153,7 +190,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """One data set of an accuracy figure, with the epsilon that its accuracies are claimed at.
+    """One panel of an accuracy figure.
 
     Attributes:
         extremes: draw the minimum and maximum of the runs as lines, around the area between them.
@@ -161,38 +198,41 @@ class Panel:
 
     title: str
     curves: Sequence[Curve]
-    epsilon: float | None = None
     extremes: bool = False
 
 
+def points_of(claims: Sequence[Claim]) -> list[tuple[float, float]]:
+    """Return the epsilons and accuracies (percent) of claims that have both."""
+    return [(claim.epsilon[0], claim.aim) for claim in claims if claim.epsilon and claim.aim]
+
+
 def runs_text(planned: Runs) -> str:
-    """`n = 3 of 10, 1 diverged`."""
+    """`n = 3 of 10, 1 diverged`, or `one run of 10`."""
     n = len(planned.recorded)
     of = "" if n == len(planned) else f" of {len(planned)}"
-    return f"n = {n}{of}" + (f", {planned.diverged} diverged" if planned.diverged else "")
+    return f"{count(n)}{of}" + (f", {planned.diverged} diverged" if planned.diverged else "")
 
 
-def mark_not_run(axes: Axes, *, without_ticks: bool = False) -> None:
-    """Write "not run" above the middle of a panel that has no run. A claimed point may be in the middle."""
+def count(n: int) -> str:
+    """`n = 3`, or `one run`."""
+    return "one run" if n == 1 else f"n = {n}"
+
+
+def mark_not_run(axes: Axes, labels: Sequence[str] = (), *, without_ticks: bool = False) -> None:
+    """Write "not run" above the middle of a panel that has no run, or in its corner which of its lines have none."""
     if without_ticks:
         axes.set(xticks=[], yticks=[])
-    axes.text(0.5, 0.75, "not run", transform=axes.transAxes, ha="center", va="center", fontsize=12, color="grey")
+    place: dict[str, Any] = {"transform": axes.transAxes, "color": GREY}
+    if not labels:
+        axes.text(0.5, 0.6, "not run", ha="center", va="center", fontsize=12, **place)
+        return
+    text = fill(f"not run: {', '.join(labels)}", 34) if len(labels) < 4 else f"{len(labels)} further settings not run"
+    axes.text(0.98, 0.03, text, ha="right", va="bottom", fontsize=8, **place)
 
 
-def too_few(settings: Sequence[Runs]) -> str:
-    """Return the reason not to draw a panel, if fewer than half of its settings have a run, else ""."""
-    run = sum(bool(planned.recorded) for planned in settings)
-    if 2 * run >= len(settings):
-        return ""
-    return f"{run} of {len(settings)} settings run" if run else "not run"
-
-
-def name_not_drawn(drawn: Figure, few: Mapping[str, str]) -> None:
-    """Write the titles of the panels that are not drawn below the others, each with its reason from `too_few`."""
-    named = [f"{title} ({why})" for title, why in few.items() if why]
-    if named:
-        width = int(13 * drawn.get_size_inches()[0])  # characters of this size in a line
-        drawn.supxlabel(fill(f"Not drawn: {'; '.join(named)}.", width), fontsize=8, color="grey")
+def too_few(settings: Sequence[Runs]) -> bool:
+    """Return True if fewer than half of the settings of a panel have a run."""
+    return 2 * sum(bool(planned.recorded) for planned in settings) < len(settings)
 
 
 def spaced(line: Sized, place: int, marker: str = "") -> dict[str, Any]:
@@ -236,26 +276,15 @@ def by_error(axes: Axes) -> None:
     axes.set_yticks(ticks)
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.minorticks_off()
+    axes.set_ylabel("test accuracy (%), spread by its error")
 
 
-def name_not_run(axes: Axes, label: str, colour: str) -> None:
-    """Add a legend entry for a line that has no run, in the colour of the line."""
-    axes.plot([], [], color=colour, label=f"{label}{_NOT_RUN}")
-
-
-def panel_each(height: float, few: Mapping[str, str]) -> tuple[Figure, list[tuple[Axes, str]]]:
-    """Return a figure with a titled panel for each data set, side by side, and each panel with its data set's key.
-
-    Args:
-        height: in inches.
-        few: by data set, the reason not to draw its panel, or "". The reasons are written below the panels.
-    """
-    shown = [dataset for dataset in DATASETS if not few[dataset]]
+def panel_each(height: float, datasets: Sequence[str] = tuple(DATASETS)) -> tuple[Figure, dict[str, Axes]]:
+    """Return a figure of a height in inches, with a titled panel for each data set, by its name in files."""
     drawn = figure(WIDTH, height)
-    panels = list(zip(drawn.subplots(1, len(shown), squeeze=False)[0] if shown else (), shown, strict=True))
-    for axes, dataset in panels:
-        axes.set_title(DATASETS[dataset])
-    name_not_drawn(drawn, {DATASETS[dataset]: why for dataset, why in few.items()})
+    panels = dict(zip(datasets, drawn.subplots(1, len(datasets)), strict=True))
+    for dataset, panel in panels.items():
+        panel.set_title(DATASETS[dataset])
     return drawn, panels
 
 
@@ -264,17 +293,13 @@ def legend_below(axes: Axes, down: float = 0.17) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -down))
 
 
-def one_legend(drawn: Figure, columns: int = 4) -> None:
-    """Put one legend below all panels, each label once, under the names of those not drawn.
-
-    "not run" stays only if no panel has a run of the label.
-    """
+def one_legend(drawn: Figure, columns: int = 4, title: str = "") -> None:
+    """Put one legend below all panels, each label once, under a title."""
     named = {label: handle for a in drawn.axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
-    for label in [label for label in named if label.endswith(_NOT_RUN) and label.removesuffix(_NOT_RUN) in named]:
-        del named[label]
+    if note := named.pop(_ONE_RUN, None):
+        named[_ONE_RUN] = note  # the last
     below: dict[str, Any] = {"loc": "outside lower center", "ncols": min(columns, len(named))}
-    drawn.legend(list(named.values()), list(named), title=drawn.get_supxlabel(), title_fontsize=8, **below)
-    drawn.supxlabel("")
+    drawn.legend(list(named.values()), list(named), title=title, title_fontsize=8, **below)
 
 
 def accuracy_against_epsilon(
@@ -283,121 +308,145 @@ def accuracy_against_epsilon(
     *,
     columns: int | None = None,
     centre: Literal["mean", "median"] = "mean",
-    spread_by_error: bool = False,
+    epsilon: tuple[float, ...] = (),
 ) -> Figure | None:
-    """Draw the centre and range of test accuracy by epoch against epsilon.
+    """Draw the centre and range of test accuracy by epoch against epsilon, below as the paper counts, above sound.
 
-    The upper panels use the configured accountant, the lower ones the sound epsilon. Where the two agree in all runs,
-    there are no upper panels. An epoch shows the runs that
-    reached it, and a cross marks where a run diverged. Claimed accuracies are dashed or hollow. They are drawn at the
-    paper's scale only, because other scales have other data. A claim at an epsilon other than the panel's is drawn
-    above only, because no paper claims it at a sound epsilon. A panel is named below the others instead of drawn if
-    fewer than half of its settings have a run.
+    An epoch shows the runs that reached it, a line of one run is dotted, and a cross marks where a run diverged.
+    Claimed accuracies are stars, at the paper's scale only, because other scales have other data. A panel names its
+    lines that have no run.
 
     Args:
         evidence: the runs.
-        panels: the data sets.
+        panels: in the paper's order.
         columns: the largest number of panels side by side. Further panels go below them.
         centre: the statistic of the runs that is drawn as a line.
-        spread_by_error: see `by_error`.
+        epsilon: the range that the paper prints, or nothing where it is not known.
 
     Returns:
-        The figure, or None if no panel is drawn.
+        The figure, or None if every panel has too few runs (see `too_few`).
     """
-    few = {panel.title: too_few([curve.planned(evidence) for curve in panel.curves]) for panel in panels}
-    shown = [panel for panel in panels if not few[panel.title]]
-    if not shown:
+    from matplotlib.ticker import MaxNLocator
+
+    if all(too_few([curve.planned(evidence) for curve in panel.curves]) for panel in panels):
         return None
-    across = min(columns or len(panels), len(shown))
-    rows = -(-len(shown) // across)
-    labels = {"epsilon": AS_PAPER, "epsilon_sound": f"{SOUND} of the same runs"}
-    if all(_sound_alone(panel, evidence) for panel in shown):
-        labels = {"epsilon_sound": SOUND}
-    drawn = figure(min(WIDTH, 3.6 * max(2, across)), 2.7 * rows * len(labels) + (1.5 if len(labels) == 1 else 0.9))
-    axes = drawn.subplots(len(labels) * rows, across, squeeze=False)
-    blocks = (axes[len(labels) * block : len(labels) * (block + 1)] for block in range(rows))
-    pairs = [pair for block in blocks for pair in zip(*block, strict=True)]
-    for place, (panel, pair) in enumerate(zip(shown, pairs, strict=False)):
-        for one, name in zip(pair, labels, strict=True):
-            _accuracy_panel(one, evidence, panel, name, centre)
-            one.set_xlabel(labels[name])
-            if place % across == 0:
-                one.set_ylabel("test accuracy (%)")
-        pair[0].set_title(f"{panel.title}, {_runs_each([curve.planned(evidence) for curve in panel.curves])}")
-        low, high = min(one.get_ylim()[0] for one in pair), max(one.get_ylim()[1] for one in pair)
-        right = 1.03 * max(one.get_xlim()[1] for one in pair)
-        for one in pair:
-            one.set(xlim=(0, right), ylim=(low, high))
-            if spread_by_error:
-                by_error(one)
-    for one in (one for pair in pairs[len(shown) :] for one in pair):
-        one.remove()
-    name_not_drawn(drawn, few)
+    across = min(columns or len(panels), len(panels))
+    rows = -(-len(panels) // across)
+    drawn = figure(min(WIDTH, 3.6 * max(2, across)), 3.1 * rows + 0.9)
+    grid = drawn.subplots(rows, across, squeeze=False)
+    for axes in grid.flat[len(panels) :]:
+        axes.remove()
+    for axes, panel in zip(grid.flat, panels, strict=False):
+        _accuracy_panel(axes, evidence, panel, centre)
+        low, high = epsilon or (0, 1.03 * axes.get_xlim()[1])
+        axes.set_xlim(low, max(high, axes.dataLim.x1))
+        axes.xaxis.set_major_locator(MaxNLocator(8, steps=_STEPS))
+        sound_axis(axes, Runs(run for curve in panel.curves for run in curve.planned(evidence).recorded))
+    for axes in grid[:, 0]:
+        axes.set_ylabel("test accuracy (%)")
     one_legend(drawn)
     return drawn
 
 
 def _runs_each(curves: Sequence[Runs]) -> str:
-    """`n = 5 to 9 of 10`: the fewest and the most runs of a panel's curves."""
-    runs, planned = ([len(one) for one in each] for each in ([one.recorded for one in curves], curves))
-    n, of = (" to ".join(map(str, sorted({min(each), max(each)}))) for each in (runs, planned))
-    return f"n = {n}" + (f" of {of}" if of != n else "")
+    """`n = 5 to 9 of 10`: the fewest and the most runs of those of a panel's curves that have any."""
+    sizes = [(len(planned.recorded), len(planned)) for planned in curves if planned.recorded]
+    if not sizes:
+        return "not run"
+    n, of = (" to ".join(map(str, sorted({min(numbers), max(numbers)}))) for numbers in zip(*sizes, strict=True))
+    return (count(1) if n == "1" else f"n = {n}") + (f" of {of}" if of != n else "")
 
 
-def _sound_alone(panel: Panel, evidence: Evidence) -> bool:
-    """Return True if the configured accountant gives the sound epsilon of every run of a panel."""
-    runs = (run for curve in panel.curves for run in curve.planned(evidence).recorded)
-    return all(run.history("epsilon") == run.history("epsilon_sound") for run in runs)
+def sound_axis(axes: Axes, runs: Runs, words: str = "of the same runs") -> None:
+    """Number the top of a panel by the sound epsilon of its runs, where these agree in it; `words` say which runs.
+
+    Where the configured accountant gives the sound epsilon of every run, the panel has one scale, which is sound.
+    Where the runs disagree, it has no second scale, and each ends with its own number.
+    """
+    import numpy as np
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlabel(AS_PAPER)
+    histories = [(run.history("epsilon"), run.history("epsilon_sound"), run) for run in runs]
+    if not histories:
+        return
+    if all(counted == sound for counted, sound, _ in histories):
+        axes.set_xlabel(SOUND)
+        return
+    counted, sound, _ = max(histories, key=lambda of_run: of_run[0][-1])
+    if all(np.allclose(np.interp(x, counted, sound), y, rtol=0.02) for x, y, _ in histories):
+        every = MaxNLocator(5, steps=_STEPS).tick_values(sound[0], sound[-1])
+        ticks = [tick for tick in every if sound[0] <= tick <= sound[-1]]
+        top = axes.secondary_xaxis("top")
+        top.set_xticks(np.interp(ticks, sound, counted), [f"{tick:g}" for tick in ticks], fontsize=8)
+        top.set_xlabel(f"{SOUND} {words}", fontsize=8)
+        return
+    ends = {bound_text(y[-1]): (x[-1], run.final("test_accuracy")) for x, y, run in histories}  # each number once
+    for text, end in ends.items():
+        axes.annotate(f"{SOUND} {text}", end, (0, 4), textcoords="offset points", ha="right", fontsize=8)
 
 
-def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, name: str, centre: str) -> None:
+def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, centre: str) -> None:
     levels: list[float] = []
-    comparable = evidence.scale == PAPER_SCALE
-    for place, curve in enumerate(panel.curves):
-        planned = curve.planned(evidence)
+    settings = [curve.planned(evidence) for curve in panel.curves]
+    for place, (curve, planned) in enumerate(zip(panel.curves, settings, strict=True)):
         recorded = planned.recorded
-        colour, marker = LOOKS.get(
-            curve.look or curve.label, (curve.colour or f"C{place}", MARKERS[place % len(MARKERS)])
-        )
-        if comparable and curve.claimed is not None:
-            axes.axhline(curve.claimed, color=colour, linestyle="--", linewidth=1, zorder=1)
-            levels.append(curve.claimed)
-        if comparable and curve.claimed_at and name == "epsilon":
-            axes.plot(*zip(*curve.claimed_at, strict=True), color=colour, zorder=3, **CLAIMED)
-            levels += [accuracy for _, accuracy in curve.claimed_at]
+        colour, marker = LOOKS.get(curve.look or curve.label, (f"C{place}", MARKERS[place % len(MARKERS)]))
+        style = dict(curve.style)
+        colour = style.pop("color", colour)
+        if curve.claimed and evidence.scale == PAPER_SCALE:
+            axes.plot(*zip(*curve.claimed, strict=True), color=colour, **CLAIMED)
+            text = f"claimed, a {curve.claimed_as} of runs" if curve.claimed_as else "claimed"
+            name_once(axes, text, color=GREY, **CLAIMED)
+            levels += [accuracy for _, accuracy in curve.claimed]
         if not recorded:
-            name_not_run(axes, curve.label, colour)
             continue
-        found = band(recorded, name, "test_accuracy", median if centre == "median" else fmean)
-        found.draw(axes, colour, 0.2, **spaced(found.middle, place, marker), label=curve.label)
-        for edge in (found.low, found.high) if panel.extremes and len(recorded) > 1 else ():
+        found = band(recorded, "epsilon", "test_accuracy", median if centre == "median" else fmean)
+        found.draw(axes, colour, **spaced(found.middle, place, marker) | style, label=curve.label)
+        for edge in (found.low, found.high) if panel.extremes and not curve.style else ():
             axes.plot(found.x, edge, color=colour, linewidth=0.7)
         levels += found.middle[len(found.middle) // 8 :]  # the first epochs may be anywhere
         for run in (run for run in recorded if run.diverged):
-            axes.plot(run.history(name)[-1], run.history("test_accuracy")[-1], "x", color=colour, markersize=7)
-    if comparable and any(curve.claimed is not None for curve in panel.curves):
-        axes.plot([], [], color="grey", linestyle="--", linewidth=1, label="claimed")
-    for curve in {c.claimed_as: c for c in panel.curves if c.claimed_at and comparable and name == "epsilon"}.values():
-        text = f"claimed, a {curve.claimed_as} of runs" if curve.claimed_as else "claimed"
-        axes.plot([], [], color="grey", label=text, **CLAIMED)
-    if comparable and panel.epsilon is not None:
-        axes.axvline(panel.epsilon, color="grey", linestyle=":", linewidth=1, label="claimed ε")
+            axes.plot(run.history("epsilon")[-1], run.history("test_accuracy")[-1], "x", color=colour, markersize=7)
+    labels = [curve.label for curve in panel.curves]
+    finish_panel(axes, panel.title, list(zip(labels, settings, strict=True)), levels)
+
+
+def finish_panel(axes: Axes, title: str, settings: Sequence[tuple[str, Runs]], levels: Sequence[float]) -> None:
+    """Title a panel with the numbers of runs of its labelled settings, name those without any, and fit it to levels."""
+    missing = [label for label, planned in settings if not planned.recorded]
+    if missing:
+        mark_not_run(axes, missing if len(missing) < len(settings) else ())
     if levels:
-        margin = 0.15 * (max(levels) - min(levels)) + 0.5
-        axes.set_ylim(max(0, min(levels) - margin), min(100.5, max(levels) + margin))
+        margin = 0.15 * (max(levels) - min(levels))
+        axes.set_ylim(max(0, min(levels) - margin), max(levels) + margin)
+    axes.set_title(f"{title}, {_runs_each([planned for _, planned in settings])}")
+
+
+def name_once(axes: Axes, label: str, **style: Any) -> None:
+    """Add a legend entry that belongs to no line, unless the panel has it."""
+    if label not in axes.get_legend_handles_labels()[1]:
+        axes.plot([], [], label=label, **style | {"clip_on": True})  # unclipped, it would have a place in the layout
 
 
 @dataclass(frozen=True)
 class Band:
-    """Middle, minimum and maximum of runs, and where: [points] each."""
+    """Middle, minimum and maximum of runs, and where: [points] each. `runs`: their number."""
 
     x: list[float]
     middle: list[float]
     low: list[float]
     high: list[float]
+    runs: int
 
     def draw(self, axes: Axes, colour: str, shade: float = 0.15, **line: Any) -> None:
-        """Draw the middle as a line, and the area between minimum and maximum with the opacity `shade`."""
+        """Draw the middle as a line, and the area between minimum and maximum with the opacity `shade`.
+
+        The line of one run is dotted.
+        """
+        if self.runs == 1:
+            line["linestyle"] = ":"
+            name_once(axes, _ONE_RUN, color=GREY, linestyle=":")
         axes.plot(self.x, self.middle, color=colour, **line)
         axes.fill_between(self.x, self.low, self.high, color=colour, alpha=shade, linewidth=0)
 
@@ -418,4 +467,5 @@ def band_of(series: Sequence[tuple[list[float], list[float]]], middle: Callable[
         there = [values[epoch] for values in ys if len(values) > epoch]
         at = max(values[epoch] for values in xs if len(values) > epoch)
         columns.append((at, middle(there), min(there), max(there)))
-    return Band(*(list(column) for column in zip(*columns, strict=True)))
+    x, centre, low, high = (list(column) for column in zip(*columns, strict=True))
+    return Band(x, centre, low, high, len(series))

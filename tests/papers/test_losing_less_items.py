@@ -61,7 +61,7 @@ def lines(axes) -> dict[tuple, tuple[list[float], list[float]]]:
     """x and y of the lines with data, by colour; the first drawn where there are several."""
     found: dict[tuple, tuple[list[float], list[float]]] = {}
     for line in axes.lines:
-        if len(line.get_xdata()) and line.get_linestyle() == "-":
+        if len(line.get_xdata()) and line.get_linestyle() in "-:":  # one run is dotted
             found.setdefault(to_rgba(line.get_color()), (list(line.get_xdata()), list(line.get_ydata())))
     return found
 

@@ -49,6 +49,6 @@ def test_text_is_light_where_the_system_is_dark(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(front_figure, "FILE", tmp_path / front_figure.FILE)
     text = front_figure.write(RESULTS).read_text(encoding="utf-8")
     assert text.index("prefers-color-scheme: dark") < text.index("<path")
-    assert "fill: #ffffff" not in text.partition("</defs>")[0], "no background"
+    assert "fill: #ffffff" not in text.partition("</style>")[2].partition("</defs>")[0], "no background"
     for label in (front["label"] for front in FRONT.values()):
         assert label in text

@@ -6,14 +6,17 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from runner.claims.evidence import collect
 from runner.claims.runs import Runs
 from runner.config import REPOSITORY
 from runner.report import run_figure
+from runner.report.leaderboard.methods import METHODS
 from runner.report.papers import load
 from runner.report.plots import (
+    GREY,
     LOOKS,
     WIDTH,
     Curve,
@@ -26,22 +29,55 @@ from tests.tracked import tracked
 RESULTS = REPOSITORY / "results"
 
 
-def test_a_panel_below_half_of_its_settings_is_not_drawn(tmp_path, fabricate, jobs) -> None:
-    """One of two settings is enough, one of three is not."""
+def test_every_panel_of_the_paper_is_there_and_says_what_is_not_run(tmp_path, fabricate, jobs) -> None:
+    """A claim is a star at the ε that the paper counts. There is no figure if no panel has half of its settings."""
     fabricate(jobs("fig_3", "mnist_tanh")[0], [90.0, 97.0], epsilon=[1.0, 2.9], sound=[0.5, 2.3])
     evidence = collect(["tempered_sigmoid/fig_3"], results_root=tmp_path)
-    curves = [Curve("tempered_sigmoid/fig_3", f"tempered_sigmoid/mnist_{name}", name) for name in ("tanh", "relu")]
-    curves.append(Curve("tempered_sigmoid/fig_3", "tempered_sigmoid/cifar10_tanh", "more"))
-    two, three = Panel("two", curves[:2]), Panel("three", curves)
-    drawn = accuracy_against_epsilon(evidence, [two, three])
+    names = ("tanh", "relu", "sgd")
+    first, *others = [Curve("tempered_sigmoid/fig_3", f"tempered_sigmoid/mnist_{name}", name) for name in names]
+    claimed = replace(first, claimed=[(2.93, 98.0)])
+    panels = [Panel("two", [claimed, others[0]]), Panel("three", [first, *others]), Panel("none", others)]
+    drawn = accuracy_against_epsilon(evidence, panels, epsilon=(0.0, 3.0))
     assert drawn is not None
-    above, below = drawn.axes
-    assert [above.get_title(), below.get_title()] == ["two, n = 0 to 1 of 10", ""]
-    for axes in (above, below):
-        assert len([line for line in axes.lines if len(line.get_xdata())]) == 1
-    assert drawn.legends[0].get_title().get_text() == "Not drawn: three (1 of 3 settings run)."
-    assert accuracy_against_epsilon(evidence, [three]) is None, "no figure of empty panels"
-    assert too_few([Runs(), Runs()]) == "not run"
+    titles = [axes.get_title() for axes in drawn.axes]
+    assert titles == ["two, one run of 10", "three, one run of 10", "none, not run"]
+    assert [[text.get_text() for text in axes.texts] for axes in drawn.axes] == [
+        ["not run: relu"],
+        ["not run: relu, sgd"],
+        ["not run"],
+    ]
+    (star,) = (line for line in drawn.axes[0].lines if line.get_marker() == "*" and len(line.get_xdata()))
+    assert (star.get_xdata(), star.get_ydata()) == ([2.93], [98.0])
+    labels = {text.get_text() for text in drawn.legends[0].get_texts()}
+    assert labels == {"tanh", "claimed", "dotted: one run"}
+    assert accuracy_against_epsilon(evidence, panels[1:]) is None, "one of three settings, and none of two"
+    assert not too_few([evidence.planned(curve.sweeps, curve.experiment) for curve in panels[0].curves])
+
+
+def test_a_panel_has_both_scales_of_epsilon(tmp_path, fabricate, jobs) -> None:
+    """A sound ε stands above the ε that is counted at the same epoch, where all runs agree in it."""
+    tanh, other, *_ = jobs("fig_3", "mnist_tanh")
+    fabricate(tanh, [90.0, 97.0], epsilon=[1.0, 3.0], sound=[0.5, 2.5])
+    panel = Panel("one", [Curve("tempered_sigmoid/fig_3", "tempered_sigmoid/mnist_tanh", "tanh")])
+    (axes,) = accuracy_against_epsilon(collect(["tempered_sigmoid/fig_3"], results_root=tmp_path), [panel]).axes
+    assert axes.get_xlabel() == "ε as the paper counts"
+    (top,) = axes.child_axes
+    assert top.get_xlabel() == "sound ε of the same runs"
+    above = {text.get_text(): place for place, text in zip(top.get_xticks(), top.get_xticklabels(), strict=True)}
+    assert (above["0.5"], above["1.5"], above["2.5"]) == (1.0, 2.0, 3.0)
+    fabricate(other, [90.0, 97.0], epsilon=[1.0, 3.0], sound=[0.9, 9.0])
+    (axes,) = accuracy_against_epsilon(collect(["tempered_sigmoid/fig_3"], results_root=tmp_path), [panel]).axes
+    assert not axes.child_axes
+    assert [text.get_text() for text in axes.texts] == ["sound ε 2.5", "sound ε 9"]
+
+
+def test_methods_have_colours_that_all_can_tell_apart() -> None:
+    """Of Okabe and Ito, with grey and a dark yellow; methods of one colour have other markers."""
+    known = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", GREY, "#8C6D31"}
+    assert {colour for colour, _ in LOOKS.values()} <= known
+    assert "*" not in {marker for _, marker in LOOKS.values()}, "a star is a claim"
+    assert all(LOOKS[method["look"]][0] == method["front"]["colour"] for method in METHODS)
+    assert len({LOOKS[look] for look in LOOKS}) == len(LOOKS)
 
 
 def test_committed_figures_can_be_read_on_a_page() -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER = "backprop_clipping"
+PAPER_AXES = plots.PaperAxes(epsilon=(0.045, 8.0))
+_TICKS = (0.05, 0.1, 0.5, 1, 5)
 TABLE_1, FIG_5, FIG_5_CODE, GRID = (f"{PAPER}/{name}" for name in ("table_1", "fig_5", "fig_5_code", "fig_1"))
 _SEARCHED = ("epochs", "batch_size", "clipping.input_bound", "clipping.upstream_bound")
 
@@ -44,11 +46,14 @@ def figure_5(evidence: Evidence) -> Figure:
         for dataset in plots.DATASETS
         for look, (_, sweeps, name) in lines.items()
     }
-    few = {d: "" if any(planned[d, look].recorded for look in lines) else "not run" for d in plots.DATASETS}
-    drawn, panels = plots.panel_each(4.2, few)
-    for axes, dataset in panels:
+    drawn, panels = plots.panel_each(4.2)
+    for dataset, axes in panels.items():
+        curves = [planned[dataset, look] for look in lines]
+        axes.set_title(f"{plots.DATASETS[dataset]}\nas printed: {plots.runs_text(curves[0])}", fontsize=9)
+        if not any(of.recorded for of in curves):
+            plots.mark_not_run(axes)
         for look, (label, *_) in lines.items():
-            points(axes, planned[dataset, look], "epsilon", label, look)
+            points(axes, planned[dataset, look], "epsilon", label, look, counted=False)
         for name, label, look in (
             ("clipping", "clipping, no noise", "SGD, clipped"),
             ("sgd", "no clipping, no noise", "SGD, ReLU"),
@@ -59,15 +64,13 @@ def figure_5(evidence: Evidence) -> Figure:
                 axes.axhline(mean, color=plots.LOOKS[look][0], linewidth=1, label=f"{label}, {plots.runs_text(runs)}")
         if evidence.scale == PAPER_SCALE:
             epsilon, accuracy = claimed(dataset)
-            text = f"claimed: {accuracy:g}% at ε = {epsilon:g}"
             colour = plots.LOOKS["backpropagation clipping"][0]
-            axes.plot(epsilon, accuracy, color=colour, label=text, zorder=4, **plots.CLAIMED)
-        plots.by_error(axes)
-        plots.log_axis(axes, "x")
-        axes.set_xlabel(f"{plots.AS_PAPER} (zCDP, zero-out neighbours)")
-        plots.legend_below(axes)
-    if panels:
-        panels[0][0].set_ylabel("test accuracy (%), mean and range")
+            axes.plot(epsilon, accuracy, color=colour, label="claimed", **plots.CLAIMED)
+        plots.log_axis(axes, "x", _TICKS)
+        axes.set_xlim(*PAPER_AXES.epsilon)
+        axes.set_xlabel(f"{plots.AS_PAPER}\n(zCDP, zero-out neighbours)")
+    plots.one_legend(drawn, 3)
+    drawn.axes[0].set_ylabel("test accuracy (%), mean and range")
     return drawn
 
 
@@ -90,7 +93,7 @@ def grid(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
     return Table(header, rows, notes)
 
 
-def points(axes: Axes, planned: Runs, name: str, label: str, look: str) -> None:
+def points(axes: Axes, planned: Runs, name: str, label: str, look: str, *, counted: bool = True) -> None:
     """Draw the mean and range of last-epoch accuracy of each recorded setting, against its epsilon."""
     settings = []
     for runs in planned.recorded.by(lambda run: run.job.setting_id).values():
@@ -100,5 +103,5 @@ def points(axes: Axes, planned: Runs, name: str, label: str, look: str) -> None:
         colour, marker = plots.LOOKS[look]
         epsilon, middle, low, high = zip(*sorted(settings), strict=True)
         axes.vlines(epsilon, low, high, color=colour, linewidth=1.5)
-        text = f"{label}, {plots.runs_text(planned)}"
+        text = f"{label}, {plots.runs_text(planned)}" if counted else label
         axes.plot(epsilon, middle, color=colour, marker=marker, markersize=5, linewidth=0.6, label=text)

@@ -110,11 +110,10 @@ def draw(evidence: Evidence) -> Figure:
         if evidence.scale == PAPER_SCALE and axes is left:  # the claim is for this epsilon only
             text = f"claimed: {claimed_accuracy}% at ε = {claimed_epsilon}"
             colour = plots.LOOKS["backpropagation clipping"][0]
-            axes.plot(claimed_epsilon, claimed_accuracy, color=colour, label=text, zorder=4, **plots.CLAIMED)
+            axes.plot(claimed_epsilon, claimed_accuracy, color=colour, label=text, **plots.CLAIMED)
         plots.log_axis(axes, "x")
         axes.set_xlabel(f"{title} ({delta_text(delta)})")
     if left.dataLim.y1 > 0:
         plots.by_error(left)
-    left.set_ylabel("test accuracy (%), mean and range")
     plots.one_legend(drawn, 2)
     return drawn

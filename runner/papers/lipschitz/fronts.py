@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from runner.claims.evidence import Evidence
+from runner.claims.blocks import DATASETS as IN_PAPERS
+from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.runs import Runs
 from runner.claims.statistics import pareto
 from runner.records.identity import identify_recorded
 from runner.records.jobs import Job, sweep_jobs
 from runner.report import plots
+from runner.report.papers import claims_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +23,12 @@ PAPER = "lipschitz"
 _BUDGET = 3.0  # the sound epsilon at which a trial is chosen
 _SEEDS = range(1, 6)  # other than the search's own
 _SEARCHED, _CLIPPED, _PLAIN = (plots.LOOKS[name][0] for name in ("Lipschitz", "Lipschitz, clipped", "tanh"))
-_RETRAINED, _AS_PAPER, _SMALL, _LARGE = "C2", "C1", "C4", "C5"  # other ways to choose a Lipschitz network
+_RETRAINED, _AS_PAPER, _SMALL, _LARGE = (
+    "#000000",
+    "#D55E00",
+    "#E69F00",
+    "#56B4E9",
+)  # other ways to choose a Lipschitz network
 
 
 def front(dataset: str, number: str, chosen: str, evidence: Evidence) -> Figure:
@@ -42,6 +49,16 @@ def front(dataset: str, number: str, chosen: str, evidence: Evidence) -> Figure:
         *_ours(axes, evidence.planned(f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_{chosen}"), 512, _LARGE),
         *_band(axes, plain, "DP-SGD with tanh, a convolutional network: test images", _PLAIN),
     ]
+    every = claims_of(PAPER, item="repo", quantity="test_accuracy")
+    for claim in (claim for claim in every if IN_PAPERS[claim.dataset] == dataset):
+        for point in plots.points_of([claim]) if evidence.scale == PAPER_SCALE else ():
+            levels.append(point[1])
+            axes.plot(
+                *point,
+                color=_SEARCHED,
+                label="claimed by the authors' notebook, with too little noise",
+                **plots.CLAIMED,
+            )
     _finish(axes, levels, dataset, "accuracy (%)", easier(evidence, number, dataset))
     return drawn
 
@@ -51,12 +68,12 @@ def clipped(evidence: Evidence) -> Figure:
     drawn = plots.figure(plots.WIDTH, 4)
     for axes, dataset, letter in zip(drawn.subplots(1, 2), ("mnist", "fashion_mnist"), "ab", strict=True):
         levels: list[float] = []
-        for label, number, colour in (
-            ("clipped", f"11{letter}", _CLIPPED),
-            ("clipless", f"5{letter}_search", _SEARCHED),
+        for label, number, colour, line in (
+            ("clipped", f"11{letter}", _CLIPPED, "--"),
+            ("clipless", f"5{letter}_search", _SEARCHED, "-"),
         ):
             trials = evidence.of(sweep_jobs(f"{PAPER}/fig_{number}", (f"scale={evidence.scale}",))).recorded
-            levels += _step(axes, _front(trials), label, colour, f"{len(trials)} trials")
+            levels += _step(axes, _front(trials), label, colour, f"{len(trials)} trials", line)
         _finish(axes, levels, dataset, "accuracy (%) on held-out images")
     return drawn
 
@@ -112,17 +129,19 @@ def _front(runs: Runs) -> list[tuple[float, float]]:
 
 def _as_paper(axes: Axes, planned: Runs) -> list[float]:
     said = "as the paper does: best up to each ε, test images"
-    return _step(axes, _front(planned), said, _AS_PAPER, plots.runs_text(planned))
+    return _step(axes, _front(planned), said, _AS_PAPER, plots.runs_text(planned), "--")
 
 
 def _ours(axes: Axes, planned: Runs, units: int, colour: str) -> list[float]:
     return _band(axes, planned, f"{units} units, a setting chosen here: test images, mean and range", colour)
 
 
-def _step(axes: Axes, points: Sequence[tuple[float, float]], label: str, colour: str, count: str) -> list[float]:
+def _step(
+    axes: Axes, points: Sequence[tuple[float, float]], label: str, colour: str, count: str, line: str = "-"
+) -> list[float]:
     if not points:
         return []
-    axes.step(*zip(*points, strict=True), where="post", color=colour, label=f"{label}, {count}")
+    axes.step(*zip(*points, strict=True), where="post", color=colour, label=f"{label}, {count}", linestyle=line)
     return [accuracy for _, accuracy in points]
 
 
@@ -130,7 +149,8 @@ def _band(axes: Axes, planned: Runs, label: str, colour: str) -> list[float]:
     if not planned.recorded:
         return []
     found = plots.band(planned.recorded, "epsilon_sound", "test_accuracy")
-    found.draw(axes, colour, 0.2, label=f"{label}, {plots.runs_text(planned)}")
+    look = plots.spaced(found.x, len(axes.collections))  # one for each band before it
+    found.draw(axes, colour, 0.2, **look, label=f"{label}, {plots.runs_text(planned)}")
     return found.high
 
 
@@ -140,5 +160,4 @@ def _finish(axes: Axes, levels: Sequence[float], dataset: str, quantity: str, re
     else:
         plots.mark_not_run(axes)
     plots.legend_below(axes)
-    title = "; ".join(filter(None, (plots.DATASETS[dataset], remark)))
-    axes.set(title=title, xlabel=plots.SOUND, ylabel=quantity, xlim=(0, None))
+    axes.set(title=remark or plots.DATASETS[dataset], xlabel=plots.SOUND, ylabel=quantity, xlim=(0, None))

@@ -24,7 +24,7 @@ def histograms(sweep: str, label: Callable[[PlannedRun], str], evidence: Evidenc
     planned = evidence.planned(sweep, _EXPERIMENT)
     for place, (run, *_) in enumerate(grouped(planned, label).values()):
         if run.record is None:
-            plots.name_not_run(images, label(run), f"C{place}")
+            plots.mark_not_run(images, [label(run)])
             continue
         found = run.diagnostic("norm_histograms")
         for axes, histogram in ((images, found["inputs"]), (gradients, found["gradients"][-1])):

@@ -28,7 +28,7 @@ ITEMS = (
     Item(
         "fig-4",
         "Figure 4: accuracy against ε on ScatterNet features; minimum, median and maximum of the seeds",
-        sweeps=(figures.PFE.sweep, tables.PRINTED),
+        sweeps=(figures.PFE.sweep, figures.PRINTED),
         draw=figures.figure_4,
         table=tables.budgets_4,
     ),

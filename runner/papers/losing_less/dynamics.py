@@ -18,7 +18,7 @@ from runner.claims.diagnostics import PRE_ACTIVATIONS, WEIGHTS
 from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.runs import PlannedRun, Runs
 from runner.papers.losing_less.figures import LOSSES as ALL_LOSSES
-from runner.papers.losing_less.figures import PAPER
+from runner.papers.losing_less.figures import PAPER, PAPER_AXES
 from runner.report import plots
 from runner.report.papers import claims_of
 
@@ -57,15 +57,16 @@ def _both(
     number of runs, which one legend of many panels cannot have.
     """
     found: list[PlannedRun] = []
-    for place, (loss, (label, look)) in enumerate(LOSSES.items()):
+    missing: list[str] = []
+    for place, (loss, (label, _)) in enumerate(LOSSES.items()):
         planned = _runs(evidence, sweep, experiments.format(loss))
         if not planned.recorded:
-            plots.name_not_run(axes, label, plots.LOOKS[look][0])
+            missing.append(label)
             continue
         draw(axes, planned.recorded, f"{label}, {plots.runs_text(planned)}" if counted else label, place)
         found += planned.recorded
-    if not found:
-        plots.mark_not_run(axes, without_ticks=True)
+    if missing:
+        plots.mark_not_run(axes, missing if found else (), without_ticks=not found)
     return found
 
 
@@ -162,7 +163,17 @@ figure_1c = partial(_of_cifar10, partial(histogram, 1), xlabel=_GRADIENT, ylabel
 figure_1d = partial(_of_cifar10, _cosines, xlabel=_COSINE, ylabel="steps", legend="upper left", adjust=_from_the_lowest)
 figure_2 = partial(one_panel, "fig_2", "mnist_{}_hessian", _eigenvalues, ylabel=_SINGULAR, xlabel="epoch", yscale="log")
 figure_6 = partial(_of_cifar10, partial(histogram, None), xlabel=_GRADIENT, ylabel="examples", **_TO_THE_LARGEST)
-figure_7 = partial(_of_cifar10, partial(line, _first_cosines), xlabel="step of epoch 1", ylabel=_COSINE)
+
+
+def figure_7(evidence: Evidence) -> Figure:
+    """Draw the cosines of the first epoch's steps, a panel per data set."""
+    drawn, panels = plots.panel_each(3.2, PAPER_AXES.datasets)
+    for dataset, axes in panels.items():
+        _both(axes, evidence, "fig_1", f"{dataset}_{{}}", partial(line, _first_cosines), counted=False)
+        axes.set(title=f"{plots.DATASETS[dataset]}, {_sizes(evidence, 'fig_1', dataset)}", xlabel="step of epoch 1")
+    drawn.axes[0].set_ylabel("cosine of clipped and\nunclipped gradient")
+    plots.one_legend(drawn)
+    return drawn
 
 
 def _layer_count(evidence: Evidence, sweep: str, dataset: str) -> int:
@@ -177,47 +188,53 @@ def _sizes(evidence: Evidence, sweep: str, dataset: str) -> str:
     return next(iter(sizes)) if len(sizes) == 1 else ", ".join(f"{loss}: {text}" for text, loss in sizes.items())
 
 
-def _layer_name(layer: int, layers: int) -> str:
-    return f"layer {layer + 1}" + (" (last)" if layer == layers - 1 else "")
-
-
 def figure_5(evidence: Evidence) -> Figure:
-    """Draw norms of weights and pre-activations of two data sets, a row each: first and last two layers."""
-    rows = []
-    for dataset in ("cifar10", "fashion_mnist"):
-        layers = _layer_count(evidence, "fig_5", dataset)
-        rows += [(dataset, kind, (0, layers - 2, layers - 1)) for kind in (WEIGHTS, PRE_ACTIVATIONS) if layers]
-    return _norms(evidence, "fig_5", rows)
+    """Draw norms of weights, then of pre-activations, of the first and the last two layers of two data sets."""
+    panels = [
+        (dataset, layer)
+        for dataset in ("cifar10", "fashion_mnist")
+        if (layers := _layer_count(evidence, "fig_5", dataset))
+        for layer in (0, layers - 2, layers - 1)
+    ]
+    return _norms(evidence, "fig_5", [(kind, panels) for kind in (WEIGHTS, PRE_ACTIVATIONS)])
 
 
 def all_layers(kind: str, evidence: Evidence) -> Figure:
     """Draw the norms of all layers, in rows of four, the data sets one after another."""
-    rows = []
-    for dataset in reversed(plots.DATASETS):
-        layers = _layer_count(evidence, "fig_11", dataset)
-        rows += [(dataset, kind, tuple(range(first, min(first + 4, layers)))) for first in range(0, layers, 4)]
-    return _norms(evidence, "fig_11", rows)
+    layers = [(d, layer) for d in PAPER_AXES.datasets for layer in range(_layer_count(evidence, "fig_11", d))]
+    return _norms(evidence, "fig_11", [(kind, layers[first : first + 4]) for first in range(0, len(layers), 4)])
 
 
-def _norms(evidence: Evidence, sweep: str, rows: Sequence[tuple[str, str, Sequence[int]]]) -> Figure:
-    """Draw the norms of layers by epoch, both losses: rows of a data set, a kind of norm and some layers."""
-    drawn = plots.figure(plots.WIDTH, 0.6 + 1.75 * len(rows))
-    grid = drawn.subplots(len(rows), max(len(layers) for *_, layers in rows), squeeze=False)
-    for axes_of_row, (dataset, kind, layers) in zip(grid, rows, strict=True):
-        count = _layer_count(evidence, sweep, dataset)
-        for axes, layer in zip(axes_of_row, layers, strict=True):
-            _both(axes, evidence, sweep, f"{dataset}_{{}}", norm(kind, layer), counted=False)
+def _norms(evidence: Evidence, sweep: str, rows: Sequence[tuple[str, Sequence[tuple[str, int]]]]) -> Figure:
+    """Draw the norms of layers by epoch, both losses: rows of a kind of norm, and of data sets with a layer each.
+
+    A panel's title has the last norm with cross-entropy over that with the proposed loss.
+    """
+    drawn = plots.figure(plots.WIDTH, 0.9 + 1.75 * len(rows))
+    for row, (kind, panels) in zip(
+        drawn.subplots(len(rows), max(len(panels) for _, panels in rows), squeeze=False), rows, strict=True
+    ):
+        row[0].set_ylabel(f"norm of the\n{'weights' if kind == WEIGHTS else 'pre-activations'}")
+        for axes, (dataset, layer) in zip(row, panels, strict=True):
+            runs = _both(axes, evidence, sweep, f"{dataset}_{{}}", norm(kind, layer), counted=False)
+            last = " (last)" if layer == _layer_count(evidence, sweep, dataset) - 1 else ""
+            first = f"{plots.DATASETS[dataset]}, {_sizes(evidence, sweep, dataset)}\n" if layer == 0 else ""
+            title = f"{first}layer {layer + 1}{last}{_ratio(runs, kind, layer)}"
+            axes.set_title(title, fontsize=8)
             axes.set_ylim(bottom=0)
-            axes.set_title(_layer_name(layer, count), fontsize=8)
-        words = "weights" if kind == WEIGHTS else "pre-activations"
-        title = f"{plots.DATASETS[dataset]}, {_layer_name(layers[0], count)}; {_sizes(evidence, sweep, dataset)}"
-        axes_of_row[0].set_title("", fontsize=8)
-        axes_of_row[0].set_title(title, fontsize=8, loc="left")
-        axes_of_row[0].set_ylabel(f"norm of the\n{words}")
-    for axes in grid[-1]:
+    for axes in drawn.axes[-len(row) :]:
         axes.set_xlabel("epoch")
-    plots.one_legend(drawn)
+    plots.one_legend(drawn, title="×: cross-entropy's norm over the losing-less loss's, after the last epoch")
     return drawn
+
+
+def _ratio(runs: Sequence[PlannedRun], kind: str, layer: int) -> str:
+    """Return in words the mean last norm with cross-entropy over that with the proposed loss, or "" without both."""
+    last = {
+        loss: [diagnostics.layer_norms(run, kind)[layer][-1] for run in runs if run.name.endswith(f"_{loss}")]
+        for loss in LOSSES
+    }
+    return f": × {np.mean(last['ce']) / np.mean(last['ours']):.2f}" if all(last.values()) else ""
 
 
 figure_11, figure_12 = partial(all_layers, WEIGHTS), partial(all_layers, PRE_ACTIVATIONS)
@@ -226,7 +243,7 @@ figure_11, figure_12 = partial(all_layers, WEIGHTS), partial(all_layers, PRE_ACT
 def figure_14(evidence: Evidence) -> Figure:
     """Draw histograms of per-example gradient norms over all epochs, a panel per data set."""
     drawn = plots.figure(6, 8)
-    for axes, (dataset, title) in zip(drawn.subplots(3, 1), reversed(plots.DATASETS.items()), strict=True):
+    for axes, (dataset, title) in zip(drawn.subplots(3, 1), PAPER_AXES.titles.items(), strict=True):
         if _both(axes, evidence, "fig_11", f"{dataset}_{{}}", partial(histogram, None)):
             axes.set(**_TO_THE_LARGEST)
             plots.log_axis(axes, "y")
@@ -246,12 +263,11 @@ def figure_8(evidence: Evidence) -> Figure:
 
 
 def figure_13(evidence: Evidence) -> Figure:
-    """Draw confusion matrices of all data sets with a recorded run, at two epochs and the last."""
+    """Draw confusion matrices of all data sets, at two epochs and the last."""
     rows = []
-    for dataset in reversed(plots.DATASETS):
-        if any(_runs(evidence, "fig_13", f"{dataset}_{loss}").recorded for loss in _TRAININGS):
-            config = _config(evidence, "fig_13", dataset)
-            rows += [(dataset, epoch) for epoch in (*config.confusion_epochs, config.epochs)]
+    for dataset in PAPER_AXES.datasets:
+        config = _config(evidence, "fig_13", dataset)
+        rows += [(dataset, epoch) for epoch in (*config.confusion_epochs, config.epochs)]
     return _matrices(evidence, rows, dict.fromkeys(_TRAININGS, "fig_13"))
 
 
@@ -262,28 +278,29 @@ def _config(evidence: Evidence, sweep: str, dataset: str) -> DictConfig:
 def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[str, str]) -> Figure:
     """Draw a row per data set and epoch, a column per training: percent of the true class, the mean of the runs.
 
-    Missing runs have no panel, and a training without any run has no column. Both are named below. A claimed number of
-    the paper has a frame around its cell, and is in the panel's title.
+    A claimed number of the paper has a frame around its cell, and is in the panel's title.
     """
-    runs = {(loss, d): _runs(evidence, sweeps[loss], f"{d}_{loss}").recorded for loss in _TRAININGS for d, _ in rows}
-    few = {f"{plots.DATASETS[d]}, {_TRAININGS[loss]}": "" if of else "not run" for (loss, d), of in runs.items()}
-    shown = [loss for loss in _TRAININGS if any(runs[loss, d] for d, _ in rows)]
-    drawn = plots.figure(1 + 2.8 * len(shown), 0.6 + 3.0 * len(rows))
-    for axes_of_row, (dataset, epoch) in zip(drawn.subplots(len(rows), len(shown), squeeze=False), rows, strict=True):
-        for axes, loss in zip(axes_of_row, shown, strict=True):
-            matrices = [m for run in runs[loss, dataset] if (m := diagnostics.confusion(run, epoch)) is not None]
+    drawn = plots.figure(plots.WIDTH, 0.4 + 1.8 * len(rows) + 0.7 * len({dataset for dataset, _ in rows}))
+    for place, (row, (dataset, epoch)) in enumerate(
+        zip(drawn.subplots(len(rows), len(_TRAININGS), squeeze=False), rows, strict=True)
+    ):
+        names, below = CLASSES[dataset], [other for other, _ in rows[place + 1 :]]
+        row[0].set_ylabel(f"{plots.DATASETS[dataset]}, epoch {epoch}\ntrue class")
+        for axes, (loss, training) in zip(row, _TRAININGS.items(), strict=True):
+            recorded = _runs(evidence, sweeps[loss], f"{dataset}_{loss}").recorded
+            matrices = [m for run in recorded if (m := diagnostics.confusion(run, epoch)) is not None]
             if not matrices:
-                axes.set_axis_off()
+                axes.set_title(training, fontsize=8)
+                plots.mark_not_run(axes, without_ticks=True)
                 continue
-            of, classes = f"{PAPER}/{dataset}_{loss}", CLASSES[dataset]
-            claimed = _claimed_classes(of, epoch, classes) if evidence.scale == PAPER_SCALE else {}
-            _matrix(axes, np.mean(matrices, axis=0), classes, claimed)
-            lines = [f"{_TRAININGS[loss]}, n = {len(matrices)}", f"{plots.DATASETS[dataset]}, epoch {epoch}"]
-            if claimed:
-                lines.append("claimed: " + ", ".join(f"{name} {aim:g}" for name, aim in claimed.items()))
-            axes.set_title("\n".join(lines), fontsize=8)
-        axes_of_row[0].set_ylabel("true class")
-    plots.name_not_drawn(drawn, few)
+            of = f"{PAPER}/{dataset}_{loss}"
+            claimed = _claimed_classes(of, epoch, names) if evidence.scale == PAPER_SCALE else {}
+            _matrix(axes, np.mean(matrices, axis=0), names, claimed)
+            axes.tick_params(labelleft=axes is row[0], labelbottom=dataset not in below)
+            texts = [f"claimed {name}: {aim:g}" for name, aim in claimed.items()]
+            axes.set_title("\n".join([f"{training}, {plots.count(len(matrices))}", *texts]), fontsize=8)
+            if dataset not in below:
+                axes.set_xlabel("predicted class")
     return drawn
 
 
@@ -297,13 +314,12 @@ def _matrix(axes: Axes, matrix: diagnostics.Array, classes: Sequence[str], claim
     from matplotlib.patches import Rectangle
 
     axes.grid(False)
-    axes.imshow(matrix, cmap="Blues", vmin=0, vmax=100)
+    axes.imshow(matrix, cmap="Blues", vmin=0, vmax=100, aspect="auto")
     for (row, column), percent in np.ndenumerate(matrix):
-        colour = "white" if percent > 55 else "black"
+        colour = "white" if percent > 55 else "#222222"
         if row == column or percent >= _SHOWN:
             axes.text(column, row, f"{percent:.0f}", ha="center", va="center", fontsize=8, color=colour)
     for place in map(classes.index, claimed):
         axes.add_patch(Rectangle((place - 0.5, place - 0.5), 1, 1, fill=False, edgecolor="firebrick", linewidth=1.5))
     axes.set_xticks(range(len(classes)), classes, rotation=90, fontsize=8)
     axes.set_yticks(range(len(classes)), classes, fontsize=8)
-    axes.set_xlabel("predicted class")

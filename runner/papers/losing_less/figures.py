@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runner.claims.evidence import Evidence
 from runner.claims.runs import Runs, last_accuracy
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER = "losing_less"
+PAPER_AXES = plots.PaperAxes(("cifar10", "fashion_mnist", "mnist"), (0.0, 3.0))
 LOSSES = {  # label and look
     "ce": ("cross-entropy", "tanh"),
     "ours": ("losing-less loss", "losing-less loss"),
@@ -34,6 +35,7 @@ class Networks:
     item: str
     prefix: str
     features: str
+    more_seeds: str = ""  # a sweep with more seeds of some
 
     @property
     def sweep(self) -> str:
@@ -45,22 +47,27 @@ class Networks:
 
 
 END_TO_END = Networks("fig-3", "", "pixels")
-PFE = Networks("fig-4", "pfe_", "ScatterNet")
+PFE = Networks("fig-4", "pfe_", "ScatterNet", f"{PAPER}/fig_9_pfe_more")
+PRINTED = f"{PAPER}/fig_4_printed"  # the networks of tables 3 and 4
 
 
 def two_losses(networks: Networks, evidence: Evidence) -> Figure | None:
-    """Draw accuracy against epsilon, both losses, a panel per data set, with the claims."""
+    """Draw accuracy against epsilon, both losses, a panel per data set; dashed, figure 4's networks as printed."""
     panels = []
-    for dataset, title in plots.DATASETS.items():
+    for dataset, title in PAPER_AXES.titles.items():
         curves = []
         for loss in ("ours", "ce"):
-            name = networks.experiment(dataset, loss)
+            name, (label, look) = networks.experiment(dataset, loss), LOSSES[loss]
             claims = claims_of(PAPER, item=networks.item, alone=name, quantity="test_accuracy")
-            points = [(c.epsilon[0], c.aim) for c in claims if c.epsilon and c.aim]
             of = "maximum" if any(c.of.startswith("max") for c in claims) else ""
-            curves.append(plots.Curve(networks.sweep, name, LOSSES[loss][0], None, points, of, LOSSES[loss][1]))
+            sweeps = [networks.more_seeds, networks.sweep]
+            curves.append(plots.Curve(sweeps, name, label, plots.points_of(claims), of, look))
+            if networks is PFE:
+                dashed = {"linestyle": "--", "markerfacecolor": "none"}
+                text = f"{label}, network as printed"
+                curves.append(plots.Curve(PRINTED, f"{name}_printed", text, look=look, style=dashed))
         panels.append(plots.Panel(title, curves, extremes=True))
-    return plots.accuracy_against_epsilon(evidence, panels, centre="median")
+    return plots.accuracy_against_epsilon(evidence, panels, centre="median", epsilon=PAPER_AXES.epsilon)
 
 
 figure_3, figure_4 = partial(two_losses, END_TO_END), partial(two_losses, PFE)
@@ -69,64 +76,51 @@ figure_3, figure_4 = partial(two_losses, END_TO_END), partial(two_losses, PFE)
 def figure_9(evidence: Evidence) -> Figure | None:
     """Draw the ablation, median and range of the seeds: end to end above, on ScatterNet features below."""
     panels = []
-    of_features = [f"{PAPER}/fig_9_pfe{more}" for more in ("_more", "")]
-    for title, sweeps, networks in (
-        ("end to end", f"{PAPER}/fig_9", END_TO_END),
-        ("ScatterNet features", of_features, PFE),
-    ):
-        for dataset, name in plots.DATASETS.items():
+    of_features = [PFE.more_seeds, f"{PAPER}/fig_9_pfe"]
+    for features, sweeps, networks in (("", f"{PAPER}/fig_9", END_TO_END), (", ScatterNet", of_features, PFE)):
+        for dataset, name in PAPER_AXES.titles.items():
             curves = [
                 plots.Curve(sweeps, networks.experiment(dataset, loss), label, look=look)
                 for loss, (label, look) in LOSSES.items()
             ]
-            panels.append(plots.Panel(f"{name}, {title}", curves))
-    return plots.accuracy_against_epsilon(evidence, panels, columns=2, centre="median")
+            panels.append(plots.Panel(name + features, curves))
+    return plots.accuracy_against_epsilon(evidence, panels, columns=3, centre="median", epsilon=PAPER_AXES.epsilon)
 
 
 def figure_15(evidence: Evidence) -> Figure | None:
-    """Draw accuracy against epsilon of squared, absolute and Huber losses, a column per data set."""
+    """Draw accuracy against epsilon of squared, absolute and Huber losses, the more of the former the darker."""
     import matplotlib
 
     huber = [f"{PAPER}/fig_15_huber{more}" for more in ("_seeds", "")]
     thresholds = values_tried("fig_15_huber", "loss.threshold")
-    shades = matplotlib.colormaps["viridis"].resampled(len(thresholds) + 1)
+    shades = matplotlib.colormaps["Blues"].resampled(len(thresholds) + 4)
     panels = []
-    for dataset, title in plots.DATASETS.items():
+    for dataset, title in PAPER_AXES.titles.items():
         curves = [
-            plots.Curve(f"{PAPER}/fig_15", f"{PAPER}/{dataset}_sse", "squared error"),
-            plots.Curve(f"{PAPER}/fig_15", f"{PAPER}/{dataset}_sae", "absolute error"),
+            plots.Curve(f"{PAPER}/fig_15", f"{PAPER}/{dataset}_{loss}", label)
+            for loss, label in (("sse", "squared error"), ("sae", "absolute error"))
         ]
-        for i, b in enumerate(thresholds):
-            name, shade = f"{PAPER}/{dataset}_huber", matplotlib.colors.to_hex(shades(i))
-            only = ("loss.threshold", b)
-            curves.append(plots.Curve(huber, name, f"Huber, β = {b:g}", colour=shade, only=only))
+        for place, b in enumerate(thresholds, start=4):
+            name, shade = f"{PAPER}/{dataset}_huber", matplotlib.colors.to_hex(shades(place))
+            look = {"color": shade, "linewidth": 1, "markersize": 3}
+            curves.append(plots.Curve(huber, name, f"Huber, β = {b:g}", style=look, only=("loss.threshold", b)))
         panels.append(plots.Panel(title, curves))
-    # By error, because the curve of the absolute error would hide the order of the others.
-    return plots.accuracy_against_epsilon(evidence, panels, spread_by_error=True)
+    return plots.accuracy_against_epsilon(evidence, panels, epsilon=PAPER_AXES.epsilon)
 
 
 def figure_10(evidence: Evidence) -> Figure | None:
-    """Draw last-epoch accuracy over each parameter of the loss, a row per data set; dotted, the paper's value.
-
-    A panel is left out if fewer than half of its values have a run. So are rows and columns of such panels alone.
-    """
-    few = {(d, s): plots.too_few(list(_by_value(evidence, d, s).values())) for d in plots.DATASETS for s in SENSITIVITY}
-    datasets = [d for d in plots.DATASETS if not all(few[d, s] for s in SENSITIVITY)]
-    sweeps = [s for s in SENSITIVITY if not all(few[d, s] for d in plots.DATASETS)]
-    if not datasets:
+    """Draw last-epoch accuracy over each parameter of the loss, a row per data set; dotted, the paper's value."""
+    every = [_by_value(evidence, d, s) for d in PAPER_AXES.datasets for s in SENSITIVITY]
+    if all(plots.too_few(list(by_value.values())) for by_value in every):
         return None
-    drawn = plots.figure(min(plots.WIDTH, 3.5 * max(2, len(sweeps))), 0.4 + 2.6 * len(datasets))
-    grid = drawn.subplots(len(datasets), len(sweeps), squeeze=False)
-    for axes_of_row, dataset in zip(grid, datasets, strict=True):
-        for axes, sweep in zip(axes_of_row, sweeps, strict=True):
-            if few[dataset, sweep]:
-                axes.set_axis_off()
-                continue
+    drawn = plots.figure(plots.WIDTH, 0.4 + 2.3 * len(PAPER_AXES.datasets))
+    grid = drawn.subplots(len(PAPER_AXES.datasets), len(SENSITIVITY))
+    for row, (dataset, title) in zip(grid, PAPER_AXES.titles.items(), strict=True):
+        for axes, sweep in zip(row, SENSITIVITY, strict=True):
             _against_value(axes, evidence, dataset, sweep)
             axes.set_xlabel(SENSITIVITY[sweep][1])
-        axes_of_row[0].set_ylabel(f"{plots.DATASETS[dataset]}\ntest accuracy (%)")
-        _share_span(axes_of_row)
-    plots.name_not_drawn(drawn, {f"{plots.DATASETS[d]}, {SENSITIVITY[s][1]}": why for (d, s), why in few.items()})
+        row[0].set_ylabel(f"{title}\ntest accuracy (%)")
+        _share_span(row)
     plots.one_legend(drawn)
     return drawn
 
@@ -137,17 +131,20 @@ def _by_value(evidence: Evidence, dataset: str, sweep: str) -> dict[float, Runs]
 
 def _against_value(axes: Axes, evidence: Evidence, dataset: str, sweep: str) -> None:
     experiment = f"{PAPER}/{dataset}_ours"
-    planned = evidence.planned(f"{PAPER}/{sweep}", experiment)
-    axes.set_title(plots.runs_text(planned), fontsize=8)
-    by_value = planned.recorded.by_value(SENSITIVITY[sweep][0])
+    by_value = _by_value(evidence, dataset, sweep)
+    accuracies = {value: last_accuracy(of.recorded[0]) for value, of in by_value.items() if of.recorded}
     colour, marker = plots.LOOKS["losing-less loss"]
-    accuracies = [last_accuracy(of[0]) for of in by_value.values()]
-    axes.plot(list(by_value), accuracies, color=colour, marker=marker, markersize=4, label="losing-less loss, one run")
+    look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linestyle": ":"}
+    axes.plot(list(accuracies), list(accuracies.values()), label="losing-less loss, one run a value", **look)
+    axes.set_title(f"{len(accuracies)} of {len(by_value)} values run", fontsize=8)
+    axes.set_xlim(min(by_value) - 0.05 * max(by_value), 1.05 * max(by_value))
+    if not accuracies:
+        plots.mark_not_run(axes)
     sweeps = [f"{PAPER}/{other}" for other in SENSITIVITY if other != sweep]
     others = [run for other in sweeps for run in evidence.planned(other, experiment)[:1]]
     if others:  # these leave this parameter at the value of table 6
         value = float(others[0].field(SENSITIVITY[sweep][0]))
-        axes.axvline(value, color="grey", linestyle=":", linewidth=1, label="the paper's value (table 6)")
+        axes.axvline(value, color=plots.GREY, linewidth=1, label="the paper's value (table 6)")
 
 
 def _share_span(row: Sequence[Axes]) -> None:

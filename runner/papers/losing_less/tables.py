@@ -16,7 +16,7 @@ from runner.claims.evidence import Evidence
 from runner.claims.measure import computed
 from runner.claims.measured import Measured
 from runner.claims.rows import ClaimRow
-from runner.papers.losing_less.figures import END_TO_END, PFE, Networks
+from runner.papers.losing_less.figures import END_TO_END, PFE, PRINTED, Networks
 from runner.papers.losing_less.measures import SENSITIVITY, values_tried
 from runner.report import plots
 from runner.report.files import Table, delta_text, number
@@ -61,7 +61,6 @@ def budgets(networks: Networks, evidence: Evidence, _: Sequence[ClaimRow]) -> Ta
 budgets_3, budgets_4 = partial(budgets, END_TO_END), partial(budgets, PFE)
 
 
-PRINTED = "losing_less/fig_4_printed"
 _POOLINGS = "The poolings are max-poolings, as in the baseline's code; the paper writes MP."
 _CODE = "The network of the cited code (Handcrafted-DP), which the runs of figures 4 and 9 have, differs: it has"
 _end_to_end, _printed = partial(network_table, END_TO_END.sweep), partial(network_table, PRINTED)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,100 +22,60 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SCREENED = [pattern for pattern, label in cost.METHODS.items() if label.startswith("screening")]
-CURVES = [pattern for pattern in cost.METHODS if not pattern.endswith("_free")]
+PAPER_AXES = plots.PaperAxes(epsilon=(0.0, 3.0))
 SOUND = {
     "mnist_sound_plain": ("DP-SGD, tanh", "tanh"),
-    "mnist_sound_screened_kept": ("screening", "screening, momentum not restored"),
-    "mnist_sound_screened": ("screening,\nmomentum restored", "screening"),
+    "mnist_sound_screened_kept": ("screening,\nnot restored", "screening, momentum not restored"),
+    "mnist_sound_screened": ("screening,\nrestored", "screening"),
 }
 
 
-def table_1(evidence: Evidence) -> Figure | None:
-    """Draw the accuracies at both epsilons, a column for each data set with a recorded screened run."""
-    few = {title: "no screened run" if not _screened(evidence, key) else "" for key, title in plots.DATASETS.items()}
-    shown = {key: title for key, title in plots.DATASETS.items() if not few[title]}
-    if not shown:
-        return None
-    drawn = plots.figure(plots.WIDTH, 5.2)
-    (row,) = drawn.subplots(1, len(shown), squeeze=False)
-    for axes, (dataset, title) in zip(row, shown.items(), strict=True):
+def table_1(evidence: Evidence) -> Figure:
+    """Draw the accuracies of table 1, a panel for each data set."""
+    drawn, panels = plots.panel_each(4.6)
+    for dataset, axes in panels.items():
         cost.panel(axes, evidence, dataset)
-        axes.set_title(title)
-    row[0].set_ylabel("test accuracy (%)")
-    plots.name_not_drawn(drawn, few)
-    plots.one_legend(drawn, 2)
-    drawn.suptitle("Table 1: accuracies with both ε, screened runs on their screening images")
+    plots.one_legend(drawn)
     return drawn
-
-
-def _screened(evidence: Evidence, dataset: str) -> Runs:
-    return Runs(
-        run
-        for pattern, _, _ in _with_half(SCREENED)
-        for run in settings.planned(evidence, pattern.format(dataset)).recorded
-    )
-
-
-def _with_half(patterns: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Return experiments with their method and line: after each, dashed, the one with half of the images."""
-    return [
-        (named, cost.METHODS[pattern], line)
-        for pattern in patterns
-        for named, line in ((pattern, "-"), (cost.HALF.format(pattern), "--"))
-    ]
-
-
-def _draw_curve(axes: Axes, found: plots.Band, method: str, line: str, sizes: str) -> None:
-    colour, marker = plots.LOOKS[method]
-    markers = plots.spaced(found.middle, list(plots.LOOKS).index(method), marker)
-    label = method if line == "-" else f"{method}, half the images"
-    found.draw(axes, colour, linestyle=line, linewidth=1.2, **markers, label=f"{label}, {sizes}")
 
 
 def figure_3(evidence: Evidence) -> Figure:
-    """Draw test loss and accuracy against the paper's epsilon, and accuracy against the cost of all attempts."""
-    drawn = plots.figure(plots.WIDTH, 9.6)
-    panels = drawn.subplots(3, 3)
-    rows = (
-        ("epsilon", "test_loss", "test loss"),
-        ("epsilon", "test_accuracy", "test accuracy (%)"),
-        ("epsilon_spent", "test_accuracy", "test accuracy (%)"),
-    )
-    for axes_of_row, (x, y, label) in zip(panels, rows, strict=True):
-        for axes, dataset in zip(axes_of_row, plots.DATASETS, strict=True):
-            _methods(axes, evidence, dataset, x, y)
-        axes_of_row[0].set_ylabel(label)
-    for axes, title in zip(panels[0], plots.DATASETS.values(), strict=True):
-        axes.set_title(title)
-    plots.one_legend(drawn, 2)
-    drawn.suptitle("Figure 3: loss and accuracy against ε, mean and range")
+    """Draw test loss, then test accuracy, against the paper's epsilon, and above it the sound one of plain runs."""
+    drawn = plots.figure(plots.WIDTH, 7)
+    for row, y, label in zip(
+        drawn.subplots(2, len(plots.DATASETS)),
+        ("test_loss", "test_accuracy"),
+        ("test loss", "test accuracy (%)"),
+        strict=True,
+    ):
+        row[0].set_ylabel(label)
+        for axes, dataset in zip(row, plots.DATASETS, strict=True):
+            _methods(axes, evidence, dataset, y)
+    plots.one_legend(drawn, 3)
     return drawn
 
 
-def _methods(axes: Axes, evidence: Evidence, dataset: str, x: str, y: str) -> None:
-    sound = x == "epsilon_spent"
+def _methods(axes: Axes, evidence: Evidence, dataset: str, y: str) -> None:
     levels: list[float] = []
-    guarantees = []
-    for pattern, method, line in _with_half(CURVES):
-        planned = settings.planned(evidence, pattern.format(dataset))
-        if not planned.recorded:
-            continue
-        found = curve(planned.recorded, x, y)
-        if sound and screened(planned[0]):
-            guarantees.append(planned.largest("epsilon_sound"))
-        _draw_curve(axes, found, method, line, cost.sizes(evidence, pattern))
-        levels += found.middle[len(found.middle) // 4 :]
-    axes.set_xlabel("ε if the number of attempts\nhad been fixed beforehand" if sound else plots.AS_PAPER)
-    if guarantees:
-        axes.set_title(f"screening: sound ε = {bound_text(max(guarantees))}", fontsize=8)
-    if not levels:
-        plots.mark_not_run(axes)
-        return
-    margin = 0.1 * (max(levels) - min(levels)) + 1e-3
-    axes.set_ylim(min(levels) - margin, max(levels) + margin)
-    if y == "test_accuracy":
-        plots.by_error(axes)  # methods differ by tenths of a point near 98, and the first epochs are at 75
+    shown = [pair for pair in cost.methods(evidence, dataset) if "own settings" not in pair[0].method]
+    for place, (claim, planned) in enumerate(shown):
+        colour, marker = cost.look(claim)
+        if y == "test_accuracy" and evidence.scale == PAPER_SCALE and claim.aim is not None:
+            axes.plot(claimed_at(), claim.aim, color=colour, **plots.CLAIMED)
+            plots.name_once(axes, "claimed", color=plots.GREY, **plots.CLAIMED)
+            levels.append(claim.aim)
+        if planned.recorded:
+            found = curve(planned.recorded, "epsilon", y)
+            label = ", ".join(filter(None, (claim.method, claim.reading)))
+            found.draw(axes, colour, **plots.spaced(found.middle, place, marker), label=label)
+            levels += found.middle[len(found.middle) // 4 :]
+    plots.finish_panel(axes, plots.DATASETS[dataset], [(claim.method, planned) for claim, planned in shown], levels)
+    axes.set_xlim(*PAPER_AXES.epsilon)
+    plots.sound_axis(axes, Runs(r for _, of in shown for r in of.recorded if not screened(r)), "without screening")
+    if sound := [run.final("epsilon_sound") for _, planned in shown for run in planned.recorded if screened(run)]:
+        where: dict[str, Any] = {"transform": axes.transAxes, "ha": "right", "fontsize": 8}
+        text = f"screening: {plots.SOUND} {bound_text(max(sound))}"
+        axes.text(0.98, *((0.93,) if y == "test_loss" else (0.03,)), text, **where)
 
 
 def at_a_sound_epsilon(evidence: Evidence) -> Figure:
@@ -126,19 +86,19 @@ def at_a_sound_epsilon(evidence: Evidence) -> Figure:
         planned = evidence.planned("noise_screening/sound", f"noise_screening/{name}")
         runs, (colour, marker) = planned.recorded, plots.LOOKS[look]
         if not runs:
-            plots.name_not_run(by_epoch, label, colour)
+            last.text(place, 0.5, "not run", transform=last.get_xaxis_transform(), ha="center", color=plots.GREY)
             continue
         found = plots.band(runs, "epsilon_sound", "test_accuracy")
-        text = f"{label}, {plots.runs_text(planned)}"
+        text = f"{label}, {plots.runs_text(planned)}".replace("\n", " momentum ")
         found.draw(by_epoch, colour, **plots.spaced(found.middle, place, marker), label=text)
         values = runs.finals("test_accuracy")
         last.plot([place] * len(values), values, marker, color=colour, markerfacecolor="none")
         last.hlines(sum(values) / len(values), place - 0.2, place + 0.2, color=colour)
-    by_epoch.set(xlabel=f"{plots.SOUND}, all attempts charged", ylabel="test accuracy (%)")
+    by_epoch.set(xlabel=f"{plots.SOUND}, all attempts charged")
     if by_epoch.dataLim.y1 > 0:
         by_epoch.set_ylim(by_epoch.dataLim.y1 - 10, by_epoch.dataLim.y1)
         plots.by_error(by_epoch)
-    by_epoch.legend(loc="lower right")
+    plots.one_legend(drawn)
     last.set(
         xticks=range(len(SOUND)), xticklabels=[label for label, _ in SOUND.values()], xlim=(-0.5, len(SOUND) - 0.5)
     )
@@ -154,11 +114,11 @@ def curve(runs: Runs, x: str, y: str, points: int = 100) -> plots.Band:
     reached = runs.at(lambda run: run.last_within(claimed_at(), "epsilon"))
     series = [(run.history(x)[: end + 1], run.history(y)[: end + 1]) for run, end in reached]
     if not series:
-        return plots.Band([], [], [], [])
+        return plots.Band([], [], [], [], 0)
     start, end = max(at[0] for at, _ in series), min(at[-1] for at, _ in series)
     grid = np.linspace(start, end, points if end > start else 1)
     rows = np.array([np.interp(grid, *of_one) for of_one in series])
-    return plots.Band(grid.tolist(), rows.mean(0).tolist(), rows.min(0).tolist(), rows.max(0).tolist())
+    return plots.Band(grid.tolist(), rows.mean(0).tolist(), rows.min(0).tolist(), rows.max(0).tolist(), len(series))
 
 
 def by_setting(
@@ -189,15 +149,17 @@ def by_setting(
     text = f"{_METHOD}, {plots.runs_text(planned)}"
     colour, marker = plots.LOOKS[_METHOD]
     accuracy.plot(at, runs.finals("test_accuracy"), marker, color=colour, markersize=5, label=text)
+    means = {value: fmean(of.finals("test_accuracy")) for value, of in planned.recorded.by_value(field).items()}
+    accuracy.plot(list(means), list(means.values()), color=colour, linewidth=1, label="mean of the runs at a value")
     if evidence.scale == PAPER_SCALE:
         claimed(accuracy, runs, sweep.replace("_", "-"))
     accuracy.margins(y=0.3)
     accuracy.set(ylabel="accuracy (%), screening images", xlabel=label)
     accuracy.set_ylim(top=min(accuracy.get_ylim()[1], 100))
     charged = (
-        (runs.finals("epsilon"), "oC0", "kept updates, as the paper counts"),
-        (runs.finals("epsilon_spent"), "sC1", "attempts made, had their number been fixed"),
-        (runs.finals("epsilon_sound"), "^C3", "most attempts allowed: sound"),
+        (runs.finals("epsilon"), "oC0", f"kept updates: {plots.AS_PAPER}"),
+        (runs.finals("epsilon_spent"), "sC4", "attempts made, had their number been fixed"),
+        (runs.finals("epsilon_sound"), "^C1", f"most attempts allowed: {plots.SOUND}"),
     )
     for spent, style, text in charged:
         costs.plot(at, spent, style, markersize=4, label=text)
@@ -240,7 +202,7 @@ def _claimed_equal(axes: Axes, runs: Runs, item: str) -> None:
     values = {value: of for value, of in runs.by_value(claim.by).items() if value >= (claim.among or 0)}
     if values:
         mean = fmean(accuracy for of in values.values() for accuracy in of.finals("test_accuracy"))
-        text = f"claimed: no change at an {claim.method.partition(', ')[2]}"
+        text = f"claimed: no change ({claim.method.partition(', ')[2]})"
         axes.hlines(mean, min(values), max(values), color="grey", linestyle="--", linewidth=1, label=text)
 
 

@@ -62,8 +62,6 @@ def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         "beforehand. Guaranteed: the cost of the most attempts that the run was allowed to make. All of them are for "
         "the training images. Those that screen are not protected.",
         "Accuracy of runs screened by all test images is on the images that selected the updates. There are no others.",
-        "The figure next to this table has the accuracy at the ε of kept updates (hollow) and at the ε guaranteed "
-        "(filled).",
         "Claims, notes and settings that the paper leaves open: [the paper's page](../README.md).",
     ]
     shown = (*header[:3], "mean accuracy (%)", "n", "ε of kept updates", "sound ε guaranteed")

@@ -1,11 +1,12 @@
-"""The figures drawn from runs. Claimed numbers are dashed."""
+"""The figures drawn from runs. Claimed numbers are stars, or dashed where they are no single number."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from runner.claims.claim import Claim
 from runner.claims.diagnostics import first_activation_norms, level, mean_gradient_norms, triangular_average
 from runner.claims.evidence import PAPER_SCALE, Evidence
 from runner.claims.readers import class_accuracy_std
@@ -26,72 +27,77 @@ TRIPLE = {  # the fields that figure 2 varies: the name, and the claimed quantit
     "activation.inverse_temperature": ("inverse temperature T", "mean of T"),
     "activation.offset": ("offset o", "mean of o"),
 }
-_DASHED: dict[str, Any] = {"color": "k", "linestyle": "--", "linewidth": 1}
 
 
 def figure_3(evidence: Evidence) -> Figure | None:
     """Draw accuracy against epsilon, ReLU and tanh, a column per data set."""
-    claims = {claim.alone: claim for claim in claims_of(PAPER, item="fig-3")}
     panels = []
     for dataset, title in plots.DATASETS.items():
         names = {label: f"{PAPER}/{dataset}_{label.lower()}" for label in ("tanh", "ReLU")}
-        curves = [plots.Curve(FIG_3, name, label, claims[name].aim) for label, name in names.items()]
-        panels.append(plots.Panel(title, curves, (claims[names["tanh"]].epsilon or (None,))[0]))
+        claims = {name: claims_of(PAPER, item="fig-3", alone=name) for name in names.values()}
+        curves = [plots.Curve(FIG_3, name, label, plots.points_of(claims[name])) for label, name in names.items()]
+        panels.append(plots.Panel(title, curves))
     return plots.accuracy_against_epsilon(evidence, panels)
 
 
 def figure_2(evidence: Evidence) -> Figure:
-    """Draw accuracy over (s, T, o), a row per data set: the paper's scatter, then against each parameter alone."""
-    rows = [d for d in plots.DATASETS if evidence.recorded(FIG_2, f"{PAPER}/{d}_triple")]
-    drawn = plots.figure(plots.WIDTH, 2.9 * len(rows) + 0.4)
-    grid = drawn.add_gridspec(len(rows), 4, wspace=0.1, width_ratios=(1.35, 1, 1, 1))
-    for row, dataset in enumerate(rows):
+    """Draw accuracy over s, T and o, a row each, and a column per data set. The paper has all three in space."""
+    drawn = plots.figure(plots.WIDTH, 7.6)
+    grid = drawn.subplots(len(TRIPLE), len(plots.DATASETS), sharex="row", sharey="col")
+    for column, (dataset, title) in zip(grid.T, plots.DATASETS.items(), strict=True):
         experiment = f"{PAPER}/{dataset}_triple"
-        planned, runs = evidence.planned(FIG_2, experiment), evidence.recorded(FIG_2, experiment)
-        top = measures.top_triples(runs) if measures.enough_triples(planned) else Runs()
-        space = drawn.add_subplot(grid[row, 0], projection="3d")
-        _scatter_3d(drawn, space, runs, f"{plots.DATASETS[dataset]}, {plots.runs_text(planned)}")
-        for column, field in enumerate(TRIPLE, start=1):
-            axes = drawn.add_subplot(grid[row, column])
-            claimed = _claimed_mean(experiment, field) if evidence.scale == PAPER_SCALE else None
-            _against_one(axes, runs, top, field, claimed)
-            if column == 1:
-                axes.set_ylabel("test accuracy (%)")
-    plots.one_legend(drawn)
+        planned = evidence.planned(FIG_2, experiment)
+        above, tanh = (_claims(quantity, f"{PAPER}/{dataset}_triple")[0] for quantity in _OTHERS)
+        column[0].set_title(f"{title}, {plots.runs_text(planned) if planned.recorded else 'not run'}")
+        for axes, field in zip(column, TRIPLE, strict=True):
+            _against_one(axes, planned, field, _levels(evidence, (above, tanh)))
+            if evidence.scale == PAPER_SCALE and (claimed := _claims(TRIPLE[field][1], experiment)):
+                place: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "color": "#009E73"}
+                axes.plot(claimed[0].aim, 0, label="claimed mean of the best tenth", **place, **plots.CLAIMED)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("test accuracy (%)")
+    plots.one_legend(drawn, 3)
     return drawn
 
 
-def _claimed_mean(experiment: str, field: str) -> float | None:
-    matching = claims_of(PAPER, item="fig-2", alone=experiment, quantity=TRIPLE[field][1])
-    return matching[0].aim if matching else None
+_OTHERS = ("share of triples above ReLU", "tanh less the best triple")
+
+
+def _claims(quantity: str, experiment: str) -> list[Claim]:
+    every = claims_of(PAPER, item="fig-2", quantity=quantity)
+    return [claim for claim in every if claim.experiment == experiment]
+
+
+def _levels(evidence: Evidence, claims: Iterable[Claim]) -> dict[str, float]:
+    """Return the mean accuracies of ReLU and tanh, the second experiments of two claims, if they have runs."""
+    runs = {
+        look: evidence.recorded(c.sweeps, c.experiments[1]) for look, c in zip(("ReLU", "tanh"), claims, strict=True)
+    }
+    return {look: statistics.fmean(of.finals("test_accuracy")) for look, of in runs.items() if of}
+
+
+def _against_one(axes: Axes, planned: Runs, field: str, levels: Mapping[str, float]) -> None:
+    """Draw the accuracy of each triple against one of its numbers, the best tenth's mean, and ReLU and tanh."""
+    axes.set_xlabel(TRIPLE[field][0])
+    runs = planned.recorded
+    if not runs:
+        plots.mark_not_run(axes)
+        axes.set_yticks([])
+        return
+    axes.scatter(_values(runs, field), runs.finals("test_accuracy"), s=14, color="0.6", label="a triple, one run")
+    if measures.enough_triples(planned):
+        top = measures.top_triples(runs)
+        look: dict[str, Any] = {"color": "#009E73", "marker": "D", "edgecolor": "black", "linewidth": 0.5}
+        axes.scatter(_values(top, field), top.finals("test_accuracy"), s=22, label="best tenth", **look)
+        mean = statistics.fmean(_values(top, field))
+        axes.axvline(mean, color="#009E73", linewidth=1, label="mean of the best tenth")
+    for activation, accuracy in levels.items():
+        line: dict[str, Any] = {"color": plots.LOOKS[activation][0], "linewidth": 1}
+        axes.axhline(accuracy, linestyle="--" if activation == "ReLU" else "-.", label=f"{activation}, mean", **line)
 
 
 def _values(runs: Runs, field: str) -> list[float]:
     return [float(run.field(field)) for run in runs]
-
-
-def _scatter_3d(drawn: Figure, axes: Any, runs: Runs, title: str) -> None:
-    places = [_values(runs, field) for field in TRIPLE]
-    points = axes.scatter(*places, c=runs.finals("test_accuracy"), cmap="YlGn", edgecolors="k", linewidths=0.3)
-    for name, (label, _) in zip(("x", "y", "z"), TRIPLE.values(), strict=True):
-        getattr(axes, f"set_{name}label")(label.rpartition(" ")[2], labelpad=-6)
-        getattr(axes, f"{name}axis").set_tick_params(pad=-3, labelsize=8)
-    axes.set_title(title)
-    drawn.colorbar(points, ax=axes, shrink=0.6, pad=0.02, label="test accuracy (%)", location="left")
-
-
-def _against_one(axes: Axes, runs: Runs, top: Runs, field: str, claimed: float | None) -> None:
-    axes.scatter(_values(runs, field), runs.finals("test_accuracy"), s=14, color="0.6", label="triples")
-    title = "" if claimed is None else f"claimed: {claimed:.3g}"
-    if top:
-        mean = statistics.fmean(_values(top, field))
-        axes.scatter(_values(top, field), top.finals("test_accuracy"), s=18, color="C2", label="best tenth")
-        axes.axvline(mean, color="C2", linewidth=1, label="mean of the best tenth")
-        title = f"best {len(top)}: {mean:.3g}, {title}"
-    if claimed is not None:
-        axes.axvline(claimed, label="claimed mean of the best tenth", **_DASHED)
-    axes.set_title(title, fontsize=8)
-    axes.set_xlabel(TRIPLE[field][0])
 
 
 _SCENARIOS = {  # look of the curve: experiment, label
@@ -113,7 +119,7 @@ def figure_4(evidence: Evidence) -> Figure:
     (axes,) = drawn.axes
     if evidence.scale == PAPER_SCALE and (sgd := _of_scenario(evidence, "SGD, ReLU").recorded):
         five = 5 * statistics.fmean(level(*mean_gradient_norms(run)) for run in sgd)
-        axes.axhline(five, label="claimed: DP-SGD with ReLU is above 5 x SGD with ReLU", **_DASHED)
+        axes.axhline(five, label="claimed: DP-SGD with ReLU is above 5 x SGD with ReLU", **plots.DASHED)
     for clip in {float(run.field("clipping.norm")) for run in _of_scenario(evidence, "ReLU").recorded}:
         axes.axhline(clip, color="grey", linestyle=":", linewidth=1, label=f"clipping norm {clip:g}")
     plots.log_axis(axes, "y")
@@ -156,14 +162,16 @@ def class_accuracy(evidence: Evidence) -> Figure:
         dataset: {label: evidence.planned(FIG_3, f"{PAPER}/{dataset}_{label.lower()}") for label in ("tanh", "ReLU")}
         for dataset in plots.DATASETS
     }
-    few = {d: "" if any(of.recorded for of in by_label.values()) else "not run" for d, by_label in planned.items()}
-    drawn, panels = plots.panel_each(3.8, few)
-    for axes, dataset in panels:
+    drawn, panels = plots.panel_each(3.8)
+    for dataset, axes in panels.items():
         for shift, (label, of) in zip((-0.12, 0.12), planned[dataset].items(), strict=True):
             if of.recorded:
                 _by_class(axes, of, label, shift)
         axes.set(xlabel="class", xticks=range(10))
-        plots.legend_below(axes)
+        if axes.lines:
+            plots.legend_below(axes)
+        else:
+            plots.mark_not_run(axes)
     drawn.axes[0].set_ylabel("test accuracy (%)")
     return drawn
 

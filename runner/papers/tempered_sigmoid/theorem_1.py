@@ -205,20 +205,19 @@ def _solved(value: float) -> float:
 
 
 def figure(_: Evidence) -> Figure:
-    """Draw excess risk against T for every C, with the bound dashed, a panel per data set."""
-    drawn = plots.figure(9, 4)
-    for axes, data in zip(drawn.subplots(1, 2, sharey=True), DATA, strict=True):
-        for i, norm in enumerate(CLIPPING_NORMS):
-            chosen = [b for b in biases() if b.data == data and b.clipping_norm == norm]
-            temperatures = [b.temperature for b in chosen]
-            excess = [max(b.excess_risk, 0.0) for b in chosen]  # negative values are rounding
-            axes.plot(temperatures, excess, f"{plots.MARKERS[i]}-", markersize=4, color=f"C{i}", label=f"C = {norm:g}")
-            axes.plot(temperatures, [b.bound for b in chosen], "--", linewidth=1, color=f"C{i}")
-        axes.set_yscale("symlog", linthresh=1e-4)
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.set_title(data)
-        axes.set_xlabel("inverse temperature T")
-        axes.set_ylabel("excess empirical risk")
-    axes.plot([], [], "--", linewidth=1, color="grey", label="claimed bound, 2 max(T − C, 0) diam(Θ)")
-    plots.one_legend(drawn, 6)
+    """Draw the excess risk as a share of its bound against T for every C, a panel per data set."""
+    drawn = plots.figure(plots.WIDTH, 3.6)
+    for axes, data in zip(drawn.subplots(1, 2), DATA, strict=True):
+        for place, norm in enumerate(CLIPPING_NORMS):
+            shares = {
+                b.temperature: _solved(b.excess_risk) / b.bound
+                for b in biases()
+                if (b.data, b.clipping_norm) == (data, norm) and b.bound
+            }
+            look = {"marker": plots.MARKERS[place], "color": f"C{place}", "markersize": 4}
+            axes.plot(list(shares), list(shares.values()), label=f"C = {norm:g}", **look)
+        axes.axhline(1, label="claimed bound, 2 max(T − C, 0) diam(Θ)", **plots.DASHED)
+        axes.set(title=data, xlabel="inverse temperature T, above C", ylim=(-0.03, 1.08))
+    drawn.axes[0].set_ylabel("excess risk as a share of the bound")
+    plots.one_legend(drawn, 6, title="Where T ≤ C, the bound is zero, and so is the excess risk.")
     return drawn
