@@ -1,0 +1,36 @@
+"""Differentially Private Learning Needs Better Features (or Much More Data), its items, the headline first.
+
+By Tramèr and Boneh (ICLR 2021).
+"""
+
+from runner.report.items import Item, Paper, Summary
+
+_SWEEP = "better_features/table_1"
+
+ITEMS = (
+    Item("table-1", "Table 1: accuracy at ε = 3, end to end, linear and small networks on features", sweeps=(_SWEEP,)),
+    Item("fig-1", "Figure 1: accuracy against ε, linear and small networks on features, and pixels", sweeps=(_SWEEP,)),
+)
+
+_LINEAR = {"item": "table-1", "method": "Linear model, ScatterNet features"}
+_FASHION, _CIFAR = ({"x": {**_LINEAR, "dataset": name}} for name in ("FashionMNIST", "CIFAR10"))
+
+PAPER = Paper(
+    "better_features",
+    "Differentially Private Learning Needs Better Features (or Much More Data)",
+    ITEMS,
+    place=6,
+    remarks=(
+        "The authors clip features to the median of their norms over the private images, which no ε holds. Here the "
+        "bounds are chosen without private images, so the sound ε covers the statistics of the features, too.",
+    ),
+    summaries=(
+        Summary("{x:claimed}%, FashionMNIST, ε = 3", "{x}%", "{x:sound}", _FASHION),
+        Summary("{x:claimed}%, CIFAR-10, ε = 3", "{x}%", "{x:sound}", _CIFAR),
+    ),
+    idea="linear models on handcrafted features in place of networks end to end",
+    citation="Tramèr and Boneh, ICLR 2021",
+    link="https://arxiv.org/abs/2011.11660",
+    studies=("simple", "composition", "corners"),
+    charted=("table-1",),
+)
