@@ -3,13 +3,21 @@
 By Tramèr and Boneh (ICLR 2021).
 """
 
+from runner.papers.better_features import figures
 from runner.report.items import Item, Paper, Summary
 
-_SWEEP = "better_features/table_1"
-
 ITEMS = (
-    Item("table-1", "Table 1: accuracy at ε = 3, end to end, linear and small networks on features", sweeps=(_SWEEP,)),
-    Item("fig-1", "Figure 1: accuracy against ε, linear and small networks on features, and pixels", sweeps=(_SWEEP,)),
+    Item(
+        "table-1",
+        "Table 1: accuracy at ε = 3, end to end, and linear and small networks on features",
+        sweeps=(figures.SWEEP,),
+    ),
+    Item(
+        "fig-1",
+        "Figure 1: accuracy against ε, linear and small networks on features, and pixels",
+        sweeps=(figures.SWEEP,),
+        draw=figures.figure_1,
+    ),
 )
 
 _LINEAR = {"item": "table-1", "method": "Linear model, ScatterNet features"}
