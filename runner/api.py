@@ -27,6 +27,7 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.accounting import Pld, training_releases
 from runner.accounting.calibration import Accountant
 from runner.config import FIELDS, REPOSITORY, RESULTS, ConfigError, register
+from runner.config.checkout import scan
 from runner.records.files import find_record, read_record, results_folder, use_own_folder
 from runner.records.hydra_errors import sentence
 from runner.records.identity import identify, resolved
@@ -343,7 +344,7 @@ def _groups() -> list[str]:
 
 def _is_partial(group: str) -> bool:
     """Return True if the options of a group are classes that the package calls with further arguments."""
-    return any("_partial_: true" in path.read_text() for path in (REPOSITORY / "conf" / group).glob("*.yaml"))
+    return any("_partial_: true" in path.read_text() for path in scan(REPOSITORY / "conf" / group, "*.yaml"))
 
 
 def _has_source(kind: Any) -> bool:

@@ -62,9 +62,9 @@ def prepare_process() -> None:
     The three standard descriptors are open, so that no file becomes one of them. Every text can be printed in any
     encoding. Losing stderr ends nothing. Without a home, `~` is the root folder. A warning that importing a part of
     PyTorch gives about PyTorch itself is left out. Notebooks pass on a backend of matplotlib that exists in their own
-    environment, and `import matplotlib` fails where it does not.
+    environment, and `import matplotlib` fails where it does not, or where a user's matplotlibrc is no UTF-8.
     """
-    os.environ["MPLBACKEND"] = "agg"
+    os.environ |= {"MPLBACKEND": "agg", "MATPLOTLIBRC": os.devnull}
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)
     for descriptor in range(3):
         try:

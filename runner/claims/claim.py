@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from runner.config import REPOSITORY
+from runner.config.checkout import scan
 
 THRESHOLDS = ("above", "below")  # directions of claims that a level is passed
 ORDERS = ("above_other", "below_other")  # directions of claims that one setting is above another
@@ -118,8 +119,8 @@ class Claim:
         The runs at the chosen settings may be another sweep: `table_4_chosen` has the searches of `table_4`.
         """
         paper, _, name = self.sweep.removesuffix("_chosen").partition("/")
-        found = (REPOSITORY / "sweeps" / paper).glob(f"{name}_search*.yaml") if name else ()
-        return sorted(f"{paper}/{path.stem}" for path in found)
+        found = scan(REPOSITORY / "sweeps" / paper, f"{name}_search*.yaml") if name else ()
+        return [f"{paper}/{path.stem}" for path in found if path.stem.isidentifier()]
 
     @property
     def runs(self) -> int:

@@ -76,7 +76,7 @@ def group_text(group: str) -> str:
 def diagnostics() -> dict[str, str]:
     """Return the diagnostics by name: each file with its docstring's first line."""
     described = {}
-    for path in sorted((PACKAGE / "training" / "diagnostics").glob("*.py")):
+    for path in scan(PACKAGE / "training" / "diagnostics", "*.py"):
         if path.stem not in ("__init__", "interface"):
             first, *_ = str(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))).splitlines()
             described[path.stem] = first.rstrip(".")

@@ -8,16 +8,17 @@ from pathlib import Path
 
 
 def scan(folder: Path, *patterns: str) -> list[Path]:
-    """List the paths below a folder that match a pattern, sorted, without hidden files and folders.
+    """List the files below a folder that match a pattern, sorted, without hidden ones and those in hidden folders.
 
     Other programs leave hidden files next to those that they know: macOS `._name`, editors `.#name`, Jupyter a folder
-    of copies.
+    of copies. A link without a target, a folder or a pipe is no file whatever its name.
 
     >>> [path.name for path in scan(Path(__file__).parent, "check*.py")]
     ['checkout.py']
     """
     paths = {path for pattern in patterns for path in folder.glob(pattern)}
-    return sorted(path for path in paths if not any(p.startswith(".") for p in path.relative_to(folder).parts))
+    shown = [path for path in paths if not any(p.startswith(".") for p in path.relative_to(folder).parts)]
+    return sorted(path for path in shown if path.is_file())
 
 
 def git(folder: Path, *arguments: str) -> str | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from hydra.plugins.config_source import ConfigSource
 from omegaconf import _utils as of_omegaconf
 
 from runner.config import REPOSITORY, ConfigError
@@ -186,9 +187,14 @@ def _loader_of_hydra() -> Any:
     return loader
 
 
-_loader_of_omegaconf = of_omegaconf.get_yaml_loader
+_loader_of_omegaconf, _header_of_hydra = of_omegaconf.get_yaml_loader, ConfigSource._get_header_dict
 
 
 def read_as_typed() -> None:
-    """Have OmegaConf, and so Hydra, read YAML as `_loader_of_hydra` does from now on, in this process."""
+    """Have OmegaConf, and so Hydra, read YAML as `_loader_of_hydra` does from now on, in this process.
+
+    The first line of a file may follow a byte order mark, which editors on Windows write.
+    """
     vars(of_omegaconf)["get_yaml_loader"] = _loader_of_hydra
+    header = staticmethod(lambda text: _header_of_hydra(text.removeprefix("\ufeff")))
+    setattr(ConfigSource, "_get_header_dict", header)  # noqa: B010

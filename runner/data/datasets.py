@@ -18,7 +18,7 @@ from runner.data.originals import FOLDERS, elsewhere, missing
 from runner.data.reading import reproducible
 from runner.terminal import one_line
 
-_DARK = 2 / 255  # images without a brighter pixel hold something else, such as 0 and 1 in the type of pixels
+_DARK = 0.5  # images without a brighter pixel hold something else, such as 12 of 16 bits, or 0 and 1 as whole numbers
 _NAMED = 5  # classes that a sentence names
 HOLDOUT_PARTS = 12  # evaluation=holdout sets aside the last twelfth: 5,000 of 60,000 images
 
@@ -125,23 +125,21 @@ class OwnDataset:
         """
         both = dict(zip(SPLITS, self.load(root), strict=True))
         counts = {name: torch.bincount(split.targets, minlength=self.classes) for name, split in both.items()}
-        none = (torch.stack([*counts.values()]).sum(0) == 0).nonzero().flatten().tolist()
-        absent = {"example": none} | {
-            f"{name} example": [each for each in (count == 0).nonzero().flatten().tolist() if each not in none]
-            for name, count in counts.items()
-        }
+        every = torch.stack([*counts.values()]).sum(0)
+        without = {"example": every == 0} | {f"{n} example": (c == 0) & (every > 0) for n, c in counts.items()}
+        absent = {what: classes.nonzero().flatten().tolist() for what, classes in without.items()}
         found = [*getattr(self.own, "notes", ())]
         found += [f"{self.classes} classes, of which {_some(some)} no {what}" for what, some in absent.items() if some]
         ranges: dict[str, list[str]] = {}
         for name, split in both.items():
             lowest, highest = (float(number) for number in split.images.aminmax())
-            if lowest < 0 or highest > 1 or highest < _DARK:
-                ranges.setdefault(f"{lowest:.4g} to {highest:.4g}", []).append(name)
-        found += [
-            f"{' and '.join(names)} images have numbers from {numbers}, and are used as they are, although other parts "
-            f"expect pixels of 0 to 1"
-            for numbers, names in ranges.items()
-        ]
+            if lowest < 0 or highest > 1:
+                wrong = "are used as they are, although other parts expect pixels of 0 to 1"
+                ranges.setdefault(f"{lowest:.4g} to {highest:.4g}, and {wrong}", []).append(name)
+            elif highest < _DARK:
+                wrong = "white is 1: whole numbers are divided by 255, or by 65535 if one is above 255 or has 16 bits"
+                ranges.setdefault(f"{lowest:.4g} to {highest:.4g}, where {wrong}", []).append(name)
+        found += [f"{' and '.join(names)} images have numbers from {text}" for text, names in ranges.items()]
         return found
 
     def _read(self, root: Path) -> tuple[Split, Split]:

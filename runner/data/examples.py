@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Tensor
 
 SPLITS = ("training", "test")
 _WHITE, _DEEP = 255, 65535  # the brightest pixel of 8 and of 16 bits
+_COLOURS, _CLASSES = 4, 1_000_000  # the largest number of channels of a picture, and of classes
 _TRIED = 64  # examples that are read twice: a random one differs at least once in them
 
 
@@ -53,7 +54,7 @@ class Examples:
             ValueError: it is no such pair, or the two splits do not belong together.
         """
         try:
-            train, test = given
+            train, test = map(_paired, given)
         except (TypeError, ValueError) as error:
             raise ValueError(_expected(f"got {_kind(given)}")) from error
         splits = []
@@ -73,6 +74,8 @@ class Examples:
             sizes = (_size(split.images[0]) for split in splits)
             raise ValueError("training images are {} and test images {}: resize them".format(*sizes))
         classes = 1 + int(torch.maximum(one.targets.max(), other.targets.max()))
+        if classes > _CLASSES:
+            raise ValueError(f"{classes - 1} is no label: classes are numbered from 0, without large gaps")
         notes = [note for note in map(_drawn_once, (train, test)) if note][:1]
         return cls((one, other), tuple(one.images.shape[1:]), classes, len(one), len(other), tuple(notes))
 
@@ -103,27 +106,45 @@ def _check_numbering(train: Any, test: Any) -> None:
     Raises:
         ValueError: one means two classes, or one class has two numbers.
     """
-    one, other = _numbers(train), _numbers(test)
-    names = {number: name for name, number in one.items()}
-    for name, number in other.items():
-        if one and (one[name] != number if name in one else number in names):
-            raise ValueError(
-                f"class {name!r} is number {number} in the test split, but in the training split {number} is "
-                f"{names.get(number, 'no class')!r}: give both splits a folder for every class, or one class_to_idx"
-            )
+    numbers: dict[str, int] = {}
+    names: dict[int, tuple[str, str]] = {}
+    for which, examples in zip(SPLITS, (train, test), strict=True):
+        for name, number in _numbers(examples):
+            other, where = names.get(number, ("no class", SPLITS[0]))
+            if numbers.get(name, number) != number or other not in (name, "no class"):
+                raise ValueError(
+                    f"class {name!r} is number {number} in the {which} split, but in the {where} split {number} is "
+                    f"{other!r}: give both splits a folder for every class, or one class_to_idx"
+                )
+            numbers[name], names[number] = number, (name, which)
 
 
-def _numbers(examples: Any) -> dict[str, int]:
-    """Return the numbers of the classes by name, as torchvision's data sets state them, or nothing."""
-    while hasattr(examples, "dataset") and hasattr(examples, "indices"):  # a subset
-        examples = examples.dataset
+def _numbers(examples: Any) -> Iterator[tuple[str, int]]:
+    """Yield the classes of torchvision's data sets with their numbers, also of those inside another one."""
     if getattr(examples, "target_transform", None) is not None:
-        return {}
+        return
     stated = getattr(examples, "class_to_idx", None)
     names = getattr(examples, "classes", None)
-    if not isinstance(stated, dict) and isinstance(names, list | tuple):
-        stated = {str(name): number for number, name in enumerate(names)}
-    return {str(name): int(number) for name, number in stated.items()} if isinstance(stated, dict) else {}
+    if isinstance(stated, dict):
+        yield from ((str(name), int(number)) for name, number in stated.items())
+    elif isinstance(names, list | tuple):
+        yield from ((str(name), number) for number, name in enumerate(names))
+    else:
+        inside = []
+        if hasattr(examples, "indices"):
+            inside = [getattr(examples, "dataset", None)]  # of a subset
+        elif hasattr(examples, "cumulative_sizes"):
+            inside = getattr(examples, "datasets", [])  # of a concatenation
+        for part in inside:
+            yield from _numbers(part)
+
+
+def _paired(examples: Any) -> Any:
+    """Return pairs of an image and a label for a list of images with as many labels, and other examples as they are."""
+    lists = isinstance(examples, tuple | list) and len(examples) == 2 and isinstance(examples[0], list)
+    if not (lists and len(examples[0]) == len(examples[1]) and np.isscalar(next(iter(examples[1]), None))):
+        return examples
+    return list(zip(*examples, strict=True))
 
 
 def _drawn_once(examples: Any) -> str | None:
@@ -178,9 +199,12 @@ def as_split(examples: Any, shape: Sequence[int] | None = None) -> Split:
         images, targets = _items(examples)
     if images.dim() == 3:
         images = images.unsqueeze(1)
-    last = images.shape[-1] in (1, 3, 4) and images.shape[1] not in (1, 3, 4)
-    if images.dim() == 4 and list(images.shape[1:]) != list(shape or []) and last:  # the channels
-        images = images.permute(0, 3, 1, 2)
+    if images.dim() == 4 and list(images.shape[1:]) != list(shape or []):
+        first, second, last = images.shape[1:]
+        if first > _COLOURS and last != second and (last <= _COLOURS or first == second):  # the last are the channels
+            images = images.permute(0, 3, 1, 2)
+    if targets.dim() != 1:
+        raise ValueError(f"labels of shape {list(targets.shape)}: give one number for each image")
     whole = targets.long()
     if targets.is_floating_point() and not torch.equal(whole.to(targets.dtype), targets):
         raise ValueError(f"labels have to be whole numbers, not {float(targets[whole != targets][0]):g}")
@@ -209,7 +233,7 @@ def _whole(examples: Any) -> bool:
 
 def _items(examples: Any) -> tuple[Tensor, Tensor]:
     images: list[Tensor] = []
-    labels: list[int] = []
+    labels: list[float] = []
     for place in range(len(examples)):
         image, label = _item(examples, place)
         if images and (image.shape, image.dtype) != (images[0].shape, images[0].dtype):
@@ -219,10 +243,10 @@ def _items(examples: Any) -> tuple[Tensor, Tensor]:
             )
         images.append(image)
         labels.append(label)
-    return torch.stack(images) if images else torch.empty(0, 1, 1, 1), torch.tensor(labels)
+    return torch.stack(images) if images else torch.empty(0, 1, 1, 1), torch.tensor(labels, dtype=torch.float64)
 
 
-def _item(examples: Any, place: int) -> tuple[Tensor, int]:
+def _item(examples: Any, place: int) -> tuple[Tensor, float]:
     """Return an image and its label.
 
     Raises:
@@ -234,7 +258,7 @@ def _item(examples: Any, place: int) -> tuple[Tensor, int]:
     try:
         pair = examples[place]
         if isinstance(pair, tuple | list) and len(pair) == 2:
-            return _tensor(pair[0]), int(pair[1])
+            return _tensor(pair[0]), float(pair[1])
     except Exception as error:  # any error of a user's code
         raise ValueError(f"example {place} cannot be read: {type(error).__name__}: {error}") from error
     raise TypeError(f"example {place} is {_kind(pair)}, and no pair of an image and a label")
@@ -243,14 +267,16 @@ def _item(examples: Any, place: int) -> tuple[Tensor, int]:
 def _tensor(values: Any) -> Tensor:
     """Return an array, or an image of PIL's, as a tensor. One of 16 bits keeps them, a palette becomes its colours."""
     if isinstance(values, Tensor):
-        return values
+        return values.detach().cpu()
     if hasattr(values, "getpalette"):  # PIL's
-        values = values.convert("RGB") if values.mode == "P" else values
+        values = values.convert({"P": "RGB", "PA": "RGBA"}.get(values.mode, values.mode))
         deep = values.mode.startswith("I")
         pixels = np.array(values)
         pixels = pixels.astype(np.uint16) if deep and 0 <= pixels.min() <= pixels.max() <= _DEEP else pixels
         return _tensor(pixels if pixels.ndim == 2 else pixels.transpose(2, 0, 1))[(None,) * (3 - pixels.ndim)]
     array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"numbers are expected, not {array.dtype.name}")
     return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
 
 

@@ -55,7 +55,7 @@ def _misnamed(missing: str, outermost: str) -> str:
     group, _, name = missing.removesuffix(".yaml").rpartition("/")
     folders = [Path(place) / group for place in re.findall(r"path=file://(.+)", outermost)]
     for path in (path for folder in folders if folder.is_dir() for path in scan(folder, "*")):
-        if path.name.lower().partition(".")[0] == name.lower() and path.is_file():
+        if path.name.lower().partition(".")[0] == name.lower():
             return f"{group} has no option {name!r}, but {path} is there: its name has to be {name}.yaml"
     return ""
 

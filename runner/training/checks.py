@@ -57,16 +57,16 @@ def check_arguments(config: DictConfig, group: str) -> None:
     hints = typing.get_type_hints(called)
     defaults = {name: p.default for name, p in inspect.signature(target).parameters.items()}
     for name, value in ((str(key), v) for key, v in node.items()):
-        if name in ("_target_", "_partial_"):
+        if name == "_target_":
             continue
-        if name not in defaults:
+        if name not in (*defaults, "_partial_"):
             settable = [each for each in defaults if each not in _PASSED]
             others = nearest(name, settable) if settable else "It has no arguments."
             raise ConfigError(
                 f"{group}.{name}={value} is not an argument of {node._target_}. {others} If the experiment sets "
                 f"{group}.{name}, add ~{group}.{name}."
             )
-        expected = _plain_type(hints.get(name), defaults[name])
+        expected = bool if name == "_partial_" else _plain_type(hints.get(name), defaults[name])
         try:
             taken = OmegaConf.select(OmegaConf.merge(_holder(name, expected), {name: value}), name)
             if _is_text_for_number(value, taken):

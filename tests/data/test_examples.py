@@ -13,7 +13,9 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import Subset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import ToTensor
 
 from runner.data.datasets import OwnDataset
 from runner.data.examples import Examples, as_split, splits_of
@@ -143,6 +145,132 @@ def test_black_and_white_stay_so() -> None:
     grey = Image.fromarray(np.array([[0, 255]], dtype=np.uint8)).convert("1")
     assert as_split(Items([grey], [0])).images.flatten().tolist() == [0, 1]
     assert as_split((torch.tensor([[[True, False]]]), [0])).images.flatten().tolist() == [1, 0]
+
+
+U8 = np.arange(256, dtype=np.uint8).repeat(3)[: 40 * 16].reshape(40, 4, 4)
+U8[0, 0, 0] = 255
+Y = np.arange(40) % 5
+COLOUR = np.stack([U8, U8, U8], -1)
+
+
+def pictures(mode: str, numbers: Any = U8) -> Items:
+    return Items([Image.fromarray(each).convert(mode) for each in numbers], Y)
+
+
+READ = {  # examples, the shape of an image, the range that is trained on
+    "int16": ((U8.astype(np.int16), Y), (1, 4, 4), (0, 1)),
+    "int16 to 32767": ((U8.astype(np.int16) * 128, Y), (1, 4, 4), (0, 0.498)),
+    "12 of 16 bits": ((U8.astype(np.uint16) * 16, Y), (1, 4, 4), (0, 0.0623)),
+    "uint32": ((U8.astype(np.uint32), Y), (1, 4, 4), (0, 1)),
+    "truth values": ((U8 > 127, Y), (1, 4, 4), (0, 1)),
+    "bfloat16": ((torch.from_numpy(U8 / 255).bfloat16(), Y), (1, 4, 4), (0, 1)),
+    "floats to 255": ((U8.astype(np.float64), Y), (1, 4, 4), (0, 255)),
+    "floats of -1 to 1": ((U8 / 127.5 - 1, Y), (1, 4, 4), (-1, 1)),
+    "standardized": (((U8 / 255 - 0.13) / 0.31, Y), (1, 4, 4), (-0.4194, 2.806)),
+    "0 and 1 in bytes": (((U8 > 127).astype(np.uint8), Y), (1, 4, 4), (0, 1 / 255)),
+    "other byte order": ((U8.astype(">f4") / 255, Y.astype(">i8")), (1, 4, 4), (0, 1)),
+    "a gradient": ((torch.from_numpy(U8 / 255).requires_grad_(), Y), (1, 4, 4), (0, 1)),
+    "mirrored views": ((U8[:, ::-1, ::-1], Y[::1]), (1, 4, 4), (0, 1)),
+    "channels last": ((np.repeat(COLOUR, 2, 1), Y), (3, 8, 4), (0, 1)),
+    "two channels last": ((np.repeat(np.repeat(COLOUR[..., :2], 2, 1), 2, 2), Y), (2, 8, 8), (0, 1)),
+    "13 bands last": ((np.zeros((40, 20, 20, 13), np.uint8), Y), (13, 20, 20), (0, 0)),
+    "16 small maps": ((np.repeat(U8[:, None], 16, 1), Y), (16, 4, 4), (0, 1)),
+    "channels first": ((COLOUR.transpose(0, 3, 1, 2), Y), (3, 4, 4), (0, 1)),
+    "items with channels last": (Items(np.repeat(np.repeat(COLOUR, 2, 1), 2, 2), Y), (3, 8, 8), (0, 1)),
+    "mode LA": (pictures("LA"), (2, 4, 4), (0, 1)),
+    "mode RGBA": (pictures("RGBA"), (4, 4, 4), (0, 1)),
+    "mode P": (pictures("P"), (3, 4, 4), (0, 1)),
+    "mode PA": (pictures("PA"), (4, 4, 4), (0, 1)),
+    "mode F": (pictures("F"), (1, 4, 4), (0, 255)),
+    "mode I of bytes": (pictures("I"), (1, 4, 4), (0, 255 / 65535)),
+    "to a tensor": (Items([ToTensor()(Image.fromarray(each)) for each in U8], Y), (1, 4, 4), (0, 1)),
+    "two lists": ((U8.tolist(), Y.tolist()), (1, 4, 4), (0, 1)),
+    "lists of arrays": ([list(U8), list(Y)], (1, 4, 4), (0, 1)),
+    "lists of pictures": ((list(map(Image.fromarray, U8)), tuple(Y)), (1, 4, 4), (0, 1)),
+    "concatenated": (ConcatDataset([Items(U8, Y), Items(U8, Y)]), (1, 4, 4), (0, 1)),
+    "labels as floats": ((U8, Y.astype(float)), (1, 4, 4), (0, 1)),
+    "labels as digits": (Items(U8, [str(label) for label in Y]), (1, 4, 4), (0, 1)),
+    "labels as tensors": (Items(U8, torch.from_numpy(Y)), (1, 4, 4), (0, 1)),
+    "labels of 16 bits": ((U8, Y.astype(np.uint16)), (1, 4, 4), (0, 1)),
+}
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_examples_are_read_as_they_are_meant(kind: str) -> None:
+    given, shape, (lowest, highest) = READ[kind]
+    dataset = OwnDataset(Examples.of((given, given)), small=False)
+    for split in dataset.load("/nowhere"):
+        assert tuple(split.images.shape[1:]) == shape
+        limits = [float(number) for number in split.images.aminmax()]
+        assert limits == pytest.approx([lowest, highest], abs=1e-3)
+        assert split.targets[:40].tolist() == Y.tolist()
+        assert not split.images.requires_grad
+    (*told,) = dataset.notes("/nowhere")
+    usual = lowest >= 0 and 0.5 <= highest <= 1
+    assert [" images have numbers from " in note for note in told] == ([] if usual else [True])
+
+
+NAMED = {name: number for number, name in enumerate("abcde")}
+MOVED = {name: number for number, name in enumerate("bcde")}
+REFUSED = {
+    "signed bytes": ((U8.astype(np.int8), Y), "whole numbers from -128 to 127, but pixels are 0 to 255"),
+    "complex": ((U8.astype(np.complex64), Y), "numbers are expected, not complex64"),
+    "objects": ((U8.astype(object), Y), "numbers are expected, not object"),
+    "names as labels": ((U8, np.array(list("abcde"))[Y]), "numbers are expected, not str32"),
+    "a name as label": (Items(U8, ["cat"] * 40), "example 0 cannot be read: .*'cat'"),
+    "half a label": (Items(U8, [0.5] * 40), r"labels have to be whole numbers, not 0\.5"),
+    "no label": (Items(U8, [None] * 40), "example 0 cannot be read: TypeError"),
+    "NaN as label": ((U8, np.where(Y > 3, np.nan, Y)), "labels have to be whole numbers, not nan"),
+    "one-hot": ((U8, np.eye(5)[Y]), r"labels of shape \[40, 5\]: give one number for each image"),
+    "one-hot items": (Items(U8, np.eye(5)[Y]), "example 0 cannot be read: TypeError"),
+    "a column": ((U8, Y[:, None]), r"labels of shape \[40, 1\]"),
+    "mixed labels": ((U8, np.full((40, 5), 0.2)), r"labels of shape \[40, 5\]"),
+    "numbers as names": ((U8, Y + 10**12), "1000000000004 is no label: classes are numbered from 0"),
+    "too few labels": ((U8, Y[:-1]), "40 images with 39 labels"),
+    "two depths": (ConcatDataset([Items(U8, Y), Items(GREY[:, 0], Y[:4])]), "image 40 is .*, but image 0 is"),
+    "two modes": (Items([*pictures("L").images, pictures("RGB").images[0]], [*Y, 0]), "image 40 is 3 x 4 x 4"),
+    "a dict": ({"images": U8, "labels": Y}, "example 0 cannot be read: KeyError: 0"),
+    "a loader": (DataLoader(TensorDataset(torch.from_numpy(U8), torch.from_numpy(Y))), "DataLoader has no items"),
+    "a generator": ((pair for pair in zip(U8, Y, strict=True)), "object of type 'generator' has no len"),
+    "three tensors": (TensorDataset(*(torch.from_numpy(of) for of in (U8, Y, Y))), "example 0 is tuple, and no pair"),
+    "joined folders": (
+        ConcatDataset([Items(U8, Y, class_to_idx=NAMED), Items(U8, Y, class_to_idx=MOVED)]),
+        "class 'b' is number 0 in the training split, but in the training split 0 is 'a'",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_examples_without_a_clear_meaning_are_refused(kind: str) -> None:
+    given, said = REFUSED[kind]
+    with pytest.raises(ValueError, match=said):
+        Examples.of((given, given))
+
+
+def test_a_concatenated_test_folder_is_compared_too() -> None:
+    other = Subset(ConcatDataset([Items(U8, Y, class_to_idx=MOVED)]), range(20))
+    with pytest.raises(ValueError, match="class 'b' is number 0 in the test split, but in the training split 0 is 'a'"):
+        Examples.of((Items(U8, Y, class_to_idx=NAMED), other))
+
+
+def test_a_file_of_another_program_among_pictures_is_named(tmp_path: Path) -> None:
+    for number, grey in enumerate(U8):
+        place = tmp_path / "abcde"[number % 5] / f"{number}.png"
+        place.parent.mkdir(exist_ok=True)
+        Image.fromarray(grey).save(place)
+    for name in ("Thumbs.db", ".DS_Store", "desktop.ini", "0.png~", "a/Thumbs.db", "a/0.png.bak"):
+        (tmp_path / name).write_bytes(b"\x00\xb0")
+    folder = ImageFolder(str(tmp_path))
+    assert Examples.of((folder, folder)).train_examples == 40
+    (tmp_path / "a" / "._0.png").write_bytes(b"\x00\xb0")
+    folder = ImageFolder(str(tmp_path))
+    with pytest.raises(ValueError, match=r"example 0 cannot be read: .*a/\._0\.png"):
+        Examples.of((folder, folder))
+
+
+def test_many_classes_are_counted_at_once() -> None:
+    dataset = OwnDataset(Examples.of(((U8, Y * 100_000), (U8, Y * 100_000))), small=False)
+    assert dataset.notes("/nowhere") == ["400001 classes, of which 1, 2, 3, 4, 5 and 399991 others have no example"]
 
 
 X = torch.zeros(4, 1, 5, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,12 +25,16 @@ from tests.conftest import quietly, record_of
 from tests.trust.test_sources import forget
 
 PARTS = """
-import glob, os, random, time, uuid
+import datetime, glob, os, pickle, random, secrets, tempfile, time, uuid
+from concurrent.futures import ThreadPoolExecutor
+from os import listdir
 from pathlib import Path
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, TensorDataset, random_split
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, RandomSampler, Subset, TensorDataset, random_split
+from torch.utils.data import WeightedRandomSampler
 from torchvision import transforms
+from torchvision.transforms import v2
 X = torch.linspace(0, 1, 40)[:, None, None, None].expand(-1, 1, 4, 4).contiguous()
 Y = torch.arange(40) % 2
 SPLIT = [30, 10]
@@ -57,6 +62,34 @@ ALIKE = {
     "flips by random": "def data(): return Items(lambda x: x + random.randint(0, 1)), Items(lambda x: x)",
     "a crop": "def data(): return Items(transforms.RandomCrop(4, padding=2)), Items(lambda x: x)",
     "a loader": "def data():\n    rows = DataLoader(TensorDataset(X, Y), 30, shuffle=True)\n    return tuple(rows)",
+    "workers": "def data():\n    changed = Items(lambda x: x + torch.rand(()) + random.random())\n"
+    "    rows = DataLoader(changed, 10, shuffle=True, num_workers=2)\n    return tuple(rows)",
+    "threads": "def data():\n    pool = ThreadPoolExecutor(4)\n    return both([*pool.map(int, torch.randperm(40))])",
+    "a sampler": "def data(): return both(list(RandomSampler(X)))",
+    "a weighted sampler": "def data(): return both(list(WeightedRandomSampler([1.0] * 40, 40)))",
+    "torch.multinomial": "def data(): return both(torch.multinomial(torch.ones(40), 40))",
+    "a random subset": "def data():\n    of = TensorDataset(X, Y)\n"
+    "    return Subset(of, torch.randperm(40)[:30].tolist()), Subset(of, np.random.permutation(40)[:10].tolist())",
+    "a random half twice": "def data():\n    half, other = random_split(TensorDataset(X, Y), SPLIT)\n"
+    "    return ConcatDataset([half, half]), other",
+    "scikit-learn": "def data():\n    from sklearn.model_selection import train_test_split\n"
+    "    a, b, c, d = train_test_split(X, Y)\n    return (a, c), (b, d)",
+    "pandas": "def data():\n    import pandas\n    return both(pandas.Series(range(40)).sample(frac=1))",
+    "SciPy": "def data():\n    from scipy.stats import norm\n    return both(np.argsort(norm.rvs(size=40)))",
+    "random.Random": "def data():\n    order = list(range(40))\n    random.Random(random.random()).shuffle(order)\n"
+    "    return both(order)",
+    "torch.initial_seed": "def data():\n    g = torch.Generator().manual_seed(torch.initial_seed())\n"
+    "    return both(torch.randperm(40, generator=g))",
+    "dropout": "def data(): return (torch.dropout(X, 0.5, True), Y), (X, Y)",
+    "a random network": "def data(): return (torch.nn.Conv2d(1, 1, 1)(X).detach(), Y), (X, Y)",
+    "a random flip": "def data(): return Items(v2.RandomHorizontalFlip()), Items(lambda x: x)",
+    "a random erasure": "def data(): return Items(transforms.RandomErasing()), Items(lambda x: x)",
+    "labels at random": "def data(): return (X, torch.randint(2, (40,))), (X, Y)",
+    "from os import listdir": "def data(): return files(listdir('pictures'))",
+    "listdir of bytes": "def data(): return files(map(os.fsdecode, os.listdir(b'pictures')))",
+    "scandir without a block": "def data(): return files([each.path for each in os.scandir('pictures')])",
+    "rglob": "def data(): return files(Path('.').rglob('*.txt'))",
+    "iglob": "def data(): return files(glob.iglob('**/*.txt', recursive=True))",
     "at the top": "ORDER = torch.randperm(40)\ndef data(): return both(ORDER)",
     "os.listdir": "def data(): return files(os.listdir('pictures'))",
     "os.scandir": "def data():\n    with os.scandir('pictures') as all: return files([each.path for each in all])",
@@ -78,7 +111,28 @@ UNLIKE = {
     "a generator's seed": "def data():\n    g = torch.Generator()\n    g.seed()\n"
     "    return both(torch.randperm(40, generator=g))",
     "seeds from the system": "def data():\n    np.random.seed()\n    return both(np.random.permutation(40))",
+    "RandomState": "def data(): return both(np.random.RandomState().permutation(40))",
+    "PCG64": "def data(): return both(np.random.Generator(np.random.PCG64()).permutation(40))",
+    "random.Random": "def data(): return both(random.Random().sample(range(40), 40))",
+    "random.seed": "def data():\n    random.seed()\n    return both(random.sample(range(40), 40))",
+    "torch.seed": "def data():\n    torch.seed()\n    return both(torch.randperm(40))",
+    "secrets": "def data(): return both(sorted(range(40), key=lambda _: secrets.token_hex()))",
+    "the time as a seed": "def data():\n    torch.manual_seed(time.time_ns())\n    return both(torch.randperm(40))",
+    "the date": "def data(): return both(random.Random(str(datetime.datetime.now())).sample(range(40), 40))",
+    "a clock that counts": "def data(): return both(random.Random(time.perf_counter_ns()).sample(range(40), 40))",
+    "a temporary name": "def data(): return both(random.Random(tempfile.mkdtemp()).sample(range(40), 40))",
+    "a number of calls": "ALL = []\ndef data():\n    ALL.append(1)\n    return both(np.roll(range(40), len(ALL)))",
+    "shuffled in place": "ORDER = list(range(40))\ndef data():\n    random.shuffle(ORDER)\n    return both(ORDER)",
     "uuid4": "def data(): return both(np.random.default_rng(uuid.uuid4().int).permutation(40))",
+}
+BY_PROCESS = {  # what another process has otherwise
+    "its number": ("os.getpid()", lambda: {"getpid": lambda: 1}),
+    "a variable": ("os.environ.get('SPLIT')", lambda: os.environ.update(SPLIT="1") or {}),
+    "the time of a file": ("os.path.getmtime('pictures/00.txt')", lambda: os.utime("pictures/00.txt", (1, 1)) or {}),
+    "a pickle": ("pickle.load(open('seed', 'rb'))", lambda: Path("seed").write_bytes(pickle.dumps(1)) and {}),
+    "a text": ("Path('seed').read_text('latin1')", lambda: Path("seed").write_text("1") and {}),
+    "the size of a folder": ("len(os.listdir('.'))", lambda: Path("more").touch() or {}),
+    "the cores": ("os.cpu_count()", lambda: {"cpu_count": lambda: 63}),
 }
 PICTURES = "def data(): return files(os.listdir('pictures'))"
 Listed = Callable[[str], DictConfig]
@@ -139,6 +193,19 @@ def test_examples_that_change_by_themselves_are_refused(way: str, listed: Listed
         execute(config, quietly)
 
 
+@pytest.mark.parametrize("way", BY_PROCESS)
+def test_examples_of_another_process_are_refused(way: str, listed: Listed, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("seed").write_bytes(pickle.dumps(0))
+    monkeypatch.delenv("SPLIT", raising=False)
+    seed, change = BY_PROCESS[way]
+    source = f"def data(): return both(random.Random(str({seed})).sample(range(40), 40))"
+    assert execute(listed(source), quietly) == "finished"
+    for name, function in change().items():
+        monkeypatch.setattr(os, name, function)
+    with pytest.raises(ConfigError, match=r"other images or labels than in .*\.json"):
+        execute(listed(source), quietly)
+
+
 def test_reading_leaves_the_generators_as_they_were(listed: Listed) -> None:
     config = listed(ALIKE["random_split"])
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
@@ -190,6 +257,8 @@ def test_what_is_unusual_is_said_once(listed: Listed, capsys: pytest.CaptureFixt
         "draw: use augmentation for views that change.",
         "dataset: training images have numbers from 0.02564 to 1.487, and are used as they are, although other parts "
         "expect pixels of 0 to 1.",
+        "dataset: test images have numbers from 0 to 0.4872, where white is 1: whole numbers are divided by 255, or by "
+        "65535 if one is above 255 or has 16 bits.",
     ]
     assert examples.examples_of(config) == config.examples
     assert capsys.readouterr().err == ""

@@ -40,6 +40,31 @@ GROUPS = {  # the fourth line of an experiment, and the message after its file a
     "epochs: 0x1F": r"epochs: .*'0x1F' of type 'str' could not be converted to Integer \(.*line 4\)",
     "epochs: 1:30": r"'1:30' of type 'str' could not be converted to Integer \(.*line 4\)",
     "delta: yes": r"'yes' of type 'str' could not be converted to Float \(.*line 4\)",
+    "epochs: 0o17": r"'0o17' of type 'str' could not be converted to Integer \(.*line 4\)",
+    "epochs: 5,0": r"'5,0' of type 'str' could not be converted to Integer",
+    "epochs: 10.0": r"'10.0' of type 'float' could not be converted to Integer",
+    "epochs: ~": r"Incompatible value 'None' for field of type 'int' \(.*line 4\)",
+    "batch_size: 0x10": r"batch_size: .*'0x10' of type 'str'",
+    "seed: 1;": r"seed: .*'1;' of type 'str' could not be converted to Integer",
+    "noise_multiplier: none": r"'none' of type 'str' could not be converted to Float",
+    "delta: 1/60000": r"'1/60000' of type 'str' could not be converted to Float",
+    "save_model:": r"Incompatible value 'None' for field of type 'bool' \(.*line 4\)",
+    "sampling: off": r"Invalid value 'off', expected one of \[poisson, shuffled\] \(.*line 4\)",
+    "evaluation: no": r"Invalid value 'no', expected one of \[test, holdout\] \(.*line 4\)",
+    "diagnostics: off": r"diagnostics: .* is not a ListConfig, list or tuple\. \(.*line 4\)",
+    "title: [a]": r"Cannot convert 'ListConfig' to string: .*line 4",
+    "title: a: b": "mapping values are not allowed here .*line 4",
+    "optimizer: off": "line 4: optimizer is a group .* of adam, adam_bc, sgd",
+    "runtime: ~": "line 4: runtime is a group",
+    "runtime: {step: off}": r"Invalid value 'off', expected one of \[auto, eager, graph, compiled\] \(.*line 4\)",
+    "yes: 1": r"there is no field 'yes' \(.*line 4\)",
+    "Seed: 1": r"there is no field 'Seed' \(.*line 4\)",
+    "~: 1": "cannot be read: Incompatible key type 'NoneType'",
+    "seed: 1\nseed: 2": "found duplicate key seed in .*line 5",
+    "seed: 1\n---\nseed: 2": "expected a single document .*line 5",
+    "seed: *x": "found undefined alias 'x' .*line 4",
+    "seed: @1": "character '@' that cannot start any token .*line 4",
+    "\tseed: 1": r"character '\\t' that cannot start any token .*line 4",
     "nosuch: off": r"there is no field 'nosuch' \(.*line 4\)",
 }
 AS_TYPED = {
@@ -51,9 +76,45 @@ AS_TYPED = {
     "save_model: no": ("save_model", False),
     "tracking: {tags: [no, 0x1F, TRUE]}": ("tracking.tags", ["no", "0x1F", "True"]),
     "schedule:": ("schedule", None),
+    "title: 2024-01-01": ("title", "2024-01-01"),
+    "title: 0o17": ("title", "0o17"),
+    "delta: 1.e-5": ("delta", 1e-5),
+    "epochs: +5": ("epochs", 5),
+    "epochs: ' 5'": ("epochs", 5),
+    "confusion_epochs: [010, 1_0]": ("confusion_epochs", [10, 10]),
+    "runtime: {threads: ~}": ("runtime.threads", None),
+    "noise_multiplier: ~": ("noise_multiplier", None),
+    "optimizer: {lr: .5}": ("optimizer.lr", 0.5),
+    "optimizer: {<<: {lr: 1e-3}}": ("optimizer.lr", 1e-3),
+    "? seed\n: 4": ("seed", 4),
     "- override /activation: 010": ("activation._target_", "torch.nn.Softsign"),
     "- override /activation: 10": ("activation._target_", "torch.nn.Softsign"),
     "- override /activation: off": ("activation._target_", "torch.nn.Softsign"),
+}
+ARGUMENTS = {  # of a class in an option's file
+    "Softplus\nbeta: 010": r"activation\.beta='010' is text, but it has to be a number: write 10\.0 without quotes",
+    "Softplus\nbeta: yes": r"activation\.beta=yes is not of type float",
+    "Softplus\nbeta: 1:30": r"activation\.beta=1:30 is not of type float",
+    "Softplus\nbeta: 0x10": r"activation\.beta=0x10 is not of type float",
+    "Softplus\nbeta: 2024-01-01": r"activation\.beta=2024-01-01 is not of type float",
+    "Softplus\nbeta:": r"activation\.beta=None is not of type float",
+    "Softplus\nno: 1": r"activation\.no=1 is not an argument of torch\.nn\.Softplus. Choose from beta, threshold",
+    "ELU\ninplace: off": r"activation\.inplace='off' is text, but it has to be true or false: write false without",
+    "ELU\n_partial_: on": r"activation\._partial_='on' is text, but it has to be true or false: write true without",
+    "GELU\napproximate: ~": r"activation\.approximate=None is not of type str",
+    "off": r"activation\._target_=torch\.nn\.off: torch\.nn has no off",
+}
+CONTENT = f"{EXPERIMENT}seed: 5\ntitle: Grüße\n"
+FILES = {  # what an editor saves, and the message if it cannot be read
+    "UTF-8": (CONTENT.encode(), ""),
+    "byte order mark": (CONTENT.encode("utf-8-sig"), ""),
+    "Windows": (CONTENT.replace("\n", "\r\n").encode("utf-8-sig"), ""),
+    "old Macintosh": (CONTENT.replace("\n", "\r").encode(), ""),
+    "UTF-16": (CONTENT.encode("utf-16"), "is not UTF-8: save it as UTF-8"),
+    "Latin-1": (CONTENT.encode("latin1"), "is not UTF-8: save it as UTF-8"),
+    "a zero": (CONTENT.encode() + b"\0", "unacceptable character #x0000"),
+    "empty": (b"", r"The first line of experiment/mine\.yaml has to be `# @package _global_`"),
+    "a word": (b"off\n", r"The first line of experiment/mine\.yaml has to be `# @package _global_`"),
 }
 VALUES = {  # of an argument without a type
     "1" + 400 * "0": "is larger than any 32-bit number",
@@ -107,6 +168,29 @@ def test_a_word_is_a_text_or_a_number_as_typed(tmp_path: Path, line: str) -> Non
     config = composed(tmp_path, "experiment=mine", experiment__mine=f"{EXPERIMENT}{line}\n", **options)
     name, expected = AS_TYPED[line]
     assert OmegaConf.select(config, name) == expected
+
+
+@pytest.mark.parametrize("text", ARGUMENTS)
+def test_a_word_in_place_of_an_argument_is_refused(smoke, tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine.yaml").write_text(f"_target_: torch.nn.{text}\n", encoding="utf-8")
+    config = smoke()
+    config.activation = OmegaConf.load(tmp_path / "mine.yaml")
+    with pytest.raises(ConfigError, match=ARGUMENTS[text]):
+        prepare(config)
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_is_read_however_it_was_saved(tmp_path: Path, kind: str) -> None:
+    content, said = FILES[kind]
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_bytes(content)
+    if said:
+        with pytest.raises(HydraException) as refused:
+            composed(tmp_path, "experiment=mine")
+        assert re.search(said, sentence(refused.value)), sentence(refused.value)
+    else:
+        config = composed(tmp_path, "experiment=mine")
+        assert (config.seed, config.title) == (5, "Grüße")
 
 
 @pytest.mark.parametrize("value", VALUES)

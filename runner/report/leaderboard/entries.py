@@ -199,6 +199,7 @@ def planned_jobs() -> list[Job]:
     sweeps = [
         path.relative_to(REPOSITORY / "sweeps").with_suffix("").as_posix()
         for path in scan(REPOSITORY / "sweeps", "*/*.yaml")
+        if path.stem.isidentifier()  # no copy of another program, such as `fig_3 (1)`
     ]
     return [job for sweep in sweeps for job in sweep_jobs(sweep)]
 
