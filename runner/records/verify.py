@@ -31,6 +31,7 @@ from typing import Any
 import torch
 
 from runner.accounting import epsilon_by
+from runner.build.prepare import prepare
 from runner.config import RESULTS, ConfigError, EvaluationSplit, Sampling
 from runner.config.checkout import scan
 from runner.config.origin import is_own
@@ -43,7 +44,6 @@ from runner.terminal import Line, Parser, number, printable
 from runner.training.averaging import LAST
 from runner.training.final import final_metrics
 from runner.training.loop import Trained
-from runner.training.prepare import prepare
 from runner.training.run import Run
 from runner.trust.sources import check_sources
 from runner.trust.targets import own_targets

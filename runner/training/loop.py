@@ -26,7 +26,6 @@ from runner.training.call_by_call import CallByCall
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
 from runner.training.graph import GraphStep, NotCapturableError, enough
-from runner.training.instantiation import input_bound
 from runner.training.run import Run, graph_step
 from runner.training.state import OnState, State, Stateful, put_back, state_of
 from runner.training.updates import Updates
@@ -78,14 +77,16 @@ def load(run: Run) -> tuple[Split, ...]:
 
 def _check_norms(run: Run, train: Split) -> None:
     """Check that features keep to their largest norm, from which bounds on gradients may follow."""
-    largest = input_bound(run.features, run.dataset).norm
-    if largest is None:
+    bound = run.initial.inputs
+    if bound is None or bound.norm is None:
         return
     norms = torch.stack(
         [torch.linalg.vector_norm(piece.flatten(1), dim=1).max() for piece in train.images.split(_AT_ONCE)]
     )
-    if not norms.max() <= largest * (1 + _ROUNDING):
-        raise ConfigError(f"features: they have the norm {norms.max():.6g}, but state a largest norm of {largest:.6g}.")
+    if not norms.max() <= bound.norm * (1 + _ROUNDING):
+        raise ConfigError(
+            f"features: they have the norm {norms.max():.6g}, but state a largest norm of {bound.norm:.6g}."
+        )
 
 
 OnEpoch = Callable[[dict[str, float]], bool | None]  # False: the run stops

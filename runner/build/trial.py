@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import parent_process
 
 import torch
 from torch import nn
 
+from runner.clipping import Backprop
 from runner.config import ConfigError
-from runner.gradients import Objective
+from runner.gradients import Objective, is_known
 from runner.training.run import Run
 from runner.trust.clipping import OwnClipping
-from runner.trust.mapped import Mapped
+from runner.trust.engine import IsolatedEngine, IsolatedPrediction
+from runner.trust.mapped import Mapped, NotMappableError
+from runner.trust.parts import OwnFeatures, OwnViews
 
 _printed = set[str]()  # notes of this process
 
@@ -31,7 +36,7 @@ def check_own(run: Run) -> None:
     notes = [
         f"{name}: applied to one example at a time, so an operation over the batch is over that one."
         f"{_slowness(mapped, run)}"
-        for name, mapped in run.mapped_parts.items()
+        for name, mapped in _mapped_parts(run).items()
     ]
     if isinstance(run.clipping, OwnClipping):
         try:
@@ -45,6 +50,45 @@ def check_own(run: Run) -> None:
     _check_prediction(run, objective)
 
 
+def _mapped_parts(run: Run) -> dict[str, Mapped]:
+    """Return the user's parts that are applied to each example separately, by a readable name."""
+    objective, clipping, augmentation = run.new_objective(), run.clipping, run.augmentation
+    engine = run.engine(objective)
+    objective.start_epoch(0)
+    inputs = torch.zeros(1, *run.features.shape(run.dataset.shape), device=run.device)
+    targets = torch.zeros(1, dtype=torch.long, device=run.device)
+    parts: dict[str, Mapped] = {}
+    if isinstance(run.features, OwnFeatures):
+        with _refused("features"):
+            images = torch.zeros(1, *run.dataset.shape, device=run.device)
+            parts[type(run.features.own).__qualname__] = run.features.mapped.ready(images)
+    if isinstance(augmentation, OwnViews):
+        with _refused("augmentation"):
+            (drawn,) = augmentation.draw(1, torch.Generator()).to(run.device)
+            parts[type(augmentation.own).__qualname__] = augmentation.mapped.ready(inputs, drawn)
+    if isinstance(clipping, OwnClipping):
+        with _refused("clipping"):
+            parts[type(clipping.own).__qualname__] = clipping.mapped(objective)
+    if run.isolated and isinstance(engine, IsolatedEngine):
+        own = {type(module).__qualname__: None for module in objective.modules() if not is_known(module)}
+        names = ", ".join(own) or type(objective.network).__qualname__
+        with _refused(f"architecture or loss ({names})"):
+            parts[names] = engine.mapped(inputs, targets, clipping if isinstance(clipping, Backprop) else None)
+        with _refused(f"architecture or loss ({names}) in evaluation"):
+            IsolatedPrediction(objective, inputs, targets)
+    return parts
+
+
+@contextmanager
+def _refused(part: str) -> Iterator[None]:
+    try:
+        yield
+    except NotMappableError as error:
+        fails = str(error).startswith(type(error.__cause__).__name__)
+        reason = "it fails on one example" if fails else "it cannot be applied to one example at a time"
+        raise ConfigError(f"{part}: {reason}: {error}") from error
+
+
 def _check_prediction(run: Run, objective: Objective) -> None:
     """Evaluate made-up examples, and train on them what is not applied to each example by itself."""
     count, shape = 1 if run.isolated else 2, run.features.shape(run.dataset.shape)
@@ -55,7 +99,7 @@ def _check_prediction(run: Run, objective: Objective) -> None:
             images = torch.rand(count, *shape).to(run.device)
             before = images.clone()
             logits, losses = objective.predict(images, targets)
-            if not run.apart:
+            if not run.isolation:
                 objective.train().predict(images, targets)
     except Exception as error:  # any error of a user's code
         raise ConfigError(f"architecture or loss: evaluation of made-up examples: {error}") from error
