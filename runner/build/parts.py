@@ -251,29 +251,25 @@ def check_constraint(objective: Objective) -> None:
         raise ConfigError(f"constraint: {error}") from error
 
 
-def check_optimizer(optimizer: Any) -> None:
-    """Check that it is an optimizer, its rates are finite, and momentum is below 1, else gradients would never decay.
+def check_optimizer(
+    groups: Mapping[str, Group], objective: Objective, epochs: int, steps_per_epoch: int, device: torch.device
+) -> torch.optim.Optimizer:
+    """Return an optimizer of an objective, after a trial step, and a trial of its schedule up to 1,000 epochs.
 
-    PyTorch refuses only negative values.
+    Its rates have to be finite, and momentum below 1, else gradients would never decay: PyTorch refuses only negative
+    values. Other values fail only in a step or in a later epoch. So a copy of the smallest weight takes a step with a
+    gradient of zero on the CPU. If the run is on a GPU, only the schedule is tried, because a step there would start
+    the GPU wherever a run is planned.
     """
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise ConfigError(f"optimizer: {type(optimizer).__name__} is no torch.optim.Optimizer.")
-    group = optimizer.param_groups[0]
+    whole: Any = groups["optimizer"].build(call_with=list(objective.parameters()))
+    if not isinstance(whole, torch.optim.Optimizer):
+        raise ConfigError(f"optimizer: {type(whole).__name__} is no torch.optim.Optimizer.")
+    group = whole.param_groups[0]
     rate, momentum = group.get("lr", 0), group.get("momentum", 0)
     if not math.isfinite(rate):
         raise ConfigError(f"optimizer.lr={rate} is out of range: it has to be finite.")
     if not 0 <= momentum < 1:
         raise ConfigError(f"optimizer.momentum={momentum} is out of range: it has to be 0 or greater, and below 1.")
-
-
-def check_steps(
-    groups: Mapping[str, Group], objective: Objective, epochs: int, steps_per_epoch: int, device: torch.device
-) -> None:
-    """Take a step with a gradient of zero, and all of the schedule up to 1,000 epochs: some fail only there.
-
-    The step changes a copy of the smallest weight on the CPU. If the run is on a GPU, only the schedule is tried,
-    because a step there would start the GPU wherever a run is planned.
-    """
     weight = torch.zeros_like(min(objective.parameters(), key=torch.numel), device="cpu", requires_grad=True)
     weight.grad = torch.zeros_like(weight)
     optimizer = groups["optimizer"].build(call_with=[weight])
@@ -292,6 +288,7 @@ def check_steps(
                     raise ValueError(f"the learning rate would be {rate} in epoch {epoch + 1}")
     except Exception as error:
         raise ConfigError(f"{part}: a step fails: {error}") from error
+    return whole
 
 
 def check_averaging(averaging: Averaging, steps: int) -> None:

@@ -27,7 +27,6 @@ from runner.build.parts import (
     check_constraint,
     check_optimizer,
     check_shapes,
-    check_steps,
     device_of,
     within_memory,
 )
@@ -47,7 +46,6 @@ from runner.terminal import number
 from runner.training.diagnostics import DIAGNOSTICS, diagnostic
 from runner.training.graph import NotCapturableError
 from runner.training.run import Run, graph_step
-from runner.training.updates import UpdateRule
 from runner.trust.mechanism import mechanism_for
 
 
@@ -79,8 +77,6 @@ def prepare(config: DictConfig) -> Run:
             check_shapes(objective, shape, dataset.classes)
         if objective.constraint is not None:
             check_constraint(objective)
-    optimizer = groups["optimizer"].build(call_with=list(objective.parameters()))
-    check_optimizer(optimizer)
 
     # What a step releases, the noise that its budget asks for, and the steps that it pays for.
     examples = Split(torch.empty(2, *shape, device="meta"), torch.zeros(2, device="meta").long())
@@ -92,12 +88,13 @@ def prepare(config: DictConfig) -> Run:
         mechanism = noised(noise_multiplier_of(config, accountant, noised, rule, normalization))
         _check_delta(config.delta, mechanism)
         mechanism.check(clipping, objective, examples.images, examples.targets)
-        _check_noise(mechanism, rule, optimizer, initial)
+        if rule.takes_back and isinstance(mechanism, Scheduled):
+            raise ValueError("screening: kept steps are charged alike, so the noise has to be the same at all steps.")
         rule.check(mechanism)
         epochs, paid_for = within_budget(config, accountant, mechanism, rule)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    check_steps(groups, objective, epochs, mechanism.steps_per_epoch, device)
+    optimizer = check_optimizer(groups, objective, epochs, mechanism.steps_per_epoch, device)
 
     run = Run(
         config=config,
@@ -119,7 +116,7 @@ def prepare(config: DictConfig) -> Run:
         make_optimizer=groups["optimizer"].build,
         make_schedule=partial(build_schedule, groups["schedule"]),
     )
-    _check_together(run, objective, examples)
+    _check_together(run, objective, optimizer, examples)
     return run
 
 
@@ -174,22 +171,17 @@ def _check_delta(delta: float, mechanism: Mechanism) -> None:
         )
 
 
-def _check_noise(mechanism: Mechanism, rule: UpdateRule, optimizer: torch.optim.Optimizer, initial: Objective) -> None:
-    """Raise ValueError where a part needs the same noise at all steps, or a private count, and there is none."""
-    if rule.takes_back and isinstance(mechanism, Scheduled):
-        raise ValueError("screening: kept steps are charged alike, so the noise has to be the same at all steps.")
+def _check_together(run: Run, objective: Objective, optimizer: torch.optim.Optimizer, examples: Split) -> None:
+    """Check what only several parts decide: equal noise, diagnostics, views, averages, epsilon, the step as a graph."""
+    mechanism = run.mechanism
     varying = isinstance(mechanism, Scheduled) or len(mechanism.coefficients) > 1
-    if hasattr(optimizer, "take_noise") and (varying or getattr(initial.loss, "course", None) is not None):
-        raise ValueError(f"optimizer: {type(optimizer).__name__} needs the same noise at all steps.")
+    if hasattr(optimizer, "take_noise") and (varying or getattr(objective.loss, "course", None) is not None):
+        raise ConfigError(f"optimizer: {type(optimizer).__name__} needs the same noise at all steps.")
     has_count = any(COUNT in group.parameters for group in mechanism.noise_groups)
-    if counting_course(initial.loss) is not None and not has_count:
-        raise ValueError("loss: its course needs a private count, which clipping=lipschitz releases: choose that.")
-
-
-def _check_together(run: Run, objective: Objective, examples: Split) -> None:
-    """Check what only several parts together decide: diagnostics, views, averages, epsilon and the step as a graph."""
+    if counting_course(objective.loss) is not None and not has_count:
+        raise ConfigError("loss: its course needs a private count, which clipping=lipschitz releases: choose that.")
     passing = [name for name in sorted(run.config.diagnostics) if diagnostic(name).passes_training_images]
-    if run.isolation and run.mechanism.private and passing:
+    if run.isolation and mechanism.private and passing:
         raise ConfigError(
             f"diagnostics: {passing[0]} passes training images through modules whose gradients are computed example by "
             f"example, as {run.isolation}: leave it out."
@@ -213,7 +205,7 @@ def _check_together(run: Run, objective: Objective, examples: Split) -> None:
     if run.unsound or is_own(run.accountant):  # else the budget or the sound epsilon has used the charges already
         try:
             for steps in (1, run.most_steps):
-                epsilon_by(run.accountant, run.mechanism.charges(steps).claimed, run.config.delta)
+                epsilon_by(run.accountant, mechanism.charges(steps).claimed, run.config.delta)
         except ValueError as error:
             raise ConfigError(f"accountant: {error}") from error
     if run.config.runtime.step in (StepMode.graph, StepMode.compiled):
