@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from runner.gradients import Objective
-from runner.training.state import State
+from runner.training.steps import State
 
 LAST = ("test_loss_last", "test_accuracy_last")  # columns of a history: the last weights, not the averaged ones
 

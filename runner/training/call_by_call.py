@@ -17,10 +17,8 @@ from runner.mechanism.correlated import PastNoise
 from runner.mechanism.seeds import generator
 from runner.training.averaging import Average
 from runner.training.diagnostics import Diagnostics
-from runner.training.first_batch import check_first_batch
-from runner.training.pieces import Pieces
 from runner.training.run import Run
-from runner.training.state import Stateful
+from runner.training.steps import Pieces, Stateful, check_first_batch
 from runner.training.updates import Updates
 
 

@@ -17,7 +17,8 @@ from runner.networks.losses import LosingLess
 from runner.training.diagnostics import DIAGNOSTICS, Diagnostics, diagnostic
 from runner.training.diagnostics.hessian import TopEigenvalue
 from runner.training.evaluate import Evaluation
-from runner.training.loop import Trained, load, train
+from runner.training.loop import load, train
+from runner.training.progress import Trained
 from runner.training.run import Run
 from tests.references import flat, per_example
 

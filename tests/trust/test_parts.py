@@ -27,10 +27,10 @@ from runner.records.verify import run_of
 from runner.report.explain import released_text
 from runner.runs.execute import execute
 from runner.training.evaluate import Evaluation, evaluate
-from runner.training.final import final_metrics
-from runner.training.first_batch import check_first_batch
 from runner.training.loop import load, train
+from runner.training.progress import final_metrics
 from runner.training.run import Run
+from runner.training.steps import check_first_batch
 from runner.training.updates import UpdateRule, Updates
 from runner.trust.engine import IsolatedEngine
 from runner.trust.parts import OwnFeatures

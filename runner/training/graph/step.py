@@ -27,14 +27,12 @@ from runner.mechanism.seeds import generator
 from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.training.averaging import Averaging, averaged, begun
 from runner.training.diagnostics import Diagnostics
-from runner.training.first_batch import check_first_batch
 from runner.training.graph.batches import EpochBatches, draw_epoch, with_views
 from runner.training.graph.capture import captured, compiled_and_captured, compiling_pays
 from runner.training.graph.layers import NotCapturableError, numbers_per_example
 from runner.training.graph.network import RecordedObjective
 from runner.training.graph.sums import MaskedEngine
-from runner.training.pieces import Pieces
-from runner.training.state import State, Stateful
+from runner.training.steps import Pieces, State, Stateful, check_first_batch
 from runner.training.updates import Schedule
 from runner.training.updates.optimizers import unsupported, update_of
 
@@ -228,7 +226,7 @@ class GraphStep:
 
     @property
     def parts(self) -> dict[str, Stateful]:
-        """Return what the next epoch depends on: see `runner.training.state`."""
+        """Return what the next epoch depends on: see `runner.training.steps`."""
         return {"objective": self.objective, "step": self}
 
     def state_dict(self) -> State:
@@ -332,7 +330,7 @@ class GraphStep:
         return torch.cat(parts), computed.losses.double()
 
     def _check_first(self, batches: EpochBatches) -> None:
-        """Compare an epoch's first batch with the sensitivities: see `runner.training.first_batch`."""
+        """Compare an epoch's first batch with the sensitivities: see `runner.training.steps`."""
         indices, mask, values = batches.indices[0], batches.mask[0], self.recorded.values
         drawn = [] if batches.drawn is None else [batches.drawn[0]]
 

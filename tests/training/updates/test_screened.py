@@ -18,8 +18,8 @@ from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import Joint, Printed
-from runner.training.final import final_metrics
 from runner.training.loop import load, train
+from runner.training.progress import final_metrics
 from runner.training.updates import Updates
 from runner.training.updates.screened import Annealing, Screening
 from runner.training.updates.screening_loss import ScreeningLoss
