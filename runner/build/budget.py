@@ -38,13 +38,13 @@ def noise_multiplier_of(
         ConfigError: the config gives none of the three, or more than one, or no sound epsilon exists.
         ValueError: no noise multiplier meets the budget, or the mechanism cannot be private.
     """
-    given, sound = config.noise_multiplier, config.sound_epsilon
+    noise_multiplier, sound = config.noise_multiplier, config.sound_epsilon
     if sound is None and config.target_epsilon is None:
-        if given is None:
+        if noise_multiplier is None:
             raise ConfigError("Set sound_epsilon, noise_multiplier (0 for none) or target_epsilon.")
-        return float(given)
+        return float(noise_multiplier)
     if sound is None:
-        if given is not None:
+        if noise_multiplier is not None:
             raise ConfigError(
                 "Set noise_multiplier or target_epsilon, not both: one follows from the other "
                 "(target_epsilon=3 noise_multiplier=null, say)."

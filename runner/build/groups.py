@@ -155,11 +155,11 @@ def makes_network(function: Any) -> bool:
     return inspect.isclass(returned) and issubclass(returned, nn.Module)
 
 
-def _is_text_for_number(given: Any, converted: Any) -> bool:
+def _is_text_for_number(value: Any, converted: Any) -> bool:
     """Return True if a value that was converted to a number, or a number in it, was given as text."""
-    if isinstance(given, str):
+    if isinstance(value, str):
         return isinstance(converted, (int, float))
-    return isinstance(given, ListConfig) and any(map(_is_text_for_number, given, converted))
+    return isinstance(value, ListConfig) and any(map(_is_text_for_number, value, converted))
 
 
 def _type_of(hint: Any, default: Any) -> Any:

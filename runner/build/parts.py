@@ -101,10 +101,10 @@ def build_views(group: Group, features: Features, dataset: ImageDataset) -> Augm
     shape = features.shape(dataset.shape)
     try:
         views = OwnViews(views) if is_own(views) else views
-        made = views(torch.zeros(1, *shape), views.draw(1, torch.Generator()))
+        view = views(torch.zeros(1, *shape), views.draw(1, torch.Generator()))
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(f"augmentation: {str(error).partition(chr(10))[0]}") from error
-    assert made.shape == (1, views.views, *shape)
+    assert view.shape == (1, views.views, *shape)
     return cast("Augmentation | OwnViews", views)
 
 
@@ -261,10 +261,10 @@ def check_optimizer(
     gradient of zero on the CPU. If the run is on a GPU, only the schedule is tried, because a step there would start
     the GPU wherever a run is planned.
     """
-    whole: Any = groups["optimizer"].build(call_with=list(objective.parameters()))
-    if not isinstance(whole, torch.optim.Optimizer):
-        raise ConfigError(f"optimizer: {type(whole).__name__} is no torch.optim.Optimizer.")
-    group = whole.param_groups[0]
+    complete: Any = groups["optimizer"].build(call_with=list(objective.parameters()))
+    if not isinstance(complete, torch.optim.Optimizer):
+        raise ConfigError(f"optimizer: {type(complete).__name__} is no torch.optim.Optimizer.")
+    group = complete.param_groups[0]
     rate, momentum = group.get("lr", 0), group.get("momentum", 0)
     if not math.isfinite(rate):
         raise ConfigError(f"optimizer.lr={rate} is out of range: it has to be finite.")
@@ -288,7 +288,7 @@ def check_optimizer(
                     raise ValueError(f"the learning rate would be {rate} in epoch {epoch + 1}")
     except Exception as error:
         raise ConfigError(f"{part}: a step fails: {error}") from error
-    return whole
+    return complete
 
 
 def check_averaging(averaging: Averaging, steps: int) -> None:

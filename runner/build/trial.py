@@ -64,14 +64,14 @@ def _mapped_parts(run: Run) -> dict[str, Mapped]:
             parts[type(run.features.own).__qualname__] = run.features.mapped.ready(images)
     if isinstance(augmentation, OwnViews):
         with _refused("augmentation"):
-            (drawn,) = augmentation.draw(1, torch.Generator()).to(run.device)
-            parts[type(augmentation.own).__qualname__] = augmentation.mapped.ready(inputs, drawn)
+            (numbers,) = augmentation.draw(1, torch.Generator()).to(run.device)
+            parts[type(augmentation.own).__qualname__] = augmentation.mapped.ready(inputs, numbers)
     if isinstance(clipping, OwnClipping):
         with _refused("clipping"):
             parts[type(clipping.own).__qualname__] = clipping.mapped(objective)
     if run.isolated and isinstance(engine, IsolatedEngine):
-        own = {type(module).__qualname__: None for module in objective.modules() if not is_known(module)}
-        names = ", ".join(own) or type(objective.network).__qualname__
+        classes = {type(module).__qualname__: None for module in objective.modules() if not is_known(module)}
+        names = ", ".join(classes) or type(objective.network).__qualname__
         with _refused(f"architecture or loss ({names})"):
             parts[names] = engine.mapped(inputs, targets, clipping if isinstance(clipping, Backprop) else None)
         with _refused(f"architecture or loss ({names}) in evaluation"):

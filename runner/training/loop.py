@@ -121,12 +121,12 @@ def _epsilons_ahead(run: Run) -> Iterator[Ahead]:
 
     Nothing is computed ahead if the data decide the charges, or on a CPU, which takes the steps itself.
     """
-    known = run.device.type == "cuda" and not run.rule.takes_back
+    computable = run.device.type == "cuda" and not run.rule.takes_back
     with ThreadPoolExecutor(1) as pool:
         try:
             yield {
                 epoch: pool.submit(run.spent_epsilon, run.mechanism.charges_of_epochs(epoch))
-                for epoch in range(1, 1 + run.epochs * known)
+                for epoch in range(1, 1 + run.epochs * computable)
             }
         finally:
             pool.shutdown(cancel_futures=True)

@@ -125,7 +125,7 @@ class Progress:
         if average is not None:
             row |= dict(zip(LAST, (last.loss, last.accuracy), strict=True))
         if updates is not None:
-            row |= _numbers(updates.columns(last), taken=row)
+            row |= _numbers(updates.columns(last), other=row)
             trained.seconds_deciding = updates.seconds
         for name, value in row.items():
             trained.history.setdefault(name, []).append(value)
@@ -164,8 +164,8 @@ class Progress:
         trained.seconds_training, trained.seconds_deciding = state["seconds"]
         kept = state["kept"].tolist()
         for begin, end in pairwise([0, *trained.history["steps"]]):
-            for step_in_epoch, each in enumerate(kept[int(begin) : int(end)]):
-                self.charge_step(step_in_epoch, each)
+            for step_in_epoch, is_kept in enumerate(kept[int(begin) : int(end)]):
+                self.charge_step(step_in_epoch, is_kept)
         cost = trained.history.get(self._run.cost_column, [None])[-1]
         if self._run.spent_epsilon(self._ledger) != cost:
             raise ValueError("The steps of this state cost another epsilon than it records.")
@@ -173,13 +173,13 @@ class Progress:
         trained.diagnostics = self.diagnostics.values
 
 
-def _numbers(columns: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(columns: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, float]:
     """Return an update rule's columns as Python's numbers.
 
     Raises:
         ConfigError: a column has the name of another, or is no number.
     """
-    for name in columns.keys() & taken.keys():
+    for name in columns.keys() & other.keys():
         raise ConfigError(f"screening: columns() has {name!r}, which every history has.")
     try:
         return {name: value if isinstance(value, int) else float(value) for name, value in columns.items()}
@@ -214,5 +214,5 @@ def _guarantee(run: Run, trained: Trained) -> dict[str, Any]:
     if trained.status == "finished" and history["steps"][-1] == run.most_steps and not run.decides:
         return {} if "epsilon_sound" in history else {"epsilon_sound": None}
     spent = history[run.cost_column][-1]
-    known = {} if spent is None else {"epsilon_spent": spent}
-    return {"max_tries": run.most_steps, "epsilon_sound": run.epsilon_at_most_steps, **known}
+    columns = {} if spent is None else {"epsilon_spent": spent}
+    return {"max_tries": run.most_steps, "epsilon_sound": run.epsilon_at_most_steps, **columns}

@@ -77,5 +77,5 @@ def import_target(place: str, target: Any) -> Any:
 
 def _is_from(value: Any, module: str) -> bool:
     """Return True if a module, or one below it, defines a class or function for others."""
-    named = inspect.isclass(value) or inspect.isfunction(value)
-    return named and not value.__name__.startswith("_") and f"{value.__module__}.".startswith(f"{module}.")
+    is_code = inspect.isclass(value) or inspect.isfunction(value)
+    return is_code and not value.__name__.startswith("_") and f"{value.__module__}.".startswith(f"{module}.")
