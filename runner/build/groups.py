@@ -136,6 +136,18 @@ def check_groups(config: DictConfig) -> dict[str, Group]:
     return {name: Group(config, name) for name, field in FIELDS.items() if field.names_class}
 
 
+@contextmanager
+def refusing(part: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Turn an error within, of these kinds or any, into a ConfigError that names the part: a user's code may fail."""
+    kinds = kinds or (Exception,)
+    try:
+        yield
+    except ConfigError:
+        raise
+    except kinds as error:
+        raise ConfigError(f"{part}: {error}") from error
+
+
 def is_taken(target: Any, expected: str) -> bool:
     """Return True if a class of a library is of the type that a group takes, or a function of it makes a network."""
     if inspect.isfunction(target):

@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.nn.parameter import is_lazy
 
-from runner.build.groups import Group
+from runner.build.groups import Group, refusing
 from runner.clipping import Clipping
 from runner.config import ConfigError
 from runner.config.origin import is_own
@@ -83,10 +83,8 @@ def build_dataset(group: Group, config: DictConfig) -> ImageDataset:
 def build_features(group: Group) -> Features:
     """Return the features; a user's are applied to one image at a time, and cut to the norm that they state."""
     features = group.build()
-    try:
+    with refusing("features"):
         return OwnFeatures(features) if is_own(features) else cast(Features, features)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"features: {error}") from error
 
 
 def build_views(group: Group, features: Features, dataset: ImageDataset) -> Augmentation | OwnViews | None:
@@ -149,11 +147,10 @@ def build_objective(
     which noise can be drawn. The network's maker may hold the original, so a copy is returned.
     """
     try:
-        shape = features.shape(dataset.shape)
+        with refusing("features", AttributeError, TypeError):
+            shape = features.shape(dataset.shape)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    except (AttributeError, TypeError) as error:
-        raise ConfigError(f"features: {error}") from error
     activation = groups["activation"].build
     network = groups["architecture"].build(input_shape=shape, classes=dataset.classes, activation=activation)
     if normalization is not None:
@@ -164,10 +161,8 @@ def build_objective(
         network = nn.Sequential(OrderedDict(normalization=layer, network=network))
     bound = InputBound(tuple(shape), getattr(features, "largest_norm", None))
     objective = Objective(network, groups["loss"].build(), bound, groups["constraint"].build())
-    try:
+    with refusing("architecture or loss"):
         objective = fresh_copy(objective)
-    except ValueError as error:
-        raise ConfigError(f"architecture or loss: {error}") from error
     _check_weights(objective)
     return objective
 
@@ -245,10 +240,8 @@ def check_constraint(objective: Objective) -> None:
             raise ConfigError(
                 f"constraint: it is for linear layers and convolutions, but {name} is a {type(layer).__name__}."
             )
-    try:
+    with refusing("constraint"):
         objective.project()
-    except Exception as error:  # any error of a user's code
-        raise ConfigError(f"constraint: {error}") from error
 
 
 def check_optimizer(
@@ -294,9 +287,7 @@ def check_optimizer(
 def check_averaging(averaging: Averaging, steps: int) -> None:
     """Check that the share of the first and of the last weights in their average is one number from 0 to 1."""
     for updates in (1, steps):
-        try:
+        with refusing("averaging"):
             share = torch.as_tensor(averaging.share(torch.tensor(updates, dtype=torch.float64)))
-        except Exception as error:  # any error of a user's code
-            raise ConfigError(f"averaging: {error}") from error
         if share.numel() != 1 or not 0 <= share <= 1:
             raise ConfigError(f"averaging: expected a share from 0 to 1 at update {updates}, got {share.tolist()}.")

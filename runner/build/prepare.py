@@ -13,23 +13,9 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from runner.accounting import epsilon_by
+from runner.build import parts
 from runner.build.budget import noise_multiplier_of, within_budget
-from runner.build.groups import Group, check_groups
-from runner.build.parts import (
-    build_clipping,
-    build_dataset,
-    build_features,
-    build_objective,
-    build_rule,
-    build_schedule,
-    build_views,
-    check_averaging,
-    check_constraint,
-    check_optimizer,
-    check_shapes,
-    device_of,
-    within_memory,
-)
+from runner.build.groups import Group, check_groups, refusing
 from runner.clipping import NoClipping
 from runner.clipping.interface import NoiseGroup
 from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode, check_ranges, check_values
@@ -57,26 +43,26 @@ def prepare(config: DictConfig) -> Run:
     """
     _check_fields(config)
     groups = check_groups(config)
-    device = device_of(config.runtime.device)
+    device = parts.device_of(config.runtime.device)
 
     # The examples, and what is done with them before the network.
-    dataset, features = build_dataset(groups["dataset"], config), build_features(groups["features"])
+    dataset, features = parts.build_dataset(groups["dataset"], config), parts.build_features(groups["features"])
     normalization, averaging = groups["normalization"].build(), groups["averaging"].build()
-    accountant, rule = groups["accountant"].build(), build_rule(groups["screening"])
+    accountant, rule = groups["accountant"].build(), parts.build_rule(groups["screening"])
 
     # The network. It is tried on shapes alone, without memory, unless a module of it may do anything.
-    with torch.random.fork_rng(devices=[]), within_memory():
+    with torch.random.fork_rng(devices=[]), parts.within_memory():
         torch.default_generator.manual_seed(derived_seed(config.seed, "init"))  # CUDA's generators keep their state
-        initial = build_objective(groups, dataset, features, normalization)
+        initial = parts.build_objective(groups, dataset, features, normalization)
     shape, isolation = features.shape(dataset.shape), unknown(initial)
-    clipping = build_clipping(groups["clipping"], initial)
+    clipping = parts.build_clipping(groups["clipping"], initial)
     place = "cpu" if isolation else "meta"
     objective = fresh_copy(initial).to(place)
     with torch.device(place):
         if not isolation:
-            check_shapes(objective, shape, dataset.classes)
+            parts.check_shapes(objective, shape, dataset.classes)
         if objective.constraint is not None:
-            check_constraint(objective)
+            parts.check_constraint(objective)
 
     # What a step releases, the noise that its budget asks for, and the steps that it pays for.
     examples = Split(torch.empty(2, *shape, device="meta"), torch.zeros(2, device="meta").long())
@@ -94,13 +80,13 @@ def prepare(config: DictConfig) -> Run:
         epochs, paid_for = within_budget(config, accountant, mechanism, rule)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    optimizer = check_optimizer(groups, objective, epochs, mechanism.steps_per_epoch, device)
+    optimizer = parts.check_optimizer(groups, objective, epochs, mechanism.steps_per_epoch, device)
 
     run = Run(
         config=config,
         dataset=dataset,
         features=features,
-        augmentation=build_views(groups["augmentation"], features, dataset),
+        augmentation=parts.build_views(groups["augmentation"], features, dataset),
         normalization=normalization,
         initial=initial,
         isolation=isolation,
@@ -114,7 +100,7 @@ def prepare(config: DictConfig) -> Run:
         paid_for=paid_for,
         device=device,
         make_optimizer=groups["optimizer"].build,
-        make_schedule=partial(build_schedule, groups["schedule"]),
+        make_schedule=partial(parts.build_schedule, groups["schedule"]),
     )
     _check_together(run, objective, optimizer, examples)
     return run
@@ -201,13 +187,11 @@ def _check_together(run: Run, objective: Objective, optimizer: torch.optim.Optim
             if diagnostic(name).measures_steps:
                 raise ConfigError(f"diagnostics: {name} measures batches of images, not of views: leave it out.")
     if run.averaging is not None:
-        check_averaging(run.averaging, run.most_steps)
+        parts.check_averaging(run.averaging, run.most_steps)
     if run.unsound or is_own(run.accountant):  # else the budget or the sound epsilon has used the charges already
-        try:
+        with refusing("accountant", ValueError):
             for steps in (1, run.most_steps):
                 epsilon_by(run.accountant, mechanism.charges(steps).claimed, run.config.delta)
-        except ValueError as error:
-            raise ConfigError(f"accountant: {error}") from error
     if run.config.runtime.step in (StepMode.graph, StepMode.compiled):
         setting = f"runtime.step={run.config.runtime.step.value}"
         if run.config.runtime.engine is not EngineName.one_pass:

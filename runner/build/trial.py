@@ -10,6 +10,7 @@ from multiprocessing import parent_process
 import torch
 from torch import nn
 
+from runner.build.groups import refusing
 from runner.clipping import Backprop
 from runner.config import ConfigError
 from runner.gradients import Objective, is_known
@@ -29,20 +30,16 @@ def check_own(run: Run) -> None:
         ConfigError: a part cannot be applied to one example, or the network fails in evaluation.
     """
     objective = run.new_objective().eval()
-    try:
+    with refusing("loss: start_epoch(0) fails"):
         objective.start_epoch(0)
-    except Exception as error:  # any error of a user's code
-        raise ConfigError(f"loss: start_epoch(0) fails: {error}") from error
     notes = [
         f"{name}: applied to one example at a time, so an operation over the batch is over that one."
         f"{_slowness(mapped, run)}"
         for name, mapped in _mapped_parts(run).items()
     ]
     if isinstance(run.clipping, OwnClipping):
-        try:
+        with refusing("clipping", ValueError):
             notes += run.clipping.longer(objective)
-        except ValueError as error:
-            raise ConfigError(f"clipping: {error}") from error
     for note in notes:
         if note not in _printed and parent_process() is None:  # the command itself, and not a process of one run
             _printed.add(note)
@@ -93,16 +90,14 @@ def _check_prediction(run: Run, objective: Objective) -> None:
     """Evaluate made-up examples, and train on them what is not applied to each example by itself."""
     count, shape = 1 if run.isolated else 2, run.features.shape(run.dataset.shape)
     targets = torch.zeros(count, dtype=torch.long, device=run.device)
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            images = torch.rand(count, *shape).to(run.device)
-            before = images.clone()
-            logits, losses = objective.predict(images, targets)
-            if not run.isolation:
-                objective.train().predict(images, targets)
-    except Exception as error:  # any error of a user's code
-        raise ConfigError(f"architecture or loss: evaluation of made-up examples: {error}") from error
+    trial = refusing("architecture or loss: evaluation of made-up examples")
+    with trial, torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        images = torch.rand(count, *shape).to(run.device)
+        before = images.clone()
+        logits, losses = objective.predict(images, targets)
+        if not run.isolation:
+            objective.train().predict(images, targets)
     if logits.shape != (count, run.dataset.classes) or losses.shape != (count,):
         raise ConfigError(
             f"architecture or loss: expected logits of shape ({count}, {run.dataset.classes}) and losses of "
