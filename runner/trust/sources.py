@@ -64,8 +64,8 @@ def check_sources(config: DictConfig) -> None:
 
 def is_installed(path: Path) -> bool:
     """Return True if a file or folder belongs to a library, to Python, to this package or its checks."""
-    own = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), PACKAGE, REPOSITORY / "checks")
-    return any(part in _INSTALLED for part in path.parts) or any(path.is_relative_to(place) for place in own)
+    installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), PACKAGE, REPOSITORY / "checks")
+    return any(part in _INSTALLED for part in path.parts) or any(path.is_relative_to(place) for place in installed)
 
 
 def _is_own(target: str) -> bool:
@@ -83,11 +83,11 @@ def _is_users(top: str) -> bool:
     return any(place not in ("", "built-in", "frozen") and not is_installed(Path(place).absolute()) for place in places)
 
 
-def _roots(target: str, named: Any) -> set[str]:
+def _roots(target: str, imported: Any) -> set[str]:
     """Return the modules on a target's path, and the modules that define what it names, its bases and what it wraps."""
     parts = target.split(".")
     through = {".".join(parts[:count]) for count in range(1, len(parts))}
-    defined = named.__mro__ if inspect.isclass(named) else (named, inspect.unwrap(named))
+    defined = imported.__mro__ if inspect.isclass(imported) else (imported, inspect.unwrap(imported))
     return through.intersection(sys.modules) | {kind.__module__ for kind in defined}
 
 

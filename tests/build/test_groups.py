@@ -8,15 +8,17 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from runner.build import groups
 from runner.build.groups import Group, is_taken, makes_network
 from runner.build.prepare import prepare
 from runner.config import FIELDS, REPOSITORY, ConfigError
-from runner.trust.targets import bare_name, targets
+from runner.trust.targets import bare_name, import_target, targets
 from tests.tracked import tracked
 
 Compose = Callable[..., DictConfig]
@@ -113,6 +115,21 @@ def test_every_option_in_conf_may_be_named() -> None:
             if "_target_" in loaded:
                 Group(OmegaConf.create({group: loaded, "epochs": 3}), group)
     assert len(set(options())) > 40
+
+
+def test_each_target_of_a_run_is_imported_once(composed: Compose, monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[str] = []
+
+    def noted(place: str, target: object) -> object:
+        places.append(place)
+        return import_target(place, target)
+
+    monkeypatch.setattr(groups, "import_target", noted)
+    config = composed("averaging=ema", "screening=annealing", "schedule=cosine_by_step")
+    prepare(config)
+    values: Any = OmegaConf.to_container(config, resolve=True)
+    assert places == [place for group in GROUPS for place, _ in targets(values[group], group)]
+    assert len(places) == 11
 
 
 def test_no_two_classes_of_a_run_have_the_same_bare_name() -> None:

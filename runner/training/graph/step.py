@@ -151,9 +151,9 @@ class GraphStep:
         except (RuntimeError, TypeError, ValueError) as error:
             raise NotCapturableError(str(error).partition("\n")[0]) from error
 
-    def _try_one(self, one: slice) -> None:
+    def _try_one(self, place: slice) -> None:
         before = _random_state(self.losses.device)
-        images, targets = self._data.images[one], self._data.targets[one]
+        images, targets = self._data.images[place], self._data.targets[place]
         inputs = images
         if self.recorded.views > 1:  # equal ones
             inputs = images.unsqueeze(1).expand(-1, self.recorded.views, *images.shape[1:])
@@ -294,16 +294,16 @@ class GraphStep:
 
     def _parts_of(self, state: Sequence[Tensor]) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor], list[Tensor]]:
         """Return the weights, the losses, the optimizer's buffers, the average, and earlier noise."""
-        values, losses, *others = state
+        values, losses, *rest = state
         buffers, average = self._lengths
-        return values, losses, others[:buffers], others[buffers : buffers + average], others[buffers + average :]
+        return values, losses, rest[:buffers], rest[buffers : buffers + average], rest[buffers + average :]
 
     @torch.no_grad()
     def advance(self) -> None:
         """Replace the state by the next one, from the buffers with the batch and the noise."""
         after = self.body(self.state, self._indices, self._mask, self._noise, *self._drawn)
-        for kept, made in zip(self.state, after, strict=True):
-            kept.copy_(made)
+        for tensor, following in zip(self.state, after, strict=True):
+            tensor.copy_(following)
 
     def _draw(self) -> None:
         if self._mechanism.private:
