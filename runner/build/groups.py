@@ -104,16 +104,16 @@ class Group:
         hints = typing.get_type_hints(self.target.__init__ if init else self.target)
         defaults = {name: p.default for name, p in inspect.signature(self.target).parameters.items()}
         for name, value in ((str(key), v) for key, v in self.node.items()):
-            if name in ("_target_", "_partial_"):
+            if name == "_target_":
                 continue
-            if name not in defaults:
+            if name not in (*defaults, "_partial_"):
                 settable = [argument for argument in defaults if argument not in _PASSED]
                 choices = nearest(name, settable) if settable else "It has no arguments."
                 raise ConfigError(
                     f"{self.name}.{name}={value} is not an argument of {self.node._target_}. {choices} If the "
                     f"experiment sets {self.name}.{name}, add ~{self.name}.{name}."
                 )
-            expected = _type_of(hints.get(name), defaults[name])
+            expected = bool if name == "_partial_" else _type_of(hints.get(name), defaults[name])
             try:
                 converted = OmegaConf.select(OmegaConf.merge(_schema(name, expected), {name: value}), name)
             except OmegaConfBaseException as error:
