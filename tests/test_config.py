@@ -16,6 +16,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from runner.build.prepare import prepare
 from runner.cli import help
 from runner.cli import run as command
 from runner.cli.commands import COMMANDS
@@ -25,7 +26,6 @@ from runner.data.datasets import ImageDataset
 from runner.records.identity import identify, plain, resolved
 from runner.runs.execute import execute
 from runner.training.diagnostics import DIAGNOSTICS
-from runner.training.prepare import prepare
 from tests.forked import run_in_fork
 from tests.tracked import tracked
 

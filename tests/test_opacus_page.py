@@ -9,8 +9,8 @@ import pytest
 from opacus.accountants.utils import get_noise_multiplier
 
 from runner import api
+from runner.build.prepare import prepare
 from runner.config import REPOSITORY
-from runner.training.prepare import prepare
 
 TEXT = (REPOSITORY / "docs" / "opacus.md").read_text(encoding="utf-8")
 BEFORE, NETWORK, AFTER = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)

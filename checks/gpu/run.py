@@ -31,13 +31,13 @@ from checks.benchmarks.report import gpu_folder
 from checks.gpu.pack import pack
 from checks.gpu.runs import LEAST, LIST, Entry, Lease, Progress, check_data, read_list, unrecorded
 from checks.rehearsal import made_up_cuda
+from runner.build.parts import device_of
 from runner.config import PAPER, REPOSITORY, RESULTS, ConfigError
 from runner.records.files import record_path, results_folder
 from runner.records.jobs import Job
 from runner.records.provenance import device_name
 from runner.runs.checkpoints import code_digest
 from runner.terminal import Line, Parser, duration
-from runner.training.instantiation import device_of
 
 PARTS = ("parity", "benchmark", "runs")
 _RESERVE = 10.0  # seconds at the end, to end processes and to pack

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from checks.gpu.pace import Pace, kind_of, measured
+from runner.build.groups import Group
+from runner.build.parts import build_dataset
 from runner.cli.reproduce import ordered
 from runner.config import ConfigError
 from runner.config.yaml_file import read_yaml
@@ -21,7 +23,6 @@ from runner.records.files import is_recorded, results_folder, stopped_path
 from runner.records.jobs import Job, sweep_jobs
 from runner.runs import durations
 from runner.terminal import Line
-from runner.training.instantiation import instantiated
 
 LIST = Path(__file__).with_name("runs.yaml")
 LEAST = 60.0  # seconds: with less left, no run of unknown time is started, and no further sweep is listed
@@ -68,7 +69,7 @@ def check_data(jobs: Sequence[Job]) -> None:
     """
     for name, job in {str(job.field("dataset.name")): job for job in jobs}.items():
         root = Path(job.config.runtime.data_root).expanduser()
-        bundled = getattr(instantiated(job.config, "dataset"), "bundled", False)
+        bundled = getattr(build_dataset(Group(job.config, "dataset"), job.config), "bundled", False)
         if not bundled and (absent := missing(name, root)):
             others = f" and {len(absent) - 1} more files are" if len(absent) > 1 else " is"
             raise DataError(

@@ -9,11 +9,11 @@ from typing import Any
 
 from hydra.errors import HydraException
 
+from runner.build.prepare import prepare
 from runner.config import REPOSITORY, ConfigError
 from runner.config.yaml_file import read_yaml
 from runner.records.identity import resolved
 from runner.records.jobs import composed
-from runner.training.prepare import prepare
 from runner.training.run import Run
 
 CONF = REPOSITORY / "conf"

@@ -17,10 +17,10 @@ from checks.parity.cases import STEPS, case
 from checks.parity.runs import compiled_against_eager, graph_against_eager
 from checks.parity.step import CPU, Difference, Side, compared
 from checks.rehearsal import made_up_cuda
+from runner.build.parts import device_of
 from runner.config import ConfigError, options_of
 from runner.speed import machine
 from runner.terminal import Parser
-from runner.training.instantiation import device_of
 
 RUNS = {"run": graph_against_eager, "compiled": compiled_against_eager}
 

@@ -20,7 +20,6 @@ from runner.clipping import gradient_sum
 from runner.gradients import ENGINES
 from runner.mechanism.dp_sgd import Mechanism
 from runner.speed.slices import channels_last
-from runner.training.instantiation import input_bound
 from runner.training.run import Run
 
 AGREE = {torch.float64: 1e-9, torch.float32: 1e-4}  # rounding to 32 bits stays below, that to TF32 (10 bits) does not
@@ -68,9 +67,9 @@ def made_up(run: Run, examples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Draw random features of the run's shape, with the largest norm if one is stated, and targets."""
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randn(examples, *run.features.shape(run.dataset.shape), generator=generator)
-    largest = input_bound(run.features, run.dataset).norm
-    if largest is not None:
-        inputs = inputs.renorm(2, 0, largest)
+    bound = run.initial.inputs
+    if bound is not None and bound.norm is not None:
+        inputs = inputs.renorm(2, 0, bound.norm)
     return inputs, torch.arange(examples) % run.dataset.classes
 
 

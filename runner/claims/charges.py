@@ -6,12 +6,12 @@ import copy
 from functools import lru_cache
 
 from runner.accounting import Releases, epsilon_by
+from runner.build.prepare import prepare
 from runner.claims.claim import Claim
 from runner.claims.measure import computed
 from runner.claims.measured import Measured
 from runner.records.files import upper_bound
 from runner.records.jobs import sweep_jobs
-from runner.training.prepare import prepare
 from runner.training.run import Run
 
 

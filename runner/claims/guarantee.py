@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from runner.build.groups import Group
+from runner.build.parts import build_rule
+from runner.build.prepare import prepare
 from runner.claims.runs import PlannedRun
 from runner.records.files import upper_bound
-from runner.training.instantiation import update_rule_of
-from runner.training.prepare import prepare
 from runner.training.run import Run
 
 _planned: dict[str, Run] = {}  # by setting
@@ -27,7 +28,7 @@ def _takes_back(run: PlannedRun) -> bool:
         return False
     setting = run.job.setting_id
     if setting not in _reversible:
-        _reversible[setting] = update_rule_of(run.job.config).takes_back
+        _reversible[setting] = build_rule(Group(run.job.config, "screening")).takes_back
     return _reversible[setting]
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from runner.build.prepare import prepare
 from runner.records.identity import resolved
 from runner.records.jobs import composed
 from runner.records.options import check_options, search_path
 from runner.report.files import Table, aligned
 from runner.terminal import Parser
-from runner.training.prepare import prepare
 from runner.training.run import Run
 
 

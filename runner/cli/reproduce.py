@@ -17,6 +17,10 @@ from pathlib import Path
 
 import torch
 
+from runner.build.groups import Group
+from runner.build.parts import build_dataset
+from runner.build.prepare import prepare
+from runner.build.trial import check_own
 from runner.claims.evidence import check_scale, folder_of
 from runner.config import FIELDS, FRESH, PAPER, YOURS, ConfigError, options_of
 from runner.config.fields import Part
@@ -35,9 +39,6 @@ from runner.runs import durations
 from runner.runs.durations import estimated, plan_text
 from runner.speed.kernels import kernels_wanted, why_off
 from runner.terminal import Line, Parser, command, duration
-from runner.training.instantiation import instantiated
-from runner.training.prepare import prepare
-from runner.training.trial import check_own
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -242,7 +243,7 @@ def check_data(pending: Sequence[Job]) -> None:
     A user's data set that gives other images than before is a ConfigError.
     """
     for job in {str(job.values["dataset"]): job for job in pending}.values():
-        dataset = instantiated(job.config, "dataset")
+        dataset = build_dataset(Group(job.config, "dataset"), job.config)
         dataset.load(job.config.runtime.data_root)
         check_examples(job.config, results_folder(job.config), dataset)
 

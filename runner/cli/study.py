@@ -17,6 +17,8 @@ from pathlib import Path
 
 from omegaconf.errors import OmegaConfBaseException
 
+from runner.build.prepare import prepare
+from runner.build.trial import check_own
 from runner.claims.evidence import check_scale
 from runner.claims.runs import grouped
 from runner.cli.aggregate import shown
@@ -36,8 +38,6 @@ from runner.study.plan import Setting, settings_of
 from runner.study.progress import Progress, folder_of, progress_of
 from runner.study.search import MOST_WIDENED
 from runner.terminal import Line, Parser, command, duration
-from runner.training.prepare import prepare
-from runner.training.trial import check_own
 
 
 def main(arguments: Sequence[str]) -> int:

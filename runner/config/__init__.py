@@ -1,7 +1,7 @@
 """The typed schema of a run, and the resolvers that configs may use.
 
 Hydra checks names and types of the fields below while it composes. Some groups have options that are classes
-(`_target_`). `runner.training.prepare.prepare` checks these for every run, before any data is read. Each field also
+(`_target_`). `runner.build.prepare.prepare` checks these for every run, before any data is read. Each field also
 states its other properties, for example if it is part of a run's id: see `runner.config.fields`.
 """
 

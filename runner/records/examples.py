@@ -42,9 +42,10 @@ def examples_of(config: DictConfig) -> str | None:
     if not isinstance(target, str) or not own_targets({"_target_": target}):
         return None
     group = OmegaConf.to_container(config.dataset, resolve=True)
-    from runner.training.instantiation import instantiated  # here, as configs of this package's sets need no PyTorch
+    from runner.build.groups import Group  # here, as configs of this package's sets need no PyTorch
+    from runner.build.parts import build_dataset
 
-    dataset, root = instantiated(config, "dataset"), config.runtime.data_root
+    dataset, root = build_dataset(Group(config, "dataset"), config), config.runtime.data_root
     key = json.dumps([group, root, config.scale.bundled_data, sources_of(config, ["dataset"])], default=str)
     if key not in _hashes:
         _hashes[key] = digest(dataset.load(root))

@@ -31,6 +31,7 @@ from typing import Any
 import torch
 
 from runner.accounting import epsilon_by
+from runner.build.prepare import prepare
 from runner.config import RESULTS, ConfigError, EvaluationSplit, Sampling
 from runner.config.checkout import scan
 from runner.config.origin import is_own
@@ -41,9 +42,7 @@ from runner.records.files import read_record, rounded
 from runner.records.jobs import restored
 from runner.terminal import Line, Parser, number, printable
 from runner.training.averaging import LAST
-from runner.training.final import final_metrics
-from runner.training.loop import Trained
-from runner.training.prepare import prepare
+from runner.training.progress import Trained, final_metrics
 from runner.training.run import Run
 from runner.trust.sources import check_sources
 from runner.trust.targets import own_targets

@@ -134,7 +134,7 @@ def trained_text(record: own.Record, run: Run) -> list[str]:
     config, final = record["config"], record["final"]
     of = "the test images" if config["evaluation"] == "test" else "training images held out"
     named = {name: class_text(config[name]) for name in _NAMED if config.get(name)}
-    if not any(isinstance(module, run.activation_type) for module in run.built.network.modules()):
+    if not any(isinstance(module, run.activation_type) for module in run.initial.network.modules()):
         network = config["architecture"]["_target_"].rpartition(".")[2]
         named["activation"] = f"{named['activation']} is not used by {network}"
     return [

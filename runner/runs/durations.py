@@ -17,6 +17,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from runner.build.parts import device_of
 from runner.config import RESULTS
 from runner.config.checkout import scan
 from runner.records.files import results_folder
@@ -24,7 +25,6 @@ from runner.records.identity import identify_recorded
 from runner.records.jobs import Job
 from runner.records.provenance import device_name
 from runner.terminal import duration
-from runner.training.instantiation import device_of
 from runner.trust.targets import own_targets
 
 _PROCESSOR, _CLOCK = "processor_seconds", "wall_seconds"

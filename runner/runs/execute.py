@@ -14,6 +14,9 @@ from typing import Any, Literal
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from runner.build.parts import device_of
+from runner.build.prepare import prepare
+from runner.build.trial import check_own
 from runner.config import ConfigError
 from runner.data.files import check_writable
 from runner.records import files, schema
@@ -25,13 +28,10 @@ from runner.runs.checkpoints import Checkpoint, checkpoint_path
 from runner.speed import kernels, machine
 from runner.terminal import part_done
 from runner.tracking import runs as tracking
-from runner.training.final import final_metrics
-from runner.training.instantiation import device_of
-from runner.training.loop import Trained, load, training
-from runner.training.prepare import prepare
+from runner.training.loop import load, training
+from runner.training.progress import Trained, final_metrics
 from runner.training.run import Run
-from runner.training.state import State
-from runner.training.trial import check_own
+from runner.training.steps import State
 from runner.trust.sources import check_sources
 
 Outcome = Literal["finished", "diverged", "stopped", "skipped", "busy"]

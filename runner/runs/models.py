@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from runner.build.groups import check_groups
+from runner.build.parts import build_dataset, build_features, build_objective
 from runner.clipping import NoClipping
 from runner.config import ConfigError
 from runner.data.files import write_or_rescue
 from runner.gradients import Objective, unknown
 from runner.records.identity import recorded_config
-from runner.training.instantiation import instantiated, objective_of
 from runner.trust.sources import check_sources
 from runner.trust.targets import bare_name
 
@@ -42,7 +43,7 @@ def save(path: Path, config: DictConfig, objective: Objective) -> None:
 def load(path: Path) -> Objective:
     """Load the network and its loss at the end of a run, on the CPU, ready to evaluate.
 
-    The network takes the run's features of images: `instantiated(config, "features")`.
+    The network takes the run's features of images: `build_features(Group(config, "features"))`.
 
     Raises:
         ConfigError: it is no such file, or a class of its config has changed or is missing.
@@ -58,8 +59,10 @@ def load(path: Path) -> Objective:
     recorded: dict[str, Any] = content["config"]
     config = OmegaConf.create(recorded)
     check_sources(config)
+    groups = check_groups(config)
+    dataset, features = build_dataset(groups["dataset"], config), build_features(groups["features"])
     with torch.random.fork_rng(devices=[]):
-        objective = objective_of(config, instantiated(config, "dataset"), instantiated(config, "features"))
+        objective = build_objective(groups, dataset, features, groups["normalization"].build())
     objective.load_state_dict(content["weights"])
     bounded = bare_name(config.clipping._target_) != NoClipping.__name__
     objective.isolated = bounded and unknown(objective) is not None  # as `Run.isolated`

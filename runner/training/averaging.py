@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from runner.gradients import Objective
-from runner.training.state import State
+from runner.training.steps import State
 
 LAST = ("test_loss_last", "test_accuracy_last")  # columns of a history: the last weights, not the averaged ones
 
@@ -86,18 +86,18 @@ class Average:
         return {"average": self._state}
 
     def load_state_dict(self, state: State) -> None:
-        self._state = [kept.to(mine.device) for kept, mine in zip(state["average"], self._state, strict=True)]
+        self._state = [saved.to(present.device) for saved, present in zip(state["average"], self._state, strict=True)]
 
 
 @contextmanager
 def with_weights(objective: Objective, weights: Mapping[str, Tensor]) -> Iterator[None]:
     """Give an objective other weights inside a `with` block, and its own ones again afterwards."""
-    own = {name: parameter.detach().clone() for name, parameter in objective.named_parameters()}
+    weights_before = {name: parameter.detach().clone() for name, parameter in objective.named_parameters()}
     _set(objective, weights)
     try:
         yield
     finally:
-        _set(objective, own)
+        _set(objective, weights_before)
 
 
 @torch.no_grad()

@@ -17,10 +17,8 @@ from runner.mechanism.correlated import PastNoise
 from runner.mechanism.seeds import generator
 from runner.training.averaging import Average
 from runner.training.diagnostics import Diagnostics
-from runner.training.first_batch import check_first_batch
-from runner.training.pieces import Pieces
 from runner.training.run import Run
-from runner.training.state import Stateful
+from runner.training.steps import Pieces, Stateful, check_first_batch
 from runner.training.updates import Updates
 
 
@@ -87,8 +85,8 @@ class CallByCall:
 
         None is taken after the one that exhausts a budget of kept steps.
         """
-        for each in {self.objective, self._differentiated}:
-            each.start_epoch(epoch - 1)
+        for objective in {self.objective, self._differentiated}:
+            objective.start_epoch(epoch - 1)
         self.updates.start_epoch()
         self._losses, self._seen = 0.0, 0
         batches = self._run.mechanism.batches(self.generators["sampling"])
@@ -103,8 +101,8 @@ class CallByCall:
         """Return a batch's images [batch, ...], or views of them, [batch, views, ...]."""
         if self._augmentation is None:
             return images
-        drawn = self._augmentation.draw(len(images), self.generators["augmentation"])
-        return viewed(self._augmentation, images, drawn.to(images.device))
+        numbers = self._augmentation.draw(len(images), self.generators["augmentation"])
+        return viewed(self._augmentation, images, numbers.to(images.device))
 
     def _release(
         self, step: int, epoch: int, batches: Iterator[Tensor], diagnostics: Diagnostics
@@ -121,7 +119,7 @@ class CallByCall:
             self._unchecked = False
             check_first_batch(
                 mechanism,
-                lambda kept: self._sum(inputs[kept], targets[kept]).gradients,
+                lambda members: self._sum(inputs[members], targets[members]).gradients,
                 computed.losses if computed.norms is None else computed.norms,
             )
         diagnostics.step(step, epoch, self._engine, inputs, targets, computed)

@@ -44,8 +44,8 @@ def _predict(objective: Objective, split: Split) -> tuple[Tensor, Tensor]:
     """Return predicted classes and losses, [examples] each."""
     predictor = Predictor(objective, split)
     with predictor.evaluating():
-        found = [predictor(inputs, targets) for inputs, targets in batches(split.images, split.targets)]
-    guesses, losses = zip(*found, strict=True)
+        batch_results = [predictor(inputs, targets) for inputs, targets in batches(split.images, split.targets)]
+    guesses, losses = zip(*batch_results, strict=True)
     return torch.cat(guesses), torch.cat(losses)
 
 

@@ -2,59 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
-from runner.accounting import Ledger, epsilon_by
 from runner.config import ConfigError, EvaluationSplit, StepMode
-from runner.config.origin import is_own
 from runner.data.datasets import Split, hold_out
-from runner.gradients import Objective, fresh_copy
-from runner.mechanism.seeds import derived_seed, generator
-from runner.training.averaging import LAST, with_weights
+from runner.mechanism.seeds import derived_seed
 from runner.training.call_by_call import CallByCall
-from runner.training.diagnostics import Diagnostics
-from runner.training.evaluate import evaluate
 from runner.training.graph import GraphStep, NotCapturableError, enough
-from runner.training.instantiation import input_bound
+from runner.training.progress import Ahead, OnEpoch, Progress, Trained
 from runner.training.run import Run, graph_step
-from runner.training.state import OnState, State, Stateful, put_back, state_of
-from runner.training.updates import Updates
+from runner.training.steps import OnState, State, Stateful, put_back, state_of
 
+OnStep = Callable[[int, int], None]  # the epoch and the number of its finished steps, both from 1
+Training = Callable[[OnEpoch], Trained]
 _AT_ONCE = 4096  # images
 _ROUNDING = 1e-5
-
-
-@dataclass
-class Trained:
-    """The measurements of a run. `history` holds equal-length lists by name, one entry per finished epoch.
-
-    `status`: "finished", "diverged", or "stopped" if `on_epoch` ended it before its last epoch. `step`: the way in
-    which steps were executed. `physical_batch`: the most examples that could pass the network at a time in the end.
-    `seconds_deciding`, the time for decisions on updates, is part of `seconds_training`. `objective`: the trained
-    objective, with the averaged weights if there are any. They are then evaluated in `test_loss` and `test_accuracy`,
-    and the last weights in `LAST`.
-    """
-
-    status: Literal["finished", "diverged", "stopped"] = "finished"
-    step: str = StepMode.eager.value
-    physical_batch: int = 1
-    history: dict[str, list[float]] = field(default_factory=dict)
-    diagnostics: dict[str, Any] = field(default_factory=dict)
-    examples: int = 0
-    seconds_training: float = 0.0
-    seconds_deciding: float = 0.0
-    objective: Objective | None = None
 
 
 def load(run: Run) -> tuple[Split, ...]:
@@ -78,20 +46,16 @@ def load(run: Run) -> tuple[Split, ...]:
 
 def _check_norms(run: Run, train: Split) -> None:
     """Check that features keep to their largest norm, from which bounds on gradients may follow."""
-    largest = input_bound(run.features, run.dataset).norm
-    if largest is None:
+    bound = run.initial.inputs
+    if bound is None or bound.norm is None:
         return
     norms = torch.stack(
         [torch.linalg.vector_norm(piece.flatten(1), dim=1).max() for piece in train.images.split(_AT_ONCE)]
     )
-    if not norms.max() <= largest * (1 + _ROUNDING):
-        raise ConfigError(f"features: they have the norm {norms.max():.6g}, but state a largest norm of {largest:.6g}.")
-
-
-OnEpoch = Callable[[dict[str, float]], bool | None]  # False: the run stops
-OnStep = Callable[[int, int], None]  # the epoch and the number of its finished steps, both from 1
-Ahead = Mapping[int, Future[float | None]]  # by epoch, from 1
-Training = Callable[[OnEpoch], Trained]
+    if not norms.max() <= bound.norm * (1 + _ROUNDING):
+        raise ConfigError(
+            f"features: they have the norm {norms.max():.6g}, but state a largest norm of {bound.norm:.6g}."
+        )
 
 
 def train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch) -> Trained:
@@ -151,154 +115,18 @@ def _graph(run: Run, training: Split) -> GraphStep | None:
     return step
 
 
-class Progress:
-    """One run's ledger, measurements and history, step by step and epoch by epoch.
-
-    It begins with the releases before the first step: the statistics that normalise the features. `ahead` computes
-    epsilons while it goes on.
-    """
-
-    def __init__(
-        self, run: Run, objective: Objective, data: tuple[Split, ...], on_epoch: OnEpoch, ahead: Ahead
-    ) -> None:
-        self._ahead = ahead
-        history: dict[str, list[float]] = {name: [] for name in run.columns}
-        self.trained, self._kept = Trained(objective=objective, history=history), list[bool]()
-        self._ledger = Ledger()
-        if run.normalization is not None:
-            layer = objective.network.get_submodule("normalization")
-            stream = generator(run.config.seed, "normalization", run.device)
-            images = data[0].images.clone() if is_own(run.normalization) else data[0].images
-            run.normalization.fit(layer, images, stream, self._ledger)
-        self.diagnostics = Diagnostics(run.config, run.epochs, run.activation_type, objective, data[0])
-        self.diagnostics.start()
-        self._run, self._objective, self._evaluation_split, self._on_epoch = run, objective, data[1], on_epoch
-
-    @property
-    def steps(self) -> int:
-        """Return the number of steps taken, kept or not."""
-        return len(self._kept)
-
-    @property
-    def epochs(self) -> int:
-        """Return the number of epochs that have ended."""
-        return len(self.trained.history["epoch"])
-
-    def charge_step(self, step_in_epoch: int, kept: bool = True) -> None:
-        """Count a step and charge it.
-
-        Raises:
-            ConfigError: the update rule has stated that there are fewer.
-        """
-        if self.steps == self._run.most_steps:
-            raise ConfigError(f"screening: the run takes more steps than the {self.steps} of its rule's most_steps.")
-        self._run.mechanism.at(self.steps).charge_step(self._ledger, step_in_epoch, kept=kept)
-        self._kept.append(kept)
-
-    def end_epoch(
-        self,
-        epoch: int,
-        losses: float,
-        seen: int,
-        seconds: float,
-        updates: Updates | None = None,
-        average: Mapping[str, Tensor] | None = None,
-    ) -> bool:
-        """Evaluate after an epoch with `seen` examples and the sum of their losses. Return True if the run goes on.
-
-        The run's accuracy is measured at its averaged weights, if there is an `average`.
-        """
-        run, objective, trained = self._run, self._objective, self.trained
-        trained.examples += seen
-        trained.seconds_training += seconds
-        last = measured = evaluate(objective, self._evaluation_split, run.dataset.classes)
-        if average is not None:
-            with with_weights(objective, average):
-                measured = evaluate(objective, self._evaluation_split, run.dataset.classes)
-        self.diagnostics.epoch(epoch, measured)
-        if epoch in self._ahead:
-            self._ahead[epoch].result()
-        epsilon = epsilon_by(run.accountant, self._ledger.claimed, run.config.delta)
-        costs = epoch, self.steps, epsilon, run.spent_epsilon(self._ledger)
-        losses_and_accuracy = losses / seen if seen else math.nan, measured.loss, measured.accuracy
-        row: dict[str, Any] = dict(zip(run.columns, (*costs, *losses_and_accuracy), strict=True))
-        if average is not None:
-            row |= dict(zip(LAST, (last.loss, last.accuracy), strict=True))
-        if updates is not None:
-            row |= _numbers(updates.columns(last), taken=row)
-            trained.seconds_deciding = updates.seconds
-        for name, value in row.items():
-            trained.history.setdefault(name, []).append(value)
-        trained.diagnostics = self.diagnostics.values
-        if self._on_epoch(row) is False and epoch < run.epochs:
-            trained.status = "stopped"
-        if not (math.isfinite(measured.loss) and all(torch.isfinite(p).all() for p in objective.parameters())):
-            trained.status = "diverged"
-        ended = epoch == run.epochs or (updates is not None and updates.finished)
-        return trained.status == "finished" and not ended
-
-    def keep_average(self, average: Mapping[str, Tensor]) -> None:
-        """Keep a copy of the objective with its averaged weights."""
-        with with_weights(self._objective, average):
-            self.trained.objective = fresh_copy(self._objective)
-
-    def state_dict(self) -> State:
-        """Return the measurements up to the end of an epoch, and the kept steps, from which the ledger follows."""
-        trained = self.trained
-        return {
-            "history": trained.history,
-            "examples": trained.examples,
-            "seconds": [trained.seconds_training, trained.seconds_deciding],
-            "kept": torch.tensor(self._kept),
-            "diagnostics": self.diagnostics.state_dict(),
-        }
-
-    def load_state_dict(self, state: State) -> None:
-        """Continue from a state instead of the start, and charge its steps again as before.
-
-        Raises:
-            ValueError: their cost differs from the state's epsilon.
-        """
-        trained = self.trained
-        trained.history, trained.examples = state["history"], state["examples"]
-        trained.seconds_training, trained.seconds_deciding = state["seconds"]
-        kept = state["kept"].tolist()
-        for begin, end in pairwise([0, *trained.history["steps"]]):
-            for step_in_epoch, each in enumerate(kept[int(begin) : int(end)]):
-                self.charge_step(step_in_epoch, each)
-        cost = trained.history.get(self._run.cost_column, [None])[-1]
-        if self._run.spent_epsilon(self._ledger) != cost:
-            raise ValueError("The steps of this state cost another epsilon than it records.")
-        self.diagnostics.load_state_dict(state["diagnostics"])
-        trained.diagnostics = self.diagnostics.values
-
-
-def _numbers(columns: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, float]:
-    """Return an update rule's columns as Python's numbers.
-
-    Raises:
-        ConfigError: a column has the name of another, or is no number.
-    """
-    for name in columns.keys() & taken.keys():
-        raise ConfigError(f"screening: columns() has {name!r}, which every history has.")
-    try:
-        return {name: value if isinstance(value, int) else float(value) for name, value in columns.items()}
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise ConfigError(f"screening: columns() has to return a number by name: {error}") from error
-
-
 @contextmanager
 def _epsilons_ahead(run: Run) -> Iterator[Ahead]:
     """Compute the cost of every epoch in a thread, so that `Run.spent_epsilon` knows it when the epoch ends.
 
     Nothing is computed ahead if the data decide the charges, or on a CPU, which takes the steps itself.
     """
-    known = run.device.type == "cuda" and not run.rule.takes_back
+    computable = run.device.type == "cuda" and not run.rule.takes_back
     with ThreadPoolExecutor(1) as pool:
         try:
             yield {
                 epoch: pool.submit(run.spent_epsilon, run.mechanism.charges_of_epochs(epoch))
-                for epoch in range(1, 1 + run.epochs * known)
+                for epoch in range(1, 1 + run.epochs * computable)
             }
         finally:
             pool.shutdown(cancel_futures=True)

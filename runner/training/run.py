@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,8 +12,8 @@ from torch import nn
 
 from runner.accounting import Ledger, sound_epsilon
 from runner.accounting.calibration import Accountant
-from runner.clipping import Backprop, Clipping, NoClipping
-from runner.config import ConfigError, EngineName, StepMode
+from runner.clipping import Clipping, NoClipping
+from runner.config import EngineName, StepMode
 from runner.data.augmentation import Augmentation
 from runner.data.channels import private_statistics
 from runner.data.datasets import ImageDataset, Split
@@ -22,7 +23,6 @@ from runner.gradients import (
     Engine,
     Objective,
     fresh_copy,
-    is_known,
 )
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.statistics import Normalization
@@ -30,46 +30,49 @@ from runner.speed.slices import examples_in_cache
 from runner.training.averaging import Averaging
 from runner.training.diagnostics import diagnostic
 from runner.training.graph import GraphStep, NotCapturableError
-from runner.training.instantiation import instantiated, schedule_of
 from runner.training.updates import Schedule, UpdateRule
 from runner.trust.assumptions import assumptions
-from runner.trust.clipping import OwnClipping
-from runner.trust.engine import IsolatedEngine, IsolatedPrediction
-from runner.trust.mapped import Mapped, NotMappableError
+from runner.trust.engine import IsolatedEngine
 from runner.trust.mechanism import own_noise, own_releases
-from runner.trust.parts import OwnFeatures, OwnViews
+from runner.trust.parts import OwnViews
 
 
 @dataclass(frozen=True)
 class Run:
-    """The parts of one run that need no data.
+    """The parts of one run that need no data, which `runner.build.prepare` makes.
 
-    `paid_for` is the number of kept steps, if any, at which the run ends before the last of its `epochs`. `built` is
-    the network with its first weights, and its loss. `apart` is the reason why its examples are computed one by one,
-    or None if all of its modules are known. `averaging` is the average of the weights that is evaluated, or None for
-    the last weights. `augmentation` has the views that an example's gradient is averaged over, or is None.
+    Attributes:
+        augmentation: the views that an example's gradient is averaged over, or None.
+        initial: the network with its first weights, and its loss.
+        isolation: the reason why its examples are computed one by one, or None if all of its modules are known.
+        averaging: the average of the weights that is evaluated, or None for the last weights.
+        paid_for: the number of kept steps, if any, at which the run ends before the last of its `epochs`.
+        make_optimizer: called with a list of parameters.
+        make_schedule: called with the optimizer and the number of steps.
     """
 
     config: DictConfig
     dataset: ImageDataset
     features: Features
+    augmentation: Augmentation | OwnViews | None
     normalization: Normalization | None
+    initial: Objective
+    isolation: str | None
+    activation_type: type[nn.Module]
     clipping: Clipping
-    accountant: Accountant
     mechanism: Mechanism
-    epochs: int
-    device: torch.device
-    parameters: int
+    accountant: Accountant
     rule: UpdateRule
-    paid_for: int | None
-    built: Objective
-    apart: str | None
     averaging: Averaging | None
-    augmentation: Augmentation | None
+    epochs: int
+    paid_for: int | None
+    device: torch.device
+    make_optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+    make_schedule: Callable[[torch.optim.Optimizer, int], Schedule]
 
     def new_objective(self) -> Objective:
-        """Return a projected copy of `built` on the device, with weights that depend only on the seed."""
-        objective = fresh_copy(self.built)
+        """Return a projected copy of `initial` on the device, with weights that depend only on the seed."""
+        objective = fresh_copy(self.initial)
         objective.isolated = self.isolated
         objective.project()
         return objective.to(self.device)
@@ -77,11 +80,12 @@ class Run:
     @property
     def isolated(self) -> bool:
         """Return True if examples are computed one by one: a user wrote a part, and contributions are bounded."""
-        return self.apart is not None and not isinstance(self.clipping, NoClipping)
+        return self.isolation is not None and not isinstance(self.clipping, NoClipping)
 
     @property
-    def activation_type(self) -> type[nn.Module]:
-        return type(instantiated(self.config, "activation"))
+    def parameters(self) -> int:
+        """Return the number of trained numbers."""
+        return sum(parameter.numel() for parameter in self.initial.parameters())
 
     @cached_property
     def physical_batch(self) -> int:
@@ -92,51 +96,14 @@ class Run:
         configured: int | None = self.config.runtime.physical_batch
         if configured is not None:
             return configured
-        if self.clipping.needs_engine or self.apart:
+        if self.clipping.needs_engine or self.isolation:
             return self.mechanism.examples
         images = examples_in_cache(self.new_objective().network, self.features.shape(self.dataset.shape))
         return images if self.augmentation is None else max(1, images // self.augmentation.views)
 
-    @cached_property
-    def mapped_parts(self) -> dict[str, Mapped]:
-        """Return the user's parts that are applied to each example separately, by a readable name.
-
-        Raises:
-            ConfigError: a part cannot be applied to one example.
-        """
-        objective, clipping, augmentation = self.new_objective(), self.clipping, self.augmentation
-        engine = self.engine(objective)
-        objective.start_epoch(0)
-        inputs = torch.zeros(1, *self.features.shape(self.dataset.shape), device=self.device)
-        targets = torch.zeros(1, dtype=torch.long, device=self.device)
-        parts: dict[str, Mapped] = {}
-        try:
-            where = "features"
-            if isinstance(self.features, OwnFeatures):
-                images = torch.zeros(1, *self.dataset.shape, device=self.device)
-                parts[type(self.features.own).__qualname__] = self.features.mapped.ready(images)
-            where = "augmentation"
-            if isinstance(augmentation, OwnViews):
-                (numbers,) = augmentation.draw(1, torch.Generator()).to(self.device)
-                parts[type(augmentation.own).__qualname__] = augmentation.mapped.ready(inputs, numbers)
-            where = "clipping"
-            if isinstance(clipping, OwnClipping):
-                parts[type(clipping.own).__qualname__] = clipping.mapped(objective)
-            where = f"architecture or loss ({_names(objective)})"
-            if self.isolated and isinstance(engine, IsolatedEngine):
-                within = clipping if isinstance(clipping, Backprop) else None
-                parts[_names(objective)] = engine.mapped(inputs, targets, within)
-                where += " in evaluation"
-                IsolatedPrediction(objective, inputs, targets)
-        except NotMappableError as error:
-            fails = str(error).startswith(type(error.__cause__).__name__)
-            why = "it fails on one example" if fails else "it cannot be applied to one example at a time"
-            raise ConfigError(f"{where}: {why}: {error}") from error
-        return parts
-
     def engine(self, objective: Objective) -> Engine:
         """Return the engine for an objective: the fast one if all of its modules are known."""
-        if self.apart or getattr(self.clipping, "needs_gradients", False):
+        if self.isolation or getattr(self.clipping, "needs_gradients", False):
             return IsolatedEngine(objective)
         return ENGINES[self.config.runtime.engine.value](objective)
 
@@ -213,7 +180,7 @@ class Run:
 
     def optimizer(self, objective: Objective) -> torch.optim.Optimizer:
         """Build the optimizer of an objective. One with a method `take_noise` gets the noise of each parameter."""
-        optimizer: torch.optim.Optimizer = instantiated(self.config, "optimizer")(objective.parameters())
+        optimizer = self.make_optimizer(list(objective.parameters()))
         if hasattr(optimizer, "take_noise"):
             std = self.mechanism.noise_of_mean()
             optimizer.take_noise({parameter: std[name] for name, parameter in objective.named_parameters()})
@@ -221,13 +188,7 @@ class Run:
 
     def schedule(self, optimizer: torch.optim.Optimizer) -> Schedule:
         """Return the learning rate's schedule, which begins with the first epoch's rate."""
-        return schedule_of(self.config, optimizer, self.epochs * self.mechanism.steps_per_epoch)
-
-
-def _names(objective: Objective) -> str:
-    """Return the classes of an objective that are not known, each once."""
-    kinds = {type(module).__qualname__: None for module in objective.modules() if not is_known(module)}
-    return ", ".join(kinds) or type(objective.network).__qualname__
+        return self.make_schedule(optimizer, self.epochs * self.mechanism.steps_per_epoch)
 
 
 def graph_step(run: Run, objective: Objective, data: Split) -> GraphStep:
@@ -241,8 +202,8 @@ def graph_step(run: Run, objective: Objective, data: Split) -> GraphStep:
     for name in run.config.diagnostics:
         if diagnostic(name).measures_steps:
             raise NotCapturableError(f"the diagnostic {name} reads every step")
-    if run.apart:
-        raise NotCapturableError(run.apart)
+    if run.isolation:
+        raise NotCapturableError(run.isolation)
     if isinstance(run.augmentation, OwnViews):
         raise NotCapturableError("the views are made of one image at a time")
     optimizer = run.optimizer(objective)

@@ -39,5 +39,5 @@ def assumptions(config: DictConfig, dataset: object, accountant: object, rule: o
 def own_classes(config: DictConfig) -> list[str]:
     """Return the names of a user's classes in a run, but for the data set, which holds the examples anyway."""
     content: Any = OmegaConf.to_container(config, resolve=True)
-    named = [target for place, target in targets(content) if not place.startswith("dataset.")]
-    return list(dict.fromkeys(bare_name(target) for target in named if target.partition(".")[0] not in LIBRARIES))
+    classes = [target for place, target in targets(content) if not place.startswith("dataset.")]
+    return list(dict.fromkeys(bare_name(target) for target in classes if target.partition(".")[0] not in LIBRARIES))

@@ -116,10 +116,12 @@ class OwnClipping:
         """
         norms = torch.tensor(_MADE_UP)[:, None].expand(-1, len(self.groups)).to(next(model.parameters()))
         if self.needs_gradients:
-            drawn = torch.Generator().manual_seed(0)
-            made = {name: torch.randn(p.shape, generator=drawn).to(p)[None] for name, p in model.named_parameters()}
-            unit = {name: made[name][0] / _norms(made, of) for of in self.groups for name in of.parameters}
-            gradients = {name: torch.stack([unit[name] * length for length in _MADE_UP]) for name in made}
+            generator = torch.Generator().manual_seed(0)
+            random = {
+                name: torch.randn(p.shape, generator=generator).to(p)[None] for name, p in model.named_parameters()
+            }
+            unit = {name: random[name][0] / _norms(random, group) for group in self.groups for name in group.parameters}
+            gradients = {name: torch.stack([unit[name] * length for length in _MADE_UP]) for name in random}
             added = self._contributions(gradients)
             lengths = torch.stack([_norms(added, group) for group in self.groups], dim=1)
         else:
@@ -168,8 +170,8 @@ def own_clipping(own: Any, model: nn.Module) -> OwnClipping:
     if not hasattr(own, "noise_groups"):
         raise ValueError(f"{name} states no bound: it needs `noise_groups(model)`.")
     clipping = OwnClipping(own, tuple(own.noise_groups(model)), needs_gradients="contribution" in methods)
-    named = [parameter for group in clipping.groups for parameter in group.parameters]
-    if sorted(named) != sorted(parameter for parameter, _ in model.named_parameters()):
+    bounded = [parameter for group in clipping.groups for parameter in group.parameters]
+    if sorted(bounded) != sorted(parameter for parameter, _ in model.named_parameters()):
         raise ValueError(f"{name}.noise_groups does not name every parameter once.")
     return clipping
 

@@ -106,8 +106,8 @@ class IsolatedPrediction:
         predicting = _Predicting(fresh_copy(self._objective)).eval()
 
         def predict(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *example: Tensor) -> list[Tensor]:
-            named = {f"objective.{name}": tensor for name, tensor in (*parameters.items(), *buffers.items())}
-            prediction: list[Tensor] = functional_call(predicting, named, example)
+            tensors = {f"objective.{name}": tensor for name, tensor in (*parameters.items(), *buffers.items())}
+            prediction: list[Tensor] = functional_call(predicting, tensors, example)
             return prediction
 
         return predict

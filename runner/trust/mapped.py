@@ -173,9 +173,9 @@ class Mapped:
         if self.rate is not None:
             return
         with _seeded(examples):
-            whole = self._map(shared, examples, "same")
+            together = self._map(shared, examples, "same")
         for index in chosen:
-            results = _vectors(pytree.tree_map(lambda tensor, at=index: tensor[at], whole))
+            results = _vectors(pytree.tree_map(lambda tensor, place=index: tensor[place], together))
             if _differ(results, expected[index], scales):
                 raise NotMappableError(
                     "in a batch, an example's result is not the result of that example alone: use PyTorch's "
@@ -261,8 +261,8 @@ def _contiguous(examples: Tensor) -> Tensor:
 
 def _stacked(results: Iterable[Any]) -> Any:
     """Stack the tensors of single examples' results to tensors [batch, ...]."""
-    first, *others = results
-    return pytree.tree_map(lambda *leaves: torch.stack(leaves), first, *others)
+    first, *following = results
+    return pytree.tree_map(lambda *leaves: torch.stack(leaves), first, *following)
 
 
 def _vectors(result: Any) -> list[Tensor]:

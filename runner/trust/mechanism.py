@@ -38,7 +38,7 @@ from runner.mechanism.dp_sgd import Mechanism, Scheduled
 
 CHOICES = ("shares", "noise_factor")
 MOST_FACTORS = 100  # distinct ones: the accountants compose each separately, after every epoch
-_NAMES = {name for name in vars(Mechanism) if not name.startswith("__")} | {each.name for each in fields(Mechanism)}
+_NAMES = {name for name in vars(Mechanism) if not name.startswith("__")} | {field.name for field in fields(Mechanism)}
 
 
 def own_noise(mechanism: object) -> str | None:
@@ -79,25 +79,25 @@ def mechanism_for(
         ValueError: in one sentence, a choice is invalid, or the class cannot be a mechanism. The returned function
             raises it, too.
     """
-    made = kind.func if isinstance(kind, partial) else kind
-    if not inspect.isclass(made):
-        raise ValueError(f"A mechanism is a class, named with _partial_: true, and {made!r} is none.")
+    target = kind.func if isinstance(kind, partial) else kind
+    if not inspect.isclass(target):
+        raise ValueError(f"A mechanism is a class, named with _partial_: true, and {target!r} is none.")
     arguments, groups = (sampling, examples, batch_size), tuple(noise_groups)
     package = partial(Mechanism, *arguments, noise_groups=groups, before=before)
-    if defined_in(made, PACKAGE) and issubclass(made, Mechanism):
+    if defined_in(target, PACKAGE) and issubclass(target, Mechanism):
         if isinstance(kind, partial) and kind.args:
             raise ValueError("A mechanism takes the config's arguments by their names.")
         keywords = kind.keywords if isinstance(kind, partial) else {}
-        given = {name: _plain(name, value) for name, value in keywords.items()}
-        if made is not Mechanism and any(defined_in(each, PACKAGE) for each in made.__subclasses__()):
-            raise ValueError(f"{made.__qualname__} is the base of other mechanisms, and none by itself.")
-        return lambda nm: made(*arguments, nm, noise_groups=groups, before=before, **given)
+        arguments_given = {name: _plain(name, value) for name, value in keywords.items()}
+        if target is not Mechanism and any(defined_in(subclass, PACKAGE) for subclass in target.__subclasses__()):
+            raise ValueError(f"{target.__qualname__} is the base of other mechanisms, and none by itself.")
+        return lambda nm: target(*arguments, nm, noise_groups=groups, before=before, **arguments_given)
 
     def built(multiplier: float) -> Any:
         try:
             return kind(*arguments, multiplier, noise_groups=groups, before=before)
         except Exception as error:
-            raise ValueError(f"{made.__qualname__} cannot be made: {_in_words(error)}") from error
+            raise ValueError(f"{target.__qualname__} cannot be made: {_in_words(error)}") from error
 
     seen = 1.0 if noise_multiplier is None else noise_multiplier
     chooser, plain = built(seen), package(seen)
@@ -107,21 +107,21 @@ def mechanism_for(
     try:
         shares = chooser.shares(groups)
         shares = None if shares is None else list(shares)
-        steps = epochs * plain.steps_per_epoch if "noise_factor" in _overridden(made) else 0
+        steps = epochs * plain.steps_per_epoch if "noise_factor" in _overridden(target) else 0
         factors = [chooser.noise_factor(step) for step in range(steps)]
     except Exception as error:
-        raise ValueError(f"{made.__qualname__} cannot choose: {_in_words(error)}") from error
+        raise ValueError(f"{target.__qualname__} cannot choose: {_in_words(error)}") from error
     for number in (*(shares or ()), *factors):
         if isinstance(number, bool) or not isinstance(number, (int, float)):
-            raise ValueError(f"{made.__qualname__} chooses {number!r}: expected a float.")
+            raise ValueError(f"{target.__qualname__} chooses {number!r}: expected a float.")
     if shares is not None:
         if len(shares) != len(groups):
-            raise ValueError(f"{made.__qualname__} gives {len(shares)} shares of {len(groups)} noise groups.")
+            raise ValueError(f"{target.__qualname__} gives {len(shares)} shares of {len(groups)} noise groups.")
         groups = tuple(replace(group, share=float(share)) for group, share in zip(groups, shares, strict=True))
     if len(set(factors)) > MOST_FACTORS:
         raise ValueError(
-            f"{made.__qualname__} has {len(set(factors))} different noise factors, and {MOST_FACTORS} can be accounted "
-            f"for: change them by the epoch, or round them."
+            f"{target.__qualname__} has {len(set(factors))} different noise factors, and {MOST_FACTORS} can be "
+            f"accounted for: change them by the epoch, or round them."
         )
     if set(factors) <= {1.0}:
         return partial(Mechanism, *arguments, noise_groups=groups, before=before)

@@ -94,5 +94,5 @@ class OwnViews:
         if len(images) == 0:
             return images.unsqueeze(1).expand(0, self.views, *images.shape[1:])
         repeated = images.repeat_interleave(self.views, 0)
-        made: Tensor = self.mapped(repeated, drawn.flatten(0, 1))
-        return made.view(-1, self.views, *images.shape[1:])
+        views: Tensor = self.mapped(repeated, drawn.flatten(0, 1))
+        return views.view(-1, self.views, *images.shape[1:])

@@ -19,12 +19,12 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from runner.config import FIELDS, PACKAGE, REPOSITORY, ConfigError
-from runner.trust.targets import LIBRARIES, check_targets, targets
+from runner.trust.targets import LIBRARIES, import_target, targets
 
 _INSTALLED = ("site-packages", "dist-packages")
 _Source = tuple[object, str, frozenset[str]]  # a module's spec, the hash of its file, and the names that it imports
@@ -35,7 +35,6 @@ def sources_of(config: DictConfig, groups: Iterable[str] = FIELDS) -> dict[str, 
     """Hash the files of all classes and functions of a resolved config that the user defines, or of some groups.
 
     Returns the SHA-256 of each file by the name of its module, sorted. It is empty if every class belongs to a library.
-    The classes are imported after `runner.trust.targets` has checked them.
 
     Raises:
         ConfigError: a target names no class, or cannot be imported.
@@ -43,12 +42,9 @@ def sources_of(config: DictConfig, groups: Iterable[str] = FIELDS) -> dict[str, 
     hashes: dict[str, str] = {}
     for group in groups:
         if FIELDS[group].names_class and OmegaConf.is_config(config.get(group)):
-            named = (target for _, target in targets(OmegaConf.to_container(config[group], resolve=True)))
-            own = [target for target in named if isinstance(target, str) and _is_own(target)]
-            if own:
-                check_targets(config, group)
-            for target in own:
-                hashes |= _closure(_roots(target))
+            for place, target in targets(OmegaConf.to_container(config[group], resolve=True), group):
+                if isinstance(target, str) and _is_own(target):
+                    hashes |= _closure(_roots(target, import_target(place, target)))
     return dict(sorted(hashes.items()))
 
 
@@ -68,8 +64,8 @@ def check_sources(config: DictConfig) -> None:
 
 def is_installed(path: Path) -> bool:
     """Return True if a file or folder belongs to a library, to Python, to this package or its checks."""
-    own = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), PACKAGE, REPOSITORY / "checks")
-    return any(part in _INSTALLED for part in path.parts) or any(path.is_relative_to(place) for place in own)
+    installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), PACKAGE, REPOSITORY / "checks")
+    return any(part in _INSTALLED for part in path.parts) or any(path.is_relative_to(place) for place in installed)
 
 
 def _is_own(target: str) -> bool:
@@ -87,11 +83,11 @@ def _is_users(top: str) -> bool:
     return any(place not in ("", "built-in", "frozen") and not is_installed(Path(place).absolute()) for place in places)
 
 
-def _roots(target: str) -> set[str]:
-    """Return the modules on a target's path, and the modules that define the object, its bases and what it wraps."""
-    parts, named = target.split("."), get_object(target)
+def _roots(target: str, imported: Any) -> set[str]:
+    """Return the modules on a target's path, and the modules that define what it names, its bases and what it wraps."""
+    parts = target.split(".")
     through = {".".join(parts[:count]) for count in range(1, len(parts))}
-    defined = named.__mro__ if inspect.isclass(named) else (named, inspect.unwrap(named))
+    defined = imported.__mro__ if inspect.isclass(imported) else (imported, inspect.unwrap(imported))
     return through.intersection(sys.modules) | {kind.__module__ for kind in defined}
 
 

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from runner.build.parts import check_constraint
+from runner.build.prepare import prepare
 from runner.clipping import Lipschitz, gradient_sum
 from runner.config import ConfigError, Sampling
 from runner.gradients import ENGINES, Objective
@@ -18,8 +20,6 @@ from runner.networks.lipschitz.architectures import lipschitz_cnn, lipschitz_mix
 from runner.networks.lipschitz.layers import GroupSort2
 from runner.networks.lipschitz.losses import SharpCrossEntropy
 from runner.networks.objective import InputBound
-from runner.training.checks import check_constraint
-from runner.training.prepare import prepare
 from tests.references import distance, per_example
 
 HERE = "tests.clipping.test_lipschitz"

@@ -12,8 +12,8 @@ from torch import Tensor
 from checks.parity.cases import case, prepared
 from checks.parity.runs import SMALL, apart, on, trained
 from checks.rehearsal import made_up_cuda
+from runner.build.groups import Group
 from runner.config import StepMode
-from runner.training.instantiation import instantiated
 from runner.training.run import Run
 from tests import small
 from tests.tracked import tracked_options
@@ -128,7 +128,7 @@ def test_trains_every_architecture_and_mechanism_as_on_the_cpu(group: str, optio
 @pytest.mark.parametrize("option", tracked_options("features"))
 def test_features_are_those_of_the_cpu(option: str, composed: Any) -> None:
     colours = ("dataset=cifar10",) if option.endswith("imagenet") else ()
-    features = instantiated(composed(f"features={option}", *colours), "features")
+    features = Group(composed(f"features={option}", *colours), "features").build()
     images = torch.rand(2, 3, 32, 32) if colours else torch.rand(2, 1, 28, 28)
     expected: Tensor = features(images)
     with made_up_cuda():

@@ -25,7 +25,8 @@ from runner.runs.execute import execute
 from runner.training.graph import GraphStep
 from runner.training.graph.batches import draw_epoch
 from runner.training.graph.capture import compiling_pays
-from runner.training.loop import Trained, train
+from runner.training.loop import train
+from runner.training.progress import Trained
 from runner.training.run import Run, graph_step
 from runner.training.updates.optimizers import Sgd
 from tests.references import whole_and_resumed

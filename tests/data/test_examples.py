@@ -17,10 +17,10 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import ToTensor
 
+from runner.build.prepare import prepare
 from runner.data.datasets import OwnDataset
 from runner.data.examples import Examples, as_split, splits_of
 from runner.training.loop import load
-from runner.training.prepare import prepare
 
 LABELS = [0, 2, 1, 2]
 PIXELS = torch.arange(4 * 3 * 5 * 6, dtype=torch.uint8).view(4, 3, 5, 6)

@@ -13,13 +13,13 @@ from dp_accounting.pld import PLDAccountant
 from scipy.linalg import toeplitz
 
 from runner.accounting import sound_epsilon
+from runner.build.prepare import prepare
 from runner.clipping import NoiseGroup
 from runner.config import ConfigError, Sampling
 from runner.mechanism.banded import Banded, square_root
 from runner.mechanism.correlated import PastNoise
 from runner.mechanism.dp_sgd import Mechanism
 from runner.training.loop import load, train, training
-from runner.training.prepare import prepare
 from tests.references import whole_and_resumed
 
 DELTA = 1e-5

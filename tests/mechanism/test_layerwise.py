@@ -11,13 +11,13 @@ from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
 from runner.accounting import Ledger
+from runner.build.prepare import prepare
 from runner.clipping import Backprop, NoiseGroup, gradient_sum
 from runner.config import ConfigError, Sampling
 from runner.gradients import Objective
 from runner.gradients.interface import OrdinaryPass
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import Corrected, Joint, OriginalBug, Printed
-from runner.training.prepare import prepare
 from tests.references import Upstream
 
 A, B = 2.0, 0.1

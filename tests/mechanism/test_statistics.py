@@ -12,10 +12,10 @@ from scipy import stats
 from sklearn.datasets import load_digits
 
 from runner.accounting import Ledger, Pld, Rdp, RdpClassic, sound_epsilon
+from runner.build.prepare import prepare
 from runner.config import ConfigError
 from runner.mechanism.statistics import PrivateStatistics, Standardize
 from runner.training.loop import load, train
-from runner.training.prepare import prepare
 
 CHANNELS = 20_000
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from runner.build.prepare import prepare
 from runner.networks.activations import TemperedSigmoid, is_monotone
 from runner.networks.architectures import all_convolutional, small_cnn
-from runner.training.prepare import prepare
 
 SCATTERNET = "experiment=losing_less/pfe_{}_ce architecture=scatternet_{}"
 

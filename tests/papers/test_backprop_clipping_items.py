@@ -10,6 +10,7 @@ import torch
 from scipy.stats import norm
 from torch import nn
 
+from runner.build.prepare import prepare
 from runner.claims.charges import ledger_of
 from runner.claims.claim import Claim
 from runner.claims.measure import measure
@@ -17,7 +18,6 @@ from runner.claims.verdicts import judge
 from runner.papers.backprop_clipping import computed
 from runner.papers.backprop_clipping.measures import first_update_epsilon
 from runner.report.papers import load
-from runner.training.prepare import prepare
 from tests.claims.made_up import NOTHING
 
 NAME = "backprop_clipping"

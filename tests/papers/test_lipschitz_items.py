@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from runner.build.prepare import prepare
 from runner.claims.evidence import collect
 from runner.claims.measure import measure
 from runner.claims.runs import Runs
@@ -19,7 +20,6 @@ from runner.cli.commands import carry_out
 from runner.networks.lipschitz.layers import Center
 from runner.papers.lipschitz import PAPER, bounds, measures, timing
 from runner.records.jobs import sweep_jobs
-from runner.training.prepare import prepare
 
 CLAIMS = {(c.item, c.dataset, c.method, c.quantity): c for c in PAPER.claims}
 

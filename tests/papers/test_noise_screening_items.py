@@ -11,6 +11,7 @@ import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
 from runner.accounting import RdpClassic, sound_epsilon
+from runner.build.prepare import prepare
 from runner.claims.evidence import Evidence
 from runner.claims.guarantee import guaranteed_for
 from runner.claims.measure import measure
@@ -22,7 +23,6 @@ from runner.records.files import read_record
 from runner.records.jobs import sweep_jobs
 from runner.report.files import read_csv
 from runner.report.papers import load
-from runner.training.prepare import prepare
 from tests.claims.made_up import NOTHING
 from tests.tracked import tracked
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from runner.accounting import sound_epsilon
+from runner.build.prepare import prepare
 from runner.claims.charges import charged_epsilon
 from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY
@@ -20,7 +21,6 @@ from runner.report.explain import cost_text, released_text
 from runner.report.leaderboard.entries import entries
 from runner.report.own import privacy_text
 from runner.runs.execute import execute
-from runner.training.prepare import prepare
 from tests.claims.made_up import claim
 
 RUNS = REPOSITORY / "results" / "runs"

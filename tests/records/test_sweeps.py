@@ -10,12 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from runner.build.prepare import prepare
 from runner.config import REPOSITORY
 from runner.config.yaml_file import read_yaml
 from runner.records.jobs import Job, sweep_jobs
 from runner.report.files import read_csv
 from runner.report.papers import claims_of
-from runner.training.prepare import prepare
 from runner.trust.targets import targets
 from tests.forked import run_in_fork
 from tests.tracked import tracked

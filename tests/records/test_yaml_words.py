@@ -11,13 +11,13 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from runner.build.prepare import prepare
 from runner.config import ConfigError
 from runner.records import files
 from runner.records.hydra_errors import sentence
 from runner.records.identity import identify, resolved
 from runner.runs import execute as executing
 from runner.runs.execute import execute
-from runner.training.prepare import prepare
 from tests.conftest import quietly, record_of
 from tests.records.test_loader import loader_of
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
+from runner.build.prepare import prepare
 from runner.gradients import OnePassEngine
 from runner.records.files import results_folder
 from runner.records.identity import identify
@@ -25,7 +26,6 @@ from runner.runs.execute import execute
 from runner.training.diagnostics import interface
 from runner.training.evaluate import evaluate
 from runner.training.loop import load, training
-from runner.training.prepare import prepare
 from runner.training.run import Run
 from tests.conftest import quietly, record_of
 from tests.small import NETWORK

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from runner.build.prepare import prepare
 from runner.records.files import read_record, record_path, results_folder
 from runner.records.identity import identify
 from runner.records.verify import verify
@@ -14,7 +15,6 @@ from runner.training.call_by_call import CallByCall
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
 from runner.training.loop import load, train
-from runner.training.prepare import prepare
 from runner.training.run import graph_step
 from tests.small import FEW_STEPS
 

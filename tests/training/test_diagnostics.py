@@ -9,6 +9,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from runner.build.prepare import prepare
 from runner.data.datasets import Split
 from runner.gradients import GradientSum, Objective
 from runner.mechanism.seeds import generator
@@ -16,8 +17,8 @@ from runner.networks.losses import LosingLess
 from runner.training.diagnostics import DIAGNOSTICS, Diagnostics, diagnostic
 from runner.training.diagnostics.hessian import TopEigenvalue
 from runner.training.evaluate import Evaluation
-from runner.training.loop import Trained, load, train
-from runner.training.prepare import prepare
+from runner.training.loop import load, train
+from runner.training.progress import Trained
 from runner.training.run import Run
 from tests.references import flat, per_example
 

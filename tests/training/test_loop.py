@@ -9,13 +9,13 @@ import torch
 from dp_accounting import GaussianDpEvent
 
 from runner.accounting import sound_epsilon
+from runner.build.prepare import prepare
 from runner.data.datasets import Split
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.seeds import derived_seed, generator
 from runner.training.diagnostics import interface
-from runner.training.final import final_metrics
-from runner.training.loop import Trained, load, train
-from runner.training.prepare import prepare
+from runner.training.loop import load, train
+from runner.training.progress import Trained, final_metrics
 from tests.references import clipped_sum, flat, per_example, whole_and_resumed
 
 NOISE, NORM = 1.3, 0.2

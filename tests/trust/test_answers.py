@@ -14,12 +14,12 @@ from torch import Generator, Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from runner.accounting import Ledger, Releases
+from runner.build.prepare import prepare
+from runner.build.trial import check_own
 from runner.clipping import Flat
 from runner.config import ConfigError
 from runner.training.averaging import averaged, begun
 from runner.training.loop import load, train
-from runner.training.prepare import prepare
-from runner.training.trial import check_own
 from tests.choosing import OwnNormalization
 
 HERE = "tests.trust.test_answers"

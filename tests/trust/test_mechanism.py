@@ -14,12 +14,13 @@ from dp_accounting.pld import PLDAccountant
 from omegaconf import DictConfig
 
 from runner.accounting import sound_epsilon
+from runner.build.prepare import prepare
 from runner.clipping import NoiseGroup
 from runner.config import ConfigError, Sampling
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
 from runner.mechanism.layerwise import OfMeanLoss, _DisjointBatches
-from runner.training.loop import Trained, load, train
-from runner.training.prepare import prepare
+from runner.training.loop import load, train
+from runner.training.progress import Trained
 from runner.training.run import Run
 from runner.trust.mechanism import CHOICES, mechanism_for, own_noise
 from tests import choosing

@@ -14,6 +14,9 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 
+from runner.build import trial
+from runner.build.prepare import prepare
+from runner.build.trial import check_own
 from runner.clipping import Flat, gradient_sum
 from runner.config import ConfigError
 from runner.data.datasets import ImageDataset
@@ -23,14 +26,11 @@ from runner.records.identity import resolved
 from runner.records.verify import run_of
 from runner.report.explain import released_text
 from runner.runs.execute import execute
-from runner.training import trial
 from runner.training.evaluate import Evaluation, evaluate
-from runner.training.final import final_metrics
-from runner.training.first_batch import check_first_batch
 from runner.training.loop import load, train
-from runner.training.prepare import prepare
+from runner.training.progress import final_metrics
 from runner.training.run import Run
-from runner.training.trial import check_own
+from runner.training.steps import check_first_batch
 from runner.training.updates import UpdateRule, Updates
 from runner.trust.engine import IsolatedEngine
 from runner.trust.parts import OwnFeatures

@@ -12,13 +12,13 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
+from runner.build.prepare import prepare
 from runner.config import ConfigError
 from runner.records.identity import identify, identify_recorded, recorded_config
 from runner.records.verify import run_of
 from runner.report.own import runs_table
 from runner.runs import models
 from runner.runs.execute import execute
-from runner.training.prepare import prepare
 from runner.trust.sources import check_sources, sources_of
 from tests.conftest import quietly, record_of
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from runner.accounting import Pld
 from runner.accounting.mechanisms import gaussian_epsilon
+from runner.build.prepare import prepare
 from runner.claims.charges import charged_epsilon, ledger_of
 from runner.claims.claim import Claim
 from runner.claims.evidence import Evidence
@@ -19,7 +20,6 @@ from runner.claims.measure import Formula, computed, measure
 from runner.claims.measured import Measured
 from runner.claims.reading import experiments_of
 from runner.terminal import bound_text, number
-from runner.training.prepare import prepare
 from runner.training.run import Run
 
 _SEEDS = 10  # of the runs

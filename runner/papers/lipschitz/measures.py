@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from scipy.stats import binomtest
 
 from runner.accounting import sound_epsilon
+from runner.build.prepare import prepare
 from runner.claims.charges import prepared
 from runner.claims.claim import Claim
 from runner.claims.evidence import Evidence
@@ -22,7 +23,6 @@ from runner.claims.measured import Measured, of_sample
 from runner.claims.runs import PlannedRun, Runs, grouped
 from runner.claims.statistics import Interval, between
 from runner.networks.lipschitz import gradient_bounds
-from runner.training.prepare import prepare
 from runner.training.run import Run
 
 _RESAMPLED = 2000  # times

@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 
+from runner.build.groups import Group
+from runner.build.parts import build_rule
+from runner.build.prepare import prepare
 from runner.claims.evidence import PAPER_SCALE, folder_of
 from runner.claims.guarantee import decides
 from runner.claims.runs import PlannedRun
@@ -21,8 +24,6 @@ from runner.records.identity import trained
 from runner.records.jobs import Job, sweep_jobs
 from runner.report.leaderboard.methods import HELD_OUT, first, how_chosen, method_of
 from runner.report.titles import titles_of
-from runner.training.instantiation import update_rule_of
-from runner.training.prepare import prepare
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
 DELTA = 1e-5
@@ -191,7 +192,7 @@ def _reports_on_a_part(run: PlannedRun) -> bool:
     if not run.field("screening"):
         return False
     images = Split(torch.empty(8), torch.empty(8))
-    return len(update_rule_of(run.job.config).split(images)[0].targets) < 8
+    return len(build_rule(Group(run.job.config, "screening")).split(images)[0].targets) < 8
 
 
 def planned_jobs() -> list[Job]:

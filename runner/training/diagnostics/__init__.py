@@ -26,7 +26,7 @@ DIAGNOSTICS = tuple(module.name for module in iter_modules(__path__) if module.n
 def diagnostic(name: str) -> type[Diagnostic]:
     """Import a diagnostic by its name."""
     module = import_module(f"{__name__}.{name}")
-    return next(of for of in Diagnostic.__subclasses__() if of.__module__ == module.__name__)
+    return next(kind for kind in Diagnostic.__subclasses__() if kind.__module__ == module.__name__)
 
 
 class Diagnostics:
@@ -39,25 +39,27 @@ class Diagnostics:
         self, config: DictConfig, epochs: int, activation_type: type[nn.Module], objective: Objective, training: Split
     ) -> None:
         kinds = {name: diagnostic(name) for name in config.diagnostics}
-        self._copied = any(of.passes_training_images for of in kinds.values())
+        self._copied = any(kind.passes_training_images for kind in kinds.values())
         self._live = objective
         self._subject = Subject(
             config, epochs, activation_type, fresh_copy(objective) if self._copied else objective, training
         )
-        self._each = {name: of(self._subject) for name, of in kinds.items()}
+        self._measures = {name: kind(self._subject) for name, kind in kinds.items()}
 
     @property
     def values(self) -> dict[str, Any]:
         """The measurements so far, by the name of the diagnostic."""
-        return {name: each.values for name, each in self._each.items()}
+        return {name: measure.values for name, measure in self._measures.items()}
 
     def start(self) -> None:
         """Measure before the first step."""
         self._follow()
-        for each in self._each.values():
-            each.weights(0)
+        for measure in self._measures.values():
+            measure.weights(0)
 
-    def step(self, step: int, epoch: int, engine: Engine, inputs: Tensor, targets: Tensor, of: GradientSum) -> None:
+    def step(
+        self, step: int, epoch: int, engine: Engine, inputs: Tensor, targets: Tensor, clipped: GradientSum
+    ) -> None:
         """Measure on a step's batch, with the weights that its gradient sum was taken at.
 
         Args:
@@ -65,28 +67,28 @@ class Diagnostics:
             epoch: the epoch, from 1.
             inputs: the batch [n, ...]; nothing is measured if it is empty.
             targets: its classes [n].
-            of: its sum of clipped gradients.
+            clipped: its sum of clipped gradients.
         """
         if len(targets) > 0:
             self._follow()
-            for each in self._each.values():
-                each.step(step, epoch, Batch(engine, inputs, targets, of))
+            for measure in self._measures.values():
+                measure.step(step, epoch, Batch(engine, inputs, targets, clipped))
 
     def epoch(self, epoch: int, evaluation: Evaluation) -> None:
         """Measure after an epoch, counted from 1."""
         self._follow()
-        for each in self._each.values():
-            each.epoch(epoch, evaluation)
-            each.weights(epoch)
+        for measure in self._measures.values():
+            measure.epoch(epoch, evaluation)
+            measure.weights(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the measurements so far and what the next ones start from."""
-        return {name: each.state_dict() for name, each in self._each.items()}
+        return {name: measure.state_dict() for name, measure in self._measures.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state."""
-        for name, each in self._each.items():
-            each.load_state_dict(state[name])
+        for name, measure in self._measures.items():
+            measure.load_state_dict(state[name])
 
     def _follow(self) -> None:
         """Give the copy the values of the objective."""

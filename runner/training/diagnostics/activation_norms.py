@@ -31,6 +31,6 @@ class ActivationNorms(Diagnostic):
             norms[name] = output.flatten(1).norm(dim=1).mean().item()
 
         network, kind = self.subject.objective.network, self.subject.activation_type
-        with hooked({name: each for name, each in network.named_modules() if isinstance(each, kind)}, note):
+        with hooked({name: layer for name, layer in network.named_modules() if isinstance(layer, kind)}, note):
             network(inputs)
         return norms

@@ -25,7 +25,7 @@ class BoundRatios(Diagnostic):
         with self.subject.evaluating() as objective:
             bounds = gradient_bounds(objective).gradients
             norms = norms_of(objective, *self.subject.fixed, [[name] for name in bounds])
-            for (name, bound), of in zip(bounds.items(), norms.unbind(1), strict=True):
-                ratios = of / bound
+            for (name, bound), lengths in zip(bounds.items(), norms.unbind(1), strict=True):
+                ratios = lengths / bound
                 self.values["largest"].setdefault(name, []).append(ratios.max().item())
                 self.values["mean"].setdefault(name, []).append(ratios.mean().item())

@@ -28,5 +28,5 @@ class GradientCosine(Diagnostic):
 def _cosine(batch: Batch) -> float:
     pieces = zip(batch.inputs.split(SLICE), batch.targets.split(SLICE), strict=True)
     raw = reduce(GradientSum.__add__, (batch.engine.plain_sum(*piece) for piece in pieces)).gradients
-    a, b = (torch.cat([part[name].flatten() for name in raw]).double() for part in (raw, batch.of.gradients))
+    a, b = (torch.cat([part[name].flatten() for name in raw]).double() for part in (raw, batch.clipped.gradients))
     return torch.nn.functional.cosine_similarity(a, b, dim=0).item()

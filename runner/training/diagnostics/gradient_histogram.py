@@ -42,5 +42,7 @@ def _histogram(batches: list[Tensor]) -> dict[str, Any]:
     norms = torch.cat(batches).double()
     bins = (norms / BIN).nan_to_num(nan=_BINS).clamp(0, _BINS).long()
     ordered = norms.sort().values  # NaN last: a gradient that is not finite is large
-    at = {name: ordered[int(share * (len(ordered) - 1))].item() for name, share in (("median", 0.5), ("p90", 0.9))}
-    return {"counts": torch.bincount(bins, minlength=_BINS + 1).tolist(), "mean": norms.mean().item(), **at}
+    quantiles = {
+        name: ordered[int(share * (len(ordered) - 1))].item() for name, share in (("median", 0.5), ("p90", 0.9))
+    }
+    return {"counts": torch.bincount(bins, minlength=_BINS + 1).tolist(), "mean": norms.mean().item(), **quantiles}

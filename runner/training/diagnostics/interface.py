@@ -55,7 +55,7 @@ class Batch:
     engine: Engine
     inputs: Tensor
     targets: Tensor
-    of: GradientSum
+    clipped: GradientSum
 
 
 class Diagnostic:
@@ -101,8 +101,8 @@ class Diagnostic:
 
 def gradient_norms(batch: Batch) -> Tensor:
     """Compute the L2 norms of a batch's per-example gradients, [n]; those that clipping computed are used."""
-    if batch.of.norms is not None:
-        return batch.of.norms
+    if batch.clipped.norms is not None:
+        return batch.clipped.norms
     names = [name for name, _ in batch.engine.objective.named_parameters()]
     norms = batch.engine.clipped_sum(batch.inputs, batch.targets, [names], torch.zeros_like).norms
     assert norms is not None

@@ -36,8 +36,8 @@ def compiled_and_captured(
     try:
         return captured(draw, compiled(advance), drawing, device)
     except TorchDynamoException as error:
-        said = str(error).strip().partition("\n")[0]
-        print(f"step: it cannot be compiled ({said}), so its kernels are the library's.", file=sys.stderr)
+        reason = str(error).strip().partition("\n")[0]
+        print(f"step: it cannot be compiled ({reason}), so its kernels are the library's.", file=sys.stderr)
         return None
 
 
@@ -63,8 +63,8 @@ def captured(
                 advance()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        for each in drawing:
-            graph.register_generator_state(each)
+        for source in drawing:
+            graph.register_generator_state(source)
         with torch.cuda.graph(graph, stream=side):
             draw()
             advance()
@@ -93,10 +93,10 @@ def compiled(function: Callable[[], None], backend: str | Callable[..., Any] = "
     from torch._inductor import config as inductor
 
     reset()
-    made: Callable[[], None] = torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
+    compiled_function: Callable[[], None] = torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
 
     def call() -> None:
         with dynamo.patch(trace_autograd_ops=True), inductor.patch(layout_optimization=False):
-            made()
+            compiled_function()
 
     return call

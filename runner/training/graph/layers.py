@@ -107,12 +107,12 @@ def _through_standardization(of_kernels: Tensor, weight: Tensor, gain: Tensor) -
 
 def numbers_per_example(layers: Iterable[Layer]) -> int:
     """Return the numbers per example that the last pass keeps: inputs, outputs, formed gradients, and one's rows."""
-    kept, most = 0, 0
+    stored, most = 0, 0
     for layer in layers:
         if layer.inputs is not None and layer.output is not None:
             inputs, output = layer.views * layer.inputs[0].numel(), layer.views * layer.output[0].numel()
             weight = layer.module.get_parameter("weight")
             positions = output // len(weight)
-            kept += inputs + output + (weight.numel() if positions > 1 else 0)
+            stored += inputs + output + (weight.numel() if positions > 1 else 0)
             most = max(most, positions * weight[0].numel())
-    return kept + most
+    return stored + most

@@ -54,8 +54,8 @@ class RecordedObjective:
     def losses(self, weights: Mapping[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
         """Return losses [P] at these weights, by parameter name."""
         self.forget()
-        given = {place: weights[name] for place, name in self._places.items()}
-        losses: Tensor = functional_call(self._recorded, given, (inputs, targets))
+        by_place = {place: weights[name] for place, name in self._places.items()}
+        losses: Tensor = functional_call(self._recorded, by_place, (inputs, targets))
         return losses
 
     def forget(self) -> None:
@@ -92,5 +92,5 @@ class _Recorded(Objective):
         logits = self.network(inputs)
         if not getattr(self.loss, "reads_pre_activations", False):
             return logits, self.loss(logits, targets)
-        *hidden, _ = [each.output for each in self.network.modules() if isinstance(each, Layer)]
+        *hidden, _ = [layer.output for layer in self.network.modules() if isinstance(layer, Layer)]
         return logits, self.loss(logits, targets, hidden)

@@ -27,14 +27,12 @@ from runner.mechanism.seeds import generator
 from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.training.averaging import Averaging, averaged, begun
 from runner.training.diagnostics import Diagnostics
-from runner.training.first_batch import check_first_batch
 from runner.training.graph.batches import EpochBatches, draw_epoch, with_views
 from runner.training.graph.capture import captured, compiled_and_captured, compiling_pays
 from runner.training.graph.layers import NotCapturableError, numbers_per_example
 from runner.training.graph.network import RecordedObjective
 from runner.training.graph.sums import MaskedEngine
-from runner.training.pieces import Pieces
-from runner.training.state import State, Stateful
+from runner.training.steps import Pieces, State, Stateful, check_first_batch
 from runner.training.updates import Schedule
 from runner.training.updates.optimizers import unsupported, update_of
 
@@ -153,9 +151,9 @@ class GraphStep:
         except (RuntimeError, TypeError, ValueError) as error:
             raise NotCapturableError(str(error).partition("\n")[0]) from error
 
-    def _try_one(self, one: slice) -> None:
+    def _try_one(self, place: slice) -> None:
         before = _random_state(self.losses.device)
-        images, targets = self._data.images[one], self._data.targets[one]
+        images, targets = self._data.images[place], self._data.targets[place]
         inputs = images
         if self.recorded.views > 1:  # equal ones
             inputs = images.unsqueeze(1).expand(-1, self.recorded.views, *images.shape[1:])
@@ -228,7 +226,7 @@ class GraphStep:
 
     @property
     def parts(self) -> dict[str, Stateful]:
-        """Return what the next epoch depends on: see `runner.training.state`."""
+        """Return what the next epoch depends on: see `runner.training.steps`."""
         return {"objective": self.objective, "step": self}
 
     def state_dict(self) -> State:
@@ -296,16 +294,16 @@ class GraphStep:
 
     def _parts_of(self, state: Sequence[Tensor]) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor], list[Tensor]]:
         """Return the weights, the losses, the optimizer's buffers, the average, and earlier noise."""
-        values, losses, *others = state
+        values, losses, *rest = state
         buffers, average = self._lengths
-        return values, losses, others[:buffers], others[buffers : buffers + average], others[buffers + average :]
+        return values, losses, rest[:buffers], rest[buffers : buffers + average], rest[buffers + average :]
 
     @torch.no_grad()
     def advance(self) -> None:
         """Replace the state by the next one, from the buffers with the batch and the noise."""
         after = self.body(self.state, self._indices, self._mask, self._noise, *self._drawn)
-        for kept, made in zip(self.state, after, strict=True):
-            kept.copy_(made)
+        for tensor, following in zip(self.state, after, strict=True):
+            tensor.copy_(following)
 
     def _draw(self) -> None:
         if self._mechanism.private:
@@ -332,7 +330,7 @@ class GraphStep:
         return torch.cat(parts), computed.losses.double()
 
     def _check_first(self, batches: EpochBatches) -> None:
-        """Compare an epoch's first batch with the sensitivities: see `runner.training.first_batch`."""
+        """Compare an epoch's first batch with the sensitivities: see `runner.training.steps`."""
         indices, mask, values = batches.indices[0], batches.mask[0], self.recorded.values
         drawn = [] if batches.drawn is None else [batches.drawn[0]]
 

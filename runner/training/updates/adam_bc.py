@@ -48,7 +48,7 @@ class AdamBC(torch.optim.Optimizer):
 
     def take_noise(self, std: Mapping[Tensor, float]) -> None:
         """Take the standard deviation of the noise in the gradient of each parameter, per coordinate."""
-        self._variance = {parameter: each**2 for parameter, each in std.items()}
+        self._variance = {parameter: deviation**2 for parameter, deviation in std.items()}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]

@@ -134,7 +134,7 @@ class Updates:
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state that the next epoch depends on: see `runner.training.state`."""
+        """Return the state that the next epoch depends on: see `runner.training.steps`."""
         return {"optimizer": self.optimizer.state_dict(), "schedule": self._schedule.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -98,8 +98,8 @@ def unsupported(optimizer: torch.optim.Optimizer) -> str | None:
 
 def update_of(optimizer: torch.optim.Optimizer) -> Update:
     """Return the update of an optimizer that is supported, with its settings."""
-    made, group = _UPDATES[type(optimizer)], optimizer.param_groups[0]
-    return made(*(group[name] for name in made.settings))
+    kind, group = _UPDATES[type(optimizer)], optimizer.param_groups[0]
+    return kind(*(group[name] for name in kind.settings))
 
 
 @torch.no_grad()

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from runner.build.prepare import prepare
 from runner.config import ConfigError, StepMode
 from runner.data.datasets import Split
 from runner.mechanism.normal import standard_normal
 from runner.training.graph import GraphStep, enough
 from runner.training.graph.batches import EpochBatches, draw_epoch
 from runner.training.loop import train
-from runner.training.prepare import prepare
 from runner.training.run import Run, graph_step
 
 DRAWN = 20  # the expected batch size

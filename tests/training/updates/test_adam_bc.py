@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
+from runner.build.prepare import prepare
 from runner.mechanism.seeds import generator
-from runner.training.prepare import prepare
 from runner.training.updates.adam_bc import AdamBC
 
 BC = "optimizer=adam_bc"

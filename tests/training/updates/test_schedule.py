@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
+from runner.build.prepare import prepare
 from runner.training.loop import load, train
-from runner.training.prepare import prepare
 from runner.training.updates.schedule import ByStep, Schedule
 from tests.small import FEW_STEPS
 

@@ -11,15 +11,15 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from runner.accounting import RdpClassic, sound_epsilon
+from runner.build.prepare import prepare
 from runner.clipping import NoiseGroup
 from runner.config import Sampling
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import Joint, Printed
-from runner.training.final import final_metrics
 from runner.training.loop import load, train
-from runner.training.prepare import prepare
+from runner.training.progress import final_metrics
 from runner.training.updates import Updates
 from runner.training.updates.screened import Annealing, Screening
 from runner.training.updates.screening_loss import ScreeningLoss

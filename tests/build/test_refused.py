@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from runner.build import parts
+from runner.build.parts import within_memory
+from runner.build.prepare import prepare
 from runner.config import ConfigError
-from runner.training import checks
-from runner.training.checks import within_memory
-from runner.training.prepare import prepare
 
 BY_STEP = "schedule=linear_by_step epochs=1 batch_size=240 scale.batch_size=240"  # six steps
 STATISTICS = "normalization=private_statistics"
@@ -79,7 +79,7 @@ def test_any_delta_below_one_over_n_is_accepted_and_none_is_used_without_noise(c
 
 def test_weights_beyond_the_memory_are_refused_before_any_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A million bytes hold 83,333 weights, each with its gradient and noise."""
-    monkeypatch.setattr(checks, "memory", lambda: 10**6)
+    monkeypatch.setattr(parts, "memory", lambda: 10**6)
     drawn = torch.get_rng_state()
     with pytest.raises(ConfigError, match="more memory than"), within_memory():
         nn.Linear(84, 1000, bias=False)

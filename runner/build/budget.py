@@ -21,20 +21,6 @@ from runner.trust.mechanism import own_noise, own_releases
 _SILENT = 2.0  # seconds
 
 
-@contextmanager
-def _announced(accountant: Accountant) -> Iterator[None]:
-    """Print a line if what is done inside takes two seconds, with its limit."""
-    name = type(accountant).__name__
-    text = f"computing the noise or the steps that the budget allows, by {name}, for at most {PATIENCE:g} s ..."
-    timer = Timer(_SILENT, lambda: Line().keep(text))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
 def noise_multiplier_of(
     config: DictConfig,
     accountant: Accountant,
@@ -44,59 +30,45 @@ def noise_multiplier_of(
 ) -> float:
     """Return the noise multiplier that a config gives, or calibrate it to `target_epsilon` or `sound_epsilon`.
 
+    `target_epsilon` is as the paper counts, for all epochs. `sound_epsilon` pays for everything that the run can
+    release: the releases before the first step, and as many updates as the rule can compute in all epochs, kept or not.
+    The ledger's `actual` has them, so the sound epsilon in the record is at most `sound_epsilon`.
+
     Raises:
         ConfigError: the config gives none of the three, or more than one, or no sound epsilon exists.
         ValueError: no noise multiplier meets the budget, or the mechanism cannot be private.
     """
-    given: float | None = config.noise_multiplier
-    if config.sound_epsilon is not None:
-        return _noise_for_sound_epsilon(config, mechanism, rule, normalization)
-    if config.target_epsilon is None:
-        if given is None:
+    noise_multiplier, sound = config.noise_multiplier, config.sound_epsilon
+    if sound is None and config.target_epsilon is None:
+        if noise_multiplier is None:
             raise ConfigError("Set sound_epsilon, noise_multiplier (0 for none) or target_epsilon.")
-        return given
-    if given is not None:
-        raise ConfigError(
-            "Set noise_multiplier or target_epsilon, not both: one follows from the other "
-            "(target_epsilon=3 noise_multiplier=null, say)."
-        )
-    mechanism(1.0)  # raises if the other settings do not allow noise
-    with _announced(accountant):
-        return calibrate_noise_multiplier(
-            accountant,
-            lambda nm: mechanism(nm).charges_of_epochs(config.epochs).claimed,
-            config.target_epsilon,
-            config.delta,
-        )
-
-
-def _noise_for_sound_epsilon(
-    config: DictConfig,
-    mechanism: Callable[[float], Mechanism],
-    rule: UpdateRule,
-    normalization: Normalization | None,
-) -> float:
-    """Calibrate the noise multiplier to the sound epsilon of everything that the run can release.
-
-    These are the releases before the first step, and as many updates as the rule can compute in all epochs, kept or
-    not. The ledger's `actual` has them, so the sound epsilon in the record is at most `sound_epsilon`.
-    """
-    asked = f"sound_epsilon={config.sound_epsilon:g}"
-    trial = mechanism(1.0)  # raises if the other settings do not allow noise
-    reason = own_noise(trial) or own_releases(normalization)
-    reason = reason or private_statistics(config.features, config.dataset)
+        return float(noise_multiplier)
+    if sound is None:
+        if noise_multiplier is not None:
+            raise ConfigError(
+                "Set noise_multiplier or target_epsilon, not both: one follows from the other "
+                "(target_epsilon=3 noise_multiplier=null, say)."
+            )
+        mechanism(1.0)  # raises if the other settings do not allow noise
+        with _announced(accountant):
+            return calibrate_noise_multiplier(
+                accountant,
+                lambda nm: mechanism(nm).charges_of_epochs(config.epochs).claimed,
+                config.target_epsilon,
+                config.delta,
+            )
+    trial = mechanism(1.0)
+    reason = own_noise(trial) or own_releases(normalization) or private_statistics(config.features, config.dataset)
     if reason:
-        raise ConfigError(f"{asked}: this setting has no sound ε. {reason}")
+        raise ConfigError(f"sound_epsilon={sound:g}: this setting has no sound ε. {reason}")
     steps = rule.most_steps(config.epochs * trial.steps_per_epoch, None)
-    if sound_epsilon(mechanism(LARGEST_NOISE).charges(steps).actual, config.delta) > config.sound_epsilon:
+    if sound_epsilon(mechanism(LARGEST_NOISE).charges(steps).actual, config.delta) > sound:
         raise ConfigError(
-            f"{asked}: no noise reaches it, because part of what this setting releases does not depend on "
-            "noise_multiplier or gets no noise at all. Choose a larger one, or another normalization or clipping."
+            f"sound_epsilon={sound:g}: no noise reaches it, because part of what this setting releases does not depend "
+            "on noise_multiplier or gets no noise at all. Choose a larger one, or another normalization or clipping."
         )
     with _announced(Pld()):
-        return calibrate_noise_multiplier(
-            Pld(), lambda nm: mechanism(nm).charges(steps).actual, config.sound_epsilon, config.delta
-        )
+        return calibrate_noise_multiplier(Pld(), lambda nm: mechanism(nm).charges(steps).actual, sound, config.delta)
 
 
 def within_budget(
@@ -122,3 +94,17 @@ def within_budget(
     if paid_for == 0:
         raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single {unit} of this setting.")
     return (config.epochs, paid_for) if rule.takes_back else (paid_for, None)
+
+
+@contextmanager
+def _announced(accountant: Accountant) -> Iterator[None]:
+    """Print a line if what is done inside takes two seconds, with its limit."""
+    name = type(accountant).__name__
+    text = f"computing the noise or the steps that the budget allows, by {name}, for at most {PATIENCE:g} s ..."
+    timer = Timer(_SILENT, lambda: Line().keep(text))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

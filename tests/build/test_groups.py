@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
+from runner.build import groups
+from runner.build.groups import Group, is_taken, makes_network
+from runner.build.prepare import prepare
 from runner.config import FIELDS, REPOSITORY, ConfigError
-from runner.training.instantiation import instantiated
-from runner.training.prepare import prepare
-from runner.trust import targets as checked
-from runner.trust.targets import bare_name, check_targets, targets
+from runner.trust.targets import bare_name, import_target, targets
 from tests.tracked import tracked
 
 Compose = Callable[..., DictConfig]
@@ -60,7 +61,7 @@ def test_what_names_no_class_in_a_file_is_refused(composed: Compose, overrides: 
 )
 def test_a_class_of_another_group_is_refused(group: str, target: str) -> None:
     with pytest.raises(ConfigError, match=rf"{group}\._target_={target} is no {FIELDS[group].takes}"):
-        check_targets(OmegaConf.create({group: {"_target_": target}}), group)
+        Group(OmegaConf.create({group: {"_target_": target}}), group)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +79,9 @@ def test_what_cannot_be_imported_is_named(text: str, target: str, said: str, sta
     importlib.invalidate_caches()
     try:
         with pytest.raises(ConfigError, match=said):
-            check_targets(composed(f"activation._target_={target}") if not text else one(target), "activation")
+            Group(composed(f"activation._target_={target}") if not text else one(target), "activation")
     finally:
-        checked.sys.modules.pop("a_module", None)
+        sys.modules.pop("a_module", None)
 
 
 def one(target: str) -> DictConfig:
@@ -96,7 +97,7 @@ def test_a_users_class_or_function_may_be_named(kind: str, found: str, started: 
     path.write_text("from torch import nn\nclass Mine(nn.Tanh): pass\ndef mine(): return nn.Tanh()\n")
     module = name if kind == "module" else f"{name}.inner"
     config = composed(f"activation._target_={module}.{found}")
-    assert isinstance(instantiated(config, "activation"), torch.nn.Tanh)
+    assert isinstance(Group(config, "activation").build(), torch.nn.Tanh)
 
 
 def options() -> Iterator[tuple[str, str]]:
@@ -112,8 +113,23 @@ def test_every_option_in_conf_may_be_named() -> None:
         for path in tracked(f"conf/{group}/*.yaml"):
             loaded = OmegaConf.load(path)
             if "_target_" in loaded:
-                check_targets(OmegaConf.create({group: loaded, "epochs": 3}), group)
+                Group(OmegaConf.create({group: loaded, "epochs": 3}), group)
     assert len(set(options())) > 40
+
+
+def test_each_target_of_a_run_is_imported_once(composed: Compose, monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[str] = []
+
+    def noted(place: str, target: object) -> object:
+        places.append(place)
+        return import_target(place, target)
+
+    monkeypatch.setattr(groups, "import_target", noted)
+    config = composed("averaging=ema", "screening=annealing", "schedule=cosine_by_step")
+    prepare(config)
+    values: Any = OmegaConf.to_container(config, resolve=True)
+    assert places == [place for group in GROUPS for place, _ in targets(values[group], group)]
+    assert len(places) == 11
 
 
 def test_no_two_classes_of_a_run_have_the_same_bare_name() -> None:
@@ -124,17 +140,12 @@ def test_no_two_classes_of_a_run_have_the_same_bare_name() -> None:
     found, networks = set(), set()
     for module in map(importlib.import_module, modules):
         for value in vars(module).values():
-            if inspect.isfunction(value) and value.__module__.startswith("runner.networks."):
-                if checked._returns_a_network(value):
+            if inspect.isfunction(value):
+                if makes_network(value):
                     networks.add(value)
             elif inspect.isclass(value) and value.__module__.startswith(("runner.", "torch.nn.", "torch.optim.")):
                 found.add(value)
-    taken = {
-        value
-        for value in found
-        for field in FIELDS.values()
-        if field.takes and checked._is_a(value, get_object(field.takes))
-    }
+    taken = {value for value in found for field in FIELDS.values() if field.takes and is_taken(value, field.takes)}
     names = Counter(value.__name__ for value in {*taken, *networks})
     assert [name for name, count in names.items() if count > 1 and not name.startswith("_")] == []
     assert {bare_name(target) for _, target in options()} - set(names) == set()

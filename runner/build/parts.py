@@ -1,0 +1,293 @@
+"""The parts of a run that need more than an instance of their group, and the checks of single parts.
+
+Each function takes the checked groups or an instance and raises `ConfigError` with one sentence that names the part.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.nn.parameter import is_lazy
+
+from runner.build.groups import Group, refusing
+from runner.clipping import Clipping
+from runner.config import ConfigError
+from runner.config.origin import is_own
+from runner.data.augmentation import Augmentation
+from runner.data.datasets import ImageDataset, OwnDataset
+from runner.data.examples import Examples, splits_of
+from runner.data.features import Features, Pixels
+from runner.data.reading import reproducible
+from runner.gradients import Objective, fresh_copy
+from runner.mechanism.statistics import Normalization
+from runner.networks.objective import InputBound, layers_with_parameters
+from runner.speed.machine import memory
+from runner.training.averaging import Averaging
+from runner.training.updates import Schedule, UpdateRule
+from runner.trust.clipping import own_clipping
+from runner.trust.parts import OwnFeatures, OwnViews
+
+_DEVICES = ("cpu", "cuda")
+_EPOCHS = 1000  # of a schedule that are tried, at most
+
+
+def device_of(name: str) -> torch.device:
+    """Return the device of this machine that a config calls auto, cpu or cuda."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"runtime.device={name} is not a device: choose auto, cpu or cuda.") from error
+    if device.type not in _DEVICES:
+        raise ConfigError(f"runtime.device={name} is not supported: choose auto, cpu or cuda.")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= count:
+        present = f"{count} CUDA devices, from cuda:0," if count else "no CUDA device"
+        raise ConfigError(f"runtime.device={name}, but PyTorch finds {present} here.")
+    return device
+
+
+def build_dataset(group: Group, config: DictConfig) -> ImageDataset:
+    """Return the data set of a config. A class of torchvision's kind, or a function, is the user's, and read here."""
+    arguments = inspect.signature(group.target).parameters
+    of_torchvision = inspect.isclass(group.target) and "root" in arguments and not hasattr(group.target, "load")
+    with reproducible(), group.errors_in_words():
+        if of_torchvision and arguments.keys() & {"train", "split"}:
+            root = OmegaConf.select(config, "runtime.data_root") or os.environ.get("DP_DATA_ROOT") or "~/.cache/dp-data"
+            place = {} if "root" in group.node else {"root": str(Path(root).expanduser())}
+            dataset: Any = [
+                instantiate(group.node, **place, **split, _convert_="all") for split in splits_of(group.target)
+            ]
+        else:
+            dataset = instantiate(group.node, _convert_="all")
+        if isinstance(dataset, tuple | list):
+            dataset = Examples.of(dataset)
+        elif not is_own(dataset):
+            return cast(ImageDataset, dataset)
+        return cast(ImageDataset, OwnDataset(dataset, config.scale.bundled_data))  # which has the same methods
+
+
+def build_features(group: Group) -> Features:
+    """Return the features; a user's are applied to one image at a time, and cut to the norm that they state."""
+    features = group.build()
+    with refusing("features"):
+        return OwnFeatures(features) if is_own(features) else cast(Features, features)
+
+
+def build_views(group: Group, features: Features, dataset: ImageDataset) -> Augmentation | OwnViews | None:
+    """Return the views of each image, or None. They have to be of pixels, and to have the shape of the images."""
+    views = group.build()
+    if views is None:
+        return None
+    if type(features) is not Pixels:
+        raise ConfigError(
+            f"augmentation: it makes views of pixels, not of {type(features).__name__}: use features=pixels."
+        )
+    shape = features.shape(dataset.shape)
+    try:
+        views = OwnViews(views) if is_own(views) else views
+        view = views(torch.zeros(1, *shape), views.draw(1, torch.Generator()))
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(f"augmentation: {str(error).partition(chr(10))[0]}") from error
+    assert view.shape == (1, views.views, *shape)
+    return cast("Augmentation | OwnViews", views)
+
+
+def build_clipping(group: Group, objective: Objective) -> Clipping:
+    """Return the clipping; a user's states its bounds for a copy of the objective, and is cut to them."""
+    clipping = group.build()
+    if not is_own(clipping):
+        return cast(Clipping, clipping)
+    try:
+        return own_clipping(clipping, fresh_copy(objective))
+    except Exception as error:  # any error of a user's code
+        where = f"{type(clipping).__qualname__}.noise_groups: {type(error).__name__}: "
+        raise ConfigError(f"clipping: {'' if isinstance(error, ValueError) else where}{error}") from error
+
+
+def build_rule(group: Group) -> UpdateRule:
+    """Return the update rule, the plain one by default. A user's class has to be an `UpdateRule` with updates."""
+    rule: UpdateRule = group.build() or UpdateRule()
+    if not isinstance(rule, UpdateRule) or (is_own(rule) and type(rule).updates is UpdateRule.updates):
+        target = group.node._target_
+        raise ConfigError(f"screening: {target} is no UpdateRule that defines `updates(run, objective, aside)`.")
+    return rule
+
+
+def build_schedule(group: Group, optimizer: torch.optim.Optimizer, steps: int) -> Schedule:
+    """Return the schedule of an optimizer's learning rate, constant by default, in a run of `steps` steps."""
+    if group.target is None:
+        return Schedule(None)
+    by_step = getattr(group.target, "by_step", False)
+    scheduler = group.build(call_with=optimizer, **({"steps": steps} if by_step else {}))
+    if not hasattr(scheduler, "step"):
+        raise ConfigError(f"schedule: {group.node._target_} makes no schedule with a method step, but {scheduler!r}.")
+    return Schedule(scheduler)
+
+
+def build_objective(
+    groups: Mapping[str, Group], dataset: ImageDataset, features: Features, normalization: Normalization | None
+) -> Objective:
+    """Return the network, after its normalisation if there is one, with its loss.
+
+    It is built on the current default device and from the current random state, and its weights have to be of types in
+    which noise can be drawn. The network's maker may hold the original, so a copy is returned.
+    """
+    try:
+        with refusing("features", AttributeError, TypeError):
+            shape = features.shape(dataset.shape)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    activation = groups["activation"].build
+    network = groups["architecture"].build(input_shape=shape, classes=dataset.classes, activation=activation)
+    if normalization is not None:
+        try:
+            layer = normalization.layer(shape[0])
+        except ValueError as error:
+            raise ConfigError(f"normalization: {error}.") from error
+        network = nn.Sequential(OrderedDict(normalization=layer, network=network))
+    bound = InputBound(tuple(shape), getattr(features, "largest_norm", None))
+    objective = Objective(network, groups["loss"].build(), bound, groups["constraint"].build())
+    with refusing("architecture or loss"):
+        objective = fresh_copy(objective)
+    _check_weights(objective)
+    return objective
+
+
+@contextmanager
+def within_memory() -> Iterator[None]:
+    """Refuse weights that do not fit into the memory of this process with their gradient and its noise.
+
+    PyTorch registers a parameter before its first values are drawn. Until then, no memory is taken.
+    """
+    available, needed = memory(), 0
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
+        nonlocal needed
+        needed += 0 if is_lazy(parameter) else 3 * parameter.numel() * parameter.element_size()
+        if needed > available:
+            raise ConfigError(
+                f"the weights, their gradient and its noise take more memory than the {available / 2**30:,.0f} GiB "
+                f"that this process may use: choose a smaller network"
+            )
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _check_weights(objective: Objective) -> None:
+    for name, parameter in objective.named_parameters():
+        if isinstance(parameter, nn.UninitializedParameter):
+            raise ConfigError(f"architecture: {name} gets its shape in the first pass: use a layer that is not lazy.")
+        if parameter.dtype not in (torch.float32, torch.float64):
+            raise ConfigError(
+                f"architecture: {name} has type {parameter.dtype}: weights have to be float32 or float64, the "
+                f"types of the noise."
+            )
+        if not parameter.requires_grad:
+            raise ConfigError(
+                f"architecture: {name} is frozen, and all parameters are trained: make it a buffer, or make the frozen "
+                f"part a class for features."
+            )
+    normalised = [m for m in objective.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+    coupling = [m for m in normalised if isinstance(m, nn.modules.batchnorm._BatchNorm) or m.track_running_stats]
+    if coupling:
+        raise ConfigError(
+            f"architecture: {type(coupling[0]).__name__} mixes examples, in a batch or in running statistics "
+            f"without noise, so no example's contribution can be bounded: use group normalisation or none."
+        )
+
+
+def check_shapes(objective: Objective, shape: list[int], classes: int) -> None:
+    """Pass two examples through an objective on the meta device, where it only has shapes."""
+    targets = torch.zeros(2, dtype=torch.long)
+    try:
+        objective.start_epoch(0)
+        losses = objective(torch.empty(2, *shape), targets)
+    except (AttributeError, IndexError, RuntimeError, ValueError, TypeError) as error:
+        if not getattr(objective.loss, "reads_pre_activations", False):  # such a loss reads more than logits
+            try:
+                objective.loss(torch.zeros(2, classes), targets)
+            except Exception as reason:
+                raise ConfigError(f"loss: {reason}") from error
+        raise ConfigError(f"architecture: the network cannot take features of shape {shape}: {error}") from error
+    if losses.shape != (2,):
+        raise ConfigError(
+            f"loss: expected one loss per example, shape (2,) for two examples, got {tuple(losses.shape)}."
+        )
+
+
+def check_constraint(objective: Objective) -> None:
+    """Check that all parameters are weights and biases of linear layers and convolutions, and project them once."""
+    for name, layer in layers_with_parameters(objective).items():
+        if type(layer) not in (nn.Linear, nn.Conv2d):
+            raise ConfigError(
+                f"constraint: it is for linear layers and convolutions, but {name} is a {type(layer).__name__}."
+            )
+    with refusing("constraint"):
+        objective.project()
+
+
+def check_optimizer(
+    groups: Mapping[str, Group], objective: Objective, epochs: int, steps_per_epoch: int, device: torch.device
+) -> torch.optim.Optimizer:
+    """Return an optimizer of an objective, after a trial step, and a trial of its schedule up to 1,000 epochs.
+
+    Its rates have to be finite, and momentum below 1, else gradients would never decay: PyTorch refuses only negative
+    values. Other values fail only in a step or in a later epoch. So a copy of the smallest weight takes a step with a
+    gradient of zero on the CPU. If the run is on a GPU, only the schedule is tried, because a step there would start
+    the GPU wherever a run is planned.
+    """
+    complete: Any = groups["optimizer"].build(call_with=list(objective.parameters()))
+    if not isinstance(complete, torch.optim.Optimizer):
+        raise ConfigError(f"optimizer: {type(complete).__name__} is no torch.optim.Optimizer.")
+    group = complete.param_groups[0]
+    rate, momentum = group.get("lr", 0), group.get("momentum", 0)
+    if not math.isfinite(rate):
+        raise ConfigError(f"optimizer.lr={rate} is out of range: it has to be finite.")
+    if not 0 <= momentum < 1:
+        raise ConfigError(f"optimizer.momentum={momentum} is out of range: it has to be 0 or greater, and below 1.")
+    weight = torch.zeros_like(min(objective.parameters(), key=torch.numel), device="cpu", requires_grad=True)
+    weight.grad = torch.zeros_like(weight)
+    optimizer = groups["optimizer"].build(call_with=[weight])
+    schedule = build_schedule(groups["schedule"], optimizer, epochs * steps_per_epoch)
+    part = "optimizer"
+    try:
+        if device.type == "cpu":
+            optimizer.step()
+        part = "schedule"
+        for epoch in range(min(epochs, _EPOCHS)):
+            schedule.start_epoch()
+            for _ in range(steps_per_epoch if schedule.by_step else 1):
+                schedule.start_step()
+                rate = optimizer.param_groups[0].get("lr", 0)
+                if not 0 <= rate < math.inf:
+                    raise ValueError(f"the learning rate would be {rate} in epoch {epoch + 1}")
+    except Exception as error:
+        raise ConfigError(f"{part}: a step fails: {error}") from error
+    return complete
+
+
+def check_averaging(averaging: Averaging, steps: int) -> None:
+    """Check that the share of the first and of the last weights in their average is one number from 0 to 1."""
+    for updates in (1, steps):
+        with refusing("averaging"):
+            share = torch.as_tensor(averaging.share(torch.tensor(updates, dtype=torch.float64)))
+        if share.numel() != 1 or not 0 <= share <= 1:
+            raise ConfigError(f"averaging: expected a share from 0 to 1 at update {updates}, got {share.tolist()}.")

@@ -1,0 +1,203 @@
+"""Conversion of a composed config to the parts of a run, with every check that needs no data.
+
+`prepare` builds the network once. The checked and the trained networks are copies of it, so that both are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import cast
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from runner.accounting import epsilon_by
+from runner.build import parts
+from runner.build.budget import noise_multiplier_of, within_budget
+from runner.build.groups import Group, check_groups, refusing
+from runner.clipping import NoClipping
+from runner.clipping.interface import NoiseGroup
+from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode, check_ranges, check_values
+from runner.config.origin import is_own
+from runner.data.datasets import HOLDOUT_PARTS, ImageDataset, Split, holdout_examples
+from runner.gradients import Engine, Objective, fresh_copy, unknown
+from runner.gradients.interface import OrdinaryPass
+from runner.mechanism.dp_sgd import Mechanism, Scheduled
+from runner.mechanism.seeds import derived_seed
+from runner.mechanism.statistics import Normalization
+from runner.networks.lipschitz import gradient_bounds
+from runner.networks.lipschitz.course import COUNT, counting_course
+from runner.terminal import number
+from runner.training.diagnostics import DIAGNOSTICS, diagnostic
+from runner.training.graph import NotCapturableError
+from runner.training.run import Run, graph_step
+from runner.trust.mechanism import mechanism_for
+
+
+def prepare(config: DictConfig) -> Run:
+    """Check a resolved config (see `runner.records.identity.resolved`) and build the parts that need no data.
+
+    Raises:
+        ConfigError: the config cannot be run; the message is one sentence.
+    """
+    _check_fields(config)
+    groups = check_groups(config)
+    device = parts.device_of(config.runtime.device)
+
+    # The examples, and what is done with them before the network.
+    dataset, features = parts.build_dataset(groups["dataset"], config), parts.build_features(groups["features"])
+    normalization, averaging = groups["normalization"].build(), groups["averaging"].build()
+    accountant, rule = groups["accountant"].build(), parts.build_rule(groups["screening"])
+
+    # The network. It is tried on shapes alone, without memory, unless a module of it may do anything.
+    with torch.random.fork_rng(devices=[]), parts.within_memory():
+        torch.default_generator.manual_seed(derived_seed(config.seed, "init"))  # CUDA's generators keep their state
+        initial = parts.build_objective(groups, dataset, features, normalization)
+    shape, isolation = features.shape(dataset.shape), unknown(initial)
+    clipping = parts.build_clipping(groups["clipping"], initial)
+    place = "cpu" if isolation else "meta"
+    objective = fresh_copy(initial).to(place)
+    with torch.device(place):
+        if not isolation:
+            parts.check_shapes(objective, shape, dataset.classes)
+        if objective.constraint is not None:
+            parts.check_constraint(objective)
+
+    # What a step releases, the noise that its budget asks for, and the steps that it pays for.
+    examples = Split(torch.empty(2, *shape, device="meta"), torch.zeros(2, device="meta").long())
+    try:
+        noised = _noised(config, groups["mechanism"], dataset, clipping.noise_groups(objective), normalization)
+        if not (clipping.needs_engine or isolation):  # its bound may depend on the pass itself
+            ordinary = cast(Engine, OrdinaryPass(objective))  # all that such a clipping uses of an engine
+            clipping.sum_contributions(ordinary, examples.images, examples.targets)
+        mechanism = noised(noise_multiplier_of(config, accountant, noised, rule, normalization))
+        _check_delta(config.delta, mechanism)
+        mechanism.check(clipping, objective, examples.images, examples.targets)
+        if rule.takes_back and isinstance(mechanism, Scheduled):
+            raise ValueError("screening: kept steps are charged alike, so the noise has to be the same at all steps.")
+        rule.check(mechanism)
+        epochs, paid_for = within_budget(config, accountant, mechanism, rule)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(str(error)) from error
+    optimizer = parts.check_optimizer(groups, objective, epochs, mechanism.steps_per_epoch, device)
+
+    run = Run(
+        config=config,
+        dataset=dataset,
+        features=features,
+        augmentation=parts.build_views(groups["augmentation"], features, dataset),
+        normalization=normalization,
+        initial=initial,
+        isolation=isolation,
+        activation_type=type(groups["activation"].build()),
+        clipping=clipping,
+        mechanism=mechanism,
+        accountant=accountant,
+        rule=rule,
+        averaging=averaging,
+        epochs=epochs,
+        paid_for=paid_for,
+        device=device,
+        make_optimizer=groups["optimizer"].build,
+        make_schedule=partial(parts.build_schedule, groups["schedule"]),
+    )
+    _check_together(run, objective, optimizer, examples)
+    return run
+
+
+def _check_fields(config: DictConfig) -> None:
+    """Check names of fields, ranges that no group's class checks, and that numbers can be used."""
+    unknown_fields = sorted(set(map(str, config)) - set(FIELDS))
+    if unknown_fields:
+        raise ConfigError(f"There is no field {unknown_fields[0]!r} in a run's configuration.")
+    check_ranges(config)
+    check_values(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
+    unknown_diagnostics = sorted(set(config.diagnostics) - set(DIAGNOSTICS))
+    if unknown_diagnostics:
+        raise ConfigError(f"diagnostics has no {unknown_diagnostics[0]}: choose from {', '.join(DIAGNOSTICS)}.")
+
+
+def _noised(
+    config: DictConfig,
+    group: Group,
+    dataset: ImageDataset,
+    noise_groups: Sequence[NoiseGroup],
+    normalization: Normalization | None,
+) -> Callable[[float], Mechanism]:
+    """Return the function that makes the run's mechanism, given a noise multiplier."""
+    examples = dataset.train_examples
+    if config.evaluation == EvaluationSplit.holdout:
+        if examples < HOLDOUT_PARTS:
+            raise ConfigError(f"evaluation=holdout needs at least {HOLDOUT_PARTS} training examples, not {examples}.")
+        examples -= holdout_examples(examples)
+    return mechanism_for(
+        group.build() or Mechanism,
+        config.sampling,
+        examples,
+        config.batch_size,
+        noise_groups=noise_groups,
+        before=() if normalization is None else normalization.releases,
+        epochs=config.epochs,
+        noise_multiplier=config.noise_multiplier,
+    )
+
+
+def _check_delta(delta: float, mechanism: Mechanism) -> None:
+    """Raise ValueError if a private run has a delta of at least 1/N, with N the examples that it trains on.
+
+    Publishing every example with probability delta, independently of the others, is (0, delta)-differentially private,
+    and publishes delta N examples in the mean: from a delta of 1/N, no epsilon protects all of them (Dwork and Roth,
+    The Algorithmic Foundations of Differential Privacy, 2014, section 2.3).
+    """
+    if mechanism.private and delta * mechanism.examples >= 1:
+        raise ValueError(
+            f"delta={delta:g} is not below 1/N for N = {mechanism.examples:,} training examples: so large a δ allows "
+            f"publishing one of them. Choose less than {number(1 / mechanism.examples, bound='lower')}."
+        )
+
+
+def _check_together(run: Run, objective: Objective, optimizer: torch.optim.Optimizer, examples: Split) -> None:
+    """Check what only several parts decide: equal noise, diagnostics, views, averages, epsilon, the step as a graph."""
+    mechanism = run.mechanism
+    varying = isinstance(mechanism, Scheduled) or len(mechanism.coefficients) > 1
+    if hasattr(optimizer, "take_noise") and (varying or getattr(objective.loss, "course", None) is not None):
+        raise ConfigError(f"optimizer: {type(optimizer).__name__} needs the same noise at all steps.")
+    has_count = any(COUNT in group.parameters for group in mechanism.noise_groups)
+    if counting_course(objective.loss) is not None and not has_count:
+        raise ConfigError("loss: its course needs a private count, which clipping=lipschitz releases: choose that.")
+    passing = [name for name in sorted(run.config.diagnostics) if diagnostic(name).passes_training_images]
+    if run.isolation and mechanism.private and passing:
+        raise ConfigError(
+            f"diagnostics: {passing[0]} passes training images through modules whose gradients are computed example by "
+            f"example, as {run.isolation}: leave it out."
+        )
+    if "bound_ratios" in run.config.diagnostics:
+        try:
+            gradient_bounds(objective)
+        except ValueError as error:
+            raise ConfigError(f"diagnostics: bound_ratios: {error}.") from error
+    if run.augmentation is not None:
+        if not (run.clipping.needs_engine or isinstance(run.clipping, NoClipping)):
+            raise ConfigError(
+                f"augmentation: {type(run.clipping).__name__} bounds single images inside a pass, not the mean of an "
+                "example's views: use clipping=flat, automatic, psac or per_layer."
+            )
+        for name in passing:
+            if diagnostic(name).measures_steps:
+                raise ConfigError(f"diagnostics: {name} measures batches of images, not of views: leave it out.")
+    if run.averaging is not None:
+        parts.check_averaging(run.averaging, run.most_steps)
+    if run.unsound or is_own(run.accountant):  # else the budget or the sound epsilon has used the charges already
+        with refusing("accountant", ValueError):
+            for steps in (1, run.most_steps):
+                epsilon_by(run.accountant, mechanism.charges(steps).claimed, run.config.delta)
+    if run.config.runtime.step in (StepMode.graph, StepMode.compiled):
+        setting = f"runtime.step={run.config.runtime.step.value}"
+        if run.config.runtime.engine is not EngineName.one_pass:
+            raise ConfigError(f"{setting} has its own gradient engine: leave runtime.engine at one_pass.")
+        try:
+            with torch.device("meta"):
+                graph_step(run, objective, examples)
+        except NotCapturableError as reason:
+            raise ConfigError(f"{setting} is not possible here: {reason}.") from reason

@@ -1,0 +1,119 @@
+"""A trial of a user's parts on made-up examples, before any data is read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import parent_process
+
+import torch
+from torch import nn
+
+from runner.build.groups import refusing
+from runner.clipping import Backprop
+from runner.config import ConfigError
+from runner.gradients import Objective, is_known
+from runner.training.run import Run
+from runner.trust.clipping import OwnClipping
+from runner.trust.engine import IsolatedEngine, IsolatedPrediction
+from runner.trust.mapped import Mapped, NotMappableError
+from runner.trust.parts import OwnFeatures, OwnViews
+
+_printed = set[str]()  # notes of this process
+
+
+def check_own(run: Run) -> None:
+    """Run the user's parts on made-up examples, and print on stderr how they are applied. No data is read.
+
+    Raises:
+        ConfigError: a part cannot be applied to one example, or the network fails in evaluation.
+    """
+    objective = run.new_objective().eval()
+    with refusing("loss: start_epoch(0) fails"):
+        objective.start_epoch(0)
+    notes = [
+        f"{name}: applied to one example at a time, so an operation over the batch is over that one."
+        f"{_slowness(mapped, run)}"
+        for name, mapped in _mapped_parts(run).items()
+    ]
+    if isinstance(run.clipping, OwnClipping):
+        with refusing("clipping", ValueError):
+            notes += run.clipping.longer(objective)
+    for note in notes:
+        if note not in _printed and parent_process() is None:  # the command itself, and not a process of one run
+            _printed.add(note)
+            print(note, file=sys.stderr)
+    _check_prediction(run, objective)
+
+
+def _mapped_parts(run: Run) -> dict[str, Mapped]:
+    """Return the user's parts that are applied to each example separately, by a readable name."""
+    objective, clipping, augmentation = run.new_objective(), run.clipping, run.augmentation
+    engine = run.engine(objective)
+    objective.start_epoch(0)
+    inputs = torch.zeros(1, *run.features.shape(run.dataset.shape), device=run.device)
+    targets = torch.zeros(1, dtype=torch.long, device=run.device)
+    parts: dict[str, Mapped] = {}
+    if isinstance(run.features, OwnFeatures):
+        with _refused("features"):
+            images = torch.zeros(1, *run.dataset.shape, device=run.device)
+            parts[type(run.features.own).__qualname__] = run.features.mapped.ready(images)
+    if isinstance(augmentation, OwnViews):
+        with _refused("augmentation"):
+            (numbers,) = augmentation.draw(1, torch.Generator()).to(run.device)
+            parts[type(augmentation.own).__qualname__] = augmentation.mapped.ready(inputs, numbers)
+    if isinstance(clipping, OwnClipping):
+        with _refused("clipping"):
+            parts[type(clipping.own).__qualname__] = clipping.mapped(objective)
+    if run.isolated and isinstance(engine, IsolatedEngine):
+        classes = {type(module).__qualname__: None for module in objective.modules() if not is_known(module)}
+        names = ", ".join(classes) or type(objective.network).__qualname__
+        with _refused(f"architecture or loss ({names})"):
+            parts[names] = engine.mapped(inputs, targets, clipping if isinstance(clipping, Backprop) else None)
+        with _refused(f"architecture or loss ({names}) in evaluation"):
+            IsolatedPrediction(objective, inputs, targets)
+    return parts
+
+
+@contextmanager
+def _refused(part: str) -> Iterator[None]:
+    try:
+        yield
+    except NotMappableError as error:
+        fails = str(error).startswith(type(error.__cause__).__name__)
+        reason = "it fails on one example" if fails else "it cannot be applied to one example at a time"
+        raise ConfigError(f"{part}: {reason}: {error}") from error
+
+
+def _check_prediction(run: Run, objective: Objective) -> None:
+    """Evaluate made-up examples, and train on them what is not applied to each example by itself."""
+    count, shape = 1 if run.isolated else 2, run.features.shape(run.dataset.shape)
+    targets = torch.zeros(count, dtype=torch.long, device=run.device)
+    trial = refusing("architecture or loss: evaluation of made-up examples")
+    with trial, torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        images = torch.rand(count, *shape).to(run.device)
+        before = images.clone()
+        logits, losses = objective.predict(images, targets)
+        if not run.isolation:
+            objective.train().predict(images, targets)
+    if logits.shape != (count, run.dataset.classes) or losses.shape != (count,):
+        raise ConfigError(
+            f"architecture or loss: expected logits of shape ({count}, {run.dataset.classes}) and losses of "
+            f"shape ({count},), got {tuple(logits.shape)} and {tuple(losses.shape)}."
+        )
+    if not torch.equal(images, before):
+        raise ConfigError("architecture: a module changes the images, which are used again: leave out inplace=True.")
+
+
+def _slowness(part: Mapped, run: Run) -> str:
+    """Return the rate of a part whose examples are computed one after another, the reason and a faster way, else ""."""
+    if part.rate is None:
+        return ""
+    recurrent = any(isinstance(module, nn.RNNBase) for module in run.new_objective().modules())
+    faster = " The recurrent layers of opacus.layers (DPLSTM, DPGRU, DPRNN) are faster here." if recurrent else ""
+    return (
+        f" They are computed one after another, some {float(f'{part.rate:.2g}'):g} examples a second, because "
+        f"{part.reason}.{faster}"
+    )
