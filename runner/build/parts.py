@@ -195,6 +195,10 @@ def _check_weights(objective: Objective) -> None:
     for name, parameter in objective.named_parameters():
         if isinstance(parameter, nn.UninitializedParameter):
             raise ConfigError(f"architecture: {name} gets its shape in the first pass: use a layer that is not lazy.")
+        if not parameter.numel():
+            raise ConfigError(
+                f"architecture: {name} has the shape {tuple(parameter.shape)}, so no weight: give each layer a unit."
+            )
         if parameter.dtype not in (torch.float32, torch.float64):
             raise ConfigError(
                 f"architecture: {name} has type {parameter.dtype}: weights have to be float32 or float64, the "

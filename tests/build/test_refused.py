@@ -57,6 +57,8 @@ def test_a_value_out_of_range_is_refused_by_its_fields_name(smoke, field: str, v
         ("optimizer=adam_bc +mechanism={_target_:tests.choosing.Alternating,_partial_:true}", "needs the same noise"),
         (f"{LIPSCHITZ} loss=sharp_cross_entropy_falling optimizer=adam_bc ~optimizer.momentum", "needs the same noise"),
         ("screening=annealing +screening.typo=1", "screening"),
+        ("architecture.units=0", r"weight has the shape \(0, 512\), so no weight"),
+        ("architecture.filters=[16,0]", r"has the shape \(0, 16, 4, 4\), so no weight"),
         ("scale=smoke delta=1e-3", "delta=0.001 is not below 1/N for N = 1,438 training .* less than 0.0006954"),
         (f"evaluation=holdout delta={1 / 55_000}", "N = 55,000 training examples"),  # five thousand are held out
         ("screening=annealing noise_multiplier=1 max_epsilon=1e-3", "single step"),
