@@ -33,7 +33,8 @@ from runner.records.hydra_errors import sentence
 from runner.records.identity import identify, resolved
 from runner.records.jobs import command_of, composed
 from runner.records.options import as_typed, check_budgets, check_options, search_path
-from runner.report.own import columns_of, record_files, result_text
+from runner.records.store import table_of
+from runner.report.own import result_text
 
 if TYPE_CHECKING:  # both take a second to import
     import pandas as pd
@@ -285,13 +286,7 @@ def load_records(results: str | Path = RESULTS) -> pd.DataFrame:
     Raises:
         ValueError: a file is no whole record.
     """
-    import pandas as pd
-
-    rows = []
-    for path in record_files(Path(results).expanduser()):
-        record = read_record(path)
-        rows.append(columns_of(record) | {f"history.{name}": values for name, values in record["history"].items()})
-    return pd.DataFrame(rows).set_index("run_id") if rows else pd.DataFrame()
+    return table_of(Path(results).expanduser())
 
 
 def _config(overrides: list[str], fields: Mapping[str, Any], config_dir: str | Path | None) -> DictConfig:

@@ -119,7 +119,7 @@ def fabricate(tmp_path: Path) -> Fabricate:
 
     With sound=None no sound epsilon is known of it.
     """
-    from runner.claims.evidence import folder_of
+    from runner.claims.runs import folder_of
     from runner.records.files import record_path, write_record
     from runner.records.identity import recorded_config
 

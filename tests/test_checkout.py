@@ -17,8 +17,8 @@ from runner.claims.claim import Claim
 from runner.cli import help
 from runner.config import REPOSITORY, options_of
 from runner.config.checkout import git, scan
+from runner.records.store import record_files
 from runner.report.leaderboard.entries import planned_jobs
-from runner.report.own import record_files
 from runner.report.studies import study_files
 from runner.speed import kernels
 

@@ -13,9 +13,8 @@ from urllib.parse import unquote
 from mkdocs.structure.files import File, Files
 from pymdownx.slugs import slugify
 
-from runner.claims.blocks import dataset_name
-from runner.claims.claim import ANOTHER_READING, COUNTED, FOR_CONTEXT
-from runner.claims.rows import ClaimRow
+from runner.claims.claim import ANOTHER_READING, COUNTED, FOR_CONTEXT, dataset_name
+from runner.claims.judgement import ClaimRow
 from runner.claims.verdicts import ON_EPSILON, WORDS
 from runner.report.cells import CLAIMED_EPSILON, cells_of, method_text, verdict_text
 from runner.report.claim_rows import rows_of

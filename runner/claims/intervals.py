@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from runner.claims import statistics
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
-from runner.claims.measured import Measured
+from runner.claims.measurement import Measured
 from runner.claims.statistics import LEVEL, Interval, Mean
 
 FEWEST_RUNS = 3  # of a setting, below which a claim can be contradicted but not confirmed
@@ -62,7 +62,7 @@ def own_precision(claim: Claim, measured: Measured) -> float | None:
     """Compute half the 95% interval of the paper's own mean of k runs, with the measured spread; None if unknown."""
     means = _means(measured)
     unknown = not means or measured.at_least or measured.comparison == "ratio"
-    if unknown or not claim.of.startswith("mean of ") or claim.runs < 2:
+    if unknown or not claim.of.is_mean or claim.runs < 2:
         return None
     exact = [Mean(mean.value, claim.runs, mean.spread) for mean in means]
     return statistics.less_claim(exact, 0.0, None).half_width

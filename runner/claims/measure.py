@@ -6,67 +6,32 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from statistics import fmean
-from types import ModuleType
+from typing import TypeAlias
 
-from runner.claims.choice import at_chosen_rate
-from runner.claims.claim import ORDERS, OVER_VALUES, Claim
-from runner.claims.costs import charged, tries_text
-from runner.claims.epochs import FIFTHS, epochs_of
-from runner.claims.evidence import Evidence
-from runner.claims.guarantee import decides
-from runner.claims.measured import Measured, Sample, of_sample, of_two
+from runner.claims.claim import ORDERS, OVER_VALUES, SEARCH_CHOICE, Claim
+from runner.claims.measurement import Measured, Sample, charged, of_sample, of_two
+from runner.claims.numbers import FIFTHS, epochs_of, reader_of
 from runner.claims.over_values import field_of, over_values
-from runner.claims.readers import reader_of
-from runner.claims.runs import Runs, RunsAt
+from runner.claims.runs import Evidence, Runs, RunsAt, decides
 from runner.terminal import bound_text
 
+Formulated: TypeAlias = Callable[[Claim, Evidence], Measured]  # see `runner.claims.formulas`
 
-class Formula(partial[Measured]):
-    """A function of a claim and the evidence, found by its name, for claims beyond readers and comparisons."""
-
-
-class Computed(Formula):
-    """A formula that needs no run."""
+_LEARNING_RATE = "optimizer.lr"
 
 
-def formulas_in(module: ModuleType) -> Mapping[str, Formula]:
-    """Return the formulas of a module by their names."""
-    return {name: value for name, value in vars(module).items() if isinstance(value, Formula)}
-
-
-def computed(formula: Callable[[Claim], Measured]) -> Computed:
-    """Make a formula that needs no run."""
-
-    def of_none(claim: Claim, _: Evidence) -> Measured:
-        return replace(formula(claim), computed=True)
-
-    return Computed(of_none)
-
-
-def of_runs(formula: Callable[[Claim, Runs], Measured]) -> Formula:
-    """Make a formula of the planned runs of the claim's experiment, if any of them is recorded."""
-
-    def of_one(claim: Claim, evidence: Evidence) -> Measured:
-        planned = planned_for(claim, evidence, claim.experiment)
-        return counted(planned, formula(claim, planned) if planned.recorded else Measured())
-
-    return Formula(of_one)
-
-
-def measure(claim: Claim, evidence: Evidence, formulas: Mapping[str, Formula]) -> Measured:
+def measure(claim: Claim, evidence: Evidence, formulas: Mapping[str, Formulated]) -> Measured:
     """Measure a claim; the result is empty if its runs are not recorded."""
-    name, _ = claim.reader
-    if name in formulas:
-        return formulas[name](claim, evidence)
+    if claim.number.name in formulas:
+        return formulas[claim.number.name](claim, evidence)
     settings = {name: _setting(claim, evidence, name) for name in claim.experiments}
     planned, how = {name: runs for name, (runs, _) in settings.items()}, _how(settings)
     every = Runs(run for runs in planned.values() for run in runs)
     lacking = tuple(name.rpartition("/")[2] for name, runs in planned.items() if not runs.recorded)
     if claim.statistic in OVER_VALUES:
         found = over_values(claim, evidence, list(planned.values()))
-    elif lacking and claim.where == "search_choice":
+    elif lacking and claim.where == SEARCH_CHOICE:
         found = Measured(explanation=how)
         every = Runs(run for name in planned for run in planned_for(claim, evidence, name, chosen=False))
     else:
@@ -80,16 +45,53 @@ def planned_for(claim: Claim, evidence: Evidence, experiment: str, *, chosen: bo
     `chosen`: only the runs that the claim's `where` selects.
     """
     planned = evidence.planned(claim.sweeps, experiment)
-    field, _, text = claim.where.partition(" = ")
-    if not text or not chosen:
+    if claim.where in (None, SEARCH_CHOICE) or not chosen:
         return planned
-    value = claim.bound if text == "claimed" else float(text)
+    field, value = claim.where.field, claim.bound if claim.where.value is None else claim.where.value
     return Runs(run for run in planned if field_of(claim, run, field) in (value, None))  # none: without privacy
+
+
+def at_chosen_rate(claim: Claim, evidence: Evidence, experiment: str) -> tuple[Runs, str]:
+    """Find the planned runs of an experiment at the rate that its search chose.
+
+    The search consists of all runs of the experiment in `Claim.searches`.
+
+    Returns:
+        The runs, none until the whole search has run, and in words how they were chosen.
+    """
+    planned = evidence.planned(claim.sweep, experiment)
+    searched = Runs(
+        run for sweep in claim.searches for run in evidence.planned(sweep, experiment.removesuffix("_norms"))
+    )
+    done = len(searched.recorded)
+    if done < len(searched) or not searched:
+        return Runs(), f"the search has not run ({done} of {len(searched)} settings){_at_one_setting(planned)}"
+    best = searched.best.field(_LEARNING_RATE)
+    chosen = planned.where(_LEARNING_RATE, best)
+    if not chosen.recorded:
+        return chosen, f"the search chose the learning rate {best:g}: not run{_at_one_setting(planned)}"
+    seeds = "" if len({run.seed for run in searched}) > 1 else ", one seed each"  # so that chance had a part in it
+    how = f"the best of {len(searched)} learning rates on held-out images{seeds}{_edge(best, searched)}"
+    return chosen, f"at {best:g}, {how}"
+
+
+def _at_one_setting(planned: Runs) -> str:
+    values = planned.finals("test_accuracy")
+    if not values:
+        return ""
+    return f". At one fixed setting the mean after the last epoch is {fmean(values):.2f} (n = {len(values)})"
+
+
+def _edge(best: float, searched: Runs) -> str:
+    """Warn, in words, that a search may have ended too early."""
+    rates = [run.field(_LEARNING_RATE) for run in searched]
+    which = "least" if best == min(rates) else "largest" if best == max(rates) else None
+    return f", the {which} of them: one beyond may do better" if which else ""
 
 
 def _setting(claim: Claim, evidence: Evidence, name: str) -> tuple[Runs, str]:
     """Return an experiment's planned runs that a claim is about, and in words how they were chosen."""
-    if claim.where == "search_choice":
+    if claim.where == SEARCH_CHOICE:
         return at_chosen_rate(claim, evidence, name)
     return planned_for(claim, evidence, name), ""
 
@@ -115,7 +117,7 @@ def _compared(claim: Claim, evidence: Evidence, settings: Mapping[str, Runs], ho
             statements += of_pair
             texts.append(_text(claim, [runs.at(epochs_of(claim)[-1]) for runs in planned], of_pair))
     if not statements:
-        above = claim.at in ("below", "within") and all(runs.recorded for runs in settings.values())
+        above = claim.at.name in ("below", "within") and all(runs.recorded for runs in settings.values())
         return Measured(explanation=f"no epoch of these runs stays {claim.at} {claim.bound:g}" if above else "")
     shown = min(statements, key=lambda found: _in_favour(claim, found))
     how = "; ".join(filter(None, (how, *texts)))
@@ -141,7 +143,7 @@ def _whole(claim: Claim, settings: Mapping[str, Runs]) -> list[tuple[str, ...]]:
 def _statements(claim: Claim, evidence: Evidence, planned: Sequence[Runs], at: Sequence[RunsAt]) -> list[Measured]:
     read = reader_of(claim.number)
     numbers = [[_numbers(read(run, epoch)) for run, epoch in runs] for runs in at]
-    of_accuracies = claim.reader[0] == "test_accuracy" and claim.compare != "ratio"
+    of_accuracies = claim.number.name == "test_accuracy" and claim.compare != "ratio"
     typical = evidence.spread(at[0][0][0].field("dataset.name")) if of_accuracies else None
     found = []
     for place in range(len(numbers[0][0])):
@@ -159,7 +161,7 @@ def _numbers(found: float | Sequence[float]) -> Sequence[float]:
 def _of_one(claim: Claim, sample: Sample, at: RunsAt) -> Measured:
     on_test = any(run.field("screening.images") == "test" for run, _ in at)
     best = None
-    if claim.reader[0] == "test_accuracy":
+    if claim.number.name == "test_accuracy":
         best_epochs = at.best_until("test_accuracy")
         best = max(best_epochs) if claim.statistic == "largest" else fmean(best_epochs)
     if claim.statistic == "largest":  # the paper gives no number of runs: no sample to compare
@@ -187,8 +189,8 @@ def _text(claim: Claim, at: Sequence[RunsAt], found: Sequence[Measured]) -> str:
         f"{runs[0][0].name}{_middle_text(claim, found)[place]} (n = {len(runs)})" for place, runs in enumerate(at)
     )
     epochs = dict.fromkeys(str(runs.epochs) for runs in at)
-    when = f"after epoch {' and '.join(epochs)}: " if claim.at in ("below", "within", "quarter", "epoch") else ""
-    if claim.at == "each_fifth":
+    when = f"after epoch {' and '.join(epochs)}: " if claim.at.name in ("below", "within", "quarter") else ""
+    if claim.at.name == "each_fifth":
         when = "after each fifth of the epochs: "
     if len(found) == 1:
         return f"{when}{names}" + ("" if claim.compare == "order" else f" is {values[0]:.3g}")
@@ -211,10 +213,10 @@ def _text_of_one(claim: Claim, at: RunsAt) -> str:
     runs, best = at.runs, "the best of the runs " if claim.statistic == "best" else ""
     if claim.statistic == "largest":
         return f"the largest of {len(at)} runs" if len(at) > _FEW else _text_of_each(claim, at)
-    if claim.at == "within" and all(decides(run) for run in runs):
+    if claim.at.name == "within" and all(decides(run) for run in runs):
         return tries_text(runs)
-    if claim.at in ("below", "within"):
-        whole = f"; the whole run ends at {bound_text(runs.largest('epsilon'))}" if claim.at == "below" else ""
+    if claim.at.name in ("below", "within"):
+        whole = f"; the whole run ends at {bound_text(runs.largest('epsilon'))}" if claim.at.name == "below" else ""
         return f"{best}after epoch {at.epochs}, the last {claim.at} {claim.bound:g}{whole}"
     return best and f"{best}after epoch {at.epochs}"
 
@@ -229,3 +231,14 @@ def counted(planned: Runs, found: Measured) -> Measured:
     n, of = found.n or len(planned.recorded), found.planned or len(planned)
     counts = replace(found, n=n, planned=of, diverged=planned.diverged)
     return counts if found.value is None or found.delta is not None else charged(counts, planned.last)
+
+
+def tries_text(runs: Runs) -> str:
+    """State, in words, the number of attempts of the recorded, screened runs, and their cost."""
+    tries, accepted, forced = (sum(runs.finals(name)) for name in ("tries", "accepted", "forced"))
+    costs = runs.finals("epsilon_spent")
+    return (
+        f"{tries / accepted:.2f} attempts a kept update, {100 * forced / accepted:.1f}% of the kept by force only. "
+        f"All attempts made would cost {bound_text(fmean(costs))} (mean, at most {bound_text(max(costs))}) had "
+        f"their number been fixed beforehand. The most allowed cost {bound_text(runs.largest('epsilon_sound'))}"
+    )

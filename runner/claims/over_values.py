@@ -27,11 +27,9 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr, studentized_range
 
 from runner.claims.claim import THRESHOLDS, Claim
-from runner.claims.costs import charged
-from runner.claims.evidence import Evidence
 from runner.claims.intervals import FEWEST_RUNS
-from runner.claims.measured import Measured, of_sample
-from runner.claims.runs import PlannedRun, Runs
+from runner.claims.measurement import Measured, charged, of_sample
+from runner.claims.runs import Evidence, PlannedRun, Runs
 from runner.claims.statistics import Interval, Spread, between, redrawn
 
 Samples: TypeAlias = dict[float, Sequence[float]]  # accuracies (percent, last epoch) by a field's value

@@ -1,15 +1,21 @@
-"""Runs in aggregation: a planned run, a sequence of planned runs, and a sequence of runs at an epoch each."""
+"""Runs in aggregation: planned runs with their records, sequences of them, and the plan of some sweeps."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
-from runner.records.files import upper_bound
-from runner.records.jobs import Job
+from runner.claims.statistics import Spread, typical
+from runner.config import PAPER, RESULTS, options_of
+from runner.records.files import record_path, results_folder, stopped_path, upper_bound
+from runner.records.jobs import Job, sweep_jobs
+from runner.records.store import record_of, stored
 
+PAPER_SCALE = PAPER
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 
@@ -95,6 +101,29 @@ class PlannedRun:
         if self.record is None:
             raise ValueError(f"Run {self.job.run_id} ({self.job.label}) has no record.")
         return self.record
+
+
+def decides(run: PlannedRun) -> bool:
+    """Return True if the run, recorded or not, itself decides how much it releases.
+
+    It may end early, because its rule or its data end it, or because a budget is spent on kept updates.
+    """
+    if run.record is not None:
+        return "max_tries" in run.record["final"]
+    return run.field("max_epsilon") is not None and bool(run.field("screening")) and _takes_back(run)
+
+
+_reversible: dict[str, bool] = {}  # by setting
+
+
+def _takes_back(run: PlannedRun) -> bool:
+    from runner.build.groups import Group  # PyTorch takes a second to import
+    from runner.build.parts import build_rule
+
+    setting = run.job.setting_id
+    if setting not in _reversible:
+        _reversible[setting] = build_rule(Group(run.job.config, "screening")).takes_back
+    return _reversible[setting]
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
@@ -202,3 +231,99 @@ class RunsAt(tuple[tuple[PlannedRun, int], ...]):
     def best_until(self, name: str) -> list[float]:
         """Return the largest value of a metric up to the epoch, of each run."""
         return [max(run.history(name)[: epoch + 1]) for run, epoch in self]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The planned runs of some sweeps at one scale, by sweep, and the folder of their records, if there is one."""
+
+    scale: str
+    sweeps: Mapping[str, Sequence[PlannedRun]]
+    folder: Path | None = None
+
+    def planned(self, sweeps: str | Sequence[str], experiment: str) -> Runs:
+        """Return the planned runs of an experiment, recorded or not, in a sweep, or in the first of several with it."""
+        for sweep in [sweeps] if isinstance(sweeps, str) else sweeps:
+            if runs := Runs(run for run in self.sweeps.get(sweep, ()) if run.job.experiment == experiment):
+                return runs
+        return Runs()
+
+    def recorded(self, sweeps: str | Sequence[str], experiment: str) -> Runs:
+        """Return the runs of `planned` that have a record."""
+        return self.planned(sweeps, experiment).recorded
+
+    def spread(self, dataset: str) -> Spread | None:
+        """Return the spread of last accuracies about a setting's mean that is typical of all settings of a data set.
+
+        Runs that diverged are left out, and runs of one epoch, which are made to look at the first steps. None if no
+        setting has two runs.
+        """
+        return self._spreads.get(dataset)
+
+    @cached_property
+    def _spreads(self) -> dict[str, Spread | None]:
+        runs = {run.job.run_id: run for of in self.sweeps.values() for run in of if run.record is not None}
+        finished = Runs(run for run in runs.values() if not run.diverged and run.field("epochs") > 1)
+        return {
+            str(dataset): typical(of.finals("test_accuracy") for of in its.by(lambda run: run.job.setting_id).values())
+            for dataset, its in finished.by(lambda run: run.field("dataset.name")).items()
+        }
+
+    def only_in(self, folder: Path) -> Evidence:
+        """Return the same plan with the records of another folder alone."""
+        sweeps = {
+            sweep: Runs(
+                PlannedRun(run.job, stored(path) if (path := record_path(folder, run.job.run_id)).exists() else None)
+                for run in runs
+            )
+            for sweep, runs in self.sweeps.items()
+        }
+        return Evidence(self.scale, sweeps, folder)
+
+    def of(self, jobs: Iterable[Job]) -> Runs:
+        """Pair runs that no sweep plans with their records."""
+        folder = self.folder
+        return Runs(PlannedRun(job, None if folder is None else record_of(folder, job.run_id)) for job in jobs)
+
+    def of_trials(self, jobs: Iterable[Job]) -> Runs:
+        """Pair trials with their records, or with the first epochs of those that a search stopped."""
+        runs = self.of(jobs)
+        return runs if self.folder is None else Runs(_with_stopped(self.folder, run) for run in runs)
+
+
+def check_scale(scale: str) -> None:
+    """Check that a scale exists.
+
+    Raises:
+        ValueError: there is no such scale; the message lists them.
+    """
+    if scale not in (known := options_of("scale")):
+        raise ValueError(f"Unknown scale {scale!r}: choose from {', '.join(known)}.")
+
+
+def folder_of(scale: str, results_root: Path | None = None) -> Path:
+    """Return the folder of a scale's results, by the rule that the runs themselves follow.
+
+    Raises:
+        ValueError: there is no such scale.
+    """
+    check_scale(scale)
+    root = RESULTS if results_root is None else results_root
+    return results_folder({"runtime": {"results_root": str(root)}, "scale": {"name": scale}})
+
+
+def collect(sweeps: Iterable[str], scale: str = PAPER_SCALE, results_root: Path | None = None) -> Evidence:
+    """List the runs of these sweeps and read their records; other records are ignored.
+
+    Raises:
+        ValueError: there is no such scale, or a record is damaged; the message names the file.
+    """
+    folder = folder_of(scale, results_root)
+    extra = (f"scale={scale}",)  # as the driver of a reproduction lists them: composed once, then cached
+    plan = Evidence(scale, {}, folder)
+    return replace(plan, sweeps={sweep: plan.of(sweep_jobs(sweep, extra)) for sweep in dict.fromkeys(sweeps)})
+
+
+def _with_stopped(folder: Path, run: PlannedRun) -> PlannedRun:
+    path = stopped_path(folder, run.job.run_id)
+    return PlannedRun(run.job, stored(path)) if run.record is None and path.exists() else run

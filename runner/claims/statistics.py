@@ -240,3 +240,16 @@ def pareto(curves: Iterable[tuple[Sequence[float], Sequence[float]]]) -> list[tu
         if not front or -negative > front[-1][1]:
             front.append((epsilon, -negative))
     return front
+
+
+def summarise(values: Sequence[float]) -> dict[str, float | None]:
+    """Compute mean, standard deviation with n - 1 in the denominator, minimum, median and maximum.
+
+    All are None without values. So is the standard deviation of one value, or if a value is not finite.
+    """
+    if not values:
+        return dict.fromkeys(("mean", "std", "min", "median", "max"))
+    array = np.asarray(values, dtype=float)
+    std = float(array.std(ddof=1)) if len(array) > 1 and np.isfinite(array).all() else None
+    mean, low, median, high = (float(of(array)) for of in (np.mean, np.min, np.median, np.max))
+    return {"mean": mean, "std": std, "min": low, "median": median, "max": high}

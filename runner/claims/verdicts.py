@@ -13,13 +13,12 @@ from typing import Any
 import scipy
 
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
-from runner.claims.evidence import PAPER_SCALE
 from runner.claims.intervals import FEWEST_RUNS, enough_runs, interval_of, own_precision, spreads_of
-from runner.claims.measured import Measured
-from runner.claims.rows import NOT_GUARANTEED as NOT_GUARANTEED
-from runner.claims.rows import ClaimRow
-from runner.claims.statistics import EQUIVALENCE, LEVEL, Interval, more_runs
-from runner.claims.summary import summarise
+from runner.claims.judgement import NOT_GUARANTEED as NOT_GUARANTEED
+from runner.claims.judgement import ClaimRow
+from runner.claims.measurement import Measured
+from runner.claims.runs import PAPER_SCALE
+from runner.claims.statistics import EQUIVALENCE, LEVEL, Interval, more_runs, summarise
 from runner.terminal import number
 
 HOLDS, NOT_CONTRADICTED, DIFFERS, FAILS, OPEN = WORDS = ("holds", "not contradicted", "differs", "fails", "open")
@@ -272,7 +271,7 @@ def _rule(claim: Claim, measured: Measured, statements: int) -> Rule:
 def _best_beyond(claim: Claim, measured: Measured) -> bool:
     """Return False if a mean is compared with a best, and the best of its own runs is not worse by the margin."""
     sign = _sign(claim)
-    if not claim.of_best or measured.statistic != "mean" or measured.comparison == "ratio" or not sign:
+    if not claim.of.is_best or measured.statistic != "mean" or measured.comparison == "ratio" or not sign:
         return True
     one, *other = (max(sign * value for value in sample) for sample in measured.samples)
     return one - sum(other) - sign * (claim.aim or 0.0) < -_margin(claim)

@@ -7,14 +7,14 @@ Exit codes: 0 done, 2 bad input (an unknown name, a damaged record) with one sen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from runner.claims.evidence import PAPER_SCALE, Evidence, collect, folder_of
+from runner.claims.judgement import ClaimRow
 from runner.claims.measure import measure
-from runner.claims.rows import ClaimRow
-from runner.claims.runs import Runs
+from runner.claims.runs import PAPER_SCALE, Evidence, Runs, collect, folder_of
 from runner.claims.verdicts import judge
 from runner.config import REPOSITORY, RESULTS, ConfigError
 from runner.report import item_page, pages, plots, run_figure
@@ -27,7 +27,7 @@ from runner.report.rows import runs_table, settings_table
 from runner.report.statements import write_readme
 from runner.report.studies import study_files
 from runner.study.file import read
-from runner.study.page import write
+from runner.study.page import Known, sources_of, write
 from runner.study.plan import settings_of
 from runner.study.progress import progress_of
 from runner.terminal import Line, Parser, command
@@ -103,12 +103,13 @@ def aggregate_studies() -> list[Path]:
         if (RESULTS / "studies" / study.name).exists():
             repeated = command("study", study.path.relative_to(REPOSITORY).as_posix())
             written += write(study, progress, RESULTS, PAPER_SCALE, repeated)
-    return written + _write_index(RESULTS, PAPER_SCALE)
+    return written + _write_index(RESULTS, PAPER_SCALE, {study.name: (study, arms) for study, arms in every})
 
 
-def _write_index(folder: Path, scale: str) -> list[Path]:
-    written = pages.write_report(folder, scale)
-    return [*written, write_readme(folder)] if folder == RESULTS else written
+def _write_index(folder: Path, scale: str, known: Mapping[str, Known] = MappingProxyType({})) -> list[Path]:
+    sources = sources_of(folder, known, scale)
+    written = pages.write_report(scale, sources)
+    return [*written, write_readme(sources)] if folder == RESULTS else written
 
 
 def shown(paths: Sequence[Path]) -> str:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.claims.blocks import DATASETS, dataset_name
+from runner.claims.claim import DATASETS, dataset_name
 from runner.claims.statistics import Mean, Spread, less_claim
 from runner.config import REPOSITORY, RESULTS, ConfigError
 from runner.report.cells import difference_text

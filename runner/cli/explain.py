@@ -24,9 +24,11 @@ def main(arguments: Sequence[str]) -> int:
     chosen = parser.parse_args(arguments)
     results = chosen.results.expanduser()
     from runner.report import explain  # here, because --help needs no PyTorch
+    from runner.study.page import runs_of_studies
 
     if re.fullmatch("[0-9a-f]{1,12}", chosen.what):
-        print(explain.run_text(explain.found(results, chosen.what), results))
+        path = explain.found(results, chosen.what)
+        print(explain.run_text(path, results, runs_of_studies(results, path.stem)))
     elif chosen.what.startswith("studies/"):
         print(explain.study_text(results, Path(chosen.what).stem))
     else:

@@ -21,7 +21,7 @@ from runner.build.groups import Group
 from runner.build.parts import build_dataset
 from runner.build.prepare import prepare
 from runner.build.trial import check_own
-from runner.claims.evidence import check_scale, folder_of
+from runner.claims.runs import check_scale, folder_of
 from runner.config import FIELDS, FRESH, PAPER, YOURS, ConfigError, options_of
 from runner.config.fields import Part
 from runner.launch import Launcher, Work, launcher_of, run_jobs

@@ -19,8 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.build.prepare import prepare
 from runner.build.trial import check_own
-from runner.claims.evidence import check_scale
-from runner.claims.runs import grouped
+from runner.claims.runs import check_scale, grouped
 from runner.cli.aggregate import shown
 from runner.cli.reproduce import add_common, check_data, print_failed, requested
 from runner.config import PAPER, REPOSITORY, ConfigError

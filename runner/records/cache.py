@@ -32,6 +32,7 @@ _CODE = (  # that a resolved config and its ids depend on
     *(f"runner/records/{name}.py" for name in ("cache", "examples", "identity", "jobs")),
 )  # fmt: skip
 _PACKAGES = ("hydra-core", "omegaconf")
+_under_way: list[set[str]] = []  # the files read for each entry that is being made, the outermost first
 _FILE = "file://"  # how Hydra names a source that is a folder
 _VARIABLE = re.compile(r"\$\{oc\.env:\s*([A-Za-z_]\w*)")
 _TABLE = re.compile(r"\$\{chosen:\s*([^,}]+?)\s*,")
@@ -46,6 +47,8 @@ def cached(key: Sequence[str], compose: Callable[[], Any], keep: Callable[[Any],
     path = cache_folder() / "configs" / f"{name}.json"
     known = _recalled(path)
     if known is not None:
+        for around in _under_way:
+            around.update(known["made_of"]["files"])
         return known["content"]
     with _reading() as read:
         content = compose()
@@ -78,15 +81,22 @@ def _made_of(files: Iterable[str]) -> dict[str, Any]:
     variables: set[str] = set()
     tables: set[str] = set()
     for file in files:
-        content = Path(file).read_bytes()
-        hashes[file] = hashlib.sha256(content).hexdigest()
-        text = content.decode(errors="replace")
-        variables.update(_VARIABLE.findall(text))
-        tables.update(str(REPOSITORY / name) for name in _TABLE.findall(text))
+        state = Path(file).stat()
+        hashes[file], named, read = _told(file, state.st_mtime_ns, state.st_size)
+        variables.update(named)
+        tables.update(str(REPOSITORY / name) for name in read)
     for table in sorted(tables - hashes.keys()):
         hashes[table] = hashlib.sha256(Path(table).read_bytes()).hexdigest()
     environment = {name: os.environ.get(name) for name in sorted(variables)}
     return {"code": _code(), "environment": environment, "files": hashes}
+
+
+@cache
+def _told(file: str, _changed: int, _size: int) -> tuple[str, list[str], list[str]]:
+    """Return the hash of a file, and the variables and tables that it names; read once unless it changes."""
+    content = Path(file).read_bytes()
+    text = content.decode(errors="replace")
+    return hashlib.sha256(content).hexdigest(), _VARIABLE.findall(text), _TABLE.findall(text)
 
 
 @cache
@@ -117,7 +127,9 @@ def _reading() -> Iterator[Iterable[str]]:
 
     repositories: Any = ConfigRepository
     repositories.load_config = noted
+    _under_way.append(read)
     try:
         yield read
     finally:
+        _under_way.pop()
         repositories.load_config = load

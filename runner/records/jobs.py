@@ -93,13 +93,23 @@ def composed(overrides: Sequence[str]) -> DictConfig:
     Raises:
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where an override is wrong.
     """
+    return restored(composed_values(overrides))
+
+
+def composed_values(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the JSON values of `composed`, which take no time to build.
+
+    Raises:
+        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where an override is wrong.
+    """
 
     def work_out() -> Any:
         with _hydra():
             return OmegaConf.to_container(compose("config", list(overrides)), resolve=False, enum_to_str=True)
 
     register()  # what it interpolates
-    return restored(cached(["composed", *overrides], work_out))
+    values: dict[str, Any] = cached(["composed", *overrides], work_out)
+    return values
 
 
 def restored(values: Mapping[str, Any]) -> DictConfig:
@@ -118,14 +128,19 @@ def command_of(overrides: Sequence[str]) -> str:
 
 @cache
 def _listed(sweep: str, extra: tuple[str, ...]) -> tuple[Job, ...]:
-    names = ("overrides", "run_id", "setting_id", "values")
-    found = cached(
-        ["jobs", sweep, *extra],
-        lambda: [{name: getattr(job, name) for name in names} for job in _by_hydra(sweep, extra)],
+    return tuple(cached_jobs(["jobs", sweep, *extra], lambda: _by_hydra(sweep, extra)))
+
+
+def cached_jobs(key: Sequence[str], make: Callable[[], Sequence[Job]]) -> list[Job]:
+    """Return what `make` makes of composed configs, from the cache of configs if it is there."""
+    names = ("sweep", "overrides", "run_id", "setting_id", "values")
+    jobs = cached(
+        key,
+        lambda: [{name: getattr(job, name) for name in names} for job in make()],
         # Files that Hydra does not read.
         keep=lambda jobs: not any(job["values"].get(name) for job in jobs for name in ("sources", "examples")),
     )
-    return tuple(Job(sweep, **job) for job in found)
+    return [Job(**job) for job in jobs]
 
 
 def _by_hydra(sweep: str, extra: Sequence[str]) -> list[Job]:

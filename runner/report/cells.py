@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.claims.blocks import dataset_name
-from runner.claims.claim import ANOTHER_READING, ORDERS, THRESHOLDS, Claim
-from runner.claims.rows import ClaimRow
+from runner.claims.claim import ANOTHER_READING, ORDERS, THRESHOLDS, Claim, dataset_name
+from runner.claims.judgement import ClaimRow
 from runner.claims.statistics import Interval
 from runner.claims.verdicts import CONFIRMED, NOT_GUARANTEED, OPEN, REFUTED
 from runner.report.files import bound_text, number, plus_minus
@@ -62,7 +61,7 @@ def cells_of(row: ClaimRow) -> Cells:
         method=method_text(claim),
         claimed=claim.stated.replace("-", "−") if claim.stated.startswith("-") else claim.stated,
         margin=_margin_text(row),
-        at=claim.at_epsilon.replace("inf", "∞") or "–",
+        at=claim.at_epsilon.text.replace("inf", "∞") or "–",
         measured="not reached"
         if unit == "epsilon" and row.measured == math.inf
         else plus_minus(row.measured, std, unit, at_least=row.at_least, places=places) + _against(row, places),

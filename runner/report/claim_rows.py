@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import TypeAdapter
 
-from runner.claims.claim import Claim
-from runner.claims.evidence import PAPER_SCALE
-from runner.claims.measured import Measured
-from runner.claims.rows import ClaimRow
+from runner.claims.claim import Claim, typed
+from runner.claims.judgement import ClaimRow
+from runner.claims.measurement import Measured
+from runner.claims.runs import PAPER_SCALE
 from runner.claims.verdicts import judge
 from runner.config import options_of
 from runner.report.files import SIGNIFICANT, cell, elsewhere, read_csv, write_csv
@@ -67,7 +67,7 @@ def row_alone(cells: Mapping[str, str]) -> ClaimRow:
     of: dict[str, Any] = {name: cells[name] for name in _CLAIM if name not in ("sweep", "experiments")}
     of |= {name: float(cells[name]) if cells[name] else None for name in ("level", "margin")}
     pairs = tuple((name,) for name in cells["experiments"].split())
-    return _with_outcome(Claim("", pairs=pairs, **of), cells)
+    return _with_outcome(Claim("", pairs=pairs, **typed(of)), cells)
 
 
 def _with_outcome(claim: Claim, cells: Mapping[str, str]) -> ClaimRow:

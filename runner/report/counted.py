@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from runner.claims.claim import ANOTHER_READING
-from runner.claims.counts import by_guarantee, by_word, counted
-from runner.claims.rows import ClaimRow
+from runner.claims.judgement import ClaimRow, by_guarantee, by_word, counted
 from runner.claims.verdicts import ON_EPSILON, WORDS
 from runner.report.cells import wrong_epsilon
 from runner.report.files import Table, enumerated, markdown

@@ -16,17 +16,18 @@ from omegaconf import OmegaConf
 
 from runner.accounting import Pld, Releases
 from runner.accounting.mechanisms import sampled_gaussians
-from runner.claims.rows import ClaimRow
+from runner.claims.judgement import ClaimRow
 from runner.config import REPOSITORY, options_of
 from runner.config.checkout import scan
 from runner.mechanism.normal import DRAWN, PRECISION
 from runner.records.files import read_record, upper_bound
 from runner.records.jobs import sweep_jobs
+from runner.records.store import Record, record_files, record_of
 from runner.records.verify import cost_of_noise, noise_precision, run_of
 from runner.report import own
 from runner.report.cells import cells_of
 from runner.report.claim_rows import rows_of
-from runner.report.files import Table, aligned, delta_text, elsewhere, enumerated, read_csv
+from runner.report.files import Table, aligned, delta_text, elsewhere, enumerated
 from runner.report.papers import Item, Paper, every_paper, known, load
 from runner.terminal import bound_text, command, nearest, number
 from runner.training.run import Run
@@ -36,14 +37,13 @@ _NAMED = (
     "schedule", "averaging",
 )  # fmt: skip
 _LISTED = 6  # kinds of releases; of more, kinds with the same sampling become one, with the range of their noise
-_OF_ARM = ("dataset", "epsilon", "arm", "accuracy", "seeds", "gain", "low", "high", "answer")  # of a study
 _OLDER = "Its record is older: it holds the nearest number of five digits, which can be below the ε computed again."
 _PRIVATE = ("clipping", "mechanism", "screening", "constraint")
 
 
 @dataclass(frozen=True)
 class Place:
-    """A row of an item's runs.csv: the position of a run in a paper at the last aggregation."""
+    """The position of a run in a paper."""
 
     paper: Paper
     item: Item
@@ -57,7 +57,7 @@ def found(results: Path, beginning: str) -> Path:
     Raises:
         ValueError: there is none, or more than one.
     """
-    every, setting = own.record_files(results), f'"setting_id": "{beginning}'.encode()
+    every, setting = record_files(results), f'"setting_id": "{beginning}'.encode()
     paths = [path for path in every if path.stem.startswith(beginning)]
     paths = paths or [path for path in every if setting in path.read_bytes()]
     if not paths:
@@ -92,21 +92,23 @@ def named(what: str) -> tuple[Paper, Item]:
     raise ValueError(f"{what} is not the beginning of a run's id, PAPER/ITEM or studies/NAME. {hint}")
 
 
-def run_text(path: Path, results: Path) -> str:
+def run_text(path: Path, results: Path, in_studies: Sequence[Mapping[str, str]] = ()) -> str:
     """Explain a recorded run, for a terminal (see `run_sections`)."""
-    sections = run_sections(path, results)
+    sections = run_sections(path, results, in_studies)
     return "\n\n".join("\n".join([name, textwrap.indent("\n".join(lines), "  ")]) for name, lines in sections.items())
 
 
-def run_sections(path: Path, results: Path) -> dict[str, list[str]]:
+def run_sections(path: Path, results: Path, in_studies: Sequence[Mapping[str, str]] = ()) -> dict[str, list[str]]:
     """Explain a recorded run: the lines of each section, by its heading.
+
+    `in_studies`: its rows among the runs of studies, with the name of the `study`.
 
     Raises:
         ValueError: the record is damaged, or the present code cannot prepare it.
     """
     record = read_record(path)
-    run, places = run_of(record["config"]), list(places_of(results, path.stem))
-    in_studies = list(studies_of(results, path.stem))
+    places = list(places_of(results, path.stem, record["config"]["scale"]["name"]))
+    run = run_of(record["config"])
     return {
         f"run {record['run_id']}, setting {record['setting_id']}": [own.result_text(record), *_best(record)],
         "It trained": trained_text(record, run),
@@ -117,7 +119,7 @@ def run_sections(path: Path, results: Path) -> dict[str, list[str]]:
     }
 
 
-def _best(record: own.Record) -> list[str]:
+def _best(record: Record) -> list[str]:
     final, provenance = record["final"], record["provenance"]
     best = number(float(final["best_test_accuracy"]), "%")
     lines = [f"best epoch: {best}% after {final['best_epoch']}, chosen on the data that it is measured on"]
@@ -129,7 +131,7 @@ def _best(record: own.Record) -> list[str]:
     return lines
 
 
-def trained_text(record: own.Record, run: Run) -> list[str]:
+def trained_text(record: Record, run: Run) -> list[str]:
     """Describe the training: data, network, loss, optimizer and length."""
     config, final = record["config"], record["final"]
     of = "the test images" if config["evaluation"] == "test" else "training images held out"
@@ -151,7 +153,7 @@ def class_text(group: Mapping[str, Any]) -> str:
     return f"{group['_target_'].rpartition('.')[2]}({arguments})"
 
 
-def ledgers(record: own.Record, run: Run) -> dict[str, Releases]:
+def ledgers(record: Record, run: Run) -> dict[str, Releases]:
     """Return ledgers by name: the releases, the paper's charges, and the most that the run could have released.
 
     The last exists only if the run decided how much it released: it screened to a budget, diverged or was ended early.
@@ -166,7 +168,7 @@ def ledgers(record: own.Record, run: Run) -> dict[str, Releases]:
     return found | ({"could have been": most} if "max_tries" in final else {})
 
 
-def released_text(record: own.Record, run: Run) -> list[str]:
+def released_text(record: Record, run: Run) -> list[str]:
     """Describe the ledgers: each kind of release once, with its sampling and its number."""
     config = record["config"]
     lines = [f"{name}: {class_text(config[name])}" for name in _PRIVATE if config.get(name)]
@@ -185,7 +187,7 @@ def _delta_text(run: Run) -> str:
     return f"{delta_text(delta)}, δ·N = {bound_text(delta * examples)} for N = {examples:,} training examples"
 
 
-def noise_text(record: own.Record, run: Run) -> list[str]:
+def noise_text(record: Record, run: Run) -> list[str]:
     """Say how the noise was drawn, and what it costs that it is not exact."""
     precision = noise_precision(record)
     if precision is None:
@@ -242,7 +244,7 @@ def _sums_text(q: float, times: int, noise: str) -> str:
     return f"{times:,} {batch}, noise multiplier {noise}"
 
 
-def cost_text(record: own.Record, run: Run) -> str:
+def cost_text(record: Record, run: Run) -> str:
     """Tabulate epsilon of the ledgers by every accountant, and the recorded values, all rounded up.
 
     Older records hold the nearest number of five digits. A sentence says so where that shows, below the table.
@@ -273,22 +275,14 @@ def _epsilon(epsilon: Any, releases: Releases, delta: float) -> str:
         return "–"
 
 
-def places_of(results: Path, run_id: str) -> Iterable[Place]:
-    """Yield the positions of a run in the tables of the papers' items."""
+def places_of(results: Path, run_id: str, scale: str) -> Iterable[Place]:
+    """Yield the items of papers, among those that are aggregated, that show a run."""
     for paper in every_paper():
         for item in paper.items:
-            path = results / paper.name / item.name / "runs.csv"
-            for row in read_csv(path) if path.exists() else ():
-                if row["run_id"] == run_id:
-                    yield Place(paper, item, row["sweep"], row["experiment"])
-
-
-def studies_of(results: Path, run_id: str) -> Iterable[dict[str, str]]:
-    """Yield the rows of a run in the tables of studies, with the name of the `study`."""
-    for path in scan(results, "studies/*/runs.csv"):
-        for row in read_csv(path):
-            if row["run_id"] == run_id:
-                yield {"study": path.parent.name, **row}
+            if (results / paper.name / item.name).exists():
+                for job in paper.planned(item, scale):
+                    if job.run_id == run_id:
+                        yield Place(paper, item, job.sweep, job.experiment)
 
 
 def served_text(results: Path, places: Sequence[Place], in_studies: Sequence[Mapping[str, str]] = ()) -> list[str]:
@@ -317,9 +311,7 @@ def claim_text(row: ClaimRow) -> str:
     return f"{what}, {said}; {of.verdict}" + f"; {costs}{epsilon}".rstrip(": ") * bool(costs or epsilon)
 
 
-def command_text(
-    record: own.Record, places: Sequence[Place], in_studies: Sequence[Mapping[str, str]] = ()
-) -> list[str]:
+def command_text(record: Record, places: Sequence[Place], in_studies: Sequence[Mapping[str, str]] = ()) -> list[str]:
     """Return the command that repeats a run into another folder, because it is already recorded here.
 
     It is the record's own. For an older record, the command of its run in a study or a sweep stands in.
@@ -342,10 +334,10 @@ def item_text(results: Path, paper: Paper, item: Item) -> str:
     """Explain an item of a paper: its claims with their verdicts, and the runs behind them."""
     lines = [f"{paper.title}: {item.title}", ""]
     lines += [claim_text(row) for row in rows_of(results, paper, [item.name])] or ["No claim of it is checked."]
-    path = results / paper.name / item.name / "runs.csv"
-    ids = dict.fromkeys(row["run_id"] for row in read_csv(path)) if path.exists() else {}
-    if ids:
-        lines += ["", own.runs_text([read_record(results / "runs" / f"{run_id}.json") for run_id in ids])]
+    there = (results / paper.name / item.name).exists()
+    records = [record_of(results, job.run_id) for job in (paper.planned(item) if there else ())]
+    if any(records):
+        lines += ["", own.runs_text([record for record in records if record])]
     made = command("aggregate", paper.name, "--items", item.name, *elsewhere(results))
     if paper.needs(item):
         root = [f"runtime.results_root={json.dumps(folder, ensure_ascii=False)}" for folder in elsewhere(results)[1:]]
@@ -354,7 +346,7 @@ def item_text(results: Path, paper: Paper, item: Item) -> str:
 
 
 def study_text(results: Path, name: str) -> str:
-    """Explain a study by the answers on its page, its arms, and the command that makes it.
+    """Explain a study by its page: the answers, the table of its arms, and the command that makes it.
 
     Raises:
         ValueError: it has no page.
@@ -368,6 +360,7 @@ def study_text(results: Path, name: str) -> str:
         raise ValueError(f"No study '{name}' has a page in {place.parent}. Choose from {', '.join(pages) or 'none'}.")
     page = (place / "README.md").read_text(encoding="utf-8")
     lines = [line for line in page.partition("\n## ")[0].splitlines() if not line.startswith("![")]
-    arms = [{column: row[column] for column in _OF_ARM} for row in read_csv(place / "table.csv")]
+    table = page.partition("\n## The arms\n\n")[2].partition("\n\n")[0].splitlines()
+    header, _, *arms = ([cell.strip() for cell in line.strip("|").split(" | ")] for line in table if line[:1] == "|")
     (made,) = (line.removeprefix("$ ") for line in page.splitlines() if line.startswith("$ "))
-    return "\n".join([*lines, "", aligned(Table.of(arms)), "", f"Every number: {place}", f"Made by: {made}"])
+    return "\n".join([*lines, "", aligned(Table(header, arms)), "", f"Every number: {place}", f"Made by: {made}"])

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
-from runner.claims.summary import summarise
+from runner.claims.statistics import summarise
 from runner.config import RESULTS
 from runner.data.files import write_whole
 from runner.terminal import bound_text as bound_text

@@ -1,23 +1,23 @@
 """The figure of the front page: test accuracy against the sound ε, every method, with what the papers claim.
 
-It is made from leaderboard.csv, the claims of the last aggregation and the records alone, in seconds.
+It is made from the entries of the leaderboard, their runs and the claims of the last aggregation.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from runner.claims.blocks import dataset_name
-from runner.config.checkout import scan
-from runner.records.files import read_record, upper_bound
+from runner.claims.claim import dataset_name
+from runner.claims.runs import PlannedRun
 from runner.report import plots
 from runner.report.claim_rows import rows_of
-from runner.report.files import read_csv
-from runner.report.leaderboard.methods import FRONT, standing
+from runner.report.leaderboard.comparison import standing
+from runner.report.leaderboard.entries import Entry
+from runner.report.leaderboard.methods import FRONT
 from runner.report.papers import load
 
 if TYPE_CHECKING:
@@ -62,12 +62,12 @@ class Star:
     accuracy: float
 
 
-def draw(results: Path) -> Figure:
+def draw(results: Path, entries: Sequence[Entry], runs: Iterable[PlannedRun]) -> Figure:
     """Draw a panel for each data set, with a labelled line for each method and a star for each claim."""
     drawn = plots.figure(11.5, 4.6)
     panels = drawn.subplots(1, len(_PANELS))
-    settings = _settings(results)
-    histories = _histories(results, {setting for of in settings.values() for setting in of.values()})
+    settings = _settings(entries)
+    histories = _histories(runs, {setting for of in settings.values() for setting in of.values()})
     for axes, dataset in zip(panels, _PANELS, strict=True):
         lines = [_line(method, settings.get((dataset, method), {}), histories) for method in FRONT]
         _panel(axes, dataset, [line for line in lines if line], [*_stars(results, dataset)])
@@ -77,36 +77,32 @@ def draw(results: Path) -> Figure:
     return drawn
 
 
-def write(results: Path) -> Path:
+def write(results: Path, entries: Sequence[Entry], runs: Iterable[PlannedRun]) -> Path:
     """Write front.svg into the results folder."""
     with plots.style():
-        return plots.write_svg(draw(results), results / FILE)
+        return plots.write_svg(draw(results, entries, runs), results / FILE)
 
 
-def _settings(results: Path) -> dict[tuple[str, str], dict[float, str]]:
+def _settings(entries: Sequence[Entry]) -> dict[tuple[str, str], dict[float, str]]:
     """Return the id of the setting that stands on the leaderboard at each bound, by data set and method."""
-    rows = read_csv(results / "leaderboard" / "leaderboard.csv")
     settings: dict[tuple[str, str], dict[float, str]] = {}
     for dataset in _PANELS:
         for bound in _BOUNDS:
-            for method, row in standing(rows, dataset, bound).items():
-                settings.setdefault((dataset, method), {})[bound] = row["setting_id"]
+            for method, entry in standing(entries, dataset, bound).items():
+                settings.setdefault((dataset, method), {})[bound] = entry.setting
     return settings
 
 
-def _histories(results: Path, settings: set[str]) -> dict[str, list[History]]:
-    """Return by setting the sound epsilons and the accuracies (percent) of each run, by epoch."""
-    found: dict[str, list[History]] = {}
-    for path in scan(results / "runs", "*.json"):
-        record = read_record(path)
-        if record["setting_id"] in settings:
-            history, sound = record["history"], upper_bound(record["final"]["epsilon_sound"])
-            accuracies = [*map(float, history["test_accuracy"])]
-            # As on the leaderboard: a run with a guarantee, whose data decided its end, counts by what it spent.
-            name = "epsilon_spent" if "epsilon_spent" in history and sound < math.inf else "epsilon_sound"
-            epsilons = [*map(upper_bound, history[name])] if name in history else [sound] * len(accuracies)
-            found.setdefault(record["setting_id"], []).append((epsilons, accuracies))
-    return found
+def _histories(runs: Iterable[PlannedRun], settings: set[str]) -> dict[str, list[History]]:
+    """Return by setting the sound epsilons and the accuracies (percent) of each recorded run, by epoch."""
+    histories: dict[str, list[History]] = {}
+    every = {run.job.run_id: run for run in runs if run.record is not None and run.job.setting_id in settings}
+    for run in every.values():
+        # As on the leaderboard: a run with a guarantee, whose data decided its end, counts by what it spent.
+        by_spent = run.has_spent and math.isfinite(run.final("epsilon_sound"))
+        epsilons = run.history("epsilon_spent" if by_spent else "epsilon_sound")
+        histories.setdefault(run.job.setting_id, []).append((epsilons, run.history("test_accuracy")))
+    return histories
 
 
 def _line(method: str, settings: Mapping[float, str], histories: Mapping[str, Sequence[History]]) -> Line | None:
@@ -156,9 +152,9 @@ def _stars(results: Path, dataset: str) -> Iterator[Star]:
         for row in rows_of(results, load(paper), [item]):
             claim = row.claim
             if (claim.dataset, claim.method) == (dataset, name) and claim.counts and claim.unit == "%":
-                epsilon = float(claim.at_epsilon.lstrip("<~"))
-                if _BOUNDS[0] <= epsilon <= _BOUNDS[-1]:
-                    yield Star(method, epsilon, float(claim.claimed.lstrip("<>~")))
+                epsilon, accuracy = claim.at_epsilon.number, claim.claimed.number
+                if epsilon is not None and accuracy is not None and _BOUNDS[0] <= epsilon <= _BOUNDS[-1]:
+                    yield Star(method, epsilon, accuracy)
                     break
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from runner.claims.blocks import dataset_name
-from runner.claims.counts import by_word
-from runner.claims.rows import ClaimRow, capitalised
+from runner.claims.claim import dataset_name
+from runner.claims.judgement import ClaimRow, by_word, capitalised
 from runner.claims.runs import grouped
 from runner.claims.verdicts import (
     DIFFERS,
@@ -112,11 +112,12 @@ def marked_verdict(row: ClaimRow) -> str:
 
 def epsilon_text(row: ClaimRow) -> str:
     """The ε that the paper names and the sound one of the runs; a mark says if the claimed ε is guaranteed for them."""
-    claimed = row.claim.at_epsilon or (row.claim.claimed if row.claim.quantity.startswith("epsilon") else "")
-    if claimed == "inf" or not claimed:
+    of_epsilon = row.claim.quantity.startswith("epsilon") and not row.claim.at_epsilon
+    claimed = row.claim.claimed if of_epsilon else row.claim.at_epsilon
+    if not claimed or claimed.number == math.inf:
         return "–"
     if row.epsilon_sound is None:
-        return row.claim.at_epsilon or "–"
+        return row.claim.at_epsilon.text or "–"
     least = f"≥ {number(row.epsilon_least, bound='lower')}, ≤ " if row.guarantee == REFUTED else ""
     return f"{claimed} → {least}{sound_bound_text(row.epsilon_sound)}{_HOLDS.get(row.guarantee, '')}"
 

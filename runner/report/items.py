@@ -10,16 +10,16 @@ from typing import Any, TypeAlias
 
 from pydantic.dataclasses import dataclass
 
-from runner.claims import charges
+from runner.claims import formulas
 from runner.claims.claim import Claim
-from runner.claims.evidence import Evidence
-from runner.claims.measure import Computed, Formula, formulas_in
+from runner.claims.formulas import Computed, Formula, formulas_in
+from runner.claims.judgement import ClaimRow
 from runner.claims.reading import experiments_of, read_claims
-from runner.claims.rows import ClaimRow
-from runner.claims.runs import Runs
+from runner.claims.runs import Evidence, Runs
 from runner.claims.verdicts import ON_EPSILON, WORDS
-from runner.config import PACKAGE
+from runner.config import PACKAGE, PAPER
 from runner.config.yaml_file import Entry, read_yaml
+from runner.records.jobs import Job, sweep_jobs
 from runner.report.files import Table
 
 Draw: TypeAlias = Callable[[Evidence], Any]  # a matplotlib figure, or None: too few runs for one
@@ -163,7 +163,7 @@ class Paper:
         """The functions that its claims may name: its package's own, and the common ones."""
         package = import_module(f"runner.papers.{self.name}")
         own = [import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__)]
-        return {name: found for module in (charges, *own) for name, found in formulas_in(module).items()}
+        return {name: found for module in (formulas, *own) for name, found in formulas_in(module).items()}
 
     @cached_property
     def claims(self) -> list[Claim]:
@@ -192,11 +192,21 @@ class Paper:
         """
         needed = {sweep: set(experiments_of(sweep) or ()) for sweep in item.sweeps}
         for claim in self.claims:
-            if claim.item == item.name and not isinstance(self.formulas.get(claim.reader[0]), Computed):
+            if claim.item == item.name and not isinstance(self.formulas.get(claim.number.name), Computed):
                 for name in claim.experiments:
                     sweep = next(sweep for sweep in claim.sweeps if name in (experiments_of(sweep) or ()))
                     needed.setdefault(sweep, set()).add(name)
         return needed
+
+    def planned(self, item: Item, scale: str = PAPER) -> list[Job]:
+        """List the runs that an item shows, in the order of its sweeps; a run in two sweeps counts with the first."""
+        jobs = [
+            job
+            for sweep, names in self.needs(item).items()
+            for job in sweep_jobs(sweep, (f"scale={scale}",))
+            if job.experiment in names
+        ]
+        return list({job.run_id: job for job in reversed(jobs)}.values())[::-1]
 
     def evidence_of(self, item: Item, evidence: Evidence) -> Evidence:
         """Return the part of the evidence that an item shows: the runs that it needs, and the sweeps of `also`."""

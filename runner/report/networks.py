@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import nn
 
-from runner.claims.charges import prepared
-from runner.claims.evidence import Evidence
-from runner.claims.rows import ClaimRow
+from runner.claims.formulas import prepared
+from runner.claims.judgement import ClaimRow
+from runner.claims.runs import Evidence
 from runner.report.files import Table
 
 

@@ -8,14 +8,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from runner.config import FIELDS, REPOSITORY, RESULTS
+from runner.config import REPOSITORY, RESULTS
 from runner.config.checkout import git, scan
-from runner.config.fields import Part
-from runner.records.files import read_record
+from runner.records.store import Record, leaves, record_files, stored
 from runner.report.files import Table, aligned, elsewhere, plus_minus
 from runner.terminal import bound_text, command, number
-
-Record = Mapping[str, Any]
 
 STATED = "stated by its class"  # an epsilon without a sound one
 _COLUMNS = ("run", "scale", "epochs", "accuracy", "ε", "sound ε")
@@ -126,15 +123,10 @@ def own_records(results: Path) -> tuple[list[Record], list[str]]:
     own = [path for path in record_files(results) if path.resolve() not in committed]
     for path in sorted(own, key=lambda path: path.lstat().st_mtime_ns):
         try:
-            records.append(read_record(path))
+            records.append(stored(path))
         except (FileNotFoundError, ValueError) as error:
             refused.append(str(error))
     return records, refused
-
-
-def record_files(results: Path) -> list[Path]:
-    """List the files of the records in a results folder, at every scale."""
-    return scan(results, "runs/*.json", "*/runs/*.json")
 
 
 def _committed(results: Path) -> set[Path]:
@@ -143,33 +135,6 @@ def _committed(results: Path) -> set[Path]:
     if listed is None:
         return set(scan(RESULTS / "runs", "*.json"))
     return {REPOSITORY / name for name in listed.split("\0") if name}
-
-
-def columns_of(record: Record) -> dict[str, Any]:
-    """Return a run as one row: ids, final numbers, the fields of its config by dotted name, and how long it took."""
-    final = {name: float(v) if v in ("inf", "-inf", "nan") else v for name, v in record["final"].items()}
-    return {
-        **{name: record[name] for name in ("run_id", "setting_id", "status")},
-        "scale": record["config"]["scale"]["name"],
-        **final,
-        **{name: value for name, value in leaves(record["config"]).items() if name not in final},
-        **{name: record["provenance"].get(name) for name in ("wall_seconds", "device", "git_revision")},
-    }
-
-
-def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config's fields by dotted name; the value of a group is its class, by its bare name."""
-    found: dict[str, Any] = {}
-    for name, value in config.items():
-        if name in FIELDS and FIELDS[name].part is Part.setting and isinstance(value, Mapping):
-            for inner, leaf in value.items():
-                if inner == "_target_":
-                    found[name] = leaf.rpartition(".")[2]
-                elif not inner.startswith("_") and name != "scale":
-                    found[f"{name}.{inner}"] = leaf[:8] if name == "sources" else leaf
-        elif name != "scale":
-            found[name] = value[:8] if name == "examples" and value else value
-    return found
 
 
 def _columns(configs: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.claims.counts import by_guarantee, by_word, counted
-from runner.claims.rows import ClaimRow
+from runner.claims.judgement import ClaimRow, by_guarantee, by_word, counted
+from runner.claims.runs import PAPER_SCALE
 from runner.claims.verdicts import CONFIRMED, DIFFERS, FAILS, OPEN, REFUTED, WORDS
+from runner.records.files import find_record
 from runner.records.jobs import Job
+from runner.records.store import leaves
 from runner.report import run_figure, verdict_figures
 from runner.report.cells import cells_of
-from runner.report.files import Table, enumerated, markdown, read_csv
+from runner.report.files import Table, enumerated, markdown
 from runner.report.item_page import epsilon_text, marked_verdict, words_text
 from runner.report.items import Item, Paper
-from runner.report.own import leaves
-from runner.report.statements import stated, summary_rows
+from runner.report.statements import Sources, stated, summary_rows
 from runner.report.studies import study_pages
 
 _MOST, _TOTAL = 5, 24  # claims in the section of the headline, and about as many on the page
@@ -32,24 +33,31 @@ _METHOD = ("architecture", "activation", "loss", "clipping", "optimizer", "scree
 
 
 def page(
-    paper: Paper, rows: Sequence[ClaimRow], jobs: Sequence[Job], folder: Path, *, mark: str = "", findings: bool = True
+    paper: Paper,
+    rows: Sequence[ClaimRow],
+    jobs: Sequence[Job],
+    sources: Sources,
+    *,
+    mark: str = "",
+    scale: str = PAPER_SCALE,
 ) -> str:
     """Write the page of a paper, which stands in its folder of results.
 
     Args:
         rows: all of its judged claims.
         jobs: the runs of its headline, which show its settings.
-        folder: the results folder.
+        sources: the results folder, and where its findings take their numbers from.
         mark: a text that marks runs of another scale than the paper's.
-        findings: state what was found, which shrunk runs cannot.
+        scale: that of the runs. What was found is stated for the paper's alone.
     """
+    findings = scale == PAPER_SCALE
     parts = [f"# {paper.title}\n{mark}", _citation(paper)]
     if paper.idea:
         parts.append(f"**The idea**: {paper.idea}.\n")
-    if findings and (statement := stated(paper.name, paper.statement, folder)):
+    if findings and (statement := stated(paper.name, paper.statement, sources)):
         parts.append(f"{statement}\n")
     if findings and paper.summaries:
-        lines = summary_rows(paper, folder)
+        lines = summary_rows(paper, sources)
         parts.append(markdown(Table(("it claims", "measured here", "at a sound ε of", "verdict"), lines)))
     parts.append(_score(rows))
     parts.append(_failed(rows))
@@ -58,14 +66,14 @@ def page(
     plain = [item for item in paper.items if item.draw is None and item.name not in claimed]
     for item in (item for item in paper.items if item not in plain):
         most = _MOST if item is paper.items[0] else min(_MOST, others)
-        parts.append(_section(paper, item, rows, folder, most, findings=findings))
+        parts.append(_section(paper, item, rows, sources, most, scale))
     if plain:
         links = "".join(f"- [{item.title}]({item.name}/README.md)\n" for item in plain)
         parts.append(f"## Tables without claims\n\n{links}")
     parts.append(_settings(paper, jobs))
     if paper.remarks:
         parts.append("## What to know\n\n" + "".join(f"- {remark.format(results='../')}\n" for remark in paper.remarks))
-    parts.append(_further(paper, folder, findings=findings))
+    parts.append(_further(paper, sources.folder, findings=findings))
     return "\n".join(filter(None, parts))
 
 
@@ -104,11 +112,11 @@ def _failed(rows: Sequence[ClaimRow]) -> str:
     return f"## What failed, and why\n\n{table}"
 
 
-def _section(paper: Paper, item: Item, rows: Sequence[ClaimRow], folder: Path, most: int, *, findings: bool) -> str:
+def _section(paper: Paper, item: Item, rows: Sequence[ClaimRow], sources: Sources, most: int, scale: str) -> str:
     """Write the section of a table or figure: its finding, its picture, `most` claims, and where the rest is."""
     judged = [row for row in rows if row.claim.item == item.name]
-    place = folder / paper.name / item.name
-    found = stated(paper.name, paper.findings.get(item.name), folder) if findings else ""
+    place = sources.folder / paper.name / item.name
+    found = stated(paper.name, paper.findings.get(item.name), sources) if scale == PAPER_SCALE else ""
     heading = item.title.partition(":")[0] if found else item.title  # the finding has the rest
     parts = [f"## {heading}\n"]
     shown = _foremost(paper, judged, most)
@@ -123,21 +131,22 @@ def _section(paper: Paper, item: Item, rows: Sequence[ClaimRow], folder: Path, m
         parts.append(markdown(Table([_HEADER[place] for place in columns], cells)))
     more = len(judged) - len(shown)
     rest = f"{more} more row{'s' * (more > 1)}, notes and data" if more else "Notes and data"
-    parts.append(f"[{rest}]({item.name}/README.md) · {_runs(paper, item, place, judged)}\n")
+    parts.append(f"[{rest}]({item.name}/README.md) · {_runs(paper, item, sources.folder, scale, judged)}\n")
     return "\n".join(parts)
 
 
-def _runs(paper: Paper, item: Item, place: Path, rows: Sequence[ClaimRow]) -> str:
+def _runs(paper: Paper, item: Item, folder: Path, scale: str, rows: Sequence[ClaimRow]) -> str:
     """Say how many of an item's runs are recorded, and why there is no figure if there could be one."""
-    settings = read_csv(place / "settings.csv") if (place / "settings.csv").exists() else []
-    recorded, planned = (sum(int(row[name]) for row in settings) for name in ("n_recorded", "n_planned"))
+    place = folder / paper.name / item.name
+    planned = paper.planned(item, scale) if place.exists() else []
+    recorded = [job for job in planned if find_record(folder, job.run_id).exists()]
     if not recorded:
         computed = not paper.needs(item) and (not rows or any(row.measured is not None for row in rows))
         return "computed without runs" if computed else "not run"
-    text = f"{recorded} of {planned} runs"
+    text = f"{len(recorded)} of {len(planned)} runs"
     if item.draw and not (place / "figure.svg").exists():
-        without = sum(row["n_recorded"] == "0" for row in settings)
-        text += f", no figure, because {without} of {len(settings)} settings have no run"
+        settings, with_run = ({job.setting_id for job in jobs} for jobs in (planned, recorded))
+        text += f", no figure, because {len(settings - with_run)} of {len(settings)} settings have no run"
     return text
 
 
@@ -147,10 +156,10 @@ def _sentence(text: str) -> str:
 
 def _foremost(paper: Paper, rows: Sequence[ClaimRow], most: int) -> list[ClaimRow]:
     """Choose the claims that a reader sees first, in their order: those of the front page, then decided ones."""
-    of_front_page = [summary.numbers["x"].items() for summary in paper.summaries if "x" in summary.numbers]
+    of_front_page = [summary.numbers["x"] for summary in paper.summaries if "x" in summary.numbers]
 
     def rank(row: ClaimRow) -> int:
-        if any(all(getattr(row.claim, name) == text for name, text in fields) for fields in of_front_page):
+        if any(row.claim.has(fields) for fields in of_front_page):
             return -1
         if row.verdict in (FAILS, DIFFERS) or row.guarantee == REFUTED:
             return 0

@@ -43,7 +43,7 @@ def load(name: str) -> Paper:
 
 def claims_of(name: str, **fields: str) -> list[Claim]:
     """Return the claims of a paper that have these values in these fields."""
-    return [claim for claim in load(name).claims if all(getattr(claim, k) == value for k, value in fields.items())]
+    return [claim for claim in load(name).claims if claim.has(fields)]
 
 
 def every_paper() -> list[Paper]:

@@ -12,11 +12,9 @@ from statistics import fmean, median
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
 
-from runner.claims.blocks import DATASETS as IN_PAPERS
-from runner.claims.blocks import dataset_name
-from runner.claims.claim import Claim
-from runner.claims.evidence import PAPER_SCALE, Evidence
-from runner.claims.runs import Runs
+from runner.claims.claim import DATASETS as IN_PAPERS
+from runner.claims.claim import Claim, dataset_name
+from runner.claims.runs import PAPER_SCALE, Evidence, Runs
 from runner.report.files import bound_text, write_text
 
 if TYPE_CHECKING:

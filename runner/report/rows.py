@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from runner.claims.guarantee import decides
-from runner.claims.runs import PlannedRun, Runs
-from runner.claims.summary import summarise
+from runner.claims.runs import PlannedRun, Runs, decides
+from runner.claims.statistics import summarise
 
 _SPENT = "epsilon_spent"
 _APART = ("experiment", "seed")  # columns of their own

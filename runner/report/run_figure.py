@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from runner.claims.blocks import DATASETS, dataset_name
-from runner.claims.evidence import Evidence
-from runner.claims.runs import PlannedRun, Runs, grouped
+from runner.claims.claim import DATASETS, dataset_name
+from runner.claims.runs import Evidence, PlannedRun, Runs, grouped
 from runner.claims.statistics import pareto
 from runner.report import plots
 from runner.report.items import Paper

@@ -9,25 +9,42 @@ from pathlib import Path
 from typing import Any
 
 from runner.claims.claim import ORDERS
-from runner.claims.rows import ClaimRow
+from runner.claims.judgement import ClaimRow
+from runner.claims.runs import PAPER_SCALE
 from runner.claims.statistics import Interval
 from runner.claims.verdicts import GUARANTEED
 from runner.config import REPOSITORY
 from runner.report.cells import signed, sound_bound_text
 from runner.report.claim_rows import rows_of
-from runner.report.files import Table, markdown, read_csv, write_text
+from runner.report.files import Table, markdown, write_text
 from runner.report.items import Paper, Statement, Summary
-from runner.report.leaderboard.methods import standing
+from runner.report.leaderboard.comparison import standing
+from runner.report.leaderboard.entries import Entry
 from runner.report.noise import noise_text
 from runner.report.papers import every_paper, load
 from runner.report.studies import study_pages
 from runner.terminal import number
 
 _GUARDS = ("verdict", "guarantee")  # under which a statement holds
-_OF_STUDY = ("effects.csv", "table.csv")
 _DECIDED = ("better", "worse")
 _BEGIN, _END = "<!-- results: written by `python -m runner aggregate` -->", "<!-- end of results -->"
 _LIMITS = "docs/privacy.md#known-limits"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where statements take their numbers from. What no statement names is not computed.
+
+    folder: the results, whose judged claims are read.
+    study: returns the rows of a study's arms and effects by its name, with the texts of its table.csv and effects.csv.
+    runs: returns the rows of its runs.
+    board: returns the entries of the leaderboard.
+    """
+
+    folder: Path
+    study: Callable[[str], Sequence[Mapping[str, str]]] = lambda _: ()
+    runs: Callable[[str], Sequence[Mapping[str, str]]] = lambda _: ()
+    board: Callable[[], Sequence[Entry]] = lambda: ()
 
 
 class MissingError(ValueError):
@@ -65,7 +82,7 @@ class Number:
             row.interval.less(-aim) if row.interval else None,
             row.epsilon_sound,
             row.measured if row.at_least else row.epsilon_least,
-            row.claim.claimed,
+            row.claim.claimed.text,
             row.n_each or str(row.n),
         )
 
@@ -112,24 +129,24 @@ PARTS: dict[str, tuple[str, Callable[[Any], str]]] = {  # the field of each part
 }
 
 
-def stated(name: str, statement: Statement | None, folder: Path) -> str:
-    """Write the statement of the paper or study of this name from the last aggregation.
+def stated(name: str, statement: Statement | None, sources: Sources) -> str:
+    """Write the statement of the paper or study of this name.
 
     It is empty if there is none, a number is missing, or a verdict or the number of decided arms is another one. Its
     `further` sentences are left out for the same reasons, each by itself.
     """
     if statement is None:
         return ""
-    if statement.decided is not None and statement.decided != _decided(folder / "studies" / name):
+    if statement.decided is not None and statement.decided != _decided(sources.study(name)):
         return ""
-    found = {key: _found(fields, name, folder) for key, fields in statement.numbers.items()}
-    if any(each is None for each in found.values()):
+    numbers = _numbers(statement.numbers, name, sources)
+    if numbers is None:
         return ""
     try:
-        text = statement.text.format(**found)
+        text = statement.text.format(**numbers)
     except MissingError:
         return ""
-    return " ".join(filter(None, (text, *(stated(name, more, folder) for more in statement.further))))
+    return " ".join(filter(None, (text, *(stated(name, more, sources) for more in statement.further))))
 
 
 def headline_of(stated: str) -> str:
@@ -138,49 +155,58 @@ def headline_of(stated: str) -> str:
     return parts[1] if stated.startswith("**") and len(parts) > 2 else ""
 
 
-def _decided(place: Path) -> int:
+def _decided(rows: Sequence[Mapping[str, str]]) -> int:
     """Count the arms of a study that are better or worse than its baseline."""
-    return sum(row["answer"] in _DECIDED for row in read_csv(place / "table.csv"))
+    return sum("arm" in row and row["answer"] in _DECIDED for row in rows)
 
 
-def _found(fields: Mapping[str, str], paper: str, folder: Path) -> Number | None:
+def _numbers(named: Mapping[str, Mapping[str, str]], paper: str, sources: Sources) -> dict[str, Number] | None:
+    """Find the numbers of a statement by name; None as soon as there is one that cannot be stated."""
+    numbers = {}
+    for key, fields in named.items():
+        number = _found(fields, paper, sources)
+        if number is None:
+            return None
+        numbers[key] = number
+    return numbers
+
+
+def _found(fields: Mapping[str, str], paper: str, sources: Sources) -> Number | None:
     """Find the number that fields name; None if there is none, it was not measured, or it has another verdict."""
     if "study" in fields:
-        return _of_study(fields, folder / "studies" / fields["study"])
+        return _of_study(fields, sources.study(fields["study"]))
     if "leaderboard" in fields:
-        return _of_leaderboard(fields, folder / "leaderboard" / "leaderboard.csv")
-    rows = rows_of(folder, load(fields.get("paper", paper)))
+        return _of_leaderboard(fields, sources.board())
+    rows = rows_of(sources.folder, load(fields.get("paper", paper)))
     named = {name: value for name, value in fields.items() if name not in _GUARDS}
-    row = next((row for row in rows if all(getattr(row.claim, name) == value for name, value in named.items())), None)
+    row = next((row for row in rows if row.claim.has(named)), None)
     if row is None or row.measured is None:
         return None
     holds = all(getattr(row, name) in fields[name].split(", ") for name in _GUARDS if name in fields)
     return Number.of_claim(row) if holds else None
 
 
-def _of_study(fields: Mapping[str, str], place: Path) -> Number | None:
+def _of_study(fields: Mapping[str, str], every: Sequence[Mapping[str, str]]) -> Number | None:
     """Find the only row of a study's tables that fields name; None if it has no number or is not there."""
     named = {name: value for name, value in fields.items() if name != "study"}.items()
-    every = (row for name in _OF_STUDY if (place / name).exists() for row in read_csv(place / name))
     rows = [row for row in every if named <= row.items()]
     if len(rows) > 1:
-        raise ValueError(f"{len(rows)} rows of {place} have {dict(named)}: a finding's number needs one.")
+        raise ValueError(f"{len(rows)} rows of {fields['study']} have {dict(named)}: a finding's number needs one.")
     row = rows[0] if rows else None
     return None if row is None or not (row.get("effect") or row.get("accuracy")) else Number.of_study(row)
 
 
-def _of_leaderboard(fields: Mapping[str, str], path: Path) -> Number | None:
+def _of_leaderboard(fields: Mapping[str, str], board: Sequence[Entry]) -> Number | None:
     """Find the accuracy of a method's setting that stands on the leaderboard; None if there is none."""
-    rows = standing(read_csv(path) if path.exists() else [], fields["dataset"], float(fields["epsilon"]))
-    row = rows.get(fields["leaderboard"])
-    return None if row is None else Number(float(row["mean"]), runs=row["n"])
+    entry = standing(board, fields["dataset"], float(fields["epsilon"])).get(fields["leaderboard"])
+    return None if entry is None else Number(entry.mean, runs=str(len(entry.accuracies)))
 
 
-def findings_list(papers: Sequence[Paper], folder: Path) -> str:
+def findings_list(papers: Sequence[Paper], sources: Sources) -> str:
     """Write the findings of papers and studies as a numbered list, papers first; links are from results/README.md."""
     lines: list[str] = []
-    for name, statement, page, link in _pages(papers, folder):
-        if statement and statement.readme and (text := stated(name, statement, folder)):
+    for name, statement, page, link in _pages(papers, sources.folder):
+        if statement and statement.readme and (text := stated(name, statement, sources)):
             lines.append(f"{len(lines) + 1}. {text} ([{link}]({page}/README.md))\n")
     return "".join(lines)
 
@@ -190,7 +216,7 @@ def _pages(papers: Sequence[Paper], folder: Path) -> list[tuple[str, Statement |
     return pages + [(s.name, s.statement, f"studies/{s.name}", "the study") for s in study_pages(folder)]
 
 
-def summary_table(papers: Sequence[Paper], folder: Path) -> str:
+def summary_table(papers: Sequence[Paper], sources: Sources) -> str:
     """Write the table of the README: what each paper claims, what was measured, at which sound ε, and the word for it.
 
     A row whose number was not measured says so.
@@ -198,24 +224,24 @@ def summary_table(papers: Sequence[Paper], folder: Path) -> str:
     rows = []
     for paper in papers:
         link = f"[{paper.short}](results/{paper.name}/README.md): {paper.idea}"
-        for cells in summary_rows(paper, folder):
+        for cells in summary_rows(paper, sources):
             rows.append([link, *cells])
             link = ""
     return markdown(Table(("paper", "it claims", "measured here", "at a sound ε of", "verdict"), rows))
 
 
-def summary_rows(paper: Paper, folder: Path) -> list[list[str]]:
+def summary_rows(paper: Paper, sources: Sources) -> list[list[str]]:
     """Return a paper's rows of that table: the claim, what was measured, at which sound ε, and the word for it."""
     rows = []
     for summary in paper.summaries:
-        numbers = {key: _found(fields, paper.name, folder) for key, fields in summary.numbers.items()}
+        numbers = _numbers(summary.numbers, paper.name, sources)
         try:
-            if None in numbers.values():
+            if numbers is None:
                 raise MissingError
             texts = [text.format(**numbers) for text in (summary.claims, summary.measured, summary.sound)]
         except MissingError:
             texts = [summary.claims.replace("{x:claimed}", "–"), "not run", "–"]
-        rows.append([*texts, _word(summary, paper, folder)])
+        rows.append([*texts, _word(summary, paper, sources.folder)])
     return rows
 
 
@@ -223,22 +249,21 @@ def _word(summary: Summary, paper: Paper, folder: Path) -> str:
     """Return the words for the claim `x` of a summary: on its number, and on its ε unless that is guaranteed."""
     if "x" not in summary.numbers:
         return "–"
-    fields = summary.numbers["x"].items()
-    row = next(row for row in rows_of(folder, paper) if all(getattr(row.claim, k) == v for k, v in fields))
+    row = next(row for row in rows_of(folder, paper) if row.claim.has(summary.numbers["x"]))
     epsilon = f", ε {row.guarantee}" if row.guarantee and row.guarantee != GUARANTEED else ""
     return f"{row.verdict}{epsilon}" + ("" if row.claim.counts else " (another reading, not counted)")
 
 
-def headlines(papers: Sequence[Paper], folder: Path) -> str:
+def headlines(papers: Sequence[Paper], sources: Sources) -> str:
     """Write the first sentence of each study's finding, as a list; links are from the README."""
     lines = []
-    for name, statement, page, link in _pages(papers, folder):
-        if link == "the study" and statement and statement.readme and (said := stated(name, statement, folder)):
+    for name, statement, page, link in _pages(papers, sources.folder):
+        if link == "the study" and statement and statement.readme and (said := stated(name, statement, sources)):
             lines.append(f"- {headline_of(said)} ([study](results/{page}/README.md))\n")
     return "".join(lines)
 
 
-def write_readme(results: Path) -> Path:
+def write_readme(sources: Sources) -> Path:
     """Replace the text between the markers of the README by the table of papers and the studies' headlines.
 
     Raises:
@@ -249,12 +274,12 @@ def write_readme(results: Path) -> Path:
     _, end, after = rest.partition(_END)
     if not begin or not end:
         raise ValueError(f"{readme} has lost the markers of the list of findings.")
-    papers = every_paper()
-    of_noise = noise_text(results, {paper.name: rows_of(results, paper) for paper in papers}, _LIMITS)
+    papers, by_paper = every_paper(), {paper.name: rows_of(sources.folder, paper) for paper in every_paper()}
+    of_noise = noise_text(sources.folder, PAPER_SCALE, by_paper, _LIMITS)
     found = (
-        f"{summary_table(papers, results)}\nSquare brackets are 95% intervals. [What the words "
+        f"{summary_table(papers, sources)}\nSquare brackets are 95% intervals. [What the words "
         f"mean](results/README.md#what-the-words-mean), and [every claim with its reason](results/README.md).\n\n"
         f"{of_noise}\n"
-        f"Compared at the same sound ε:\n\n{headlines(papers, results)}"
+        f"Compared at the same sound ε:\n\n{headlines(papers, sources)}"
     )
     return write_text(readme, f"{before}{_BEGIN}\n{found}{_END}{after}")

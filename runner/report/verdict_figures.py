@@ -8,9 +8,8 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from runner.claims.blocks import dataset_name
-from runner.claims.counts import counted
-from runner.claims.rows import ClaimRow
+from runner.claims.claim import dataset_name
+from runner.claims.judgement import ClaimRow, counted
 from runner.claims.verdicts import DIFFERS, FAILS, HOLDS, NOT_CONTRADICTED, OPEN
 from runner.report import plots
 from runner.report.cells import method_text, wrong_epsilon
@@ -141,9 +140,9 @@ def _strips(axes: Axes, rows: Sequence[ClaimRow]) -> None:
 def _name(row: ClaimRow) -> str:
     """Name a claim by its item, its data set, its ε, and what is measured."""
     claim, item = row.claim, load(row.claim.paper).item(row.claim.item)
-    sign, at = ("<" if claim.at_epsilon.startswith("<") else "="), claim.at_epsilon.lstrip("<")
+    at = claim.at_epsilon
     where = [item.title.partition(":")[0], dataset_name(claim.dataset)]
-    where += [f"ε {sign} {at}"] if at not in ("", "inf") else []
+    where += [f"ε {'<' if at.sign == '<' else '='} {at.text.lstrip('<')}"] if at and at.text != "inf" else []
     return fill(f"{', '.join(where)}: {method_text(claim)}", _LINE)
 
 

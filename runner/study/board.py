@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from statistics import fmean
 
-from runner.claims.blocks import dataset_name
-from runner.config import REPOSITORY
-from runner.report.files import Table, markdown, mean_text, read_csv
-from runner.report.leaderboard.methods import ADDED, accuracy_text, standing
+from runner.claims.claim import dataset_name
+from runner.claims.runs import PAPER_SCALE, Evidence, Runs
+from runner.config import RESULTS
+from runner.records.jobs import Job
+from runner.report.files import Table, markdown, mean_text
+from runner.report.leaderboard.comparison import standing
+from runner.report.leaderboard.entries import Entry, counts, entries, planned_jobs
+from runner.report.leaderboard.methods import ADDED
 from runner.report.studies import study_files
 from runner.study.definition import Study
+from runner.study.file import read
 from runner.study.outcome import Compared
+from runner.study.progress import jobs_of
 
-_CSV = REPOSITORY / "results" / "leaderboard" / "leaderboard.csv"
+
+@cache
+def jobs_of_board() -> list[Job]:
+    """List every run that a sweep of any paper or a study of this project plans."""
+    return [*planned_jobs(), *(job for path in study_files() for job in jobs_of(read(path)))]
+
+
+@cache
+def board_of(folder: Path) -> tuple[list[Entry], Runs]:
+    """Return the entries of the leaderboard, and the runs that they are made of, with records from a folder."""
+    runs = Evidence(PAPER_SCALE, {}, folder).of(job for job in jobs_of_board() if counts(job))
+    return entries(runs), runs
+
+
+def _accuracy_text(accuracies: Sequence[float]) -> str:
+    return f"{mean_text(accuracies, '%')} ({len(accuracies)})"
 
 
 def board(study: Study, found: Sequence[Compared]) -> str:
@@ -22,18 +45,20 @@ def board(study: Study, found: Sequence[Compared]) -> str:
     A method stands there with the setting that stands on the leaderboard's page. Arms with other neighbouring data sets
     are left out. A study of this project has no such section, because its arms are on the leaderboard.
     """
-    rows = read_csv(_CSV) if _CSV.exists() and study.name not in {path.stem for path in study_files()} else []
+    if study.name in {path.stem for path in study_files()}:
+        return ""
+    shown, _ = board_of(RESULTS)
     places: list[tuple[str, str, list[tuple[float, str, str]]]] = []
     for dataset, epsilon in dict.fromkeys(map(_place, found)):
-        best = standing(rows, dataset, epsilon).values()
-        lines = [(float(row["mean"]), row["method"], accuracy_text(row)) for row in best]
+        best = standing(shown, dataset, epsilon).values()
+        lines = [(entry.mean, entry.method, _accuracy_text(entry.accuracies)) for entry in best]
         for one in _shown(study, found):
             values = list(one.arm.accuracies().values())
             finals = [run.record["final"] for run in one.arm.finals if run.record]
             added = all(final.get("neighbouring_relation", ADDED) == ADDED for final in finals)
             if _place(one) == (dataset, epsilon) and values and added:
                 name = f"**{one.arm.setting.arm.name}** (*yours*)"
-                lines.append((fmean(values), name, f"{mean_text(values, '%')} ({len(values)})"))
+                lines.append((fmean(values), name, _accuracy_text(values)))
         if best and len(lines) > len(best):
             places.append((dataset, f"{epsilon:g}", sorted(lines, reverse=True)))
     if not places:

@@ -9,8 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from runner.claims.contrasts import Cell
 from runner.report.items import Statement
+from runner.study.contrasts import Cell
 
 SEARCH_SEED = 0
 SAMPLERS = ("tpe", "gp", "random", "nsga-ii")  # of Optuna; the first one is used by default

@@ -11,11 +11,11 @@ from statistics import fmean, median_low
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from runner.claims.contrasts import Estimate
 from runner.claims.runs import PlannedRun, grouped
 from runner.claims.statistics import pareto
 from runner.report import plots
 from runner.report.cells import difference_text
+from runner.study.contrasts import Estimate
 from runner.study.definition import Study
 from runner.study.outcome import ALL, SUM, Compared, by_pair, sums, tests
 from runner.study.progress import Progress

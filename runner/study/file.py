@@ -38,11 +38,11 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
-from runner.claims.contrasts import cells_of
 from runner.config import FIELDS, REPOSITORY, ConfigError
 from runner.config.yaml_file import Entry, read_yaml
 from runner.report.items import Statement, statement_of
 from runner.report.statements import PARTS
+from runner.study.contrasts import cells_of
 from runner.study.definition import (
     RATES,
     SAMPLERS,

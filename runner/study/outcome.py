@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runner.claims import contrasts
 from runner.claims.runs import grouped
+from runner.study import contrasts
 from runner.study.definition import Study
 from runner.study.progress import Progress
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import TypeAlias
 
-from runner.claims.contrasts import Estimate
 from runner.claims.runs import PlannedRun
-from runner.claims.summary import summarise
-from runner.config import PAPER
+from runner.claims.statistics import summarise
+from runner.config import PAPER, RESULTS
 from runner.report import plots
 from runner.report.cells import difference_text
-from runner.report.files import Table, delta_text, markdown, mean_text, write_csv, write_table_csv, write_text
-from runner.report.statements import stated
-from runner.study.board import board
+from runner.report.files import Table, cell, delta_text, markdown, mean_text, write_csv, write_table_csv, write_text
+from runner.report.statements import Sources, stated
+from runner.report.studies import study_files
+from runner.study.board import board, board_of
 from runner.study.configurations import configurations, plain
+from runner.study.contrasts import Estimate
 from runner.study.definition import SEARCH_SEED, Study, combinations_of
 from runner.study.figure import draw, draw_front, searched_once
+from runner.study.file import read
 from runner.study.outcome import (
     ALL,
     DIFFERS,
@@ -31,7 +36,8 @@ from runner.study.outcome import (
     sums,
     tests,
 )
-from runner.study.progress import Progress
+from runner.study.plan import settings_of
+from runner.study.progress import Progress, progress_of
 from runner.study.search import at_edge
 from runner.terminal import bound_text, duration, number
 
@@ -82,6 +88,7 @@ image that is reported on chose a setting. One seed was searched, and its luck i
 _FIGURE = "![Gain of {what} over {first} under each seed](figure.svg)\n\n"
 _INTERVALS = "Gains are in points of test accuracy. Square brackets are 95% intervals.\n\n"
 _NAMED = ("data set", "sound ε", "arm")
+Known: TypeAlias = "tuple[Study, Sequence[Progress]] | None"
 _PARTS = "each part alone, their sum, and of all together,"
 
 
@@ -91,18 +98,17 @@ def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, comm
     The page gives the `command`, which repeats the study.
     """
     place, found = folder / "studies" / study.name, compared(arms)
-    chosen, table = _chosen(arms), [_arm(one) for one in found]
-    written = [
-        write_csv(place / "table.csv", list(table[0]), table),
+    chosen, tables = _chosen(arms), _tables(study, arms)
+    written = [write_csv(place / name, list(rows[0]), rows) for name, rows in tables.items()]
+    written += [
         write_table_csv(place / "chosen.csv", chosen),
         write_csv(place / "runs.csv", _RUN, _runs(arms)),
     ]
-    if study.parts:
-        every = [_effect(one) for one in (*effects(study, arms), *sums(study, arms), *shares(study, arms))]
-        written.append(write_csv(place / "effects.csv", list(every[0]), every))
     if study.front:
         written.append(write_csv(place / "front.csv", _POINT, _front_rows(study, arms)))
-    finding = "" if scale != PAPER else stated(study.name, study.finding, folder)
+    finding = (
+        "" if scale != PAPER else stated(study.name, study.finding, sources_of(folder, {study.name: (study, arms)}))
+    )
     written.append(write_text(place / "README.md", _page(study, found, chosen, finding, scale, command)))
     with plots.style():
         figures = {place: draw(study, found), place / "front": draw_front(study, arms) if study.front else None}
@@ -110,6 +116,64 @@ def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, comm
         return written + [
             path for folder, drawn in figures.items() if drawn for path in plots.save(drawn, folder, label)
         ]
+
+
+def _tables(study: Study, arms: Sequence[Progress]) -> dict[str, list[dict[str, object]]]:
+    """Return the rows of table.csv and, of a factorial, of effects.csv."""
+    every = [_effect(one) for one in (*effects(study, arms), *sums(study, arms), *shares(study, arms))]
+    return {"table.csv": [_arm(one) for one in compared(arms)]} | ({"effects.csv": every} if study.parts else {})
+
+
+def runs_of_studies(results: Path, run_id: str) -> list[dict[str, str]]:
+    """Return the rows of a run in this project's studies that have a page, with the name of the `study`."""
+    studies = _Studies(results, {}, PAPER)
+    return [
+        {"study": name, **row}
+        for name in (path.stem for path in study_files())
+        for row in studies.runs(name)
+        if row["run_id"] == run_id
+    ]
+
+
+def sources_of(folder: Path, known: Mapping[str, Known] = MappingProxyType({}), scale: str = PAPER) -> Sources:
+    """Return what statements take their numbers from: claims in a folder, its runs of studies, and the leaderboard.
+
+    `known`: studies that are read already, with their progress.
+    """
+    studies = _Studies(folder, dict(known), scale)
+    return Sources(folder, studies.rows, studies.runs, lambda: board_of(folder)[0])
+
+
+class _Studies:
+    """This project's studies that have a page in a folder. Each is read when it is asked for."""
+
+    def __init__(self, folder: Path, known: dict[str, Known], scale: str) -> None:
+        self._folder, self._known, self._scale = folder, known, scale
+
+    def rows(self, name: str) -> list[dict[str, str]]:
+        """Return the rows of the arms and of the effects of a study; none without a page."""
+        known = self._read(name)
+        return [_texts(row) for of in _tables(*known).values() for row in of] if known else []
+
+    def runs(self, name: str) -> list[dict[str, str]]:
+        """Return the rows of its runs."""
+        known = self._read(name)
+        return [_texts(row) for row in _runs(known[1])] if known else []
+
+    def _read(self, name: str) -> Known:
+        if name not in self._known:
+            there = [path for path in study_files() if path.stem == name]
+            self._known[name] = None
+            if there and (self._folder / "studies" / name / "README.md").exists():
+                study = read(there[0])
+                results = self._folder if self._scale == PAPER else self._folder.parent
+                root = [] if results == RESULTS else [f"runtime.results_root={json.dumps(str(results))}"]
+                self._known[name] = study, progress_of(study, settings_of(study, self._scale, root))
+        return self._known[name]
+
+
+def _texts(row: Mapping[str, object]) -> dict[str, str]:
+    return {name: cell(value) for name, value in row.items()}
 
 
 def answers(study: Study, found: Sequence[Compared]) -> list[str]:

@@ -18,11 +18,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
-from runner.claims import blocks
+from runner.claims.claim import dataset_name
 from runner.config import PAPER, ConfigError, EvaluationSplit
 from runner.records.hydra_errors import sentence
 from runner.records.identity import resolved
-from runner.records.jobs import Job, command_of, composed
+from runner.records.jobs import Job, cached_jobs, command_of, composed_values, restored
 from runner.report.leaderboard.methods import HELD_OUT
 from runner.study.definition import SEARCH_SEED, Arm, Space, Study, Times, Value, space_at
 
@@ -36,16 +36,21 @@ class Setting:
 
     Attributes:
         study: its name.
-        config: before a value that is searched is set. Nothing in it is resolved.
-        overrides: what it was composed from.
+        composed: the JSON values of its config before a value that is searched is set. Nothing in them is resolved.
+        overrides: what they were composed from.
     """
 
     study: str
     arm: Arm
     dataset: str
     epsilon: float
-    config: DictConfig
+    composed: Mapping[str, Any]
     overrides: tuple[str, ...]
+
+    @cached_property
+    def config(self) -> DictConfig:
+        """Its config with the types of the schema, which is built when it is asked for."""
+        return restored(self.composed)
 
     @property
     def pair(self) -> tuple[str, float]:
@@ -55,12 +60,12 @@ class Setting:
     @property
     def dataset_name(self) -> str:
         """The name of the data set, as claims and the leaderboard have it."""
-        return str(self.config.dataset.get("name") or self.dataset)
+        return str(self.composed["dataset"].get("name") or self.dataset)
 
     @property
     def named(self) -> tuple[str, str, str]:
         """The data set, epsilon and the arm, for people."""
-        return blocks.dataset_name(self.dataset_name), f"{self.epsilon:g}", self.arm.name
+        return dataset_name(self.dataset_name), f"{self.epsilon:g}", self.arm.name
 
     @property
     def place(self) -> str:
@@ -83,25 +88,34 @@ class Setting:
 
     def trial(self, values: Mapping[str, Value]) -> Job:
         """Return the run of searched values on held-out training images, with the seed that all arms have."""
-        return self._job(values, SEARCH_SEED, EvaluationSplit.holdout)
+        return self.trials([values])[0]
+
+    def trials(self, points: Sequence[Mapping[str, Value]]) -> list[Job]:
+        """Return the runs of `trial` for several points."""
+        return self._jobs([(point, SEARCH_SEED, EvaluationSplit.holdout) for point in points])
 
     def finals(self, values: Mapping[str, Value], seeds: Sequence[int]) -> list[Job]:
         """Return the runs of chosen values on test images. A scale may have fewer seeds."""
-        jobs = [self._job(values, seed, EvaluationSplit.test) for seed in seeds]
+        jobs = self._jobs([(values, seed, EvaluationSplit.test) for seed in seeds])
         return list({job.run_id: job for job in jobs}.values())
 
-    def _job(self, values: Mapping[str, Value], seed: int, evaluation: EvaluationSplit) -> Job:
-        known = tuple(values.items()), seed, evaluation
-        if known not in self._jobs:
-            self._jobs[known] = self._made(values, seed, evaluation)
-        return self._jobs[known]
+    def _jobs(self, runs: Sequence[tuple[Mapping[str, Value], int, EvaluationSplit]]) -> list[Job]:
+        """Return a job for each of some values, seeds and evaluations. Each is made once."""
+        asked = [repr((sorted(values.items()), seed, evaluation.value)) for values, seed, evaluation in runs]
+        if not all(text in self._made for text in asked):
+            key = ["study", self.study, self.arm.name, *self.overrides, *asked]
+            self._made.update(zip(asked, cached_jobs(key, lambda: self._composed_jobs(runs)), strict=True))
+        return [self._made[text] for text in asked]
 
     @cached_property
-    def _jobs(self) -> dict[Any, Job]:
-        """The jobs made before, because a search asks for the same ones after each round."""
+    def _made(self) -> dict[str, Job]:
         return {}
 
-    def _made(self, values: Mapping[str, Value], seed: int, evaluation: EvaluationSplit) -> Job:
+    def _composed_jobs(self, runs: Sequence[tuple[Mapping[str, Value], int, EvaluationSplit]]) -> list[Job]:
+        composed_values(self.overrides)  # so that the jobs depend on the files that were read for the config
+        return [self._job(*run) for run in runs]
+
+    def _job(self, values: Mapping[str, Value], seed: int, evaluation: EvaluationSplit) -> Job:
         config = copy.deepcopy(self.config)
         with _named(self.arm):
             for name, value in {**values, "seed": seed, "evaluation": evaluation}.items():
@@ -152,12 +166,12 @@ def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> 
                 told += [] if scale == PAPER else [f"scale={scale}"]
                 overrides = tuple(merged([*study.base, *told, *arm.overrides, *extra]))
                 with _named(arm, study):
-                    config = composed(overrides)
-                before = config if arm is study.arms[0] else found[-1].config
-                if config.delta != before.delta:
-                    other = f"{config.delta:g}, and that of the arm before is {before.delta:g}"
+                    setting = Setting(study.name, arm, dataset, epsilon, composed_values(overrides), overrides)
+                before = setting if arm is study.arms[0] else found[-1]
+                if setting.composed["delta"] != before.composed["delta"]:
+                    other = f"{setting.config.delta:g}, and that of the arm before is {before.config.delta:g}"
                     raise ConfigError(f"{arm.place}: its delta is {other}: arms are compared at the same one.")
-                found.append(Setting(study.name, arm, dataset, epsilon, config, overrides))
+                found.append(setting)
     return found
 
 

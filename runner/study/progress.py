@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from runner.claims.evidence import PAPER_SCALE, Evidence
-from runner.claims.runs import PlannedRun, Runs, grouped
+from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs, grouped
 from runner.records.files import STOPPED, results_folder
 from runner.records.jobs import Job
 from runner.study.definition import Dimension, Study
@@ -130,7 +129,7 @@ def _take(arm: Progress, points: Sequence[Point], study: Study, evidence: Eviden
     """
     epsilon, taken = arm.setting.epsilon, []
     limit = max(study.epsilons) if study.front else epsilon
-    for number, run in enumerate(evidence.of_trials(map(arm.setting.trial, points)), len(arm.trials)):
+    for number, run in enumerate(evidence.of_trials(arm.setting.trials(points)), len(arm.trials)):
         judge = Judge(limit, study.front, int(run.field("epochs"))).after(arm.curves, number, most)
         stops = study.front or most > 0
         ended = _until_stopped(run, judge) if stops and run.record else run

@@ -15,8 +15,8 @@ import numpy as np
 
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
 from runner.claims.intervals import FEWEST_RUNS
-from runner.claims.measured import Comparison, Measured, of_sample, of_two
-from runner.claims.rows import ClaimRow
+from runner.claims.judgement import ClaimRow
+from runner.claims.measurement import Comparison, Measured, of_sample, of_two
 from runner.claims.verdicts import CONFIRMED, DIFFERS, FAILS, verdict_of
 from runner.config import REPOSITORY
 from runner.report.claim_rows import rows_of

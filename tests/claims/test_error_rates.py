@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from runner.claims.measured import of_sample
+from runner.claims.measurement import of_sample
 from runner.claims.statistics import Spread
 from runner.claims.verdicts import verdict_of
 from tests.claims.made_up import claim

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from runner.claims.intervals import interval_of
-from runner.claims.measured import of_two
+from runner.claims.measurement import of_two
 from runner.claims.statistics import (
     Mean,
     Spread,

@@ -6,10 +6,11 @@ import math
 
 import pytest
 
-from runner.claims.epochs import check, epochs_of
-from runner.claims.evidence import Evidence
+from runner.claims.claim import Call
 from runner.claims.measure import measure
-from runner.claims.measured import of_sample, of_two
+from runner.claims.measurement import of_sample, of_two
+from runner.claims.numbers import check_epoch, epochs_of
+from runner.claims.runs import Evidence
 from runner.claims.verdicts import judge
 from tests.claims.made_up import claim, evidence, run
 
@@ -54,13 +55,13 @@ def test_a_comparison_keeps_both_samples():
 def test_the_epoch_of_a_run(at, epochs):
     of = run(accuracy=tuple(range(90, 98)))
     assert [epoch(of) for epoch in epochs_of(claim(at=at, at_epsilon="<3"))] == epochs
-    check(at)
+    check_epoch(Call.parse(at))
 
 
 @pytest.mark.parametrize("at", ["lst", "epoch", "last(3)", "epoch(three)"])
 def test_a_misspelt_epoch_is_refused(at):
     with pytest.raises(ValueError, match=r"epoch|last|three"):
-        check(at)
+        check_epoch(Call.parse(at))
 
 
 def test_runs_are_counted_and_charged_up_to_their_epoch():

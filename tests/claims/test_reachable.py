@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from runner.claims.claim import ORDERS, OVER_VALUES, THRESHOLDS, Claim
-from runner.claims.measure import Computed
-from runner.claims.measured import Comparison, Measured, Statistic, of_sample, of_two
+from runner.claims.formulas import Computed
+from runner.claims.measurement import Comparison, Measured, Statistic, of_sample, of_two
 from runner.claims.statistics import Interval
 from runner.claims.verdicts import FAILS, GUARANTEED, HOLDS, NOT_GUARANTEED, REFUTED, judge
 from runner.report.items import Paper
@@ -28,7 +28,7 @@ def evidence(paper: Paper, claim: Claim, *, good: bool) -> Measured:
     off = (step if exact else 0.0) if good else -step
     level = 0.0 if claim.direction in ORDERS or claim.aim is None else claim.aim
     value = level + (-off if claim.direction in ("lower", "below", "below_other") else off)
-    if isinstance(paper.formulas.get(claim.reader[0]), Computed):
+    if isinstance(paper.formulas.get(claim.number.name), Computed):
         return Measured(value, reference=0.0 if claim.direction in ORDERS else None, computed=True)
     if claim.statistic in OVER_VALUES:
         return Measured(value, interval_at=lambda _: Interval(value, value))

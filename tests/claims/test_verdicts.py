@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from runner.claims.claim import Claim
-from runner.claims.measured import Measured, of_sample, of_two
+from runner.claims.measurement import Measured, of_sample, of_two
 from runner.claims.statistics import best_less_claim, bests_less_claim, measured_mean
 from runner.claims.verdicts import judge
 from tests.claims import made_up

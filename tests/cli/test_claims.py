@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Path:
     """Three claims of two papers and another reading of one, in the columns of the committed files."""
     common = dict.fromkeys(read_csv(REPOSITORY / "results/lipschitz/table-1/claims.csv")[0], "")
     common |= {"dataset": "MNIST", "quantity": "test_accuracy", "at_least": "no", "computed": "no"}
-    common |= {"unit": "%", "scale": "paper", "counted": "yes"}
+    common |= {"unit": "%", "number": "test_accuracy", "scale": "paper", "counted": "yes"}
     ran = {"claimed": "98.1", "measured": "97.9", "mean": "97.9", "std": "0.11", "n": "4", "n_planned": "10"}
     ran |= {"epsilon": "2.928", "epsilon_sound": "2.31401", "verdict": "not contradicted", "guarantee": "guaranteed"}
     ran |= {"measured_is": "mean of 4"}

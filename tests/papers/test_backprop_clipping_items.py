@@ -11,8 +11,8 @@ from scipy.stats import norm
 from torch import nn
 
 from runner.build.prepare import prepare
-from runner.claims.charges import ledger_of
 from runner.claims.claim import Claim
+from runner.claims.formulas import ledger_of
 from runner.claims.measure import measure
 from runner.claims.verdicts import judge
 from runner.papers.backprop_clipping import computed
@@ -26,7 +26,7 @@ CODE, TABLE_1 = f"{NAME}/original_code", f"{NAME}/table_1"
 
 
 def claims(**columns: str) -> list[Claim]:
-    return [c for c in PAPER.claims if all(getattr(c, name) == value for name, value in columns.items())]
+    return [c for c in PAPER.claims if c.has(columns)]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_the_claimed_epsilon_follows_from_a_round_rho(dataset, epsilon, sound) -
     (claim,) = claims(item="table-1", dataset=dataset, quantity="epsilon")
     judged = judge(claim, measure(claim, NOTHING, PAPER.formulas), "paper")
     assert judged.measured == pytest.approx(epsilon, abs=5e-4)
-    assert judged.measured == pytest.approx(float(claim.claimed), abs=claim.margin)
+    assert judged.measured == pytest.approx(claim.aim, abs=claim.margin)
     assert (judged.guarantee, judged.epsilon_least) == ("guaranteed", None)
     assert judged.epsilon_sound == pytest.approx(sound, rel=2e-3)
     assert claim.alone.endswith("_printed")

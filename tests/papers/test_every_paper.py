@@ -29,7 +29,7 @@ def test_every_claim_can_be_read_and_every_formula_is_claimed(name: str) -> None
     paper = load(name)
     assert all(paper.item(claim.item) for claim in paper.claims)
     assert len({(*c.identity, c.reading) for c in paper.claims}) == len(paper.claims) > 0
-    assert set(paper.formulas) - {"charged_epsilon"} <= {claim.reader[0] for claim in paper.claims}
+    assert set(paper.formulas) - {"charged_epsilon"} <= {claim.number.name for claim in paper.claims}
 
 
 def test_every_folder_with_claims_is_a_paper() -> None:

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from runner.build.prepare import prepare
-from runner.claims.evidence import collect
 from runner.claims.measure import measure
-from runner.claims.runs import Runs
+from runner.claims.runs import Runs, collect
 from runner.claims.verdicts import judge
 from runner.cli import bounds as command
 from runner.cli.commands import carry_out
@@ -176,12 +175,12 @@ def test_the_narrowest_norms_are_over_those_of_plain_images():
          with_norms("yiq", 56.0, [10, 90], [50, 50])]
     )  # fmt: skip
     assert measures.variation({"largest": 8.0, "counts": [50, 50]})[0] == pytest.approx(0.5)
-    claim = next(c for c in PAPER.claims if c.number == "narrowest(inputs)")
+    claim = next(c for c in PAPER.claims if str(c.number) == "narrowest(inputs)")
     found = measures.least_spread(claim, runs)
     assert found.value == pytest.approx(0.15 / 0.7 / 0.5)
     assert found.interval_at(0.95).low < found.value < found.interval_at(0.95).high
     assert found.explanation == "HSV 0.500, YIQ 0.214; RGB 0.500"
-    of_gradients = next(c for c in PAPER.claims if c.number == "narrowest(gradients)")
+    of_gradients = next(c for c in PAPER.claims if str(c.number) == "narrowest(gradients)")
     assert measures.least_spread(of_gradients, runs).value == 0.0
     more = [with_norms("rgb", 56.0, [1, 1], [50, 50], seed=1), with_norms("hsv", 56.0, [1, 1], [10, 90], seed=1)]
     found = measures.least_spread(of_gradients, Runs([*runs, *more]))
@@ -190,7 +189,7 @@ def test_the_narrowest_norms_are_over_those_of_plain_images():
 
 def test_a_bias_is_compared_with_the_bound_of_the_library(tmp_path, fabricate):
     """Its bound is for one position, and the bound here for a map of 14 x 14: a ratio of 1/10 here is 1.4 there."""
-    (claim,) = (c for c in PAPER.claims if c.number == "over_library_bound")
+    (claim,) = (c for c in PAPER.claims if str(c.number) == "over_library_bound")
     for job, ratio in zip(sweep_jobs(claim.sweep), (0.1, 0.08, 0.09, 0.09), strict=False):
         ratios = {"epoch": [0, 1], "largest": {"network.5.bias": [ratio, 0.9]}, "mean": {"network.5.bias": [0.0, 0.0]}}
         fabricate(job, [50.0], diagnostics={"bound_ratios": ratios})

@@ -14,10 +14,10 @@ from matplotlib.colors import to_rgba
 
 from runner.claims.claim import Claim
 from runner.claims.diagnostics import PRE_ACTIVATIONS, WEIGHTS
-from runner.claims.evidence import Evidence, collect
+from runner.claims.judgement import ClaimRow
 from runner.claims.measure import measure
-from runner.claims.measured import Measured
-from runner.claims.rows import ClaimRow
+from runner.claims.measurement import Measured
+from runner.claims.runs import Evidence, collect
 from runner.claims.verdicts import judge
 from runner.papers.losing_less import dynamics, figures, tables
 from runner.papers.losing_less.lemma_1 import smoothness_ratio
@@ -42,7 +42,7 @@ def record(tmp_path, fabricate, jobs) -> Callable[..., Path]:
 
 def claims(item: str, **fields: str) -> list[Claim]:
     found = [c for c in PAPER.claims if c.item == item]
-    return [c for c in found if all(getattr(c, name) == value for name, value in fields.items())]
+    return [c for c in found if c.has(fields)]
 
 
 def only_verdict(root: Path, item: str, **fields: str) -> tuple[Measured, ClaimRow]:
@@ -134,7 +134,7 @@ def test_other_seeds_of_a_setting_are_in_its_mean_and_range(tmp_path, record):
 def test_what_is_released_before_the_steps_is_a_reading_of_its_own_of_table_5():
     """The paper names no statistics: its 3 is the steps' on MNIST's features, on CIFAR-10's it is with two releases."""
     costs = {
-        (claim.dataset, claim.number): judge(claim, getattr(tables, claim.number)(claim, NOTHING), "paper")
+        (claim.dataset, claim.number.name): judge(claim, getattr(tables, claim.number.name)(claim, NOTHING), "paper")
         for claim in claims("table-5")
         if "ScatterNet" in claim.method
     }

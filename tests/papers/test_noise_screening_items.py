@@ -12,10 +12,10 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.build.prepare import prepare
-from runner.claims.evidence import Evidence
-from runner.claims.guarantee import guaranteed_for
+from runner.claims.claim import Call
+from runner.claims.formulas import guaranteed_for
 from runner.claims.measure import measure
-from runner.claims.runs import PlannedRun
+from runner.claims.runs import Evidence, PlannedRun
 from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
 from runner.papers.noise_screening import measures, printed, settings, theorem_1
@@ -222,7 +222,7 @@ def test_who_leads(runs: Evidence) -> None:
     assert found.value == 0.0  # a tie is no lead, but with other draws of the same runs it might be one
     interval = found.interval_at(0.95)
     assert (interval.low, interval.high) == (0.0, 1.0)
-    assert measures.lead(replace(claim, number="lead(test_loss)"), tie).value == 0.0
+    assert measures.lead(replace(claim, number=Call("lead", "test_loss")), tie).value == 0.0
     behind = evidence({**TABLE_1, "noise_screening/mnist_screened": 96.0}, (settings.SWEEP,))
     assert measures.lead(claim, behind).value == 0.0
 
@@ -230,7 +230,7 @@ def test_who_leads(runs: Evidence) -> None:
 def test_the_printed_equations_are_one_misprint() -> None:
     """A_2 = 1 + q^2 (exp(1 / sigma^2) - 1), by hand; and the values that the steps of table 2 would have."""
     assert printed.log_moment(0.5, 1.0, 2) == pytest.approx(math.log(1 + 0.25 * (math.e - 1)))
-    (claim,) = (claim for claim in CLAIMS if claim.number == "printed_epsilon")
+    (claim,) = (claim for claim in CLAIMS if claim.number.name == "printed_epsilon")
     found = printed.printed_epsilon(claim, NOTHING)
     assert round(found.value) == 48
     assert found.explanation == (
@@ -243,7 +243,9 @@ def test_the_printed_equations_are_one_misprint() -> None:
 
 
 def test_theorem_1_is_refuted() -> None:
-    for claim in (c for c in CLAIMS if c.number == "theorem_1" and c.dataset == "FashionMNIST"):  # the fewest steps
+    for claim in (
+        c for c in CLAIMS if str(c.number) == "theorem_1" and c.dataset == "FashionMNIST"
+    ):  # the fewest steps
         measured = theorem_1.theorem_1(claim, NOTHING)
         assert measured.value > measured.epsilon + 1
         judged = judge(claim, measured, "paper")
@@ -271,7 +273,7 @@ def test_always_cheaper_is_a_statement_for_each_accuracy_and_method() -> None:
         "losing_less/mnist_ce": 97.5
     }
     found = evidence(known, (settings.SWEEP,))
-    always, grows = (c for c in CLAIMS if c.dataset == "MNIST" and c.reader[0] == "cheaper")
+    always, grows = (c for c in CLAIMS if c.dataset == "MNIST" and c.number.name == "cheaper")
     measured = measure(always, found, PAPER.formulas)
     assert len(measured.every) == 9
     gaps = [one.value - one.reference for one in measured.every]
@@ -283,7 +285,7 @@ def test_always_cheaper_is_a_statement_for_each_accuracy_and_method() -> None:
 
 
 def test_the_best_batch_size_is_that_of_all_sizes_together() -> None:
-    (claim,) = (c for c in CLAIMS if c.reader[0] == "pooled")
+    (claim,) = (c for c in CLAIMS if c.number.name == "pooled")
     known = {"noise_screening/mnist_screened_batch": 97.0, "noise_screening/mnist_free": 98.0}
     found = evidence(known, ("noise_screening/fig_4b", settings.SWEEP))
     measured = measure(claim, found, PAPER.formulas)

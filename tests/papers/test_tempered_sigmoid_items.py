@@ -7,9 +7,8 @@ import math
 import pytest
 import torch
 
-from runner.claims.evidence import collect
 from runner.claims.measure import measure
-from runner.claims.runs import last_accuracy
+from runner.claims.runs import collect, last_accuracy
 from runner.claims.verdicts import judge
 from runner.papers.tempered_sigmoid import computed, measures, theorem_1
 from runner.records.jobs import sweep_jobs
@@ -118,7 +117,7 @@ def test_triples_are_compared_with_relu_and_tanh(tmp_path, fabricate, jobs) -> N
             fabricate(job, [accuracy], sound=2.0)
     of_mnist = [c for c in load("tempered_sigmoid").claims if (c.item, c.dataset) == ("fig-2", "MNIST")]
     evidence = collect(of_mnist[0].sweeps, results_root=tmp_path)
-    share, lead = (getattr(measures, claim.number)(claim, evidence) for claim in of_mnist[:2])
+    share, lead = (getattr(measures, claim.number.name)(claim, evidence) for claim in of_mnist[:2])
     assert (share.value, sum(share.values), share.n, share.planned) == (pytest.approx(20 / 30), 20, 30, 60)
     assert (lead.value, lead.values, lead.n, lead.planned) == (0.0, (-1.0, 1.0, 0.0), 3, 10)
     assert share.interval_at is None is judge(of_mnist[0], share, "paper").interval_low, "two runs of ReLU"

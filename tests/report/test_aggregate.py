@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from runner.claims.evidence import Evidence, collect
+from runner.claims.claim import Call
 from runner.claims.measure import measure
+from runner.claims.runs import Evidence, collect
 from runner.claims.verdicts import judge
 from runner.cli.aggregate import aggregate
 from runner.cli.reproduce import _conclude
@@ -23,6 +24,7 @@ from runner.report.files import read_csv
 from runner.report.pages import headline, write_report
 from runner.report.papers import load
 from runner.report.run_figure import FOLDER as PRICE
+from runner.report.statements import Sources
 from runner.report.verdict_figures import DISTANCES
 
 PAPER = "tempered_sigmoid"
@@ -95,7 +97,7 @@ def test_an_item_of_too_few_runs_says_how_many_instead_of_a_figure(tmp_path, fab
     (folder / "figure.svg").touch()
     aggregate("losing_less", items=["fig-10"], results_root=tmp_path)
     assert not (folder / "figure.svg").exists(), "an old one is removed"
-    write_report(tmp_path, "paper")
+    write_report("paper", Sources(tmp_path))
     page = (tmp_path / "losing_less" / "README.md").read_text()
     assert "(fig-10/README.md) · 1 of 108 runs, no figure, because 107 of 108 settings have no run\n" in page
 
@@ -111,7 +113,7 @@ def test_the_delta_of_the_runs_is_that_of_their_config(tmp_path, fabricate, jobs
     config.delta = 1e-4
     lax = replace(run, job=Job.of(run.job.sweep, run.job.overrides, config))
     one = next(c for c in load(PAPER).claims if (c.item, c.alone) == ("fig-3", run.job.experiment))
-    for of in (one, replace(one, at="below")):
+    for of in (one, replace(one, at=Call("below"))):
         for found, guarantee in ((run, "guaranteed"), (lax, "not guaranteed")):
             evidence = Evidence("paper", {one.sweep: [found]})
             assert judge(of, measure(of, evidence, {}), "paper").guarantee == guarantee
@@ -156,7 +158,7 @@ def test_smoke_is_apart_labelled_and_not_judged(tmp_path, fabricate, jobs):
     for experiment in ("mnist_tanh", "mnist_relu"):
         fabricate(jobs("fig_3", experiment, "smoke")[0], [80.0, 98.0])
     written = aggregate(PAPER, "smoke", ["fig-3"], tmp_path)
-    write_report(tmp_path / "smoke", "smoke")
+    write_report("smoke", Sources(tmp_path / "smoke"))
     assert all(path.is_relative_to(tmp_path / "smoke") for path in written)
     assert b"not a reproduction" in (tmp_path / "smoke" / "README.md").read_bytes().lower()
     assert not (tmp_path / PAPER).exists()

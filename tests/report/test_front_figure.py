@@ -7,21 +7,23 @@ import pytest
 
 from runner.config import RESULTS
 from runner.report import front_figure
-from runner.report.files import read_csv
-from runner.report.leaderboard.methods import FRONT, standing
+from runner.report.leaderboard.comparison import standing
+from runner.report.leaderboard.methods import FRONT
+from runner.study.board import board_of
 
 
 def test_lines_end_at_the_accuracies_of_the_leaderboard() -> None:
     """At each bound, a line has the mean of the row that stands on the page, and no line is without a row."""
-    settings, rows = front_figure._settings(RESULTS), read_csv(RESULTS / "leaderboard" / "leaderboard.csv")
-    histories = front_figure._histories(RESULTS, {setting for of in settings.values() for setting in of.values()})
+    entries, runs = board_of(RESULTS)
+    settings = front_figure._settings(entries)
+    histories = front_figure._histories(runs, {setting for of in settings.values() for setting in of.values()})
     compared = 0
     for (dataset, method), of in settings.items():
         line = front_figure._line(method, of, histories)
         assert line is not None
         for bound in of:
-            row = standing(rows, dataset, bound)[method]
-            assert float(row["mean"]) == pytest.approx(front_figure._within_line(line, bound), abs=0.01)
+            entry = standing(entries, dataset, bound)[method]
+            assert entry.mean == pytest.approx(front_figure._within_line(line, bound), abs=0.01)
             compared += 1
     assert compared > 60
 
@@ -47,7 +49,7 @@ def test_stars_are_what_the_papers_claim() -> None:
 
 def test_text_is_light_where_the_system_is_dark(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(front_figure, "FILE", tmp_path / front_figure.FILE)
-    text = front_figure.write(RESULTS).read_text(encoding="utf-8")
+    text = front_figure.write(RESULTS, *board_of(RESULTS)).read_text(encoding="utf-8")
     assert text.index("prefers-color-scheme: dark") < text.index("<path")
     assert "fill: #ffffff" not in text.partition("</style>")[2].partition("</defs>")[0], "no background"
     for label in (front["label"] for front in FRONT.values()):

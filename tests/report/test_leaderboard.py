@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 from omegaconf import OmegaConf
 
-from runner.claims.guarantee import decides
-from runner.claims.runs import PlannedRun
+from runner.claims.runs import PlannedRun, decides
 from runner.cli import compare
 from runner.config import REPOSITORY, ConfigError
 from runner.records.files import read_record

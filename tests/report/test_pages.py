@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.claims.counts import counted
-from runner.claims.rows import ClaimRow
+from runner.claims.claim import Claim, Printed, Summarised
+from runner.claims.judgement import ClaimRow, counted
 from runner.claims.runs import PlannedRun, Runs
 from runner.config import REPOSITORY
 from runner.records.files import read_record
 from runner.records.jobs import sweep_jobs
+from runner.report import noise as noise_module
 from runner.report.cells import cells_of, signed
 from runner.report.counted import totals
 from runner.report.files import Table, markdown, plus_minus, read_csv, write_csv, write_table_csv
@@ -55,7 +56,7 @@ def test_bounds_are_rounded_so_that_they_stay_bounds() -> None:
     assert epsilon_text(ROW) == "2.5 → 8.72 ✗"
     assert epsilon_text(replace(ROW, epsilon_sound=2033.21)) == "2.5 → 2034 ✗"
     assert epsilon_text(replace(ROW, epsilon_sound=268_904.2)) == "2.5 → 269,000 ✗"
-    assert epsilon_text(ClaimRow(replace(CLAIM, at_epsilon="3"), "paper", "open")) == "3"
+    assert epsilon_text(ClaimRow(replace(CLAIM, at_epsilon=Printed.parse("3")), "paper", "open")) == "3"
     assert cells_of(replace(ROW, at_least=True)).measured == "≥ 2.64"
 
 
@@ -145,7 +146,7 @@ def test_an_item_needs_the_runs_of_its_claims() -> None:
 
 
 def test_a_table_has_one_minus_sign_and_says_how_many_runs_are_needed() -> None:
-    below = replace(CLAIM, claimed="-0.2", level=-1.0, direction="above", unit="points")
+    below = replace(CLAIM, claimed=Printed.parse("-0.2"), level=-1.0, direction="above", unit="points")
     row = replace(ROW, claim=below, verdict="open", runs_have=5, runs_needed=45, interval_low=-0.5, std=None)
     of = cells_of(row)
     assert of.claimed == "−0.2"
@@ -154,7 +155,7 @@ def test_a_table_has_one_minus_sign_and_says_how_many_runs_are_needed() -> None:
 
 
 def test_a_claim_by_formula_has_one_line_and_the_word_on_its_runs() -> None:
-    theorem = replace(CLAIM, method="By theorem 1", quantity="epsilon", claimed="0.07")
+    theorem = replace(CLAIM, method="By theorem 1", quantity="epsilon", claimed=Printed.parse("0.07"))
     row = ClaimRow(
         theorem, "paper", "holds", "refuted", measured=0.068, measured_is="by formula", computed=True,
         epsilon_sound=2034.0, epsilon_least=0.0888,
@@ -188,11 +189,11 @@ def test_a_best_has_its_mean_next_to_it() -> None:
 
 def test_a_claimed_best_says_of_what() -> None:
     shown = {"max of 5": "2.5 (best of 5)", "max of 5 (not said)": "2.5 (best of 5, not said)", "mean of 5": "2.5"}
-    assert {of: cells_of(replace(ROW, claim=replace(CLAIM, of=of))).claimed for of in shown} == shown
+    assert {of: cells_of(replace(ROW, claim=replace(CLAIM, of=Summarised.parse(of)))).claimed for of in shown} == shown
 
 
 def test_the_difference_of_a_computed_epsilon_is_that_shown() -> None:
-    of = replace(CLAIM, claimed="3")
+    of = replace(CLAIM, claimed=Printed.parse("3"))
     row = replace(ROW, claim=of, computed=True, measured=3.59302, difference=0.59302, interval_low=None, std=None)
     assert (cells_of(row).measured, cells_of(row).difference) == ("3.594", "+0.594")
     below = cells_of(replace(row, measured=2.99379, difference=-0.00621))
@@ -233,7 +234,7 @@ def test_the_sound_epsilon_of_a_screened_run_is_of_the_most_attempts() -> None:
         assert (row["epsilon"], row["epsilon_sound"], row["epsilon_spent"]) == (2.9998, 9.3155, 2.8969)
 
 
-def test_guaranteed_claims_are_counted_by_their_noise(tmp_path: Path) -> None:
+def test_guaranteed_claims_are_counted_by_their_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of runs in float64, of one in float32 among others, and by formula. Other claims count nowhere."""
     claims = {name: replace(CLAIM, pairs=((name,),)) for name in ("once", "new", "mixed", "none", "unsure")}
     rows = [replace(ROW, claim=claim, guarantee="guaranteed") for claim in claims.values()]
@@ -245,10 +246,13 @@ def test_guaranteed_claims_are_counted_by_their_noise(tmp_path: Path) -> None:
     for place, (_, noise) in enumerate(runs):
         record = {"provenance": {"noise": noise} if noise else {}}
         (tmp_path / "runs" / f"{place}.json").write_text(json.dumps(record))
-    table = [{"run_id": place, "experiment": name} for place, (name, _) in enumerate(runs)]
-    write_csv(tmp_path / "a_paper" / CLAIM.item / "runs.csv", ("run_id", "experiment"), table)
-    text = noise_text(tmp_path, {"a_paper": rows}, "limits.md")
+
+    def records(folder: Path, scale: str, paper: str, claim: Claim) -> list[Path]:
+        return [tmp_path / "runs" / f"{at}.json" for at, (name, _) in enumerate(runs) if name in claim.experiments]
+
+    monkeypatch.setattr(noise_module, "_records", records)
+    text = noise_text(tmp_path, "paper", {"a_paper": rows}, "limits.md")
     assert "(limits.md). Of the 5 claims with a guaranteed ε, 1 rest on runs" in text
     assert "drawn in float64 is behind 2 of them (rounded only after it was added in 1), and a formula" in text
     assert "without runs behind 2." in text
-    assert noise_text(tmp_path, {"a_paper": rows[-1:]}, "") == ""
+    assert noise_text(tmp_path, "paper", {"a_paper": rows[-1:]}, "") == ""

@@ -9,8 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from runner.claims.evidence import collect
-from runner.claims.runs import Runs
+from runner.claims.runs import Runs, collect
 from runner.config import REPOSITORY
 from runner.report import run_figure
 from runner.report.leaderboard.methods import METHODS

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+from csv import DictReader
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from runner.claims.rows import ClaimRow
+from runner.claims.judgement import ClaimRow
 from runner.config import REPOSITORY
 from runner.config.yaml_file import read_yaml
 from runner.report import pages, statements, studies
 from runner.report.claim_rows import rows_of
 from runner.report.items import Statement, statement_of
+from runner.report.leaderboard.entries import Entry
 from runner.report.pages import write_report
 from runner.report.papers import every_paper, load
-from runner.report.statements import Number, findings_list, headline_of, stated
+from runner.report.statements import Number, Sources, findings_list, headline_of, stated
 from runner.report.studies import study_pages
+from runner.study.page import sources_of
 from tests.claims.made_up import claim
 from tests.tracked import tracked, tracked_papers
 
@@ -49,7 +54,7 @@ def test_a_statement_takes_the_first_claim_that_its_fields_name_and_holds_under_
     monkeypatch.setattr(statements, "rows_of", lambda folder, paper: [ROW, other])
 
     def said(verdict: str) -> str:
-        return stated("lipschitz", Statement("{x}", {"x": {"item": "fig-1", "verdict": verdict}}), tmp_path)
+        return stated("lipschitz", Statement("{x}", {"x": {"item": "fig-1", "verdict": verdict}}), Sources(tmp_path))
 
     assert said("open") == "97.5"
     assert said("holds") == "", "the second reading is no substitute for the first"
@@ -66,20 +71,20 @@ def test_a_further_sentence_waits_for_its_own_number(tmp_path, monkeypatch):
     for measured, said in ((None, "97.5."), (96.0, "97.5. More: −0.50.")):
         late = replace(ROW, claim=replace(CLAIM, item="fig-2"), measured=measured)
         monkeypatch.setattr(statements, "rows_of", lambda folder, paper, late=late: [ROW, late])
-        assert stated("lipschitz", whole, tmp_path) == said
+        assert stated("lipschitz", whole, Sources(tmp_path)) == said
     monkeypatch.setattr(statements, "rows_of", lambda folder, paper: [late])
-    assert stated("lipschitz", whole, tmp_path) == "", "it adds to a statement, and is none"
+    assert stated("lipschitz", whole, Sources(tmp_path)) == "", "it adds to a statement, and is none"
 
 
 def test_no_statement_is_made_of_smoke_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(pages, "stated", lambda *_: pytest.fail("stated"))
     (tmp_path / every_paper()[0].name).mkdir()
-    write_report(tmp_path, "smoke")
+    write_report("smoke", Sources(tmp_path))
 
 
 def test_every_paper_with_a_statement_is_listed_with_the_numbers_of_the_committed_tables():
     results = REPOSITORY / "results"
-    listed = findings_list(every_paper(), results)
+    listed = findings_list(every_paper(), sources_of(results))
     made = [of for of in (*every_paper(), *study_pages(results)) if of.statement and of.statement.readme]
     assert listed.count("\n") == len(made) >= 6
     assert "claims ε = 3. But its theorem allows acceptance rules whose ε is at least 6.2 on MNIST." in listed
@@ -96,7 +101,7 @@ def test_every_paper_with_a_statement_is_listed_with_the_numbers_of_the_committe
 
 def test_the_front_page_has_every_papers_claims_with_their_words():
     """Numbers are those of the claims; a word is the claim's, and an ε that is not guaranteed is said to be so."""
-    shown = statements.summary_table(every_paper(), REPOSITORY / "results").splitlines()[2:]
+    shown = statements.summary_table(every_paper(), sources_of(REPOSITORY / "results")).splitlines()[2:]
     assert len(shown) == sum(len(paper.summaries) for paper in every_paper())
     assert all(paper.summaries for paper in map(load, tracked_papers()))
     assert not any("not run" in line for line in shown)
@@ -107,7 +112,7 @@ def test_the_front_page_has_every_papers_claims_with_their_words():
 
 
 def test_a_number_that_was_not_measured_is_not_shown(tmp_path):
-    shown = statements.summary_table(every_paper(), tmp_path).splitlines()[2:]
+    shown = statements.summary_table(every_paper(), Sources(tmp_path)).splitlines()[2:]
     assert all(" | not run | – | " in line for line in shown)
 
 
@@ -115,8 +120,9 @@ def test_every_study_has_a_finding_that_its_committed_tables_bear_out():
     """A finding that this refuses contradicts its tables: write what they say."""
     results = REPOSITORY / "results"
     own = {path.stem for path in tracked("studies/*.yaml")}
+    sources = sources_of(results)
     for study in (study for study in study_pages(results) if study.name in own):
-        assert headline_of(stated(study.name, study.statement, results)), f"studies/{study.name}.yaml: finding"
+        assert headline_of(stated(study.name, study.statement, sources)), f"studies/{study.name}.yaml: finding"
 
 
 def test_every_statement_names_one_claim_for_each_number():
@@ -127,22 +133,19 @@ def test_every_statement_names_one_claim_for_each_number():
         for fields in of_claims:
             rows = rows_of(REPOSITORY / "results", load(fields.get("paper", paper.name)))
             named = {name: value for name, value in fields.items() if name not in ("verdict", "guarantee")}
-            matching = [row.claim for row in rows if all(getattr(row.claim, n) == v for n, v in named.items())]
+            matching = [row.claim for row in rows if row.claim.has(named)]
             assert len({one.identity for one in matching}) == 1, (paper.name, fields)
 
 
 def test_a_study_states_numbers_of_its_own_tables_and_of_others(tmp_path):
     """A gain of an arm, an effect of another study; nothing if a row is missing or was not run."""
-    for study, name, columns, row in (
-        ("mine", "table.csv", "dataset,arm,accuracy,seeds,gain,low,high", "MNIST,new,97.5,5,0.449,-0.1,1.2"),
-        ("other", "effects.csv", "dataset,parts,effect,low,high", "MNIST,a × b,-5.66,,"),
-    ):
-        (tmp_path / "studies" / study).mkdir(parents=True)
-        (tmp_path / "studies" / study / name).write_text(f"{columns}\n{row}\nMNIST,not run,,,,,\n")
+    arms = "dataset,arm,accuracy,seeds,gain,low,high\nMNIST,new,97.5,5,0.449,-0.1,1.2\nMNIST,not run,,,,,"
+    effects = "dataset,parts,effect,low,high\nMNIST,a × b,-5.66,,\nMNIST,not run,,,"
+    rows = {name: list(DictReader(text.splitlines())) for name, text in (("mine", arms), ("other", effects))}
     arm, effect = {"study": "mine", "arm": "new"}, {"study": "other", "parts": "a × b"}
 
     def said(text: str, **numbers: dict[str, str]) -> str:
-        return stated("mine", Statement(text, numbers), tmp_path)
+        return stated("mine", Statement(text, numbers), Sources(tmp_path, rows.__getitem__))
 
     assert said("{x}: {x:gain} {x:interval}, {x:runs} seeds", x=arm) == "97.5: 0.45 [−0.10, +1.2], 5 seeds"
     assert said("{x:gain} and {y:size}", x=arm, y=effect) == "0.45 and 5.7"
@@ -156,14 +159,12 @@ def finding(folder, content):
 
 
 def test_a_finding_is_made_only_while_its_table_says_so(tmp_path):
-    place = tmp_path / "studies" / "mine"
-    place.mkdir(parents=True)
 
     def said(*answers: str, **keys: int) -> str:
-        rows = "".join(f"{name},98,5,1,0,2,{answer}\n" for name, answer in zip("abc", answers, strict=False))
-        (place / "table.csv").write_text(f"arm,accuracy,seeds,gain,low,high,answer\n{rows}")
-        numbers = {"x": {"arm": "a", "answer": "better"}}
-        return stated("mine", finding(tmp_path, {"text": "{x:gain}", "numbers": numbers, **keys}), tmp_path)
+        numbers = {"accuracy": "98", "seeds": "5", "gain": "1", "low": "0", "high": "2"}
+        rows = [{"arm": name, **numbers, "answer": answer} for name, answer in zip("abc", answers, strict=False)]
+        statement = {"text": "{x:gain}", "numbers": {"x": {"arm": "a", "answer": "better"}}, **keys}
+        return stated("mine", finding(tmp_path, statement), Sources(tmp_path, lambda _: rows))
 
     assert said("better", "worse") == said("better", "worse", decided=2) == "1.0"
     assert said("not decided after correction", "worse") == ""
@@ -177,16 +178,20 @@ def test_a_headline_is_what_is_bold_at_the_beginning():
 
 def test_a_statement_has_the_accuracy_of_the_setting_that_stands_on_the_leaderboard(tmp_path):
     """Searched settings come before better ones that were not, and those that test images chose come last."""
-    (tmp_path / "leaderboard").mkdir()
-    columns = "dataset,sound_epsilon_at_most,method,mean,n,held_out,chosen_by_test_images,neighbours"
-    rows = ("99,5,yes,yes,add-or-remove-one", "98,5,no,no,add-or-remove-one", "97,5,yes,no,replace-one")
-    rows = (*rows, "95,5,yes,no,add-or-remove-one", "96,5,yes,no,add-or-remove-one")
-    lines = "".join(f"MNIST,3,plain,{row}\n" for row in rows)
-    (tmp_path / "leaderboard" / "leaderboard.csv").write_text(f"{columns}\n{lines}")
+
+    def entry(mean: float, held_out: bool, by_test_images: bool, neighbours: str = "add-or-remove-one") -> Entry:
+        made: Any = SimpleNamespace(dataset="MNIST", epsilon=3.0, method="plain", title="", accuracies=(mean,) * 5)
+        vars(made).update(mean=mean, held_out=held_out, by_test_images=by_test_images, neighbours=neighbours)
+        entry: Entry = made
+        return entry
+
+    board = [entry(99, True, True), entry(98, False, False), entry(97, True, False, "replace-one")]
+    board += [entry(95, True, False), entry(96, True, False)]
 
     def said(method: str) -> str:
         fields = {"leaderboard": method, "dataset": "MNIST", "epsilon": "3"}
-        return stated("lipschitz", Statement("{x}, {x:runs} runs", {"x": fields}), tmp_path)
+        sources = Sources(tmp_path, board=lambda: board)
+        return stated("lipschitz", Statement("{x}, {x:runs} runs", {"x": fields}), sources)
 
     assert (said("plain"), said("other")) == ("96.0, 5 runs", "")
 
@@ -194,25 +199,26 @@ def test_a_statement_has_the_accuracy_of_the_setting_that_stands_on_the_leaderbo
 def test_a_study_is_on_the_index_and_in_no_count(tmp_path, monkeypatch):
     monkeypatch.setattr(studies, "study_files", lambda: [tmp_path / "mine.yaml"])
     (tmp_path / "mine.yaml").write_text('title: Is mine better?\nfinding: {text: "**Yes.** No number."}\n')
-    write_report(tmp_path, "paper")
+    write_report("paper", Sources(tmp_path))
     assert "Studies" not in (tmp_path / "README.md").read_text()
     (tmp_path / "studies" / "mine").mkdir(parents=True)
     (tmp_path / "studies" / "mine" / "README.md").write_text("# Is mine better?\n")
-    (tmp_path / "studies" / "mine" / "runs.csv").write_text("run_id,role\na,trial\na,final\nb,final\n")
-    write_report(tmp_path, "paper")
+    (tmp_path / "studies" / "mine" / "runs.csv").touch()
+    write_report("paper", Sources(tmp_path, runs=lambda _: [{"run_id": run_id} for run_id in "aab"]))
     counts, _, sections = (tmp_path / "README.md").read_text().partition("\n## Studies\n")
     assert "[Is mine better?](studies/mine/README.md) | Yes. | 2 | [runs](studies/mine/runs.csv) |" in sections
     assert "mine" not in counts
 
 
 def test_a_number_of_a_study_is_that_of_one_row(tmp_path):
-    place = tmp_path / "studies" / "mine"
-    place.mkdir(parents=True)
-    (place / "effects.csv").write_text("epsilon,parts,effect,low,high\n1,a,0.5,0,1\n1,b,0.7,0,1\n")
+    rows = [
+        {"epsilon": "1", "parts": parts, "effect": effect, "low": "0", "high": "1"}
+        for parts, effect in (("a", "0.5"), ("b", "0.7"))
+    ]
 
     def said(fields):
         numbers = {"text": "{x}", "numbers": {"x": fields}}
-        return stated("mine", finding(tmp_path, numbers), tmp_path)
+        return stated("mine", finding(tmp_path, numbers), Sources(tmp_path, lambda _: rows))
 
     assert said({"epsilon": 1.0, "parts": "b"}) == "0.70"
     with pytest.raises(ValueError, match="2 rows"):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from runner.claims.rows import ClaimRow
+from runner.claims.judgement import ClaimRow
 from runner.claims.runs import grouped
 from runner.claims.statistics import Mean, Spread, best_less_claim, bests_less_claim
 from runner.claims.verdicts import DIFFERS, FAILS, ON_EPSILON, REFUTED, RULES, WORDS
@@ -23,6 +23,7 @@ from runner.report.cells import CLAIMED_EPSILON
 from runner.report.claim_rows import rows_of
 from runner.report.papers import claims_of, every_paper
 from runner.report.statements import stated
+from runner.study.page import sources_of
 
 KINDS = re.compile(
     r"\((?:(?:geometric )?means? of|bests? of|one run|by formula|share of|range of|rank correlation of"
@@ -129,7 +130,7 @@ def test_a_refuting_bound_is_of_what_the_row_measures(rows: list[ClaimRow]) -> N
 
 
 def test_a_claimed_best_is_called_one_and_no_mean_fails_alone(shown: list[tuple[ClaimRow, list[str]]]) -> None:
-    bests = [(row, cells) for row, cells in shown if row.claim.of_best and row.claim.claimed]
+    bests = [(row, cells) for row, cells in shown if row.claim.of.is_best and row.claim.claimed]
     assert len(bests) > 30
     assert [cells for _, cells in bests if "best" not in cells[1]] == []
     failing = [row for row, _ in bests if row.verdict == "fails" and row.measured_is.startswith("mean of")]
@@ -199,12 +200,13 @@ def test_every_claim_that_fails_has_its_reason(rows: list[ClaimRow]) -> None:
 
 
 def test_a_papers_page_is_short_and_has_its_findings() -> None:
+    sources = sources_of(RESULTS)
     for paper in every_paper():
         text = (RESULTS / paper.name / "README.md").read_text(encoding="utf-8")
         assert len([word for word in text.split() if any(map(str.isalnum, word))]) <= 2_500
         assert {*paper.findings} <= {item.name for item in paper.items}
         for name in paper.findings:
-            finding = stated(paper.name, paper.findings[name], RESULTS)
+            finding = stated(paper.name, paper.findings[name], sources)
             assert f"**{finding}**" in text, name
             assert finding, name
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from checks.wandb_server import serving
-from runner.claims.blocks import DATASETS
+from runner.claims.claim import DATASETS
 from runner.cli.dashboard import main, values_of
 from runner.report.papers import load
 from runner.tracking import runs as tracking

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from runner.accounting import Gdp, Pld, Rdp, RdpClassic, Zcdp, sound_epsilon
-from runner.claims.charges import ledger_of, prepared
 from runner.claims.claim import Claim
-from runner.claims.evidence import Evidence
-from runner.claims.measure import computed
-from runner.claims.measured import Measured
-from runner.claims.rows import ClaimRow
+from runner.claims.formulas import computed, ledger_of, prepared
+from runner.claims.judgement import ClaimRow
+from runner.claims.measurement import Measured
+from runner.claims.runs import Evidence
 from runner.clipping import Backprop
 from runner.gradients import Objective
 from runner.papers.backprop_clipping.figures import PAPER, TABLE_1

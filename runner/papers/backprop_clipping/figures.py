@@ -7,9 +7,8 @@ from functools import cache
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from runner.claims.evidence import PAPER_SCALE, Evidence
-from runner.claims.rows import ClaimRow
-from runner.claims.runs import Runs, last_accuracy
+from runner.claims.judgement import ClaimRow
+from runner.claims.runs import PAPER_SCALE, Evidence, Runs, last_accuracy
 from runner.report import plots
 from runner.report.files import Table, number
 from runner.report.papers import claims_of

@@ -13,12 +13,12 @@ from torch import Tensor
 from runner.accounting import Pld
 from runner.accounting.mechanisms import gaussian_epsilon
 from runner.build.prepare import prepare
-from runner.claims.charges import charged_epsilon, ledger_of
-from runner.claims.claim import Claim
-from runner.claims.evidence import Evidence
-from runner.claims.measure import Formula, computed, measure
-from runner.claims.measured import Measured
+from runner.claims.claim import Call, Claim
+from runner.claims.formulas import Formula, charged_epsilon, computed, ledger_of
+from runner.claims.measure import measure
+from runner.claims.measurement import Measured
 from runner.claims.reading import experiments_of
+from runner.claims.runs import Evidence
 from runner.terminal import bound_text, number
 from runner.training.run import Run
 
@@ -42,18 +42,18 @@ def epsilon_of_rho(claim: Claim, evidence: Evidence) -> Measured:
     The sound epsilon is that of the steps by PLD. Statistics that standardise pixels are no part of the algorithm.
     """
     run = ledger_of(claim.sweep, claim.experiment)[0]
-    rho = run.epochs * len(run.mechanism.noise_groups) * float(claim.reader[1])
+    rho = run.epochs * len(run.mechanism.noise_groups) * float(claim.number.argument)
     epsilon = rho + 2 * math.sqrt(rho * math.log(1 / run.config.delta))
     found = charged_epsilon(claim, evidence)
     sound = found.epsilon_sound if found.epsilon_spent is None else found.epsilon_spent
-    text = f"ρ = {claim.reader[1]} a layer and epoch, {rho:.4g} in all"
+    text = f"ρ = {claim.number.argument} a layer and epoch, {rho:.4g} in all"
     return replace(found, value=epsilon, epsilon=epsilon, epsilon_sound=sound, epsilon_spent=None, explanation=text)
 
 
 @Formula
 def accuracy_bounded_below(claim: Claim, evidence: Evidence) -> Measured:
     """Measure the accuracy of runs with the bug, and a lower bound on the epsilon of these very runs."""
-    found = measure(replace(claim, number="test_accuracy"), evidence, {})
+    found = measure(replace(claim, number=Call("test_accuracy")), evidence, {})
     sweep = next(sweep for sweep in claim.sweeps if claim.experiment in (experiments_of(sweep) or ()))
     least = None if found.value is None else first_update_epsilon(sweep, claim.experiment)
     if least is None:

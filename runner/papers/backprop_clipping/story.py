@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from runner.claims.charges import prepared
-from runner.claims.evidence import PAPER_SCALE, Evidence
-from runner.claims.rows import ClaimRow
-from runner.claims.runs import Runs
+from runner.claims.formulas import prepared
+from runner.claims.judgement import ClaimRow
+from runner.claims.runs import PAPER_SCALE, Evidence, Runs
 from runner.papers.backprop_clipping.figures import PAPER, TABLE_1, claimed, points
 from runner.papers.backprop_clipping.measures import STATED
 from runner.report import plots

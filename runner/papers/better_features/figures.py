@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runner.claims.evidence import Evidence
+from runner.claims.runs import Evidence
 from runner.report import plots
 from runner.report.papers import claims_of
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from runner.claims.blocks import DATASETS as IN_PAPERS
-from runner.claims.evidence import PAPER_SCALE, Evidence
-from runner.claims.runs import Runs
+from runner.claims.claim import DATASETS as IN_PAPERS
+from runner.claims.runs import PAPER_SCALE, Evidence, Runs
 from runner.claims.statistics import pareto
 from runner.records.identity import identify_recorded
 from runner.records.jobs import Job, sweep_jobs

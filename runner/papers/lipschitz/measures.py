@@ -15,12 +15,11 @@ from scipy.stats import binomtest
 
 from runner.accounting import sound_epsilon
 from runner.build.prepare import prepare
-from runner.claims.charges import prepared
 from runner.claims.claim import Claim
-from runner.claims.evidence import Evidence
-from runner.claims.measure import Formula, computed, counted, of_runs, planned_for
-from runner.claims.measured import Measured, of_sample
-from runner.claims.runs import PlannedRun, Runs, grouped
+from runner.claims.formulas import Formula, computed, of_runs, prepared
+from runner.claims.measure import counted, planned_for
+from runner.claims.measurement import Measured, of_sample
+from runner.claims.runs import Evidence, PlannedRun, Runs, grouped
 from runner.claims.statistics import Interval, between
 from runner.networks.lipschitz import gradient_bounds
 from runner.training.run import Run
@@ -92,7 +91,7 @@ def least_spread(claim: Claim, runs: Runs) -> Measured:
     The norms are the images' ("inputs") or the last gradients' ("gradients"). Every run has the same images, so their
     interval is a bootstrap over them. Gradients give a ratio for each seed.
     """
-    kind = claim.reader[1]
+    kind = claim.number.argument
     spread = {
         name: {run.seed: variation(_histogram(run, kind)) for run in of}
         for name, of in grouped(runs.recorded, _name).items()
@@ -161,7 +160,7 @@ _OF: dict[str, Callable[[Run], float]] = {"epsilon": partial(_epsilon, steps=1),
 @computed
 def doubled(claim: Claim) -> Measured:
     """Return the factor on a step's epsilon or sensitivity from twice a field's value: `doubled(epsilon of field)`."""
-    what, _, field = claim.reader[1].partition(" of ")
+    what, _, field = claim.number.argument.partition(" of ")
     once = _changed(claim)
     value = float(OmegaConf.select(once.config, field))
     twice = _changed(claim, {field: int(2 * value) if field == "batch_size" else 2 * value})
@@ -178,7 +177,7 @@ def local_over_global(claim: Claim) -> Measured:
     """
     run = _changed(claim)
     bounds = gradient_bounds(run.new_objective()).gradients.values()
-    if claim.reader[1] == "noise":
+    if claim.number.argument == "noise":
         return Measured(max(bounds) / math.hypot(*bounds), explanation=f"of {len(bounds)} tensors, the largest ratio")
     local = _changed(claim, {"noise_multiplier": 2.0 / math.sqrt(len(bounds))})
     before, after = (_epsilon(each, each.most_steps) for each in (run, local))

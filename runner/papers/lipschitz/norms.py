@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from runner.claims.evidence import Evidence
-from runner.claims.runs import PlannedRun, grouped
+from runner.claims.runs import Evidence, PlannedRun, grouped
 from runner.report import plots
 
 if TYPE_CHECKING:

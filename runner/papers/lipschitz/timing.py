@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.claims.claim import Claim
-from runner.claims.evidence import Evidence
-from runner.claims.measure import Formula
-from runner.claims.measured import Measured, of_sample
-from runner.claims.rows import ClaimRow
-from runner.claims.runs import grouped
+from runner.claims.formulas import Formula
+from runner.claims.judgement import ClaimRow
+from runner.claims.measurement import Measured, of_sample
+from runner.claims.runs import Evidence, grouped
 from runner.config import REPOSITORY
 from runner.report import plots
 from runner.report.files import Table, read_csv
@@ -111,7 +110,7 @@ def _over_clipped(column: str, claim: Claim) -> list[tuple[str, float]]:
         (network, float(value) / clipped)
         for (network, batch, of), value in values.items()
         if of == "clipless" and batch >= _LARGE and value
-        if (clipped := float(values[network, batch, claim.reader[1]] or 0)) > 0  # a failed measurement is NaN
+        if (clipped := float(values[network, batch, claim.number.argument] or 0)) > 0  # a failed measurement is NaN
     ]
 
 

@@ -15,8 +15,7 @@ from omegaconf import DictConfig
 
 from runner.claims import diagnostics
 from runner.claims.diagnostics import PRE_ACTIVATIONS, WEIGHTS
-from runner.claims.evidence import PAPER_SCALE, Evidence
-from runner.claims.runs import PlannedRun, Runs
+from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs
 from runner.papers.losing_less.figures import LOSSES as ALL_LOSSES
 from runner.papers.losing_less.figures import PAPER, PAPER_AXES
 from runner.report import plots
@@ -307,7 +306,7 @@ def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[
 def _claimed_classes(experiment: str, epoch: int, classes: Sequence[str]) -> dict[str, float]:
     """Return the claimed accuracies in percent, by class, of an experiment after an epoch."""
     claims = claims_of(PAPER, item="fig-8", alone=experiment, at=f"epoch({epoch})")
-    return {classes[int(claim.reader[1])]: claim.aim for claim in claims if claim.aim is not None}
+    return {classes[int(claim.number.argument)]: claim.aim for claim in claims if claim.aim is not None}
 
 
 def _matrix(axes: Axes, matrix: diagnostics.Array, classes: Sequence[str], claimed: Mapping[str, float]) -> None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from runner.claims.evidence import Evidence
-from runner.claims.runs import Runs, last_accuracy
+from runner.claims.runs import Evidence, Runs, last_accuracy
 from runner.papers.losing_less.measures import SENSITIVITY, values_tried
 from runner.report import plots
 from runner.report.papers import claims_of
@@ -59,7 +58,7 @@ def two_losses(networks: Networks, evidence: Evidence) -> Figure | None:
         for loss in ("ours", "ce"):
             name, (label, look) = networks.experiment(dataset, loss), LOSSES[loss]
             claims = claims_of(PAPER, item=networks.item, alone=name, quantity="test_accuracy")
-            of = "maximum" if any(c.of.startswith("max") for c in claims) else ""
+            of = "maximum" if any(c.of.text.startswith("max") for c in claims) else ""
             sweeps = [networks.more_seeds, networks.sweep]
             curves.append(plots.Curve(sweeps, name, label, plots.points_of(claims), of, look))
             if networks is PFE:

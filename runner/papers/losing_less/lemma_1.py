@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from runner.claims.claim import Claim
-from runner.claims.measure import computed
-from runner.claims.measured import Measured
+from runner.claims.formulas import computed
+from runner.claims.measurement import Measured
 from runner.networks.losses import LosingLess
 
 _INPUTS, _HIDDEN, _CLASSES, _EXAMPLES = 4, 5, 3, 20

@@ -9,12 +9,11 @@ from statistics import fmean
 import numpy as np
 
 from runner.claims.claim import Claim
-from runner.claims.costs import charged
 from runner.claims.diagnostics import class_accuracies, confusion
-from runner.claims.evidence import Evidence
-from runner.claims.measure import Formula, counted, planned_for
-from runner.claims.measured import Measured, of_two
-from runner.claims.runs import PlannedRun, Runs, last_accuracy
+from runner.claims.formulas import Formula
+from runner.claims.measure import counted, planned_for
+from runner.claims.measurement import Measured, charged, of_two
+from runner.claims.runs import Evidence, PlannedRun, Runs, last_accuracy
 from runner.records.jobs import sweep_jobs
 
 SENSITIVITY = {  # by sweep of figure 10: the field that it varies, and its name

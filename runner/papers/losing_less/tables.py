@@ -10,12 +10,11 @@ from statistics import fmean, median
 
 from runner.accounting import Pld, Prv, Rdp, RdpClassic, last_within
 from runner.accounting.calibration import Accountant
-from runner.claims.charges import prepared
 from runner.claims.claim import Claim
-from runner.claims.evidence import Evidence
-from runner.claims.measure import computed
-from runner.claims.measured import Measured
-from runner.claims.rows import ClaimRow
+from runner.claims.formulas import computed, prepared
+from runner.claims.judgement import ClaimRow
+from runner.claims.measurement import Measured
+from runner.claims.runs import Evidence
 from runner.papers.losing_less.figures import END_TO_END, PFE, PRINTED, Networks
 from runner.papers.losing_less.measures import SENSITIVITY, values_tried
 from runner.report import plots

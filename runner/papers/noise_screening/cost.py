@@ -7,8 +7,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from runner.claims.claim import Claim
-from runner.claims.evidence import PAPER_SCALE, Evidence
-from runner.claims.runs import Runs, grouped
+from runner.claims.runs import PAPER_SCALE, Evidence, Runs, grouped
 from runner.papers.noise_screening import settings
 from runner.papers.noise_screening.measures import screened
 from runner.papers.noise_screening.settings import claimed_at

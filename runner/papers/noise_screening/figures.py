@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.claims.evidence import PAPER_SCALE, Evidence
-from runner.claims.runs import Runs
+from runner.claims.runs import PAPER_SCALE, Evidence, Runs
 from runner.papers.noise_screening import cost, settings
 from runner.papers.noise_screening.measures import screened
 from runner.papers.noise_screening.settings import claimed_at

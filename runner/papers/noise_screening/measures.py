@@ -21,13 +21,11 @@ from numpy.typing import NDArray
 from scipy.stats import bootstrap
 
 from runner.claims.claim import Claim
-from runner.claims.costs import charged
-from runner.claims.evidence import Evidence
-from runner.claims.guarantee import guaranteed_for
-from runner.claims.measure import Formula, counted, of_runs, planned_for
-from runner.claims.measured import Measured, of_sample, of_two
+from runner.claims.formulas import Formula, guaranteed_for, of_runs
+from runner.claims.measure import counted, planned_for
+from runner.claims.measurement import Measured, charged, of_sample, of_two
 from runner.claims.over_values import over_values
-from runner.claims.runs import PlannedRun, Runs, RunsAt
+from runner.claims.runs import Evidence, PlannedRun, Runs, RunsAt
 from runner.claims.statistics import Interval, between
 from runner.papers.noise_screening.settings import DATASETS, searched_to
 from runner.terminal import bound_text
@@ -57,7 +55,7 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
     The sound epsilon is for the steps until then, as if their number had been fixed beforehand, like the claimed one:
     see `until`.
     """
-    accuracy = float(claim.reader[1])
+    accuracy = float(claim.number.argument)
     planned = carried_on(claim, evidence, claim.experiment, accuracy)
     recorded = planned.recorded
     reached = recorded.at(reaches(accuracy))
@@ -110,8 +108,8 @@ def cheaper(claim: Claim, evidence: Evidence) -> Measured:
     epsilon. Among the other experiments such a run counts against the claim. In the first experiment it makes the
     difference a bound (`at_least`).
     """
-    accuracies = [float(word) for word in claim.reader[1].replace(" to ", " ").split()]
-    start = accuracies.pop(0) if " to " in claim.reader[1] else None
+    accuracies = [float(word) for word in claim.number.argument.replace(" to ", " ").split()]
+    start = accuracies.pop(0) if " to " in claim.number.argument else None
     statements, every = [], Runs()
     for accuracy in accuracies:
         own, *others = (carried_on(claim, evidence, name, accuracy) for name in claim.experiments)
@@ -139,7 +137,7 @@ def _spent(runs: Runs, accuracy: float, start: float | None) -> tuple[float, ...
 @of_runs
 def tries_by_value(claim: Claim, planned: Runs) -> Measured:
     """Compare attempts per kept update at two values of the field that the claim names: "20 5"."""
-    one, other = (planned.recorded.by_value(claim.by).get(float(value)) for value in claim.reader[1].split())
+    one, other = (planned.recorded.by_value(claim.by).get(float(value)) for value in claim.number.argument.split())
     if one is None or other is None:
         return Measured()
 
@@ -147,7 +145,7 @@ def tries_by_value(claim: Claim, planned: Runs) -> Measured:
         return run.final("tries") / run.final("accepted")
 
     values = planned.by_value(claim.by)
-    sizes = tuple(len(values[float(value)]) for value in claim.reader[1].split())
+    sizes = tuple(len(values[float(value)]) for value in claim.number.argument.split())
     return replace(of_two("order", "mean", one.sample(tries), other.sample(tries)), planned_each=sizes)
 
 
@@ -216,7 +214,7 @@ def lead(claim: Claim, evidence: Evidence) -> Measured:
     better, except for a loss. A tie is no lead. With three runs of each experiment it has an interval, from the
     percentile bootstrap: the runs of each experiment are drawn again separately.
     """
-    column = claim.reader[1]
+    column = claim.number.argument
     planned = [planned_for(claim, evidence, name) for name in claim.experiments]
     recorded = [runs.recorded for runs in planned]
     if not all(recorded):

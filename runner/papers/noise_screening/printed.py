@@ -8,10 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from runner.accounting.accountants import rdp_analysis
-from runner.claims.blocks import dataset_name
-from runner.claims.claim import Claim
-from runner.claims.measure import computed
-from runner.claims.measured import Measured
+from runner.claims.claim import Claim, dataset_name
+from runner.claims.formulas import computed
+from runner.claims.measurement import Measured
 from runner.papers.noise_screening.settings import DATASETS, kept_steps, screened_run
 
 _ORDERS = range(2, 65)  # the orders of the paper's accountant

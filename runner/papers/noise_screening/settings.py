@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from runner.claims.blocks import DATASETS as IN_FILES
-from runner.claims.charges import prepared
-from runner.claims.evidence import Evidence
-from runner.claims.runs import Runs
+from runner.claims.claim import DATASETS as IN_FILES
+from runner.claims.formulas import prepared
+from runner.claims.runs import Evidence, Runs
 from runner.training.run import Run
 from runner.training.updates.screened import Annealing
 

@@ -6,10 +6,9 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from runner.claims.blocks import dataset_name
-from runner.claims.evidence import Evidence
-from runner.claims.rows import ClaimRow
-from runner.claims.runs import Runs
+from runner.claims.claim import dataset_name
+from runner.claims.judgement import ClaimRow
+from runner.claims.runs import Evidence, Runs
 from runner.papers.noise_screening import settings
 from runner.papers.noise_screening.measures import carried_on, reaches, screened, until
 from runner.papers.noise_screening.settings import DATASETS, claimed_at, delta, kept_steps, screened_run, screening
@@ -125,9 +124,9 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     rows = []
     further: dict[str, None] = {}  # the longer runs, each once, in the order of the rows
     for j in judged:
-        if j.claim.reader[0] != "epsilon_at_accuracy":
+        if j.claim.number.name != "epsilon_at_accuracy":
             continue
-        accuracy, claimed = float(j.claim.reader[1]), j.claim.claimed.replace(">6", "not within 6")
+        accuracy, claimed = float(j.claim.number.argument), j.claim.claimed.text.replace(">6", "not within 6")
         method = _method(j)
         recorded = carried_on(j.claim, evidence, j.claim.experiment, accuracy).recorded
         for run in recorded:

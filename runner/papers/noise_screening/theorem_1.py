@@ -14,13 +14,12 @@ from scipy.optimize import brentq
 from scipy.special import ndtri
 
 from runner.accounting import RdpClassic, sound_epsilon
-from runner.claims.blocks import DATASETS as IN_FILES
-from runner.claims.blocks import dataset_name
-from runner.claims.claim import Claim
-from runner.claims.evidence import Evidence
-from runner.claims.measure import Formula, computed
-from runner.claims.measured import Measured
-from runner.claims.rows import ClaimRow
+from runner.claims.claim import DATASETS as IN_FILES
+from runner.claims.claim import Claim, dataset_name
+from runner.claims.formulas import Formula, computed
+from runner.claims.judgement import ClaimRow
+from runner.claims.measurement import Measured
+from runner.claims.runs import Evidence
 from runner.papers.noise_screening import settings
 from runner.papers.noise_screening.privacy import Screened
 from runner.papers.noise_screening.settings import DATASETS, claimed_at, delta, kept_steps, screened_run, screening

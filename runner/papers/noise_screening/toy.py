@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from runner.claims.claim import Claim
-from runner.claims.evidence import Evidence
-from runner.claims.measure import computed
-from runner.claims.measured import Measured
+from runner.claims.formulas import computed
+from runner.claims.measurement import Measured
+from runner.claims.runs import Evidence
 from runner.papers.noise_screening.settings import screening
 from runner.report import plots
 

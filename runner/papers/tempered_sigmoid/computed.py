@@ -9,7 +9,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from runner.claims.evidence import Evidence
+from runner.claims.runs import Evidence
 from runner.config import REPOSITORY
 from runner.networks.activations import TemperedSigmoid
 from runner.papers.tempered_sigmoid.figures import FIG_3, PAPER, TRIPLE

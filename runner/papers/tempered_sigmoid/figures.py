@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from runner.claims.claim import Claim
 from runner.claims.diagnostics import first_activation_norms, level, mean_gradient_norms, triangular_average
-from runner.claims.evidence import PAPER_SCALE, Evidence
-from runner.claims.readers import class_accuracy_std
-from runner.claims.runs import PlannedRun, Runs
+from runner.claims.numbers import class_accuracy_std
+from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs
 from runner.papers.tempered_sigmoid import measures
 from runner.report import plots
 from runner.report.papers import claims_of

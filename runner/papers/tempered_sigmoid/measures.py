@@ -10,14 +10,12 @@ from statistics import fmean
 import numpy as np
 
 from runner.accounting import RdpClassic, sound_epsilon
-from runner.claims.charges import prepared
 from runner.claims.claim import Claim
-from runner.claims.costs import charged
-from runner.claims.evidence import Evidence
+from runner.claims.formulas import Formula, computed, of_runs, prepared
 from runner.claims.intervals import FEWEST_RUNS
-from runner.claims.measure import Formula, computed, counted, of_runs, planned_for
-from runner.claims.measured import Measured, of_sample
-from runner.claims.runs import Runs, last_accuracy
+from runner.claims.measure import counted, planned_for
+from runner.claims.measurement import Measured, charged, of_sample
+from runner.claims.runs import Evidence, Runs, last_accuracy
 from runner.claims.statistics import between, less_claim, measured_mean, stdev
 from runner.terminal import number
 
@@ -38,7 +36,7 @@ def enough_triples(planned: Runs) -> bool:
 @of_runs
 def mean_of_best_tenth(claim: Claim, runs: Runs) -> Measured:
     """Return the mean of the config field named in brackets over the best tenth of the triples."""
-    recorded, field = runs.recorded, claim.reader[1]
+    recorded, field = runs.recorded, claim.number.argument
     if not enough_triples(runs):
         needed = math.ceil(max(LEAST_TRIPLES, len(runs) / 2))
         return Measured(explanation=f"too few of the triples have run to speak of the best tenth: {needed} are needed")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from runner.claims.blocks import dataset_name
-from runner.claims.evidence import Evidence
-from runner.claims.rows import ClaimRow
-from runner.claims.runs import Runs, last_accuracy
+from runner.claims.claim import dataset_name
+from runner.claims.judgement import ClaimRow
+from runner.claims.runs import Evidence, Runs, last_accuracy
 from runner.report.files import Table, number
 
 TABLE_3_SEARCH = ("tempered_sigmoid/table_3_search",)

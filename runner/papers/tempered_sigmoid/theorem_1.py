@@ -28,10 +28,10 @@ from scipy.special import expit
 from torch import Tensor
 
 from runner.claims.claim import Claim
-from runner.claims.evidence import Evidence
-from runner.claims.measure import computed
-from runner.claims.measured import Measured
-from runner.claims.rows import ClaimRow
+from runner.claims.formulas import computed
+from runner.claims.judgement import ClaimRow
+from runner.claims.measurement import Measured
+from runner.claims.runs import Evidence
 from runner.report import plots
 from runner.report.files import Table
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from runner.claims.statistics import Interval, difference
 from runner.report.leaderboard.entries import Entry
@@ -42,7 +43,17 @@ def settings_of(found: Iterable[Entry], method: str, dataset: str, epsilon: floa
     images chose come last.
     """
     of = [e for e in found if (e.method, e.dataset, e.epsilon, e.neighbours) == (method, dataset, epsilon, ADDED)]
-    return sorted(of, key=lambda e: (e.by_test_images, not e.held_out, -e.mean, e.title))
+    return sorted(of, key=_place)
+
+
+def _place(entry: Entry) -> tuple[Any, ...]:
+    return entry.by_test_images, not entry.held_out, -entry.mean, entry.title
+
+
+def standing(found: Iterable[Entry], dataset: str, epsilon: float) -> dict[str, Entry]:
+    """Return by method the setting that stands on the page for a data set at a bound on epsilon, the last one first."""
+    of = [e for e in found if e.method and (e.dataset, e.epsilon, e.neighbours) == (dataset, epsilon, ADDED)]
+    return {entry.method: entry for entry in sorted(of, key=_place, reverse=True)}
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,7 @@ import torch
 from runner.build.groups import Group
 from runner.build.parts import build_rule
 from runner.build.prepare import prepare
-from runner.claims.evidence import PAPER_SCALE, folder_of
-from runner.claims.guarantee import decides
-from runner.claims.runs import PlannedRun
+from runner.claims.runs import PAPER_SCALE, PlannedRun, decides, folder_of
 from runner.claims.statistics import Interval, mean_of
 from runner.config import REPOSITORY, EvaluationSplit
 from runner.config.checkout import scan

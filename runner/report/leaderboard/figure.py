@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from runner.claims.blocks import dataset_name
+from runner.claims.claim import dataset_name
 from runner.report import plots
 from runner.report.leaderboard.comparison import SHOWN, Comparison
 from runner.report.leaderboard.entries import Entry

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.claims.blocks import dataset_name
+from runner.claims.claim import dataset_name
 from runner.claims.runs import grouped
-from runner.claims.statistics import difference
-from runner.claims.summary import summarise
+from runner.claims.statistics import difference, summarise
 from runner.report.cells import difference_text
 from runner.report.files import Table, enumerated, markdown, number
 from runner.report.leaderboard.comparison import SHOWN, Comparison, Line, settings_of

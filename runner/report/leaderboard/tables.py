@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from runner.claims.summary import summarise
+from runner.claims.statistics import summarise
 from runner.report.leaderboard.comparison import Gain, gain_over, settings_of
 from runner.report.leaderboard.entries import Entry
 from runner.report.leaderboard.methods import NAMES

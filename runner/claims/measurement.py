@@ -1,4 +1,4 @@
-"""The result of measuring a claim: a number, its runs, and their cost."""
+"""The measurement of a claim: a number, the runs that it is made of, and their privacy cost."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean, geometric_mean
 from typing import Literal, TypeAlias
 
-from runner.claims.statistics import Interval, Spread
-from runner.claims.summary import summarise
+from runner.claims.runs import RunsAt, decides
+from runner.claims.statistics import Interval, Spread, summarise
 
 Statistic: TypeAlias = Literal["mean", "geometric", "best"]
 Sample: TypeAlias = tuple[float, ...]  # a number of each run
@@ -146,3 +146,23 @@ def _taken(statistic: Statistic, sample: Sample) -> float:
     mean = summarise(sample)["mean"]  # of one number, that number
     assert mean is not None
     return mean
+
+
+def charged(found: Measured, at: RunsAt) -> Measured:
+    """Charge a number with the largest epsilons of its runs, each up to its epoch.
+
+    Runs without privacy count only if there are no others. If a run decides how much it releases, `epsilon_sound`
+    covers the most that it could have released. `epsilon_spent` is the cost of its steps, if it differs for any run.
+    """
+    of = RunsAt([pair for pair in at if math.isfinite(pair[0].history("epsilon")[pair[1]])] or at)
+    if not of:
+        return found
+    sound = [run.final("epsilon_sound") if decides(run) else run.history("epsilon_sound")[epoch] for run, epoch in of]
+    spent = [run.history("epsilon_spent")[epoch] for run, epoch in of if run.has_spent]
+    return replace(
+        found,
+        epsilon=of.largest("epsilon"),
+        epsilon_sound=max(sound),
+        epsilon_spent=max(spent, default=None),
+        delta=of.runs.delta,
+    )

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from runner.claims import readers
+from runner.claims.claim import Call
+from runner.claims.numbers import READERS, check_number, reader_of
 from runner.report.papers import load
 from tests.claims.made_up import run
 from tests.tracked import tracked_papers
@@ -50,14 +51,14 @@ CONFUSION = {"epoch": [2, 4], "counts": [[[30, 10], [0, 20]], [[40, 0], [10, 10]
 )
 def test_a_number_by_hand(text: str, epoch: int, diagnostics: dict[str, Any], value: float | list[float]) -> None:
     of = run(diagnostics=diagnostics, diagnostics_every=20)
-    assert readers.reader_of(text)(of, epoch) == pytest.approx(value, rel=1e-12)
+    assert reader_of(Call.parse(text))(of, epoch) == pytest.approx(value, rel=1e-12)
 
 
 def test_every_reader_is_tried_above_and_named_by_a_claim() -> None:
     (marked,) = test_a_number_by_hand.pytestmark  # type: ignore[attr-defined]
-    tried = {readers.called(case[0])[0] for case in marked.args[1]}
-    assert tried == set(readers._readers())
-    assert tried <= {claim.reader[0] for name in tracked_papers() for claim in load(name).claims}
+    tried = {Call.parse(case[0]).name for case in marked.args[1]}
+    assert tried == set(READERS)
+    assert tried <= {claim.number.name for name in tracked_papers() for claim in load(name).claims}
 
 
 @pytest.mark.parametrize(
@@ -71,10 +72,10 @@ def test_every_reader_is_tried_above_and_named_by_a_claim() -> None:
 )
 def test_a_misspelt_reader_is_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        readers.check(text, ["theorem_1"])
-    readers.check("theorem_1", ["theorem_1"])
+        check_number(Call.parse(text), ["theorem_1"])
+    check_number(Call("theorem_1"), ["theorem_1"])
 
 
 def test_a_norm_that_is_no_number_stays_one() -> None:
     of = run(diagnostics={"layer_norms": {**NORMS, "pre_activations": {"0": [1.0, "NaN"]}}})
-    assert math.isnan(float(readers.reader_of("logit_norm")(of, 0)))  # type: ignore[arg-type]
+    assert math.isnan(float(reader_of(Call("logit_norm"))(of, 0)))  # type: ignore[arg-type]

@@ -1,7 +1,13 @@
-"""A judged claim: the claim, its measurement and the verdict. Pages and tables are made of these."""
+"""A judged claim: the claim, its measurement and the verdict. Pages, tables and counts are made of these.
+
+Of several readings of a claim the first one counts, and a number for context does not (`Claim.counted`). A claim that
+was run at another scale than the paper's has no word, so it does not count either.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runner.claims.claim import Claim
@@ -38,7 +44,7 @@ class ClaimRow:
     planned_each, spread_each: the planned runs, "5 + 5", and the standard deviation of a run, of each setting that is
         compared (of its logarithm if a ratio is claimed); empty if unknown.
     statements: the number of statements of this kind, which all have to hold.
-    epsilon, epsilon_sound, epsilon_spent, epsilon_least, delta: see `runner.claims.measured.Measured`.
+    epsilon, epsilon_sound, epsilon_spent, epsilon_least, delta: see `runner.claims.measurement.Measured`.
     how: the way it was measured, in words.
     """
 
@@ -102,3 +108,18 @@ class ClaimRow:
             parts.append(f"the δ of the runs, {run}, is above the claimed δ, {self.claim.delta:g}")
         sentences = filter(None, (*parts, self.how, self.claim.note))
         return ". ".join(map(capitalised, sentences))
+
+
+def counted(rows: Sequence[ClaimRow]) -> list[ClaimRow]:
+    """Select the rows that lists and totals are made of: one for each claim that has a word."""
+    return [row for row in rows if row.claim.counts and row.verdict]
+
+
+def by_word(rows: Sequence[ClaimRow]) -> Counter[str]:
+    """Count claims by verdict."""
+    return Counter(row.verdict for row in counted(rows))
+
+
+def by_guarantee(rows: Sequence[ClaimRow]) -> Counter[str]:
+    """Count claims by the word on their epsilon, if they have one."""
+    return Counter(row.guarantee for row in counted(rows) if row.guarantee)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from runner.claims.contrasts import (
+from runner.study.contrasts import (
     ERROR,
     cells_alone,
     cells_of,
