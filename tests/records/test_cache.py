@@ -28,7 +28,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for module in (cache, jobs, config):
         monkeypatch.setattr(module, "REPOSITORY", tmp_path / "checkout")
     monkeypatch.setattr(cache, "PACKAGE", tmp_path / "checkout" / "runner")
-    monkeypatch.setattr(cache, "_code", cache._code.__wrapped__)
+    monkeypatch.setattr(cache, "hash_of", cache.hash_of.__wrapped__)
     return tmp_path / "checkout"
 
 
