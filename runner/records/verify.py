@@ -304,7 +304,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(prog="python -m runner verify", description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=RESULTS, help="a results folder")
     parser.add_argument("--jobs", type=int, help="processes (default: one for each core, fewer for few records)")
-    parser.add_argument("--fresh", action="store_true", help="compute ε again that the user's cache folder knows, too")
+    parser.add_argument("--fresh", action="store_true", help="do not use the ε kept in the user's cache folder")
     chosen = parser.parse_args(arguments)
     if chosen.jobs is not None and chosen.jobs < 1:
         parser.error(f"--jobs has to be 1 or greater, not {chosen.jobs}.")
