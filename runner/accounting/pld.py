@@ -2,6 +2,7 @@
 
 import math
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
@@ -15,8 +16,11 @@ _COMPOSED_POINTS = 3_000_000
 _SURELY_DENSE = 10  # releases: of two points or more, they have over 1000, at which dp_accounting changes the form
 SMALLEST_DELTA = 1e-10  # the FFT's rounding and the 1e-15 tails it cuts stay far below this
 
+Question: TypeAlias = tuple[tuple[SampledGaussian, ...], float, float]
+ANSWERS: dict[Question, float] = {}
+"""What `pld_epsilon` has returned in this process, by its arguments. `runner.records.answers` keeps them in a file."""
 
-@lru_cache(maxsize=4096)
+
 def pld_epsilon(mechanisms: tuple[SampledGaussian, ...], delta: float, interval: float) -> float:
     """Return an upper bound on epsilon from composed privacy loss distributions, tight if the grid is fine.
 
@@ -34,6 +38,13 @@ def pld_epsilon(mechanisms: tuple[SampledGaussian, ...], delta: float, interval:
     The result is never above `counting_epsilon`, which is itself a bound. Unsampled Gaussians are merged exactly
     into one. If there are no other releases, the result is the closed form.
     """
+    question = mechanisms, delta, interval
+    if question not in ANSWERS:
+        ANSWERS[question] = _computed_epsilon(*question)
+    return ANSWERS[question]
+
+
+def _computed_epsilon(mechanisms: tuple[SampledGaussian, ...], delta: float, interval: float) -> float:
     bound = counting_epsilon(mechanisms, delta)
     if all(m.q == 1 for m in mechanisms) or delta < SMALLEST_DELTA:
         return bound

@@ -221,7 +221,7 @@ def delta_of_radii(pairs: int, noise_multiplier: float, sampling_rate: float, st
         noise_multiplier: sigma > 0.
         sampling_rate: q of Poisson batches.
 
-    >>> f"{delta_of_radii(12_960, 1.23, 512 / 60_000, 4_680):.2f}"
+    >>> f"{delta_of_radii(12_945, 1.23, 512 / 60_000, 4_680):.2f}"
     '0.72'
     """
     counts = np.unique(np.geomspace(1, max(pairs, 1), 20).round())

@@ -53,7 +53,7 @@ def cached(key: Sequence[str], compose: Callable[[], Any], keep: Callable[[Any],
     with _reading() as read:
         content = compose()
     if keep(content):
-        _keep(path, json.dumps({"made_of": _made_of(read), "content": content}))
+        write_entry(path, json.dumps({"made_of": _made_of(read), "content": content}))
     return content
 
 
@@ -68,8 +68,8 @@ def _recalled(path: Path) -> Any:
         return None
 
 
-def _keep(path: Path, text: str) -> None:
-    """Write an entry. Where that is not possible, its config is composed again next time."""
+def write_entry(path: Path, text: str) -> None:
+    """Write an entry. Where that is not possible, its content is computed again next time."""
     with suppress(OSError):
         safe_folder(path.parent)
         write_whole(path, sealed(text.encode()), replace=True, private=True)
@@ -88,7 +88,7 @@ def _made_of(files: Iterable[str]) -> dict[str, Any]:
     for table in sorted(tables - hashes.keys()):
         hashes[table] = hashlib.sha256(Path(table).read_bytes()).hexdigest()
     environment = {name: os.environ.get(name) for name in sorted(variables)}
-    return {"code": _code(), "environment": environment, "files": hashes}
+    return {"code": hash_of(_PACKAGES, _CODE), "environment": environment, "files": hashes}
 
 
 @cache
@@ -100,10 +100,10 @@ def _told(file: str, _changed: int, _size: int) -> tuple[str, list[str], list[st
 
 
 @cache
-def _code() -> str:
-    """Hash the code and the versions that ids depend on."""
-    digest = hashlib.sha256(" ".join(version(name) for name in _PACKAGES).encode())
-    for path in scan(PACKAGE.parent, *_CODE):
+def hash_of(packages: tuple[str, ...], files: tuple[str, ...]) -> str:
+    """Hash the versions of some packages and the content of files of the checkout, which may be patterns."""
+    digest = hashlib.sha256(" ".join(version(name) for name in packages).encode())
+    for path in scan(PACKAGE.parent, *files):
         content = path.read_bytes()
         digest.update(f"{path.relative_to(PACKAGE.parent)} {len(content)}".encode() + content)
     return digest.hexdigest()

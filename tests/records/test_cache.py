@@ -12,7 +12,7 @@ import pytest
 from runner import config
 from runner.config import REPOSITORY
 from runner.data.files import SEAL
-from runner.records import cache, jobs
+from runner.records import answers, cache, jobs
 from runner.records.identity import resolved
 from runner.records.jobs import command_of, composed, sweep_jobs
 
@@ -22,13 +22,13 @@ SWEEP, EXPERIMENT = "tempered_sigmoid/text_sgd", "conf/experiment/tempered_sigmo
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the configs, and an empty cache."""
-    for name in ("conf", "sweeps/tempered_sigmoid", "runner/config", "runner/records"):
+    for name in ("conf", "sweeps/tempered_sigmoid", "runner/accounting", "runner/config", "runner/records"):
         shutil.copytree(REPOSITORY / name, tmp_path / "checkout" / name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for module in (cache, jobs, config):
         monkeypatch.setattr(module, "REPOSITORY", tmp_path / "checkout")
     monkeypatch.setattr(cache, "PACKAGE", tmp_path / "checkout" / "runner")
-    monkeypatch.setattr(cache, "_code", cache._code.__wrapped__)
+    monkeypatch.setattr(cache, "hash_of", cache.hash_of.__wrapped__)
     return tmp_path / "checkout"
 
 
@@ -100,6 +100,16 @@ def test_damaged_entries_and_those_open_to_others_are_composed_again(by_hydra) -
     entry().chmod(0o602)
     assert by_hydra()
     assert not by_hydra(), "it is the user's alone again"
+
+
+def test_answers_of_accountants_are_those_of_one_version_of_their_code(checkout: Path, monkeypatch) -> None:
+    before = answers._path()
+    (checkout / "runner/records/verify.py").write_text("changed")
+    assert answers._path() == before
+    (checkout / "runner/accounting/pld.py").write_text("changed")
+    assert (changed := answers._path()) != before
+    monkeypatch.setattr(cache, "version", lambda package: "newer")
+    assert answers._path() not in (before, changed)
 
 
 def test_a_table_of_what_was_chosen_is_read_too(checkout: Path) -> None:

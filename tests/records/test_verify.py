@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,11 @@ from typing import Any
 
 import pytest
 
+from runner.accounting import sound_epsilon
+from runner.accounting.pld import ANSWERS
 from runner.config import REPOSITORY
+from runner.data.files import SEAL, sealed
+from runner.records import answers
 from runner.records import verify as verifying
 from runner.records.files import digest_of, read_record, results_folder, text_of
 from runner.records.identity import identify_recorded
@@ -36,6 +41,14 @@ def committed(run_id: str) -> Record:
     return copy.deepcopy(_committed(run_id))
 
 
+@pytest.fixture(autouse=True)
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the answers of accountants: not the user's own."""
+    path = tmp_path / "answers" / "epsilons.json"
+    monkeypatch.setattr(answers, "_path", lambda: path)
+    return path
+
+
 def ended(record: Record) -> Record:
     """The record with the final metrics of its history."""
     history, final = record["history"], record["final"]
@@ -50,7 +63,7 @@ def noticed(record: Record, folder: Path) -> list[str]:
     record["digest"] = digest_of(record)
     path = folder / f"{record['run_id']}.json"
     path.write_text(text_of(record))
-    return verifying._found(path)
+    return verifying._checked(path).faults
 
 
 @pytest.mark.parametrize("run_id", EVERY)
@@ -222,16 +235,66 @@ def test_a_record_that_cannot_be_read_or_prepared_hides_no_other(tmp_path: Path,
     (folder / "000000000001.json").mkdir()
     assert main([str(tmp_path)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    names = sorted(["000000000000", "000000000001", record["run_id"]])
-    assert [line.partition(".json: ")[0] for line in lines[:-2]] == names
+    names = sorted(["000000000000", record["run_id"]])  # a folder is no file
+    assert sorted(line.partition(".json: ")[0] for line in lines[:-2]) == names
     assert lines[-2].startswith("3 records have noise that was drawn in float32, so their ε is not")
     assert "For 3 of them δ is computed to be at least 0.5523 at any ε, and at least 0.8818 for 2." in lines[-2]
-    assert lines[-1] == "6 records, 3 of which do not say what follows from their config"
+    assert lines[-1] == "5 records, 2 of which do not say what follows from their config"
     assert "\x1b" not in "".join(lines)
     for name in names:
-        path = folder / f"{name}.json"
-        path.rmdir() if path.is_dir() else path.unlink()
+        (folder / f"{name}.json").unlink()
     assert main([str(tmp_path)]) == 0
+
+
+def test_processes_notice_tampering_with_a_warm_cache(tmp_path: Path, capsys: Any) -> None:
+    """The answers that one process computed are those of the next, and no record is among them."""
+    (tmp_path / "runs").mkdir()
+    noticed(committed(BUDGETED), tmp_path / "runs")
+    record = committed(PLAIN)
+    record["history"]["epsilon_sound"][4] *= 0.9998
+    noticed(record, tmp_path / "runs")
+    forget()
+    for _ in ("cold", "warm"):
+        before = len(ANSWERS)
+        assert main([str(tmp_path), "--jobs", "2"]) == 1
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].startswith(f"{PLAIN}.json: epsilon_sound after epoch 5 is ")
+        assert lines[-1] == "2 records, 1 of which do not say what follows from their config"
+    assert len(ANSWERS) == before >= 40
+
+
+def forget() -> None:
+    ANSWERS.clear()
+    for function in (sound_epsilon, verifying._run_of_setting, verifying._epsilon, verifying._epsilon_spent):
+        function.cache_clear()
+
+
+def test_answers_of_accountants_are_kept_unless_all_are_computed_afresh(tmp_path: Path, kept: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    noticed(committed(PLAIN), tmp_path / "runs")
+    forget()
+    assert main([str(tmp_path)]) == 0
+    whole = kept.read_bytes()
+    rows = json.loads(whole[:-SEAL])
+    assert len(rows) == 20
+    kept.write_bytes(sealed(json.dumps([[*question, 1.1 * epsilon] for *question, epsilon in rows]).encode()))
+    for arguments, code in (([], 1), (["--fresh"], 0), ([], 0)):
+        forget()
+        assert main([str(tmp_path), *arguments]) == code
+    assert kept.read_bytes() == whole
+
+
+def test_seeds_of_a_setting_are_checked_in_one_process(tmp_path: Path) -> None:
+    records = [committed(name) for name in EVERY]
+    for seed in (1, 2):
+        records.append(committed(PLAIN))
+        records[-1]["config"]["seed"] = seed
+        records[-1]["run_id"], records[-1]["setting_id"] = identify_recorded(records[-1]["config"])
+    for record in records:
+        noticed(record, tmp_path)
+    groups = verifying._groups(sorted(tmp_path.glob("*.json")))
+    assert [len(group) for group in groups] == [3, 1, 1]
+    assert {path.stem for path in groups[0]} == {PLAIN, *(record["run_id"] for record in records[3:])}
 
 
 def test_an_error_of_one_record_is_a_line_with_its_class_and_an_interruption_is_none(tmp_path, monkeypatch) -> None:
