@@ -5,7 +5,13 @@ from pathlib import Path
 
 from setuptools.command.build_py import build_py
 
-KEPT = ("conf", "sweeps", "studies", "results/leaderboard/leaderboard.csv")
+KEPT = (
+    "conf",
+    "sweeps",
+    "studies",
+    "results/leaderboard/leaderboard.csv",
+    *map(str, Path().glob("results/*/*/claims.csv")),
+)
 
 
 class WithCheckout(build_py):  # type: ignore[misc]  # setuptools is not typed where there are no stubs

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runner.claims.verdicts import OLD_WORDS, ON_EPSILON, WORDS
-from runner.config import RESULTS
+from runner.config import REPOSITORY, RESULTS
 from runner.report.cells import chosen_cells
 from runner.report.claim_rows import row_alone
 from runner.report.files import Table, aligned, csv_text, read_csv, terminal_width
@@ -45,9 +45,10 @@ def main(arguments: Sequence[str]) -> int:
         parser.add_argument(f"--{name}", help=f"only those {text}")
     parser.add_argument("--all", action="store_true", help="also other readings of a claim, and numbers for context")
     parser.add_argument("--csv", action="store_true", help="print all columns as CSV")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="the runs' runtime.results_root")
+    parser.add_argument("--results", type=Path, help="the runs' runtime.results_root")
     chosen = parser.parse_args(arguments)
-    folder = chosen.results.expanduser()
+    own = RESULTS if any(RESULTS.glob("*/*/claims.csv")) else REPOSITORY / "results"  # an installed package has tables
+    folder = chosen.results.expanduser() if chosen.results else own
     every = [(row, row_alone(row)) for path in sorted(folder.glob("*/*/claims.csv")) for row in read_csv(path)]
     if not every:
         raise ValueError(f"{folder} has no aggregated claims: expected PAPER/ITEM/claims.csv in it.")

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from runner.claims.claim import DATASETS, dataset_name
 from runner.claims.runs import PAPER_SCALE, Runs, folder_of
+from runner.config import REPOSITORY, RESULTS
 from runner.report import front_figure, plots
-from runner.report.files import write_csv, write_text
-from runner.report.leaderboard.comparison import comparisons
+from runner.report.files import Table, aligned, read_csv, write_csv, write_text
+from runner.report.leaderboard.comparison import SHOWN, comparisons
 from runner.report.leaderboard.entries import Entry, trials
 from runner.report.leaderboard.figure import draw
+from runner.report.leaderboard.methods import NAMES, accuracy_text, standing
 from runner.report.leaderboard.page import page
 from runner.report.leaderboard.published import published
 from runner.report.leaderboard.tables import COLUMNS, rows
@@ -39,8 +42,20 @@ def write(folder: Path, shown: Sequence[Entry], runs: Runs, searched: int) -> li
     return [*written, front_figure.write(folder, shown, runs)]
 
 
+def _installed_table() -> Table:
+    """Tabulate the methods of leaderboard.csv at the bounds of the page."""
+    rows = read_csv(REPOSITORY / "results" / "leaderboard" / "leaderboard.csv")
+    places = [(dataset, bound) for dataset in DATASETS for bound in SHOWN]
+    best = [standing(rows, *place) for place in places]
+    cells = [[name, *(accuracy_text(at[name]) if name in at else "–" for at in best)] for name in NAMES]
+    return Table(("method", *(f"{dataset_name(dataset)} ε ≤ {bound:g}" for dataset, bound in places)), cells)
+
+
 def main(arguments: Sequence[str]) -> int:
     Parser(prog="python -m runner leaderboard", description=__doc__).parse_args(arguments)
+    if not (RESULTS / "runs").is_dir():  # an installed package has the table and no records
+        print(aligned(_installed_table()))
+        return 0
     folder, line = folder_of(PAPER_SCALE), Line()
     line.show("leaderboard: the runs of all sweeps and studies, and their records ...")
     shown, runs = board_of(folder)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from runner.config import REPOSITORY
+from tests.tracked import tracked
 
 SOURCES = ("conf", "sweeps", "studies", "runner", "pyproject.toml", "README.md", "LICENSE")
 # A run with an option of conf/ of the current folder, its numbers computed again, and a plan; then a refusal.
@@ -21,7 +22,9 @@ import sys
 from runner.cli.commands import carry_out
 assert carry_out("verify", ["results/smoke"]) == 0
 assert carry_out("reproduce", ["tempered-sigmoid", "--plan", "--items", "fig-3"]) == 0
-assert carry_out("claims", ["--paper", "lipschitz"]) == 2
+assert carry_out("claims", ["--paper", "lipschitz"]) == 0
+assert carry_out("leaderboard", []) == 0
+assert carry_out("compare", ["tanh", "plain"]) == 0
 sys.exit(carry_out("new-paper", ["mine"]))
 """
 
@@ -35,7 +38,8 @@ def python(tmp_path: Path) -> Path:
         whole = REPOSITORY / name
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(whole, source / name, ignore=ignored) if whole.is_dir() else shutil.copy(whole, source)
-    for name in ("checks/wheel.py", "results/leaderboard/leaderboard.csv"):
+    tables = [path.relative_to(REPOSITORY).as_posix() for path in tracked("results/*/*/claims.csv")]
+    for name in ("checks/wheel.py", "results/leaderboard/leaderboard.csv", *tables):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / name, source / name)
     venv.create(made, with_pip=False)
@@ -70,5 +74,5 @@ def test_a_folder_elsewhere_has_its_options_and_results_and_the_files_of_the_whe
     assert len(list((here / "results" / "smoke" / "runs").iterdir())) == 1
     assert {path.name for path in here.iterdir()} <= {"conf", "mine.py", "results", "__pycache__"}
     said = ran(2, "-c", SEVERAL)
-    for part in ("fig-3", "no aggregated claims", "checkout"):
+    for part in ("fig-3", "40 of ", "CIFAR-10 ε ≤ 3", "the two are told apart", "checkout"):
         assert part in said
