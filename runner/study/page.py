@@ -189,6 +189,7 @@ def answers(study: Study, found: Sequence[Compared]) -> list[str]:
         arm, first = f"*{best.arm.setting.arm.name}*", f"*{study.arms[0].name}*"
         value, _, interval = _points(gain).partition(" ")
         by = f"{value} points {interval}".rstrip()
+        texts += [f"- {at}: {sentence}" for sentence in _alike(of)]
         if len(gains) > 1 and gain.value <= 0:
             texts.append(f"- {at}: no arm has a higher mean than {first}. The nearest is {arm}: {by}.")
             continue
@@ -201,6 +202,23 @@ def answers(study: Study, found: Sequence[Compared]) -> list[str]:
         after = f" ({correction})" if correction.startswith("after") else ""
         texts.append(f"- {at}: {arm}{most} {words} {first}{after}: {by}, {len(gain.by_seed)} seeds.")
     return texts
+
+
+def _alike(compared: Sequence[Compared]) -> list[str]:
+    """Name arms whose runs have the same accuracy after every epoch under each of two or more common seeds."""
+    sentences = []
+    courses = [{seed: run.history("test_accuracy") for seed, (run, _) in one.arm.counted().items()} for one in compared]
+    for place, (one, course) in enumerate(zip(compared, courses, strict=True)):
+        for other, others in zip(compared[place + 1 :], courses[place + 1 :], strict=True):
+            seeds = course.keys() & others.keys()
+            if len(seeds) > 1 and all(course[seed] == others[seed] for seed in seeds):
+                names = f"*{one.arm.setting.arm.name}* and *{other.arm.setting.arm.name}*"
+                sentences.append(
+                    f"{names} have the same accuracy after every epoch under each seed, as if they had the same "
+                    "weights. What they differ in may not change an update: for example, the scale of a loss does not "
+                    "where all gradients are clipped alike."
+                )
+    return sentences
 
 
 def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, scale: str, command: str) -> str:

@@ -355,6 +355,19 @@ def test_an_answer_tells_one_seed_and_the_correction_for_many_gains() -> None:
     assert answered((90, 90, 90), beyond, (99,)) == ["", "better", "one seed cannot tell"]
 
 
+def test_arms_with_the_same_weights_are_named(
+    carried: Carried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = {"flat clipping": 0, "AUTO-S": 0, "AUTO-S, wide": 1}
+    monkeypatch.setattr(
+        "tests.study.test_study.accuracy", lambda job: 80 - lost[job.overrides["arm"]] + job.field("seed")
+    )
+    carried(FILE.replace("[0.5, 1, 2]", "[1]"))
+    text = page(tmp_path)
+    assert "*flat clipping* and *AUTO-S* have the same accuracy after every epoch under each seed" in text
+    assert text.count("as if they had the same weights") == 1
+
+
 def test_a_gain_far_from_the_others_is_an_arrow_with_its_numbers(
     carried: Carried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
