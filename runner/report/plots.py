@@ -56,6 +56,7 @@ LOOKS = {  # by method: colour (of Okabe and Ito, for all who see colours otherw
     "losing-less loss": ("#D55E00", "^"),
     "AUTO-S": ("#8C6D31", "D"),
     "ScatterNet": ("#56B4E9", "v"),
+    "linear, ScatterNet": ("#56B4E9", "1"),
     "ideas combined": ("#000000", "<"),
     "screening": ("#CC79A7", ">"),
     "screening, momentum 0.9": ("#CC79A7", "X"),

@@ -10,6 +10,7 @@ from runner.claims.statistics import Interval, difference
 from runner.report.leaderboard.entries import Entry
 from runner.report.leaderboard.methods import ADDED, NAMES
 
+FEW = 3  # runs, below which a mean is marked, and no best if others have more
 SHOWN = (1.0, 3.0)  # the bounds of the page and the figure
 
 
@@ -83,9 +84,12 @@ class Comparison:
         return None if entry is None else gain_over(entry, self.plain.at.get(epsilon))
 
     def best(self, epsilon: float) -> Line | None:
-        """Return the method with the highest mean on all test images, which chose none of its updates."""
+        """Return the method with the highest mean on all test images, which chose none of its updates.
+
+        Means of fewer than FEW runs come after all others.
+        """
         of = [line for line in self.rows if (e := line.at.get(epsilon)) and not e.by_test_images and not e.on_a_part]
-        return max(of, key=lambda line: line.at[epsilon].mean, default=None)
+        return max(of, key=lambda o: (len(o.at[epsilon].accuracies) >= FEW, o.at[epsilon].mean), default=None)
 
 
 def comparisons(found: Sequence[Entry]) -> list[Comparison]:

@@ -43,6 +43,7 @@ _IDEAS = {  # by config group and class
     ("optimizer", "torch.optim.Adam"): "Adam",
     ("optimizer", "runner.training.updates.adam_bc.AdamBC"): "AdamBC",
 }
+_LINEAR = "runner.networks.architectures.linear"
 _MADE_FOR = 0.95  # of the budget at least is spent at the end of a run that was made for it
 
 
@@ -137,8 +138,11 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
 
 
 def ideas_of(job: Job) -> tuple[str, ...]:
-    """Return the ideas in a job's setting, in the order of `_IDEAS`."""
-    return tuple(idea for (group, of), idea in _IDEAS.items() if job.field(f"{group}._target_") == of)
+    """Return the ideas in a job's setting, in the order of `_IDEAS`. A linear model uses no activation."""
+    unused = "activation" if job.field("architecture._target_") == _LINEAR else ""
+    return tuple(
+        idea for (group, of), idea in _IDEAS.items() if group != unused and job.field(f"{group}._target_") == of
+    )
 
 
 def counts(job: Job) -> bool:

@@ -10,12 +10,11 @@ from runner.claims.runs import grouped
 from runner.claims.statistics import difference, summarise
 from runner.report.cells import difference_text
 from runner.report.files import Table, enumerated, markdown, number
-from runner.report.leaderboard.comparison import SHOWN, Comparison, Line, settings_of
+from runner.report.leaderboard.comparison import FEW, SHOWN, Comparison, Line, settings_of
 from runner.report.leaderboard.entries import DELTA, Entry
 from runner.report.leaderboard.methods import ADDED, IDEAS, NAMES
 from runner.report.leaderboard.published import KINDS, Published, best_published
 
-FEW = 3  # runs, below which a mean is marked and never called best
 _BASELINE = (1.0, 2.0, 3.0, 8.0)
 _TEXT = Path(__file__).with_suffix(".md")
 
