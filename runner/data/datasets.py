@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN, DataError
-from runner.data.examples import SPLITS, as_split, splits_of
+from runner.data.examples import SPLITS, as_splits, splits_of
 from runner.data.examples import Split as Split
 from runner.data.originals import FOLDERS, elsewhere, missing
 from runner.data.reading import reproducible
@@ -241,8 +241,9 @@ def _torchvision(name: str, root: Path, shape: Sequence[int]) -> tuple[Split, Sp
 
 
 def _read(kind: Any, root: Path, shape: Sequence[int], download: bool) -> tuple[Split, Split]:
-    train, test = (kind(root=str(root), download=download, **which) for which in splits_of(kind))
-    return as_split(train, shape), as_split(test, shape)
+    with reproducible():
+        train, test = as_splits((kind(root=str(root), download=download, **which) for which in splits_of(kind)), shape)
+    return train, test
 
 
 def _bundled_digits(shape: Sequence[int]) -> tuple[Split, Split]:

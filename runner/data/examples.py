@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ class Examples:
 
     @classmethod
     def of(cls, given: Any) -> Examples:
-        """Take the training and the test examples from a pair, each as `as_split` takes it.
+        """Take the training and the test examples from a pair, each as `as_splits` takes it.
 
         There is one class more than the largest label.
 
@@ -57,21 +58,22 @@ class Examples:
             train, test = map(_paired, given)
         except (TypeError, ValueError) as error:
             raise ValueError(_expected(f"got {_kind(given)}")) from error
-        splits = []
+        read = []
         for which, examples in zip(SPLITS, (train, test), strict=True):
             try:
-                split = as_split(examples)
+                _check_shown(examples)
+                split, white = _read(examples)
             except (AttributeError, IndexError, KeyError, TypeError) as error:
                 raise ValueError(_expected(f"{which} split: {error}")) from error
             except ValueError as error:
                 raise ValueError(f"{which} split: {error}") from error
             if not len(split) or len(split.images) != len(split):
                 raise ValueError(_expected(f"{which} split: {len(split.images)} images with {len(split)} labels"))
-            splits.append(split)
+            read.append((split, white))
         _check_numbering(train, test)
-        one, other = splits
+        one, other = scaled(read)
         if one.images.shape[1:] != other.images.shape[1:]:
-            sizes = (_size(split.images[0]) for split in splits)
+            sizes = (_size(split.images[0]) for split in (one, other))
             raise ValueError("training images are {} and test images {}: resize them".format(*sizes))
         classes = 1 + int(torch.maximum(one.targets.max(), other.targets.max()))
         if classes > _CLASSES:
@@ -130,19 +132,42 @@ def _numbers(examples: Any) -> Iterator[tuple[str, int]]:
     elif isinstance(names, list | tuple):
         yield from ((str(name), number) for number, name in enumerate(names))
     else:
-        inside = []
-        if hasattr(examples, "indices"):
-            inside = [getattr(examples, "dataset", None)]  # of a subset
-        elif hasattr(examples, "cumulative_sizes"):
-            inside = getattr(examples, "datasets", [])  # of a concatenation
-        for part in inside:
+        for part in _inside(examples):
             yield from _numbers(part)
+
+
+def _inside(examples: Any) -> list[Any]:
+    """Return the data sets that a subset or a concatenation is of."""
+    if hasattr(examples, "indices"):
+        return [getattr(examples, "dataset", None)]
+    return list(getattr(examples, "datasets", [])) if hasattr(examples, "cumulative_sizes") else []
+
+
+def _check_shown(examples: Any) -> None:
+    """Check that no picture of a folder is hidden or in a hidden folder, where other programs keep copies.
+
+    Raises:
+        ValueError: one is, so that it would make a class, or count a person's data twice.
+    """
+    for part in _inside(examples):
+        _check_shown(part)
+    samples, root = getattr(examples, "samples", None), Path(getattr(examples, "root", None) or "")
+    for sample in samples if isinstance(samples, list) else ():
+        path = Path(sample[0]) if isinstance(sample, tuple) and isinstance(sample[0], str | Path) else Path()
+        below = path.relative_to(root) if path.is_relative_to(root) else Path(path.name)
+        for place, name in enumerate(below.parts):
+            if name.startswith(".") and name != "..":
+                hidden = path.parents[len(below.parts) - 2 - place] if place < len(below.parts) - 1 else path
+                raise ValueError(f"{hidden} is hidden, so another program left it among the pictures: move it away")
 
 
 def _paired(examples: Any) -> Any:
     """Return pairs of an image and a label for a list of images with as many labels, and other examples as they are."""
     lists = isinstance(examples, tuple | list) and len(examples) == 2 and isinstance(examples[0], list)
-    if not (lists and len(examples[0]) == len(examples[1]) and np.isscalar(next(iter(examples[1]), None))):
+    if not (lists and len(examples[0]) == len(examples[1])):
+        return examples
+    label = next(iter(examples[1]), None)
+    if not (np.isscalar(label) or (isinstance(label, Tensor) and not label.dim())):
         return examples
     return list(zip(*examples, strict=True))
 
@@ -175,8 +200,8 @@ def splits_of(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     raise ValueError(f"{kind.__qualname__} has neither an argument train=True nor split='train'")
 
 
-def as_split(examples: Any, shape: Sequence[int] | None = None) -> Split:
-    """Return the examples of a data set of torchvision's kind, of a pair of arrays, or of pairs of image and label.
+def as_splits(pair: Iterable[Any], shape: Sequence[int] | None = None) -> tuple[Split, ...]:
+    """Return the examples of data sets of torchvision's kind, of pairs of arrays, or of pairs of image and label.
 
     Images of whole numbers are pixels: of 0 to 255, or, with 16 bits, of 0 to 65535. Every item is read, unless the
     items are torchvision's own, without a transform: then `data` and `targets` or `labels` have all of them.
@@ -188,13 +213,18 @@ def as_split(examples: Any, shape: Sequence[int] | None = None) -> Split:
         ValueError: an image has another size or type than the first, or its numbers are no pixels. Or a label is no
             whole number.
     """
+    return scaled([_read(examples, shape) for examples in pair])
+
+
+def _read(examples: Any, shape: Sequence[int] | None = None) -> tuple[Split, int]:
+    """Return examples as in `as_splits`, but with pixels as they are, and the number of white, or 0 if they stay so."""
     if isinstance(examples, Split):
-        return examples
+        return examples, 0
     labels = getattr(examples, "targets", getattr(examples, "labels", None))
     if labels is not None and _whole(examples):
-        images, targets = _tensor(examples.data), _tensor(labels)
+        images, targets = _tensor(examples.data), _labels(labels)
     elif _is_pair(examples):
-        images, targets = map(_tensor, examples)
+        images, targets = _tensor(examples[0]), _labels(examples[1])
     else:
         images, targets = _items(examples)
     if images.dim() == 3:
@@ -208,7 +238,8 @@ def as_split(examples: Any, shape: Sequence[int] | None = None) -> Split:
     whole = targets.long()
     if targets.is_floating_point() and not torch.equal(whole.to(targets.dtype), targets):
         raise ValueError(f"labels have to be whole numbers, not {float(targets[whole != targets][0]):g}")
-    return Split(_scaled(images).contiguous(), whole)
+    white = _white(images)
+    return Split((images if white else images.float()).contiguous(), whole), white
 
 
 def _in_one_piece(examples: Any) -> bool:
@@ -280,22 +311,38 @@ def _tensor(values: Any) -> Tensor:
     return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
 
 
-def _scaled(images: Tensor) -> Tensor:
-    """Return images as float32, in [0, 1] if they are of whole numbers or of truth values.
+def _labels(values: Any) -> Tensor:
+    """Return labels as a tensor, also those that are digits in texts."""
+    if not isinstance(values, Tensor) and (texts := np.asarray(values)).dtype.kind == "U":
+        with suppress(ValueError):
+            return torch.from_numpy(texts.astype(np.float64))
+    return _tensor(values)
 
-    The type says what white is: 255 for 8 bits, 65535 for 16 bits without a sign. In a wider type the largest number
-    says it.
+
+def _white(images: Tensor) -> int:
+    """Return the number of white: 255, or 65535 for a type of 16 bits or a number above 255. 0 if they are no pixels.
 
     Raises:
         ValueError: whole numbers are negative, or above 65535.
     """
     if images.is_floating_point() or images.dtype is torch.bool:
-        return images.float()
-    if images.dtype is torch.uint8:
-        return images.float().div_(_WHITE)
-    numbers = images.float() if images.dtype is torch.uint16 else images.long()
-    lowest, highest = (int(number) for number in numbers.aminmax())
+        return 0
+    if images.dtype in (torch.uint8, torch.uint16):
+        return _WHITE if images.dtype is torch.uint8 else _DEEP
+    lowest, highest = (int(number) for number in images.long().aminmax())
     if lowest < 0 or highest > _DEEP:
         raise ValueError(f"images of whole numbers from {lowest} to {highest}, but pixels are 0 to {_WHITE} or {_DEEP}")
-    deep = images.dtype is torch.uint16 or highest > _WHITE
-    return numbers.float().div_(_DEEP if deep else _WHITE)
+    return _DEEP if highest > _WHITE else _WHITE
+
+
+def scaled(read: Sequence[tuple[Split, int]]) -> tuple[Split, ...]:
+    """Return splits with images as float32, divided by the number of white, if there is one.
+
+    Bytes have their own. In wider types the numbers tell it, so the widest split tells it for all of them.
+    """
+    wide = max((white for split, white in read if split.images.dtype is not torch.uint8), default=0)
+    whites = [white and (white if split.images.dtype is torch.uint8 else wide) for split, white in read]
+    return tuple(
+        Split(split.images.float().div_(white), split.targets) if white else split
+        for (split, _), white in zip(read, whites, strict=True)
+    )

@@ -42,6 +42,11 @@ _FILES = {  # bytes and SHA-256 of each file
 }
 
 
+def known(name: str) -> bool:
+    """Return True if the original files of a data set are known, so that its name always means the same images."""
+    return name in _FILES
+
+
 def missing(name: str, root: Path) -> list[Path]:
     """Check the files of a data set.
 

@@ -1,8 +1,9 @@
 """Hash the examples of a user's data set, which make it the same data set in every run.
 
-The names of the package's own data sets stand for known files. A user's class or function may give other images each
-time, from an unseeded split, a random transform, the clock, or a folder that has changed. So the hash of its images and
-labels is a part of the run, like the hash of its source (see `runner.trust.sources`).
+The names of the papers' data sets stand for known files. Other sets of torchvision are read from any files of their
+format. A user's class or function may give other images each time, from an unseeded split, a random transform, the
+clock, or a folder that has changed. So the hash of the images and labels is a part of the run, like the hash of a
+class's source (see `runner.trust.sources`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from runner.config import ConfigError
 from runner.config.checkout import scan
+from runner.data.originals import known
 from runner.data.reading import digest
 from runner.trust.sources import sources_of
 from runner.trust.targets import own_targets
@@ -30,7 +32,7 @@ _hashes: dict[str, str] = {}  # of what this process has read, by what names it
 
 
 def examples_of(config: DictConfig) -> str | None:
-    """Hash the examples of a config's data set, as they are used at its scale. None if it is one of this package.
+    """Hash the examples of a config's data set, as they are used at its scale. None if its files are known.
 
     They are read once a process. Then a line on stderr says what is unusual in them.
 
@@ -39,7 +41,10 @@ def examples_of(config: DictConfig) -> str | None:
         DataError: it cannot be read.
     """
     target = config.dataset.get("_target_") if OmegaConf.is_config(config.dataset) else None
-    if not isinstance(target, str) or not own_targets({"_target_": target}):
+    if not isinstance(target, str):
+        return None
+    is_users = own_targets({"_target_": target})
+    if not is_users and (config.dataset.get("bundled") or known(str(config.dataset.get("name")))):
         return None
     group = OmegaConf.to_container(config.dataset, resolve=True)
     from runner.build.groups import Group  # here, as configs of this package's sets need no PyTorch
@@ -76,9 +81,10 @@ def check_examples(config: DictConfig, folder: Path, dataset: ImageDataset) -> N
     group: Any = OmegaConf.to_container(config.dataset, resolve=True)
     own = sources_of(config, ["dataset"])
     for path, recorded in _recorded(folder, json.dumps(group["_target_"])).items():
-        known = recorded.get("examples")
+        stated = recorded.get("examples")
+        alike = recorded["dataset"] == group and recorded["scale"]["bundled_data"] == config.scale.bundled_data
         same_source = all(recorded.get("sources", {}).get(name) == digest for name, digest in own.items())
-        if known not in (None, config.examples) and recorded["dataset"] == group and same_source:
+        if stated not in (None, config.examples) and alike and same_source:
             raise ConfigError(
                 f"dataset: {config.dataset._target_} gives other images or labels than in {path}, so the runs cannot "
                 f"be compared: bring the old data back, or give the new data another name or "

@@ -6,6 +6,8 @@ their meaning. A user may edit a file, which makes it another class. So the hash
 The first files define the class, its bases and the objects on the config's path to it. Their imports are followed: at
 the top of a file or in a function, by name, relative, with a star or by `importlib.import_module("a.name")`. Three
 kinds of files are not covered: installed libraries, data, and what is loaded by its path or under a computed name.
+
+A file that was edited since its module was imported is refused, as its hash would be that of other code than runs.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from runner.config import FIELDS, PACKAGE, REPOSITORY, ConfigError
+from runner.trust.loaded import edited
 from runner.trust.targets import LIBRARIES, import_target, targets
 
 _INSTALLED = ("site-packages", "dist-packages")
@@ -37,7 +40,7 @@ def sources_of(config: DictConfig, groups: Iterable[str] = FIELDS) -> dict[str, 
     Returns the SHA-256 of each file by the name of its module, sorted. It is empty if every class belongs to a library.
 
     Raises:
-        ConfigError: a target names no class, or cannot be imported.
+        ConfigError: a target names no class, or cannot be imported, or its file was edited since it was imported.
     """
     hashes: dict[str, str] = {}
     for group in groups:
@@ -119,6 +122,11 @@ def _source(name: str) -> _Source | None:
     if file is None or is_installed(path := Path(file).absolute()) or not path.is_file():
         return None
     content = path.read_bytes()
+    if module is not None and edited(module, content):
+        raise ConfigError(
+            f"{path} has changed since it was imported: start a new process (restart a notebook's kernel), and delete "
+            f"{path.parent / '__pycache__'} if that does not help."
+        )
     source = spec, hashlib.sha256(content).hexdigest(), frozenset(_imported(name, path, content))
     if spec is not None:
         _loaded[name] = source

@@ -38,7 +38,7 @@ def _write_idx(path, array: torch.Tensor) -> None:
     path.write_bytes(header + array.numpy().tobytes())
 
 
-def _mnist_files(root, train: int, test: int, name: str = "KMNIST") -> None:
+def write_mnist_files(root, train: int, test: int, name: str = "KMNIST") -> None:
     for prefix, count in (("train", train), ("t10k", test)):
         pixels = torch.full((count, 28, 28), 51, dtype=torch.uint8)
         _write_idx(root / f"{name}/raw/{prefix}-images-idx3-ubyte", pixels)
@@ -46,7 +46,7 @@ def _mnist_files(root, train: int, test: int, name: str = "KMNIST") -> None:
 
 
 def test_reads_the_original_files(tmp_path) -> None:
-    _mnist_files(tmp_path, 30, 20)
+    write_mnist_files(tmp_path, 30, 20)
     train, test = ImageDataset("KMNIST", [1, 28, 28], 10, 30, 20).load(tmp_path)
     assert (len(train), len(test)) == (30, 20)
     torch.testing.assert_close(train.images[0], torch.full((1, 28, 28), 0.2))
@@ -56,14 +56,14 @@ def test_reads_the_original_files(tmp_path) -> None:
 
 def test_sizes_other_than_configured_are_refused(tmp_path) -> None:
     """The sampling rate is B / N: a training set of another size would be charged wrongly."""
-    _mnist_files(tmp_path, 30, 20)
+    write_mnist_files(tmp_path, 30, 20)
     with pytest.raises(DataError, match="30 for training"):
         ImageDataset(**(MNIST | {"name": "KMNIST"})).load(tmp_path)
 
 
 def test_other_images_under_a_known_name_are_refused(tmp_path) -> None:
     """Another data set in MNIST's folder would be recorded, and judged, as MNIST."""
-    _mnist_files(tmp_path, 30, 20, "MNIST")
+    write_mnist_files(tmp_path, 30, 20, "MNIST")
     with pytest.raises(DataError, match="has 15696 of 7840016 bytes"):
         ImageDataset("MNIST", [1, 28, 28], 10, 30, 20).load(tmp_path)
 
@@ -71,7 +71,7 @@ def test_other_images_under_a_known_name_are_refused(tmp_path) -> None:
 @pytest.mark.parametrize("name", ["MNIST", "KMNIST"])
 def test_files_that_would_be_unpickled_are_refused(tmp_path, name: str, monkeypatch) -> None:
     """torchvision looks for processed/training.pt before it looks for the original files."""
-    _mnist_files(tmp_path, 30, 20, name)
+    write_mnist_files(tmp_path, 30, 20, name)
     processed = tmp_path / name / "processed"
     processed.mkdir()
     for split in ("training", "test"):

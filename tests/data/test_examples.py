@@ -18,12 +18,18 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import ToTensor
 
 from runner.build.prepare import prepare
-from runner.data.datasets import OwnDataset
-from runner.data.examples import Examples, as_split, splits_of
+from runner.data.datasets import OwnDataset, Split
+from runner.data.examples import Examples, as_splits, splits_of
 from runner.training.loop import load
 
 LABELS = [0, 2, 1, 2]
 PIXELS = torch.arange(4 * 3 * 5 * 6, dtype=torch.uint8).view(4, 3, 5, 6)
+
+
+def only(examples: Any) -> Split:
+    """What is read of one split."""
+    (split,) = as_splits([examples])
+    return split
 
 
 @pytest.mark.parametrize(
@@ -38,7 +44,7 @@ PIXELS = torch.arange(4 * 3 * 5 * 6, dtype=torch.uint8).view(4, 3, 5, 6)
     ],
 )
 def test_every_layout_gives_the_same_pixels_and_labels(examples: Any, shape: tuple[int, ...]) -> None:
-    split = as_split(examples)
+    split = only(examples)
     assert tuple(split.images.shape[1:]) == shape
     torch.testing.assert_close(split.images, PIXELS[:, : shape[0]] / 255)
     assert split.targets.tolist() == LABELS
@@ -63,8 +69,8 @@ class Relabelled(Half):
 
 
 def test_examples_are_the_items_where_a_class_has_its_own() -> None:
-    assert (len(as_split(Half())), as_split(Relabelled()).targets.tolist()) == (2, [5, 7])
-    torch.testing.assert_close(as_split(Half()).images, PIXELS[:2] / 255)
+    assert (len(only(Half())), only(Relabelled()).targets.tolist()) == (2, [5, 7])
+    torch.testing.assert_close(only(Half()).images, PIXELS[:2] / 255)
 
 
 def test_sizes_are_those_of_the_examples() -> None:
@@ -136,15 +142,15 @@ def test_pixels_have_the_scale_of_their_type(images: Any, tmp_path: Path) -> Non
     ids=["16 bits", "32 bits", "8 bits", "palette", "array"],
 )
 def test_pictures_have_the_scale_of_their_mode(made: Any, shape: tuple[int, ...]) -> None:
-    split = as_split(Items([made(grey) for grey in GREY], LABELS))
+    split = only(Items([made(grey) for grey in GREY], LABELS))
     assert split.images.shape[1:] == shape
     torch.testing.assert_close(split.images[:, 0], torch.from_numpy(GREY / 65535).float(), rtol=0, atol=1 / 255)
 
 
 def test_black_and_white_stay_so() -> None:
     grey = Image.fromarray(np.array([[0, 255]], dtype=np.uint8)).convert("1")
-    assert as_split(Items([grey], [0])).images.flatten().tolist() == [0, 1]
-    assert as_split((torch.tensor([[[True, False]]]), [0])).images.flatten().tolist() == [1, 0]
+    assert only(Items([grey], [0])).images.flatten().tolist() == [0, 1]
+    assert only((torch.tensor([[[True, False]]]), [0])).images.flatten().tolist() == [1, 0]
 
 
 U8 = np.arange(256, dtype=np.uint8).repeat(3)[: 40 * 16].reshape(40, 4, 4)
@@ -188,6 +194,9 @@ READ = {  # examples, the shape of an image, the range that is trained on
     "lists of arrays": ([list(U8), list(Y)], (1, 4, 4), (0, 1)),
     "lists of pictures": ((list(map(Image.fromarray, U8)), tuple(Y)), (1, 4, 4), (0, 1)),
     "concatenated": (ConcatDataset([Items(U8, Y), Items(U8, Y)]), (1, 4, 4), (0, 1)),
+    "a list with a tensor": ((list(U8), torch.from_numpy(Y)), (1, 4, 4), (0, 1)),
+    "texts of digits": ((U8, [str(label) for label in Y]), (1, 4, 4), (0, 1)),
+    "an array of digits": ((U8, Y.astype(str)), (1, 4, 4), (0, 1)),
     "labels as floats": ((U8, Y.astype(float)), (1, 4, 4), (0, 1)),
     "labels as digits": (Items(U8, [str(label) for label in Y]), (1, 4, 4), (0, 1)),
     "labels as tensors": (Items(U8, torch.from_numpy(Y)), (1, 4, 4), (0, 1)),
@@ -264,8 +273,34 @@ def test_a_file_of_another_program_among_pictures_is_named(tmp_path: Path) -> No
     assert Examples.of((folder, folder)).train_examples == 40
     (tmp_path / "a" / "._0.png").write_bytes(b"\x00\xb0")
     folder = ImageFolder(str(tmp_path))
-    with pytest.raises(ValueError, match=r"example 0 cannot be read: .*a/\._0\.png"):
+    with pytest.raises(ValueError, match=r"training split: .*/a/\._0\.png is hidden, so .*: move it away"):
         Examples.of((folder, folder))
+
+
+@pytest.mark.parametrize("place", [".ipynb_checkpoints", "a/.ipynb_checkpoints"])
+def test_copies_in_a_hidden_folder_are_named(place: str, tmp_path: Path) -> None:
+    """They would be a further class, or a person's data twice."""
+    root = tmp_path / ".cache"  # a hidden folder above does not matter
+    for path in (root / "train/a/0.png", root / "train/b/0.png", root / "test/a/0.png", root / "test/b/0.png"):
+        path.parent.mkdir(parents=True)
+        Image.fromarray(U8[0]).save(path)
+    train, test = (ImageFolder(str(root / which)) for which in ("train", "test"))
+    assert Examples.of((train, test)).classes == 2
+    (root / "test" / place).mkdir()
+    Image.fromarray(U8[0]).save(root / "test" / place / "0-checkpoint.png")
+    copies = Subset(ImageFolder(str(root / "test")), [0])
+    with pytest.raises(ValueError, match=rf"test split: .*/test/{place} is hidden, so another program left it"):
+        Examples.of((train, copies))
+
+
+@pytest.mark.parametrize("kind", [np.int16, np.int32, np.uint32, np.int64])
+def test_both_splits_have_one_white(kind: Any) -> None:
+    """A dark test split of 16 bits would be 257 times too bright, and one of bytes is none."""
+    deep, dark = (GREY // 2).astype(kind), EIGHT.astype(kind)
+    for pair, whites in (((deep, dark), (65535, 65535)), ((dark, deep), (65535, 65535)), ((deep, EIGHT), (65535, 255))):
+        splits = Examples.of([(images, LABELS) for images in pair]).splits
+        for split, images, white in zip(splits, pair, whites, strict=True):
+            torch.testing.assert_close(split.images[:, 0], torch.from_numpy(images.astype(np.float32)) / white)
 
 
 def test_many_classes_are_counted_at_once() -> None:

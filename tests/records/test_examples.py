@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import random
@@ -13,15 +14,20 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
+from runner.build.groups import Group
+from runner.build.parts import build_dataset
 from runner.cli.reproduce import check_data
 from runner.config import ConfigError
 from runner.data.datasets import Split
 from runner.data.reading import digest
 from runner.records import examples
-from runner.records.identity import identify, identify_recorded, recorded_config
+from runner.records.examples import check_examples
+from runner.records.files import results_folder
+from runner.records.identity import identify, identify_recorded, recorded_config, resolved
 from runner.records.jobs import Job
 from runner.runs.execute import execute
 from tests.conftest import quietly, record_of
+from tests.data.test_datasets import write_mnist_files
 from tests.trust.test_sources import forget
 
 PARTS = """
@@ -235,6 +241,37 @@ def test_other_content_under_the_same_name_is_refused(listed: Listed) -> None:
             ConfigError, match=rf"other images or labels than in .*{identify(first)[0]}\.json, so .*=FOLDER"
         ):
             use()
+
+
+def test_files_of_an_unknown_set_are_a_part_of_the_run(smoke: Callable[..., DictConfig], tmp_path: Path) -> None:
+    """KMNIST is read from any files of its format, so that other files have to be another run."""
+
+    def config(root: str, *overrides: str) -> DictConfig:
+        sizes = ("dataset.name=KMNIST", "dataset.train_examples=30", "dataset.test_examples=20", "batch_size=8")
+        return smoke(*sizes, f"runtime.data_root={tmp_path / root}", "epochs=1", "delta=0.01", *overrides)
+
+    for root in ("one", "two", "other"):
+        write_mnist_files(tmp_path / root, 30, 20)
+    labels = tmp_path / "other/KMNIST/raw/t10k-labels-idx1-ubyte"
+    labels.write_bytes(labels.read_bytes()[:-1] + b"\0")
+    one, two, other = (config(root, "scale.bundled_data=false") for root in ("one", "two", "other"))
+    assert len(one.examples) == 64
+    assert identify(one) == identify(two)
+    assert not set(identify(one)) & set(identify(other))
+    assert config("one").examples is None, "the bundled images are known"
+
+
+def test_records_of_another_scale_are_no_other_data(listed: Listed) -> None:
+    """The smoke scale takes fewer examples of the same data."""
+    source = "X, Y = X.repeat(50, 1, 1, 1), Y.repeat(50)\ndef data(): return (X, Y), (X, Y)"
+    small = listed(source)
+    small.delta = 1e-5
+    assert execute(small, quietly) == "finished"
+    whole = copy.deepcopy(small)
+    whole.scale.bundled_data, whole.examples = False, None
+    whole = resolved(whole)
+    assert whole.examples != small.examples
+    check_examples(whole, results_folder(whole), build_dataset(Group(whole, "dataset"), whole))
 
 
 def test_an_edited_source_may_give_other_examples(listed: Listed) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -138,6 +139,112 @@ def test_runs_of_one_process_have_the_id_of_what_it_loaded(own, with_network) ->
     assert identify(with_network("own.Net")) == identify(first)
     importlib.reload(sys.modules["own"])
     assert identify(with_network("own.Net")) != identify(first)
+
+
+PLAIN = net("SCALE = 2\ndef help(x, by=1, *, to=3): return x + by\n", inside="help(1)")
+EDITS = {
+    "a method": ("super().__init__(nn", "super().__init__(nn.Tanh(), nn"),
+    "a function": ("x + by", "x - by"),
+    "a default": ("by=1", "by=1.5"),
+    "a default by name": ("to=3", "to=4"),
+    "a constant": ("SCALE = 2", "SCALE = 2.0"),
+    "a further method": ("Sequential):\n", "Sequential):\n    def extra_repr(self): return ''\n"),
+    "a class's constant": ("Sequential):\n", "Sequential):\n    scale = 4\n"),
+    "no Python": ("def __init__", "deff __init__"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_code_that_was_edited_after_its_import_is_refused(edit: str, own: Path, with_network) -> None:
+    """As in a notebook, where the old class would be recorded under the hash of the new file."""
+    file = write(own, {"own.py": PLAIN.replace("        help(1)", "        # nothing")})
+    importlib.import_module("own")
+    file.write_text("# a comment\n\n" + file.read_text())
+    assert with_network("own.Net").sources, "the same code on other lines"
+    importlib.reload(sys.modules["own"])
+    old, new = EDITS[edit]
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(ConfigError, match=r"own\.py has changed since it was imported: start a new process"):
+        with_network("own.Net")
+
+
+def test_code_of_a_stale_cached_file_is_refused(own: Path, with_network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python takes a .pyc file for that of a text of the same size and time."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = write(own, {"own.py": net("SCALE = [1]")})
+    importlib.import_module("own")
+    time = file.stat().st_mtime
+    file.write_text(net("SCALE = [2]"))
+    os.utime(file, (time, time))
+    forget()
+    with pytest.raises(ConfigError, match=r"has changed since it was imported: .* delete .*__pycache__"):
+        with_network("own.Net")
+
+
+UNEDITED = """
+import enum
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, wraps
+from typing import NamedTuple, overload
+import torch
+from torch import nn
+NAN, SMALL, COUNT = float("nan"), -1e-3, 0
+COUNT = COUNT + 1
+BIAS: float = 0.0
+CALLS = 0
+def called():
+    global CALLS
+    CALLS += 1
+called()
+class Kind(enum.IntEnum):
+    RED = 1
+class Pair(NamedTuple):
+    one: int = 1
+@dataclass(slots=True)
+class Slots:
+    size: int = 3
+    sizes: list[int] = field(default_factory=list)
+def subclassed(kind):
+    return type(kind.__name__, (kind,), {"__module__": kind.__module__})
+class Net(nn.Flatten):
+    __hidden, bound = 2, True
+    count = 0
+    def __init__(self, input_shape, classes, activation, *, scale: float = BIAS, sets={"a", "b"} - {"c"}):
+        super().__init__()
+        type(self).count += 1
+    def __private(self, x=(1, 2.0), y=-1): return [x for x in "ab" if x in {"a", "b"}]
+    @torch.no_grad()
+    def other(self): return lambda x=1: x
+    @property
+    def size(self): return 1
+    @size.setter
+    def size(self, value): ...
+    @cached_property
+    def large(self): return self.__private()
+    @staticmethod
+    @lru_cache
+    def make(x=1): return x
+    @classmethod
+    def by(cls, x: int = 1) -> int: return x
+    @overload
+    def two(self): ...
+    def two(self, *x): return x
+    if COUNT:
+        def three(self): return 3
+    del three
+Other = Net
+@subclassed
+class Wide(Net):
+    width = 3
+    def wide(self): return self.width
+Net(1, 2, 3)
+"""
+
+
+def test_ways_to_write_a_class_are_not_taken_for_edits(own: Path, with_network) -> None:
+    write(own, {"own.py": UNEDITED})
+    assert list(with_network("own.Net").sources) == ["own"]
 
 
 def test_an_edited_helper_is_trained_again(own: Path, with_network: Callable[[str], DictConfig]) -> None:
