@@ -55,10 +55,9 @@ def noise_text(folder: Path, scale: str, by_paper: Mapping[str, Sequence[ClaimRo
     counts = by_noise(folder, scale, by_paper)
     if not counts:
         return ""
-    once = f" (rounded only after it was added in {counts[PRECISION]})" if counts[PRECISION] else ""
     return (
         f"An ε is **guaranteed** for exact Gaussian noise, but [computed noise is not exact]({limits}). Of the "
         f"{counts.total()} claims with a guaranteed ε, {counts[OLDER]} rest on runs whose noise was drawn in float32, "
         f"so coarsely that it can reveal an example. Noise drawn in {DRAWN} is behind "
-        f"{counts[DRAWN] + counts[PRECISION]} of them{once}, and a formula without runs behind {counts[FORMULA]}.\n"
+        f"{counts[DRAWN] + counts[PRECISION]} of them, and a formula without runs behind {counts[FORMULA]}.\n"
     )

@@ -253,6 +253,6 @@ def test_guaranteed_claims_are_counted_by_their_noise(tmp_path: Path, monkeypatc
     monkeypatch.setattr(noise_module, "_records", records)
     text = noise_text(tmp_path, "paper", {"a_paper": rows}, "limits.md")
     assert "(limits.md). Of the 5 claims with a guaranteed ε, 1 rest on runs" in text
-    assert "drawn in float64 is behind 2 of them (rounded only after it was added in 1), and a formula" in text
+    assert "drawn in float64 is behind 2 of them, and a formula" in text
     assert "without runs behind 2." in text
     assert noise_text(tmp_path, "paper", {"a_paper": rows[-1:]}, "") == ""
