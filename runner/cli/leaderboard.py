@@ -13,11 +13,10 @@ from pathlib import Path
 from runner.claims.claim import DATASETS, dataset_name
 from runner.claims.runs import PAPER_SCALE, Runs, folder_of
 from runner.config import REPOSITORY, RESULTS
-from runner.report import front_figure, plots
+from runner.report import front_figure
 from runner.report.files import Table, aligned, read_csv, write_csv, write_text
 from runner.report.leaderboard.comparison import SHOWN, comparisons
 from runner.report.leaderboard.entries import Entry, trials
-from runner.report.leaderboard.figure import draw
 from runner.report.leaderboard.methods import NAMES, accuracy_text, standing
 from runner.report.leaderboard.page import page
 from runner.report.leaderboard.published import published
@@ -27,7 +26,7 @@ from runner.terminal import Line, Parser
 
 
 def write(folder: Path, shown: Sequence[Entry], runs: Runs, searched: int) -> list[Path]:
-    """Write leaderboard/README.md, leaderboard.csv, their figure and that of the front page, and return the files.
+    """Write leaderboard/README.md, leaderboard.csv and the figure of the front page, and return the files.
 
     `runs` are those of the entries that are `shown`, and `searched` is the number of recorded runs of searches.
     """
@@ -37,8 +36,6 @@ def write(folder: Path, shown: Sequence[Entry], runs: Runs, searched: int) -> li
         write_text(place / "README.md", page(shown, compared, known, searched)),
         write_csv(place / "leaderboard.csv", COLUMNS, rows(shown)),
     ]
-    with plots.style():
-        written += plots.save(draw(compared, known), place)
     return [*written, front_figure.write(folder, shown, runs)]
 
 

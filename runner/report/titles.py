@@ -37,14 +37,6 @@ _OPTIONS = {  # of groups and of `evaluation`
 }
 
 
-def title_of(job: Job) -> str:
-    """Return the title of a job's setting: its experiment's title, and its sweep's overrides in words.
-
-    Example: "Backpropagation clipping, as printed, ε 0.5".
-    """
-    return titles_of({"": job})[""]
-
-
 def titles_of(jobs: Mapping[Key, Job]) -> dict[Key, str]:
     """Return the titles of different settings. No two are the same on one data set.
 

@@ -22,7 +22,7 @@ from runner.report.item_page import claims_text, epsilon_text, open_settings
 from runner.report.noise import noise_text
 from runner.report.papers import load
 from runner.report.rows import runs_table, settings_table
-from runner.report.titles import title_of, titles_of
+from runner.report.titles import titles_of
 from runner.report.verdict_figures import _part
 from tests.claims.made_up import claim
 from tests.tracked import tracked
@@ -71,9 +71,9 @@ def test_every_setting_on_the_leaderboard_has_its_own_title() -> None:
 
 def test_what_a_sweep_varies_is_in_words(jobs) -> None:
     budgets = jobs("fig_5", "mnist_printed", paper="backprop_clipping")
-    assert title_of(budgets[0]) == "Backpropagation clipping, as printed, ε 0.05"
+    assert titles_of({"": budgets[0]})[""] == "Backpropagation clipping, as printed, ε 0.05"
     table = jobs("table_1", "mnist_printed", paper="backprop_clipping")[0]
-    assert title_of(table) == "Backpropagation clipping, as printed"
+    assert titles_of({"": table})[""] == "Backpropagation clipping, as printed"
     both = titles_of({"figure": budgets[0], "table": table})
     assert both["table"] == "Backpropagation clipping, as printed, ε 0.07", "its own, as others of it are named"
 

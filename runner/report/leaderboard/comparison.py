@@ -11,7 +11,7 @@ from runner.report.leaderboard.entries import Entry
 from runner.report.leaderboard.methods import ADDED, NAMES
 
 FEW = 3  # runs, below which a mean is marked, and no best if others have more
-SHOWN = (1.0, 3.0)  # the bounds of the page and the figure
+SHOWN = (1.0, 3.0)  # the bounds of the page
 
 
 @dataclass(frozen=True)
