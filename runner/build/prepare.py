@@ -21,6 +21,7 @@ from runner.clipping.interface import NoiseGroup
 from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode, check_ranges, check_values
 from runner.config.origin import is_own
 from runner.data.datasets import HOLDOUT_PARTS, ImageDataset, Split, holdout_examples
+from runner.data.reading import seeded
 from runner.gradients import Engine, Objective, fresh_copy, unknown
 from runner.gradients.interface import OrdinaryPass
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
@@ -38,10 +39,17 @@ from runner.trust.mechanism import mechanism_for
 def prepare(config: DictConfig) -> Run:
     """Check a resolved config (see `runner.records.identity.resolved`) and build the parts that need no data.
 
+    What a user's parts draw from the global generators follows from the run's seed.
+
     Raises:
         ConfigError: the config cannot be run; the message is one sentence.
     """
     _check_fields(config)
+    with seeded(derived_seed(config.seed, "parts")):
+        return _prepared(config)
+
+
+def _prepared(config: DictConfig) -> Run:
     groups = check_groups(config)
     device = parts.device_of(config.runtime.device)
 
@@ -51,8 +59,7 @@ def prepare(config: DictConfig) -> Run:
     accountant, rule = groups["accountant"].build(), parts.build_rule(groups["screening"])
 
     # The network. It is tried on shapes alone, without memory, unless a module of it may do anything.
-    with torch.random.fork_rng(devices=[]), parts.within_memory():
-        torch.default_generator.manual_seed(derived_seed(config.seed, "init"))  # CUDA's generators keep their state
+    with seeded(derived_seed(config.seed, "init")), parts.within_memory():
         initial = parts.build_objective(groups, dataset, features, normalization)
     shape, isolation = features.shape(dataset.shape), unknown(initial)
     clipping = parts.build_clipping(groups["clipping"], initial)

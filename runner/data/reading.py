@@ -1,19 +1,50 @@
-"""Reading of a user's data so that every process gets the same examples: fixed seeds, and folders in sorted order."""
+"""Fixed seeds for a user's parts, and reading of their data so that every process gets the same examples."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+
     from runner.data.examples import Split
 
 _SEED = 0  # not that of the run: runs with other seeds have the same data
+
+
+@contextmanager
+def seeded(seed: int, devices: Sequence[torch.device] = ()) -> Iterator[None]:
+    """Seed the global generators of torch, NumPy and `random`, which continue afterwards as if nothing had been drawn.
+
+    Args:
+        devices: CUDA devices whose generators are seeded, too. The others keep their state.
+    """
+    import numpy as np
+    import torch  # not at the top, as commands that only read configs need no PyTorch
+
+    before, numbers = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=devices):
+        try:
+            (torch.manual_seed if devices else torch.default_generator.manual_seed)(seed)
+            seed_others(seed)
+            yield
+        finally:
+            random.setstate(before)
+            np.random.set_state(numbers)
+
+
+def seed_others(seed: int) -> None:
+    """Seed the global generators of NumPy and `random`."""
+    import numpy as np
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
 
 
 @contextmanager
@@ -29,16 +60,9 @@ def reproducible() -> Iterator[None]:
     ...     random.random() == first
     True
     """
-    import numpy as np
-    import torch  # not at the top, as commands that only read configs need no PyTorch
-
-    before, numbers = random.getstate(), np.random.get_state()
     listed, scanned = os.listdir, os.scandir
-    with torch.random.fork_rng(devices=[]):
+    with seeded(_SEED):
         try:
-            random.seed(_SEED)
-            np.random.seed(_SEED)
-            torch.default_generator.manual_seed(_SEED)  # CUDA's generators keep their state
             vars(os).update(
                 listdir=lambda *place, **named: sorted(listed(*place, **named)),
                 scandir=lambda *place, **named: _Sorted(scanned(*place, **named)),
@@ -46,8 +70,6 @@ def reproducible() -> Iterator[None]:
             yield
         finally:
             vars(os).update(listdir=listed, scandir=scanned)
-            random.setstate(before)
-            np.random.set_state(numbers)
 
 
 class _Sorted:

@@ -15,7 +15,9 @@ from runner.build.parts import build_dataset, build_features, build_objective
 from runner.clipping import NoClipping
 from runner.config import ConfigError
 from runner.data.files import write_or_rescue
+from runner.data.reading import seeded
 from runner.gradients import Objective, unknown
+from runner.mechanism.seeds import derived_seed
 from runner.records.identity import recorded_config
 from runner.trust.sources import check_sources
 from runner.trust.targets import bare_name
@@ -61,7 +63,7 @@ def load(path: Path) -> Objective:
     check_sources(config)
     groups = check_groups(config)
     dataset, features = build_dataset(groups["dataset"], config), build_features(groups["features"])
-    with torch.random.fork_rng(devices=[]):
+    with seeded(derived_seed(config.seed, "init")):
         objective = build_objective(groups, dataset, features, groups["normalization"].build())
     objective.load_state_dict(content["weights"])
     bounded = bare_name(config.clipping._target_) != NoClipping.__name__

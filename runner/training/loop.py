@@ -12,6 +12,7 @@ import torch
 
 from runner.config import ConfigError, EvaluationSplit, StepMode
 from runner.data.datasets import Split, hold_out
+from runner.data.reading import seed_others, seeded
 from runner.mechanism.seeds import derived_seed
 from runner.training.call_by_call import CallByCall
 from runner.training.graph import GraphStep, NotCapturableError, enough
@@ -62,7 +63,8 @@ def train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch) -> Trained:
     """Train one run to its last epoch, or until a weight or a loss is no longer finite (status "diverged").
 
     `on_epoch` gets each epoch's row of the history at once, and may end the run by returning False (status "stopped").
-    Layers that draw from PyTorch's global generator get a stream of the run's seed. The generator is restored after.
+    Parts that draw from the global generators of PyTorch, NumPy and `random` get a stream of the run's seed. The
+    generators are restored after.
     """
     return training(run, data)(on_epoch)
 
@@ -90,12 +92,11 @@ def training(
 
     def train_it(on_epoch: OnEpoch) -> Trained:
         cuda = [run.device] if run.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=cuda):  # for layers that draw random numbers
-            torch.manual_seed(derived_seed(run.config.seed, "layers"))
+        with seeded(derived_seed(run.config.seed, "layers"), cuda):  # for parts that draw random numbers
             steps = graph or CallByCall(run, data)
             with _epsilons_ahead(run) as ahead:
                 progress = Progress(run, steps.objective, data, on_epoch, ahead)
-                _train(steps, progress, run.device, on_step, on_state, state)
+                _train(steps, progress, run, on_step, on_state, state)
                 return progress.trained
 
     return train_it
@@ -135,7 +136,7 @@ def _epsilons_ahead(run: Run) -> Iterator[Ahead]:
 def _train(
     steps: CallByCall | GraphStep,
     progress: Progress,
-    device: torch.device,
+    run: Run,
     on_step: OnStep,
     on_state: OnState,
     state: State | None,
@@ -144,10 +145,11 @@ def _train(
     progress.trained.step = steps.mode.value
     parts: dict[str, Stateful] = {**steps.parts, "progress": progress}
     if state is not None:
-        put_back(state, parts, steps.generators, device)
+        put_back(state, parts, steps.generators, run.device)
     epoch, goes_on = progress.epochs, True
     while goes_on:
         epoch += 1
+        seed_others(derived_seed(run.config.seed, f"layers of epoch {epoch}"))  # which the state does not have
         started = time.perf_counter()
         for step_in_epoch, kept in enumerate(steps.epoch(epoch, progress.steps, progress.diagnostics)):
             progress.charge_step(step_in_epoch, kept)
@@ -158,7 +160,7 @@ def _train(
         average = steps.average
         goes_on = progress.end_epoch(epoch, losses, seen, seconds, steps.updates, average)
         if goes_on:
-            on_state(lambda: state_of(parts, steps.generators, device))
+            on_state(lambda: state_of(parts, steps.generators, run.device))
         elif average is not None:
             progress.keep_average(average)
     progress.trained.physical_batch = steps.physical_batch

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import random
 
+import numpy as np
 import pytest
 import torch
 from dp_accounting import GaussianDpEvent
+from torch import nn
 
 from runner.accounting import sound_epsilon
 from runner.build.prepare import prepare
@@ -221,6 +224,51 @@ def test_a_resumed_run_draws_as_a_whole_one(smoke) -> None:
     split = Split(torch.randn(6, 1, 28, 28), torch.arange(6))
     whole, resumed, _ = whole_and_resumed(prepare(config), (split, split))
     assert resumed.history == whole.history
+
+
+class Slope(nn.Module):
+    """Draws where it is built."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = 0.5 + np.random.rand() + random.random()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.slope * x).tanh()
+
+
+class Jumping(torch.optim.SGD):
+    """Draws in every step."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["lr"] = 0.1 * (random.random() + np.random.rand())
+        return super().step(closure)
+
+
+def test_parts_draw_from_numpy_and_random_by_the_seed(smoke) -> None:
+    """The same run in another process, or resumed, has the same numbers, and another seed has others."""
+    small = ("architecture=lipschitz_mlp", "architecture.units=[4]", "batch_size=3", "scale.batch_size=3", "epochs=3")
+    here = Jumping.__module__
+    own = (
+        f"activation._target_={here}.Slope",
+        "~optimizer",
+        f"+optimizer._target_={here}.Jumping",
+        "+optimizer.lr=0.1",
+        "+optimizer._partial_=true",
+    )
+    split = Split(torch.randn(6, 1, 28, 28), torch.arange(6))
+    runs = []
+    for before, seed in enumerate((0, 0, 1)):
+        config = smoke(*small, *own, f"seed={seed}", "scale.seeds=null")
+        config.dataset.train_examples = 6
+        random.seed(before)
+        np.random.seed(before)
+        whole, resumed, _ = whole_and_resumed(prepare(config), (split, split))
+        assert random.random() == random.Random(before).random(), "as if nothing had been drawn"
+        assert whole.history == resumed.history
+        runs.append(whole.history["train_loss"])
+    assert runs[0] == runs[1] != runs[2]
 
 
 def test_every_stream_of_a_run_has_its_own_seed(smoke, monkeypatch) -> None:
