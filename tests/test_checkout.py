@@ -192,3 +192,15 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_no_environment_changes_a_figure(kind: str, usual: str, tmp_path: Path) -> None:
     assert len(usual) == 65
     assert drawn(tmp_path, ENVIRONMENTS[kind]) == usual
+
+
+def test_a_copy_inside_another_repository_has_none_of_its_commits(tmp_path: Path) -> None:
+    for command in (
+        ["init", "-q"],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"],
+    ):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    assert git(tmp_path, "rev-parse", "HEAD")
+    assert git(copy, "rev-parse", "HEAD") is None

@@ -22,13 +22,15 @@ def scan(folder: Path, *patterns: str) -> list[Path]:
 
 
 def git(folder: Path, *arguments: str) -> str | None:
-    """Return what a git command prints in a folder, or None without git or outside a checkout.
+    """Return what a git command prints in the root of a checkout, or None without git or in another folder.
 
-    Variables like GIT_DIR, which git sets for a hook, would make it speak of another repository, so it gets none.
+    Variables like GIT_DIR, which git sets for a hook, would make it speak of another repository, so it gets none. Nor
+    does it look above the folder, where the repository of somebody else may be.
     """
     command = ["git", "-C", str(folder), *arguments]
     redirects = {name for name in os.environ if name.startswith("GIT_") and not name.startswith("GIT_CONFIG")}
     environment = {name: value for name, value in os.environ.items() if name not in redirects}
+    environment["GIT_CEILING_DIRECTORIES"] = str(folder.resolve().parent)
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20, env=environment).stdout
     except (OSError, subprocess.SubprocessError):
