@@ -91,16 +91,24 @@ def _table(rows: Sequence[ClaimRow]) -> str:
     """Write a table; the rows of each data set stand below its name if there are several."""
     by_dataset = grouped(rows, lambda row: row.claim.dataset)
     lines: list[list[str]] = []
-    for dataset, of in by_dataset.items():
+    for dataset, group in by_dataset.items():
         if len(by_dataset) > 1:
             lines.append([f"**{dataset_name(dataset)}**", *[""] * (len(HEADER) - 1)])
-        lines += map(_line, of)
+        lines += map(_line, group)
     return markdown(Table(HEADER, lines))
 
 
 def _line(row: ClaimRow) -> list[str]:
-    of = cells_of(row)
-    return [of.method, of.claimed, of.measured_of, marked_verdict(row), epsilon_text(row), of.difference, of.margin]
+    cells = cells_of(row)
+    return [
+        cells.method,
+        cells.claimed,
+        cells.measured_of,
+        marked_verdict(row),
+        epsilon_text(row),
+        cells.difference,
+        cells.margin,
+    ]
 
 
 def marked_verdict(row: ClaimRow) -> str:
@@ -143,19 +151,19 @@ def _by_rows(of_sentence: Mapping[str, Sequence[ClaimRow]], rows: Sequence[Claim
     """Join the sentences that the same rows have, after the names of these rows if others lack them."""
     lines = []
     for sentences in grouped(of_sentence, lambda sentence: tuple(map(id, of_sentence[sentence]))).values():
-        of = of_sentence[sentences[0]]
-        names = "" if len(of) == len(rows) else f"{_named(of, rows)}: "
+        having = of_sentence[sentences[0]]
+        names = "" if len(having) == len(rows) else f"{_named(having, rows)}: "
         lines.append(f"{names}{'. '.join(sentences)}")
     return lines
 
 
 def _rows_of(parts: Sequence[tuple[ClaimRow, Sequence[str]]]) -> dict[str, list[ClaimRow]]:
     """List the rows of each part of a text."""
-    found: dict[str, list[ClaimRow]] = {}
+    rows_by_part: dict[str, list[ClaimRow]] = {}
     for row, of_row in parts:
         for part in dict.fromkeys(of_row):
-            found.setdefault(part, []).append(row)
-    return found
+            rows_by_part.setdefault(part, []).append(row)
+    return rows_by_part
 
 
 def _sentences(text: str) -> list[str]:

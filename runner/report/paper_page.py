@@ -103,9 +103,9 @@ def _failed(rows: Sequence[ClaimRow]) -> str:
     lines = []
     for row in counted(rows):
         if row.verdict in (FAILS, DIFFERS) or row.guarantee == REFUTED:
-            of = cells_of(row)
-            claim = f"[{row.claim.item}]({row.claim.item}/README.md): {of.what}"
-            lines.append([claim, of.claimed, of.measured_of, marked_verdict(row), row.claim.cause or "–"])
+            cells = cells_of(row)
+            claim = f"[{row.claim.item}]({row.claim.item}/README.md): {cells.what}"
+            lines.append([claim, cells.claimed, cells.measured_of, marked_verdict(row), row.claim.cause or "–"])
     if not lines:
         return ""
     table = markdown(Table(("claim", "paper", "here (what it is)", "verdict", "why"), lines))
@@ -116,14 +116,14 @@ def _section(paper: Paper, item: Item, rows: Sequence[ClaimRow], sources: Source
     """Write the section of a table or figure: its finding, its picture, `most` claims, and where the rest is."""
     judged = [row for row in rows if row.claim.item == item.name]
     place = sources.folder / paper.name / item.name
-    found = stated(paper.name, paper.findings.get(item.name), sources) if scale == PAPER_SCALE else ""
-    heading = item.title.partition(":")[0] if found else item.title  # the finding has the rest
+    finding = stated(paper.name, paper.findings.get(item.name), sources) if scale == PAPER_SCALE else ""
+    heading = item.title.partition(":")[0] if finding else item.title  # the finding has the rest
     parts = [f"## {heading}\n"]
     shown = _foremost(paper, judged, most)
-    if found or len(counted(judged)) > len(shown):
-        parts.append((f"**{found}**" if found else _sentence(words_text(judged))) + "\n")
+    if finding or len(counted(judged)) > len(shown):
+        parts.append((f"**{finding}**" if finding else _sentence(words_text(judged))) + "\n")
     if (place / "figure.svg").exists():
-        parts.append(f"![{found or item.title}]({item.name}/figure.svg)\n")
+        parts.append(f"![{finding or item.title}]({item.name}/figure.svg)\n")
     if shown:
         lines = [_line(row) for row in shown]
         columns = [place for place in range(len(_HEADER)) if any(line[place] != "–" for line in lines)]
@@ -170,8 +170,8 @@ def _foremost(paper: Paper, rows: Sequence[ClaimRow], most: int) -> list[ClaimRo
 
 
 def _line(row: ClaimRow) -> list[str]:
-    of = cells_of(row)
-    return [of.what, of.claimed, of.measured_of, epsilon_text(row), marked_verdict(row)]
+    cells = cells_of(row)
+    return [cells.what, cells.claimed, cells.measured_of, epsilon_text(row), marked_verdict(row)]
 
 
 def _settings(paper: Paper, jobs: Sequence[Job]) -> str:

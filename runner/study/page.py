@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
@@ -97,7 +98,7 @@ def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, comm
 
     The page gives the `command`, which repeats the study.
     """
-    place, found = folder / "studies" / study.name, compared(arms)
+    place, compared_arms = folder / "studies" / study.name, compared(arms)
     chosen, tables = _chosen(arms), _tables(study, arms)
     written = [write_csv(place / name, list(rows[0]), rows) for name, rows in tables.items()]
     written += [
@@ -109,9 +110,9 @@ def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, comm
     finding = (
         "" if scale != PAPER else stated(study.name, study.finding, sources_of(folder, {study.name: (study, arms)}))
     )
-    written.append(write_text(place / "README.md", _page(study, found, chosen, finding, scale, command)))
+    written.append(write_text(place / "README.md", _page(study, compared_arms, chosen, finding, scale, command)))
     with plots.style():
-        figures = {place: draw(study, found), place / "front": draw_front(study, arms) if study.front else None}
+        figures = {place: draw(study, compared_arms), place / "front": draw_front(study, arms) if study.front else None}
         label = "" if scale == PAPER else scale
         return written + [
             path for folder, drawn in figures.items() if drawn for path in plots.save(drawn, folder, label)
@@ -120,8 +121,8 @@ def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, comm
 
 def _tables(study: Study, arms: Sequence[Progress]) -> dict[str, list[dict[str, object]]]:
     """Return the rows of table.csv and, of a factorial, of effects.csv."""
-    every = [_effect(one) for one in (*effects(study, arms), *sums(study, arms), *shares(study, arms))]
-    return {"table.csv": [_arm(one) for one in compared(arms)]} | ({"effects.csv": every} if study.parts else {})
+    effect_rows = [_effect(one) for one in (*effects(study, arms), *sums(study, arms), *shares(study, arms))]
+    return {"table.csv": [_arm(one) for one in compared(arms)]} | ({"effects.csv": effect_rows} if study.parts else {})
 
 
 def runs_of_studies(results: Path, run_id: str) -> list[dict[str, str]]:
@@ -176,74 +177,79 @@ def _texts(row: Mapping[str, object]) -> dict[str, str]:
     return {name: cell(value) for name, value in row.items()}
 
 
-def answers(study: Study, found: Sequence[Compared]) -> list[str]:
+def answers(study: Study, arms: Sequence[Compared]) -> list[str]:
     """State the answer on each data set at each epsilon in a sentence: of several arms, of that with the most gain."""
     texts = []
-    for of in by_pair(found).values():
-        gains = [(one, one.gain) for one in of if one.gain is not None]
-        at = f"**{of[0].arm.setting.place}**"
+    for group in by_pair(arms).values():
+        gains = [(compared, compared.gain) for compared in group if compared.gain is not None]
+        label = f"**{group[0].arm.setting.place}**"
         if not gains:
-            texts.append(f"- {at}: not run yet.")
+            texts.append(f"- {label}: not run yet.")
             continue
         best, gain = max(gains, key=lambda pair: pair[1].value)
         arm, first = f"*{best.arm.setting.arm.name}*", f"*{study.arms[0].name}*"
         value, _, interval = _points(gain).partition(" ")
         by = f"{value} points {interval}".rstrip()
-        texts += [f"- {at}: {sentence}" for sentence in _alike(of)]
+        texts += [f"- {label}: {sentence}" for sentence in _alike(group)]
         if len(gains) > 1 and gain.value <= 0:
-            texts.append(f"- {at}: no arm has a higher mean than {first}. The nearest is {arm}: {by}.")
+            texts.append(f"- {label}: no arm has a higher mean than {first}. The nearest is {arm}: {by}.")
             continue
         if not gain.interval:
-            texts.append(f"- {at}: {arm} has {by} over {first}, but {best.word}.")
+            texts.append(f"- {label}: {arm} has {by} over {first}, but {best.word}.")
             continue
         words = {"better": "is better than", "worse": "is worse than"}.get(best.word, "is not shown to differ from")
         most = " has the highest mean gain. It" if len(gains) > 1 else ""
         correction = best.word.removeprefix("not decided ")
         after = f" ({correction})" if correction.startswith("after") else ""
-        texts.append(f"- {at}: {arm}{most} {words} {first}{after}: {by}, {len(gain.by_seed)} seeds.")
+        texts.append(f"- {label}: {arm}{most} {words} {first}{after}: {by}, {len(gain.by_seed)} seeds.")
     return texts
 
 
-def _alike(compared: Sequence[Compared]) -> list[str]:
+def _alike(arms: Sequence[Compared]) -> list[str]:
     """Name arms whose runs have the same accuracy after every epoch under each of two or more common seeds."""
-    sentences = []
-    courses = [{seed: run.history("test_accuracy") for seed, (run, _) in one.arm.counted().items()} for one in compared]
-    for place, (one, course) in enumerate(zip(compared, courses, strict=True)):
-        for other, others in zip(compared[place + 1 :], courses[place + 1 :], strict=True):
-            seeds = course.keys() & others.keys()
-            if len(seeds) > 1 and all(course[seed] == others[seed] for seed in seeds):
-                names = f"*{one.arm.setting.arm.name}* and *{other.arm.setting.arm.name}*"
-                sentences.append(
-                    f"{names} have the same accuracy after every epoch under each seed, as if they had the same "
-                    "weights. What they differ in may not change an update: for example, the scale of a loss does not "
-                    "where all gradients are clipped alike."
-                )
-    return sentences
+    courses = [
+        (
+            compared.arm.setting.arm.name,
+            {s: run.history("test_accuracy") for s, (run, _) in compared.arm.counted().items()},
+        )
+        for compared in arms
+    ]
+    return [
+        f"*{first}* and *{second}* have the same accuracy after every epoch under each seed, as if they had the same "
+        "weights. What they differ in may not change an update: for example, the scale of a loss does not where all "
+        "gradients are clipped alike."
+        for (first, course), (second, other) in combinations(courses, 2)
+        if len(seeds := course.keys() & other.keys()) > 1 and all(course[seed] == other[seed] for seed in seeds)
+    ]
 
 
-def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, scale: str, command: str) -> str:
-    arms = [one.arm for one in found]
+def _page(
+    study: Study, compared_arms: Sequence[Compared], chosen: Table, finding: str, scale: str, command: str
+) -> str:
+    arms = [compared.arm for compared in compared_arms]
     runs = [run for arm in arms for run, _ in arm.counted().values()]
     searched = any(arm.setting.search for arm in arms)
-    most = max((len(one.gain.by_seed) for one in found if one.gain and one.gain.spread), default=0)
+    most = max(
+        (len(compared.gain.by_seed) for compared in compared_arms if compared.gain and compared.gain.spread), default=0
+    )
     return _TEXT.format(
         title=study.title,
         banner="" if scale == PAPER else f"> **{scale.upper()}: no result.** Shrunk runs on stand-in data.\n\n",
         finding=f"{finding}\n\n" if finding else "",
-        answers="\n".join(answers(study, found)),
+        answers="\n".join(answers(study, compared_arms)),
         first=study.arms[0].name,
         front=_FRONT.format(trials=sum(len(arm.trials) for arm in searched_once(study, arms)))
         if study.front and any(arm.trials for arm in arms)
         else "",
-        intervals=_INTERVALS if tests(found) else "",
+        intervals=_INTERVALS if tests(compared_arms) else "",
         figure=_FIGURE.format(what=_PARTS if study.parts[1:] else "each arm", first=study.arms[0].name)
-        if any(one.gain for one in found)
+        if any(compared.gain for compared in compared_arms)
         else "",
         remarks="".join(f"- {text}\n" for text in study.remarks) + ("\n" if study.remarks else ""),
         sums=f"## Do the gains add up?\n\n{markdown(_sums(study, arms))}\n" if study.parts[1:] else "",
-        table=markdown(_table(study, found)),
+        table=markdown(_table(study, compared_arms)),
         seeds=f": the mean of {most} seeds, with\n  Student's interval" if most > 1 else "",
-        tests=_tests(tests(found), any("(" in _answer(one) for one in found)),
+        tests=_tests(tests(compared_arms), any("(" in _answer(compared) for compared in compared_arms)),
         delta=_delta(runs),
         neighbours=_neighbours(arms),
         search=_SEARCH.format(trials=_trials(arms) + _how(study, arms)) if searched else _NO_SEARCH,
@@ -257,7 +263,7 @@ def _page(study: Study, found: Sequence[Compared], chosen: Table, finding: str, 
         )
         if searched
         else "",
-        board=board(study, found) if scale == PAPER else "",
+        board=board(study, compared_arms) if scale == PAPER else "",
         cost=_cost(arms),
         command=command,
     )
