@@ -1,0 +1,70 @@
+"""An entry to the leaderboard, checked: `python -m runner enter entries/mine`.
+
+It checks the rules of docs/enter.md, that the packed records are those of the study, and every ε of them. It imports the
+classes of the entry, so read them before. `python -m runner study entries/mine/mine.yaml --enter` packs an entry.
+
+Exit codes: 0 the entry is in order, 1 it is not, with a sentence for each reason, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.cli import study as study_command
+from runner.config import PAPER
+from runner.records.files import record_path
+from runner.records.options import search_path
+from runner.records.verify import Checked, checked
+from runner.study.board import board
+from runner.study.entry import Entrant, broken_rules, differences, read_entrant
+from runner.study.file import read
+from runner.study.outcome import compared
+from runner.study.page import answers
+from runner.study.plan import settings_of
+from runner.study.progress import Progress, progress_of
+from runner.terminal import Line, Parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = Parser(prog="python -m runner enter", description=__doc__)
+    parser.add_argument("folder", type=Path, help="the folder of the entry: entries/mine")
+    parser.add_argument("--smoke", action="store_true", help="also train one seed of each arm at the smoke scale")
+    chosen = parser.parse_args(arguments)
+    entrant = read_entrant(chosen.folder)
+    use_classes_of(entrant)
+    options = entrant.folder / "options"
+    own = ["--config-dir", str(options)] if options.is_dir() else []
+    if chosen.smoke and (code := study_command.main([str(entrant.study), *own, "--scale", "smoke", "--seeds", "1"])):
+        return code
+    study = read(entrant.study)
+    root = f"runtime.results_root='{entrant.folder.resolve()}'"
+    arms = progress_of(study, settings_of(study, PAPER, [*search_path(own[1] if own else None), root]))
+    faults = [*broken_rules(entrant, study, arms), *differences(entrant, arms), *_wrong_records(entrant, arms)]
+    for fault in faults:
+        print(f"{entrant.folder}: {fault}")
+    if faults:
+        return 1
+    outcome = compared(arms)
+    print("\n".join(answers(study, outcome)))
+    print(board(study, outcome).strip())
+    print(f"{entrant.folder}: the entry {entrant.method!r} is in order. Somebody still has to read its classes.")
+    return 0
+
+
+def use_classes_of(entrant: Entrant) -> None:
+    """Let the classes of an entry be imported, whatever the current folder is."""
+    sys.path.insert(0, str(entrant.folder.resolve()))
+
+
+def _wrong_records(entrant: Entrant, arms: Sequence[Progress]) -> list[str]:
+    """Compute every ε again, and return a sentence for each record that does not agree."""
+    ids = dict.fromkeys(run.job.run_id for arm in arms for run in (*arm.searched, *arm.finals) if run.record)
+    line, wrong = Line(), list[str]()
+    for number, run_id in enumerate(ids, 1):
+        line.show(f"enter: {number} of {len(ids)} records ...")
+        found: Checked = checked(record_path(entrant.folder, run_id))
+        wrong += [f"runs/{run_id}.json: {'; '.join(found.faults)}"] if found.faults else []
+    line.clear()
+    return wrong

@@ -1,0 +1,60 @@
+"""The clipping of a `DPMechanism`, the class that agents write for the DP-SGD task of MLS-Bench, as a clipping here.
+
+    from runner.trust.dp_mechanism import FromDPMechanism
+
+    class Mine(FromDPMechanism):
+        mechanism = DPMechanism          # the class as it was written there
+
+Such a class clips a whole batch and adds noise in one method, and states the noise by itself. Here `clip_and_noise` is
+given one example, with a noise multiplier of 0. Its result is cut to `norm`, and this package draws and charges the
+noise. A class that adds noise of its own is refused. What it learns from one batch for the next is forgotten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from runner.clipping import NoiseGroup
+
+_LAST = 10**6  # a step and an epoch that are late in any run
+
+
+@dataclass(frozen=True)
+class FromDPMechanism:
+    """Clipping by `mechanism(...).clip_and_noise`, cut to the norm `norm`, which is its `max_grad_norm`, too."""
+
+    norm: float
+    mechanism: ClassVar[Any]
+
+    def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
+        """Return one group of all parameters.
+
+        Raises:
+            ValueError: the class adds noise of its own, or its clipping depends on the step.
+        """
+        gradients = {name: torch.ones_like(parameter) for name, parameter in model.named_parameters()}
+        first, again, late = (list(self.contribution(gradients, step).values()) for step in (0, 0, _LAST))
+        for other, reason in ((again, "adds noise of its own"), (late, "clips differently in a later step")):
+            if not all(torch.equal(a, b) for a, b in zip(first, other, strict=True)):
+                raise ValueError(f"{self.mechanism.__qualname__} {reason}, so its clipping cannot be taken alone.")
+        return (NoiseGroup(tuple(gradients), self.norm),)
+
+    def contribution(self, gradients: dict[str, Tensor], step: int = 0) -> dict[str, Tensor]:
+        """Return the contribution of one example, by parameter name, from its gradient."""
+        batch = [gradient[None] for gradient in gradients.values()]
+        clipped = self._built(0.0, batch).clip_and_noise(batch, step, step)
+        return dict(zip(gradients, clipped, strict=True))
+
+    def stated_noise(self) -> tuple[float, float]:
+        """Return the noise that the class states for the first and for a late step, as multiples of what is charged."""
+        stated = self._built(1.0, [])
+        return stated.get_effective_sigma(0, 0), stated.get_effective_sigma(_LAST, _LAST)
+
+    def _built(self, noise_multiplier: float, batch: list[Tensor]) -> Any:
+        sizes = {"n_params": sum(gradient.numel() for gradient in batch), "dataset_size": 1, "batch_size": 1, "epochs": 1}
+        asked = {"target_epsilon": 1.0, "target_delta": 1e-5}
+        return self.mechanism(max_grad_norm=self.norm, noise_multiplier=noise_multiplier, **sizes, **asked)
