@@ -25,6 +25,8 @@ COMMANDS = {
     "bounds": ("runner.cli.bounds", "how far one example can move each gradient sum of a config"),
     "leaderboard": ("runner.cli.leaderboard", "write the leaderboard: all methods at equal sound ε"),
     "compare": ("runner.cli.compare", "the difference of two methods at the same sound ε, with its interval"),
+    "pareto": ("runner.cli.pareto", "accuracy against the sound ε for one method, with its runs"),
+    "enter": ("runner.cli.enter", "check an entry to the leaderboard"),
     "dashboard": ("runner.cli.dashboard", "workspaces in W&B: charts and runs of each paper"),
     "verify": ("runner.records.verify", "compare the privacy of each record with its config"),
     "migrate": ("runner.records.migrate", "file records under the ids that their configs have now"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from runner.claims.claim import DATASETS, dataset_name
@@ -38,9 +39,8 @@ def main(arguments: Sequence[str]) -> int:
         "--epsilon", type=float, default=3.0, help="the bound on the sound ε: 0.5, 1, 2, 3 (default) or 8"
     )
     chosen = parser.parse_args(arguments)
-    first, second = (_method(name) for name in (chosen.first, chosen.second))
-    own = RESULTS / _PLACE
-    rows = read_csv(own if own.exists() else REPOSITORY / "results" / _PLACE)
+    first, second = (named_method(name) for name in (chosen.first, chosen.second))
+    rows = leaderboard_rows()
     bounds = sorted({float(row["sound_epsilon_at_most"]) for row in rows})
     if chosen.epsilon not in bounds:
         known = ", ".join(f"{bound:g}" for bound in bounds)
@@ -50,7 +50,14 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _method(text: str) -> str:
+@cache
+def leaderboard_rows() -> list[dict[str, str]]:
+    """Read leaderboard.csv, of these results or of the installed package."""
+    own = RESULTS / _PLACE
+    return read_csv(own if own.exists() else REPOSITORY / "results" / _PLACE)
+
+
+def named_method(text: str) -> str:
     """Find the method of the leaderboard that a text names, by the beginning of its name or by its idea."""
     plain = _plain(text)
     names = {name: (name, IDEAS.get(name, ""), LOOKS[name]) for name in NAMES}
@@ -69,12 +76,15 @@ def _plain(text: str) -> str:
 
 
 def _datasets(named: str | None) -> list[str]:
-    if named is None:
-        return [*DATASETS]
+    return [*DATASETS] if named is None else [named_dataset(named)]
+
+
+def named_dataset(named: str) -> str:
+    """Return the data set that a text names, as the leaderboard writes it."""
     by_name = {_plain(text): name for name, file in DATASETS.items() for text in (name, file)}
     if _plain(named) not in by_name:
         raise ConfigError(f"There is no data set {named!r}. {nearest(named, DATASETS.values())}")
-    return [by_name[_plain(named)]]
+    return by_name[_plain(named)]
 
 
 def _compared(dataset: str, epsilon: float, first: str, second: str, rows: Mapping[str, Row]) -> str:
