@@ -1,0 +1,50 @@
+"""Frozen parameters become buffers, and a frozen network computes what it does in evaluation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torchvision.models import resnet18
+
+from runner.networks.frozen import freeze
+
+
+def test_a_frozen_resnet_computes_what_it_does_in_evaluation() -> None:
+    torch.manual_seed(0)
+    network = resnet18(num_classes=7)
+    images = torch.randn(3, 3, 32, 32)
+    network.train()(images + 1)  # so that the running statistics are not those of a new network
+    expected = network.eval()(images)
+    network.requires_grad_(False)
+    network.fc.requires_grad_(True)
+    frozen = freeze(network)
+    assert [name for name, _ in network.named_parameters()] == ["fc.weight", "fc.bias"]
+    assert frozen == 11_176_512
+    torch.testing.assert_close(network.train()(images), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_example_does_not_depend_on_the_batch() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5)).requires_grad_(False)
+    network = nn.Sequential(network, nn.Linear(8, 2))
+    freeze(network)
+    inputs = torch.randn(5, 4)
+    torch.testing.assert_close(network(inputs)[:1], network(inputs[:1]))
+
+
+def test_dropout_of_a_trained_part_stays() -> None:
+    network = nn.Sequential(nn.Linear(4, 8).requires_grad_(False), nn.Sequential(nn.Dropout(0.5), nn.Linear(8, 2)))
+    freeze(network)
+    assert isinstance(network[1][0], nn.Dropout)
+
+
+def test_a_trained_batch_normalisation_stays() -> None:
+    network = nn.Sequential(nn.Linear(4, 8).requires_grad_(False), nn.BatchNorm1d(8))
+    freeze(network)
+    assert isinstance(network[1], nn.BatchNorm1d)
+
+
+def test_a_network_that_is_frozen_as_a_whole_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing is trained"):
+        freeze(nn.Linear(2, 2).requires_grad_(False))
