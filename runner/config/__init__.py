@@ -213,8 +213,8 @@ def check_values(value: Any, name: str = "") -> None:
     """Check that a record can hold a config's plain values, and that its numbers fit into 32 bits, as tensors do.
 
     Raises:
-        ConfigError: a value is no text, number, truth value, null, list or mapping of them; a number is NaN or too
-            large; or a name is no text, which it would be in the record.
+        ConfigError: a value is no text, number, truth value, null, list or mapping of them; a number is not finite or
+            too large; or a name is no text, which it would be in the record.
     """
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -228,9 +228,9 @@ def check_values(value: Any, name: str = "") -> None:
         raise ConfigError(
             f"{name}={value} is a {type(value).__name__}, which no record can hold: write it as a text or a number."
         )
-    elif isinstance(value, float) and math.isnan(value):
-        raise ConfigError(f"{name}={value} is out of range: it has to be a number.")
-    elif isinstance(value, (int, float)) and _LARGEST < abs(value) < math.inf:
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{name}={value} is out of range: it has to be a finite number.")
+    elif isinstance(value, (int, float)) and abs(value) > _LARGEST:
         raise ConfigError(f"{name} is larger than any 32-bit number.")
 
 

@@ -196,4 +196,7 @@ def _check(group: str, chosen: object) -> None:
         )
     names = chosen if isinstance(chosen, list) else [chosen]
     if isinstance(chosen, (bool, int, float, list)) and not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{group}={chosen} names no option of {group}: choose from {', '.join(options_of(group))}")
+        raise ConfigError(
+            f"{group}={chosen} is read as a number or as a truth value, and an option has a name: choose from "
+            f"{', '.join(options_of(group))}, or give your file another name"
+        )

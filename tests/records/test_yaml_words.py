@@ -119,8 +119,10 @@ FILES = {  # what an editor saves, and the message if it cannot be read
 VALUES = {  # of an argument without a type
     "1" + 400 * "0": "is larger than any 32-bit number",
     "-1e39": "is larger than any 32-bit number",
-    ".nan": "is out of range: it has to be a number",
-    "[[.NaN]]": "is out of range: it has to be a number",
+    ".nan": "is out of range: it has to be a finite number",
+    "1e400": "is out of range: it has to be a finite number",
+    ".inf": "is out of range: it has to be a finite number",
+    "[[.NaN]]": "is out of range: it has to be a finite number",
     "{1: a}": "has the name 1, and names are texts in a record: write it in quotes",
     '{1: a, "1": b}': "has the name 1,",
     "{true: a}": "has the name True,",
@@ -133,7 +135,7 @@ UNREADABLE = {
     f"x: {300 * '['}{300 * ']'}": "mine.yaml is nested too deeply",
     "": "mine.yaml: it names no class, so it needs a line `_target_: package.Class`",
 }
-HELD = ("off", "010", "0x1F", "2024-01-01", "1:30", ".inf", "-.inf", '"a\\0b"', '"\\ud800"', "{'1': [no, 2.0, null]}")
+HELD = ("off", "010", "0x1F", "2024-01-01", "1:30", '"a\\0b"', '"\\ud800"', "{'1': [no, 2.0, null]}")
 
 
 def composed(folder: Path, *overrides: str, **contents: str) -> DictConfig:
