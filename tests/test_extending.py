@@ -8,7 +8,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
 from hydra import compose, initialize_config_dir
+from torchvision.models import resnet18
 
 from runner.config import REPOSITORY, register
 from runner.records.identity import resolved
@@ -33,6 +35,9 @@ def test_an_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for place, content in FILE.findall(TEXT):
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_text(content, encoding="utf-8")
+    if "resnet18.pt" in TEXT and name.endswith(("=finetuned", "=embedding")):
+        torch.manual_seed(0)
+        torch.save(resnet18().state_dict(), tmp_path / "resnet18.pt")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     overrides = [*shlex.split(EXAMPLES[name])[2:], *SMALL, "runtime.results_root=out", "runtime.device=cpu"]

@@ -6,6 +6,7 @@ Each function takes the checked groups or an instance and raises `ConfigError` w
 from __future__ import annotations
 
 import inspect
+import json
 import math
 import os
 from collections import OrderedDict
@@ -32,12 +33,14 @@ from runner.data.features import Features, Pixels
 from runner.data.reading import reproducible
 from runner.gradients import Objective, fresh_copy
 from runner.mechanism.statistics import Normalization
+from runner.networks.frozen import freeze
 from runner.networks.objective import InputBound, layers_with_parameters
 from runner.speed.machine import memory
 from runner.training.averaging import Averaging
 from runner.training.updates import Schedule, UpdateRule
 from runner.trust.clipping import own_clipping
 from runner.trust.parts import OwnFeatures, OwnViews
+from runner.trust.sources import sources_of, weight_files
 
 _DEVICES = ("cpu", "cuda")
 _EPOCHS = 1000  # of a schedule that are tried, at most
@@ -83,8 +86,13 @@ def build_dataset(group: Group, config: DictConfig) -> ImageDataset:
 def build_features(group: Group) -> Features:
     """Return the features; a user's are applied to one image at a time, and cut to the norm that they state."""
     features = group.build()
+    if not is_own(features):
+        return cast(Features, features)
+    files = weight_files(group.node, "features")
+    made_of = {**sources_of(OmegaConf.create({"features": group.node}), ["features"]), **files} if files else {}
+    arguments = OmegaConf.to_container(group.node, resolve=True)
     with refusing("features"):
-        return OwnFeatures(features) if is_own(features) else cast(Features, features)
+        return OwnFeatures(features, json.dumps([arguments, made_of], sort_keys=True) if files else "")
 
 
 def build_views(group: Group, features: Features, dataset: ImageDataset) -> Augmentation | OwnViews | None:
@@ -153,6 +161,8 @@ def build_objective(
         raise ConfigError(str(error)) from error
     activation = groups["activation"].build
     network = groups["architecture"].build(input_shape=shape, classes=dataset.classes, activation=activation)
+    with refusing("architecture"):
+        frozen = freeze(network)
     if normalization is not None:
         try:
             layer = normalization.layer(shape[0])
@@ -161,6 +171,7 @@ def build_objective(
         network = nn.Sequential(OrderedDict(normalization=layer, network=network))
     bound = InputBound(tuple(shape), getattr(features, "largest_norm", None))
     objective = Objective(network, groups["loss"].build(), bound, groups["constraint"].build())
+    objective.frozen = frozen
     with refusing("architecture or loss"):
         objective = fresh_copy(objective)
     _check_weights(objective)
@@ -203,11 +214,6 @@ def _check_weights(objective: Objective) -> None:
             raise ConfigError(
                 f"architecture: {name} has type {parameter.dtype}: weights have to be float32 or float64, the "
                 f"types of the noise."
-            )
-        if not parameter.requires_grad:
-            raise ConfigError(
-                f"architecture: {name} is frozen, and all parameters are trained: make it a buffer, or make the frozen "
-                f"part a class for features."
             )
     normalised = [m for m in objective.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
     coupling = [m for m in normalised if isinstance(m, nn.modules.batchnorm._BatchNorm) or m.track_running_stats]

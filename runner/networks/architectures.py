@@ -39,8 +39,7 @@ def linear(input_shape: Sequence[int], classes: int, activation: Activation) -> 
     >>> sum(p.numel() for p in linear([81, 7, 7], 10, nn.Tanh).parameters())
     39700
     """
-    channels, *space = input_shape
-    return nn.Sequential(nn.Flatten(), nn.Linear(flattened(channels, space), classes))
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), classes))
 
 
 def small_cnn(

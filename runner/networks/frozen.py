@@ -1,9 +1,9 @@
 """Frozen parts of a network, such as pre-trained layers: parameters with `requires_grad=False`.
 
-A frozen number gets no gradient, so nothing is released about it, and it enters no clipping norm. It is a constant of the
-network, which epsilon takes as public: if it was trained on private data, its cost is not in epsilon. So frozen parameters
-become buffers. A batch normalisation whose parameters are frozen becomes the fixed affine map of its running statistics,
-which sees one example at a time. Dropout below a frozen module is off, as in evaluation.
+A frozen number gets no gradient, so nothing is released about it, and it enters no clipping norm. It is a constant of
+the network, which epsilon takes as public: if it was trained on private data, its cost is not in epsilon. So frozen
+parameters become buffers. A batch normalisation whose parameters are frozen becomes the fixed affine map of its running
+statistics, which sees one example at a time. Dropout below a frozen module is off, as in evaluation.
 """
 
 from __future__ import annotations

@@ -45,10 +45,12 @@ class Objective(nn.Module):
         epoch: the last epoch that began, counted from 0; None before the first.
         views: K. With K > 1, inputs are K views of each example, [batch, K, ...]. Loss i is then the mean over the
             views of example i, and its gradient is the mean of theirs.
+        frozen: the number of its constants that are frozen parameters: see `runner.networks.frozen`.
         isolated: True if its examples, and their views, are computed one at a time, in training and in evaluation.
     """
 
     views = 1
+    frozen = 0
     isolated = False
 
     def __init__(

@@ -36,6 +36,8 @@ from runner.trust.engine import IsolatedEngine
 from runner.trust.mechanism import own_noise, own_releases
 from runner.trust.parts import OwnViews
 
+_FROZEN = "{:,} frozen parameters: taken as public"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -117,7 +119,8 @@ class Run:
         """Return what the run's ε assumes of a user's parts, a text each: see `runner.trust.assumptions`."""
         if not self.mechanism.private:
             return []
-        return assumptions(self.config, self.dataset, self.accountant, self.rule)
+        frozen = [_FROZEN.format(self.initial.frozen)] if self.initial.frozen else []
+        return frozen + assumptions(self.config, self.dataset, self.accountant, self.rule)
 
     @property
     def unsound(self) -> str | None:

@@ -1,13 +1,8 @@
 """The clipping of a `DPMechanism`, the class that agents write for the DP-SGD task of MLS-Bench, as a clipping here.
 
-    from runner.trust.dp_mechanism import FromDPMechanism
-
-    class Mine(FromDPMechanism):
-        mechanism = DPMechanism          # the class as it was written there
-
-Such a class clips a whole batch and adds noise in one method, and states the noise by itself. Here `clip_and_noise` is
-given one example, with a noise multiplier of 0. Its result is cut to `norm`, and this package draws and charges the
-noise. A class that adds noise of its own is refused. What it learns from one batch for the next is forgotten.
+A subclass of `FromDPMechanism` names it: `mechanism = DPMechanism`. Its `clip_and_noise` gets one example and a noise
+multiplier of 0. The result is cut to `norm`, and this package draws and charges the noise. What the class learns from
+one batch for the next is forgotten.
 """
 
 from __future__ import annotations
@@ -55,6 +50,11 @@ class FromDPMechanism:
         return stated.get_effective_sigma(0, 0), stated.get_effective_sigma(_LAST, _LAST)
 
     def _built(self, noise_multiplier: float, batch: list[Tensor]) -> Any:
-        sizes = {"n_params": sum(gradient.numel() for gradient in batch), "dataset_size": 1, "batch_size": 1, "epochs": 1}
+        sizes = {
+            "n_params": sum(gradient.numel() for gradient in batch),
+            "dataset_size": 1,
+            "batch_size": 1,
+            "epochs": 1,
+        }
         asked = {"target_epsilon": 1.0, "target_delta": 1e-5}
         return self.mechanism(max_grad_norm=self.norm, noise_multiplier=noise_multiplier, **sizes, **asked)

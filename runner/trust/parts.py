@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import operator
 from collections.abc import Sequence
@@ -11,9 +12,12 @@ import torch
 from torch import Generator, Tensor
 
 from runner.config import ConfigError
+from runner.data.cache import kept
+from runner.terminal import Line
 from runner.trust.mapped import MappedObject, NotMappableError
 
 _AT_ONCE = 256  # images
+_TRIED = 4  # images whose features are computed twice, to see whether they are random
 _LEFT = 1 - 1e-6  # of a norm; the rest is for rounding
 
 
@@ -24,13 +28,15 @@ class OwnFeatures:
         own: the user's object.
         mapped: its features, mapped over images.
         largest_norm: the largest L2 norm of one image's features, if the object states it; read once.
+        key: all that the object is made of, if it reads a file of weights, else "". With a key, features of a data set
+            are computed once per machine, unless they are random.
 
     Raises:
         ValueError: the norm is not above 0 and finite.
     """
 
-    def __init__(self, own: Any) -> None:
-        self.own = own
+    def __init__(self, own: Any, key: str = "") -> None:
+        self.own, self.key = own, key
         self.mapped = MappedObject(
             own,
             lambda own, image: own(image[None])[0],
@@ -59,13 +65,26 @@ class OwnFeatures:
             ConfigError: the user's object fails on one image, or its features do not have the stated shape.
         """
         try:
-            features = torch.cat([self.mapped(some) for some in images.split(_AT_ONCE)])
+            features = self._computed_once(images) if self.key and len(images) > _AT_ONCE else self._mapped(images)
         except NotMappableError as error:
             raise ConfigError(f"features: {type(self.own).__qualname__} of one image: {error}") from error
         if self.largest_norm is None:
             return features
         finite = features.isfinite().flatten(1).all(1).view(-1, *[1] * (features.dim() - 1))
         return torch.where(finite, features, 0.0).renorm(2, 0, self.largest_norm * _LEFT)
+
+    def _mapped(self, images: Tensor) -> Tensor:
+        return torch.cat([self.mapped(piece) for piece in images.split(_AT_ONCE)])
+
+    def _computed_once(self, images: Tensor) -> Tensor:
+        """Return the features of a data set from the user's cache folder, unless two computations of a few differ."""
+        few = images[:_TRIED]
+        if not torch.equal(self._mapped(few), self._mapped(few)):
+            return self._mapped(images)
+        pixels = hashlib.sha256(images.cpu().contiguous().numpy().data).hexdigest()
+        name = hashlib.sha256(f"{self.key} {pixels} {images.device.type}".encode()).hexdigest()[:32]
+        shape = [len(images), *self.shape(images.shape[1:])]
+        return kept(f"{name}.own", shape, lambda: map(self.mapped, images.split(_AT_ONCE)), Line()).to(images.device)
 
 
 class OwnViews:

@@ -4,8 +4,9 @@ A run's id is made of class names and arguments. Classes of PyTorch, of this pac
 their meaning. A user may edit a file, which makes it another class. So the hash of each file is a part of the run.
 
 The first files define the class, its bases and the objects on the config's path to it. Their imports are followed: at
-the top of a file or in a function, by name, relative, with a star or by `importlib.import_module("a.name")`. Three
-kinds of files are not covered: installed libraries, data, and what is loaded by its path or under a computed name.
+the top of a file or in a function, by name, relative, with a star or by `importlib.import_module("a.name")`. So is each
+file that an argument of a network or of features names, such as pre-trained weights. Three kinds of files are not
+covered: installed libraries, data, and what is loaded under a name that no argument has.
 
 A file that was edited since its module was imported is refused, as its hash would be that of other code than runs.
 """
@@ -29,6 +30,7 @@ from runner.config import FIELDS, PACKAGE, REPOSITORY, ConfigError
 from runner.trust.loaded import edited
 from runner.trust.targets import LIBRARIES, import_target, targets
 
+_WITH_WEIGHTS = ("architecture", "features")  # groups whose arguments may name files that are read
 _INSTALLED = ("site-packages", "dist-packages")
 _Source = tuple[object, str, frozenset[str]]  # a module's spec, the hash of its file, and the names that it imports
 _loaded: dict[str, _Source] = {}  # a module that is edited while the process runs stays what it is in the process
@@ -48,7 +50,24 @@ def sources_of(config: DictConfig, groups: Iterable[str] = FIELDS) -> dict[str, 
             for place, target in targets(OmegaConf.to_container(config[group], resolve=True), group):
                 if isinstance(target, str) and _is_own(target):
                     hashes |= _closure(_roots(target, import_target(place, target)))
+                    if group in _WITH_WEIGHTS:
+                        hashes |= weight_files(config[group], group)
     return dict(sorted(hashes.items()))
+
+
+def weight_files(content: Any, place: str) -> dict[str, str]:
+    """Hash the files that texts among a part's arguments name, such as pre-trained weights, by their place."""
+    if OmegaConf.is_dict(content):
+        inner = ((f"{place}.{name}", value) for name, value in content.items())
+    elif OmegaConf.is_list(content):
+        inner = ((f"{place}[{index}]", value) for index, value in enumerate(content))
+    else:
+        path = Path(content).expanduser() if isinstance(content, str) and content else None
+        with suppress(OSError):  # a text that is too long for a path
+            if path is not None and path.is_file():
+                return {place: hashlib.sha256(path.read_bytes()).hexdigest()}
+        return {}
+    return {name: digest for where, value in inner for name, digest in weight_files(value, where).items()}
 
 
 def check_sources(config: DictConfig) -> None:

@@ -7,6 +7,8 @@ import torch
 from torch import nn
 from torchvision.models import resnet18
 
+from runner.clipping import Flat, gradient_sum
+from runner.gradients import MappedEngine, Objective, OnePassEngine
 from runner.networks.frozen import freeze
 
 
@@ -48,3 +50,18 @@ def test_a_trained_batch_normalisation_stays() -> None:
 def test_a_network_that_is_frozen_as_a_whole_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing is trained"):
         freeze(nn.Linear(2, 2).requires_grad_(False))
+
+
+def test_frozen_layers_have_one_sum_in_both_engines() -> None:
+    """The engine for known modules and the isolated one clip the same gradients, of the trained layers alone."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
+    network[1].requires_grad_(False)
+    network[3].bias.requires_grad_(False)
+    freeze(network)
+    model = Objective(network, nn.CrossEntropyLoss(reduction="none"))
+    inputs, targets = torch.randn(6, 1, 4, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+    sums = [gradient_sum(Flat(0.1), kind(model), inputs, targets, 8).gradients for kind in (OnePassEngine, MappedEngine)]
+    assert sums[0].keys() == sums[1].keys() == {"network.3.weight", "network.5.weight", "network.5.bias"}
+    for name, total in sums[0].items():
+        torch.testing.assert_close(total, sums[1][name], rtol=1e-4, atol=1e-6)
