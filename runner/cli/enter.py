@@ -16,7 +16,7 @@ from runner.cli import study as study_command
 from runner.config import PAPER
 from runner.records.files import record_path
 from runner.records.options import search_path
-from runner.records.verify import Checked, checked
+from runner.records.verify import check_file
 from runner.study.board import board
 from runner.study.entry import Entrant, broken_rules, differences, read_entrant
 from runner.study.file import read
@@ -64,7 +64,7 @@ def _wrong_records(entrant: Entrant, arms: Sequence[Progress]) -> list[str]:
     line, wrong = Line(), list[str]()
     for number, run_id in enumerate(ids, 1):
         line.show(f"enter: {number} of {len(ids)} records ...")
-        found: Checked = checked(record_path(entrant.folder, run_id))
-        wrong += [f"runs/{run_id}.json: {'; '.join(found.faults)}"] if found.faults else []
+        result = check_file(record_path(entrant.folder, run_id))
+        wrong += [f"runs/{run_id}.json: {'; '.join(result.faults)}"] if result.faults else []
     line.clear()
     return wrong

@@ -213,8 +213,8 @@ def check_values(value: Any, name: str = "") -> None:
     """Check that a record can hold a config's plain values, and that its numbers fit into 32 bits, as tensors do.
 
     Raises:
-        ConfigError: a value is no text, number, truth value, null, list or mapping of them; a number is not finite or
-            too large; or a name is no text, which it would be in the record.
+        ConfigError: a value is no text, number, truth value, null, list or mapping of them, a number is not finite or
+            too large, or a name is no text.
     """
     if isinstance(value, dict):
         for key, inner in value.items():

@@ -15,6 +15,10 @@ from omegaconf import DictConfig, OmegaConf
 from runner.config import REPOSITORY
 from runner.config.checkout import scan
 
+_ELSEWHERE = {  # names that Opacus and others have for fields, where no name here is similar
+    **dict.fromkeys(("max_grad_norm", "clip_norm", "l2_norm_clip"), "clipping.norm"),
+    **{"sigma": "noise_multiplier", "sample_rate": "batch_size"},
+}
 _ALIKE = 0.75  # similarity of a suggested field
 
 
@@ -31,6 +35,11 @@ def sentence(error: BaseException) -> str:
     unknown = re.search(r"Key '(\S+)' (?:is not in struct|not in '\w+')", said)
     if unknown:
         hint = _fields(error, unknown[1]) or _options_with(where)
+        hint = (
+            f". It is called {_ELSEWHERE[unknown[1]]} here"
+            if unknown[1] in _ELSEWHERE and where in ("", unknown[1])
+            else hint
+        )
         hint = _header(unknown[1], said) or _options_named(unknown[1], sys.argv[1:]) or hint
         said = said.replace(unknown[0], f"there is no field '{unknown[1]}'") + hint
     said = re.sub(r"^Multiple values for (\w+)\..*: (\w+)'", r"\1 has a value already: write \1=\2 without +", said)

@@ -181,6 +181,8 @@ def _check_quotes(argument: str, error: HydraException) -> None:
     name, given, value = argument.partition("=")
     if not given or argument.startswith("-"):
         return
+    if re.search(r"\s[+~]*[\w./]+=", value):
+        raise ConfigError(f"{argument}: these are several overrides: give each as an argument of its own.") from error
     quoted = name + "='" + value.replace("'", "\\'") + "'"
     try:
         OverridesParser.create().parse_override(quoted)

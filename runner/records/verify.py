@@ -322,7 +322,7 @@ def main(arguments: Sequence[str]) -> int:
     jobs = min(chosen.jobs or max(1, min(cores(), memory() // _MEMORY, len(paths) // _RECORDS)), len(groups))
     line, wrong, noise, last = Line(), 0, [], time.monotonic()
     try:
-        one_by_one = map(_checked, chain.from_iterable(groups))
+        one_by_one = map(check_file, chain.from_iterable(groups))
         for position, checked in enumerate(_in_processes(groups, jobs) if jobs > 1 else one_by_one, 1):
             line.show(f"verify: {position} of {len(paths)} records ...")
             if checked.faults:
@@ -405,10 +405,10 @@ def _check(group: Iterable[Path], known: Mapping[Question, float], connection: C
     with suppress(BrokenPipeError):  # the parent is dead
         for path in group:
             before = len(ANSWERS)
-            connection.send((_checked(path), dict(islice(ANSWERS.items(), before, None))))
+            connection.send((check_file(path), dict(islice(ANSWERS.items(), before, None))))
 
 
-def _checked(path: Path) -> Checked:
+def check_file(path: Path) -> Checked:
     """Check a file. An error while it is read or prepared is a fault, so that the next file is checked."""
     try:
         record = read_record(path)

@@ -1,12 +1,10 @@
 """An entry to the leaderboard: a folder with one study, the options and classes that it names, and its records.
 
-    entries/falling_noise/
-      entry.yaml             which arm is entered, as what, and by whom
-      falling_noise.yaml     the study, named after the folder
-      falling.py             classes
-      options/               options that name them
-      runs/                  records of all trials and final runs, as `study ... --enter` packs them
-      runs.csv               which arm, data set, epsilon and seed each record belongs to
+- `entry.yaml`: which arm is entered, as what, and by whom
+- `falling_noise.yaml`: the study, named after the folder
+- `falling.py` and `options/`: classes, and options that name them
+- `runs/`: records of all trials and final runs, as `study ... --enter` packs them
+- `runs.csv`: which arm, data set, epsilon and seed each record belongs to
 
 Records alone are read for the leaderboard, so no class of an entry is imported there.
 """

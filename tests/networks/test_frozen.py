@@ -61,7 +61,9 @@ def test_frozen_layers_have_one_sum_in_both_engines() -> None:
     freeze(network)
     model = Objective(network, nn.CrossEntropyLoss(reduction="none"))
     inputs, targets = torch.randn(6, 1, 4, 4), torch.tensor([0, 1, 2, 0, 1, 2])
-    sums = [gradient_sum(Flat(0.1), kind(model), inputs, targets, 8).gradients for kind in (OnePassEngine, MappedEngine)]
+    sums = [
+        gradient_sum(Flat(0.1), kind(model), inputs, targets, 8).gradients for kind in (OnePassEngine, MappedEngine)
+    ]
     assert sums[0].keys() == sums[1].keys() == {"network.3.weight", "network.5.weight", "network.5.bias"}
     for name, total in sums[0].items():
         torch.testing.assert_close(total, sums[1][name], rtol=1e-4, atol=1e-6)

@@ -75,7 +75,7 @@ def test_bounds_knows_options_of_ones_own(named, tmp_path, monkeypatch, capsys):
     assert tables[0] == tables[1] != ""
 
 
-@pytest.mark.parametrize("value", ["/x/out=1", "~/out", "it's", "a b=[c"])
+@pytest.mark.parametrize("value", ["/x/out=1", "~/out", "it's", "a b [c"])
 def test_a_value_that_needs_quotes_is_printed_with_them(value):
     with pytest.raises(ConfigError, match="needs quotes") as refused:
         check_options([f"title={value}"])
@@ -100,3 +100,8 @@ def test_an_experiment_without_its_first_line_is_told_so(tmp_path: Path) -> None
     with pytest.raises(HydraException) as error:
         composed([*search_path(str(tmp_path)), "experiment=bare"])
     assert sentence(error.value).endswith("The first line of experiment/bare.yaml has to be `# @package _global_`")
+
+
+def test_overrides_in_one_text_are_told_apart() -> None:
+    with pytest.raises(ConfigError, match="give each as an argument of its own"):
+        check_options(["experiment=tempered_sigmoid/mnist_tanh scale=smoke"])

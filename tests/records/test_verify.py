@@ -63,7 +63,7 @@ def noticed(record: Record, folder: Path) -> list[str]:
     record["digest"] = digest_of(record)
     path = folder / f"{record['run_id']}.json"
     path.write_text(text_of(record))
-    return verifying._checked(path).faults
+    return verifying.check_file(path).faults
 
 
 @pytest.mark.parametrize("run_id", EVERY)
