@@ -40,10 +40,10 @@ def methods(evidence: Evidence, dataset: str) -> list[tuple[Claim, Runs]]:
 
     Of several readings, this is the one that counts, or the first that has a run if that one has none.
     """
-    every = claims_of("noise_screening", item="table-1", quantity="test_accuracy", dataset=settings.DATASETS[dataset])
+    claims = claims_of("noise_screening", item="table-1", quantity="test_accuracy", dataset=settings.DATASETS[dataset])
     private = [
         (claim, settings.planned(evidence, claim.alone))
-        for claim in every
+        for claim in claims
         if claim.epsilon and claim.epsilon[0] < math.inf
     ]
     return [

@@ -31,18 +31,18 @@ SOUND = {
 
 def table_1(evidence: Evidence) -> Figure:
     """Draw the accuracies of table 1, a panel for each data set."""
-    drawn, panels = plots.panel_each(4.6)
+    figure, panels = plots.panel_each(4.6)
     for dataset, axes in panels.items():
         cost.panel(axes, evidence, dataset)
-    plots.one_legend(drawn)
-    return drawn
+    plots.one_legend(figure)
+    return figure
 
 
 def figure_3(evidence: Evidence) -> Figure:
     """Draw test loss, then test accuracy, against the paper's epsilon, and above it the sound one of plain runs."""
-    drawn = plots.figure(plots.WIDTH, 7)
+    figure = plots.figure(plots.WIDTH, 7)
     for row, y, label in zip(
-        drawn.subplots(2, len(plots.DATASETS)),
+        figure.subplots(2, len(plots.DATASETS)),
         ("test_loss", "test_accuracy"),
         ("test loss", "test accuracy (%)"),
         strict=True,
@@ -50,8 +50,8 @@ def figure_3(evidence: Evidence) -> Figure:
         row[0].set_ylabel(label)
         for axes, dataset in zip(row, plots.DATASETS, strict=True):
             _methods(axes, evidence, dataset, y)
-    plots.one_legend(drawn, 3)
-    return drawn
+    plots.one_legend(figure, 3)
+    return figure
 
 
 def _methods(axes: Axes, evidence: Evidence, dataset: str, y: str) -> None:
@@ -64,13 +64,15 @@ def _methods(axes: Axes, evidence: Evidence, dataset: str, y: str) -> None:
             plots.name_once(axes, "claimed", color=plots.GREY, **plots.CLAIMED)
             levels.append(claim.aim)
         if planned.recorded:
-            found = curve(planned.recorded, "epsilon", y)
+            band = curve(planned.recorded, "epsilon", y)
             label = ", ".join(filter(None, (claim.method, claim.reading)))
-            found.draw(axes, colour, **plots.spaced(found.middle, place, marker), label=label)
-            levels += found.middle[len(found.middle) // 4 :]
+            band.draw(axes, colour, **plots.spaced(band.middle, place, marker), label=label)
+            levels += band.middle[len(band.middle) // 4 :]
     plots.finish_panel(axes, plots.DATASETS[dataset], [(claim.method, planned) for claim, planned in shown], levels)
     axes.set_xlim(*PAPER_AXES.epsilon)
-    plots.sound_axis(axes, Runs(r for _, of in shown for r in of.recorded if not screened(r)), "without screening")
+    plots.sound_axis(
+        axes, Runs(r for _, runs_at in shown for r in runs_at.recorded if not screened(r)), "without screening"
+    )
     if sound := [run.final("epsilon_sound") for _, planned in shown for run in planned.recorded if screened(run)]:
         where: dict[str, Any] = {"transform": axes.transAxes, "ha": "right", "fontsize": 8}
         text = f"screening: {plots.SOUND} {bound_text(max(sound))}"
@@ -79,17 +81,17 @@ def _methods(axes: Axes, evidence: Evidence, dataset: str, y: str) -> None:
 
 def at_a_sound_epsilon(evidence: Evidence) -> Figure:
     """Draw screened and plain runs at one sound epsilon: accuracy by epoch against it, and each run's last."""
-    drawn = plots.figure(plots.WIDTH, 4)
-    by_epoch, last = drawn.subplots(1, 2, width_ratios=(2, 1))
+    figure = plots.figure(plots.WIDTH, 4)
+    by_epoch, last = figure.subplots(1, 2, width_ratios=(2, 1))
     for place, (name, (label, look)) in enumerate(SOUND.items()):
         planned = evidence.planned("noise_screening/sound", f"noise_screening/{name}")
         runs, (colour, marker) = planned.recorded, plots.LOOKS[look]
         if not runs:
             last.text(place, 0.5, "not run", transform=last.get_xaxis_transform(), ha="center", color=plots.GREY)
             continue
-        found = plots.band(runs, "epsilon_sound", "test_accuracy")
+        band = plots.band(runs, "epsilon_sound", "test_accuracy")
         text = f"{label}, {plots.runs_text(planned)}".replace("\n", " momentum ")
-        found.draw(by_epoch, colour, **plots.spaced(found.middle, place, marker), label=text)
+        band.draw(by_epoch, colour, **plots.spaced(band.middle, place, marker), label=text)
         values = runs.finals("test_accuracy")
         last.plot([place] * len(values), values, marker, color=colour, markerfacecolor="none")
         last.hlines(sum(values) / len(values), place - 0.2, place + 0.2, color=colour)
@@ -97,12 +99,12 @@ def at_a_sound_epsilon(evidence: Evidence) -> Figure:
     if by_epoch.dataLim.y1 > 0:
         by_epoch.set_ylim(by_epoch.dataLim.y1 - 10, by_epoch.dataLim.y1)
         plots.by_error(by_epoch)
-    plots.one_legend(drawn)
+    plots.one_legend(figure)
     last.set(
         xticks=range(len(SOUND)), xticklabels=[label for label, _ in SOUND.values()], xlim=(-0.5, len(SOUND) - 0.5)
     )
     last.set_title("last epoch, each run and the mean")
-    return drawn
+    return figure
 
 
 def curve(runs: Runs, x: str, y: str, points: int = 100) -> plots.Band:
@@ -114,7 +116,7 @@ def curve(runs: Runs, x: str, y: str, points: int = 100) -> plots.Band:
     series = [(run.history(x)[: end + 1], run.history(y)[: end + 1]) for run, end in reached]
     if not series:
         return plots.Band([], [], [], [], 0)
-    start, end = max(at[0] for at, _ in series), min(at[-1] for at, _ in series)
+    start, end = max(values[0] for values, _ in series), min(values[-1] for values, _ in series)
     grid = np.linspace(start, end, points if end > start else 1)
     rows = np.array([np.interp(grid, *of_one) for of_one in series])
     return plots.Band(grid.tolist(), rows.mean(0).tolist(), rows.min(0).tolist(), rows.max(0).tolist(), len(series))
@@ -141,14 +143,16 @@ def by_setting(
     planned = Runs((*evidence.sweeps[f"noise_screening/{sweep}"], *settings.planned(evidence, also)))
     if plots.too_few(list(planned.by_value(field).values())):
         return None
-    drawn = plots.figure(plots.WIDTH, 4)
-    accuracy, costs = drawn.subplots(1, 2)
-    runs = Runs(run for of in planned.recorded.by_value(field).values() for run in of)
-    at = [float(run.field(field)) for run in runs]
+    figure = plots.figure(plots.WIDTH, 4)
+    accuracy, costs = figure.subplots(1, 2)
+    runs = Runs(run for runs_at in planned.recorded.by_value(field).values() for run in runs_at)
+    values = [float(run.field(field)) for run in runs]
     text = f"{_METHOD}, {plots.runs_text(planned)}"
     colour, marker = plots.LOOKS[_METHOD]
-    accuracy.plot(at, runs.finals("test_accuracy"), marker, color=colour, markersize=5, label=text)
-    means = {value: fmean(of.finals("test_accuracy")) for value, of in planned.recorded.by_value(field).items()}
+    accuracy.plot(values, runs.finals("test_accuracy"), marker, color=colour, markersize=5, label=text)
+    means = {
+        value: fmean(runs_at.finals("test_accuracy")) for value, runs_at in planned.recorded.by_value(field).items()
+    }
     accuracy.plot(list(means), list(means.values()), color=colour, linewidth=1, label="mean of the runs at a value")
     if evidence.scale == PAPER_SCALE:
         claimed(accuracy, runs, sweep.replace("_", "-"))
@@ -161,14 +165,14 @@ def by_setting(
         (runs.finals("epsilon_sound"), "^C1", f"most attempts allowed: {plots.SOUND}"),
     )
     for spent, style, text in charged:
-        costs.plot(at, spent, style, markersize=4, label=text)
+        costs.plot(values, spent, style, markersize=4, label=text)
     costs.set(ylabel="ε, by three counts", xlabel=label)
     costs.set_ylim(bottom=0)
     for axes in (accuracy, costs):
         if scale == "log":
-            plots.log_axis(axes, "x", () if field.startswith("screening") else sorted(set(at)))
+            plots.log_axis(axes, "x", () if field.startswith("screening") else sorted(set(values)))
         plots.legend_below(axes, 0.2)
-    return drawn
+    return figure
 
 
 _METHOD = "screening, momentum 0.9"
@@ -198,9 +202,9 @@ def _claimed_batch(axes: Axes, _: Runs, item: str) -> None:
 def _claimed_equal(axes: Axes, runs: Runs, item: str) -> None:
     """Draw one accuracy for all values that the paper states to be equal: the mean of the runs."""
     (claim,) = claims_of("noise_screening", item=item, quantity="range of accuracy")
-    values = {value: of for value, of in runs.by_value(claim.by).items() if value >= (claim.among or 0)}
+    values = {value: runs_at for value, runs_at in runs.by_value(claim.by).items() if value >= (claim.among or 0)}
     if values:
-        mean = fmean(accuracy for of in values.values() for accuracy in of.finals("test_accuracy"))
+        mean = fmean(accuracy for runs_at in values.values() for accuracy in runs_at.finals("test_accuracy"))
         text = f"claimed: no change ({claim.method.partition(', ')[2]})"
         axes.hlines(mean, min(values), max(values), color="grey", linestyle="--", linewidth=1, label=text)
 

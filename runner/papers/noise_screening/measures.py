@@ -60,20 +60,22 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
     recorded = planned.recorded
     reached = recorded.at(reaches(accuracy))
     if not recorded:
-        found = Measured()
+        measured = Measured()
     elif len(reached) < len(recorded):
-        found = _not_reached_by_all(recorded, reached, accuracy)
+        measured = _not_reached_by_all(recorded, reached, accuracy)
     else:
-        made, sound = until(reached)
-        text = f"all steps until then would cost {bound_text(made)} had their number been fixed beforehand"
+        spent_bound, sound = until(reached)
+        text = f"all steps until then would cost {bound_text(spent_bound)} had their number been fixed beforehand"
         if screened(recorded[0]):
             text += (
                 f"; a run that is to end at this number of kept updates may take attempts that cost {bound_text(sound)}"
             )
-        found = of_sample("mean", tuple(reached.values("epsilon")), explanation=text)
-        tries = made if screened(recorded[0]) else None
-        found = replace(charged(found, reached), epsilon_sound=sound, epsilon_spent=tries, planned_each=(len(planned),))
-    return replace(counted(planned, found), chosen_on_test=True)
+        measured = of_sample("mean", tuple(reached.values("epsilon")), explanation=text)
+        tries = spent_bound if screened(recorded[0]) else None
+        measured = replace(
+            charged(measured, reached), epsilon_sound=sound, epsilon_spent=tries, planned_each=(len(planned),)
+        )
+    return replace(counted(planned, measured), chosen_on_test=True)
 
 
 def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Measured:
@@ -89,8 +91,8 @@ def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Mea
     text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {at}"
     at_least = all(run.field("max_epsilon") != searched_to() for run in others)
     needed = recorded.sample(lambda run: spent(run, accuracy) if at_least or reach(run) is not None else math.inf)
-    found = of_sample("mean", needed, explanation=text)
-    return replace(found, values=() if at_least else found.values, at_least=at_least, delta=recorded.delta)
+    measured = of_sample("mean", needed, explanation=text)
+    return replace(measured, values=() if at_least else measured.values, at_least=at_least, delta=recorded.delta)
 
 
 def spent(run: PlannedRun, accuracy: float) -> float:
@@ -110,23 +112,23 @@ def cheaper(claim: Claim, evidence: Evidence) -> Measured:
     """
     accuracies = [float(word) for word in claim.number.argument.replace(" to ", " ").split()]
     start = accuracies.pop(0) if " to " in claim.number.argument else None
-    statements, every = [], Runs()
+    statements, planned = [], Runs()
     for accuracy in accuracies:
         own, *others = (carried_on(claim, evidence, name, accuracy) for name in claim.experiments)
-        every = every or Runs(run for runs in (own, *others) for run in runs)
+        planned = planned or Runs(run for runs in (own, *others) for run in runs)
         at_least = any(reaches(accuracy)(run) is None for run in own.recorded)
         for other in others if own.recorded else ():
             if other.recorded:
-                found = of_two("order", "mean", _spent(own, accuracy, start), _spent(other, accuracy, start))
-                statements.append(replace(found, at_least=at_least, planned_each=(len(own), len(other))))
+                measured = of_two("order", "mean", _spent(own, accuracy, start), _spent(other, accuracy, start))
+                statements.append(replace(measured, at_least=at_least, planned_each=(len(own), len(other))))
     if not statements:
-        return counted(every, Measured())
-    gaps = [(found.value or 0.0) - (found.reference or 0.0) for found in statements]
+        return counted(planned, Measured())
+    gaps = [(measured.value or 0.0) - (measured.reference or 0.0) for measured in statements]
     shown = statements[gaps.index(max(gaps))]
     text = f"{', '.join(f'{gap:+.2f}' for gap in gaps)}, accuracy by accuracy; the least favourable counts"
     lacking = tuple(name for name in claim.experiments if not planned_for(claim, evidence, name).recorded)
     all_of = tuple(statements) if len(statements) > 1 else ()
-    return counted(every, replace(shown, every=all_of, lacking=lacking, explanation=text))
+    return counted(planned, replace(shown, every=all_of, lacking=lacking, explanation=text))
 
 
 def _spent(runs: Runs, accuracy: float, start: float | None) -> tuple[float, ...]:
@@ -194,11 +196,11 @@ def until(reached: RunsAt) -> tuple[float, float]:
     The first is the cost of all steps made, had their number been fixed beforehand. The second is the guarantee of a
     run that is to end there. Both are the same, except that screened runs can fix only their kept updates beforehand.
     """
-    made = reached.largest("epsilon_spent")
+    spent_bound = reached.largest("epsilon_spent")
     if not screened(reached[0][0]):
-        return made, made
+        return spent_bound, spent_bound
     longest, epoch = max(reached, key=lambda pair: pair[0].history("accepted")[pair[1]])
-    return made, guaranteed_for(longest, round(longest.history("accepted")[epoch]))
+    return spent_bound, guaranteed_for(longest, round(longest.history("accepted")[epoch]))
 
 
 def reaches(accuracy: float) -> Callable[[PlannedRun], int | None]:
@@ -251,7 +253,7 @@ def _share(means: Sequence[Array]) -> float:
 def _redrawn(curves: Sequence[Array]) -> Callable[[float], Interval] | None:
     if min(len(of) for of in curves) < _ENOUGH:
         return None
-    found = bootstrap(
+    measured = bootstrap(
         [np.arange(len(of)) for of in curves],  # runs are drawn, each with its whole curve
         lambda *drawn: _share([of[runs].mean(0) for of, runs in zip(curves, drawn, strict=True)]),
         n_resamples=_REDRAWN,
@@ -260,4 +262,4 @@ def _redrawn(curves: Sequence[Array]) -> Callable[[float], Interval] | None:
         random_state=np.random.default_rng(0),
     ).bootstrap_distribution
 
-    return partial(between, found)
+    return partial(between, measured)

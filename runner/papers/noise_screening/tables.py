@@ -90,8 +90,8 @@ def _measured(planned: Runs) -> list[str]:
     return [text, apart_text, planned.recorded_of, f"{tries:.2f}", f"{forced:.1f}", *costs]
 
 
-def _mean_ratio(runs: Runs, one: str, other: str) -> float:
-    return statistics.fmean(run.final(one) / run.final(other) for run in runs)
+def _mean_ratio(runs: Runs, numerator: str, denominator: str) -> float:
+    return statistics.fmean(run.final(numerator) / run.final(denominator) for run in runs)
 
 
 def table_2(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
@@ -143,8 +143,8 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         count = f"{j.n} of {j.n_planned}"
         by = f"{len(reached)} of {len(recorded)}" if recorded else "–"
         mark = "" if j.claim.counts else " (another reading, not counted)"
-        named = [dataset_name(j.claim.dataset), f"{accuracy:g}", method + mark]
-        rows.append([*named, claimed, text, by, count, *costs, j.verdict, j.guarantee, j.claim.counted])
+        labels = [dataset_name(j.claim.dataset), f"{accuracy:g}", method + mark]
+        rows.append([*labels, claimed, text, by, count, *costs, j.verdict, j.guarantee, j.claim.counted])
     carried = f" ({'; '.join(further)})" if further else " (none here)"
     notes = (
         "Mean ε: at the first epoch whose test accuracy is at least the one named, mean of the runs. If some do not "
@@ -181,9 +181,9 @@ def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
             continue
         accuracies = runs.finals("test_accuracy")
         accuracy = [mean_text(accuracies, "%"), spread_text(accuracies, "%")]
-        best, kept = statistics.fmean(runs.finals("best_test_accuracy")), _mean_ratio(runs, "accepted", "tries")
+        best, kept_share = statistics.fmean(runs.finals("best_test_accuracy")), _mean_ratio(runs, "accepted", "tries")
         costs = [bound_text(runs.largest("epsilon_sound")), number(runs[0].final("noise_multiplier"))]
-        rows.append([label, *accuracy, number(best, "%"), planned.recorded_of, f"{kept:.3f}", *costs, *settings])
+        rows.append([label, *accuracy, number(best, "%"), planned.recorded_of, f"{kept_share:.3f}", *costs, *settings])
     notes = [
         "MNIST. All report on the 5,000 test images that do not screen. The number of attempts is fixed beforehand, "
         "and the noise is calibrated to it. So the sound ε holds (PLD, "

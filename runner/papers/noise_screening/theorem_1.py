@@ -100,18 +100,18 @@ def theorem_1(claim: Claim) -> Measured:
     """Return the true epsilon of the kept updates: a rigorous lower bound under the worst rule found."""
     dataset, threshold, tries = claim.dataset, worst(claim.dataset), most_tries(claim.dataset)
     bound, upper = _below(at_least(dataset, threshold)), _above(at_most(dataset, threshold))
-    claimed, every = claimed_epsilon(dataset), cost_of_tries(dataset, tries)
+    claimed, all_attempts = claimed_epsilon(dataset), cost_of_tries(dataset, tries)
     return Measured(
         value=float(bound),
         epsilon=claimed,
-        epsilon_sound=every,
+        epsilon_sound=all_attempts,
         epsilon_least=float(bound),
         at_least=True,
         delta=delta(),
         explanation=f"{kept_steps(dataset)} kept updates. A candidate is kept if its one coordinate is above "
         f"{threshold} sigma, as {100 * _screened(dataset, threshold).accepted[0]:.1f}% are. The true epsilon is at "
         f"least {bound} and at most {upper}, where {_above(claimed)} is charged. All of the up to {tries} attempts an "
-        f"update cost {_above(every)}, whatever the rule",
+        f"update cost {_above(all_attempts)}, whatever the rule",
     )
 
 
@@ -169,8 +169,10 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
 def _at_the_share_kept(evidence: Evidence, dataset: str) -> str:
     """Return the share kept by the worst rule, by recorded runs, and the bound for a rule that keeps as much."""
     rejections = screening(dataset).rejection_threshold
-    kept = 100 * share_kept(_screened(dataset, worst(dataset)).accepted[0], rejections)
-    rule = f"{dataset_name(dataset)}: the worst of the rules tried keeps {kept:.1f}% of the attempts, with forced ones."
+    share = 100 * share_kept(_screened(dataset, worst(dataset)).accepted[0], rejections)
+    rule = (
+        f"{dataset_name(dataset)}: the worst of the rules tried keeps {share:.1f}% of the attempts, with forced ones."
+    )
     shares = _shares_kept(evidence, dataset)
     if not shares:
         return rule
@@ -221,8 +223,8 @@ def figure(evidence: Evidence) -> Figure:
     Below are the shares that screened runs at these parameters kept. There, the data, the weights and the temperature
     change the probability from attempt to attempt.
     """
-    drawn = plots.figure(7, 5.4)
-    axes = drawn.subplots()
+    plot = plots.figure(7, 5.4)
+    axes = plot.subplots()
     for i, dataset in enumerate(DATASETS.values()):
         rejections = screening(dataset).rejection_threshold
         keep = [share_kept(_screened(dataset, t).accepted[0], rejections) for t in THRESHOLDS]
@@ -232,22 +234,22 @@ def figure(evidence: Evidence) -> Figure:
         shares = _shares_kept(evidence, dataset)
         if shares:
             runs = "1 screened run" if len(shares) == 1 else f"{len(shares)} screened runs"
-            kept = " to ".join(dict.fromkeys(f"{share:.2f}" for share in (min(shares), max(shares))))
-            said = f"{dataset_name(dataset)}: {runs} kept {kept} of the attempts"
+            range_kept = " to ".join(dict.fromkeys(f"{share:.2f}" for share in (min(shares), max(shares))))
+            label_kept = f"{dataset_name(dataset)}: {runs} kept {range_kept} of the attempts"
             low = [0.25 + 0.2 * i] * len(shares)
-            axes.plot(shares, low, "|", markersize=11, markeredgewidth=1.5, color=f"C{i}", label=said)
+            axes.plot(shares, low, "|", markersize=11, markeredgewidth=1.5, color=f"C{i}", label=label_kept)
     axes.axhline(claimed_at(), color="k", linestyle="--", linewidth=1, label=f"claimed ε = {claimed_at():g}")
     plots.log_axis(axes, "x")
     axes.set_xlabel("share of the attempts that is kept")
     axes.set_ylabel(f"ε of the kept updates, {delta_text(delta())}")
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), fontsize=8)
-    return drawn
+    return plot
 
 
 def _shares_kept(evidence: Evidence, dataset: str, readings: Sequence[str] = _READINGS) -> list[float]:
     """Return the kept share of attempts of each recorded run that screens at the paper's parameters."""
     name = IN_FILES[dataset]
     experiments = (f"noise_screening/{name}_screened{reading}" for reading in readings)
-    runs = [run for each in experiments for run in settings.planned(evidence, each).recorded]
+    runs = [run for name in experiments for run in settings.planned(evidence, name).recorded]
     return [run.final("accepted") / run.final("tries") for run in runs]

@@ -49,8 +49,8 @@ def tempered_sigmoid(triple: Triple, x: Tensor) -> Tensor:
 
 def figure_1(_: Evidence) -> Figure:
     """Draw phi for some (s, T, o), with emphasis on (2, 2, 1), which is tanh."""
-    drawn = plots.figure(6, 4)
-    axes = drawn.subplots()
+    figure = plots.figure(6, 4)
+    axes = figure.subplots()
     for i, triple in enumerate(triples()):
         label = "({:g}, {:g}, {:g})".format(*triple) + (" = tanh" if triple == tanh() else "")
         width, look = (3.0, plots.LOOKS["tanh"]) if triple == tanh() else (1.2, (f"C{i}", plots.MARKERS[i + 1]))
@@ -58,7 +58,7 @@ def figure_1(_: Evidence) -> Figure:
         axes.plot(_X, tempered_sigmoid(triple, _X), linewidth=width, color=look[0], **line, label=label)
     axes.set(xlabel="x", ylabel="φ(x) = s · sigmoid(T x) − o")
     axes.legend(title="(s, T, o)", loc="upper left")
-    return drawn
+    return figure
 
 
 table_1 = partial(

@@ -41,8 +41,8 @@ def figure_3(evidence: Evidence) -> Figure | None:
 
 def figure_2(evidence: Evidence) -> Figure:
     """Draw accuracy over s, T and o, a row each, and a column per data set. The paper has all three in space."""
-    drawn = plots.figure(plots.WIDTH, 7.6)
-    grid = drawn.subplots(len(TRIPLE), len(plots.DATASETS), sharex="row", sharey="col")
+    figure = plots.figure(plots.WIDTH, 7.6)
+    grid = figure.subplots(len(TRIPLE), len(plots.DATASETS), sharex="row", sharey="col")
     for column, (dataset, title) in zip(grid.T, plots.DATASETS.items(), strict=True):
         experiment = f"{PAPER}/{dataset}_triple"
         planned = evidence.planned(FIG_2, experiment)
@@ -55,16 +55,16 @@ def figure_2(evidence: Evidence) -> Figure:
                 axes.plot(claimed[0].aim, 0, label="claimed mean of the best tenth", **place, **plots.CLAIMED)
     for axes in grid[:, 0]:
         axes.set_ylabel("test accuracy (%)")
-    plots.one_legend(drawn, 3)
-    return drawn
+    plots.one_legend(figure, 3)
+    return figure
 
 
 _OTHERS = ("share of triples above ReLU", "tanh less the best triple")
 
 
 def _claims(quantity: str, experiment: str) -> list[Claim]:
-    every = claims_of(PAPER, item="fig-2", quantity=quantity)
-    return [claim for claim in every if claim.experiment == experiment]
+    claims = claims_of(PAPER, item="fig-2", quantity=quantity)
+    return [claim for claim in claims if claim.experiment == experiment]
 
 
 def _levels(evidence: Evidence, claims: Iterable[Claim]) -> dict[str, float]:
@@ -72,7 +72,7 @@ def _levels(evidence: Evidence, claims: Iterable[Claim]) -> dict[str, float]:
     runs = {
         look: evidence.recorded(c.sweeps, c.experiments[1]) for look, c in zip(("ReLU", "tanh"), claims, strict=True)
     }
-    return {look: statistics.fmean(of.finals("test_accuracy")) for look, of in runs.items() if of}
+    return {look: statistics.fmean(runs.finals("test_accuracy")) for look, runs in runs.items() if runs}
 
 
 def _against_one(axes: Axes, planned: Runs, field: str, levels: Mapping[str, float]) -> None:
@@ -114,8 +114,8 @@ def figure_4(evidence: Evidence) -> Figure:
         steps, norms = mean_gradient_norms(run)
         return steps, triangular_average(norms)
 
-    drawn = _by_step(evidence, _SCENARIOS, smooth)
-    (axes,) = drawn.axes
+    figure = _by_step(evidence, _SCENARIOS, smooth)
+    (axes,) = figure.axes
     if evidence.scale == PAPER_SCALE and (sgd := _of_scenario(evidence, "SGD, ReLU").recorded):
         five = 5 * statistics.fmean(level(*mean_gradient_norms(run)) for run in sgd)
         axes.axhline(five, label="claimed: DP-SGD with ReLU is above 5 x SGD with ReLU", **plots.DASHED)
@@ -123,32 +123,32 @@ def figure_4(evidence: Evidence) -> Figure:
         axes.axhline(clip, color="grey", linestyle=":", linewidth=1, label=f"clipping norm {clip:g}")
     plots.log_axis(axes, "y")
     axes.set_ylabel("mean per-example gradient norm")
-    plots.one_legend(drawn, 2)
-    return drawn
+    plots.one_legend(figure, 2)
+    return figure
 
 
 def figure_5(evidence: Evidence) -> Figure:
     """Draw the mean norm of an example's first activations by step, for the three scenarios of the paper."""
-    drawn = _by_step(evidence, ("SGD, ReLU", "ReLU", "tanh"), first_activation_norms)
-    drawn.axes[0].set_ylim(bottom=0)
-    drawn.axes[0].set_ylabel("norm of the first convolution's activations")
-    plots.one_legend(drawn)
-    return drawn
+    figure = _by_step(evidence, ("SGD, ReLU", "ReLU", "tanh"), first_activation_norms)
+    figure.axes[0].set_ylim(bottom=0)
+    figure.axes[0].set_ylabel("norm of the first convolution's activations")
+    plots.one_legend(figure)
+    return figure
 
 
 def _by_step(evidence: Evidence, scenarios: Iterable[str], norms: NormsByStep) -> Figure:
-    drawn = plots.figure(plots.WIDTH, 4.6)
-    axes = drawn.subplots()
+    figure = plots.figure(plots.WIDTH, 4.6)
+    axes = figure.subplots()
     for place, scenario in enumerate(scenarios):
         planned = _of_scenario(evidence, scenario)
         if not planned.recorded:
             continue
         label, (colour, marker) = f"{_SCENARIOS[scenario][1]}, {plots.runs_text(planned)}", plots.LOOKS[scenario]
         of_runs = [norms(run) for run in planned.recorded]
-        found = plots.band_of([([float(step) for step in steps], values) for steps, values in of_runs])
-        found.draw(axes, colour, linewidth=1, **plots.spaced(found.x, place, marker), label=label)
+        band = plots.band_of([([float(step) for step in steps], values) for steps, values in of_runs])
+        band.draw(axes, colour, linewidth=1, **plots.spaced(band.x, place, marker), label=label)
     axes.set_xlabel("step")
-    return drawn
+    return figure
 
 
 def _of_scenario(evidence: Evidence, scenario: str) -> Runs:
@@ -161,26 +161,26 @@ def class_accuracy(evidence: Evidence) -> Figure:
         dataset: {label: evidence.planned(FIG_3, f"{PAPER}/{dataset}_{label.lower()}") for label in ("tanh", "ReLU")}
         for dataset in plots.DATASETS
     }
-    drawn, panels = plots.panel_each(3.8)
+    figure, panels = plots.panel_each(3.8)
     for dataset, axes in panels.items():
-        for shift, (label, of) in zip((-0.12, 0.12), planned[dataset].items(), strict=True):
-            if of.recorded:
-                _by_class(axes, of, label, shift)
+        for shift, (label, runs) in zip((-0.12, 0.12), planned[dataset].items(), strict=True):
+            if runs.recorded:
+                _by_class(axes, runs, label, shift)
         axes.set(xlabel="class", xticks=range(10))
         if axes.lines:
             plots.legend_below(axes)
         else:
             plots.mark_not_run(axes)
-    drawn.axes[0].set_ylabel("test accuracy (%)")
-    return drawn
+    figure.axes[0].set_ylabel("test accuracy (%)")
+    return figure
 
 
 def _by_class(axes: Axes, planned: Runs, label: str, shift: float) -> None:
     runs, (colour, marker) = planned.recorded, plots.LOOKS[label]
     by_run = [[float(v) for v in run.diagnostic("per_class_accuracy")[-1]] for run in runs]
     by_class = list(zip(*by_run, strict=True))
-    at = [c + shift for c in range(len(by_class))]
-    axes.vlines(at, [min(c) for c in by_class], [max(c) for c in by_class], color=colour, linewidth=1.5)
+    places = [c + shift for c in range(len(by_class))]
+    axes.vlines(places, [min(c) for c in by_class], [max(c) for c in by_class], color=colour, linewidth=1.5)
     std = statistics.fmean(class_accuracy_std(run, -1) for run in runs)
     text = f"{label}, {plots.runs_text(planned)}, std {std:.2f} over classes"
-    axes.plot(at, [statistics.fmean(c) for c in by_class], marker, markersize=4, color=colour, label=text)
+    axes.plot(places, [statistics.fmean(c) for c in by_class], marker, markersize=4, color=colour, label=text)

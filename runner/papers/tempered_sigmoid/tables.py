@@ -32,8 +32,8 @@ def searched(sweeps: Sequence[str], tables: Sequence[str], evidence: Evidence, _
             rate = f"{best.field('optimizer.lr'):g}" if best else "–"
             accuracy = number(last_accuracy(best) if best else None, "%")
             used = _table_rate(evidence, tables, experiment)
-            named = dataset_name(planned[0].field("dataset.name")), planned[0].field("title")
-            rows.append((*named, planned.recorded_of, rate, accuracy, used))
+            labels = dataset_name(planned[0].field("dataset.name")), planned[0].field("title")
+            rows.append((*labels, planned.recorded_of, rate, accuracy, used))
     return Table(_HEADER, rows, ("Held-out images are training images that the search does not train on.",))
 
 
