@@ -65,16 +65,18 @@ def triples_above_relu(claim: Claim, evidence: Evidence) -> Measured:
     triples, relu = (planned_for(claim, evidence, name) for name in claim.experiments)
     if not relu.recorded or not enough_triples(triples):
         return counted(triples, Measured())
-    of_relu = relu.finals("test_accuracy")
-    level = fmean(of_relu)
+    relu_finals = relu.finals("test_accuracy")
+    level = fmean(relu_finals)
     share = triples.sample(lambda run: float(last_accuracy(run) > level))
     text = f"{sum(share):g} of {len(share)} triples above {level:.2f}%, ReLU's mean"
     measured = replace(of_sample("mean", share, explanation=text), kind=f"share of {len(share)} triples")
-    if len(of_relu) < FEWEST_RUNS:
+    if len(relu_finals) < FEWEST_RUNS:
         return counted(triples, replace(measured, sample=None))  # no spread of ReLU, so no interval
     accuracies, rng = np.array([last_accuracy(run) for run in triples.recorded]), np.random.default_rng(0)
     resampled = accuracies[rng.integers(len(accuracies), size=(_DRAWS, len(accuracies)))]
-    levels = level + stdev(of_relu) / math.sqrt(len(of_relu)) * rng.standard_t(len(of_relu) - 1, size=(_DRAWS, 1))
+    levels = level + stdev(relu_finals) / math.sqrt(len(relu_finals)) * rng.standard_t(
+        len(relu_finals) - 1, size=(_DRAWS, 1)
+    )
     return counted(triples, replace(measured, interval_at=partial(between, (resampled > levels).mean(1))))
 
 
@@ -105,17 +107,15 @@ def standard_setting_epsilon(claim: Claim) -> Measured:
     """
     run = prepared("tempered_sigmoid/fig_3", "tempered_sigmoid/mnist_tanh")
     batch, other, epochs, delta = run.config.batch_size, 250, run.config.epochs, run.config.delta
-    ledgers = {batch: replace(run.mechanism, batch_size=batch).charges_of_epochs(epochs) for batch in (batch, other)}
-    epsilon = {batch: RdpClassic().epsilon(ledger.claimed, delta) for batch, ledger in ledgers.items()}
-    sound = {batch: sound_epsilon(ledger.actual, delta) for batch, ledger in ledgers.items()}
-    counted, proven = (
-        [number(epsilons[batch], places=3, bound="upper") for batch in ledgers] for epsilons in (epsilon, sound)
-    )
+    ledgers = [replace(run.mechanism, batch_size=size).charges_of_epochs(epochs) for size in (batch, other)]
+    epsilons = [RdpClassic().epsilon(ledger.claimed, delta) for ledger in ledgers]
+    sound = [sound_epsilon(ledger.actual, delta) for ledger in ledgers]
+    texts = [number(epsilon, places=3, bound="upper") for epsilon in (*epsilons, *sound)]
     return Measured(
-        value=epsilon[batch],
-        epsilon=epsilon[batch],
-        epsilon_sound=sound[batch],
+        value=epsilons[0],
+        epsilon=epsilons[0],
+        epsilon_sound=sound[0],
         delta=delta,
-        explanation=f"{claim.claimed} is not what {epochs} epochs cost: classic RDP gives {counted[0]} "
-        f"with batches of {batch} and {counted[1]} with {other}, the sound value is {proven[0]} and {proven[1]}",
+        explanation=f"{claim.claimed} is not what {epochs} epochs cost: classic RDP gives {texts[0]} "
+        f"with batches of {batch} and {texts[1]} with {other}, the sound value is {texts[2]} and {texts[3]}",
     )
