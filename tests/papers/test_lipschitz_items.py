@@ -74,7 +74,7 @@ def test_no_image_has_a_larger_jacobian_in_the_kernel(stride, padding):
     images = torch.cat([torch.ones(1, 36), torch.randn(7, 36, generator=torch.Generator().manual_seed(0))]).double()
     images.requires_grad_()
     optimizer = torch.optim.Adam([images], lr=0.02)
-    largest = bounds._of_kernel(stride, padding)
+    largest = bounds._kernel_jacobian(stride, padding)
     reached = torch.zeros(())
     for _ in range(150):
         pixels = (images / images.norm(dim=1, keepdim=True)).view(-1, 1, 6, 6)
@@ -198,14 +198,11 @@ def test_a_bias_is_compared_with_the_bound_of_the_library(tmp_path, fabricate):
     assert judge(claim, found, "paper").verdict == "fails"
 
 
-def test_violations_are_counted_and_nan_is_one():
-    ratios = {"largest": {"a": [0.5, 1.0], "b": [1.01, math.nan]}}
-    assert measures.above_bound(Runs([recorded(bound_ratios=ratios)])) == (2, 4)
-
-
 def test_runs_with_a_violation_are_a_share_with_an_interval():
     """The claim of it has no verdict, because the bounds are this project's own and not the authors'."""
     assert CLAIMS["text-cert", "MNIST", "Lipschitz network", "gradient_bound_violations"].for_context
+    ratios = {"largest": {"a": [0.5, 1.0], "b": [1.01, math.nan]}}
+    assert measures.share_beyond(Runs([recorded(bound_ratios=ratios)])).explanation.startswith("2 of 4 pairs")
     within, beyond = (recorded(bound_ratios={"largest": {"a": [0.5, top]}}) for top in (1.0, 1.01))
     for runs, expected, largest in (([within] * 27, 0.0, 12.77), ([within] * 2 + [beyond] * 38, 95.0, 99.39)):
         measured = measures.share_beyond(Runs(runs))

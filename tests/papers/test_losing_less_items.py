@@ -20,7 +20,7 @@ from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence, collect
 from runner.claims.verdicts import judge
 from runner.papers.losing_less import dynamics, figures, tables
-from runner.papers.losing_less.lemma_1 import smoothness_ratio
+from runner.papers.losing_less.measures import smoothness_ratio
 from runner.report.papers import load
 from runner.report.plots import LOOKS
 from tests.claims.made_up import NOTHING

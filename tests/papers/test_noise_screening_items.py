@@ -18,7 +18,7 @@ from runner.claims.measure import measure
 from runner.claims.runs import Evidence, PlannedRun
 from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
-from runner.papers.noise_screening import measures, printed, settings, theorem_1
+from runner.papers.noise_screening import measures, settings, theorem_1
 from runner.records.files import read_record
 from runner.records.jobs import sweep_jobs
 from runner.report.files import read_csv
@@ -229,16 +229,16 @@ def test_who_leads(runs: Evidence) -> None:
 
 def test_the_printed_equations_are_one_misprint() -> None:
     """A_2 = 1 + q^2 (exp(1 / sigma^2) - 1), by hand; and the values that the steps of table 2 would have."""
-    assert printed.log_moment(0.5, 1.0, 2) == pytest.approx(math.log(1 + 0.25 * (math.e - 1)))
+    assert settings.log_moment(0.5, 1.0, 2) == pytest.approx(math.log(1 + 0.25 * (math.e - 1)))
     (claim,) = (claim for claim in CLAIMS if claim.number.name == "printed_epsilon")
-    found = printed.printed_epsilon(claim, NOTHING)
+    found = settings.printed_epsilon(claim, NOTHING)
     assert round(found.value) == 48
     assert found.explanation == (
         "365.6 on MNIST (3 with the logarithm), 47.89 on FashionMNIST (2.999 with the logarithm), "
         "89.67 on CIFAR-10 (2.999 with the logarithm)"
     )
     names = settings.DATASETS.values()
-    assert all(printed._epsilon(name, np.exp) > settings.kept_steps(name) / 63 > 18 for name in names)
+    assert all(settings.epsilon_by_orders(name, np.exp) > settings.kept_steps(name) / 63 > 18 for name in names)
     assert claim.for_context, "a misprint has no verdict"
 
 
@@ -254,7 +254,7 @@ def test_theorem_1_is_refuted() -> None:
         all_screened = theorem_1._screened(claim.dataset, worst)
         steps = settings.kept_steps(claim.dataset)
         assert measured.value < all_screened.epsilon_at_least(steps, 1e-5), "the first is kept whatever it is"
-        most = theorem_1.at_most(claim.dataset, worst)
+        most = theorem_1.upper_bound(claim.dataset, worst)
         assert all_screened.epsilon_by_rdp(steps - 1, 1e-5) < most < all_screened.epsilon_by_rdp(steps, 1e-5)
 
 

@@ -10,7 +10,7 @@ import torch
 from runner.claims.measure import measure
 from runner.claims.runs import collect, last_accuracy
 from runner.claims.verdicts import judge
-from runner.papers.tempered_sigmoid import computed, measures, theorem_1
+from runner.papers.tempered_sigmoid import figures, measures, theorem_1
 from runner.records.jobs import sweep_jobs
 from runner.report.papers import load
 from tests.claims.made_up import NOTHING
@@ -18,8 +18,8 @@ from tests.claims.made_up import NOTHING
 
 def test_figure_1_tanh_is_tanh():
     x = torch.linspace(-20, 20, 4001, dtype=torch.float64)
-    assert computed.triples()[0] == computed.tanh() == (2.0, 2.0, 1.0)
-    assert (computed.tempered_sigmoid(computed.tanh(), x) - x.tanh()).abs().max() < 1e-12
+    assert figures.triples()[0] == figures.tanh() == (2.0, 2.0, 1.0)
+    assert (figures.tempered_sigmoid(figures.tanh(), x) - x.tanh()).abs().max() < 1e-12
 
 
 def test_the_quoted_epsilon_is_not_what_60_epochs_cost():

@@ -5,7 +5,7 @@ commit 270964a of 17 February 2022): see `runner.mechanism.layerwise`.
 """
 
 from runner.claims.verdicts import FAILS
-from runner.papers.backprop_clipping import computed, figures, story
+from runner.papers.backprop_clipping import computed, figures
 from runner.report.items import Item, Paper, Statement, Summary
 
 _BOUNDS = ("target_epsilon", "clipping.input_bound", "clipping.upstream_bound")
@@ -30,8 +30,8 @@ ITEMS = (
             *(f"{figures.PAPER}/{name}" for name in ("repo_mnist", "fig_5", "fig_5_code", "story", "story_plain")),
         ),
         fields=_BOUNDS,
-        table=story.table,
-        draw=story.draw,
+        table=figures.story_table,
+        draw=figures.story,
     ),
     Item(
         "fig-5",

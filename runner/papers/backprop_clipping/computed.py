@@ -51,7 +51,7 @@ figure_4 = partial(
 )
 
 
-def table_1(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
+def table_1(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Return the claimed settings: noise by theorem 1, its cost for both kinds of neighbours, and the settings run."""
     rows = []
     for dataset, title in plots.DATASETS.items():
@@ -99,10 +99,10 @@ def theorem_1(claim: Claim) -> Measured:
     The stated one is E times the sum of rho = (sensitivity / noise)^2 / 2 over the L layers, with the noise drawn in
     each.
     """
-    run, claimed = ledger_of(claim.sweep, claim.experiment)[:2]
+    run, claimed, _ = ledger_of(claim.sweep, claim.experiment)
     mechanism = run.mechanism
-    layers_ = [(group.sensitivity / mechanism.noise_std(group)) ** 2 / 2 for group in mechanism.noise_groups]
-    stated = run.epochs * sum(layers_)
+    rho = sum((group.sensitivity / mechanism.noise_std(group)) ** 2 / 2 for group in mechanism.noise_groups)
+    stated = run.epochs * rho
     composed = sum(times / (2 * event.noise_multiplier**2) for event, times in claimed)
     explanation = "holds for zero-out neighbours and fixed disjoint batches; replacing an example costs four times ρ"
     return Measured(value=composed / stated, explanation=explanation)
@@ -141,19 +141,19 @@ def ratios(kind: str, name: str) -> dict[str, float]:
     for parameter in layer.parameters():
         parameter.data.normal_(generator=generator)
     output = layer(zero.requires_grad_())
-    one = torch.zeros_like(output)
-    one[(0, 0, *(size // 2 for size in output.shape[2:]))] = 1
-    (read,) = torch.autograd.grad(output, zero, one)
+    unit = torch.zeros_like(output)
+    unit[(0, 0, *(size // 2 for size in output.shape[2:]))] = 1
+    (read,) = torch.autograd.grad(output, zero, unit)
     clipping = Backprop(_A, _B)
-    bound, loss = clipping.sensitivity(layer), _Upstream(one)
+    bound, loss = clipping.sensitivity(layer), _Upstream(unit)
     objective, parameters = Objective(layer, loss), tuple(layer.parameters())
-    found = {"random": 0.0, "constant": 0.0, "one-hot": 0.0, "matched": 0.0}
+    largest = {"random": 0.0, "constant": 0.0, "one-hot": 0.0, "matched": 0.0}
     for _ in range(20):
         x = torch.randn(zero.shape, generator=generator, dtype=torch.float64)
         u = torch.randn(output.shape, generator=generator, dtype=torch.float64)
         hot = (x == x.abs().max()).double() + (x == -x.abs().max()).double()
         pairs = {"random": (x, u), "constant": (torch.ones_like(x), torch.ones_like(u))}
-        pairs |= {"one-hot": (hot, (u.abs() == u.abs().max()).double()), "matched": (read, one)}
+        pairs |= {"one-hot": (hot, (u.abs() == u.abs().max()).double()), "matched": (read, unit)}
         for pair, (inputs, upstream) in pairs.items():
             for scale in (0.01, 1e3):
                 loss.upstream.copy_(upstream * scale)
@@ -161,8 +161,8 @@ def ratios(kind: str, name: str) -> dict[str, float]:
                     losses = objective(inputs * scale, torch.zeros(1))
                 gradients = torch.autograd.grad(losses, parameters, torch.ones_like(losses))
                 norm = torch.cat([gradient.flatten() for gradient in gradients]).norm().item()
-                found[pair] = max(found[pair], norm / bound)
-    return found
+                largest[pair] = max(largest[pair], norm / bound)
+    return largest
 
 
 def bounds(kind: str, names: Collection[str], _: Evidence, __: Sequence[ClaimRow]) -> Table:
@@ -179,9 +179,9 @@ def bounds(kind: str, names: Collection[str], _: Evidence, __: Sequence[ClaimRow
 
 def largest_ratio(kind: str, names: Collection[str], _: Claim) -> Measured:
     """Return the largest ratio of a contribution to its bound, over the layers of a kind."""
-    found = max(max(ratios(kind, name).values()) for name in names)
+    largest = max(max(ratios(kind, name).values()) for name in names)
     text = f"the largest norm of a contribution over its bound, of {len(names)} kinds of layers; 1 is reached"
-    return Measured(value=found, explanation=text)
+    return Measured(value=largest, explanation=text)
 
 
 table_2, table_3 = partial(bounds, "linear", LINEAR), partial(bounds, "convolution", CONVOLUTIONS)
@@ -189,26 +189,26 @@ theorem_2 = computed(partial(largest_ratio, "linear", LINEAR))
 theorem_3 = computed(partial(largest_ratio, "convolution", CONVOLUTIONS))
 
 
-def repository(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
+def repository(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Return the cost of the authors' script: as it counts, by bounds on that count, as one release, in truth."""
     rows = []
     for name in STATED:
         run, claimed, actual = ledger_of(_REPOSITORY, f"{PAPER}/mnist_corrected_{name}")
-        held = prepared(_REPOSITORY, f"{PAPER}/mnist_corrected_joint_{name}")
+        joint = prepared(_REPOSITORY, f"{PAPER}/mnist_corrected_joint_{name}")
         delta, noise, layers = run.config.delta, run.mechanism.noise_multiplier, len(run.mechanism.noise_groups)
         ((event, steps),) = actual
-        of_sum = ((type(event)(event.sampling_probability, type(event.event)(noise)), steps),)
+        summed = ((type(event)(event.sampling_probability, type(event.event)(noise)), steps),)
         rows.append(
             {
-                "stated ε": f"{held.config.target_epsilon:g}",
+                "stated ε": f"{joint.config.target_epsilon:g}",
                 "noise of a layer": noise * math.sqrt(layers),
                 "its own count (GDP-CLT)": bound_text(Gdp().epsilon(claimed, delta)),
                 "same count: RDP classic": bound_text(RdpClassic().epsilon(claimed, delta)),
                 "same count: RDP": bound_text(Rdp().epsilon(claimed, delta)),
                 "same count: PLD": bound_text(Pld().epsilon(claimed, delta)),
-                "layers as one release, sum of rows: PLD": bound_text(Pld().epsilon(of_sum, delta)),
+                "layers as one release, sum of rows: PLD": bound_text(Pld().epsilon(summed, delta)),
                 "as it is, mean of rows: ε at most": bound_text(sound_epsilon(actual, delta)),
-                "noise of a layer that the ε needs": held.mechanism.noise_multiplier * math.sqrt(layers),
+                "noise of a layer that the ε needs": joint.mechanism.noise_multiplier * math.sqrt(layers),
             }
         )
     notes = (

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import lru_cache
 
 import torch
-from torch import Tensor
 
 from runner.accounting import Pld
 from runner.accounting.mechanisms import gaussian_epsilon
@@ -20,7 +19,6 @@ from runner.claims.measurement import Measured
 from runner.claims.reading import experiments_of
 from runner.claims.runs import Evidence
 from runner.terminal import bound_text, number
-from runner.training.run import Run
 
 _SEEDS = 10  # of the runs
 _LARGE = 1_000_000  # weights
@@ -44,32 +42,32 @@ def epsilon_of_rho(claim: Claim, evidence: Evidence) -> Measured:
     run = ledger_of(claim.sweep, claim.experiment)[0]
     rho = run.epochs * len(run.mechanism.noise_groups) * float(claim.number.argument)
     epsilon = rho + 2 * math.sqrt(rho * math.log(1 / run.config.delta))
-    found = charged_epsilon(claim, evidence)
-    sound = found.epsilon_sound if found.epsilon_spent is None else found.epsilon_spent
+    measured = charged_epsilon(claim, evidence)
+    sound = measured.epsilon_sound if measured.epsilon_spent is None else measured.epsilon_spent
     text = f"ρ = {claim.number.argument} a layer and epoch, {rho:.4g} in all"
-    return replace(found, value=epsilon, epsilon=epsilon, epsilon_sound=sound, epsilon_spent=None, explanation=text)
+    return replace(measured, value=epsilon, epsilon=epsilon, epsilon_sound=sound, epsilon_spent=None, explanation=text)
 
 
 @Formula
 def accuracy_bounded_below(claim: Claim, evidence: Evidence) -> Measured:
     """Measure the accuracy of runs with the bug, and a lower bound on the epsilon of these very runs."""
-    found = measure(replace(claim, number=Call("test_accuracy")), evidence, {})
+    measured = measure(replace(claim, number=Call("test_accuracy")), evidence, {})
     sweep = next(sweep for sweep in claim.sweeps if claim.experiment in (experiments_of(sweep) or ()))
-    least = None if found.value is None else first_update_epsilon(sweep, claim.experiment)
+    least = None if measured.value is None else first_update_epsilon(sweep, claim.experiment)
     if least is None:
-        return found
+        return measured
     text = f"the first update alone costs an ε of at least {number(least, bound='lower')}"
-    return replace(found, epsilon_least=least, explanation="; ".join(filter(None, (found.explanation, text))))
+    return replace(measured, epsilon_least=least, explanation="; ".join(filter(None, (measured.explanation, text))))
 
 
 @Formula
 def counted_by_pld(claim: Claim, evidence: Evidence) -> Measured:
     """Return the PLD epsilon of the releases that the experiment counts by another accountant; and the sound one."""
     run, claimed, _ = ledger_of(claim.sweep, claim.experiment)
-    found = charged_epsilon(claim, evidence)
+    measured = charged_epsilon(claim, evidence)
     epsilon = Pld().epsilon(claimed, run.config.delta)
-    text = f"by the script's own accountant {bound_text(found.value)}; the ε of all steps is an upper bound"
-    return replace(found, value=epsilon, epsilon=epsilon, explanation=text)
+    text = f"by the script's own accountant {bound_text(measured.value)}; the ε of all steps is an upper bound"
+    return replace(measured, value=epsilon, epsilon=epsilon, explanation=text)
 
 
 @lru_cache
@@ -90,17 +88,15 @@ def first_update_epsilon(sweep: str, experiment: str) -> float | None:
     rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
     disc = (rows - height / 2).square() + (columns - width / 2).square() < (_RADIUS * height) ** 2
     images = run.features(disc.float().expand(1, channels, height, width)).double()
-    return min(_first_update_epsilon(run, seed, images) for seed in range(_SEEDS))
-
-
-def _first_update_epsilon(run: Run, seed: int, images: Tensor) -> float:
-    config = copy.deepcopy(run.config)
-    config.seed = seed
-    objective = prepare(config).new_objective().double()
-    clipping, engine = run.mechanism.applied(run.clipping, config.batch_size), run.engine(objective)
+    clipping = run.mechanism.applied(run.clipping, run.config.batch_size)
     noise = {name: run.mechanism.noise_std(group) for group in run.mechanism.noise_groups for name in group.parameters}
-    largest = 0.0
-    for label in range(run.dataset.classes):
-        moved = clipping.sum_contributions(engine, images, torch.tensor([label])).gradients
-        largest = max(largest, math.hypot(*(float(moved[name].norm()) / std for name, std in noise.items())))
-    return gaussian_epsilon(largest, config.delta)
+    least = math.inf
+    for seed in range(_SEEDS):
+        config = copy.deepcopy(run.config)
+        config.seed = seed
+        engine, largest = run.engine(prepare(config).new_objective().double()), 0.0
+        for label in range(run.dataset.classes):
+            moved = clipping.sum_contributions(engine, images, torch.tensor([label])).gradients
+            largest = max(largest, math.hypot(*(float(moved[name].norm()) / std for name, std in noise.items())))
+        least = min(least, gaussian_epsilon(largest, config.delta))
+    return least

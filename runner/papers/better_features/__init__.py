@@ -3,20 +3,52 @@
 By Tramèr and Boneh (ICLR 2021).
 """
 
-from runner.papers.better_features import figures
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from runner.claims.runs import Evidence
+from runner.report import plots
 from runner.report.items import Item, Paper, Statement, Summary
+from runner.report.papers import claims_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_NAME = "better_features"
+_SWEEP = f"{_NAME}/table_1"
+PAPER_AXES = plots.PaperAxes(("mnist", "fashion_mnist", "cifar10"), (0.0, 3.0))
+_MODELS = {  # experiment, by data set: label and look
+    f"{_NAME}/{{}}_linear": ("linear model, ScatterNet features", "ideas combined"),
+    "losing_less/pfe_{}_ce": ("CNN, ScatterNet features", "ScatterNet"),
+    "losing_less/{}_ce": ("CNN, pixels", "tanh"),
+}
+
+
+def figure_1(evidence: Evidence) -> Figure | None:
+    """Draw the three models, mean and range of the seeds, a panel per data set, with the claims of both items."""
+    panels = []
+    for dataset, title in PAPER_AXES.titles.items():
+        curves = []
+        for pattern, (label, look) in _MODELS.items():
+            experiment = pattern.format(dataset)
+            points = plots.points_of(claims_of(_NAME, alone=experiment, quantity="test_accuracy"))
+            curves.append(plots.Curve(_SWEEP, experiment, label, points, look=look))
+        panels.append(plots.Panel(title, curves))
+    return plots.accuracy_against_epsilon(evidence, panels, epsilon=PAPER_AXES.epsilon)
+
 
 ITEMS = (
     Item(
         "table-1",
         "Table 1: accuracy at ε = 3, end to end, and linear and small networks on features",
-        sweeps=(figures.SWEEP,),
+        sweeps=(_SWEEP,),
     ),
     Item(
         "fig-1",
         "Figure 1: accuracy against ε, linear and small networks on features, and pixels",
-        sweeps=(figures.SWEEP,),
-        draw=figures.figure_1,
+        sweeps=(_SWEEP,),
+        draw=figure_1,
     ),
 )
 
@@ -24,7 +56,7 @@ _LINEAR = {"item": "table-1", "method": "Linear model, ScatterNet features"}
 _FASHION, _CIFAR = ({"x": {**_LINEAR, "dataset": name}} for name in ("FashionMNIST", "CIFAR10"))
 
 PAPER = Paper(
-    "better_features",
+    _NAME,
     "Differentially Private Learning Needs Better Features (or Much More Data)",
     ITEMS,
     place=6,

@@ -6,7 +6,7 @@ library, and the accuracy of its method in this benchmark.
 
 from functools import partial
 
-from runner.papers.lipschitz import bounds, fronts, norms, timing
+from runner.papers.lipschitz import bounds, figures, timing
 from runner.report.items import Item, Paper, Statement, Summary
 
 _DRAWN = ("noise_multiplier", "loss.inverse_temperature", "loss.gradient_bound", "optimizer.lr")
@@ -26,14 +26,14 @@ ITEMS = (
             *_sweeps("fig_5a_choice", "_longer", "_wider", "_temperature", "_rate", "_batch", "_smaller"),
         ),
         fields=_DRAWN,
-        draw=partial(fronts.front, "mnist", "5a", "softer"),
+        draw=partial(figures.front, "mnist", "5a", "softer"),
     ),
     Item(
         "fig-5b",
         "Figure 5b: accuracy against ε, FashionMNIST: every epoch of every trial, and the best accuracy up to each ε",
         sweeps=_sweeps("fig_5b", "_search", "_as_paper", "_appendix_d1", "_plain"),
         fields=_DRAWN,
-        draw=partial(fronts.front, "fashion_mnist", "5b", "wide"),
+        draw=partial(figures.front, "fashion_mnist", "5b", "wide"),
     ),
     Item("repo", "The notebooks of the authors' library", sweeps=_sweeps("repo", "_plain")),
     Item("text-cert", "No gradient exceeds its bound in training", sweeps=_sweeps("text_cert", "_library")),
@@ -44,7 +44,7 @@ ITEMS = (
             *_sweeps("fig_5c", "_at_3", "_as_paper"),
             *_sweeps("fig_5c_choice", "_bound", "_longer", "_convolutions", "_mixer"),
         ),
-        draw=fronts.by_architecture,
+        draw=figures.architectures,
     ),
     Item("text-mixer", "Appendix C.2.4: the mixer without skips, and with GroupSort", sweeps=("lipschitz/mixers",)),
     Item(
@@ -54,20 +54,20 @@ ITEMS = (
         "fig-6",
         "Figure 6: norms of images and gradients by colour space, CIFAR-10",
         sweeps=("lipschitz/fig_6",),
-        draw=partial(norms.histograms, "lipschitz/fig_6", lambda run: str(run.field("features.space")).upper()),
+        draw=partial(figures.histograms, "lipschitz/fig_6", lambda run: str(run.field("features.space")).upper()),
     ),
     Item(
         "fig-7",
         "Figure 7: norms of images and gradients with clipped images and without, CIFAR-10",
         sweeps=("lipschitz/fig_7",),
-        draw=partial(norms.histograms, "lipschitz/fig_7", norms.clipped_to),
+        draw=partial(figures.histograms, "lipschitz/fig_7", figures.clipped_to),
     ),
     Item(
         "fig-11",
         "Figure 11: Lipschitz networks in ordinary DP-SGD, gradients clipped: MNIST (a), FashionMNIST (b)",
         sweeps=tuple(f"lipschitz/fig_11{part}" for part in ("a", "b", "a_as_paper", "b_as_paper")),
         fields=("clipping.norm", *_DRAWN[:2], "optimizer.lr"),
-        draw=fronts.clipped,
+        draw=figures.clipped,
     ),
     Item("table-1", "Table 1: Lipschitz constants of losses", table=bounds.table_1),
     Item("table-2", "Table 2: bounds on the Jacobian in the parameters", table=bounds.table_2),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from scipy.stats import binom
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CLASSES, _SIDE, _KERNEL = 10, 6, 3
-_OF_BIAS, _OF_KERNEL = 28, 32  # sides of the maps of the authors' first convolutions, on MNIST and on CIFAR-10
+_BIAS_SIDE, _KERNEL_SIDE = 28, 32  # sides of the maps of the authors' first convolutions, on MNIST and on CIFAR-10
 _TURNS = 40  # iterations for six digits of a largest norm
 _BATCH = 4
 
@@ -45,28 +45,25 @@ LOSSES: dict[str, tuple[tuple[tuple[losses.LipschitzLoss, float], ...], str]] = 
 }
 
 
-def over_stated(method: str) -> tuple[float, float, float]:
-    """Return the worst ratio to the stated constant of a method's losses, the value found, and the exact constant."""
-    return max(
-        (found / stated, found, loss.lipschitz(_CLASSES))
-        for loss, stated in LOSSES[method][0]
-        for found in [largest_slope(loss)]
-    )
-
-
 @cache
-def largest_slope(loss: losses.LipschitzLoss) -> float:
-    """Return the largest norm of a loss's gradient in ten logits: small, large and adversarial, for every target."""
+def over_stated(method: str) -> tuple[float, float, float]:
+    """Return the worst ratio to the stated constant of a method's losses, the value found, and the exact constant.
+
+    The value is the largest norm of the gradient in ten logits: small, large and adversarial, for every target.
+    """
     generator = torch.Generator().manual_seed(0)
     sizes = torch.logspace(-4, 3, 2000, dtype=torch.float64)[:, None]
     logits = torch.randn(2000, _CLASSES, generator=generator, dtype=torch.float64) * sizes
     hot = F.one_hot(torch.arange(_CLASSES), _CLASSES).double()
     logits = torch.cat([logits, 40 * hot, -40 * hot, torch.zeros_like(hot)]).requires_grad_()
-    found = 0.0
-    for target in range(_CLASSES):
-        values = loss(logits, torch.full((len(logits),), target))
-        found = max(found, torch.autograd.grad(values.sum(), logits)[0].norm(dim=1).max().item())
-    return found
+    ratios = []
+    for loss, stated in LOSSES[method][0]:
+        slope = 0.0
+        for target in range(_CLASSES):
+            values = loss(logits, torch.full((len(logits),), target))
+            slope = max(slope, torch.autograd.grad(values.sum(), logits)[0].norm(dim=1).max().item())
+        ratios.append((slope / stated, slope, loss.lipschitz(_CLASSES)))
+    return max(ratios)
 
 
 def _kernel_factor(side: int) -> float:
@@ -78,16 +75,16 @@ def _kernel_factor(side: int) -> float:
 @cache
 def parameter_jacobians() -> dict[str, tuple[float, str]]:
     """Return the largest norm of the parameter Jacobian at inputs of norm 1, over table 2's bound, and the bound."""
-    flat, image = torch.ones(1, 36).double() / 6, torch.ones(1, 1, _OF_BIAS, _OF_BIAS).double() / _OF_BIAS
-    any_window = max(_of_kernel(stride, padding) for stride in (1, 2, 3) for padding in (0, 1, 2))
-    same_size = _of_kernel(1, _KERNEL // 2)
+    flat, image = torch.ones(1, 36).double() / 6, torch.ones(1, 1, _BIAS_SIDE, _BIAS_SIDE).double() / _BIAS_SIDE
+    any_window = max(_kernel_jacobian(stride, padding) for stride in (1, 2, 3) for padding in (0, 1, 2))
+    same_size = _kernel_jacobian(1, _KERNEL // 2)
     biased = nn.Conv2d(1, 1, 1).double()
     dense = nn.Linear(36, 4).double()
     factor = _kernel_factor(_SIDE)
     return {
-        "Bias": (_of_parameter(dense, "bias", flat), "a vector: 1"),
-        "Bias on a map": (_of_parameter(biased, "bias", image), f"a map of {_OF_BIAS} x {_OF_BIAS}: 1"),
-        "Dense layer": (_of_parameter(dense, "weight", flat), "X"),
+        "Bias": (_parameter_jacobian(dense, "bias", flat), "a vector: 1"),
+        "Bias on a map": (_parameter_jacobian(biased, "bias", image), f"a map of {_BIAS_SIDE} x {_BIAS_SIDE}: 1"),
+        "Dense layer": (_parameter_jacobian(dense, "weight", flat), "X"),
         "Convolution, window s": (any_window / _KERNEL, "√s X"),
         "RKO convolution": (same_size * factor / (_KERNEL * factor), "√(k_h k_w) a X, in the orthogonal factor"),
         "RKO convolution, kernel": (
@@ -105,26 +102,25 @@ def input_jacobians() -> dict[str, tuple[float, str]]:
     nn.init.orthogonal_(conv.weight)
     dense = nn.Linear(36, 36).double()
     nn.init.orthogonal_(dense.weight)
-    image = torch.randn(1, 1, _OF_KERNEL, _OF_KERNEL, dtype=torch.float64)
+    image = torch.randn(1, 1, _KERNEL_SIDE, _KERNEL_SIDE, dtype=torch.float64)
     flat = torch.randn(1, 36, dtype=torch.float64)
-    whole = _of_input(conv, image)
-    residual = Residual(nn.Identity(), 1.0)
-    activations = max(_of_input(layer, flat) for layer in (GroupSort2(), nn.ReLU(), nn.Tanh()))
+    jacobian = _input_jacobian(conv, image)
+    activations = max(_input_jacobian(layer, flat) for layer in (GroupSort2(), nn.ReLU(), nn.Tanh()))
     return {
-        "Bias": (_of_input(Scale(1.0), flat), "1"),
-        "Dense layer": (_of_input(dense, flat), "1"),
+        "Bias": (_input_jacobian(Scale(1.0), flat), "1"),
+        "Dense layer": (_input_jacobian(dense, flat), "1"),
         "RKO convolution": (
-            whole * _kernel_factor(_OF_KERNEL),
-            f"1, with the factor of the library for a map of {_OF_KERNEL} x {_OF_KERNEL}",
+            jacobian * _kernel_factor(_KERNEL_SIDE),
+            f"1, with the factor of the library for a map of {_KERNEL_SIDE} x {_KERNEL_SIDE}",
         ),
-        "RKO convolution, 1/√(k_h k_w)": (whole / _KERNEL, "1, with the factor used here"),
-        "Layer centering": (_of_input(Center(), flat), "1"),
-        "Residual block": (_of_input(residual, flat) / 2, "2"),
+        "RKO convolution, 1/√(k_h k_w)": (jacobian / _KERNEL, "1, with the factor used here"),
+        "Layer centering": (_input_jacobian(Center(), flat), "1"),
+        "Residual block": (_input_jacobian(Residual(nn.Identity(), 1.0), flat) / 2, "2"),
         "Activations": (activations, "1"),
     }
 
 
-def _of_kernel(stride: int, padding: int) -> float:
+def _kernel_jacobian(stride: int, padding: int) -> float:
     """Return the largest norm found of a convolution's Jacobian in its kernel, over images of norm 1.
 
     The output is linear in the image and in the kernel. For a fixed one, the other that maximises it is a singular
@@ -140,7 +136,7 @@ def _of_kernel(stride: int, padding: int) -> float:
     return norm
 
 
-def _of_parameter(layer: nn.Module, name: str, x: Tensor) -> float:
+def _parameter_jacobian(layer: nn.Module, name: str, x: Tensor) -> float:
     weights = {key: value.detach() for key, value in layer.named_parameters()}
 
     def outputs(value: Tensor) -> Tensor:
@@ -150,7 +146,7 @@ def _of_parameter(layer: nn.Module, name: str, x: Tensor) -> float:
     return _norm(jacrev(outputs)(weights[name]), weights[name].numel())
 
 
-def _of_input(layer: nn.Module, x: Tensor) -> float:
+def _input_jacobian(layer: nn.Module, x: Tensor) -> float:
     return _norm(jacfwd(lambda value: layer(value).flatten())(x).detach(), x.numel())
 
 
@@ -186,10 +182,10 @@ def coupling(_: Claim) -> Measured:
 @computed
 def loss_constant(claim: Claim) -> Measured:
     """Return the largest gradient found of a loss in its logits, over the paper's constant."""
-    ratio, found, exact = over_stated(claim.method)
+    ratio, slope, exact = over_stated(claim.method)
     words = LOSSES[claim.method][1]
-    which = "where it is passed most, " if len(LOSSES[claim.method][0]) > 1 else ""
-    return Measured(ratio, explanation=f"stated {words}; {which}largest found {found:.6g}; exact {exact:.6g}")
+    remark = "where it is passed most, " if len(LOSSES[claim.method][0]) > 1 else ""
+    return Measured(ratio, explanation=f"stated {words}; {remark}largest found {slope:.6g}; exact {exact:.6g}")
 
 
 @computed
@@ -227,17 +223,17 @@ def closed_form(slope: float, layers: int) -> float:
     return float(slope ** (layers - 1) * math.sqrt(layers))
 
 
-def closed_form_with_biases(layers: int) -> float:
-    """Return theorem 1 for a = L = X_0 = B = 1 with biases: each layer adds 1 (its bias) and X_t^2, X_t = 1 + t."""
-    return math.sqrt(sum(1 + (1 + layer) ** 2 for layer in range(layers)))
-
-
 @computed
 def theorem_1(claim: Claim) -> Measured:
-    """Return the computed layer-by-layer bound over the closed form at a = 1, the largest of all depths up to 32."""
+    """Return the computed layer-by-layer bound over the closed form at a = 1, the largest of all depths up to 32.
+
+    For a = L = X_0 = B = 1 with biases, each layer adds 1 (its bias) and X_t^2, X_t = 1 + t.
+    """
     bias = claim.method.endswith("with biases")
-    forms = {layers: closed_form_with_biases(layers) if bias else closed_form(1.0, layers) for layers in DEPTHS}
-    ratio = max(bound_of_depth(1.0, layers, bias) / form for layers, form in forms.items())
+    ratio = 0.0
+    for layers in DEPTHS:
+        form = math.sqrt(sum(1 + (1 + t) ** 2 for t in range(layers))) if bias else closed_form(1.0, layers)
+        ratio = max(ratio, bound_of_depth(1.0, layers, bias) / form)
     return Measured(ratio, explanation="up to 32 layers; a hundred-thousandth a layer is left for rounding")
 
 
@@ -258,7 +254,7 @@ def concentration(_: Claim) -> Measured:
     return Measured(max(ratios), explanation="of gradients of one dimension, K or -K, in batches of up to 1,024")
 
 
-def theorem(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
+def theorem(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Return the bound by depth, in the three regimes."""
     rows = [
         {
@@ -274,8 +270,8 @@ def theorem(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
 
 def figure(_: Evidence) -> Figure:
     """Draw the bound against the depth, a line per regime."""
-    drawn = plots.figure(6, 4)
-    axes = drawn.subplots()
+    figure = plots.figure(6, 4)
+    axes = figure.subplots()
     for place, (slope, words) in enumerate(SLOPES.items()):
         bounds = [bound_of_depth(slope, d) for d in DEPTHS]
         axes.plot(DEPTHS, bounds, **plots.spaced(bounds, place), label=f"a = {slope:g}: {words}")
@@ -284,7 +280,7 @@ def figure(_: Evidence) -> Figure:
     plots.log_axis(axes, "y")
     axes.set(xlabel="layers D", ylabel="bound on the norm of the gradient, L = X₀ = 1")
     axes.legend()
-    return drawn
+    return figure
 
 
 @computed
@@ -300,18 +296,22 @@ def clipped_cross_entropy(_: Claim) -> Measured:
     return Measured(worst, explanation="largest difference of 4,000 rows, as a share of the clipping bound")
 
 
-def _ratios(found: Callable[[], dict[str, tuple[float, str]]], note: str, _: Evidence, __: Sequence[ClaimRow]) -> Table:
+def loss_constants() -> dict[str, tuple[float, str]]:
+    """Return the largest slope of each loss over its stated constant, and the constant in words."""
+    return {name: (over_stated(name)[0], words) for name, (_, words) in LOSSES.items()}
+
+
+Ratios: TypeAlias = Callable[[], dict[str, tuple[float, str]]]
+
+
+def _ratio_table(ratios: Ratios, note: str, _: Evidence, __: Sequence[ClaimRow]) -> Table:
     rows = [
         {"layer": name, "stated": words, "largest found over stated": f"{ratio:.4f}",
          "holds": "yes" if ratio <= 1 + 1e-9 else "no"}
-        for name, (ratio, words) in found().items()
+        for name, (ratio, words) in ratios().items()
     ]  # fmt: skip
     legend = "The largest value found is divided by the bound that is stated. Above 1 that bound does not hold."
     return Table.of(rows, (legend, note))
-
-
-def _losses() -> dict[str, tuple[float, str]]:
-    return {name: (over_stated(name)[0], words) for name, (_, words) in LOSSES.items()}
 
 
 _EXACT = "Of ten logits; what is used here is exact (`runner/networks/lipschitz/losses.py`)."
@@ -319,6 +319,6 @@ _FOUND = (
     "Spectral norms of Jacobians, at inputs or weights that make them large. "
     "Bounds used here: `runner/networks/lipschitz/bounds.py`."
 )
-table_1 = partial(_ratios, _losses, _EXACT)
-table_2 = partial(_ratios, parameter_jacobians, _FOUND)
-table_3 = partial(_ratios, input_jacobians, _FOUND)
+table_1 = partial(_ratio_table, loss_constants, _EXACT)
+table_2 = partial(_ratio_table, parameter_jacobians, _FOUND)
+table_3 = partial(_ratio_table, input_jacobians, _FOUND)

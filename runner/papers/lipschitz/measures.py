@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -19,7 +19,7 @@ from runner.claims.claim import Claim
 from runner.claims.formulas import Formula, computed, of_runs, prepared
 from runner.claims.measure import counted, planned_for
 from runner.claims.measurement import Measured, of_sample
-from runner.claims.runs import Evidence, PlannedRun, Runs, grouped
+from runner.claims.runs import Evidence, PlannedRun, Runs
 from runner.claims.statistics import Interval, between
 from runner.networks.lipschitz import gradient_bounds
 from runner.training.run import Run
@@ -40,36 +40,28 @@ def violations(claim: Claim, evidence: Evidence) -> Measured:
 def share_beyond(runs: Runs) -> Measured:
     """Return the share of runs (percent) in which a recorded norm, the largest of an epoch and a tensor, is too large.
 
-    It exceeds its bound. The interval is Clopper and Pearson's for a share.
+    It exceeds its bound, or is not a number. The interval is Clopper and Pearson's for a share.
     """
-    passing = [above_bound(Runs([run]))[0] > 0 for run in runs.recorded]
-    test = binomtest(sum(passing), len(passing))
+    by_run = [
+        [float(ratio) for by_epoch in run.diagnostic("bound_ratios")["largest"].values() for ratio in by_epoch]
+        for run in runs.recorded
+    ]
+    above = [sum(not ratio <= 1 for ratio in ratios) for ratios in by_run]
+    passing = sum(count > 0 for count in above)
+    test = binomtest(passing, len(by_run))
 
     def share_at(level: float) -> Interval:
         share = test.proportion_ci(level, method="exact")
         return Interval(100 * share.low, 100 * share.high)
 
-    above, tried = above_bound(runs.recorded)
-    largest = max(largest_ratios(runs.recorded))
-    words = f"{above} of {tried:,} pairs of an epoch and a tensor, on 2,048 training images each"
+    pairs = f"{sum(above)} of {sum(map(len, by_run)):,} pairs of an epoch and a tensor"
+    largest = max(ratio for ratios in by_run for ratio in ratios)
     return Measured(
-        100 * sum(passing) / len(passing),
-        kind=f"share of {len(passing)} runs",
-        explanation=f"{words}; the largest norm is {largest:.4f} of its bound",
+        100 * passing / len(by_run),
+        kind=f"share of {len(by_run)} runs",
+        explanation=f"{pairs}, on 2,048 training images each; the largest norm is {largest:.4f} of its bound",
         interval_at=share_at,
     )
-
-
-def above_bound(runs: Runs) -> tuple[int, int]:
-    """Return the number of ratios above 1, or not a number, and the number of all."""
-    ratios = largest_ratios(runs)
-    return sum(not ratio <= 1 for ratio in ratios), len(ratios)
-
-
-def largest_ratios(runs: Runs) -> list[float]:
-    """Return, for every run, tensor and epoch, the largest norm of an example's gradient over its bound."""
-    recorded = (run.diagnostic("bound_ratios")["largest"] for run in runs)
-    return [float(ratio) for by_tensor in recorded for by_epoch in by_tensor.values() for ratio in by_epoch]
 
 
 @of_runs
@@ -92,12 +84,15 @@ def least_spread(claim: Claim, runs: Runs) -> Measured:
     interval is a bootstrap over them. Gradients give a ratio for each seed.
     """
     kind = claim.number.argument
-    spread = {
-        name: {run.seed: variation(_histogram(run, kind)) for run in of}
-        for name, of in grouped(runs.recorded, _name).items()
-    }
+    spread: dict[str, dict[int, np.ndarray[tuple[int], np.dtype[np.float64]]]] = {}  # by images, then by seed
+    for run in runs.recorded:
+        norm, images = float(run.field("features.largest_norm")), str(run.field("features.space")).upper()
+        histograms = run.diagnostic("norm_histograms")[kind]
+        histogram = histograms[-1] if kind == "gradients" else histograms
+        images += "" if norm == 56 else f" clipped to {norm:g}"
+        spread.setdefault(images, {})[run.seed] = variation(histogram)
     plain = spread.pop(_PLAIN, {})
-    means = {name: fmean(float(values[0]) for values in of.values()) for name, of in spread.items()}
+    means = {name: fmean(float(values[0]) for values in by_seed.values()) for name, by_seed in spread.items()}
     least = min(means, key=lambda name: means[name], default="")
     ratios = {seed: values / plain[seed] for seed, values in spread.get(least, {}).items() if seed in plain}
     if not ratios:
@@ -114,27 +109,16 @@ def least_spread(claim: Claim, runs: Runs) -> Measured:
 narrowest = of_runs(least_spread)
 
 
-def _name(run: PlannedRun) -> str:
-    norm = float(run.field("features.largest_norm"))
-    return str(run.field("features.space")).upper() + ("" if norm == 56 else f" clipped to {norm:g}")
-
-
-def _histogram(run: PlannedRun, kind: str) -> dict[str, Any]:
-    found = run.diagnostic("norm_histograms")[kind]
-    of_epoch: dict[str, Any] = found[-1] if kind == "gradients" else found
-    return of_epoch
-
-
 def variation(histogram: dict[str, Any]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return std over mean of a histogram's numbers, then the same for samples drawn from it: [1 + 2000]."""
     counts = np.array(histogram["counts"], dtype=np.float64)
     total = int(counts.sum())
-    drawn = np.random.default_rng(0).multinomial(total, counts / total, _RESAMPLED)
-    shares = np.concatenate([counts[None], drawn]) / total
+    resampled = np.random.default_rng(0).multinomial(total, counts / total, _RESAMPLED)
+    shares = np.concatenate([counts[None], resampled]) / total
     centres = (np.arange(len(counts)) + 0.5) / len(counts)  # in units of the largest
     means = shares @ centres
-    found: np.ndarray[tuple[int], np.dtype[np.float64]] = np.sqrt(shares @ centres**2 - means**2) / means
-    return found
+    variations: np.ndarray[tuple[int], np.dtype[np.float64]] = np.sqrt(shares @ centres**2 - means**2) / means
+    return variations
 
 
 def _changed(claim: Claim, fields: Mapping[str, object] | None = None) -> Run:
@@ -149,22 +133,22 @@ def _epsilon(run: Run, steps: int) -> float:
     return sound_epsilon(run.mechanism.charges(steps).actual, run.config.delta)
 
 
-def _sensitivity(run: Run) -> float:
-    """Return the sensitivity of the mean gradient, all tensors together."""
-    return math.hypot(*gradient_bounds(run.new_objective()).gradients.values()) / float(run.config.batch_size)
-
-
-_OF: dict[str, Callable[[Run], float]] = {"epsilon": partial(_epsilon, steps=1), "sensitivity": _sensitivity}
-
-
 @computed
 def doubled(claim: Claim) -> Measured:
-    """Return the factor on a step's epsilon or sensitivity from twice a field's value: `doubled(epsilon of field)`."""
-    what, _, field = claim.number.argument.partition(" of ")
+    """Return the factor on a step's epsilon or sensitivity from twice a field's value: `doubled(epsilon of field)`.
+
+    The sensitivity is that of the mean gradient, all tensors together.
+    """
+    quantity, _, field = claim.number.argument.partition(" of ")
     once = _changed(claim)
     value = float(OmegaConf.select(once.config, field))
     twice = _changed(claim, {field: int(2 * value) if field == "batch_size" else 2 * value})
-    before, after = (_OF[what](run) for run in (once, twice))
+    before, after = (
+        _epsilon(run, steps=1)
+        if quantity == "epsilon"
+        else math.hypot(*gradient_bounds(run.new_objective()).gradients.values()) / float(run.config.batch_size)
+        for run in (once, twice)
+    )
     return Measured(after / before, explanation=f"{field} of {value:g} and {2 * value:g}: {before:.4g} and {after:.4g}")
 
 
@@ -180,7 +164,7 @@ def local_over_global(claim: Claim) -> Measured:
     if claim.number.argument == "noise":
         return Measured(max(bounds) / math.hypot(*bounds), explanation=f"of {len(bounds)} tensors, the largest ratio")
     local = _changed(claim, {"noise_multiplier": 2.0 / math.sqrt(len(bounds))})
-    before, after = (_epsilon(each, each.most_steps) for each in (run, local))
+    before, after = (_epsilon(changed, changed.most_steps) for changed in (run, local))
     return Measured(
         after / before, explanation=f"{len(bounds)} tensors, a multiplier of 2: {after:.4g} and {before:.4g}"
     )

@@ -71,61 +71,61 @@ def figure(_: Evidence) -> Figure | None:
     if not rows:
         return None
     networks = list(dict.fromkeys(row["network"] for row in rows))
-    drawn = plots.figure(plots.WIDTH, 6)
+    figure = plots.figure(plots.WIDTH, 6)
     for column, network in enumerate(networks):
         for line, (name, label) in enumerate(
             (("s_per_epoch", "time of an epoch (s)"), ("peak_mib", "peak memory of a step (MiB)"))
         ):
-            axes = drawn.add_subplot(2, len(networks), line * len(networks) + column + 1)
+            axes = figure.add_subplot(2, len(networks), line * len(networks) + column + 1)
             axes.set_title(network)
             for method, (name_of, look) in METHODS.items():
-                of = [row for row in rows if row["network"] == network and row["method"] == method and row[name]]
-                batches, (colour, marker) = [int(row["batch"]) for row in of], plots.LOOKS[look]
-                if of:
-                    values = [float(row[name]) for row in of]
+                timed = [row for row in rows if row["network"] == network and row["method"] == method and row[name]]
+                batches, (colour, marker) = [int(row["batch"]) for row in timed], plots.LOOKS[look]
+                if timed:
+                    values = [float(row[name]) for row in timed]
                     axes.plot(batches, values, color=colour, marker=marker, label=name_of)
             plots.log_axis(axes, "x", sorted({int(row["batch"]) for row in rows}))
             axes.set(xlabel="batch size", ylim=(0, None))
             if column == 0:
                 axes.set_ylabel(label)
-    plots.one_legend(drawn)
-    return drawn
+    plots.one_legend(figure)
+    return figure
 
 
 def _sampled(ratios: Callable[[Claim], list[tuple[str, float]]], claim: Claim, _: Evidence) -> Measured:
     """Return a measure from the one table of times. Networks are the sample: their ratios are means of batch sizes."""
-    found = grouped(ratios(claim), lambda ratio: ratio[0])
-    if not found:
+    by_network = grouped(ratios(claim), lambda ratio: ratio[0])
+    if not by_network:
         return Measured(explanation="not measured yet", planned=1)
-    means = {network: statistics.mean(ratio for _, ratio in of) for network, of in found.items()}
+    means = {network: statistics.mean(ratio for _, ratio in pairs) for network, pairs in by_network.items()}
     words = ", ".join(f"{network} {mean:.3g}" for network, mean in means.items())
     sampled = of_sample("mean", tuple(means.values()), explanation=words)
     return replace(sampled, n=1, planned=1, kind=f"mean of {len(means)} networks")
 
 
-def _over_clipped(column: str, claim: Claim) -> list[tuple[str, float]]:
+def _clipless_ratios(column: str, claim: Claim) -> list[tuple[str, float]]:
     """Return networks, and the clipless column over the column of the claimed method, in large batches."""
     values = {(row["network"], int(row["batch"]), row["method"]): row[column] for row in measured()}
     return [
         (network, float(value) / clipped)
-        for (network, batch, of), value in values.items()
-        if of == "clipless" and batch >= _LARGE and value
+        for (network, batch, method), value in values.items()
+        if method == "clipless" and batch >= _LARGE and value
         if (clipped := float(values[network, batch, claim.number.argument] or 0)) > 0  # a failed measurement is NaN
     ]
 
 
-def _of_projection(_: Claim) -> list[tuple[str, float]]:
+def _projection_ratios(_: Claim) -> list[tuple[str, float]]:
     """Return networks, and the seconds of one projection at each batch size over those at the smallest batch size."""
-    found: list[tuple[str, float]] = []
+    ratios: list[tuple[str, float]] = []
     rows = [row for row in measured() if row["method"] == "projection"]
-    for network, of in grouped(rows, lambda row: row["network"]).items():
-        steps = {int(row["batch"]): EXAMPLES // int(row["batch"]) for row in of}
-        seconds = {batch: float(row["s_per_epoch"]) / steps[batch] for batch, row in zip(steps, of, strict=True)}
+    for network, timed in grouped(rows, lambda row: row["network"]).items():
+        steps = {int(row["batch"]): EXAMPLES // int(row["batch"]) for row in timed}
+        seconds = {batch: float(row["s_per_epoch"]) / steps[batch] for batch, row in zip(steps, timed, strict=True)}
         least = min(seconds)
-        found += [(network, s / seconds[least]) for batch, s in seconds.items() if batch > least]
-    return found
+        ratios += [(network, s / seconds[least]) for batch, s in seconds.items() if batch > least]
+    return ratios
 
 
-faster_than_clipping = Formula(_sampled, partial(_over_clipped, "s_per_epoch"))
-memory_below_clipping = Formula(_sampled, partial(_over_clipped, "peak_mib"))
-projection_cost = Formula(_sampled, _of_projection)
+faster_than_clipping = Formula(_sampled, partial(_clipless_ratios, "s_per_epoch"))
+memory_below_clipping = Formula(_sampled, partial(_clipless_ratios, "peak_mib"))
+projection_cost = Formula(_sampled, _projection_ratios)

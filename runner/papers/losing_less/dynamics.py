@@ -43,7 +43,7 @@ Adjust = Callable[["Axes", list[PlannedRun]], None]
 
 def _runs(evidence: Evidence, sweep: str, name: str) -> Runs:
     """Return the planned runs of an experiment in a sweep, then figure 3's runs of it, each once."""
-    planned = (evidence.planned(each, f"{PAPER}/{name}") for each in (f"{PAPER}/{sweep}", MORE_SEEDS))
+    planned = (evidence.planned(place, f"{PAPER}/{name}") for place in (f"{PAPER}/{sweep}", MORE_SEEDS))
     return Runs({run.job.run_id: run for runs in planned for run in runs}.values())
 
 
@@ -55,7 +55,7 @@ def _both(
     `experiments` has {} for the loss. Losses without a recorded run are named as not run. `counted`: labels have the
     number of runs, which one legend of many panels cannot have.
     """
-    found: list[PlannedRun] = []
+    recorded: list[PlannedRun] = []
     missing: list[str] = []
     for place, (loss, (label, _)) in enumerate(LOSSES.items()):
         planned = _runs(evidence, sweep, experiments.format(loss))
@@ -63,10 +63,10 @@ def _both(
             missing.append(label)
             continue
         draw(axes, planned.recorded, f"{label}, {plots.runs_text(planned)}" if counted else label, place)
-        found += planned.recorded
+        recorded += planned.recorded
     if missing:
-        plots.mark_not_run(axes, missing if found else (), without_ticks=not found)
-    return found
+        plots.mark_not_run(axes, missing if recorded else (), without_ticks=not recorded)
+    return recorded
 
 
 def _look(place: int) -> tuple[str, str]:
@@ -84,8 +84,8 @@ def one_panel(
     **settings: Any,
 ) -> Figure:
     """Draw one panel: both losses' runs by `draw`, and the axes' settings (`xlabel`)."""
-    drawn = plots.figure(5.6, 3.8)
-    axes = drawn.subplots()
+    figure = plots.figure(5.6, 3.8)
+    axes = figure.subplots()
     runs = _both(axes, evidence, sweep, experiments, draw)
     axes.set(**settings)
     if settings.get("yscale") == "log":
@@ -93,14 +93,14 @@ def one_panel(
     if runs and adjust:
         adjust(axes, runs)
     axes.legend(loc=legend)
-    return drawn
+    return figure
 
 
 def line(read: Callable[[PlannedRun], tuple[Any, Any]], axes: Axes, runs: Runs, label: str, place: int) -> None:
     """Draw x and y of the runs: the mean as a line, the range as an area."""
-    found = plots.band_of([read(run) for run in runs])
+    band = plots.band_of([read(run) for run in runs])
     colour, marker = _look(place)
-    found.draw(axes, colour, 0.25, **plots.spaced(found.x, place, marker), label=label)
+    band.draw(axes, colour, 0.25, **plots.spaced(band.x, place, marker), label=label)
 
 
 def norm(kind: str, layer: int) -> DrawRuns:
@@ -121,7 +121,7 @@ def histogram(epochs: int | None, axes: Axes, runs: Runs, label: str, place: int
     axes.stairs(counts[:-1], edges, color=_look(place)[0], linestyle=_OUTLINES[place], label=text)
 
 
-def _up_to_nearly_all(axes: Axes, runs: list[PlannedRun]) -> None:
+def _limit_to_most(axes: Axes, runs: list[PlannedRun]) -> None:
     """Limit the axis to the norms of the first epoch, without the largest 0.1%."""
     counted = [diagnostics.gradient_counts(run, 1) for run in runs]
     last = max(int(np.searchsorted(np.cumsum(counts) / counts.sum(), 0.999)) for counts in counted)
@@ -138,15 +138,9 @@ def _cosines(axes: Axes, runs: Runs, label: str, place: int) -> None:
     )
 
 
-def _from_the_lowest(axes: Axes, runs: list[PlannedRun]) -> None:
+def _limit_to_lowest(axes: Axes, runs: list[PlannedRun]) -> None:
     lowest = min(diagnostics.cosines(run)[1].min() for run in runs)
     axes.set_xlim(float(np.floor(10 * lowest) / 10), 1)
-
-
-def _first_cosines(run: PlannedRun) -> tuple[diagnostics.Array, diagnostics.Array]:
-    """Return steps, from 1, and the cosines of the first epoch."""
-    steps, values = diagnostics.first_epoch_cosines(run)
-    return steps + 1, values
 
 
 _COSINE, _GRADIENT = "cosine of clipped and unclipped gradient", "norm of a per-example gradient"
@@ -154,25 +148,32 @@ _SINGULAR = "largest singular value of the Hessian"
 _TO_THE_LARGEST: dict[str, Any] = {"yscale": "log", "xlim": (0, LARGEST_NORM)}
 _BY_EPOCH: dict[str, Any] = {"xlabel": "epoch", "ylim": (0, None)}
 _eigenvalues = partial(line, diagnostics.eigenvalues)
-_of_cifar10 = partial(one_panel, "fig_1", "cifar10_{}")
+_cifar10_panel = partial(one_panel, "fig_1", "cifar10_{}")
 
-figure_1a = partial(_of_cifar10, norm(PRE_ACTIVATIONS, -1), ylabel="mean norm of the logits", **_BY_EPOCH)
-figure_1b = partial(_of_cifar10, norm(WEIGHTS, -1), ylabel="norm of the last layer's weights", **_BY_EPOCH)
-figure_1c = partial(_of_cifar10, partial(histogram, 1), xlabel=_GRADIENT, ylabel="examples", adjust=_up_to_nearly_all)
-figure_1d = partial(_of_cifar10, _cosines, xlabel=_COSINE, ylabel="steps", legend="upper left", adjust=_from_the_lowest)
+figure_1a = partial(_cifar10_panel, norm(PRE_ACTIVATIONS, -1), ylabel="mean norm of the logits", **_BY_EPOCH)
+figure_1b = partial(_cifar10_panel, norm(WEIGHTS, -1), ylabel="norm of the last layer's weights", **_BY_EPOCH)
+figure_1c = partial(_cifar10_panel, partial(histogram, 1), xlabel=_GRADIENT, ylabel="examples", adjust=_limit_to_most)
+figure_1d = partial(
+    _cifar10_panel, _cosines, xlabel=_COSINE, ylabel="steps", legend="upper left", adjust=_limit_to_lowest
+)
 figure_2 = partial(one_panel, "fig_2", "mnist_{}_hessian", _eigenvalues, ylabel=_SINGULAR, xlabel="epoch", yscale="log")
-figure_6 = partial(_of_cifar10, partial(histogram, None), xlabel=_GRADIENT, ylabel="examples", **_TO_THE_LARGEST)
+figure_6 = partial(_cifar10_panel, partial(histogram, None), xlabel=_GRADIENT, ylabel="examples", **_TO_THE_LARGEST)
 
 
 def figure_7(evidence: Evidence) -> Figure:
     """Draw the cosines of the first epoch's steps, a panel per data set."""
-    drawn, panels = plots.panel_each(3.2, PAPER_AXES.datasets)
+
+    def cosines(run: PlannedRun) -> tuple[diagnostics.Array, diagnostics.Array]:
+        steps, values = diagnostics.first_epoch_cosines(run)
+        return steps + 1, values
+
+    figure, panels = plots.panel_each(3.2, PAPER_AXES.datasets)
     for dataset, axes in panels.items():
-        _both(axes, evidence, "fig_1", f"{dataset}_{{}}", partial(line, _first_cosines), counted=False)
+        _both(axes, evidence, "fig_1", f"{dataset}_{{}}", partial(line, cosines), counted=False)
         axes.set(title=f"{plots.DATASETS[dataset]}, {_sizes(evidence, 'fig_1', dataset)}", xlabel="step of epoch 1")
-    drawn.axes[0].set_ylabel("cosine of clipped and\nunclipped gradient")
-    plots.one_legend(drawn)
-    return drawn
+    figure.axes[0].set_ylabel("cosine of clipped and\nunclipped gradient")
+    plots.one_legend(figure)
+    return figure
 
 
 def _layer_count(evidence: Evidence, sweep: str, dataset: str) -> int:
@@ -209,31 +210,26 @@ def _norms(evidence: Evidence, sweep: str, rows: Sequence[tuple[str, Sequence[tu
 
     A panel's title has the last norm with cross-entropy over that with the proposed loss.
     """
-    drawn = plots.figure(plots.WIDTH, 0.9 + 1.75 * len(rows))
+    figure = plots.figure(plots.WIDTH, 0.9 + 1.75 * len(rows))
     for row, (kind, panels) in zip(
-        drawn.subplots(len(rows), max(len(panels) for _, panels in rows), squeeze=False), rows, strict=True
+        figure.subplots(len(rows), max(len(panels) for _, panels in rows), squeeze=False), rows, strict=True
     ):
         row[0].set_ylabel(f"norm of the\n{'weights' if kind == WEIGHTS else 'pre-activations'}")
         for axes, (dataset, layer) in zip(row, panels, strict=True):
             runs = _both(axes, evidence, sweep, f"{dataset}_{{}}", norm(kind, layer), counted=False)
             last = " (last)" if layer == _layer_count(evidence, sweep, dataset) - 1 else ""
             first = f"{plots.DATASETS[dataset]}, {_sizes(evidence, sweep, dataset)}\n" if layer == 0 else ""
-            title = f"{first}layer {layer + 1}{last}{_ratio(runs, kind, layer)}"
-            axes.set_title(title, fontsize=8)
+            final = {
+                loss: [diagnostics.layer_norms(run, kind)[layer][-1] for run in runs if run.name.endswith(f"_{loss}")]
+                for loss in LOSSES
+            }
+            ratio = f": × {np.mean(final['ce']) / np.mean(final['ours']):.2f}" if all(final.values()) else ""
+            axes.set_title(f"{first}layer {layer + 1}{last}{ratio}", fontsize=8)
             axes.set_ylim(bottom=0)
-    for axes in drawn.axes[-len(row) :]:
+    for axes in figure.axes[-len(row) :]:
         axes.set_xlabel("epoch")
-    plots.one_legend(drawn, title="×: cross-entropy's norm over the losing-less loss's, after the last epoch")
-    return drawn
-
-
-def _ratio(runs: Sequence[PlannedRun], kind: str, layer: int) -> str:
-    """Return in words the mean last norm with cross-entropy over that with the proposed loss, or "" without both."""
-    last = {
-        loss: [diagnostics.layer_norms(run, kind)[layer][-1] for run in runs if run.name.endswith(f"_{loss}")]
-        for loss in LOSSES
-    }
-    return f": × {np.mean(last['ce']) / np.mean(last['ours']):.2f}" if all(last.values()) else ""
+    plots.one_legend(figure, title="×: cross-entropy's norm over the losing-less loss's, after the last epoch")
+    return figure
 
 
 figure_11, figure_12 = partial(all_layers, WEIGHTS), partial(all_layers, PRE_ACTIVATIONS)
@@ -241,15 +237,15 @@ figure_11, figure_12 = partial(all_layers, WEIGHTS), partial(all_layers, PRE_ACT
 
 def figure_14(evidence: Evidence) -> Figure:
     """Draw histograms of per-example gradient norms over all epochs, a panel per data set."""
-    drawn = plots.figure(6, 8)
-    for axes, (dataset, title) in zip(drawn.subplots(3, 1), PAPER_AXES.titles.items(), strict=True):
+    figure = plots.figure(6, 8)
+    for axes, (dataset, title) in zip(figure.subplots(3, 1), PAPER_AXES.titles.items(), strict=True):
         if _both(axes, evidence, "fig_11", f"{dataset}_{{}}", partial(histogram, None)):
             axes.set(**_TO_THE_LARGEST)
             plots.log_axis(axes, "y")
         axes.set(title=title, ylabel="examples")
         axes.legend(loc="upper right")
     axes.set_xlabel(_GRADIENT)
-    return drawn
+    return figure
 
 
 _TRAININGS = {"ours": "losing-less loss", "ce": "cross-entropy", "sgd": "without privacy"}
@@ -258,7 +254,7 @@ _TRAININGS = {"ours": "losing-less loss", "ce": "cross-entropy", "sgd": "without
 def figure_8(evidence: Evidence) -> Figure:
     """Draw confusion matrices on CIFAR-10's training set at two epochs: proposed loss, cross-entropy, no privacy."""
     epochs = _config(evidence, "fig_8", "cifar10").confusion_epochs
-    return _matrices(evidence, [("cifar10", at) for at in epochs], {"ours": "fig_8", "ce": "fig_8", "sgd": "sgd"})
+    return _matrices(evidence, [("cifar10", epoch) for epoch in epochs], {"ours": "fig_8", "ce": "fig_8", "sgd": "sgd"})
 
 
 def figure_13(evidence: Evidence) -> Figure:
@@ -279,9 +275,9 @@ def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[
 
     A claimed number of the paper has a frame around its cell, and is in the panel's title.
     """
-    drawn = plots.figure(plots.WIDTH, 0.4 + 1.8 * len(rows) + 0.7 * len({dataset for dataset, _ in rows}))
+    figure = plots.figure(plots.WIDTH, 0.4 + 1.8 * len(rows) + 0.7 * len({dataset for dataset, _ in rows}))
     for place, (row, (dataset, epoch)) in enumerate(
-        zip(drawn.subplots(len(rows), len(_TRAININGS), squeeze=False), rows, strict=True)
+        zip(figure.subplots(len(rows), len(_TRAININGS), squeeze=False), rows, strict=True)
     ):
         names, below = CLASSES[dataset], [other for other, _ in rows[place + 1 :]]
         row[0].set_ylabel(f"{plots.DATASETS[dataset]}, epoch {epoch}\ntrue class")
@@ -292,21 +288,16 @@ def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[
                 axes.set_title(training, fontsize=8)
                 plots.mark_not_run(axes, without_ticks=True)
                 continue
-            of = f"{PAPER}/{dataset}_{loss}"
-            claimed = _claimed_classes(of, epoch, names) if evidence.scale == PAPER_SCALE else {}
+            claims = claims_of(PAPER, item="fig-8", alone=f"{PAPER}/{dataset}_{loss}", at=f"epoch({epoch})")
+            aims = {names[int(c.number.argument)]: c.aim for c in claims if c.aim is not None}
+            claimed = aims if evidence.scale == PAPER_SCALE else {}
             _matrix(axes, np.mean(matrices, axis=0), names, claimed)
             axes.tick_params(labelleft=axes is row[0], labelbottom=dataset not in below)
             texts = [f"claimed {name}: {aim:g}" for name, aim in claimed.items()]
             axes.set_title("\n".join([f"{training}, {plots.count(len(matrices))}", *texts]), fontsize=8)
             if dataset not in below:
                 axes.set_xlabel("predicted class")
-    return drawn
-
-
-def _claimed_classes(experiment: str, epoch: int, classes: Sequence[str]) -> dict[str, float]:
-    """Return the claimed accuracies in percent, by class, of an experiment after an epoch."""
-    claims = claims_of(PAPER, item="fig-8", alone=experiment, at=f"epoch({epoch})")
-    return {classes[int(claim.number.argument)]: claim.aim for claim in claims if claim.aim is not None}
+    return figure
 
 
 def _matrix(axes: Axes, matrix: diagnostics.Array, classes: Sequence[str], claimed: Mapping[str, float]) -> None:

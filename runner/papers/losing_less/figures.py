@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from runner.claims.runs import Evidence, Runs, last_accuracy
@@ -58,9 +58,9 @@ def two_losses(networks: Networks, evidence: Evidence) -> Figure | None:
         for loss in ("ours", "ce"):
             name, (label, look) = networks.experiment(dataset, loss), LOSSES[loss]
             claims = claims_of(PAPER, item=networks.item, alone=name, quantity="test_accuracy")
-            of = "maximum" if any(c.of.text.startswith("max") for c in claims) else ""
+            statistic = "maximum" if any(c.of.text.startswith("max") for c in claims) else ""
             sweeps = [networks.more_seeds, networks.sweep]
-            curves.append(plots.Curve(sweeps, name, label, plots.points_of(claims), of, look))
+            curves.append(plots.Curve(sweeps, name, label, plots.points_of(claims), statistic, look))
             if networks is PFE:
                 dashed = {"linestyle": "--", "markerfacecolor": "none"}
                 text = f"{label}, network as printed"
@@ -75,8 +75,8 @@ figure_3, figure_4 = partial(two_losses, END_TO_END), partial(two_losses, PFE)
 def figure_9(evidence: Evidence) -> Figure | None:
     """Draw the ablation, median and range of the seeds: end to end above, on ScatterNet features below."""
     panels = []
-    of_features = [PFE.more_seeds, f"{PAPER}/fig_9_pfe"]
-    for features, sweeps, networks in (("", f"{PAPER}/fig_9", END_TO_END), (", ScatterNet", of_features, PFE)):
+    pfe_sweeps = [PFE.more_seeds, f"{PAPER}/fig_9_pfe"]
+    for features, sweeps, networks in (("", f"{PAPER}/fig_9", END_TO_END), (", ScatterNet", pfe_sweeps, PFE)):
         for dataset, name in PAPER_AXES.titles.items():
             curves = [
                 plots.Curve(sweeps, networks.experiment(dataset, loss), label, look=look)
@@ -109,29 +109,31 @@ def figure_15(evidence: Evidence) -> Figure | None:
 
 def figure_10(evidence: Evidence) -> Figure | None:
     """Draw last-epoch accuracy over each parameter of the loss, a row per data set; dotted, the paper's value."""
-    every = [_by_value(evidence, d, s) for d in PAPER_AXES.datasets for s in SENSITIVITY]
-    if all(plots.too_few(list(by_value.values())) for by_value in every):
+    runs = {
+        (dataset, sweep): evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_ours").by_value(field)
+        for dataset, (sweep, (field, _)) in product(PAPER_AXES.datasets, SENSITIVITY.items())
+    }
+    if all(plots.too_few(list(by_value.values())) for by_value in runs.values()):
         return None
-    drawn = plots.figure(plots.WIDTH, 0.4 + 2.3 * len(PAPER_AXES.datasets))
-    grid = drawn.subplots(len(PAPER_AXES.datasets), len(SENSITIVITY))
+    figure = plots.figure(plots.WIDTH, 0.4 + 2.3 * len(PAPER_AXES.datasets))
+    grid = figure.subplots(len(PAPER_AXES.datasets), len(SENSITIVITY))
     for row, (dataset, title) in zip(grid, PAPER_AXES.titles.items(), strict=True):
         for axes, sweep in zip(row, SENSITIVITY, strict=True):
-            _against_value(axes, evidence, dataset, sweep)
+            _accuracy_by_value(axes, runs[dataset, sweep], evidence, dataset, sweep)
             axes.set_xlabel(SENSITIVITY[sweep][1])
         row[0].set_ylabel(f"{title}\ntest accuracy (%)")
-        _share_span(row)
-    plots.one_legend(drawn)
-    return drawn
+        # Panels with runs share one range of accuracies, of at least two points, so that a flat line looks flat.
+        if filled := [axes for axes in row if axes.lines]:
+            low, high = min(a.get_ylim()[0] for a in filled), max(a.get_ylim()[1] for a in filled)
+            margin = max(0.0, 2 - (high - low)) / 2
+            for axes in filled:
+                axes.set_ylim(low - margin, high + margin)
+    plots.one_legend(figure)
+    return figure
 
 
-def _by_value(evidence: Evidence, dataset: str, sweep: str) -> dict[float, Runs]:
-    return evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_ours").by_value(SENSITIVITY[sweep][0])
-
-
-def _against_value(axes: Axes, evidence: Evidence, dataset: str, sweep: str) -> None:
-    experiment = f"{PAPER}/{dataset}_ours"
-    by_value = _by_value(evidence, dataset, sweep)
-    accuracies = {value: last_accuracy(of.recorded[0]) for value, of in by_value.items() if of.recorded}
+def _accuracy_by_value(axes: Axes, by_value: dict[float, Runs], evidence: Evidence, dataset: str, sweep: str) -> None:
+    accuracies = {value: last_accuracy(runs.recorded[0]) for value, runs in by_value.items() if runs.recorded}
     colour, marker = plots.LOOKS["losing-less loss"]
     look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linestyle": ":"}
     axes.plot(list(accuracies), list(accuracies.values()), label="losing-less loss, one run a value", **look)
@@ -140,17 +142,7 @@ def _against_value(axes: Axes, evidence: Evidence, dataset: str, sweep: str) -> 
     if not accuracies:
         plots.mark_not_run(axes)
     sweeps = [f"{PAPER}/{other}" for other in SENSITIVITY if other != sweep]
-    others = [run for other in sweeps for run in evidence.planned(other, experiment)[:1]]
-    if others:  # these leave this parameter at the value of table 6
-        value = float(others[0].field(SENSITIVITY[sweep][0]))
+    fixed = [run for other in sweeps for run in evidence.planned(other, f"{PAPER}/{dataset}_ours")[:1]]
+    if fixed:  # these leave this parameter at the value of table 6
+        value = float(fixed[0].field(SENSITIVITY[sweep][0]))
         axes.axvline(value, color=plots.GREY, linewidth=1, label="the paper's value (table 6)")
-
-
-def _share_span(row: Sequence[Axes]) -> None:
-    """Give the panels with runs one range of accuracies, of at least two points, so that a flat line looks flat."""
-    drawn = [axes for axes in row if axes.lines]
-    if drawn:
-        low, high = min(a.get_ylim()[0] for a in drawn), max(a.get_ylim()[1] for a in drawn)
-        margin = max(0.0, 2 - (high - low)) / 2
-        for axes in drawn:
-            axes.set_ylim(low - margin, high + margin)

@@ -1,19 +1,21 @@
-"""Measures of this paper only: gains on several data sets, distances of classes."""
+"""Measures of this paper only: gains on several data sets, distances of classes, the smoothness of lemma 1."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from statistics import fmean
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from runner.claims.claim import Claim
 from runner.claims.diagnostics import class_accuracies, confusion
-from runner.claims.formulas import Formula
+from runner.claims.formulas import Formula, computed
 from runner.claims.measure import counted, planned_for
 from runner.claims.measurement import Measured, charged, of_two
 from runner.claims.runs import Evidence, PlannedRun, Runs, last_accuracy
+from runner.networks.losses import LosingLess
 from runner.records.jobs import sweep_jobs
 
 SENSITIVITY = {  # by sweep of figure 10: the field that it varies, and its name
@@ -21,6 +23,8 @@ SENSITIVITY = {  # by sweep of figure 10: the field that it varies, and its name
     "fig_10_beta": ("loss.beta", "divisor of the regulariser β"),
     "fig_10_gamma": ("loss.gamma", "focal exponent γ"),
 }
+_INPUTS, _HIDDEN, _CLASSES, _EXAMPLES = 4, 5, 3, 20
+_PAIRS, _POINTS, _APART = 20, 17, 0.3  # pairs of weights, points between them for the Hessian, distance
 
 
 def values_tried(sweep: str, field: str) -> list[float]:
@@ -30,27 +34,30 @@ def values_tried(sweep: str, field: str) -> list[float]:
 
 @Formula
 def gain_beyond_the_others(claim: Claim, evidence: Evidence) -> Measured:
-    """Return the gain of the claim's first pair, by seed, minus the gain of each other pair; all must be positive."""
+    """Return the gain of the claim's first pair, by seed, minus the gain of each other pair; all must be positive.
+
+    A gain is the accuracy with the first loss minus that with the second, for each seed with both.
+    """
     planned = [Runs(run for name in pair for run in planned_for(claim, evidence, name)) for pair in claim.pairs]
     together = Runs(run for runs in planned for run in runs)
-    first, *others = ((pair[0], runs, _gains(runs)) for pair, runs in zip(claim.pairs, planned, strict=True))
-    every = tuple(
-        replace(of_two("difference", "mean", first[2], gains), reference=0.0, n=len(first[1].recorded + runs.recorded))
-        for _, runs, gains in others
-        if first[2] and gains
+    by_seed = [[pair for pair in runs.recorded.by(lambda run: run.seed).values() if len(pair) == 2] for runs in planned]
+    gains = [tuple(last_accuracy(ours) - last_accuracy(ce) for ours, ce in pairs) for pairs in by_seed]
+    differences = tuple(
+        replace(
+            of_two("difference", "mean", gains[0], other), reference=0.0, n=len(planned[0].recorded + runs.recorded)
+        )
+        for runs, other in zip(planned[1:], gains[1:], strict=True)
+        if gains[0] and other
     )
-    if not every:
+    if not differences:
         return counted(together, Measured())
-    texts = (f"{name.rpartition('/')[2]} {fmean(of):.2f}" for name, _, of in (first, *others) if of)
-    least = min(every, key=lambda found: found.value or 0.0)
-    found = replace(least, every=every, explanation=f"mean gains: {', '.join(texts)}; the least favourable counts")
-    return counted(together, charged(found, together.last))
-
-
-def _gains(runs: Runs) -> tuple[float, ...]:
-    """Return, for each seed with both losses, the accuracy of the first minus the accuracy of the second."""
-    both = (of for of in runs.recorded.by(lambda run: run.seed).values() if len(of) == 2)
-    return tuple(last_accuracy(one) - last_accuracy(other) for one, other in both)
+    named = zip(claim.pairs, gains, strict=True)
+    texts = (f"{pair[0].rpartition('/')[2]} {fmean(sample):.2f}" for pair, sample in named if sample)
+    least = min(differences, key=lambda difference: difference.value or 0.0)
+    least = replace(
+        least, every=differences, explanation=f"mean gains: {', '.join(texts)}; the least favourable counts"
+    )
+    return counted(together, charged(least, together.last))
 
 
 @Formula
@@ -64,16 +71,44 @@ def class_accuracy_distance(claim: Claim, evidence: Evidence) -> Measured:
     ours, ce, without = (runs.recorded for runs in planned)
     if not (ours and ce and without):
         return counted(Runs(run for runs in planned for run in runs), Measured())
-    own, others = (runs.sample(partial(_distance, others=without)) for runs in (ours, ce))
-    text = f"mean distance per class in points: {fmean(own):.3g} and {fmean(others):.3g}"
-    return counted(Runs([*planned[0], *planned[1]]), of_two("order", "mean", own, others, text))
+
+    def distance(run: PlannedRun) -> float:
+        runs = [run, *without]
+        recorded = run.diagnostic("confusion")["epoch"]
+        epochs = [epoch for epoch in recorded if all(confusion(other, epoch) is not None for other in runs)]
+        private, *others = ([np.array(class_accuracies(other, epoch)) for epoch in epochs] for other in runs)
+        return float(np.abs(np.array(private) - np.mean(others, axis=0)).mean())
+
+    proposed, plain = ours.sample(distance), ce.sample(distance)
+    text = f"mean distance per class in points: {fmean(proposed):.3g} and {fmean(plain):.3g}"
+    return counted(Runs([*planned[0], *planned[1]]), of_two("order", "mean", proposed, plain, text))
 
 
-def _distance(run: PlannedRun, others: Runs) -> float:
-    """Return the mean absolute difference of diagonals to the others' mean, over the epochs that all recorded."""
-    every = [run, *others]
-    both = [
-        epoch for epoch in run.diagnostic("confusion")["epoch"] if all(confusion(of, epoch) is not None for of in every)
-    ]
-    own, *without = ([np.array(class_accuracies(of, epoch)) for epoch in both] for of in every)
-    return float(np.abs(np.array(own) - np.mean(without, axis=0)).mean())
+@computed
+def smoothness_ratio(_: Claim) -> Measured:
+    """Return the largest of ||grad L(w) - grad L(w')|| over sigma_max ||w - w'||, over pairs of weights w and w'.
+
+    L is the proposed loss on a network with one tanh layer. It has the parameters of CIFAR-10, at its threshold epoch,
+    so that each part has weight. w is random, and w' lies in the direction in which the gradient changes fastest.
+    sigma_max is the largest singular value of the Hessian at points between the two.
+    """
+    torch.manual_seed(0)
+    x = torch.randn(_EXAMPLES, _INPUTS, dtype=torch.float64)
+    targets = torch.arange(_EXAMPLES) % _CLASSES
+    loss = LosingLess(threshold_epoch=7.0, beta=11.0, gamma=5.0)
+    loss.start_epoch(7)
+
+    def value(weights: Tensor) -> Tensor:
+        first, last = weights.split((_INPUTS * _HIDDEN, _HIDDEN * _CLASSES))
+        hidden = x @ first.reshape(_INPUTS, _HIDDEN)
+        losses: Tensor = loss(hidden.tanh() @ last.reshape(_HIDDEN, _CLASSES), targets, [hidden])
+        return losses.mean()
+
+    hessians, gradient = torch.vmap(torch.func.hessian(value)), torch.func.grad(value)
+    ratios = []
+    for weights in torch.randn(_PAIRS, _HIDDEN * (_INPUTS + _CLASSES), dtype=torch.float64):
+        step = _APART * torch.linalg.svd(hessians(weights[None])[0]).Vh[0]
+        between = weights + torch.linspace(0, 1, _POINTS, dtype=torch.float64)[:, None] * step
+        largest = torch.linalg.matrix_norm(hessians(between), ord=2).max()
+        ratios.append(float((gradient(weights + step) - gradient(weights)).norm() / (largest * _APART)))
+    return Measured(max(ratios), explanation=f"the largest of {_PAIRS} pairs of weights")

@@ -33,9 +33,8 @@ def budgets(networks: Networks, evidence: Evidence, _: Sequence[ClaimRow]) -> Ta
     for kind in ("ε", "sound ε"):
         header += [f"{kind}: last epoch", *(f"{kind}: {name} (%)" for name in _CELLS)]
     rows = []
-    for (dataset, title), (loss, label) in product(
-        plots.DATASETS.items(), (("ours", "losing-less"), ("ce", "cross-entropy"))
-    ):
+    losses = (("ours", "losing-less"), ("ce", "cross-entropy"))
+    for (dataset, title), (loss, label) in product(plots.DATASETS.items(), losses):
         planned = evidence.planned(networks.sweep, networks.experiment(dataset, loss))
         for budget in BUDGETS:
             cells = [title, label, f"{budget:g}", planned.recorded_of]
@@ -43,7 +42,7 @@ def budgets(networks: Networks, evidence: Evidence, _: Sequence[ClaimRow]) -> Ta
                 reached = planned.last_below(budget, name)
                 values = reached.values("test_accuracy")
                 cells.append(reached.epochs or "–")
-                cells += [number(of(values) if values else None, "%") for of in _CELLS.values()]
+                cells += [number(statistic(values) if values else None, "%") for statistic in _CELLS.values()]
             rows.append(cells)
     notes = (
         "Accuracy on the test set after the last epoch whose ε is below the budget: as the paper counts it (Rényi, "
@@ -58,7 +57,6 @@ def budgets(networks: Networks, evidence: Evidence, _: Sequence[ClaimRow]) -> Ta
 
 
 budgets_3, budgets_4 = partial(budgets, END_TO_END), partial(budgets, PFE)
-
 
 _POOLINGS = "The poolings are max-poolings, as in the baseline's code; the paper writes MP."
 _CODE = "The network of the cited code (Handcrafted-DP), which the runs of figures 4 and 9 have, differs: it has"
@@ -81,10 +79,6 @@ def _epsilons(sweep: str, experiment: str, *, steps_alone: bool = False) -> dict
     releases = mechanism.charges_of_epochs(run.epochs).claimed
     accountants: dict[str, Accountant] = {"RDP classic": RdpClassic(), "RDP tight": Rdp(), "PRV": Prv(), "PLD": Pld()}
     return {name: accountant.epsilon(releases, run.config.delta) for name, accountant in accountants.items()}
-
-
-def _last_epochs(run: Run, accountant: RdpClassic | Rdp) -> str:
-    return " / ".join(str(_last_epoch(run, accountant, budget)) for budget in BUDGETS)
 
 
 def _last_epoch(run: Run, accountant: RdpClassic | Rdp, budget: float) -> int:
@@ -142,8 +136,10 @@ def table_5(_: Evidence, __: Sequence[ClaimRow]) -> Table:
                 "clipping norm": config.clipping.norm,
                 "steps per epoch": run.mechanism.steps_per_epoch,
                 **{name: number(epsilon, places=3, bound="upper") for name, epsilon in epsilons.items()},
-                f"{within}, classic": _last_epochs(run, RdpClassic()),
-                f"{within}, tight": _last_epochs(run, Rdp()),
+                **{
+                    f"{within}, {name}": " / ".join(str(_last_epoch(run, accountant, budget)) for budget in BUDGETS)
+                    for name, accountant in (("classic", RdpClassic()), ("tight", Rdp()))
+                },
             }
         )
     notes = (

@@ -29,7 +29,7 @@ ITEMS = (
         "Beyond the paper: MNIST at a sound ε of 3, screened in two readings and plain",
         sweeps=("noise_screening/sound", *tables.SEARCHES),
         fields=("screening.initial_temperature", "screening.restores", "optimizer.lr", "optimizer.momentum"),
-        draw=figures.at_a_sound_epsilon,
+        draw=figures.sound_runs,
         table=tables.sound,
     ),
     Item(

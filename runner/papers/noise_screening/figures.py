@@ -1,7 +1,8 @@
-"""Figures 3 and 4, and a figure of the share of attempts that are kept, drawn from runs."""
+"""Figures 3 and 4, and those of table 1 and of the runs at a sound epsilon."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from statistics import fmean
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.claims.runs import PAPER_SCALE, Evidence, Runs
-from runner.papers.noise_screening import cost, settings
+from runner.claims.claim import Claim
+from runner.claims.runs import PAPER_SCALE, Evidence, Runs, grouped
+from runner.papers.noise_screening import settings
 from runner.papers.noise_screening.measures import screened
 from runner.papers.noise_screening.settings import claimed_at
+from runner.papers.noise_screening.theorem_1 import lower_bound, worst
 from runner.report import plots
-from runner.report.files import bound_text
+from runner.report.files import bound_text, number
 from runner.report.papers import claims_of
 
 if TYPE_CHECKING:
@@ -22,6 +25,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER_AXES = plots.PaperAxes(epsilon=(0.0, 3.0))
+_LOOKS = {  # method, or reading of screening: its look
+    "DP-SGD, ReLU": "ReLU",
+    "DP-SGD, tanh": "tanh",
+    "DP-SGD, AUTO-S": "AUTO-S",
+    "momentum 0.9": "screening, momentum 0.9",
+    "momentum 0.9, not restored on rejection": "screening, momentum not restored",
+    "no momentum, as printed": "screening",
+    "Screening, its own settings": "screening, its own settings",
+}
 SOUND = {
     "mnist_sound_plain": ("DP-SGD, tanh", "tanh"),
     "mnist_sound_screened_kept": ("screening,\nnot restored", "screening, momentum not restored"),
@@ -29,20 +41,75 @@ SOUND = {
 }
 
 
+def look(claim: Claim) -> tuple[str, str]:
+    """Return the colour and marker of a claim's method."""
+    return plots.LOOKS[_LOOKS[claim.reading or claim.method]]
+
+
+def private_methods(evidence: Evidence, dataset: str) -> list[tuple[Claim, Runs]]:
+    """Return the private methods of table 1 in its order, each with its planned runs in one reading.
+
+    Of several readings, this is the one that counts, or the first that has a run if that one has none.
+    """
+    claims = claims_of("noise_screening", item="table-1", quantity="test_accuracy", dataset=settings.DATASETS[dataset])
+    private = [
+        (claim, settings.planned(evidence, claim.alone))
+        for claim in claims
+        if claim.epsilon and claim.epsilon[0] < math.inf
+    ]
+    return [
+        next((pair for pair in readings if pair[1].recorded), readings[0])
+        for readings in grouped(private, lambda pair: pair[0].method).values()
+    ]
+
+
 def table_1(evidence: Evidence) -> Figure:
-    """Draw the accuracies of table 1, a panel for each data set."""
-    drawn, panels = plots.panel_each(4.6)
+    """Draw each private method's accuracies at the claimed epsilon, every run and the mean, a panel per data set.
+
+    Claimed accuracies are stars, at the paper's scale only. A row names the sound epsilon of its runs. The title has a
+    lower bound on the true epsilon of kept updates at these settings, under the worst rule found for theorem 1.
+    """
+    figure, panels = plots.panel_each(4.6)
     for dataset, axes in panels.items():
-        cost.panel(axes, evidence, dataset)
-    plots.one_legend(drawn)
-    return drawn
+        _accuracies(axes, evidence, dataset)
+    plots.one_legend(figure)
+    return figure
+
+
+def _accuracies(axes: Axes, evidence: Evidence, dataset: str) -> None:
+    paper_scale, rows = evidence.scale == PAPER_SCALE, private_methods(evidence, dataset)
+    for place, (claim, planned) in enumerate(rows):
+        colour, marker = look(claim)
+        texts = ["not run"]
+        if reached := planned.recorded.at(lambda run: run.last_within(claimed_at(), "epsilon")):
+            accuracies = reached.values("test_accuracy")
+            axes.plot(accuracies, [place + 0.1] * len(accuracies), "|", color=colour, markersize=9)
+            axes.plot(fmean(accuracies), place + 0.1, marker, color=colour)
+            sound = (planned if screened(planned[0]) else reached).largest("epsilon_sound")
+            texts = [plots.runs_text(planned), f"{plots.SOUND} {bound_text(sound)}"]
+        if paper_scale and claim.aim is not None:
+            axes.plot(claim.aim, place - 0.1, color=colour, **plots.CLAIMED)
+        where: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "fontsize": 8, "va": "center"}
+        axes.text(0.02, place - 0.36, ", ".join(texts), **where)
+        if claim.reading:
+            axes.text(0.02, place + 0.36, claim.reading, **where)
+    for style in ({"marker": "|"}, {"marker": "o"}, plots.CLAIMED) if paper_scale else ():
+        label = {"|": "a run", "o": "mean", "*": "claimed"}[style["marker"]]
+        plots.name_once(axes, label, **{"color": plots.GREY, "linestyle": ""} | style)
+    least = lower_bound(settings.DATASETS[dataset], worst(settings.DATASETS[dataset]))
+    axes.set(title=plots.DATASETS[dataset], ylim=(len(rows) - 0.4, -0.6))
+    worst_rule = f"worst rule found: true ε ≥ {number(least, bound='lower')}"
+    axes.set_xlabel(f"test accuracy (%), claimed ε = {claimed_at():g}\n{worst_rule}", fontsize=8)
+    axes.margins(x=0.12)
+    axes.set_yticks(range(len(rows)), [claim.method for claim, _ in rows])
+    axes.tick_params(labelleft=dataset == next(iter(plots.DATASETS)))
 
 
 def figure_3(evidence: Evidence) -> Figure:
     """Draw test loss, then test accuracy, against the paper's epsilon, and above it the sound one of plain runs."""
-    drawn = plots.figure(plots.WIDTH, 7)
+    figure = plots.figure(plots.WIDTH, 7)
     for row, y, label in zip(
-        drawn.subplots(2, len(plots.DATASETS)),
+        figure.subplots(2, len(plots.DATASETS)),
         ("test_loss", "test_accuracy"),
         ("test loss", "test accuracy (%)"),
         strict=True,
@@ -50,46 +117,48 @@ def figure_3(evidence: Evidence) -> Figure:
         row[0].set_ylabel(label)
         for axes, dataset in zip(row, plots.DATASETS, strict=True):
             _methods(axes, evidence, dataset, y)
-    plots.one_legend(drawn, 3)
-    return drawn
+    plots.one_legend(figure, 3)
+    return figure
 
 
 def _methods(axes: Axes, evidence: Evidence, dataset: str, y: str) -> None:
     levels: list[float] = []
-    shown = [pair for pair in cost.methods(evidence, dataset) if "own settings" not in pair[0].method]
+    shown = [pair for pair in private_methods(evidence, dataset) if "own settings" not in pair[0].method]
     for place, (claim, planned) in enumerate(shown):
-        colour, marker = cost.look(claim)
+        colour, marker = look(claim)
         if y == "test_accuracy" and evidence.scale == PAPER_SCALE and claim.aim is not None:
             axes.plot(claimed_at(), claim.aim, color=colour, **plots.CLAIMED)
             plots.name_once(axes, "claimed", color=plots.GREY, **plots.CLAIMED)
             levels.append(claim.aim)
         if planned.recorded:
-            found = curve(planned.recorded, "epsilon", y)
+            band = _curve(planned.recorded, y)
             label = ", ".join(filter(None, (claim.method, claim.reading)))
-            found.draw(axes, colour, **plots.spaced(found.middle, place, marker), label=label)
-            levels += found.middle[len(found.middle) // 4 :]
+            band.draw(axes, colour, **plots.spaced(band.middle, place, marker), label=label)
+            levels += band.middle[len(band.middle) // 4 :]
     plots.finish_panel(axes, plots.DATASETS[dataset], [(claim.method, planned) for claim, planned in shown], levels)
     axes.set_xlim(*PAPER_AXES.epsilon)
-    plots.sound_axis(axes, Runs(r for _, of in shown for r in of.recorded if not screened(r)), "without screening")
+    plots.sound_axis(
+        axes, Runs(r for _, group in shown for r in group.recorded if not screened(r)), "without screening"
+    )
     if sound := [run.final("epsilon_sound") for _, planned in shown for run in planned.recorded if screened(run)]:
         where: dict[str, Any] = {"transform": axes.transAxes, "ha": "right", "fontsize": 8}
         text = f"screening: {plots.SOUND} {bound_text(max(sound))}"
         axes.text(0.98, *((0.93,) if y == "test_loss" else (0.03,)), text, **where)
 
 
-def at_a_sound_epsilon(evidence: Evidence) -> Figure:
+def sound_runs(evidence: Evidence) -> Figure:
     """Draw screened and plain runs at one sound epsilon: accuracy by epoch against it, and each run's last."""
-    drawn = plots.figure(plots.WIDTH, 4)
-    by_epoch, last = drawn.subplots(1, 2, width_ratios=(2, 1))
+    figure = plots.figure(plots.WIDTH, 4)
+    by_epoch, last = figure.subplots(1, 2, width_ratios=(2, 1))
     for place, (name, (label, look)) in enumerate(SOUND.items()):
         planned = evidence.planned("noise_screening/sound", f"noise_screening/{name}")
         runs, (colour, marker) = planned.recorded, plots.LOOKS[look]
         if not runs:
             last.text(place, 0.5, "not run", transform=last.get_xaxis_transform(), ha="center", color=plots.GREY)
             continue
-        found = plots.band(runs, "epsilon_sound", "test_accuracy")
+        band = plots.band(runs, "epsilon_sound", "test_accuracy")
         text = f"{label}, {plots.runs_text(planned)}".replace("\n", " momentum ")
-        found.draw(by_epoch, colour, **plots.spaced(found.middle, place, marker), label=text)
+        band.draw(by_epoch, colour, **plots.spaced(band.middle, place, marker), label=text)
         values = runs.finals("test_accuracy")
         last.plot([place] * len(values), values, marker, color=colour, markerfacecolor="none")
         last.hlines(sum(values) / len(values), place - 0.2, place + 0.2, color=colour)
@@ -97,30 +166,30 @@ def at_a_sound_epsilon(evidence: Evidence) -> Figure:
     if by_epoch.dataLim.y1 > 0:
         by_epoch.set_ylim(by_epoch.dataLim.y1 - 10, by_epoch.dataLim.y1)
         plots.by_error(by_epoch)
-    plots.one_legend(drawn)
+    plots.one_legend(figure)
     last.set(
         xticks=range(len(SOUND)), xticklabels=[label for label, _ in SOUND.values()], xlim=(-0.5, len(SOUND) - 0.5)
     )
     last.set_title("last epoch, each run and the mean")
-    return drawn
+    return figure
 
 
-def curve(runs: Runs, x: str, y: str, points: int = 100) -> plots.Band:
-    """Return mean, minimum and maximum of y over the runs at equal x, up to the claimed epsilon as the paper counts.
+def _curve(runs: Runs, quantity: str) -> plots.Band:
+    """Return mean, minimum and maximum of a column at a hundred equal epsilons, up to the claimed one, as counted.
 
     Values between two epochs are interpolated linearly, as screened runs of one setting have epochs at different x.
     """
     reached = runs.at(lambda run: run.last_within(claimed_at(), "epsilon"))
-    series = [(run.history(x)[: end + 1], run.history(y)[: end + 1]) for run, end in reached]
+    series = [(run.history("epsilon")[: end + 1], run.history(quantity)[: end + 1]) for run, end in reached]
     if not series:
         return plots.Band([], [], [], [], 0)
-    start, end = max(at[0] for at, _ in series), min(at[-1] for at, _ in series)
-    grid = np.linspace(start, end, points if end > start else 1)
-    rows = np.array([np.interp(grid, *of_one) for of_one in series])
+    start, end = max(epsilons[0] for epsilons, _ in series), min(epsilons[-1] for epsilons, _ in series)
+    grid = np.linspace(start, end, 100 if end > start else 1)
+    rows = np.array([np.interp(grid, *epochs) for epochs in series])
     return plots.Band(grid.tolist(), rows.mean(0).tolist(), rows.min(0).tolist(), rows.max(0).tolist(), len(series))
 
 
-def by_setting(
+def accuracy_and_costs(
     sweep: str,
     field: str,
     label: str,
@@ -141,14 +210,15 @@ def by_setting(
     planned = Runs((*evidence.sweeps[f"noise_screening/{sweep}"], *settings.planned(evidence, also)))
     if plots.too_few(list(planned.by_value(field).values())):
         return None
-    drawn = plots.figure(plots.WIDTH, 4)
-    accuracy, costs = drawn.subplots(1, 2)
-    runs = Runs(run for of in planned.recorded.by_value(field).values() for run in of)
-    at = [float(run.field(field)) for run in runs]
+    figure = plots.figure(plots.WIDTH, 4)
+    accuracy, costs = figure.subplots(1, 2)
+    by_value = planned.recorded.by_value(field)
+    runs = Runs(run for group in by_value.values() for run in group)
+    values = [float(run.field(field)) for run in runs]
     text = f"{_METHOD}, {plots.runs_text(planned)}"
     colour, marker = plots.LOOKS[_METHOD]
-    accuracy.plot(at, runs.finals("test_accuracy"), marker, color=colour, markersize=5, label=text)
-    means = {value: fmean(of.finals("test_accuracy")) for value, of in planned.recorded.by_value(field).items()}
+    accuracy.plot(values, runs.finals("test_accuracy"), marker, color=colour, markersize=5, label=text)
+    means = {value: fmean(group.finals("test_accuracy")) for value, group in by_value.items()}
     accuracy.plot(list(means), list(means.values()), color=colour, linewidth=1, label="mean of the runs at a value")
     if evidence.scale == PAPER_SCALE:
         claimed(accuracy, runs, sweep.replace("_", "-"))
@@ -161,14 +231,14 @@ def by_setting(
         (runs.finals("epsilon_sound"), "^C1", f"most attempts allowed: {plots.SOUND}"),
     )
     for spent, style, text in charged:
-        costs.plot(at, spent, style, markersize=4, label=text)
+        costs.plot(values, spent, style, markersize=4, label=text)
     costs.set(ylabel="ε, by three counts", xlabel=label)
     costs.set_ylim(bottom=0)
     for axes in (accuracy, costs):
         if scale == "log":
-            plots.log_axis(axes, "x", () if field.startswith("screening") else sorted(set(at)))
+            plots.log_axis(axes, "x", () if field.startswith("screening") else sorted(set(values)))
         plots.legend_below(axes, 0.2)
-    return drawn
+    return figure
 
 
 _METHOD = "screening, momentum 0.9"
@@ -198,20 +268,20 @@ def _claimed_batch(axes: Axes, _: Runs, item: str) -> None:
 def _claimed_equal(axes: Axes, runs: Runs, item: str) -> None:
     """Draw one accuracy for all values that the paper states to be equal: the mean of the runs."""
     (claim,) = claims_of("noise_screening", item=item, quantity="range of accuracy")
-    values = {value: of for value, of in runs.by_value(claim.by).items() if value >= (claim.among or 0)}
+    values = {value: group for value, group in runs.by_value(claim.by).items() if value >= (claim.among or 0)}
     if values:
-        mean = fmean(accuracy for of in values.values() for accuracy in of.finals("test_accuracy"))
+        mean = fmean(accuracy for group in values.values() for accuracy in group.finals("test_accuracy"))
         text = f"claimed: no change ({claim.method.partition(', ')[2]})"
         axes.hlines(mean, min(values), max(values), color="grey", linestyle="--", linewidth=1, label=text)
 
 
-figure_4a = partial(by_setting, "fig_4a", "optimizer.lr", "learning rate", "linear", _claimed_rate)
+figure_4a = partial(accuracy_and_costs, "fig_4a", "optimizer.lr", "learning rate", "linear", _claimed_rate)
 figure_4b = partial(
-    by_setting, "fig_4b", "batch_size", "batch size", "log", _claimed_batch, also="noise_screening/mnist_free"
+    accuracy_and_costs, "fig_4b", "batch_size", "batch size", "log", _claimed_batch, also="noise_screening/mnist_free"
 )
 figure_4c = partial(
-    by_setting, "fig_4c", "screening.initial_temperature", "initial temperature Q₀", "log", _claimed_equal
+    accuracy_and_costs, "fig_4c", "screening.initial_temperature", "initial temperature Q₀", "log", _claimed_equal
 )
 figure_4d = partial(
-    by_setting, "fig_4d", "screening.rejection_threshold", "rejection threshold μ₀", "linear", _claimed_equal
+    accuracy_and_costs, "fig_4d", "screening.rejection_threshold", "rejection threshold μ₀", "linear", _claimed_equal
 )

@@ -26,7 +26,7 @@ from runner.claims.measure import counted, planned_for
 from runner.claims.measurement import Measured, charged, of_sample, of_two
 from runner.claims.over_values import over_values
 from runner.claims.runs import Evidence, PlannedRun, Runs, RunsAt
-from runner.claims.statistics import Interval, between
+from runner.claims.statistics import between
 from runner.papers.noise_screening.settings import DATASETS, searched_to
 from runner.terminal import bound_text
 
@@ -53,27 +53,26 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
     in the paper. A run that ends before needs more than it has spent, so the mean is then a bound.
 
     The sound epsilon is for the steps until then, as if their number had been fixed beforehand, like the claimed one:
-    see `until`.
+    see `reached_costs`.
     """
     accuracy = float(claim.number.argument)
     planned = carried_on(claim, evidence, claim.experiment, accuracy)
     recorded = planned.recorded
     reached = recorded.at(reaches(accuracy))
     if not recorded:
-        found = Measured()
+        measured = Measured()
     elif len(reached) < len(recorded):
-        found = _not_reached_by_all(recorded, reached, accuracy)
+        measured = _not_reached_by_all(recorded, reached, accuracy)
     else:
-        made, sound = until(reached)
-        text = f"all steps until then would cost {bound_text(made)} had their number been fixed beforehand"
+        cost, sound = reached_costs(reached)
+        text = f"all steps until then would cost {bound_text(cost)} had their number been fixed beforehand"
         if screened(recorded[0]):
-            text += (
-                f"; a run that is to end at this number of kept updates may take attempts that cost {bound_text(sound)}"
-            )
-        found = of_sample("mean", tuple(reached.values("epsilon")), explanation=text)
-        tries = made if screened(recorded[0]) else None
-        found = replace(charged(found, reached), epsilon_sound=sound, epsilon_spent=tries, planned_each=(len(planned),))
-    return replace(counted(planned, found), chosen_on_test=True)
+            limit = bound_text(sound)
+            text += f"; a run that is to end at this number of kept updates may take attempts that cost {limit}"
+        measured = charged(of_sample("mean", tuple(reached.values("epsilon")), explanation=text), reached)
+        tries = cost if screened(recorded[0]) else None
+        measured = replace(measured, epsilon_sound=sound, epsilon_spent=tries, planned_each=(len(planned),))
+    return replace(counted(planned, measured), chosen_on_test=True)
 
 
 def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Measured:
@@ -84,13 +83,12 @@ def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Mea
     """
     reach = reaches(accuracy)
     others = Runs(run for run in recorded if reach(run) is None)
-    ends = others.finals("epsilon")
-    at = ", ".join(sorted({f"{end:.3g}" for end in ends}))
-    text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {at}"
+    ends = ", ".join(sorted({f"{end:.3g}" for end in others.finals("epsilon")}))
+    text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {ends}"
     at_least = all(run.field("max_epsilon") != searched_to() for run in others)
     needed = recorded.sample(lambda run: spent(run, accuracy) if at_least or reach(run) is not None else math.inf)
-    found = of_sample("mean", needed, explanation=text)
-    return replace(found, values=() if at_least else found.values, at_least=at_least, delta=recorded.delta)
+    measured = of_sample("mean", needed, explanation=text)
+    return replace(measured, values=() if at_least else measured.values, at_least=at_least, delta=recorded.delta)
 
 
 def spent(run: PlannedRun, accuracy: float) -> float:
@@ -110,43 +108,39 @@ def cheaper(claim: Claim, evidence: Evidence) -> Measured:
     """
     accuracies = [float(word) for word in claim.number.argument.replace(" to ", " ").split()]
     start = accuracies.pop(0) if " to " in claim.number.argument else None
-    statements, every = [], Runs()
+    statements, planned = [], Runs()
     for accuracy in accuracies:
-        own, *others = (carried_on(claim, evidence, name, accuracy) for name in claim.experiments)
-        every = every or Runs(run for runs in (own, *others) for run in runs)
-        at_least = any(reaches(accuracy)(run) is None for run in own.recorded)
-        for other in others if own.recorded else ():
-            if other.recorded:
-                found = of_two("order", "mean", _spent(own, accuracy, start), _spent(other, accuracy, start))
-                statements.append(replace(found, at_least=at_least, planned_each=(len(own), len(other))))
+        first, *further = (carried_on(claim, evidence, name, accuracy) for name in claim.experiments)
+        planned = planned or Runs(run for runs in (first, *further) for run in runs)
+        at_least = any(reaches(accuracy)(run) is None for run in first.recorded)
+        for runs in further if first.recorded else ():
+            if runs.recorded:
+                costs, other_costs = (
+                    tuple(spent(run, accuracy) - (spent(run, start) if start else 0.0) for run in side.recorded)
+                    for side in (first, runs)
+                )
+                measured = of_two("order", "mean", costs, other_costs)
+                statements.append(replace(measured, at_least=at_least, planned_each=(len(first), len(runs))))
     if not statements:
-        return counted(every, Measured())
-    gaps = [(found.value or 0.0) - (found.reference or 0.0) for found in statements]
+        return counted(planned, Measured())
+    gaps = [(measured.value or 0.0) - (measured.reference or 0.0) for measured in statements]
     shown = statements[gaps.index(max(gaps))]
     text = f"{', '.join(f'{gap:+.2f}' for gap in gaps)}, accuracy by accuracy; the least favourable counts"
     lacking = tuple(name for name in claim.experiments if not planned_for(claim, evidence, name).recorded)
     all_of = tuple(statements) if len(statements) > 1 else ()
-    return counted(every, replace(shown, every=all_of, lacking=lacking, explanation=text))
-
-
-def _spent(runs: Runs, accuracy: float, start: float | None) -> tuple[float, ...]:
-    """Return the epsilon of each recorded run for an accuracy, or from another accuracy to it."""
-    return runs.sample(lambda run: spent(run, accuracy) - (spent(run, start) if start else 0.0))
+    return counted(planned, replace(shown, every=all_of, lacking=lacking, explanation=text))
 
 
 @of_runs
 def tries_by_value(claim: Claim, planned: Runs) -> Measured:
     """Compare attempts per kept update at two values of the field that the claim names: "20 5"."""
-    one, other = (planned.recorded.by_value(claim.by).get(float(value)) for value in claim.number.argument.split())
-    if one is None or other is None:
+    values = [float(text) for text in claim.number.argument.split()]
+    runs, by_value = planned.recorded.by_value(claim.by), planned.by_value(claim.by)
+    if not all(value in runs for value in values):
         return Measured()
-
-    def tries(run: PlannedRun) -> float:
-        return run.final("tries") / run.final("accepted")
-
-    values = planned.by_value(claim.by)
-    sizes = tuple(len(values[float(value)]) for value in claim.number.argument.split())
-    return replace(of_two("order", "mean", one.sample(tries), other.sample(tries)), planned_each=sizes)
+    first, second = (runs[value].sample(lambda run: run.final("tries") / run.final("accepted")) for value in values)
+    sizes = tuple(len(by_value[value]) for value in values)
+    return replace(of_two("order", "mean", first, second), planned_each=sizes)
 
 
 @Formula
@@ -167,38 +161,30 @@ def carried_on(claim: Claim, evidence: Evidence, experiment: str, accuracy: floa
     further = evidence.recorded(CARRIED_ON, _LONGER.get(experiment, ""))
     longer = {run.seed: run for run in further if not run.diverged}
     planned = planned_for(claim, evidence, experiment)
-    return Runs(
-        longest if (longest := longer.get(run.seed)) and _goes_on(run, longest, accuracy) else run for run in planned
-    )
+
+    def extends(long: PlannedRun, short: PlannedRun) -> bool:
+        if short.record is None:
+            return True
+        if short.diverged or reaches(accuracy)(short) is not None:
+            return False
+        # The epsilons of the beginning are the same, and its training losses differ only by rounding.
+        pairs = [(long.history(name), short.history(name)) for name in ("epsilon", "train_loss")]
+        return all(len(x) > len(y) and np.allclose(x[: len(y)], y, rtol=1e-3, atol=0) for x, y in pairs)
+
+    return Runs(long if (long := longer.get(run.seed)) and extends(long, run) else run for run in planned)
 
 
-def _goes_on(short: PlannedRun, longer: PlannedRun, accuracy: float) -> bool:
-    """Return True if the shorter run is missing, or ends below the accuracy and is the beginning of the longer.
-
-    Their epsilons are then the same, and their training losses differ only by rounding.
-    """
-    if short.record is None:
-        return True
-    if short.diverged or reaches(accuracy)(short) is not None:
-        return False
-    return all(
-        len(longer.history(name)) > len(short.history(name))
-        and np.allclose(longer.history(name)[: len(short.history(name))], short.history(name), rtol=1e-3, atol=0)
-        for name in ("epsilon", "train_loss")
-    )
-
-
-def until(reached: RunsAt) -> tuple[float, float]:
+def reached_costs(reached: RunsAt) -> tuple[float, float]:
     """Return two costs of runs up to an epoch each, the largest over the runs.
 
     The first is the cost of all steps made, had their number been fixed beforehand. The second is the guarantee of a
     run that is to end there. Both are the same, except that screened runs can fix only their kept updates beforehand.
     """
-    made = reached.largest("epsilon_spent")
+    cost = reached.largest("epsilon_spent")
     if not screened(reached[0][0]):
-        return made, made
+        return cost, cost
     longest, epoch = max(reached, key=lambda pair: pair[0].history("accepted")[pair[1]])
-    return made, guaranteed_for(longest, round(longest.history("accepted")[epoch]))
+    return cost, guaranteed_for(longest, round(longest.history("accepted")[epoch]))
 
 
 def reaches(accuracy: float) -> Callable[[PlannedRun], int | None]:
@@ -210,9 +196,12 @@ def reaches(accuracy: float) -> Callable[[PlannedRun], int | None]:
 def lead(claim: Claim, evidence: Evidence) -> Measured:
     """Return the share of the second experiment's epochs, to the claim's epsilon, at which the first leads all others.
 
-    It leads in the mean of the column in brackets, at equal epsilon as the paper counts (see `_curves`). Larger is
-    better, except for a loss. A tie is no lead. With three runs of each experiment it has an interval, from the
-    percentile bootstrap: the runs of each experiment are drawn again separately.
+    It leads in the mean of the column in brackets, at equal epsilon as the paper counts. Larger is better, except for a
+    loss. A tie is no lead. With three runs of each experiment it has an interval, from the percentile bootstrap: the
+    runs of each experiment are drawn again separately.
+
+    Values between two epochs are interpolated linearly, and after the last epoch its value is used. Epochs of screened
+    runs are at other epsilons than epochs of plain runs.
     """
     column = claim.number.argument
     planned = [planned_for(claim, evidence, name) for name in claim.experiments]
@@ -220,44 +209,35 @@ def lead(claim: Claim, evidence: Evidence) -> Measured:
     if not all(recorded):
         return counted(planned[0], Measured())
     grid = [epsilon for epsilon in recorded[1][0].history("epsilon") if epsilon <= claim.bound]
-    curves = [_curves(runs, column, grid) * (-1 if column.endswith("loss") else 1) for runs in recorded]
-    value = _share([of.mean(0) for of in curves])
+    sign = -1 if column.endswith("loss") else 1
+    curves = [  # by experiment: [runs, epsilons], NaN before a run's first epoch
+        sign * np.array([np.interp(grid, r.history("epsilon"), r.history(column), left=math.nan) for r in runs])
+        for runs in recorded
+    ]
+    value = _share([curve.mean(0) for curve in curves])
     if math.isnan(value):
         return counted(planned[0], Measured())
+    interval = None
+    if min(map(len, recorded)) >= _ENOUGH:
+        resampled = bootstrap(
+            [np.arange(len(curve)) for curve in curves],  # runs are drawn, each with its whole curve
+            lambda *draws: _share([curve[runs].mean(0) for curve, runs in zip(curves, draws, strict=True)]),
+            n_resamples=_REDRAWN,
+            vectorized=False,
+            method="percentile",
+            random_state=np.random.default_rng(0),
+        )
+        interval = partial(between, resampled.bootstrap_distribution)
     names = ", ".join(name.rpartition("/")[2] for name in claim.experiments)
-    last = ", ".join("–" if np.isnan(of[:, -1]).any() else f"{abs(of[:, -1].mean()):.4g}" for of in curves)
+    last = ", ".join("–" if np.isnan(c[:, -1]).any() else f"{abs(c[:, -1].mean()):.4g}" for c in curves)
     text = f"{column.replace('_', ' ')} at the last of them: {last} ({names})"
     kind = f"share of epochs, by means of {' and '.join(str(len(runs)) for runs in recorded)} runs"
-    return counted(planned[0], Measured(value, interval_at=_redrawn(curves), kind=kind, explanation=text))
-
-
-def _curves(runs: Runs, column: str, grid: Sequence[float]) -> Array:
-    """Return a column of each run at these epsilons, NaN before its first epoch: [runs, epsilons].
-
-    Values between two epochs are interpolated linearly, and after the last epoch its value is used. Epochs of screened
-    runs are at other epsilons than epochs of plain runs.
-    """
-    return np.array([np.interp(grid, run.history("epsilon"), run.history(column), left=math.nan) for run in runs])
+    return counted(planned[0], Measured(value, interval_at=interval, kind=kind, explanation=text))
 
 
 def _share(means: Sequence[Array]) -> float:
     """Return the share of places at which the first is above all others that exist there; NaN if it is alone."""
-    own, others = means[0], np.array(means[1:])
-    compared = ~np.isnan(own) & ~np.isnan(others).all(0)
-    ahead = own > np.where(np.isnan(others), -math.inf, others).max(0)
+    first, further = means[0], np.array(means[1:])
+    compared = ~np.isnan(first) & ~np.isnan(further).all(0)
+    ahead = first > np.where(np.isnan(further), -math.inf, further).max(0)
     return float(ahead[compared].mean()) if compared.any() else math.nan
-
-
-def _redrawn(curves: Sequence[Array]) -> Callable[[float], Interval] | None:
-    if min(len(of) for of in curves) < _ENOUGH:
-        return None
-    found = bootstrap(
-        [np.arange(len(of)) for of in curves],  # runs are drawn, each with its whole curve
-        lambda *drawn: _share([of[runs].mean(0) for of, runs in zip(curves, drawn, strict=True)]),
-        n_resamples=_REDRAWN,
-        vectorized=False,
-        method="percentile",
-        random_state=np.random.default_rng(0),
-    ).bootstrap_distribution
-
-    return partial(between, found)

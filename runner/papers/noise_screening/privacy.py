@@ -124,8 +124,8 @@ class Screened:
         """
         low, high = -_CUT * self.sigma, shift + _CUT * self.sigma
         cut = min(max(self.threshold * self.sigma, low), high)
-        kept, rejected = zip(*(kept_weights(z, self.rejections) for z in self.accepted), strict=True)
-        return [(a, b, w) for a, b, w in ((low, cut, rejected), (cut, high, kept)) if a < b]
+        inside, outside = zip(*(kept_weights(z, self.rejections) for z in self.accepted), strict=True)
+        return [(a, b, w) for a, b, w in ((low, cut, outside), (cut, high, inside)) if a < b]
 
     def _losses(self, interval: float, *, with_record: bool) -> DensePLDPmf:
         """Return the distribution of the rounded-down loss under p_1 (ln p_1/p_0) or under p_0 (ln p_0/p_1)."""

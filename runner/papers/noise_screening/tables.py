@@ -10,7 +10,7 @@ from runner.claims.claim import dataset_name
 from runner.claims.judgement import ClaimRow
 from runner.claims.runs import Evidence, Runs
 from runner.papers.noise_screening import settings
-from runner.papers.noise_screening.measures import carried_on, reaches, screened, until
+from runner.papers.noise_screening.measures import carried_on, reached_costs, reaches, screened
 from runner.papers.noise_screening.settings import DATASETS, claimed_at, delta, kept_steps, screened_run, screening
 from runner.report.files import Table, bound_text, delta_text, mean_text, number, plus_minus, spread_text
 
@@ -34,14 +34,8 @@ def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     """Return a row per data set and method: accuracy at epsilon 3 as the paper counts, and its cost."""
     claimed = {j.claim.alone: j.claim.claimed for j in judged}
     header = (
-        *("dataset", "method", "screened by", "claimed (%)", "mean accuracy (%)"),
-        *(
-            "on images that did not screen (%)",
-            "n",
-            "attempts a kept update",
-            "kept by force only (% of kept updates)",
-            "ε of kept updates",
-        ),
+        *("dataset", "method", "screened by", "claimed (%)", "mean accuracy (%)", "on images that did not screen (%)"),
+        *("n", "attempts a kept update", "kept by force only (% of kept updates)", "ε of kept updates"),
         *("sound ε of all attempts (mean; largest)", "sound ε guaranteed"),
     )
     rows = []
@@ -67,10 +61,6 @@ def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     return Table(header, rows, notes, shown)
 
 
-def _method(row: ClaimRow) -> str:
-    return ", ".join(filter(None, (row.claim.method, row.claim.reading)))
-
-
 def _measured(planned: Runs) -> list[str]:
     runs = planned.recorded
     private = runs.at(lambda run: run.last_within(claimed_at(), "epsilon"))
@@ -82,19 +72,19 @@ def _measured(planned: Runs) -> list[str]:
     epsilon, sound = (bound_text(private.largest(name)) for name in ("epsilon", "epsilon_spent"))
     if not screened(runs[0]):
         return [text, text, planned.recorded_of, "–", "–", epsilon, sound, sound]
-    apart = runs.finals("unscreened_accuracy")
-    apart_text = "none left" if any(map(math.isnan, apart)) else mean_text(apart, "%")
+    unscreened = runs.finals("unscreened_accuracy")
+    unscreened_text = "none left" if any(map(math.isnan, unscreened)) else mean_text(unscreened, "%")
     tries, forced = _mean_ratio(runs, "tries", "accepted"), 100 * _mean_ratio(runs, "forced", "accepted")
     mean = bound_text(statistics.fmean(private.values("epsilon_spent")))
     costs = [epsilon, f"{mean}; {sound}", bound_text(runs.largest("epsilon_sound"))]
-    return [text, apart_text, planned.recorded_of, f"{tries:.2f}", f"{forced:.1f}", *costs]
+    return [text, unscreened_text, planned.recorded_of, f"{tries:.2f}", f"{forced:.1f}", *costs]
 
 
-def _mean_ratio(runs: Runs, one: str, other: str) -> float:
-    return statistics.fmean(run.final(one) / run.final(other) for run in runs)
+def _mean_ratio(runs: Runs, numerator: str, denominator: str) -> float:
+    return statistics.fmean(run.final(numerator) / run.final(denominator) for run in runs)
 
 
-def table_2(_evidence: Evidence, _judged: Sequence[ClaimRow]) -> Table:
+def table_2(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Return the settings, and the kept updates that they allow by the paper."""
     rows = []
     for dataset in DATASETS.values():
@@ -127,7 +117,7 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
         if j.claim.number.name != "epsilon_at_accuracy":
             continue
         accuracy, claimed = float(j.claim.number.argument), j.claim.claimed.text.replace(">6", "not within 6")
-        method = _method(j)
+        method = ", ".join(filter(None, (j.claim.method, j.claim.reading)))
         recorded = carried_on(j.claim, evidence, j.claim.experiment, accuracy).recorded
         for run in recorded:
             if run.job.experiment != j.claim.experiment:
@@ -139,12 +129,12 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
             text = mean_text(reached.values("epsilon"))
             if len(reached) < len(recorded):  # the mean of the runs that reach it is too small
                 text = f"{plus_minus(j.measured, None, at_least=j.at_least)} (of those that do: {text})"
-            costs = [bound_text(cost) for cost in until(reached)]
+            costs = [bound_text(cost) for cost in reached_costs(reached)]
         count = f"{j.n} of {j.n_planned}"
         by = f"{len(reached)} of {len(recorded)}" if recorded else "–"
         mark = "" if j.claim.counts else " (another reading, not counted)"
-        named = [dataset_name(j.claim.dataset), f"{accuracy:g}", method + mark]
-        rows.append([*named, claimed, text, by, count, *costs, j.verdict, j.guarantee, j.claim.counted])
+        labels = [dataset_name(j.claim.dataset), f"{accuracy:g}", method + mark]
+        rows.append([*labels, claimed, text, by, count, *costs, j.verdict, j.guarantee, j.claim.counted])
     carried = f" ({'; '.join(further)})" if further else " (none here)"
     notes = (
         "Mean ε: at the first epoch whose test accuracy is at least the one named, mean of the runs. If some do not "
@@ -181,9 +171,9 @@ def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
             continue
         accuracies = runs.finals("test_accuracy")
         accuracy = [mean_text(accuracies, "%"), spread_text(accuracies, "%")]
-        best, kept = statistics.fmean(runs.finals("best_test_accuracy")), _mean_ratio(runs, "accepted", "tries")
+        best, kept_share = statistics.fmean(runs.finals("best_test_accuracy")), _mean_ratio(runs, "accepted", "tries")
         costs = [bound_text(runs.largest("epsilon_sound")), number(runs[0].final("noise_multiplier"))]
-        rows.append([label, *accuracy, number(best, "%"), planned.recorded_of, f"{kept:.3f}", *costs, *settings])
+        rows.append([label, *accuracy, number(best, "%"), planned.recorded_of, f"{kept_share:.3f}", *costs, *settings])
     notes = [
         "MNIST. All report on the 5,000 test images that do not screen. The number of attempts is fixed beforehand, "
         "and the noise is calibrated to it. So the sound ε holds (PLD, "

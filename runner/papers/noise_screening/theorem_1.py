@@ -52,7 +52,7 @@ def most_tries(dataset: str) -> int:
 
 
 @lru_cache
-def at_least(dataset: str, threshold: float) -> float:
+def lower_bound(dataset: str, threshold: float) -> float:
     """Return a lower bound on the true epsilon of the kept updates, screened by y > threshold sigma.
 
     The first update is left out, as it is always kept (tau = 0). This can only lower epsilon.
@@ -61,14 +61,14 @@ def at_least(dataset: str, threshold: float) -> float:
 
 
 @lru_cache
-def at_most(dataset: str, threshold: float) -> float:
+def upper_bound(dataset: str, threshold: float) -> float:
     """Return an upper bound on the true epsilon of the kept updates: all but the first screened, and the first."""
     return _screened(dataset, threshold).epsilon_by_rdp(kept_steps(dataset) - 1, delta(), unscreened=1)
 
 
 def worst(dataset: str) -> float:
     """Return the threshold, in units of sigma, with the largest lower bound."""
-    return max(THRESHOLDS, key=lambda threshold: at_least(dataset, threshold))
+    return max(THRESHOLDS, key=lambda threshold: lower_bound(dataset, threshold))
 
 
 def share_kept(probability: float, rejections: int) -> float:
@@ -87,31 +87,28 @@ def threshold_for(share: float, rejections: int) -> float:
 
 
 def _screened(dataset: str, threshold: float) -> Screened:
+    mechanism = screened_run(dataset).mechanism
     mu0 = screening(dataset).rejection_threshold
-    return Screened(screened_run(dataset).mechanism.sampling_rate, _noise(dataset), threshold, mu0)
-
-
-def _noise(dataset: str) -> float:
-    return screened_run(dataset).mechanism.noise_multiplier
+    return Screened(mechanism.sampling_rate, mechanism.noise_multiplier, threshold, mu0)
 
 
 @computed
 def theorem_1(claim: Claim) -> Measured:
     """Return the true epsilon of the kept updates: a rigorous lower bound under the worst rule found."""
     dataset, threshold, tries = claim.dataset, worst(claim.dataset), most_tries(claim.dataset)
-    bound, upper = _below(at_least(dataset, threshold)), _above(at_most(dataset, threshold))
-    claimed, every = claimed_epsilon(dataset), cost_of_tries(dataset, tries)
+    bound, upper = _lower_text(lower_bound(dataset, threshold)), _upper_text(upper_bound(dataset, threshold))
+    claimed, all_attempts = claimed_epsilon(dataset), cost_of_tries(dataset, tries)
     return Measured(
         value=float(bound),
         epsilon=claimed,
-        epsilon_sound=every,
+        epsilon_sound=all_attempts,
         epsilon_least=float(bound),
         at_least=True,
         delta=delta(),
         explanation=f"{kept_steps(dataset)} kept updates. A candidate is kept if its one coordinate is above "
         f"{threshold} sigma, as {100 * _screened(dataset, threshold).accepted[0]:.1f}% are. The true epsilon is at "
-        f"least {bound} and at most {upper}, where {_above(claimed)} is charged. All of the up to {tries} attempts an "
-        f"update cost {_above(every)}, whatever the rule",
+        f"least {bound} and at most {upper}, where {_upper_text(claimed)} is charged. All of the up to {tries} "
+        f"attempts an update cost {_upper_text(all_attempts)}, whatever the rule",
     )
 
 
@@ -133,7 +130,7 @@ def least_at_share_kept(claim: Claim, evidence: Evidence) -> Measured:
     shares = _shares_kept(evidence, claim.dataset)
     if not shares:
         return Measured()
-    bound = float(_below(_at_share(claim.dataset, min(shares))))
+    bound = float(_lower_text(_bound_of_share(claim.dataset, min(shares))))
     kind = f"bound on the ε of a rule, by the {_lowest_of(shares)}"
     return Measured(bound, n=len(shares), planned=len(shares), kind=kind, at_least=True)
 
@@ -145,13 +142,17 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         *("claimed ε", "true ε, at least", "true ε, at most"),
     )
     rows: list[tuple[object, ...]] = []
+    rates = []
     for dataset in DATASETS.values():
-        claimed, k = _above(claimed_epsilon(dataset)), screening(dataset).rejection_threshold
+        costs = [f"{_upper_text(cost_of_tries(dataset, r))} at {r:g}" for r in (1, 1.5, 2, 3, most_tries(dataset))]
+        rates.append(f"{dataset_name(dataset)}: {', '.join(costs)} attempts a kept update.")
+        claimed, k = _upper_text(claimed_epsilon(dataset)), screening(dataset).rejection_threshold
+        sigma, steps = screened_run(dataset).mechanism.noise_multiplier, kept_steps(dataset)
         for t in sorted({-math.inf, 0.5, worst(dataset)}):
             keep = _screened(dataset, t).accepted[0]
-            bounds = _below(at_least(dataset, t)), _above(at_most(dataset, t))
+            bounds = _lower_text(lower_bound(dataset, t)), _upper_text(upper_bound(dataset, t))
             shown = "none" if t == -math.inf else t
-            rows.append((dataset_name(dataset), _noise(dataset), shown, k, kept_steps(dataset), keep, claimed, *bounds))
+            rows.append((dataset_name(dataset), sigma, shown, k, steps, keep, claimed, *bounds))
     notes = (
         "The sampled Gaussian at the paper's parameters, kept where y > t. The paper's rule always keeps the first "
         "step. \"At least\" is rigorous up to floating point (outputs binned, losses rounded down, PLD). \"At most\" "
@@ -160,28 +161,28 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         "above t = dσ²/(2|w|), nearly. The squared norm of the noise in all d coordinates is nearly dσ².",
         "The claimed ε is the paper's (classic RDP). Without screening the bounds are those of "
         "DP-SGD, for which it is valid.",
-        *(_at_the_share_kept(evidence, dataset) for dataset in DATASETS.values()),
-        "The cost of all attempts is sound. " + " ".join(f"{_by_rate(dataset)}." for dataset in DATASETS.values()),
+        *(_share_text(evidence, dataset) for dataset in DATASETS.values()),
+        "The cost of all attempts is sound. " + " ".join(rates),
     )  # fmt: skip
     return Table(header, rows, notes, [name for name in header if name not in ("mu0", "kept updates")])
 
 
-def _at_the_share_kept(evidence: Evidence, dataset: str) -> str:
+def _share_text(evidence: Evidence, dataset: str) -> str:
     """Return the share kept by the worst rule, by recorded runs, and the bound for a rule that keeps as much."""
     rejections = screening(dataset).rejection_threshold
-    kept = 100 * share_kept(_screened(dataset, worst(dataset)).accepted[0], rejections)
-    rule = f"{dataset_name(dataset)}: the worst of the rules tried keeps {kept:.1f}% of the attempts, with forced ones."
+    keep = 100 * share_kept(_screened(dataset, worst(dataset)).accepted[0], rejections)
+    text = f"{dataset_name(dataset)}: the worst of the rules tried keeps {keep:.1f}% of the attempts, with forced ones."
     shares = _shares_kept(evidence, dataset)
     if not shares:
-        return rule
-    text = (
-        f"{rule} The recorded runs at the settings of table 2, screened by all test images, kept {_ends(shares)}. A "
+        return text
+    text += (
+        f" The recorded runs at the settings of table 2, screened by all test images, kept {_ends(shares)}. A "
         f"rule of this kind that keeps {_ends([min(shares)])} has a true ε of at least "
-        f"{_below(_at_share(dataset, min(shares)))}."
+        f"{_lower_text(_bound_of_share(dataset, min(shares)))}."
     )
     leading = _shares_kept(evidence, dataset, (_LEADING,))
     if leading and min(leading) > min(shares):
-        bound = _below(_at_share(dataset, min(leading)))
+        bound = _lower_text(_bound_of_share(dataset, min(leading)))
         text += (
             f" Runs of the leading reading kept {_ends(leading)}. A rule that keeps {_ends([min(leading)])} has at "
             f"least {bound}."
@@ -193,25 +194,20 @@ def _lowest_of(shares: Sequence[float]) -> str:
     return "one run" if len(shares) == 1 else f"lowest of {len(shares)} runs"
 
 
-def _at_share(dataset: str, share: float) -> float:
+def _bound_of_share(dataset: str, share: float) -> float:
     """Return a lower bound on the true epsilon of a rule of the worst one's kind that keeps this share of attempts."""
-    return at_least(dataset, threshold_for(share, screening(dataset).rejection_threshold))
+    return lower_bound(dataset, threshold_for(share, screening(dataset).rejection_threshold))
 
 
 def _ends(shares: Sequence[float]) -> str:
     return "% to ".join(dict.fromkeys(f"{100 * share:.0f}" for share in (min(shares), max(shares)))) + "%"
 
 
-def _by_rate(dataset: str) -> str:
-    costs = [f"{_above(cost_of_tries(dataset, r))} at {r:g}" for r in (1, 1.5, 2, 3, most_tries(dataset))]
-    return f"{dataset_name(dataset)}: {', '.join(costs)} attempts a kept update"
-
-
-def _below(bound: float) -> str:
+def _lower_text(bound: float) -> str:
     return number(bound, places=3, bound="lower")
 
 
-def _above(bound: float) -> str:
+def _upper_text(bound: float) -> str:
     return number(bound, places=3, bound="upper")
 
 
@@ -221,33 +217,33 @@ def figure(evidence: Evidence) -> Figure:
     Below are the shares that screened runs at these parameters kept. There, the data, the weights and the temperature
     change the probability from attempt to attempt.
     """
-    drawn = plots.figure(7, 5.4)
-    axes = drawn.subplots()
+    plot = plots.figure(7, 5.4)
+    axes = plot.subplots()
     for i, dataset in enumerate(DATASETS.values()):
         rejections = screening(dataset).rejection_threshold
         keep = [share_kept(_screened(dataset, t).accepted[0], rejections) for t in THRESHOLDS]
-        bounds = [at_least(dataset, t) for t in THRESHOLDS]
+        bounds = [lower_bound(dataset, t) for t in THRESHOLDS]
         label = f"{dataset_name(dataset)}, μ₀ = {rejections}: lower bound on the true ε"
         axes.plot(keep, bounds, f"{plots.MARKERS[i]}-", markersize=4, color=f"C{i}", label=label)
         shares = _shares_kept(evidence, dataset)
         if shares:
             runs = "1 screened run" if len(shares) == 1 else f"{len(shares)} screened runs"
-            kept = " to ".join(dict.fromkeys(f"{share:.2f}" for share in (min(shares), max(shares))))
-            said = f"{dataset_name(dataset)}: {runs} kept {kept} of the attempts"
+            range_kept = " to ".join(dict.fromkeys(f"{share:.2f}" for share in (min(shares), max(shares))))
+            label_kept = f"{dataset_name(dataset)}: {runs} kept {range_kept} of the attempts"
             low = [0.25 + 0.2 * i] * len(shares)
-            axes.plot(shares, low, "|", markersize=11, markeredgewidth=1.5, color=f"C{i}", label=said)
+            axes.plot(shares, low, "|", markersize=11, markeredgewidth=1.5, color=f"C{i}", label=label_kept)
     axes.axhline(claimed_at(), color="k", linestyle="--", linewidth=1, label=f"claimed ε = {claimed_at():g}")
     plots.log_axis(axes, "x")
     axes.set_xlabel("share of the attempts that is kept")
     axes.set_ylabel(f"ε of the kept updates, {delta_text(delta())}")
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), fontsize=8)
-    return drawn
+    return plot
 
 
 def _shares_kept(evidence: Evidence, dataset: str, readings: Sequence[str] = _READINGS) -> list[float]:
     """Return the kept share of attempts of each recorded run that screens at the paper's parameters."""
     name = IN_FILES[dataset]
     experiments = (f"noise_screening/{name}_screened{reading}" for reading in readings)
-    runs = [run for each in experiments for run in settings.planned(evidence, each).recorded]
+    runs = [run for name in experiments for run in settings.planned(evidence, name).recorded]
     return [run.final("accepted") / run.final("tries") for run in runs]

@@ -60,22 +60,22 @@ def loss(weights: Array) -> float:
 def path(*, screened: bool) -> Path:
     """Return STEPS kept steps of DP-SGD, every one kept or algorithm 2's."""
     (x, y), generator = _data()[0], np.random.default_rng(1)
-    weights, kept, tries, rejected = START, [START], 0, 0
+    weights, weights_kept, tries, rejected = START, [START], 0, 0
     rule = screening("MNIST")
-    while len(kept) <= STEPS:
+    while len(weights_kept) <= STEPS:
         gradients = (x @ weights - y)[:, None] * x
         gradients *= np.minimum(1, NORM / np.linalg.norm(gradients, axis=1, keepdims=True))
         noise, uniform = NOISE * NORM * generator.standard_normal(2), generator.random()
         candidate = weights - RATE * (gradients.sum(axis=0) + noise) / EXAMPLES
         tries += 1
         rise = loss(candidate) - loss(weights)
-        accepted = rise <= 0 or uniform <= math.exp(-rise * rule.initial_temperature * (len(kept) - 1))
+        accepted = rise <= 0 or uniform <= math.exp(-rise * rule.initial_temperature * (len(weights_kept) - 1))
         if not screened or accepted or rejected >= rule.rejection_threshold:
             weights, rejected = candidate, 0
-            kept.append(weights)
+            weights_kept.append(weights)
         else:
             rejected += 1
-    return Path(np.array(kept), tries)
+    return Path(np.array(weights_kept), tries)
 
 
 def excess(weights: Array) -> float:
@@ -86,21 +86,21 @@ def excess(weights: Array) -> float:
 
 def figure(_: Evidence) -> Figure:
     """Draw both paths over the contours of the loss."""
-    drawn = plots.figure(6, 4.5)
-    axes = drawn.subplots()
+    plot = plots.figure(6, 4.5)
+    axes = plot.subplots()
     first, second = np.meshgrid(np.linspace(-2.5, 2, 120), np.linspace(-2, 3, 120))
     levels = [[loss(np.array([a, b])) for a, b in zip(*row, strict=True)] for row in zip(first, second, strict=True)]
     axes.contour(first, second, levels, levels=14, colors="0.75", linewidths=0.7)
     for screened, line, name, look in ((False, "-", "DP-SGD", "ReLU"), (True, "--", "screened", "screening")):
-        found = path(screened=screened)
-        label = f"{name}: {STEPS} kept of {found.tries} attempts"
+        taken_path = path(screened=screened)
+        label = f"{name}: {STEPS} kept of {taken_path.tries} attempts"
         colour, marker = plots.LOOKS[look]
-        axes.plot(*found.weights.T, line, color=colour, marker=marker, markersize=4, linewidth=1, label=label)
+        axes.plot(*taken_path.weights.T, line, color=colour, marker=marker, markersize=4, linewidth=1, label=label)
     axes.plot(*TRUE, "r+", markersize=14, markeredgewidth=2, label="true weights")
     axes.set_xlabel("weight w₁")
     axes.set_ylabel("weight w₂")
     axes.legend()
-    return drawn
+    return plot
 
 
 @computed

@@ -1,15 +1,24 @@
-"""The figures drawn from runs. Claimed numbers are stars, or dashed where they are no single number."""
+"""The activations of figure 1, and the figures drawn from runs.
+
+Claimed numbers are stars, or dashed where they are no single number.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from runner.claims.claim import Claim
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+
 from runner.claims.diagnostics import first_activation_norms, level, mean_gradient_norms, triangular_average
 from runner.claims.numbers import class_accuracy_std
 from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs
+from runner.config import REPOSITORY
+from runner.networks.activations import TemperedSigmoid
 from runner.papers.tempered_sigmoid import measures
 from runner.report import plots
 from runner.report.papers import claims_of
@@ -26,6 +35,44 @@ TRIPLE = {  # the fields that figure 2 varies: the name, and the claimed quantit
     "activation.inverse_temperature": ("inverse temperature T", "mean of T"),
     "activation.offset": ("offset o", "mean of o"),
 }
+Triple: TypeAlias = tuple[float, float, float]
+_X = torch.linspace(-5, 5, 201, dtype=torch.float64)
+_TRIPLES = ((1.0, 2.0, 0.5), (4.0, 2.0, 2.0), (2.0, 0.5, 1.0), (2.0, 5.0, 1.0), (2.0, 2.0, 0.0))  # beside tanh
+
+
+def tanh() -> Triple:
+    """Return the triple that is tanh, the default of the config group."""
+    config = OmegaConf.load(REPOSITORY / "conf" / "activation" / "tempered_sigmoid.yaml")
+    scale, inverse_temperature, offset = (float(OmegaConf.select(config, field.partition(".")[2])) for field in TRIPLE)
+    return scale, inverse_temperature, offset
+
+
+@cache
+def triples() -> tuple[Triple, ...]:
+    """Return the triples drawn: tanh, chosen ones, as the paper lists none, and the paper's best mean on CIFAR-10."""
+    means = {claim.quantity: claim.aim for claim in claims_of(PAPER, item="fig-2", dataset="CIFAR10")}
+    scale, inverse_temperature, offset = (means[quantity] or 0.0 for _, quantity in TRIPLE.values())
+    return (tanh(), *_TRIPLES, (scale, inverse_temperature, offset))
+
+
+def tempered_sigmoid(triple: Triple, x: Tensor) -> Tensor:
+    """Return phi_{s,T,o}(x), elementwise."""
+    values: Tensor = TemperedSigmoid(*triple)(x)
+    return values
+
+
+def figure_1(_: Evidence) -> Figure:
+    """Draw phi for some (s, T, o), with emphasis on (2, 2, 1), which is tanh."""
+    figure = plots.figure(6, 4)
+    axes = figure.subplots()
+    for i, triple in enumerate(triples()):
+        label = "({:g}, {:g}, {:g})".format(*triple) + (" = tanh" if triple == tanh() else "")
+        width, look = (3.0, plots.LOOKS["tanh"]) if triple == tanh() else (1.2, (f"C{i}", plots.MARKERS[i + 1]))
+        line = plots.spaced(_X, i, look[1])
+        axes.plot(_X, tempered_sigmoid(triple, _X), linewidth=width, color=look[0], **line, label=label)
+    axes.set(xlabel="x", ylabel="φ(x) = s · sigmoid(T x) − o")
+    axes.legend(title="(s, T, o)", loc="upper left")
+    return figure
 
 
 def figure_3(evidence: Evidence) -> Figure | None:
@@ -41,41 +88,29 @@ def figure_3(evidence: Evidence) -> Figure | None:
 
 def figure_2(evidence: Evidence) -> Figure:
     """Draw accuracy over s, T and o, a row each, and a column per data set. The paper has all three in space."""
-    drawn = plots.figure(plots.WIDTH, 7.6)
-    grid = drawn.subplots(len(TRIPLE), len(plots.DATASETS), sharex="row", sharey="col")
+    figure = plots.figure(plots.WIDTH, 7.6)
+    grid = figure.subplots(len(TRIPLE), len(plots.DATASETS), sharex="row", sharey="col")
     for column, (dataset, title) in zip(grid.T, plots.DATASETS.items(), strict=True):
         experiment = f"{PAPER}/{dataset}_triple"
         planned = evidence.planned(FIG_2, experiment)
-        above, tanh = (_claims(quantity, f"{PAPER}/{dataset}_triple")[0] for quantity in _OTHERS)
+        claims = {c.quantity: c for c in reversed(claims_of(PAPER, item="fig-2")) if c.experiment == experiment}
+        levels = {}  # mean accuracies of ReLU and tanh, the second experiments of two claims, if they have runs
+        for look, quantity in (("ReLU", "share of triples above ReLU"), ("tanh", "tanh less the best triple")):
+            if runs := evidence.recorded(claims[quantity].sweeps, claims[quantity].experiments[1]):
+                levels[look] = statistics.fmean(runs.finals("test_accuracy"))
         column[0].set_title(f"{title}, {plots.runs_text(planned) if planned.recorded else 'not run'}")
         for axes, field in zip(column, TRIPLE, strict=True):
-            _against_one(axes, planned, field, _levels(evidence, (above, tanh)))
-            if evidence.scale == PAPER_SCALE and (claimed := _claims(TRIPLE[field][1], experiment)):
+            _accuracy_by_number(axes, planned, field, levels)
+            if evidence.scale == PAPER_SCALE and (claim := claims.get(TRIPLE[field][1])):
                 place: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "color": "#009E73"}
-                axes.plot(claimed[0].aim, 0, label="claimed mean of the best tenth", **place, **plots.CLAIMED)
+                axes.plot(claim.aim, 0, label="claimed mean of the best tenth", **place, **plots.CLAIMED)
     for axes in grid[:, 0]:
         axes.set_ylabel("test accuracy (%)")
-    plots.one_legend(drawn, 3)
-    return drawn
+    plots.one_legend(figure, 3)
+    return figure
 
 
-_OTHERS = ("share of triples above ReLU", "tanh less the best triple")
-
-
-def _claims(quantity: str, experiment: str) -> list[Claim]:
-    every = claims_of(PAPER, item="fig-2", quantity=quantity)
-    return [claim for claim in every if claim.experiment == experiment]
-
-
-def _levels(evidence: Evidence, claims: Iterable[Claim]) -> dict[str, float]:
-    """Return the mean accuracies of ReLU and tanh, the second experiments of two claims, if they have runs."""
-    runs = {
-        look: evidence.recorded(c.sweeps, c.experiments[1]) for look, c in zip(("ReLU", "tanh"), claims, strict=True)
-    }
-    return {look: statistics.fmean(of.finals("test_accuracy")) for look, of in runs.items() if of}
-
-
-def _against_one(axes: Axes, planned: Runs, field: str, levels: Mapping[str, float]) -> None:
+def _accuracy_by_number(axes: Axes, planned: Runs, field: str, levels: Mapping[str, float]) -> None:
     """Draw the accuracy of each triple against one of its numbers, the best tenth's mean, and ReLU and tanh."""
     axes.set_xlabel(TRIPLE[field][0])
     runs = planned.recorded
@@ -114,73 +149,67 @@ def figure_4(evidence: Evidence) -> Figure:
         steps, norms = mean_gradient_norms(run)
         return steps, triangular_average(norms)
 
-    drawn = _by_step(evidence, _SCENARIOS, smooth)
-    (axes,) = drawn.axes
-    if evidence.scale == PAPER_SCALE and (sgd := _of_scenario(evidence, "SGD, ReLU").recorded):
+    figure = _norms_by_step(evidence, _SCENARIOS, smooth)
+    (axes,) = figure.axes
+    if evidence.scale == PAPER_SCALE and (sgd := _scenario_runs(evidence, "SGD, ReLU").recorded):
         five = 5 * statistics.fmean(level(*mean_gradient_norms(run)) for run in sgd)
         axes.axhline(five, label="claimed: DP-SGD with ReLU is above 5 x SGD with ReLU", **plots.DASHED)
-    for clip in {float(run.field("clipping.norm")) for run in _of_scenario(evidence, "ReLU").recorded}:
+    for clip in {float(run.field("clipping.norm")) for run in _scenario_runs(evidence, "ReLU").recorded}:
         axes.axhline(clip, color="grey", linestyle=":", linewidth=1, label=f"clipping norm {clip:g}")
     plots.log_axis(axes, "y")
     axes.set_ylabel("mean per-example gradient norm")
-    plots.one_legend(drawn, 2)
-    return drawn
+    plots.one_legend(figure, 2)
+    return figure
 
 
 def figure_5(evidence: Evidence) -> Figure:
     """Draw the mean norm of an example's first activations by step, for the three scenarios of the paper."""
-    drawn = _by_step(evidence, ("SGD, ReLU", "ReLU", "tanh"), first_activation_norms)
-    drawn.axes[0].set_ylim(bottom=0)
-    drawn.axes[0].set_ylabel("norm of the first convolution's activations")
-    plots.one_legend(drawn)
-    return drawn
+    figure = _norms_by_step(evidence, ("SGD, ReLU", "ReLU", "tanh"), first_activation_norms)
+    figure.axes[0].set_ylim(bottom=0)
+    figure.axes[0].set_ylabel("norm of the first convolution's activations")
+    plots.one_legend(figure)
+    return figure
 
 
-def _by_step(evidence: Evidence, scenarios: Iterable[str], norms: NormsByStep) -> Figure:
-    drawn = plots.figure(plots.WIDTH, 4.6)
-    axes = drawn.subplots()
+def _norms_by_step(evidence: Evidence, scenarios: Iterable[str], norms: NormsByStep) -> Figure:
+    figure = plots.figure(plots.WIDTH, 4.6)
+    axes = figure.subplots()
     for place, scenario in enumerate(scenarios):
-        planned = _of_scenario(evidence, scenario)
+        planned = _scenario_runs(evidence, scenario)
         if not planned.recorded:
             continue
         label, (colour, marker) = f"{_SCENARIOS[scenario][1]}, {plots.runs_text(planned)}", plots.LOOKS[scenario]
-        of_runs = [norms(run) for run in planned.recorded]
-        found = plots.band_of([([float(step) for step in steps], values) for steps, values in of_runs])
-        found.draw(axes, colour, linewidth=1, **plots.spaced(found.x, place, marker), label=label)
+        series = [norms(run) for run in planned.recorded]
+        band = plots.band_of([([float(step) for step in steps], values) for steps, values in series])
+        band.draw(axes, colour, linewidth=1, **plots.spaced(band.x, place, marker), label=label)
     axes.set_xlabel("step")
-    return drawn
+    return figure
 
 
-def _of_scenario(evidence: Evidence, scenario: str) -> Runs:
+def _scenario_runs(evidence: Evidence, scenario: str) -> Runs:
     return evidence.planned(FIG_4, f"{PAPER}/{_SCENARIOS[scenario][0]}")
 
 
 def class_accuracy(evidence: Evidence) -> Figure:
     """Draw last-epoch accuracy by class, ReLU and tanh: mean and range over the runs, a panel per data set."""
-    planned = {
-        dataset: {label: evidence.planned(FIG_3, f"{PAPER}/{dataset}_{label.lower()}") for label in ("tanh", "ReLU")}
-        for dataset in plots.DATASETS
-    }
-    drawn, panels = plots.panel_each(3.8)
+    figure, panels = plots.panel_each(3.8)
     for dataset, axes in panels.items():
-        for shift, (label, of) in zip((-0.12, 0.12), planned[dataset].items(), strict=True):
-            if of.recorded:
-                _by_class(axes, of, label, shift)
+        for label, shift in (("tanh", -0.12), ("ReLU", 0.12)):
+            planned = evidence.planned(FIG_3, f"{PAPER}/{dataset}_{label.lower()}")
+            if not (runs := planned.recorded):
+                continue
+            colour, marker = plots.LOOKS[label]
+            by_run = [[float(v) for v in run.diagnostic("per_class_accuracy")[-1]] for run in runs]
+            by_class = list(zip(*by_run, strict=True))
+            places = [c + shift for c in range(len(by_class))]
+            axes.vlines(places, [min(c) for c in by_class], [max(c) for c in by_class], color=colour, linewidth=1.5)
+            std = statistics.fmean(class_accuracy_std(run, -1) for run in runs)
+            text = f"{label}, {plots.runs_text(planned)}, std {std:.2f} over classes"
+            axes.plot(places, [statistics.fmean(c) for c in by_class], marker, markersize=4, color=colour, label=text)
         axes.set(xlabel="class", xticks=range(10))
         if axes.lines:
             plots.legend_below(axes)
         else:
             plots.mark_not_run(axes)
-    drawn.axes[0].set_ylabel("test accuracy (%)")
-    return drawn
-
-
-def _by_class(axes: Axes, planned: Runs, label: str, shift: float) -> None:
-    runs, (colour, marker) = planned.recorded, plots.LOOKS[label]
-    by_run = [[float(v) for v in run.diagnostic("per_class_accuracy")[-1]] for run in runs]
-    by_class = list(zip(*by_run, strict=True))
-    at = [c + shift for c in range(len(by_class))]
-    axes.vlines(at, [min(c) for c in by_class], [max(c) for c in by_class], color=colour, linewidth=1.5)
-    std = statistics.fmean(class_accuracy_std(run, -1) for run in runs)
-    text = f"{label}, {plots.runs_text(planned)}, std {std:.2f} over classes"
-    axes.plot(at, [statistics.fmean(c) for c in by_class], marker, markersize=4, color=colour, label=text)
+    figure.axes[0].set_ylabel("test accuracy (%)")
+    return figure

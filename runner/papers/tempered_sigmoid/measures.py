@@ -42,18 +42,18 @@ def mean_of_best_tenth(claim: Claim, runs: Runs) -> Measured:
         return Measured(explanation=f"too few of the triples have run to speak of the best tenth: {needed} are needed")
     top = top_triples(recorded)
     explanation = f"over the best {len(top)} of {len(recorded)} triples, and so is the spread"
-    found = of_sample("mean", top.sample(lambda run: float(run.field(field))), explanation=explanation)
+    measured = of_sample("mean", top.sample(lambda run: float(run.field(field))), explanation=explanation)
     accuracies = np.array([last_accuracy(run) for run in recorded])
     values = np.array([float(run.field(field)) for run in recorded])
-    drawn = np.random.default_rng(0).integers(len(recorded), size=(_DRAWS, len(recorded)))
-    best = np.argsort(-accuracies[drawn], axis=1, kind="stable")[:, : len(top)]
-    means = values[np.take_along_axis(drawn, best, axis=1)].mean(1)
+    resampled = np.random.default_rng(0).integers(len(recorded), size=(_DRAWS, len(recorded)))
+    best = np.argsort(-accuracies[resampled], axis=1, kind="stable")[:, : len(top)]
+    means = values[np.take_along_axis(resampled, best, axis=1)].mean(1)
     off = means[::2] - means[1::2]  # the paper's sweep is another draw, assumed to have as many triples
 
     lacks = f"{len(recorded)} of {len(runs)} triples have run" if len(recorded) < len(runs) else ""
     kind = f"mean of the best {len(top)} of {len(recorded)} triples"
-    found = replace(found, interval_at=partial(between, fmean(found.values) + off), lacks=lacks, kind=kind)
-    return charged(replace(found, n=len(top), planned=math.ceil(len(runs) / 10)), recorded.last)
+    measured = replace(measured, interval_at=partial(between, fmean(measured.values) + off), lacks=lacks, kind=kind)
+    return charged(replace(measured, n=len(top), planned=math.ceil(len(runs) / 10)), recorded.last)
 
 
 @Formula
@@ -65,17 +65,19 @@ def triples_above_relu(claim: Claim, evidence: Evidence) -> Measured:
     triples, relu = (planned_for(claim, evidence, name) for name in claim.experiments)
     if not relu.recorded or not enough_triples(triples):
         return counted(triples, Measured())
-    of_relu = relu.finals("test_accuracy")
-    level = fmean(of_relu)
+    relu_finals = relu.finals("test_accuracy")
+    level = fmean(relu_finals)
     share = triples.sample(lambda run: float(last_accuracy(run) > level))
     text = f"{sum(share):g} of {len(share)} triples above {level:.2f}%, ReLU's mean"
-    found = replace(of_sample("mean", share, explanation=text), kind=f"share of {len(share)} triples")
-    if len(of_relu) < FEWEST_RUNS:
-        return counted(triples, replace(found, sample=None))  # no spread of ReLU, so no interval
+    measured = replace(of_sample("mean", share, explanation=text), kind=f"share of {len(share)} triples")
+    if len(relu_finals) < FEWEST_RUNS:
+        return counted(triples, replace(measured, sample=None))  # no spread of ReLU, so no interval
     accuracies, rng = np.array([last_accuracy(run) for run in triples.recorded]), np.random.default_rng(0)
-    drawn = accuracies[rng.integers(len(accuracies), size=(_DRAWS, len(accuracies)))]
-    levels = level + stdev(of_relu) / math.sqrt(len(of_relu)) * rng.standard_t(len(of_relu) - 1, size=(_DRAWS, 1))
-    return counted(triples, replace(found, interval_at=partial(between, (drawn > levels).mean(1))))
+    resampled = accuracies[rng.integers(len(accuracies), size=(_DRAWS, len(accuracies)))]
+    levels = level + stdev(relu_finals) / math.sqrt(len(relu_finals)) * rng.standard_t(
+        len(relu_finals) - 1, size=(_DRAWS, 1)
+    )
+    return counted(triples, replace(measured, interval_at=partial(between, (resampled > levels).mean(1))))
 
 
 @Formula
@@ -89,11 +91,11 @@ def tanh_less_best_triple(claim: Claim, evidence: Evidence) -> Measured:
         return counted(tanh, Measured())
     best = last_accuracy(triples.best)
     lead = tanh.sample(lambda run: last_accuracy(run) - best)
-    found = of_sample("mean", lead, explanation=f"the best of {len(triples.recorded)} triples has {best:.2f}%")
-    found = replace(found, kind=f"{found.what}, less the best of {len(triples.recorded)} triples")
+    measured = of_sample("mean", lead, explanation=f"the best of {len(triples.recorded)} triples has {best:.2f}%")
+    measured = replace(measured, kind=f"{measured.what}, less the best of {len(triples.recorded)} triples")
     if len(lead) < FEWEST_RUNS:
-        return counted(tanh, replace(found, sample=None))  # no spread, so no interval
-    return counted(tanh, replace(found, interval_at=partial(less_claim, [measured_mean(lead)], 0.0, 1)))
+        return counted(tanh, replace(measured, sample=None))  # no spread, so no interval
+    return counted(tanh, replace(measured, interval_at=partial(less_claim, [measured_mean(lead)], 0.0, 1)))
 
 
 @computed
@@ -104,16 +106,16 @@ def standard_setting_epsilon(claim: Claim) -> Measured:
     batches of 256.
     """
     run = prepared("tempered_sigmoid/fig_3", "tempered_sigmoid/mnist_tanh")
-    own, other, epochs, delta = run.config.batch_size, 250, run.config.epochs, run.config.delta
-    ledgers = {batch: replace(run.mechanism, batch_size=batch).charges_of_epochs(epochs) for batch in (own, other)}
-    epsilon = {batch: RdpClassic().epsilon(ledger.claimed, delta) for batch, ledger in ledgers.items()}
-    sound = {batch: sound_epsilon(ledger.actual, delta) for batch, ledger in ledgers.items()}
-    counted, proven = ([number(each[batch], places=3, bound="upper") for batch in ledgers] for each in (epsilon, sound))
+    batch, other, epochs, delta = run.config.batch_size, 250, run.config.epochs, run.config.delta
+    ledgers = [replace(run.mechanism, batch_size=size).charges_of_epochs(epochs) for size in (batch, other)]
+    epsilons = [RdpClassic().epsilon(ledger.claimed, delta) for ledger in ledgers]
+    sound = [sound_epsilon(ledger.actual, delta) for ledger in ledgers]
+    texts = [number(epsilon, places=3, bound="upper") for epsilon in (*epsilons, *sound)]
     return Measured(
-        value=epsilon[own],
-        epsilon=epsilon[own],
-        epsilon_sound=sound[own],
+        value=epsilons[0],
+        epsilon=epsilons[0],
+        epsilon_sound=sound[0],
         delta=delta,
-        explanation=f"{claim.claimed} is not what {epochs} epochs cost: classic RDP gives {counted[0]} "
-        f"with batches of {own} and {counted[1]} with {other}, the sound value is {proven[0]} and {proven[1]}",
+        explanation=f"{claim.claimed} is not what {epochs} epochs cost: classic RDP gives {texts[0]} "
+        f"with batches of {batch} and {texts[1]} with {other}, the sound value is {texts[2]} and {texts[3]}",
     )

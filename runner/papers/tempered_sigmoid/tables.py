@@ -1,4 +1,4 @@
-"""The searches of learning rates behind tables 3 and 4."""
+"""The networks of tables 1 and 2, and the searches of learning rates behind tables 3 and 4."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from functools import partial
 from runner.claims.claim import dataset_name
 from runner.claims.judgement import ClaimRow
 from runner.claims.runs import Evidence, Runs, last_accuracy
+from runner.papers.tempered_sigmoid.figures import FIG_3, PAPER
 from runner.report.files import Table, number
+from runner.report.networks import network_table
 
 TABLE_3_SEARCH = ("tempered_sigmoid/table_3_search",)
 TABLE_4_SEARCH = ("tempered_sigmoid/table_4_search_sgd", "tempered_sigmoid/table_4_search_adam")
@@ -17,6 +19,23 @@ _TABLE_4 = ("tempered_sigmoid/table_4",)  # at the paper's rates
 _HEADER = (
     *("dataset", "technique", "rates searched", "best rate"),
     *("accuracy on held-out images (%)", "rate of the final runs"),
+)
+
+
+table_1 = partial(
+    network_table,
+    FIG_3,
+    f"{PAPER}/mnist_tanh",
+    "The paper gives neither paddings nor the stride of the poolings. Here the first convolution has SAME padding: "
+    "3 on every side, as an 8x8 kernel with stride 2 on 28 pixels needs 6 in total. The poolings have stride 1. The "
+    "second convolution has no padding.",
+)
+table_2 = partial(
+    network_table,
+    FIG_3,
+    f"{PAPER}/cifar10_tanh",
+    "The paper gives no padding. It has to be SAME: without padding the feature map would vanish before the last "
+    "layer. The last convolution has no activation.",
 )
 
 
@@ -31,18 +50,12 @@ def searched(sweeps: Sequence[str], tables: Sequence[str], evidence: Evidence, _
             best = planned.recorded.best if planned.recorded else None
             rate = f"{best.field('optimizer.lr'):g}" if best else "–"
             accuracy = number(last_accuracy(best) if best else None, "%")
-            used = _table_rate(evidence, tables, experiment)
-            named = dataset_name(planned[0].field("dataset.name")), planned[0].field("title")
-            rows.append((*named, planned.recorded_of, rate, accuracy, used))
+            final = (evidence.planned(table, experiment) for table in tables)
+            rates = next(({float(run.field("optimizer.lr")) for run in runs} for runs in final if runs), set[float]())
+            used = ", ".join(f"{rate:g}" for rate in sorted(rates)) or "–"
+            labels = dataset_name(planned[0].field("dataset.name")), planned[0].field("title")
+            rows.append((*labels, planned.recorded_of, rate, accuracy, used))
     return Table(_HEADER, rows, ("Held-out images are training images that the search does not train on.",))
 
 
 table_3, table_4 = partial(searched, TABLE_3_SEARCH, _TABLE_3), partial(searched, TABLE_4_SEARCH, _TABLE_4)
-
-
-def _table_rate(evidence: Evidence, tables: Sequence[str], experiment: str) -> str:
-    for sweep in tables:
-        rates = {float(run.field("optimizer.lr")) for run in evidence.planned(sweep, experiment)}
-        if rates:
-            return ", ".join(f"{rate:g}" for rate in sorted(rates))
-    return "–"

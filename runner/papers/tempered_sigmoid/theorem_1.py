@@ -110,7 +110,7 @@ def clipped_descent(z: Array, y: Array, temperature: Array, clipping_norm: Array
 def biases() -> tuple[Bias, ...]:
     """Return the excess risk of clipped over unclipped descent, for both data sets, on the whole grid."""
     temperature, clipping_norm = (axis.ravel() for axis in np.meshgrid(TEMPERATURES, CLIPPING_NORMS, indexing="ij"))
-    found = []
+    solved = []
     for name, make in DATA.items():
         z, y = make()
         clipped, moved = clipped_descent(z, y, temperature, clipping_norm)
@@ -118,8 +118,8 @@ def biases() -> tuple[Bias, ...]:
         excess = risk(clipped, z, y, temperature) - risk(optimal, z, y, temperature)
         bound = 2 * np.maximum(temperature - clipping_norm, 0) * 2 * RADIUS
         columns = (temperature, clipping_norm, excess, bound, np.maximum(moved, moved_optimal))
-        found += [Bias(name, *values) for values in zip(*(c.tolist() for c in columns), strict=True)]
-    return tuple(found)
+        solved += [Bias(name, *values) for values in zip(*(c.tolist() for c in columns), strict=True)]
+    return tuple(solved)
 
 
 def largest_ratio() -> float:
@@ -206,8 +206,8 @@ def _solved(value: float) -> float:
 
 def figure(_: Evidence) -> Figure:
     """Draw the excess risk as a share of its bound against T for every C, a panel per data set."""
-    drawn = plots.figure(plots.WIDTH, 3.6)
-    for axes, data in zip(drawn.subplots(1, 2), DATA, strict=True):
+    plot = plots.figure(plots.WIDTH, 3.6)
+    for axes, data in zip(plot.subplots(1, 2), DATA, strict=True):
         for place, norm in enumerate(CLIPPING_NORMS):
             shares = {
                 b.temperature: _solved(b.excess_risk) / b.bound
@@ -218,6 +218,6 @@ def figure(_: Evidence) -> Figure:
             axes.plot(list(shares), list(shares.values()), label=f"C = {norm:g}", **look)
         axes.axhline(1, label="claimed bound, 2 max(T − C, 0) diam(Θ)", **plots.DASHED)
         axes.set(title=data, xlabel="inverse temperature T, above C", ylim=(-0.03, 1.08))
-    drawn.axes[0].set_ylabel("excess risk as a share of the bound")
-    plots.one_legend(drawn, 6, title="Where T ≤ C, the bound is zero, and so is the excess risk.")
-    return drawn
+    plot.axes[0].set_ylabel("excess risk as a share of the bound")
+    plots.one_legend(plot, 6, title="Where T ≤ C, the bound is zero, and so is the excess risk.")
+    return plot
