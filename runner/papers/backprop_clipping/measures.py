@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from runner.accounting import Pld
-from runner.accounting.mechanisms import gaussian_epsilon
+from runner.accounting.ledger import gaussian_epsilon
 from runner.build.prepare import prepare
 from runner.claims.claim import Call, Claim
 from runner.claims.formulas import Formula, charged_epsilon, computed, ledger_of
