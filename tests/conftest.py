@@ -44,15 +44,15 @@ def _hydra(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(params=["compiled", "pytorch"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Runs each test with the C++ kernels, where there is a compiler, and without them."""
+    from runner.speed.compiled import agrees_on_tanh
     from runner.speed.kernels import _library, library
-    from runner.speed.tanh import agrees
 
     if request.param == "pytorch":
         monkeypatch.setenv("DP_REPRO_KERNELS", "0")
     _library.cache_clear()
     if request.param == "compiled" and shutil.which(os.environ.get("CXX", "c++")) is None:
         pytest.skip("no C++ compiler")  # one that is there and makes a wrong kernel is no reason to skip
-    assert (library("tanh", agrees) is None) == (request.param == "pytorch")
+    assert (library("tanh", agrees_on_tanh) is None) == (request.param == "pytorch")
     yield request.param
     _library.cache_clear()
 

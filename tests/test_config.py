@@ -25,7 +25,7 @@ from runner.config.chosen import chosen
 from runner.data.datasets import ImageDataset
 from runner.records.identity import identify, plain, resolved
 from runner.runs.execute import execute
-from runner.training.diagnostics import DIAGNOSTICS
+from runner.training.diagnostics import diagnostics
 from tests.forked import run_in_fork
 from tests.tracked import tracked
 
@@ -288,7 +288,7 @@ def test_help_shows_groups_commands_and_defaults() -> None:
     shown = help.text()
     folders = {path.relative_to(REPOSITORY / "conf").parts[0] for path in tracked("conf/*/**/*.yaml")} | {"sweeps"}
     _, _, groups = shown.partition("== Groups")
-    assert set(re.findall(r"^(\w+) +\w", groups, re.MULTILINE)) >= folders | set(DIAGNOSTICS)
+    assert set(re.findall(r"^(\w+) +\w", groups, re.MULTILINE)) >= folders | set(diagnostics())
     assert set(re.findall(r"^([a-z-]+) +\w", shown, re.MULTILINE)) >= set(COMMANDS)
     for field in ("sound_epsilon: null        # calibrate", "--config-dir FOLDER  options", "\n-m  "):
         assert field in shown

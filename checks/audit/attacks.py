@@ -22,8 +22,7 @@ from checks.audit.bounds import Array, Scores
 from checks.audit.targets import Target, World
 from runner.accounting import Ledger
 from runner.mechanism.banded import Banded
-from runner.mechanism.correlated import PastNoise
-from runner.mechanism.seeds import generator
+from runner.mechanism.normal import PastNoise, generator
 from runner.mechanism.statistics import PrivateStatistics, Standardize
 from runner.training.updates import Updates
 

@@ -42,7 +42,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy.special import betaincinv, ndtri
 
 from runner.accounting import Releases, sound_epsilon
-from runner.accounting.mechanisms import SampledGaussian, gaussian_epsilon, sampled_gaussians
+from runner.accounting.ledger import SampledGaussian, gaussian_epsilon, sampled_gaussians
 
 Array: TypeAlias = np.ndarray
 Scores: TypeAlias = Mapping[str, tuple[Array, Array]]  # by name: trials without and with the example, [trials] each

@@ -20,9 +20,9 @@ from runner.clipping import Backprop, Clipping, NoiseGroup, PerLayer
 from runner.config import Sampling
 from runner.gradients import Engine, GradientSum
 from runner.mechanism.banded import Banded
-from runner.mechanism.correlated import PastNoise
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import Joint, OriginalBug
+from runner.mechanism.normal import PastNoise
 
 
 class NoiseHalved(Mechanism):

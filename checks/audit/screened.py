@@ -27,7 +27,7 @@ from runner.accounting import Ledger
 from runner.clipping import gradient_sum
 from runner.data.datasets import Split
 from runner.gradients import Objective, OnePassEngine
-from runner.mechanism.seeds import generator
+from runner.mechanism.normal import generator
 from runner.training.updates import Updates
 from runner.training.updates.screened import Annealing, Screening
 

@@ -126,7 +126,7 @@ def one_pass_graph(of: Problem, asked: StepMode = StepMode.graph) -> Step:
     data = Split(of.inputs, of.targets)
     step = GraphStep(objective, clipping, mechanism, optimizer, data, asked=asked)
     batches = whole(batch, device, padded_length(batch))
-    step.make_room(batches.length)
+    step.make_room(batches.indices.shape[1])
     return lambda: step.take(batches, 0)
 
 

@@ -13,10 +13,10 @@ import torch._dynamo  # it lists the functions of torch.cuda, so it is imported 
 from checks.rehearsal.gpu import Gpu, present
 from checks.rehearsal.graph import Graph, graph
 from checks.rehearsal.tensor import CudaTensor, Mode
-from runner.gradients import known
+from runner.gradients import interface
 
 _to = torch.Tensor.to
-_reason = known._unknown
+_reason = interface._unknown
 _MEMORY = 80 << 30  # bytes
 
 
@@ -113,7 +113,7 @@ def made_up_cuda(devices: int = 1) -> Iterator[Gpu]:
         stack.enter_context(mock.patch.object(Gpu, "present", gpu))
         stack.enter_context(mock.patch.object(torch, "Generator", _Generator))
         stack.enter_context(mock.patch.object(torch.Tensor, "to", _moved))
-        stack.enter_context(mock.patch.object(known, "_unknown", _unknown))
+        stack.enter_context(mock.patch.object(interface, "_unknown", _unknown))
         stack.enter_context(mock.patch.object(torch, "compile", lambda function, **_: function))
         # Inference tensors cannot be wrapped.
         stack.enter_context(

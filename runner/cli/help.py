@@ -74,13 +74,14 @@ def group_text(group: str) -> str:
 
 
 def diagnostics() -> dict[str, str]:
-    """Return the diagnostics by name: each file with its docstring's first line."""
+    """Return the diagnostics by name: each class with its docstring's first line."""
     described = {}
     for path in scan(PACKAGE / "training" / "diagnostics", "*.py"):
-        if path.stem not in ("__init__", "interface"):
-            first, *_ = str(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))).splitlines()
-            described[path.stem] = first.rstrip(".")
-    return described
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and "Diagnostic" in map(ast.unparse, node.bases):
+                name = re.sub(r"(?<!^)(?=[A-Z])", "_", node.name).lower()
+                described[name] = str(ast.get_docstring(node)).partition("\n")[0].rstrip(".")
+    return dict(sorted(described.items()))
 
 
 def main(arguments: Sequence[str]) -> int:

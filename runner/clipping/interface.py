@@ -1,4 +1,4 @@
-"""Interface of clipping strategies: the bounded sum, and its sensitivity."""
+"""Interface of clipping strategies: the bounded sum, and its sensitivity. `NoClipping` has no bound."""
 
 from __future__ import annotations
 
@@ -82,3 +82,19 @@ def _sum_of_none(groups: Sequence[NoiseGroup], objective: Objective) -> dict[str
     like = next(iter(zeros.values()))
     named = {name for group in groups for name in group.parameters}
     return zeros | {name: like.new_zeros(()) for name in sorted(named - zeros.keys())}
+
+
+@dataclass(frozen=True)
+class NoClipping:
+    """The plain sum of gradients, by one ordinary backward pass. Its sensitivity is infinite."""
+
+    needs_engine = False
+    sums_by_engine = True
+
+    def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
+        return (NoiseGroup(tuple(name for name, _ in model.named_parameters()), math.inf),)
+
+    def sum_contributions(
+        self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
+    ) -> GradientSum:
+        return engine.plain_sum(inputs, targets)

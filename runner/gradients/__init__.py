@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from runner.gradients.interface import Engine, GradientSum
-from runner.gradients.known import is_known, unknown
+from runner.gradients.interface import Engine, GradientSum, is_known, unknown
 from runner.gradients.mapped import MappedEngine
 from runner.gradients.one_pass import OnePassEngine
 from runner.networks.objective import Objective, fresh_copy

@@ -64,7 +64,7 @@ from torch import Generator, Tensor
 from runner.accounting import Ledger
 from runner.config import Sampling
 from runner.mechanism.dp_sgd import Mechanism
-from runner.mechanism.seeds import generator as seeded
+from runner.mechanism.normal import generator as seeded
 
 
 def square_root(bands: int, momentum: float = 0.0) -> tuple[float, ...]:

@@ -47,8 +47,7 @@ from runner.accounting import Ledger, Releases
 from runner.clipping import Clipping, NoiseGroup
 from runner.config import Sampling
 from runner.gradients import Objective
-from runner.mechanism.correlated import PastNoise
-from runner.mechanism.normal import noisy_mean, standard_normal
+from runner.mechanism.normal import PastNoise, noisy_mean, standard_normal
 
 _ROUNDING = 1e-12
 _DTYPES = (torch.float32, torch.float64)  # a complex number would get noise in only one of its two coordinates

@@ -1,11 +1,11 @@
-"""Standard normal numbers for noise, drawn in float64, and noisy sums that are rounded once. What both cost.
+"""Noise: independent streams from one seed, standard normal numbers in float64, noisy sums rounded once, correlation.
 
 Numbers come in pairs of a radius and an angle (Box and Muller, 1958). PyTorch draws the float32 numbers of a CPU, in
 tensors of 16 or more, from 24 bits each: the radii are r_k = sqrt(-2 ln(k 2^-24)) with k from 1 to 2^24. Here a radius
 comes from 83 bits and ends at END = sqrt(168 ln 2) = 10.79, an angle comes from 43 others, and the arithmetic is
 float64. A noisy sum is computed in float64, too, and then rounded to a grid, before it is divided and gets the dtype of
 the sum. Every epsilon is that of exact Gaussian noise. The rest of this text says what that leaves out, first for
-records whose noise was made in other ways.
+records whose noise was made in other ways. `correlated` derives noise that is correlated over steps.
 
 **Float32 noise, in older records: delta is at least `delta_of_radii`, at any epsilon.** The attack needs no last
 digits. It knows the sum of the other examples, and takes the distance of each pair of noisy numbers from where it has
@@ -105,7 +105,9 @@ noise, as a release then depends on the exact noise of earlier ones.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -279,3 +281,64 @@ def delta_of_end(pairs: int, noise_multiplier: float, steps: int) -> float:
         return 1.0
     beyond = math.sqrt(pairs) * math.expm1(END * shift - shift**2 / 2)
     return min(1.0, steps * (beyond + pairs) / (2.0**84 - 1))
+
+
+def derived_seed(seed: int, stream: str) -> int:
+    """Return a 63-bit seed for a stream, which is named by its use: init, sampling, noise, and so on.
+
+    More draws from one stream do not change the others.
+    """
+    return int.from_bytes(hashlib.sha256(f"{seed}/{stream}".encode()).digest()[:8], "big") >> 1
+
+
+def generator(seed: int, stream: str, device: torch.device) -> torch.Generator:
+    """Return a generator of the named stream on a device. A CPU's takes the lower 32 bits of the derived seed."""
+    return torch.Generator(device=device).manual_seed(derived_seed(seed, stream))
+
+
+def correlated(coefficients: Sequence[float], fresh: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+    """Return y_t [*shape], a row of C^-1 z for a lower-triangular banded Toeplitz matrix C, and the next step's past.
+
+    Row t of C y = z is sum_{k < b} c_k y_{t-k} = z_t, with the coefficients c_0, ..., c_{b-1} of C's columns. So
+
+        y_t = (z_t - sum_{k=1}^{b-1} c_k y_{t-k}) / c_0,
+
+    which needs the last b - 1 vectors y and no more. Before the first step they are zero. This is a pure function
+    without uploads or waits.
+
+    Args:
+        coefficients: c_0, ..., c_{b-1}, with c_0 > 0.
+        fresh: z_t [*shape].
+        past: y_{t-1}, ..., y_{t-b+1}: [b - 1, *shape].
+    """
+    first, *others = coefficients
+    total = fresh
+    for coefficient, earlier in zip(others, past, strict=True):
+        total = total - coefficient * earlier
+    noise = total / first
+    return noise, torch.cat([noise[None], past])[: len(others)]
+
+
+class PastNoise:
+    """The noise of a run's last b - 1 steps, by parameter, for steps that are taken call by call."""
+
+    def __init__(self, coefficients: Sequence[float]) -> None:
+        self._coefficients, self._past = coefficients, dict[str, Tensor]()
+
+    def next(self, fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the noise of the next step from standard normal numbers of its own, by parameter."""
+        noise = {}
+        for name, z in fresh.items():
+            past = self._past.get(name)
+            if past is None:
+                past = z.new_zeros(len(self._coefficients) - 1, *z.shape)
+            noise[name], self._past[name] = correlated(self._coefficients, z, past.to(z.device))
+        return noise
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the past vectors by parameter, each [b - 1, *shape]."""
+        return dict(self._past)
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Continue after the steps of a state."""
+        self._past = dict(state)

@@ -1,4 +1,4 @@
-"""Keep the ε of `runner.accounting.pld` in the user's cache folder, because `verify` asks for thousands of them.
+"""Keep the ε of `runner.accounting` in the user's cache folder, because `verify` asks for thousands of them.
 
 An answer is found by the charges, δ and grid that it follows from, so it says nothing about a record. A file holds the
 answers of one version of the code of accounting, and of the packages that it computes with. It is used only if its
@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from runner.accounting.mechanisms import SampledGaussian
-from runner.accounting.pld import ANSWERS, Question
+from runner.accounting.accountants import ANSWERS, Question
+from runner.accounting.ledger import SampledGaussian
 from runner.data.files import SEAL, cache_folder, is_sealed
 from runner.records import cache
 

@@ -13,7 +13,7 @@ description of machine and code. They only have to be possible. An accuracy has 
 count must not fall. `draw` is believed, too. A change of such values alone is not noticed.
 
 Nothing is trained, and no record is written. Settings are shared out to processes, and faults are printed as they come.
-What `runner.accounting.pld` computes is kept in the user's cache folder (see `runner.records.answers`), so a check that
+What `runner.accounting` computes is kept in the user's cache folder (see `runner.records.answers`), so a check that
 was stopped goes on where it was. All 3,370 records take at most 17 minutes of processor time at first, and 3.2 later,
 which is half of that on two free cores. `--fresh` uses nothing that was kept. The last line but one bounds δ from below
 for older records, whose noise was drawn in float32 (see `runner.mechanism.normal`).
@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 import torch
 
 from runner.accounting import epsilon_by
-from runner.accounting.pld import ANSWERS, Question
+from runner.accounting.accountants import ANSWERS, Question
 from runner.build.prepare import prepare
 from runner.config import RESULTS, ConfigError, EvaluationSplit, Sampling
 from runner.config.checkout import scan

@@ -15,7 +15,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from runner.accounting import Pld, Releases
-from runner.accounting.mechanisms import sampled_gaussians
+from runner.accounting.ledger import sampled_gaussians
 from runner.claims.judgement import ClaimRow
 from runner.config import REPOSITORY, options_of
 from runner.config.checkout import scan

@@ -17,7 +17,7 @@ from runner.config import ConfigError
 from runner.data.files import write_or_rescue
 from runner.data.reading import seeded
 from runner.gradients import Objective, unknown
-from runner.mechanism.seeds import derived_seed
+from runner.mechanism.normal import derived_seed
 from runner.records.identity import recorded_config
 from runner.trust.sources import check_sources
 from runner.trust.targets import bare_name

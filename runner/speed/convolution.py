@@ -2,7 +2,7 @@
 
 Networks for CIFAR-10 spend most of their time on them, forward and in the gradient of the input. That gradient is such
 a convolution again, with the windows turned round. The gradient of the weights of a whole batch stays PyTorch's, as
-clipping by example does not take it (`runner.gradients.one_pass.kernel` has those of the examples).
+clipping by example does not take it (`runner.gradients.methods` has those of the examples).
 
 Numbers are some ten times as far from the exact ones as PyTorch's. Bounds on an example's contribution do not depend on
 them if norms and sums follow from the same computed inputs and gradients. Bounds of Lipschitz networks hold in exact
@@ -48,22 +48,19 @@ def agrees(compiled: ctypes.CDLL) -> bool:
         g = waves(*plain.shape)
         of_x = conv2d_input(x.shape, weight.double(), g.double(), padding=1)
         u, turned = (_transformed(compiled, weight, 2, turned=turned) for turned in (False, True))
-        for found, expected in (
+        for y, expected in (
             (_convolved(compiled, channels_last(x), u, channels_out, bias, threads), plain),
             (_convolved(compiled, channels_last(g), turned, channels_in, None, threads), of_x),
         ):
-            if not _same(found, expected.float()):
+            # Outputs agree to rounding, and each expected NaN is there, in the same images.
+            broken = expected.isnan().flatten(1).any(1)
+            finite = expected[~broken].float()
+            if not (
+                (y[broken].isnan() >= expected[broken].isnan()).all()
+                and torch.allclose(y[~broken], finite, rtol=0, atol=1e-4 * finite.abs().max().item())
+            ):
                 return False
     return True
-
-
-def _same(found: Tensor, expected: Tensor) -> bool:
-    """Return True if outputs agree to rounding, and each expected NaN is there, in the same images."""
-    broken = expected.isnan().flatten(1).any(1)
-    if broken.any() and not (found[broken].isnan() >= expected[broken].isnan()).all():
-        return False
-    found, expected = found[~broken], expected[~broken]
-    return torch.allclose(found, expected, rtol=0, atol=1e-4 * expected.abs().max().item())
 
 
 class FastConvolution(nn.Conv2d):
@@ -73,14 +70,13 @@ class FastConvolution(nn.Conv2d):
     """
 
     @staticmethod
-    def can_be(module: nn.Module) -> bool:
-        """Return True if this computes the same as `module`."""
+    def takes(plain: nn.Conv2d) -> bool:
+        """Return True if this computes the same as a layer."""
         return (
-            type(module) in (nn.Conv2d, StandardizedConv2d)
-            and isinstance(module, nn.Conv2d)
-            and all(getattr(module, name) == value for name, value in _WINDOW.items())
-            and module.padding_mode == "zeros"
-            and all(_LONGEST <= n <= _MOST_CHANNELS for n in (module.in_channels, module.out_channels))
+            type(plain) in (nn.Conv2d, StandardizedConv2d)
+            and all(getattr(plain, name) == value for name, value in _WINDOW.items())
+            and plain.padding_mode == "zeros"
+            and all(_LONGEST <= n <= _MOST_CHANNELS for n in (plain.in_channels, plain.out_channels))
         )
 
     @staticmethod
@@ -91,10 +87,9 @@ class FastConvolution(nn.Conv2d):
         fast.__dict__.update(plain.__dict__)
         return fast
 
-    def takes(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-        """Return True if the kernel exists here, accepts these images and parameters, and pays for their size."""
+    def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         sizes = self.out_channels, self.in_channels
-        return (
+        if (
             x.dim() == 4
             and x.numel() > 0
             and x.shape[1] == self.in_channels
@@ -103,15 +98,12 @@ class FastConvolution(nn.Conv2d):
             and fits(x)
             and fits(weight)
             and pays(x.numel() >= _FEWEST_PIXELS * self.in_channels)
-            and library("winograd", agrees) is not None
-        )
-
-    def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if not self.takes(x, weight, bias):
-            plain: Tensor = super()._conv_forward(x, weight, bias)
-            return plain
-        y: Tensor = _Convolution.apply(x, weight, bias)
-        return y
+            and (compiled := library("winograd", agrees)) is not None
+        ):
+            y: Tensor = _Convolution.apply(x, weight, bias, compiled)
+            return y
+        plain: Tensor = super()._conv_forward(x, weight, bias)
+        return plain
 
 
 class FastStandardizedConvolution(FastConvolution, StandardizedConv2d):
@@ -120,29 +112,23 @@ class FastStandardizedConvolution(FastConvolution, StandardizedConv2d):
 
 class _Convolution(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        compiled = library("winograd", agrees)
-        assert compiled is not None
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, compiled: ctypes.CDLL) -> Tensor:
         x, threads = channels_last(x), threads_for(x)
+        ctx.compiled = compiled
         ctx.save_for_backward(x, weight)
         return _convolved(compiled, x, _transformed(compiled, weight, threads), len(weight), bias, threads)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        compiled = library("winograd", agrees)
-        assert compiled is not None
-        x, weight = ctx.saved_tensors
-        of_x = of_weight = of_bias = None
-        wanted, threads = ctx.needs_input_grad, threads_for(g)
-        if wanted[0]:
-            u = _transformed(compiled, weight, threads, turned=True)
-            of_x = _convolved(compiled, channels_last(g), u, weight.shape[1], None, threads)
-        if wanted[1]:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        (x, weight), threads = ctx.saved_tensors, threads_for(g)
+        of_x = of_weight = None
+        if ctx.needs_input_grad[0]:
+            u = _transformed(ctx.compiled, weight, threads, turned=True)
+            of_x = _convolved(ctx.compiled, channels_last(g), u, weight.shape[1], None, threads)
+        if ctx.needs_input_grad[1]:
             of_weight = conv2d_weight(x, list(weight.shape), g, padding=1)
-        if wanted[2]:
-            of_bias = g.sum((0, 2, 3))
-        return of_x, of_weight, of_bias
+        return of_x, of_weight, g.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None, None
 
 
 def _transformed(compiled: ctypes.CDLL, weight: Tensor, threads: int, *, turned: bool = False) -> Tensor:

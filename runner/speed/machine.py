@@ -49,14 +49,8 @@ def set_up(threads: int | None) -> None:
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.deterministic = True
     torch.backends.cuda.matmul.allow_tf32 = False
-    keep_freed_memory()
-
-
-def keep_freed_memory() -> None:
-    """Have glibc keep what is freed, instead of giving large blocks back to the system and asking again at every step.
-
-    A step on a small network then takes up to a third less time. Other C libraries do as they like.
-    """
+    # Have glibc keep what is freed, instead of giving large blocks back to the system and asking again at every step: a
+    # step on a small network takes up to a third less time. Other C libraries do as they like.
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, 1 << 30)

@@ -117,7 +117,7 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
 
 def _begin(config: DictConfig, run_id: str, setting_id: str) -> Row:
     """Return what `wandb.init` is called with, what is plotted against what, and the width of histograms' bins."""
-    from runner.training.diagnostics.gradient_histogram import BIN  # loads PyTorch, which only the run has
+    from runner.training.diagnostics.gradients import BIN  # loads PyTorch, which only the run has
 
     tracking = config.tracking
     name = tracking.job_type or config.dataset.get("name") or bare_name(config.dataset._target_)

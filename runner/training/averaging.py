@@ -59,7 +59,7 @@ def averaged(averaging: Averaging, average: Sequence[Tensor], weights: Sequence[
     return [updates, *(old.lerp(new, share.to(old.dtype)) for old, new in zip(average[1:], weights, strict=True))]
 
 
-def begun(weights: Sequence[Tensor]) -> list[Tensor]:
+def initial_average(weights: Sequence[Tensor]) -> list[Tensor]:
     """Return the average before the first update: [updates, *averages]."""
     return [torch.zeros((), dtype=torch.float64, device=weights[0].device), *(w.detach().clone() for w in weights)]
 
@@ -69,7 +69,7 @@ class Average:
 
     def __init__(self, averaging: Averaging, objective: Objective) -> None:
         self._averaging, self._objective = averaging, objective
-        self._state = begun(list(objective.parameters()))
+        self._state = initial_average(list(objective.parameters()))
 
     @torch.no_grad()
     def update(self) -> None:
@@ -90,17 +90,11 @@ class Average:
 
 
 @contextmanager
-def with_weights(objective: Objective, weights: Mapping[str, Tensor]) -> Iterator[None]:
+def weights_replaced(objective: Objective, weights: Mapping[str, Tensor]) -> Iterator[None]:
     """Give an objective other weights inside a `with` block, and its own ones again afterwards."""
-    weights_before = {name: parameter.detach().clone() for name, parameter in objective.named_parameters()}
-    _set(objective, weights)
+    before = {name: parameter.detach().clone() for name, parameter in objective.named_parameters()}
+    objective.load_state_dict(weights, strict=False)
     try:
         yield
     finally:
-        _set(objective, weights_before)
-
-
-@torch.no_grad()
-def _set(objective: Objective, weights: Mapping[str, Tensor]) -> None:
-    for name, parameter in objective.named_parameters():
-        parameter.copy_(weights[name])
+        objective.load_state_dict(before, strict=False)

@@ -1,15 +1,18 @@
 """Loss and accuracy on a split."""
 
-from contextlib import AbstractContextManager
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.speed.faster import faster
-from runner.speed.inference import batches, evaluating
+from runner.speed.slices import channels_last
 from runner.trust.engine import IsolatedPrediction
 
 
@@ -24,7 +27,7 @@ class Evaluation:
 
 def evaluate(objective: Objective, split: Split, classes: int) -> Evaluation:
     """Evaluate in evaluation mode on every example of `split`, whose images are already features."""
-    predicted, losses = _predict(objective, split)
+    predicted, losses = predict(objective, split)
     hits = (predicted == split.targets).double()
     per_class = torch.zeros(classes, dtype=torch.float64, device=hits.device).index_add_(0, split.targets, hits)
     counts = torch.bincount(split.targets, minlength=classes)
@@ -35,12 +38,7 @@ def evaluate(objective: Objective, split: Split, classes: int) -> Evaluation:
     )
 
 
-def predictions(objective: Objective, split: Split) -> Tensor:
-    """Return the class predicted for every example: [examples]."""
-    return _predict(objective, split)[0]
-
-
-def _predict(objective: Objective, split: Split) -> tuple[Tensor, Tensor]:
+def predict(objective: Objective, split: Split) -> tuple[Tensor, Tensor]:
     """Return predicted classes and losses, [examples] each."""
     predictor = Predictor(objective, split)
     with predictor.evaluating():
@@ -72,3 +70,26 @@ class Predictor:
             return self._alone(inputs, targets)
         logits, losses = self._fast.predict(inputs, targets)
         return logits.argmax(dim=1), losses
+
+
+_BATCH = {"cpu": 250, "cuda": 2500}  # images: on a CPU as many as fit its cache, channels last
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Set a module to evaluation mode, without gradients."""
+    modes = [(each, each.training) for each in module.modules()]
+    module.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        for each, training in modes:
+            each.training = training
+
+
+def batches(images: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield a split in batches of a size that suits its device: copies, which a network may change, channels last."""
+    size = _BATCH[images.device.type]
+    for some_images, some_targets in zip(images.split(size), targets.split(size), strict=True):
+        yield channels_last(some_images.clone()), some_targets

@@ -17,8 +17,8 @@ from runner.config import ConfigError, StepMode
 from runner.config.origin import is_own
 from runner.data.datasets import Split
 from runner.gradients import Objective, fresh_copy
-from runner.mechanism.seeds import generator
-from runner.training.averaging import LAST, with_weights
+from runner.mechanism.normal import generator
+from runner.training.averaging import LAST, weights_replaced
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
 from runner.training.run import Run
@@ -113,7 +113,7 @@ class Progress:
         trained.seconds_training += seconds
         last = measured = evaluate(objective, self._evaluation_split, run.dataset.classes)
         if average is not None:
-            with with_weights(objective, average):
+            with weights_replaced(objective, average):
                 measured = evaluate(objective, self._evaluation_split, run.dataset.classes)
         self.diagnostics.epoch(epoch, measured)
         if epoch in self._ahead:
@@ -139,7 +139,7 @@ class Progress:
 
     def keep_average(self, average: Mapping[str, Tensor]) -> None:
         """Keep a copy of the objective with its averaged weights."""
-        with with_weights(self._objective, average):
+        with weights_replaced(self._objective, average):
             self.trained.objective = fresh_copy(self._objective)
 
     def state_dict(self) -> State:

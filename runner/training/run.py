@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from omegaconf import DictConfig
@@ -28,13 +29,15 @@ from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.statistics import Normalization
 from runner.speed.slices import examples_in_cache
 from runner.training.averaging import Averaging
-from runner.training.diagnostics import diagnostic
-from runner.training.graph import GraphStep, NotCapturableError
+from runner.training.diagnostics import diagnostics
+from runner.training.steps import NotCapturableError
 from runner.training.updates import Schedule, UpdateRule
-from runner.trust.assumptions import assumptions
 from runner.trust.engine import IsolatedEngine
 from runner.trust.mechanism import own_noise, own_releases
-from runner.trust.parts import OwnViews
+from runner.trust.parts import OwnViews, assumptions
+
+if TYPE_CHECKING:
+    from runner.training.graph import GraphStep
 
 _FROZEN = "{:,} frozen parameters: taken as public"
 
@@ -116,7 +119,7 @@ class Run:
 
     @property
     def rests_on(self) -> list[str]:
-        """Return what the run's ε assumes of a user's parts, a text each: see `runner.trust.assumptions`."""
+        """Return what the run's ε assumes of a user's parts, a text each: see `runner.trust.parts`."""
         if not self.mechanism.private:
             return []
         frozen = [_FROZEN.format(self.initial.frozen)] if self.initial.frozen else []
@@ -127,11 +130,11 @@ class Run:
         """Return the reason why no sound epsilon is known, in one sentence, or None if the ledger has every release."""
         return self._uncharged or self._private_statistics
 
-    @property
+    @cached_property
     def _uncharged(self) -> str | None:
         return own_noise(self.mechanism) or own_releases(self.normalization)
 
-    @property
+    @cached_property
     def _private_statistics(self) -> str | None:
         return private_statistics(self.config.features, self.config.dataset) if self.mechanism.private else None
 
@@ -200,10 +203,12 @@ def graph_step(run: Run, objective: Objective, data: Split) -> GraphStep:
     Raises:
         NotCapturableError: it cannot be one.
     """
+    from runner.training.graph import GraphStep  # a CPU does without
+
     if type(run.rule).updates is not UpdateRule.updates:
         raise NotCapturableError(f"the update rule {type(run.rule).__qualname__} makes the updates")
     for name in run.config.diagnostics:
-        if diagnostic(name).measures_steps:
+        if diagnostics()[name].measures_steps:
             raise NotCapturableError(f"the diagnostic {name} reads every step")
     if run.isolation:
         raise NotCapturableError(run.isolation)

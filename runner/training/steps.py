@@ -22,6 +22,10 @@ Sums = Callable[[Tensor], Mapping[str, Tensor]]  # by parameter name, over the e
 _ROUNDING = 1e-3, 2e-6  # relative to the bound; and for each example whose sum is rounded
 
 
+class NotCapturableError(Exception):
+    """No fixed sequence of calls can train this run; the message is the reason."""
+
+
 class Stateful(Protocol):
     """A part of a run whose state can be saved and restored: a network or an optimizer, for example."""
 

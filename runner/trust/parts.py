@@ -9,12 +9,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from omegaconf import DictConfig, OmegaConf
 from torch import Generator, Tensor
 
 from runner.config import ConfigError
+from runner.config.origin import is_own
 from runner.data.cache import kept
+from runner.data.datasets import OwnDataset
 from runner.terminal import Line
 from runner.trust.mapped import MappedObject, NotMappableError
+from runner.trust.targets import LIBRARIES, bare_name, targets
 
 _AT_ONCE = 256  # images
 _TRIED = 4  # images whose features are computed twice, to see whether they are random
@@ -115,3 +119,32 @@ class OwnViews:
         repeated = images.repeat_interleave(self.views, 0)
         views: Tensor = self.mapped(repeated, drawn.flatten(0, 1))
         return views.view(-1, self.views, *images.shape[1:])
+
+
+_BELIEVED = {
+    "dataset": "the data set {}: each of its images is believed to be one example, and none both trained on and tested",
+    "accountant": "the accountant {}: its ε is believed",
+    "screening": "the update rule {}: it is believed to see no training example",
+}
+_OF_ALL = "{}: trusted to hold no training examples and read none, and not to draw the noise again from the seed"
+
+
+def assumptions(config: DictConfig, dataset: object, accountant: object, rule: object) -> list[str]:
+    """Return what the ε of a private run assumes of a user's parts, a text each.
+
+    A user's class that computes noise or charges is not among them, as such a run has no sound ε.
+    """
+    believed = []
+    if isinstance(dataset, OwnDataset):
+        believed.append(_BELIEVED["dataset"].format(bare_name(config.dataset._target_)))
+    parts = {"accountant": accountant, "screening": rule}
+    believed += [_BELIEVED[group].format(type(part).__qualname__) for group, part in parts.items() if is_own(part)]
+    names = own_classes(config)
+    return believed + ([_OF_ALL.format(", ".join(names))] if names else [])
+
+
+def own_classes(config: DictConfig) -> list[str]:
+    """Return the names of a user's classes in a run, but for the data set, which holds the examples anyway."""
+    content: Any = OmegaConf.to_container(config, resolve=True)
+    classes = [target for place, target in targets(content) if not place.startswith("dataset.")]
+    return list(dict.fromkeys(bare_name(target) for target in classes if target.partition(".")[0] not in LIBRARIES))

@@ -11,7 +11,7 @@ import pytest
 from scipy import optimize, stats
 
 from runner.accounting import Gdp, Pld, Prv, Rdp, RdpClassic, Zcdp, sound_epsilon
-from runner.accounting.mechanisms import SampledGaussian, counting_epsilon, gaussian_epsilon, sampled_gaussians
+from runner.accounting.ledger import SampledGaussian, counting_epsilon, gaussian_epsilon, sampled_gaussians
 from tests.accounting.releases import DELTA, sampled
 
 NOISE = (0.01, 1.0, 100.0)

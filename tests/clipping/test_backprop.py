@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from runner.clipping import Backprop, BackpropOfMeanLoss, gradient_sum
 from runner.clipping import backprop as module
-from runner.clipping.clips import example_norms
+from runner.clipping.backprop import example_norms
 from runner.gradients import Objective
 from runner.gradients.interface import OrdinaryPass
 from runner.networks.architectures import small_cnn

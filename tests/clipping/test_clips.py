@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from runner.clipping.clips import clip_rows, clip_rows_backward, clip_upstream
+from runner.clipping.backprop import clip_rows, clip_rows_backward, clip_upstream
 
 SHAPES = [(1,), (63,), (64,), (2049,), (3, 1, 1), (16, 9, 11), (5, 40, 41), (130, 2, 2)]
 

@@ -12,8 +12,7 @@ from runner.build.prepare import prepare
 from runner.clipping import PSAC, Automatic, Flat, NoClipping, PerLayer, gradient_sum
 from runner.config import ConfigError
 from runner.gradients import ENGINES, Objective, fresh_copy
-from runner.training.graph.network import RecordedObjective
-from runner.training.graph.sums import MaskedEngine
+from runner.training.graph.network import MaskedEngine, RecordedObjective
 from runner.training.loop import load, train
 from tests.references import clipped_sum, distance, error, norm, per_example
 from tests.small import FEW_STEPS

@@ -42,7 +42,7 @@ def step_of(*overrides: str, examples: int = 16) -> GraphStep:
     run = prepared(*SMALL, *overrides)
     step = graph_step(run, run.new_objective(), Split(*made_up(run, examples)))
     batch = whole(examples, torch.device("cpu"))
-    step.make_room(batch.length)
+    step.make_room(batch.indices.shape[1])
     step._indices.copy_(batch.indices[0])
     step._mask.copy_(batch.mask[0])
     return step

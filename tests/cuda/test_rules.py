@@ -28,7 +28,7 @@ from runner.training.graph.capture import compiling_pays
 from runner.training.loop import train
 from runner.training.progress import Trained
 from runner.training.run import Run, graph_step
-from runner.training.updates.optimizers import Sgd
+from runner.training.updates.interface import Sgd
 from tests.references import whole_and_resumed
 from tests.small import LIPSCHITZ, NETWORK
 
@@ -105,7 +105,7 @@ def test_a_step_launches_no_more_kernels_and_waits_for_nothing(kind: str, gpu: G
     run = prepared(*SMALL, *setting)
     step = step_of(run)
     batches = draw_epoch(run.mechanism, torch.Generator("cuda").manual_seed(0))
-    step.make_room(batches.length)
+    step.make_room(batches.indices.shape[1])
     step.take(batches, 0)
     gpu.clear()
     step.take(batches, 1)
@@ -185,7 +185,7 @@ def test_a_piece_that_does_not_fit_beside_the_graph_is_halved(run: Run, gpu: Gpu
     real = GraphStep._sum
 
     def fitting(step: GraphStep, values: Tensor, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        if step._take != step._drawn_and_taken and min(step.physical_batch, len(indices)) > 4:
+        if step._take != step._draw_and_advance and min(step.physical_batch, len(indices)) > 4:
             raise torch.OutOfMemoryError("a graph is held")
         return real(step, values, indices, mask)
 
@@ -266,11 +266,11 @@ def test_a_step_that_is_not_the_captured_one_stops_the_run(run: Run, gpu: Gpu, c
     monkeypatch.setattr(GraphStep, "body", some)
     step = step_of(run)
     batches = draw_epoch(run.mechanism, torch.Generator("cuda").manual_seed(0))
-    step.make_room(batches.length)
+    step.make_room(batches.indices.shape[1])
     if changed == "noise":
         step.generators["noise"] = torch.Generator("cuda").manual_seed(0)
     elif changed == "shape":
-        shown = batches.length
+        shown = batches.indices.shape[1]
     else:
         setattr(step, changed, getattr(step, changed).clone())
     with pytest.raises(RuntimeError, match="not the step that was captured"):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from runner.clipping import Flat, gradient_sum
 from runner.gradients import ENGINES, MappedEngine, Objective, OnePassEngine, unknown
-from runner.gradients.known import KNOWN
+from runner.gradients.interface import KNOWN
 from runner.networks.lipschitz import layers
 from runner.networks.wide_resnet import Branches
 from tests.references import distance

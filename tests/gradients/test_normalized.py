@@ -12,8 +12,7 @@ from runner.gradients import GradientSum, Objective, OnePassEngine
 from runner.gradients.terms import Factors
 from runner.networks.standardized import StandardizedConv2d, standardized
 from runner.networks.wide_resnet import wide_resnet
-from runner.training.graph.network import RecordedObjective
-from runner.training.graph.sums import MaskedEngine
+from runner.training.graph.network import MaskedEngine, RecordedObjective
 from tests import references
 
 EXAMPLES = 5

@@ -10,13 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import runner.gradients.one_pass.engine as engine_module
+import runner.gradients.one_pass as engine_module
 from runner.clipping import Flat, gradient_sum
 from runner.gradients import MappedEngine, Objective, OnePassEngine
-from runner.gradients.one_pass.choice import choose
-from runner.gradients.one_pass.kernel import usable
-from runner.gradients.one_pass.linear import linear
-from runner.gradients.one_pass.tape import NotRecordableError, output_gradients, recording
+from runner.gradients.methods import METHODS, choose, linear, usable
+from runner.gradients.one_pass import NotRecordableError, output_gradients, recording
 from runner.networks.architectures import all_convolutional, small_cnn
 from runner.networks.geometry import Geometry, geometry
 from tests.failing import ScaledByItsWeight
@@ -89,9 +87,9 @@ def test_every_method_on_odd_convolutions(number: int, method: str, monkeypatch)
     network(inputs)
 
     def forced(shape: Geometry, compiled: Collection[str]) -> str:
-        return "outer" if choose(shape, compiled) == "outer" else method
+        return "linear" if choose(shape, compiled) == "linear" else method
 
-    monkeypatch.setattr("runner.gradients.one_pass.engine.choose", forced)
+    monkeypatch.setattr("runner.gradients.one_pass.choose", forced)
     assert_exact(Objective(network, spread()), inputs, targets, 1e-5)
 
 
@@ -104,7 +102,7 @@ def test_the_norm_of_a_large_layer_counts_its_small_numbers(method: str) -> None
     shape = geometry(layer, a.permute(0, 3, 1, 2), g.permute(0, 3, 1, 2))
     if method not in (*usable(a, shape), "instantiate"):
         pytest.skip("no C++ compiler")
-    terms = engine_module.METHODS[method](a, g, shape, False)
+    terms = METHODS[method](a, g, shape, False)
     factors = torch.tensor([1.0, 0])
     expected = terms.weighted_sum("weight", factors, factors == 0).double().norm().item()
     assert terms.squared("weight").double().sqrt().tolist() == pytest.approx([expected] * 2, rel=2e-6)
@@ -113,7 +111,7 @@ def test_the_norm_of_a_large_layer_counts_its_small_numbers(method: str) -> None
 
 @pytest.mark.parametrize("channels", [1, 70])
 def test_wide_rows_and_strides_by_kernel_rows(channels: int, kernels: str) -> None:
-    """Windows longer than `_SHORT_ROW`: rows sorted by their phase modulo the stride, odd heights."""
+    """Long and short windows at several strides, at odd heights."""
     torch.manual_seed(0)
     for stride, kernel in ((1, 3), (2, 4), (3, 5)):
         network = nn.Sequential(
@@ -260,7 +258,7 @@ def test_the_cheapest_method_is_chosen_by_the_geometry() -> None:
         shape = Geometry(channels_in, channels_out, (size, size), (size, size), (3, 3), padding=(1, 1))
         assert choose(shape, compiled) == method
     assert choose(Geometry(512, 512, (1, 8), (1, 8)), both) == "kernel"
-    assert choose(Geometry(2048, 128, (1, 1), (1, 1)), ()) == "outer"
+    assert choose(Geometry(2048, 128, (1, 1), (1, 1)), ()) == "linear"
 
 
 def test_what_draws_at_random_is_taken(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.grad import conv2d_weight
 
-from runner.gradients.one_pass import kernel
-from runner.gradients.one_pass.engine import METHODS
+from runner.gradients import methods
+from runner.gradients.methods import METHODS
 from runner.gradients.terms import Terms
 from runner.networks.geometry import Geometry
 
@@ -41,10 +41,10 @@ def exact_weights(shape: Geometry) -> Tensor:
 
 def compiled(shape: Geometry) -> str:
     """Return the fastest compiled method that takes this shape."""
-    methods = kernel.usable(torch.zeros(1), shape)
-    if not methods:
+    names = methods.usable(torch.zeros(1), shape)
+    if not names:
         pytest.skip("no C++ compiler")
-    return methods[-1]
+    return names[-1]
 
 
 SHAPES = {

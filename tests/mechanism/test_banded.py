@@ -17,8 +17,8 @@ from runner.build.prepare import prepare
 from runner.clipping import NoiseGroup
 from runner.config import ConfigError, Sampling
 from runner.mechanism.banded import Banded, square_root
-from runner.mechanism.correlated import PastNoise
 from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.normal import PastNoise
 from runner.training.loop import load, train, training
 from tests.references import whole_and_resumed
 

@@ -106,7 +106,7 @@ def test_answers_of_accountants_are_those_of_one_version_of_their_code(checkout:
     before = answers._path()
     (checkout / "runner/records/verify.py").write_text("changed")
     assert answers._path() == before
-    (checkout / "runner/accounting/pld.py").write_text("changed")
+    (checkout / "runner/accounting/accountants.py").write_text("changed")
     assert (changed := answers._path()) != before
     monkeypatch.setattr(cache, "version", lambda package: "newer")
     assert answers._path() not in (before, changed)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from runner.accounting.mechanisms import SampledGaussian
-from runner.accounting.pld import ANSWERS, pld_epsilon
+from runner.accounting.accountants import ANSWERS, pld_epsilon
+from runner.accounting.ledger import SampledGaussian
 from runner.data.files import SEAL, sealed
 from runner.records import answers, verify
 

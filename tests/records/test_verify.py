@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runner.accounting import sound_epsilon
-from runner.accounting.pld import ANSWERS
+from runner.accounting.accountants import ANSWERS
 from runner.config import REPOSITORY
 from runner.data.files import SEAL, sealed
 from runner.records import answers

@@ -23,7 +23,7 @@ from runner.records.identity import identify
 from runner.runs import checkpoints, models
 from runner.runs.checkpoints import Checkpoint, checkpoint_path
 from runner.runs.execute import execute
-from runner.training.diagnostics import interface
+from runner.training import diagnostics
 from runner.training.evaluate import evaluate
 from runner.training.loop import load, training
 from runner.training.run import Run
@@ -83,7 +83,7 @@ def in_folder(config: DictConfig, folder: Path) -> DictConfig:
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind in FAST else pytest.mark.slow) for kind in KINDS])
 def test_a_run_that_was_stopped_twice_ends_with_every_bit(smoke, tmp_path, monkeypatch, kind: str) -> None:
-    monkeypatch.setattr(interface, "FIXED", 32)
+    monkeypatch.setattr(diagnostics, "FIXED", 32)
     small = () if KINDS[kind][0].startswith("experiment=") else NETWORK
     config = smoke(EVERY, "scale.epochs=4", "epochs=4", "scale.batch_size=400", "save_model=yes", *small, *KINDS[kind])
     whole, stopped = in_folder(config, tmp_path / "whole"), in_folder(config, tmp_path / "stopped")

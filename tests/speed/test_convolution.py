@@ -38,7 +38,7 @@ def test_convolution(kernels: str, of: str) -> None:
     exact = copy.deepcopy(plain).double()
     x = torch.randn(5, channels_in, height, width).to(memory_format=layout)
     upstream = torch.randn(5, channels_out, height, width)
-    assert FastConvolution.can_be(plain)
+    assert FastConvolution.takes(plain)
     results = []
     for layer, images, g in ((FastConvolution.of(plain), x, upstream), (exact, x.double(), upstream.double())):
         images.requires_grad_()
@@ -125,5 +125,5 @@ def test_parameters_put_in_later_are_taken_or_refused_as_ever(
     ],
 )
 def test_other_convolutions_stay(convolution: nn.Conv2d) -> None:
-    assert not FastConvolution.can_be(convolution)
+    assert not FastConvolution.takes(convolution)
     assert faster(convolution) is convolution

@@ -10,14 +10,10 @@ from torch import nn
 
 from checks.benchmarks.problems import problem
 from runner.networks.lipschitz.layers import GlobalL2Pool, GroupSort2, L2Pool2d
+from runner.speed.compiled import FastGlobalL2Pool, FastGroupNorm, FastGroupSort, FastL2Pool, FastMaxPool, FastTanh
 from runner.speed.convolution import FastConvolution
 from runner.speed.faster import faster
-from runner.speed.group_norm import FastGroupNorm
-from runner.speed.group_sort import FastGroupSort
-from runner.speed.inference import evaluating
-from runner.speed.l2_pool import FastGlobalL2Pool, FastL2Pool
-from runner.speed.max_pool import FastMaxPool
-from runner.speed.tanh import FastTanh
+from runner.training.evaluate import evaluating
 
 POOLS = {
     "overlapping": nn.MaxPool2d(2, 1),
@@ -49,17 +45,17 @@ def assert_alike(fast: nn.Module, plain: nn.Module, x: torch.Tensor, numbers: Wi
 def test_max_pooling(kernels: str, number: int, channels: int) -> None:
     """Ties, NaN and infinities among the numbers. Layouts alternate."""
     pool, layout = list(POOLS.values())[number], LAYOUTS[(number + channels // 3) % 2]
-    assert FastMaxPool.can_be(pool)
+    assert FastMaxPool.takes(pool)
     torch.manual_seed(channels)
     x = torch.randn(3, channels, 7, 10).round(decimals=1)
     x[0, 0, 2, 3], x[1, -1, 0, 0], x[2, 0, 6, 9] = math.nan, math.inf, -math.inf
-    assert_alike(FastMaxPool(pool), pool, x.to(memory_format=layout), (0, 0), (0, 1e-5))
+    assert_alike(FastMaxPool(pool.kernel_size, pool.stride), pool, x.to(memory_format=layout), (0, 0), (0, 1e-5))
 
 
 @pytest.mark.parametrize(
     ("fast", "plain", "off"),
     [
-        (FastMaxPool, nn.MaxPool2d(3, 2), 0.0),
+        (lambda _: FastMaxPool(3, 2), nn.MaxPool2d(3, 2), 0.0),
         (lambda _: nn.Sequential(FastGroupSort(), FastL2Pool(2)), nn.Sequential(GroupSort2(), L2Pool2d(2)), 0.0),
         (FastConvolution.of, nn.Conv2d(16, 48, 3, padding=1), 1e-4),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from runner.speed.inference import evaluating
+from runner.training.evaluate import evaluating
 
 
 def test_dropout_is_off_while_evaluating_and_on_again_after_an_error() -> None:

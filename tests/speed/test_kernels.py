@@ -13,12 +13,10 @@ import pytest
 import torch
 
 from runner.data.files import safe_folder
-from runner.gradients.one_pass import kernel
+from runner.gradients import methods
 from runner.mechanism import normal
-from runner.speed import convolution, group_norm, group_sort, l2_pool, max_pool, tanh
-from runner.speed import kernels as compiled
+from runner.speed import compiled, convolution, kernels
 from runner.speed.kernels import library
-from runner.speed.tanh import agrees
 
 NAME = "tanh"
 
@@ -29,8 +27,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cache = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(cache))
-        compiled._library.cache_clear()
-        if library(NAME, agrees) is None:
+        kernels._library.cache_clear()
+        if library(NAME, compiled.agrees_on_tanh) is None:
             pytest.skip("no C++ compiler")
     return cache / "dp-repro-bench"
 
@@ -41,9 +39,9 @@ def folder(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = tmp_path / "dp-repro-bench"
     shutil.copytree(built, folder)
-    compiled._library.cache_clear()
+    kernels._library.cache_clear()
     yield folder
-    compiled._library.cache_clear()
+    kernels._library.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -60,7 +58,7 @@ def test_a_damaged_library_is_compiled_again(folder: Path, damage: str) -> None:
     }[damage])  # fmt: skip
     if damage == "open to others":  # anybody could have written it, digest and all
         path.chmod(0o664)
-    assert library(NAME, agrees) is not None
+    assert library(NAME, compiled.agrees_on_tanh) is not None
     again = path.read_bytes()
     assert path.stat().st_mode & 0o022 == 0
     assert again[-32:] == hashlib.sha256(again[:-32]).digest(), "not merely loaded as it was"
@@ -71,7 +69,7 @@ def test_a_damaged_library_is_compiled_again(folder: Path, damage: str) -> None:
 def test_a_whole_library_is_not_compiled_again(folder: Path) -> None:
     (path,) = folder.glob(f"{NAME}_*.so")
     before = path.stat().st_mtime_ns
-    assert library(NAME, agrees) is not None
+    assert library(NAME, compiled.agrees_on_tanh) is not None
     assert path.stat().st_mtime_ns == before
 
 
@@ -79,48 +77,49 @@ def test_a_whole_library_is_not_compiled_again(folder: Path) -> None:
 def test_others_may_not_write_where_libraries_are(folder: Path, mode: int) -> None:
     """As a umask of 002 leaves folders: the user's own is closed; another's is not used."""
     folder.chmod(mode)
-    assert library(NAME, agrees) is not None
+    assert library(NAME, compiled.agrees_on_tanh) is not None
     assert folder.stat().st_mode & 0o022 == 0
 
 
 def test_a_library_of_another_user_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
-    assert library(NAME, agrees) is None
+    assert library(NAME, compiled.agrees_on_tanh) is None
     with pytest.raises(PermissionError, match="belongs to another user"):
         safe_folder(folder)
 
 
 TRIALS = {
-    "group_norm": group_norm.agrees,
-    "group_sort": group_sort.agrees,
-    "l2_pool": l2_pool.agrees,
-    "max_pool": max_pool.agrees,
+    "group_norm": compiled.agrees_on_group_norm,
+    "group_sort": compiled.agrees_on_group_sort,
+    "l2_pool": compiled.agrees_on_l2_pool,
+    "max_pool": compiled.agrees_on_max_pool,
     "normal": normal.agrees,
-    "tanh": tanh.agrees,
-    "weight_gradients": kernel.agrees,
+    "tanh": compiled.agrees_on_tanh,
+    "weight_gradients": methods.agrees,
     "winograd": convolution.agrees,
-    "winograd_gradients": kernel.agrees_by_winograd,
+    "winograd_gradients": methods.agrees_by_winograd,
 }
 
 
 def test_every_kernel_has_its_trial() -> None:
-    assert set(TRIALS) == {path.stem for path in compiled._FOLDER.glob("*.cpp")}
+    assert set(TRIALS) == {path.stem for path in kernels._FOLDER.glob("*.cpp")}
 
 
 @pytest.mark.parametrize("name", TRIALS)
 def test_a_right_kernel_agrees_at_once(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """In an evaluation, too. It draws no random number."""
     state = torch.get_rng_state()
-    compiled._library.cache_clear()
+    kernels._library.cache_clear()
     with torch.inference_mode():
         loaded = library(name, TRIALS[name])
     if loaded is None and not capsys.readouterr().err:
         pytest.skip("no C++ compiler")
     assert loaded is not None
     started = time.perf_counter()
+    kernels._library.cache_clear()
     with torch.device("meta"):
-        assert compiled._agrees(loaded, TRIALS[name])
+        assert library(name, TRIALS[name]) is not None
     assert time.perf_counter() - started < 0.5  # milliseconds, where nothing else runs
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -160,18 +159,18 @@ def test_a_kernel_that_is_built_wrong_is_noticed_and_not_used(
     name: str, right: str, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     sources = tmp_path / "sources"
-    shutil.copytree(compiled._FOLDER, sources)
+    shutil.copytree(kernels._FOLDER, sources)
     path = next(sources.glob(f"{name}.*"))
     source = path.read_text()
     assert source.count(right) >= 1
     path.write_text(source.replace(right, FAULTS[name, right]))
-    monkeypatch.setattr(compiled, "_FOLDER", sources)
-    monkeypatch.setattr(compiled, "_FLAGS", [*compiled._FLAGS, "-O1"])  # compiled in less time
+    monkeypatch.setattr(kernels, "_FOLDER", sources)
+    monkeypatch.setattr(kernels, "_FLAGS", [*kernels._FLAGS, "-O1"])  # compiled in less time
     built = {"by_rows": "max_pool", "tiles": "winograd_gradients"}.get(name, name)  # headers, and what they are in
     assert library(built, TRIALS[built]) is None
     said = capsys.readouterr().err
     assert said.count(f"The compiled kernel {built} does not compute what PyTorch does") == 1
-    compiled._library.cache_clear()
+    kernels._library.cache_clear()
 
 
 def test_a_compiler_may_be_several_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,17 +183,17 @@ def test_a_compiler_may_be_several_words(tmp_path: Path, monkeypatch: pytest.Mon
     compiler = shutil.which("c++")
     if compiler is None:
         pytest.skip("no C++ compiler")
-    compiled._library.cache_clear()
+    kernels._library.cache_clear()
     monkeypatch.setenv("CXX", f"wrapper {compiler} -DNOTHING")
-    assert compiled.why_off() is None
-    assert library(NAME, agrees) is not None
-    compiled._library.cache_clear()
+    assert kernels.why_off() is None
+    assert library(NAME, compiled.agrees_on_tanh) is not None
+    kernels._library.cache_clear()
 
 
 @pytest.mark.parametrize("named", ["nowhere-ccache g++", "'"])
 def test_a_compiler_that_is_not_there_is_named(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DP_REPRO_KERNELS", "all")
     monkeypatch.setenv("CXX", named)
-    assert str(compiled.why_off()).startswith(f"CXX={named} names no C++ compiler: no kernel is compiled")
+    assert str(kernels.why_off()).startswith(f"CXX={named} names no C++ compiler: no kernel is compiled")
     monkeypatch.setenv("CXX", "")
-    assert compiled._compiler()[:1] == [path for path in [shutil.which("c++")] if path]
+    assert kernels._compiler()[:1] == [path for path in [shutil.which("c++")] if path]

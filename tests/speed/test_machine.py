@@ -34,7 +34,7 @@ def test_float32_stays_float32_and_memory_is_kept(mallopt: list[tuple[int, int]]
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine.ctypes, "CDLL", lambda name: SimpleNamespace())
-    machine.keep_freed_memory()
+    machine.set_up(None)
 
 
 def test_only_cores_that_the_process_may_use_are_counted() -> None:

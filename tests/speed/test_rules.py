@@ -17,11 +17,9 @@ from runner.cli.commands import COMMANDS, carry_out
 from runner.records.files import read_record, record_path, results_folder
 from runner.records.identity import identify
 from runner.runs.execute import execute
-from runner.speed import kernels as compiled
-from runner.speed import tanh
+from runner.speed import compiled, kernels
+from runner.speed.compiled import FastMaxPool, FastTanh
 from runner.speed.convolution import FastConvolution
-from runner.speed.max_pool import FastMaxPool
-from runner.speed.tanh import FastTanh
 from tests.conftest import Compose
 
 
@@ -29,14 +27,14 @@ from tests.conftest import Compose
 def _by_rule(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is said of kernels, and none has been used."""
     monkeypatch.delenv("DP_REPRO_KERNELS", raising=False)
-    compiled._library.cache_clear()  # it knows what other tests wanted
-    compiled.forget_used()
+    kernels._library.cache_clear()  # it knows what other tests wanted
+    kernels.forget_used()
     yield
-    compiled._library.cache_clear()
+    kernels._library.cache_clear()
 
 
 def _max_pool(numbers: int) -> Tensor:
-    pooled: Tensor = FastMaxPool(nn.MaxPool2d(2))(torch.ones(numbers // 64, 1, 8, 8))
+    pooled: Tensor = FastMaxPool(2)(torch.ones(numbers // 64, 1, 8, 8))
     return pooled
 
 
@@ -48,7 +46,7 @@ def _convolution(images: int) -> Tensor:
 @pytest.mark.parametrize(
     ("name", "layer", "few", "enough"),
     [
-        ("tanh", lambda numbers: FastTanh()(torch.ones(numbers)), tanh._MANY - 1, tanh._MANY),
+        ("tanh", lambda numbers: FastTanh()(torch.ones(numbers)), compiled.LONG - 1, compiled.LONG),
         ("max_pool", _max_pool, 1 << 17, (1 << 17) + 64),
         ("winograd", _convolution, 7, 8),
     ],
@@ -57,15 +55,15 @@ def test_a_kernel_is_used_by_shape(
     name: str, layer: Callable[[int], Tensor], few: int, enough: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layer(few)
-    assert compiled._used == set()
+    assert kernels._used == set()
     layer(enough)
-    if compiled.why_off():
+    if kernels.why_off():
         pytest.skip("no C++ compiler")
-    assert compiled._used == {name}
-    compiled.forget_used()
+    assert kernels._used == {name}
+    kernels.forget_used()
     monkeypatch.setenv("DP_REPRO_KERNELS", "all")
     layer(few)
-    assert compiled._used == {name}
+    assert kernels._used == {name}
 
 
 @pytest.mark.parametrize("wanted", ["", "0"])
@@ -79,22 +77,22 @@ def test_a_record_has_a_hash_of_the_kernels_and_the_instruction_set(
     assert record is not None
     assert record["provenance"]["instructions"] == torch.backends.cpu.get_cpu_capability()
     found = record["provenance"].get("kernels")
-    assert found == compiled.used()
-    assert (found is None) == (wanted == "0" or compiled.why_off() is not None)
+    assert found == kernels.used()
+    assert (found is None) == (wanted == "0" or kernels.why_off() is not None)
 
 
 def test_the_hash_follows_the_kernels_and_their_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for source in compiled._FOLDER.iterdir():
+    for source in kernels._FOLDER.iterdir():
         if source.suffix in (".cpp", ".h"):
             (tmp_path / source.name).write_text(source.read_text())
-    monkeypatch.setattr(compiled, "_used", {"tanh"})
-    first = compiled.used()
-    monkeypatch.setattr(compiled, "_FOLDER", tmp_path)
-    assert compiled.used() == first
+    monkeypatch.setattr(kernels, "_used", {"tanh"})
+    first = kernels.used()
+    monkeypatch.setattr(kernels, "_FOLDER", tmp_path)
+    assert kernels.used() == first
     (tmp_path / "tanh.cpp").write_text("// another")
-    assert compiled.used() != first
-    monkeypatch.setattr(compiled, "_used", {"max_pool"})
-    assert compiled.used() != first
+    assert kernels.used() != first
+    monkeypatch.setattr(kernels, "_used", {"max_pool"})
+    assert kernels.used() != first
 
 
 EVERY = {**COMMANDS, **CHECKS}

@@ -11,10 +11,9 @@ from runner.records.identity import identify
 from runner.records.verify import verify
 from runner.runs.execute import execute
 from runner.training.averaging import Average
-from runner.training.call_by_call import CallByCall
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
-from runner.training.loop import load, train
+from runner.training.loop import CallByCall, load, train
 from runner.training.run import graph_step
 from tests.small import FEW_STEPS
 
@@ -61,7 +60,7 @@ def test_the_accuracy_is_the_averages_and_the_last_weights_train_as_ever(smoke, 
 
 def test_only_accepted_updates_count(smoke, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    monkeypatch.setattr("runner.training.call_by_call.Average", lambda *of: made.append(Average(*of)) or made[-1])
+    monkeypatch.setattr("runner.training.loop.Average", lambda *of: made.append(Average(*of)) or made[-1])
     run = prepare(
         smoke(*FEW_STEPS, *EMA, "screening=annealing", "screening.initial_temperature=5", "noise_multiplier=20")
     )

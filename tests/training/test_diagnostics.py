@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from runner.build.prepare import prepare
 from runner.data.datasets import Split
 from runner.gradients import GradientSum, Objective
-from runner.mechanism.seeds import generator
+from runner.mechanism.normal import generator
 from runner.networks.losses import LosingLess
-from runner.training.diagnostics import DIAGNOSTICS, Diagnostics, diagnostic
+from runner.training.diagnostics import Diagnostics, diagnostics
 from runner.training.diagnostics.hessian import TopEigenvalue
 from runner.training.evaluate import Evaluation
 from runner.training.loop import load, train
@@ -47,7 +47,7 @@ def first_epoch(run: Run, training: Split) -> list[Tensor]:
 
 def test_who_holds_the_weights_sees_no_training_image(smoke) -> None:
     """They measure what they would, and no hook on the weights or the layers of the trained network is called."""
-    asked = ",".join(n for n in DIAGNOSTICS if diagnostic(n).passes_training_images and n != "bound_ratios")
+    asked = ",".join(n for n, d in diagnostics().items() if d.passes_training_images and n != "bound_ratios")
     run, data = small(smoke(OURS, f"diagnostics=[{asked}]", "epochs=1", "diagnostics_every=100"))
     objective, seen = run.new_objective(), []
     expected = Diagnostics(run.config, 1, run.activation_type, run.new_objective(), data[0])
@@ -57,11 +57,11 @@ def test_who_holds_the_weights_sees_no_training_image(smoke) -> None:
     for module in objective.modules():
         module.register_forward_pre_hook(lambda _, given: seen.append(given))
     batch = data[0].images[:8], data[0].targets[:8]
-    for diagnostics, engine in ((expected, run.engine(run.new_objective())), (found, run.engine(run.new_objective()))):
-        diagnostics.start()
+    for measures, engine in ((expected, run.engine(run.new_objective())), (found, run.engine(run.new_objective()))):
+        measures.start()
         of = GradientSum({name: p.detach() for name, p in objective.named_parameters()}, torch.zeros(8), None)
-        diagnostics.step(0, 1, engine, *batch, of)
-        diagnostics.epoch(1, Evaluation(0.0, 0.0, [0.0] * 10))
+        measures.step(0, 1, engine, *batch, of)
+        measures.epoch(1, Evaluation(0.0, 0.0, [0.0] * 10))
     assert not seen
     assert found.values == expected.values
     assert found.values.keys() == set(asked.split(","))

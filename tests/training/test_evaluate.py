@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from runner.data.datasets import Split
 from runner.gradients import Objective
-from runner.training.evaluate import evaluate, predictions
+from runner.training.evaluate import evaluate, predict
 
 # The logits' exponentials, with 0 for 1: the softmax of (0, ln 2, ln 5) is (1, 2, 5) / 8.
 LOGITS = torch.tensor([[0.0, 2.0, 5.0], [0.0, 5.0, 2.0], [5.0, 0.0, 2.0], [2.0, 0.0, 5.0], [0.0, 2.0, 5.0]])
@@ -38,7 +38,7 @@ def test_every_example_counts_once_and_by_its_first_guess(copies: int) -> None:
     assert math.isnan(found.class_accuracy[3])
     losses = [math.log(8 / 5), math.log(8 / 5), math.log(8 / 2), math.log(8 / 1), math.log(8 / 1)]
     assert found.loss == pytest.approx(sum(losses) / 5, rel=1e-6)
-    assert torch.equal(predictions(objective, split), torch.tensor([2, 1, 0, 2, 2])[order])
+    assert torch.equal(predict(objective, split)[0], torch.tensor([2, 1, 0, 2, 2])[order])
 
 
 class ChangesItsInput(nn.Module):

@@ -15,8 +15,8 @@ from runner.accounting import sound_epsilon
 from runner.build.prepare import prepare
 from runner.data.datasets import Split
 from runner.mechanism.dp_sgd import Mechanism
-from runner.mechanism.seeds import derived_seed, generator
-from runner.training.diagnostics import interface
+from runner.mechanism.normal import derived_seed, generator
+from runner.training import diagnostics
 from runner.training.loop import load, train
 from runner.training.progress import Trained, final_metrics
 from tests.references import clipped_sum, flat, per_example, whole_and_resumed
@@ -281,7 +281,7 @@ def test_every_stream_of_a_run_has_its_own_seed(smoke, monkeypatch) -> None:
             return super().manual_seed(seed)
 
     monkeypatch.setattr(torch, "Generator", Noted)
-    monkeypatch.setattr(interface, "FIXED", 32)
+    monkeypatch.setattr(diagnostics, "FIXED", 32)
     parts = ("normalization=private_statistics", "screening=annealing", "diagnostics=[hessian]", "noise_multiplier=2")
     run = prepare(smoke("epochs=1", *FEW_STEPS, *parts))
     train(run, load(run), lambda row: seeds.append(torch.initial_seed()))  # of the layers that draw

@@ -18,7 +18,7 @@ from runner.build.prepare import prepare
 from runner.build.trial import check_own
 from runner.clipping import Flat
 from runner.config import ConfigError
-from runner.training.averaging import averaged, begun
+from runner.training.averaging import averaged, initial_average
 from runner.training.loop import load, train
 from tests.choosing import OwnNormalization
 
@@ -187,7 +187,7 @@ class Reciprocal:
 
 
 def test_an_averaging_may_change_the_counter_that_it_is_given() -> None:
-    average = begun([torch.zeros(())])
+    average = initial_average([torch.zeros(())])
     for _ in range(3):
         average = averaged(Reciprocal(), average, [torch.ones(())])  # type: ignore[arg-type]
     assert average[0] == 3

@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 
 from runner.accounting import Pld
-from runner.accounting.mechanisms import gaussian_epsilon
+from runner.accounting.ledger import gaussian_epsilon
 from runner.build.prepare import prepare
 from runner.claims.claim import Call, Claim
 from runner.claims.formulas import Formula, charged_epsilon, computed, ledger_of

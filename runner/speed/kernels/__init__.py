@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -52,10 +53,10 @@ def library(name: str, agrees: Callable[[ctypes.CDLL], bool]) -> ctypes.CDLL | N
     `agrees` computes the same function with the library and with PyTorch, and returns True if the results are equal.
     The return value is None if the library cannot be compiled, or does not agree.
     """
-    found = _library(name, agrees)
-    if found is not None:
+    loaded = _library(name, agrees)
+    if loaded is not None:
         _used.add(name)
-    return found
+    return loaded
 
 
 def used() -> str | None:
@@ -74,8 +75,12 @@ def forget_used() -> None:
 @cache
 def _library(name: str, agrees: Callable[[ctypes.CDLL], bool]) -> ctypes.CDLL | None:
     loaded = _loaded(name)
-    if loaded is None or _agrees(loaded, agrees):
-        return loaded
+    if loaded is None:
+        return None
+    with suppress(AttributeError), torch.inference_mode(False), torch.no_grad(), torch.device("cpu"):
+        # It may have no such function, and the first call may be for anything.
+        if agrees(loaded):
+            return loaded
     print(
         f"The compiled kernel {name} does not compute what PyTorch does on this machine, so it is not used: "
         f"everything takes longer, and numbers are right.",
@@ -95,11 +100,13 @@ def kernels_wanted() -> Literal["none", "all", "by rule"]:
     Raises:
         ConfigError: it says something else.
     """
-    said = os.environ.get("DP_REPRO_KERNELS", "")
+    setting = os.environ.get("DP_REPRO_KERNELS", "")
     wanted: dict[str, Literal["none", "all", "by rule"]] = {"0": "none", "all": "all", "": "by rule"}
-    if said not in wanted:
-        raise ConfigError(f"DP_REPRO_KERNELS is 0 (no compiled kernel), all, or not set (those that pay): got {said!r}")
-    return wanted[said]
+    if setting not in wanted:
+        raise ConfigError(
+            f"DP_REPRO_KERNELS is 0 (no compiled kernel), all, or not set (those that pay): got {setting!r}"
+        )
+    return wanted[setting]
 
 
 def why_off() -> str | None:
@@ -125,14 +132,6 @@ def _compiler() -> list[str]:
     return [program, *words[1:]] if program else []
 
 
-def _agrees(loaded: ctypes.CDLL, agrees: Callable[[ctypes.CDLL], bool]) -> bool:
-    try:
-        with torch.inference_mode(False), torch.no_grad(), torch.device("cpu"):  # whatever the first call is for
-            return agrees(loaded)
-    except AttributeError:  # it has no such function
-        return False
-
-
 def _loaded(name: str) -> ctypes.CDLL | None:
     compiler = _compiler()
     if kernels_wanted() == "none" or not compiler:
@@ -148,8 +147,8 @@ def _loaded(name: str) -> ctypes.CDLL | None:
                 write_whole(built, sealed(new.read_bytes()), replace=True, private=True)
         return ctypes.CDLL(str(built))
     except (OSError, subprocess.CalledProcessError) as error:
-        said = " ".join((getattr(error, "stderr", None) or str(error).encode()).decode(errors="replace").split())
-        print(f"The kernel {name} is not used, everything takes longer: {said[:200]}", file=sys.stderr)
+        reason = " ".join((getattr(error, "stderr", None) or str(error).encode()).decode(errors="replace").split())
+        print(f"The kernel {name} is not used, everything takes longer: {reason[:200]}", file=sys.stderr)
         return None
 
 

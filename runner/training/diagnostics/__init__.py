@@ -1,32 +1,144 @@
 """Diagnostics: numbers that a figure needs besides accuracy, measured only if a config asks for them.
 
-They are computed from private data without noise: they belong in a reproduction, not in a release. Each is a file of
-this package with one subclass of `Diagnostic`, and has the name of its file.
+They are computed from private data without noise: they belong in a reproduction, not in a release. Each is a subclass
+of `Diagnostic` in a file of this package, and has the name of its class: `hessian`, `gradient_norms` for GradientNorms.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, ClassVar
 
+import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from runner.data.datasets import Split
-from runner.gradients import Engine, GradientSum, Objective, fresh_copy
-from runner.training.diagnostics.interface import Batch, Diagnostic, Subject
+from runner.gradients import Engine, GradientSum, Objective, OnePassEngine, fresh_copy
 from runner.training.evaluate import Evaluation
 
-DIAGNOSTICS = tuple(module.name for module in iter_modules(__path__) if module.name != "interface")
+FIXED = 2048  # the first training examples, on which diagnostics of the weights are measured
+SLICE = 256  # examples that pass through the network at a time
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The run that is measured.
+
+    epochs: the run's number of epochs.
+    activation_type: the class of the hidden activations.
+    objective: a copy of the trained one if training images pass through it.
+    training: the training split.
+    """
+
+    config: DictConfig
+    epochs: int
+    activation_type: type[nn.Module]
+    objective: Objective
+    training: Split
+
+    @property
+    def fixed(self) -> tuple[Tensor, Tensor]:
+        """The first `FIXED` training examples, copied, and their classes."""
+        return self.training.images[:FIXED].clone(), self.training.targets[:FIXED]
+
+    @contextmanager
+    def evaluating(self) -> Iterator[Objective]:
+        """Yield the objective in evaluation mode."""
+        self.objective.eval()
+        yield self.objective
+        self.objective.train()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A step's batch: inputs [n, ...], classes [n], and its sum of clipped gradients."""
+
+    engine: Engine
+    inputs: Tensor
+    targets: Tensor
+    clipped: GradientSum
+
+
+class Diagnostic:
+    """One diagnostic of a run. Its docstring describes `values`, which the record holds.
+
+    passes_training_images: it passes training images through the network outside of the run's engine.
+    measures_steps: it measures on batches, step by step.
+    """
+
+    passes_training_images: ClassVar[bool] = False
+    measures_steps: ClassVar[bool] = False
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.values: Any = {}
+
+    def weights(self, epoch: int) -> None:
+        """Measure the weights before training (epoch 0) or after an epoch, counted from 1."""
+
+    def step(self, step: int, epoch: int, batch: Batch) -> None:
+        """Measure on the batch of a step, counted from 0."""
+
+    def epoch(self, epoch: int, evaluation: Evaluation) -> None:
+        """Measure after an epoch, counted from 1."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run needs."""
+        return {"values": self.values}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.values = state["values"]
+
+    def due(self, step: int) -> bool:
+        """Return True for every `diagnostics_every`-th step."""
+        return bool(step % self.subject.config.diagnostics_every == 0)
+
+    def append(self, **measured: Any) -> None:
+        """Append a number to each column of `values`."""
+        for name, value in measured.items():
+            self.values.setdefault(name, []).append(value)
+
+
+def gradient_norms(batch: Batch) -> Tensor:
+    """Compute the L2 norms of a batch's per-example gradients, [n]; those that clipping computed are used."""
+    if batch.clipped.norms is not None:
+        return batch.clipped.norms
+    names = [name for name, _ in batch.engine.objective.named_parameters()]
+    norms = batch.engine.clipped_sum(batch.inputs, batch.targets, [names], torch.zeros_like).norms
+    assert norms is not None
+    return norms
+
+
+def parameter_norms(objective: Objective, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]]) -> Tensor:
+    """Compute the L2 norms of each example's gradient of each group of parameters, [examples, groups]."""
+    pieces: list[Tensor] = []
+
+    def note(norms: Tensor) -> Tensor:
+        pieces.append(norms)
+        return torch.zeros_like(norms)
+
+    engine = OnePassEngine(objective)
+    for piece in zip(inputs.split(SLICE), targets.split(SLICE), strict=True):
+        engine.clipped_sum(*piece, groups, note)
+    norms = torch.cat(pieces)
+    assert norms.shape == (len(targets), len(groups))
+    return norms
 
 
 @cache
-def diagnostic(name: str) -> type[Diagnostic]:
-    """Import a diagnostic by its name."""
-    module = import_module(f"{__name__}.{name}")
-    return next(kind for kind in Diagnostic.__subclasses__() if kind.__module__ == module.__name__)
+def diagnostics() -> dict[str, type[Diagnostic]]:
+    """Return the diagnostics by name."""
+    for module in iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")
+    named = {re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in Diagnostic.__subclasses__()}
+    return dict(sorted(named.items()))
 
 
 class Diagnostics:
@@ -38,7 +150,7 @@ class Diagnostics:
     def __init__(
         self, config: DictConfig, epochs: int, activation_type: type[nn.Module], objective: Objective, training: Split
     ) -> None:
-        kinds = {name: diagnostic(name) for name in config.diagnostics}
+        kinds = {name: diagnostics()[name] for name in config.diagnostics}
         self._copied = any(kind.passes_training_images for kind in kinds.values())
         self._live = objective
         self._subject = Subject(

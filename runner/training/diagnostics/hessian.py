@@ -8,15 +8,17 @@ import torch
 from torch import Generator, Tensor
 
 from runner.gradients import Objective
-from runner.mechanism.seeds import generator
-from runner.training.diagnostics.interface import SLICE, Diagnostic, Subject
+from runner.mechanism.normal import generator
+from runner.training.diagnostics import SLICE, Diagnostic, Subject
 
 _ITERATIONS = 50
 _TOLERANCE = 1e-2
 
 
 class Hessian(Diagnostic):
-    """Before training (epoch 0) and after each epoch, the `eigenvalue` of largest absolute value of the Hessian.
+    """The largest eigenvalue of the Hessian of the training loss.
+
+    Before training (epoch 0) and after each epoch, the `eigenvalue` of largest absolute value of the Hessian.
 
     The Hessian belongs to the mean training loss, as it was in that epoch, on the first 2,048 training examples.
     `residual` is the norm at which the power iteration ended.
@@ -40,7 +42,6 @@ class Hessian(Diagnostic):
         return {**super().state_dict(), "top": self._top.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
         super().load_state_dict(state)
         self._top.load_state_dict(state["top"])
 

@@ -24,18 +24,13 @@ class EpochBatches:
         indices: [steps, P], the examples of each batch in the order in which they are drawn call by call, then zeros.
         mask: [steps, P], true if an index belongs to the batch.
         seen: examples in all batches.
-        drawn: [steps, P, views, numbers], the random numbers of the examples' views, or none without views.
+        numbers: [steps, P, views, numbers], the random numbers of the examples' views, or none without views.
     """
 
     indices: Tensor
     mask: Tensor
     seen: int
-    drawn: Tensor | None = None
-
-    @property
-    def length(self) -> int:
-        """Return P."""
-        return self.indices.shape[1]
+    numbers: Tensor | None = None
 
 
 def whole(examples: int, device: torch.device, length: int = 0) -> EpochBatches:
@@ -73,13 +68,13 @@ def draw_epoch(mechanism: Mechanism, generator: Generator, least: int = 0) -> Ep
     return EpochBatches(indices, mask, len(examples))
 
 
-def with_views(batches: EpochBatches, augmentation: Augmentation, generator: Generator) -> EpochBatches:
+def draw_views(batches: EpochBatches, augmentation: Augmentation, generator: Generator) -> EpochBatches:
     """Return the batches with the numbers of their views, as they are drawn call by call."""
     like = augmentation.draw(0, generator)
-    drawn = like.new_zeros(*batches.indices.shape, *like.shape[1:])
-    for size, numbers in zip(batches.mask.sum(1).tolist(), drawn, strict=True):
-        numbers[:size] = augmentation.draw(size, generator)
-    return replace(batches, drawn=drawn.to(batches.indices.device))
+    numbers = like.new_zeros(*batches.indices.shape, *like.shape[1:])
+    for size, batch in zip(batches.mask.sum(1).tolist(), numbers, strict=True):
+        batch[:size] = augmentation.draw(size, generator)
+    return replace(batches, numbers=numbers.to(batches.indices.device))
 
 
 def _rounded(length: int) -> int:

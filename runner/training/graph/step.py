@@ -20,21 +20,17 @@ from runner.data.augmentation import Augmentation, viewed
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.gradients.terms import is_gradient
-from runner.mechanism.correlated import correlated
 from runner.mechanism.dp_sgd import Mechanism
-from runner.mechanism.normal import anchor, rounded_once
-from runner.mechanism.seeds import generator
+from runner.mechanism.normal import anchor, correlated, generator, rounded_once
 from runner.networks.lipschitz.course import COUNT, counting_course
-from runner.training.averaging import Averaging, averaged, begun
+from runner.training.averaging import Averaging, averaged, initial_average
 from runner.training.diagnostics import Diagnostics
-from runner.training.graph.batches import EpochBatches, draw_epoch, with_views
+from runner.training.graph.batches import EpochBatches, draw_epoch, draw_views, enough
 from runner.training.graph.capture import captured, compiled_and_captured, compiling_pays
-from runner.training.graph.layers import NotCapturableError, numbers_per_example
-from runner.training.graph.network import RecordedObjective
-from runner.training.graph.sums import MaskedEngine
-from runner.training.steps import Pieces, State, Stateful, check_first_batch
+from runner.training.graph.network import MaskedEngine, RecordedObjective, numbers_per_example
+from runner.training.steps import NotCapturableError, Pieces, State, Stateful, check_first_batch
 from runner.training.updates import Schedule
-from runner.training.updates.optimizers import unsupported, update_of
+from runner.training.updates.interface import unsupported, update_of
 
 _SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # memory of a slice's examples in the layers
 _COPIES = 3  # of that memory at a time: the layers, autograd and the sums
@@ -112,8 +108,8 @@ class GraphStep:
         self._lr = zero + optimizer.param_groups[0]["lr"]
         self._rates: list[float] = []  # of every step of an epoch, if they differ
         self._update = update_of(optimizer)
-        buffers = self._update.begun(values, zero.clone())
-        self._averaging, average = averaging, [] if averaging is None else begun([values])
+        buffers = self._update.initial_buffers(values, zero.clone())
+        self._averaging, average = averaging, [] if averaging is None else initial_average([values])
         earlier = len(mechanism.coefficients) - 1
         past = [self._noise.repeat(earlier, 1)] if earlier else []
         self.state: list[Tensor] = [values, zero.clone(), *buffers, *average, *past]
@@ -125,10 +121,14 @@ class GraphStep:
             self.generators["augmentation"] = generator(seed, "augmentation", torch.device("cpu"))
         self._indices = torch.zeros(0, dtype=torch.long, device=values.device)
         self._mask = self._indices.bool()
-        self._drawn: list[Tensor] = []  # the numbers of a batch's views, if there are any
-        self._take: Callable[[], None] = self._drawn_and_taken
+        self._numbers: list[Tensor] = []  # the numbers of a batch's views, if there are any
+        self._take: Callable[[], None] = self._draw_and_advance
         self._unproven = False
-        self._try()
+        try:
+            for example in range(min(2, len(data))):
+                self._try(example)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise NotCapturableError(str(error).partition("\n")[0]) from error
         self._held = numbers_per_example(self.recorded.layers.values())
         needed = _COPIES * values.element_size() * self._held
         self._pieces = Pieces(per_slice or max(1, _SLICE_BYTES.get(values.device.type, 1 << 30) // needed))
@@ -143,17 +143,10 @@ class GraphStep:
         """Return the sum of the losses of every example seen, before each step's update: no dimensions, float64."""
         return self.state[1]
 
-    def _try(self) -> None:
-        """Check sums of two examples' gradients against ordinary autograd, except on the meta device."""
-        try:
-            for example in range(min(2, len(self._data))):
-                self._try_one(slice(example, example + 1))
-        except (RuntimeError, TypeError, ValueError) as error:
-            raise NotCapturableError(str(error).partition("\n")[0]) from error
-
-    def _try_one(self, place: slice) -> None:
+    def _try(self, example: int) -> None:
+        """Check the sum of one example's gradient against ordinary autograd, except on the meta device."""
         before = _random_state(self.losses.device)
-        images, targets = self._data.images[place], self._data.targets[place]
+        images, targets = self._data.images[example : example + 1], self._data.targets[example : example + 1]
         inputs = images
         if self.recorded.views > 1:  # equal ones
             inputs = images.unsqueeze(1).expand(-1, self.recorded.views, *images.shape[1:])
@@ -176,13 +169,16 @@ class GraphStep:
         """Return P, the length to which batches are padded."""
         return len(self._indices)
 
-    def make_room(self, length: int) -> None:
+    def make_room(self, length: int | None = None) -> None:
         """Expect batches padded to `length` from now on, with new buffers, and on CUDA a new graph.
+
+        None stands for a length that is enough for the steps of the run.
 
         Raises:
             NotCapturableError: the step cannot be captured.
             torch.OutOfMemoryError: not even one example fits into the GPU's memory.
         """
+        length = enough(self._mechanism, self._steps) if length is None else length
         if length == self.length:
             return
         device = self.losses.device
@@ -190,7 +186,7 @@ class GraphStep:
         self._mask = torch.zeros(length, dtype=torch.bool, device=device)
         if self._augmentation is not None:
             like = self._augmentation.draw(0, self.generators["augmentation"])
-            self._drawn = [torch.zeros(length, *like.shape[1:], dtype=like.dtype, device=device)]
+            self._numbers = [torch.zeros(length, *like.shape[1:], dtype=like.dtype, device=device)]
         if device.type == "cuda":
             try:
                 self._pieces.fitting(self._capture, length)
@@ -203,9 +199,9 @@ class GraphStep:
         """See `runner.training.call_by_call.CallByCall.epoch`. No diagnostic may read single steps."""
         self.start_epoch(epoch - 1)
         batches = draw_epoch(self._mechanism, self.generators["sampling"], self.length)
-        self.make_room(batches.length)
+        self.make_room(batches.indices.shape[1])
         if self._augmentation is not None:
-            batches = with_views(batches, self._augmentation, self.generators["augmentation"])
+            batches = draw_views(batches, self._augmentation, self.generators["augmentation"])
         self.losses.zero_()
         self._seen = batches.seen
         if self._unchecked:
@@ -243,8 +239,8 @@ class GraphStep:
         """Take step number `step` of an epoch, with noise from the generator."""
         self._indices.copy_(batches.indices[step])
         self._mask.copy_(batches.mask[step])
-        if batches.drawn is not None:
-            self._drawn[0].copy_(batches.drawn[step])
+        if batches.numbers is not None:
+            self._numbers[0].copy_(batches.numbers[step])
         if self._rates:
             self._lr.fill_(self._rates[step])
         if self._unproven:
@@ -264,16 +260,16 @@ class GraphStep:
                 self._rates.append(float(group["lr"]))
 
     def body(
-        self, state: Sequence[Tensor], indices: Tensor, mask: Tensor, noise: Tensor, *drawn: Tensor
+        self, state: Sequence[Tensor], indices: Tensor, mask: Tensor, noise: Tensor, *numbers: Tensor
     ) -> list[Tensor]:
         """Return the next state, from a batch [P], and standard normal numbers [numbers], float64.
 
-        `drawn` are the numbers of the examples' views [P, views, ...], if there are any.
+        `numbers` are those of the examples' views [P, views, ...], if there are any.
         """
         values, losses, buffers, average, past = self._parts_of(state)
         if past:
             noise, past[0] = correlated(self._mechanism.coefficients, noise, past[0])
-        sums, added = self._sum(values, indices, mask, *drawn)
+        sums, added = self._sum(values, indices, mask, *numbers)
         losses = losses + added.masked_fill(~mask, 0).sum()
         denominator = self._mechanism.denominator
         if self._mechanism.private:
@@ -301,7 +297,7 @@ class GraphStep:
     @torch.no_grad()
     def advance(self) -> None:
         """Replace the state by the next one, from the buffers with the batch and the noise."""
-        after = self.body(self.state, self._indices, self._mask, self._noise, *self._drawn)
+        after = self.body(self.state, self._indices, self._mask, self._noise, *self._numbers)
         for tensor, following in zip(self.state, after, strict=True):
             tensor.copy_(following)
 
@@ -310,65 +306,57 @@ class GraphStep:
             for name, z in self._mechanism.draw_noise(self._noise_views, self.generators["noise"]).items():
                 self._noise_views[name].copy_(z)
 
-    def _drawn_and_taken(self) -> None:
+    def _draw_and_advance(self) -> None:
         self._draw()
         self.advance()
 
-    def _sum(self, values: Tensor, indices: Tensor, mask: Tensor, *drawn: Tensor) -> tuple[Tensor, Tensor]:
+    def _sum(self, values: Tensor, indices: Tensor, mask: Tensor, *numbers: Tensor) -> tuple[Tensor, Tensor]:
         """Return the bounded sums [numbers] over examples [P], and their losses [P], float64."""
-        batch = (tensor.split(self.physical_batch) for tensor in (indices, mask, *drawn))
-        pieces = [self._sum_of_piece(values, *piece) for piece in zip(*batch, strict=True)]
-        return reduce(torch.add, [sums for sums, _ in pieces]), torch.cat([losses for _, losses in pieces])
-
-    def _sum_of_piece(self, values: Tensor, indices: Tensor, mask: Tensor, *drawn: Tensor) -> tuple[Tensor, Tensor]:
-        inputs, targets = self._gathered(indices, mask, *drawn)
-        computed = self._clipping.sum_contributions(MaskedEngine(self.recorded, values, mask), inputs, targets)
-        parts = [
-            computed.gradients[name].flatten() if name in computed.gradients else values.new_zeros(shape.numel())
-            for name, (_, shape) in self._released.items()
-        ]
-        return torch.cat(parts), computed.losses.double()
+        sums, losses = [], []
+        batch = (tensor.split(self.physical_batch) for tensor in (indices, mask, *numbers))
+        for places, members, *views in zip(*batch, strict=True):
+            inputs, targets = self._data.images[places], self._data.targets[places]
+            inputs = inputs.masked_fill(~members.reshape(-1, *[1] * (inputs.dim() - 1)), 0)
+            if self._augmentation is not None:
+                inputs = viewed(self._augmentation, inputs, *views)  # [P, views, ...]
+            computed = self._clipping.sum_contributions(MaskedEngine(self.recorded, values, members), inputs, targets)
+            parts = [
+                computed.gradients[name].flatten() if name in computed.gradients else values.new_zeros(shape.numel())
+                for name, (_, shape) in self._released.items()
+            ]
+            sums.append(torch.cat(parts))
+            losses.append(computed.losses.double())
+        return reduce(torch.add, sums), torch.cat(losses)
 
     def _check_first(self, batches: EpochBatches) -> None:
         """Compare an epoch's first batch with the sensitivities: see `runner.training.steps`."""
         indices, mask, values = batches.indices[0], batches.mask[0], self.recorded.values
-        drawn = [] if batches.drawn is None else [batches.drawn[0]]
+        numbers = [] if batches.numbers is None else [batches.numbers[0]]
 
         def sums(members: Tensor) -> dict[str, Tensor]:
             changed = mask.clone()
             changed[: len(members)] = members
-            computed, _ = self._sum(values, indices, changed, *drawn)
+            computed, _ = self._sum(values, indices, changed, *numbers)
             return {name: computed[place] for name, (place, _) in self._released.items()}
 
-        _, losses = self._sum(values, indices, mask, *drawn)
+        _, losses = self._sum(values, indices, mask, *numbers)
         check_first_batch(self._mechanism, sums, losses[: int(mask.sum())])
-
-    def _gathered(self, indices: Tensor, mask: Tensor, *drawn: Tensor) -> tuple[Tensor, Tensor]:
-        """Return inputs [P, ...] or their views [P, views, ...], zero outside the mask, and targets [P]."""
-        inputs, targets = self._data.images[indices], self._data.targets[indices]
-        inputs = inputs.masked_fill(~mask.reshape(-1, *[1] * (inputs.dim() - 1)), 0)
-        if self._augmentation is not None:
-            inputs = viewed(self._augmentation, inputs, drawn[0])
-        return inputs, targets
 
     def _capture(self, per_slice: int) -> None:
         """Capture the step, compiled if that pays. State and generators are as before afterwards."""
-        self._take = self._drawn_and_taken  # frees the memory of an earlier graph
+        self._take = self._draw_and_advance  # frees the memory of an earlier graph
         before = self._saved()
         drawing = [self.generators["noise"]] if self._mechanism.private else []
         try:
             calls = self._draw, self.advance, drawing, self.losses.device
-            compiled = compiled_and_captured(*calls) if self._compiles() else None
+            pays = self._asked is StepMode.auto and compiling_pays(self._steps, self._held * self.length)
+            compiled = compiled_and_captured(*calls) if pays or self._asked is StepMode.compiled else None
             self._take, self.mode = compiled or captured(*calls), StepMode.compiled if compiled else StepMode.graph
-            self._drawn_and_taken()  # as the first step will be, next to the memory of the graph
+            self._draw_and_advance()  # as the first step will be, next to the memory of the graph
             self._unproven = True
         finally:
             self.recorded.forget()
             self._restore(before)
-
-    def _compiles(self) -> bool:
-        pays = compiling_pays(self._steps, self._held * self.length)
-        return self._asked is StepMode.compiled or (self._asked is StepMode.auto and pays)
 
     def _prove_replay(self) -> None:
         """Take the first step after a capture by calls and by replay, and compare weights and losses.
@@ -377,7 +365,7 @@ class GraphStep:
             RuntimeError: they differ. A replay without the noise or the batch would otherwise go unnoticed.
         """
         before = self._saved()
-        self._drawn_and_taken()
+        self._draw_and_advance()
         called = self._saved()
         self._restore(before)
         self._take()
@@ -393,15 +381,12 @@ class GraphStep:
 
     def _saved(self) -> tuple[list[Tensor], Tensor]:
         """Return copies of all tensors that a step changes, and the state of the generator of noise."""
-        return [tensor.clone() for tensor in self._changed()], self.generators["noise"].get_state()
+        return [tensor.clone() for tensor in (*self.state, *self._shares)], self.generators["noise"].get_state()
 
     def _restore(self, saved: tuple[Sequence[Tensor], Tensor]) -> None:
-        for tensor, before in zip(self._changed(), saved[0], strict=True):
+        for tensor, before in zip((*self.state, *self._shares), saved[0], strict=True):
             tensor.copy_(before)
         self.generators["noise"].set_state(saved[1])
-
-    def _changed(self) -> list[Tensor]:
-        return [*self.state, *self._shares]
 
 
 def _random_state(device: torch.device) -> Tensor:

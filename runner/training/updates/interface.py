@@ -7,16 +7,17 @@ a projection too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import torch
 from omegaconf import DictConfig
+from torch import Tensor
 
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.training.evaluate import Evaluation
-from runner.training.updates.optimizers import take_step, unsupported, update_of
 from runner.training.updates.schedule import Schedule
 
 
@@ -141,3 +142,104 @@ class Updates:
         """Continue from a state instead of the start."""
         self._schedule.load_state_dict(state["schedule"])
         self.optimizer.load_state_dict(state["optimizer"])
+
+
+Number: TypeAlias = float | Tensor  # a Python number, or one without dimensions on the device
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """v <- momentum v + gradient; w <- w - lr v."""
+
+    momentum: float
+
+    settings: ClassVar[tuple[str, ...]] = ("momentum",)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of its buffers in the state of torch's optimizer."""
+        return ("momentum_buffer",) if self.momentum else ()
+
+    def initial_buffers(self, weights: Tensor, steps: Number = 0.0) -> list[Any]:
+        """Return the buffers before the first step."""
+        return [torch.zeros_like(weights) for _ in self.names]
+
+    def __call__(
+        self, weights: Tensor, gradient: Tensor, buffers: Sequence[Any], lr: Number
+    ) -> tuple[Tensor, list[Any]]:
+        """Return the next weights and buffers."""
+        velocity = self.momentum * buffers[0] + gradient if buffers else gradient
+        if isinstance(lr, Tensor):
+            weights = torch.addcmul(weights, velocity, lr.to(weights.dtype), value=-1)
+        else:
+            weights = torch.add(weights, velocity, alpha=-lr)
+        return weights, [velocity for _ in buffers]
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Kingma and Ba (2015), algorithm 1, without weight decay. Bias corrections are computed in float64."""
+
+    betas: tuple[float, float]
+    eps: float
+
+    settings: ClassVar[tuple[str, ...]] = ("betas", "eps")
+    names: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq", "step")
+
+    def initial_buffers(self, weights: Tensor, steps: Number = 0.0) -> list[Any]:
+        """Return the buffers before the first step: two moments, and the number of `steps`, which is zero."""
+        return [torch.zeros_like(weights), torch.zeros_like(weights), steps]
+
+    def __call__(
+        self, weights: Tensor, gradient: Tensor, buffers: Sequence[Any], lr: Number
+    ) -> tuple[Tensor, list[Any]]:
+        """Return the next weights and buffers."""
+        (beta1, beta2), (first, second, steps) = self.betas, buffers
+        # torch.optim makes a tensor of a number that it loads.
+        steps = (steps if isinstance(lr, Tensor) else float(steps)) + 1
+        first = torch.lerp(first, gradient, 1 - beta1)
+        second = torch.addcmul(second * beta2, gradient, gradient, value=1 - beta2)
+        size, root = lr / (1 - beta1**steps), (1 - beta2**steps) ** 0.5
+        if isinstance(size, Tensor):
+            kind = weights.dtype
+            weights = torch.addcdiv(weights, first * -size.to(kind), second.sqrt() / root.to(kind) + self.eps)
+        else:
+            weights = torch.addcdiv(weights, first, second.sqrt() / root + self.eps, value=-size)
+        return weights, [first, second, steps]
+
+
+Update: TypeAlias = Sgd | Adam
+_UPDATES: dict[type, type[Sgd] | type[Adam]] = {torch.optim.SGD: Sgd, torch.optim.Adam: Adam}
+_RATES = ("params", "lr", "initial_lr")
+
+
+def unsupported(optimizer: torch.optim.Optimizer) -> str | None:
+    """Return the reason why an optimizer's update is only its own, or None if `update_of` has it."""
+    kind = type(optimizer)
+    if kind not in _UPDATES:
+        return f"the optimizer {kind.__name__} is not supported"
+    if len(optimizer.param_groups) > 1:
+        return "the optimizer has several groups of parameters"
+    usual = kind([torch.zeros(1)]).param_groups[0]  # type: ignore[call-arg]
+    for name, value in optimizer.param_groups[0].items():
+        if name not in (*_RATES, *_UPDATES[kind].settings) and value != usual.get(name):
+            return f"the optimizer's setting {name} is not supported"
+    return None
+
+
+def update_of(optimizer: torch.optim.Optimizer) -> Update:
+    """Return the update of an optimizer that is supported, with its settings."""
+    kind, group = _UPDATES[type(optimizer)], optimizer.param_groups[0]
+    return kind(*(group[name] for name in kind.settings))
+
+
+@torch.no_grad()
+def take_step(optimizer: torch.optim.Optimizer, update: Update) -> None:
+    """Do what `optimizer.step()` does, with the optimizer's weights, gradients, learning rate and state."""
+    (group,) = optimizer.param_groups
+    for parameter in group["params"]:
+        state = optimizer.state[parameter]
+        buffers = [state[name] for name in update.names] if state else update.initial_buffers(parameter)
+        weights, buffers = update(parameter, parameter.grad, buffers, group["lr"])
+        parameter.copy_(weights)
+        state.update(zip(update.names, buffers, strict=True))

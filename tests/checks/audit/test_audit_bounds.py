@@ -122,7 +122,7 @@ def test_bounds_hold_and_are_tight_for_sampled_gaussians(q: float, sigma: float,
 def test_the_curve_of_a_sampled_gaussian_is_an_upper_bound_and_close() -> None:
     """One step: P_1(y > y*) - e^eps P_0(y > y*) by normal tails, at the y* with a likelihood ratio of e^eps."""
     from checks.audit.bounds import _LOSSES, _curve
-    from runner.accounting.mechanisms import SampledGaussian
+    from runner.accounting.ledger import SampledGaussian
 
     q, sigma = 0.1, 0.7
     losses = _LOSSES[(_LOSSES > 0) & (_LOSSES < 6)]

@@ -74,7 +74,7 @@ def ready(config, split: Split) -> tuple[GraphStep, EpochBatches]:
     run = prepare(config)
     step = graph_step(run, run.new_objective().double(), split)
     batches = draw_epoch(run.mechanism, generator(1))
-    step.make_room(batches.length)
+    step.make_room(batches.indices.shape[1])
     return step, batches
 
 
@@ -82,7 +82,7 @@ def moved(step: GraphStep, batches: EpochBatches, *indices: int) -> torch.Tensor
     """The change of the weights by a step on these examples; they are put back."""
     batches.indices[0].zero_()
     batches.indices[0, : len(indices)] = torch.tensor(indices)
-    batches.mask[0] = torch.arange(batches.length) < len(indices)
+    batches.mask[0] = torch.arange(batches.indices.shape[1]) < len(indices)
     before = step.recorded.values.clone()
     step.take(batches, 0)
     change = before - step.recorded.values

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from runner.build.prepare import prepare
-from runner.mechanism.seeds import generator
+from runner.mechanism.normal import generator
 from runner.training.updates.adam_bc import AdamBC
 
 BC = "optimizer=adam_bc"

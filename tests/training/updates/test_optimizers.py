@@ -7,8 +7,7 @@ import copy
 import pytest
 import torch
 
-from runner.training.updates.interface import Updates
-from runner.training.updates.optimizers import unsupported, update_of
+from runner.training.updates.interface import Updates, unsupported, update_of
 
 KINDS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.3),
@@ -52,7 +51,10 @@ def test_a_learning_rate_on_the_device_is_the_number(kind: str) -> None:
     optimizer = KINDS[kind](parameters())
     update, lr = update_of(optimizer), torch.tensor(0.02, dtype=torch.float64)
     by_number = by_tensor = torch.randn(1000)
-    buffers, on_device = update.begun(by_number), update.begun(by_number, torch.zeros((), dtype=torch.float64))
+    buffers, on_device = (
+        update.initial_buffers(by_number),
+        update.initial_buffers(by_number, torch.zeros((), dtype=torch.float64)),
+    )
     for _ in range(20):
         gradient = torch.randn(1000)
         by_number, buffers = update(by_number, gradient, buffers, 0.02)

@@ -21,8 +21,7 @@ from runner.mechanism.layerwise import Joint, Printed
 from runner.training.loop import load, train
 from runner.training.progress import final_metrics
 from runner.training.updates import Updates
-from runner.training.updates.screened import Annealing, Screening
-from runner.training.updates.screening_loss import ScreeningLoss
+from runner.training.updates.screened import Annealing, Screening, ScreeningLoss
 from tests.small import NETWORK
 
 CLASSES, FEATURES = 4, 6

@@ -1,50 +1,37 @@
 """The one-pass engine: exact clipped sums at nearly the cost of an ordinary training step.
 
 For each slice of a batch it runs one forward pass, and one backward pass that stops at the outputs of the layers. The
-inputs and output gradients of a layer give the exact norms of its per-example gradients. The factors follow from the
-norms, and then one weighted sum is formed.
+parameters do not require gradients in the meantime, so autograd forms no weight gradients. The inputs and output
+gradients of a layer give the exact norms of its per-example gradients (`runner.gradients.methods`). The factors follow
+from the norms, and then one weighted sum is formed.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from runner.gradients.interface import GradientSum, OrdinaryPass
 from runner.gradients.mapped import MappedEngine
-from runner.gradients.one_pass.affine import affine
-from runner.gradients.one_pass.choice import choose
-from runner.gradients.one_pass.instantiate import instantiate
-from runner.gradients.one_pass.kernel import kernel, usable, winograd
-from runner.gradients.one_pass.linear import linear
-from runner.gradients.one_pass.standardized import through_standardization
-from runner.gradients.one_pass.tape import NotRecordableError, Tape, output_gradients, recording
-from runner.gradients.terms import Factors, Terms, factors_of, group_norms, is_gradient, silenced, weighted_sums
+from runner.gradients.methods import choose, layer_terms, usable
+from runner.gradients.terms import Factors, factors_of, group_norms, is_gradient, silenced, weighted_sums
 from runner.networks.geometry import Geometry, geometry, unsupported
-from runner.networks.objective import Objective, layers_with_parameters
-from runner.networks.standardized import StandardizedConv2d
+from runner.networks.objective import Objective, hooked, layers_with_parameters
 from runner.speed.faster import faster
 from runner.speed.slices import channels_last, examples_per_slice
 
-METHODS: Mapping[str, Callable[[Tensor, Tensor, Geometry, bool], Terms]] = {
-    "kernel": kernel,
-    "winograd": winograd,
-    "instantiate": instantiate,
-}
-
-
-Planned = tuple[Geometry, str]  # a layer at one input size, and the method that finds its norms
-Plan = dict[str, Planned]  # by layer name
+Plan = dict[str, tuple[Geometry, str]]  # by layer name: the layer at one input size, and the method for it
 
 
 class OnePassEngine(OrdinaryPass):
-    """An engine for objectives of known modules (`runner.gradients.known`): `ENGINES` passes no others.
+    """An engine for objectives of known modules (`runner.gradients.interface`): `ENGINES` passes no others.
 
     It supports linear layers, group normalisation, and two-dimensional convolutions with zero padding and one group,
     with weights that may be standardised. Each is called once per pass on one row per example. An objective with any
@@ -58,11 +45,10 @@ class OnePassEngine(OrdinaryPass):
         self._plans: dict[tuple[torch.Size, torch.dtype, torch.device], Plan] = {}
         self._fallback: MappedEngine | None = None
         self._checked = False  # before a stop
-        for name, module in self._layers.items():
-            reason = unsupported(module)
-            if reason:
-                self._fall_back(f"{name or 'the objective'}: {reason}")
-                return
+        reasons = ((name or "the objective", unsupported(module)) for name, module in self._layers.items())
+        if reason := next((f"{name}: {reason}" for name, reason in reasons if reason), None):
+            self._fall_back(reason)
+            return
         parameters = [p for module in self._layers.values() for p in module.parameters(False)]
         if len({id(p) for p in parameters}) < len(parameters):
             self._fall_back("two layers share a parameter")
@@ -104,16 +90,17 @@ class OnePassEngine(OrdinaryPass):
         with recording(self._layers) as tape, torch.no_grad():
             self._ordered(inputs[:1], targets[:1])
         plan: Plan = {}
-        for name, module in self._layers.items():
-            if name in tape.outputs:
-                shape = geometry(module, tape.inputs[name], tape.outputs[name], self.objective.views)
-                plan[name] = shape, _method(module, shape, inputs)
+        for name, output in tape.outputs.items():
+            module = self._layers[name]
+            shape = geometry(module, tape.inputs[name], output, self.objective.views)
+            method = "affine" if isinstance(module, nn.GroupNorm) else choose(shape, usable(inputs, shape))
+            plan[name] = shape, method
         names = [name for name, _ in self.objective.named_parameters()]
         for i in range(0 if self._checked else min(2, len(targets))):
-            one = inputs[i : i + 1], targets[i : i + 1]
-            found = self._clipped_sum(plan, *one, [names], torch.ones_like)
-            assert found.norms is not None
-            if not is_gradient(self.objective, *one, found.gradients, found.norms[0]):
+            example = inputs[i : i + 1], targets[i : i + 1]
+            computed = self._clipped_sum(plan, *example, [names], torch.ones_like)
+            assert computed.norms is not None
+            if not is_gradient(self.objective, *example, computed.gradients, computed.norms[0]):
                 raise NotRecordableError(
                     "its gradients are not those of its layers (a weight is used outside its layer?)"
                 )
@@ -126,11 +113,11 @@ class OnePassEngine(OrdinaryPass):
         total: dict[str, Tensor] = {}
         losses, norms = [], []
         with recording(self._layers) as tape:
-            for some_inputs, some_targets in zip(inputs.split(per_slice), targets.split(per_slice), strict=True):
-                some_losses = self._ordered(channels_last(some_inputs), some_targets)
+            for slice_inputs, slice_targets in zip(inputs.split(per_slice), targets.split(per_slice), strict=True):
+                slice_losses = self._ordered(channels_last(slice_inputs), slice_targets)
                 with torch.no_grad():
-                    norms.append(self._add_slice(total, plan, tape, some_losses, groups, factors))
-                losses.append(some_losses.detach())
+                    norms.append(self._add_slice(total, plan, tape, slice_losses, groups, factors))
+                losses.append(slice_losses.detach())
                 tape.clear()
         for name in (name for group in groups for name in group if name not in total):
             total[name] = torch.zeros_like(self._parameters[name], requires_grad=False)
@@ -151,40 +138,76 @@ class OnePassEngine(OrdinaryPass):
         for name, g in gradients.items():
             if name not in plan or len(g) != rows or len(tape.inputs[name]) != rows:
                 raise NotRecordableError(f"{name} is not called on one row an example")
-        terms = {name: _terms(self._layers[name], *plan[name], tape.inputs[name], g) for name, g in gradients.items()}
+        layers, inputs = self._layers, tape.inputs
+        terms = {name: layer_terms(layers[name], *plan[name], inputs[name], g) for name, g in gradients.items()}
         norms = group_norms(terms, groups, losses.new_zeros(examples))
         if math.isfinite(norms.sum().item()):
             weights = factors(norms)
         else:  # rare: repeat the slice with the broken examples' inputs and gradients set to zero
             broken = ~torch.isfinite(norms).all(dim=1)
-            every = broken.repeat_interleave(self.objective.views)
+            silent = broken.repeat_interleave(self.objective.views)
             terms = {
-                name: _terms(self._layers[name], *plan[name], silenced(tape.inputs[name], every), silenced(g, every))
+                name: layer_terms(layers[name], *plan[name], silenced(inputs[name], silent), silenced(g, silent))
                 for name, g in gradients.items()
             }
             weights = factors_of(norms, broken, factors)
         for name, added in weighted_sums(terms, groups, weights):
             added = added.reshape(self._parameters[name].shape)
             total[name] = total[name] + added if name in total else added.contiguous()
-        whole: Tensor = torch.linalg.vector_norm(norms, dim=1)
-        return whole
+        lengths: Tensor = torch.linalg.vector_norm(norms, dim=1)
+        return lengths
 
 
-def _method(module: nn.Module, shape: Geometry, inputs: Tensor) -> str:
-    """Return the cheapest method for a layer."""
-    return "affine" if isinstance(module, nn.GroupNorm) else choose(shape, usable(inputs, shape))
+class NotRecordableError(Exception):
+    """The objective uses a layer in a way that its inputs and output gradients do not show."""
 
 
-def _terms(module: nn.Module, shape: Geometry, method: str, a: Tensor, g: Tensor) -> Terms:
-    """Return a layer's per-example gradients by its method, from its inputs and output gradients."""
-    if isinstance(module, nn.GroupNorm):
-        return affine(F.group_norm(a, module.num_groups, eps=module.eps), g, shape.views)
-    has_bias = module.bias is not None
-    if method == "outer":
-        return linear(a.flatten(1), g.flatten(1), has_bias)
-    if isinstance(module, nn.Linear):
-        a, g = (each.reshape(-1, 1, shape.positions, each.shape[-1]) for each in (a, g))
-    else:
-        a, g = a.permute(0, 2, 3, 1), g.permute(0, 2, 3, 1)
-    terms = METHODS[method](a, g, shape, has_bias)
-    return through_standardization(terms, module, shape) if isinstance(module, StandardizedConv2d) else terms
+@dataclass
+class Tape:
+    """The inputs and outputs of the layers in one pass, by layer name."""
+
+    inputs: dict[str, Tensor] = field(default_factory=dict)
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+    versions: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        for numbers in (self.inputs, self.outputs, self.versions):
+            numbers.clear()
+
+
+@contextmanager
+def recording(layers: Mapping[str, nn.Module]) -> Iterator[Tape]:
+    """Record every call of `layers` on a tape; inside, their parameters do not require gradients."""
+    tape = Tape()
+
+    def record(name: str, _: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        if name in tape.outputs:
+            raise NotRecordableError(f"{name} is called twice")
+        if len(args) != 1:
+            raise NotRecordableError(f"{name} is not called with one argument")
+        if not output.requires_grad:
+            output.requires_grad_()
+        tape.inputs[name], tape.outputs[name] = args[0].detach(), output
+        tape.versions[name] = args[0]._version, output._version
+
+    trainable = [p for module in layers.values() for p in module.parameters(recurse=False) if p.requires_grad]
+    for parameter in trainable:
+        parameter.requires_grad_(False)
+    try:
+        with hooked(layers, record), torch.enable_grad():
+            yield tape
+    finally:
+        for parameter in trainable:
+            parameter.requires_grad_(True)
+
+
+def output_gradients(tape: Tape, losses: Tensor) -> dict[str, Tensor]:
+    """Return d(sum of losses) / d(layer output), by layer, without layers that the loss does not depend on."""
+    for name, output in tape.outputs.items():
+        if (tape.inputs[name]._version, output._version) != tape.versions[name]:
+            raise NotRecordableError(f"the input or the output of {name} is changed in place")
+    if not losses.requires_grad:
+        return {}
+    outputs = list(tape.outputs.values())
+    gradients = torch.autograd.grad(losses, outputs, torch.ones_like(losses), allow_unused=True)
+    return {name: g for name, g in zip(tape.outputs, gradients, strict=True) if g is not None}

@@ -1,0 +1,153 @@
+"""Gradients of single examples and of batches."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from runner.gradients import GradientSum
+from runner.networks.lipschitz import gradient_bounds
+from runner.training.diagnostics import SLICE, Batch, Diagnostic, Subject, gradient_norms, parameter_norms
+from runner.training.evaluate import Evaluation
+
+BIN, _BINS = 0.5, 200  # the width and number of the bins of GradientHistogram
+_EQUAL_BINS = 50  # of NormHistograms
+
+
+class GradientNorms(Diagnostic):
+    """Norms of per-example gradients before clipping.
+
+    Every `diagnostics_every` steps the mean, median and 90th percentile of a batch's L2 norms, and the step.
+    """
+
+    measures_steps = True
+
+    def step(self, step: int, epoch: int, batch: Batch) -> None:
+        """Measure on a batch."""
+        if self.due(step):
+            norms = gradient_norms(batch)
+            self.append(
+                step=step,
+                mean=norms.mean().item(),
+                median=norms.median().item(),
+                p90=norms.quantile(0.9).item(),
+            )
+
+
+class GradientHistogram(Diagnostic):
+    """A histogram of the norms of per-example gradients before clipping.
+
+    An entry an epoch for the L2 norms of all its per-example gradients before clipping.
+
+    `counts` has bins of width 0.5 from 0 to 100. The last of the 201 counts all norms above. `mean`, `median` and `p90`
+    describe the same norms.
+    """
+
+    measures_steps = True
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        self._norms: list[Tensor] = []
+
+    def step(self, step: int, epoch: int, batch: Batch) -> None:
+        """Keep the norms of a batch."""
+        self._norms.append(gradient_norms(batch))
+
+    def epoch(self, epoch: int, evaluation: Evaluation) -> None:
+        """Count the norms of an epoch."""
+        norms = torch.cat(self._norms or [torch.full((1,), torch.nan)]).double()  # NaN: an epoch of empty batches
+        bins = (norms / BIN).nan_to_num(nan=_BINS).clamp(0, _BINS).long()
+        counts = torch.bincount(bins, minlength=_BINS + 1) if self._norms else torch.zeros(_BINS + 1, dtype=torch.long)
+        ordered = norms.sort().values  # NaN last: a gradient that is not finite is large
+        median, p90 = (ordered[int(share * (len(ordered) - 1))].item() for share in (0.5, 0.9))
+        self.append(epoch=epoch, counts=counts.tolist(), mean=norms.mean().item(), median=median, p90=p90)
+        self._norms.clear()
+
+
+class GradientCosine(Diagnostic):
+    """The angle by which clipping turns a gradient sum.
+
+    The cosine between a batch's sums of clipped and of raw gradients before noise, and the step.
+
+    It is measured at each step of the first epoch, then every `diagnostics_every` steps.
+    """
+
+    passes_training_images = True
+    measures_steps = True
+
+    def step(self, step: int, epoch: int, batch: Batch) -> None:
+        """Measure on a batch."""
+        if self.due(step) or epoch == 1:
+            pieces = zip(batch.inputs.split(SLICE), batch.targets.split(SLICE), strict=True)
+            raw = reduce(GradientSum.__add__, (batch.engine.plain_sum(*piece) for piece in pieces)).gradients
+            a, b = (
+                torch.cat([sums[name].flatten() for name in raw]).double() for sums in (raw, batch.clipped.gradients)
+            )
+            self.append(step=step, cosine=torch.nn.functional.cosine_similarity(a, b, dim=0).item())
+
+
+class NormHistograms(Diagnostic):
+    """Histograms of the norms of inputs and of gradients.
+
+    L2 norms of the first 2,048 training examples, in 50 bins of equal width from 0 to the `largest`.
+
+    `inputs` is the histogram of their features. `gradients` has a histogram of their gradients before training
+    (epoch 0) and after each epoch.
+    """
+
+    passes_training_images = True
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        self.values = {"epoch": [], "gradients": []}
+
+    def weights(self, epoch: int) -> None:
+        """Count the norms of inputs and gradients."""
+        inputs, targets = self.subject.fixed
+        self.values["inputs"] = _counts(torch.linalg.vector_norm(inputs.flatten(1), dim=1))
+        self.values["epoch"].append(epoch)
+        with self.subject.evaluating() as objective:
+            names = [name for name, _ in objective.named_parameters()]
+            self.values["gradients"].append(_counts(parameter_norms(objective, inputs, targets, [names])[:, 0]))
+
+
+def _counts(norms: Tensor) -> dict[str, Any]:
+    """Count norms [examples] in bins; those that are not finite are in the last."""
+    norms = norms.double()
+    finite = norms[torch.isfinite(norms)]
+    largest = finite.max().item() if len(finite) else 0.0
+    places = (
+        (norms / largest * _EQUAL_BINS).nan_to_num(_EQUAL_BINS, _EQUAL_BINS) if largest else torch.zeros_like(norms)
+    )
+    counts = torch.bincount(places.long().clamp(0, _EQUAL_BINS - 1), minlength=_EQUAL_BINS)
+    return {"largest": largest, "counts": counts.tolist()}
+
+
+class BoundRatios(Diagnostic):
+    """Gradients over the bounds that follow from a Lipschitz network.
+
+    Before training (epoch 0) and after each epoch, gradient norms over their bound, by parameter.
+
+    A ratio is the L2 norm of an example's gradient of a parameter over the bound that follows from the network
+    (`runner.networks.lipschitz`). `largest` and `mean` are over the first 2,048 training examples.
+    """
+
+    passes_training_images = True
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        self.values = {"epoch": [], "largest": {}, "mean": {}}
+
+    def weights(self, epoch: int) -> None:
+        """Measure the gradients of the weights."""
+        self.values["epoch"].append(epoch)
+        with self.subject.evaluating() as objective:
+            bounds = gradient_bounds(objective).gradients
+            norms = parameter_norms(objective, *self.subject.fixed, [[name] for name in bounds])
+            for (name, bound), lengths in zip(bounds.items(), norms.unbind(1), strict=True):
+                ratios = lengths / bound
+                self.values["largest"].setdefault(name, []).append(ratios.max().item())
+                self.values["mean"].setdefault(name, []).append(ratios.mean().item())
