@@ -16,9 +16,10 @@ from itertools import accumulate
 from pathlib import Path
 
 import torch
+from omegaconf import DictConfig
 
 from runner.build.groups import Group
-from runner.build.parts import build_dataset
+from runner.build.parts import build_dataset, device_of
 from runner.build.prepare import prepare
 from runner.build.trial import check_own
 from runner.claims.runs import check_scale, folder_of
@@ -33,6 +34,7 @@ from runner.records.examples import check_examples
 from runner.records.files import failure_path, is_recorded, record_path, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.records.options import check_options
+from runner.report.files import read_csv, write_csv
 from runner.report.items import names_of
 from runner.report.papers import Item, Paper, known, load
 from runner.runs import durations
@@ -57,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     first = next((job for of_item in jobs.values() for job in of_item), None)
     if options.plan:
-        print(_plan(jobs, first, options.jobs, budget))
+        print(_plan(jobs, first, options.jobs, budget, options.record))
         return 0
     every = {job.run_id: job for of_item in jobs.values() for job in of_item}
     pending = [
@@ -212,11 +214,13 @@ def _by_item(paper: Paper, items: Sequence[Item], extra: Sequence[str]) -> dict[
     }
 
 
-def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | None, budget: float | None) -> str:
+def _plan(
+    jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | None, budget: float | None, record: bool
+) -> str:
     """Return the table of what is left."""
     every = {job.run_id: job for of_item in jobs.values() for job in of_item}
     left = [job for job in every.values() if not is_recorded(results_folder(job.values), job.run_id)]
-    estimates = {} if first is None else estimated(left, durations.recorded(first.config))
+    estimates = {} if first is None else estimated(left, _known_times(first.config, left, record))
     workers = workers or usual_workers([] if first is None else [first])
     text = plan_text(jobs, {job.run_id for job in left}, estimates, workers)
     if budget is None:
@@ -224,6 +228,18 @@ def _plan(jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | N
     seconds = accumulate(estimates.get(job.run_id, 0.0) for job in ordered(jobs, left, estimates))
     fitting = sum(total <= budget * workers for total in seconds)
     return f"{text}\nOf the {len(left)} runs left, the first {fitting} fit into a budget of {duration(budget)}."
+
+
+def _known_times(config: DictConfig, left: Sequence[Job], record: bool) -> durations.Durations:
+    """Return the durations of runs, after an epoch of each unknown kind is timed, which --record writes down."""
+    known = durations.recorded(config)
+    if device_of(config.runtime.device).type == "cpu":
+        timed = durations.time_unknown(left, known, Line())
+        if timed and record:
+            older = read_csv(durations.EPOCHS) if durations.EPOCHS.exists() else []
+            newer = [{"like": k, "seconds": f"{s:.3g}", "example": label} for k, (label, s) in timed.items()]
+            write_csv(durations.EPOCHS, ["like", "seconds", "example"], [*older, *newer])
+    return known
 
 
 def check_settings(jobs: Sequence[Job]) -> None:

@@ -1,13 +1,15 @@
 """Estimate how long runs take, by the records of runs like them.
 
 The estimate is the median of the recorded runs of the same setting. Without any, an epoch takes the median of recorded
-runs with the same data shapes, network and batch size. Without these, the time is unknown: None.
+runs with the same data shapes, network and batch size. Without these, it takes what results/epochs.csv has for such
+runs (see `runner.runs.pace`). Else the time is unknown: None.
 
 A record has the processor's seconds. Older records only have seconds of a clock, on machines that did other work too.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,15 +20,16 @@ from typing import Any
 from omegaconf import DictConfig
 
 from runner.build.parts import device_of
-from runner.config import RESULTS
+from runner.config import RESULTS, ConfigError
 from runner.config.checkout import scan
 from runner.records.files import results_folder
 from runner.records.identity import identify_recorded
 from runner.records.jobs import Job
 from runner.records.provenance import device_name
-from runner.terminal import duration
+from runner.terminal import Line, duration
 from runner.trust.targets import own_targets
 
+EPOCHS = RESULTS / "epochs.csv"
 _PROCESSOR, _CLOCK = "processor_seconds", "wall_seconds"
 _OLDER = ("AMD EPYC", "Intel")  # the CPUs of records that do not state their instructions
 
@@ -48,7 +51,10 @@ def like(config: Mapping[str, Any]) -> str:
 class Durations:
     """Seconds that recorded runs took on one core of a CPU, or on the GPU with a name. Damaged records are left out."""
 
-    def __init__(self, records: Iterable[Mapping[str, Any]], gpu: str | None = None) -> None:
+    def __init__(
+        self, records: Iterable[Mapping[str, Any]], gpu: str | None = None, timed: Mapping[str, float] | None = None
+    ) -> None:
+        self._timed = dict(timed or {})  # seconds of an epoch, by `like`
         self._runs: dict[str, dict[str, list[float]]] = {}  # by setting and by what measured the seconds
         self._epochs: dict[str, dict[str, list[float]]] = {}
         for record in records:
@@ -67,7 +73,13 @@ class Durations:
         """
         if setting_id in self._runs:
             return _median(self._runs[setting_id])
-        return epochs * _median(self._epochs[like]) if like in self._epochs else None
+        if like in self._epochs:
+            return epochs * _median(self._epochs[like])
+        return epochs * self._timed[like] if like in self._timed else None
+
+    def time(self, like: str, seconds: float) -> None:
+        """Take a number of seconds for an epoch of runs without records."""
+        self._timed[like] = seconds
 
 
 def _median(seconds: Mapping[str, Sequence[float]]) -> float:
@@ -95,7 +107,39 @@ def recorded(config: DictConfig) -> Durations:
     device = device_of(config.runtime.device)
     folders = dict.fromkeys([RESULTS, results_folder(config)])
     paths = {path.name: path for folder in folders for path in scan(folder / "runs", "*.json")}  # a run once
-    return Durations(read(paths.values()), device_name(device) if device.type == "cuda" else None)
+    gpu = device_name(device) if device.type == "cuda" else None
+    return Durations(read(paths.values()), gpu, {} if gpu else timed_epochs())
+
+
+def timed_epochs() -> dict[str, float]:
+    """Return the seconds of an epoch in results/epochs.csv, by the `like` of runs."""
+    if not EPOCHS.exists():
+        return {}
+    with EPOCHS.open(encoding="utf-8", newline="") as file:
+        return {row["like"]: float(row["seconds"]) for row in csv.DictReader(file)}
+
+
+def time_unknown(jobs: Iterable[Job], durations: Durations, line: Line) -> dict[str, tuple[str, float]]:
+    """Time an epoch of each kind of run whose time is unknown, on this machine's CPU, and add it to the durations.
+
+    Return an example's label and the seconds by the `like` of the runs. A kind that cannot be timed stays unknown.
+    """
+    from runner.runs.pace import seconds_of_epoch
+
+    kinds = {like(job.values): job for job in jobs}
+    unknown = {
+        kind: job
+        for kind, job in kinds.items()
+        if durations.seconds(job.setting_id, kind, job.values["epochs"]) is None
+    }
+    timed = {}
+    for number, (kind, job) in enumerate(unknown.items(), 1):
+        line.show(f"timed {number} of {len(unknown)} kinds of runs that no record is like ...")
+        with suppress(ConfigError, RuntimeError):
+            timed[kind] = f"{job.sweep} {job.label}", seconds_of_epoch(job.config)
+            durations.time(kind, timed[kind][1])
+    line.clear()
+    return timed
 
 
 def read(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from runner.cli import reproduce
-from runner.records.identity import plain
+from runner.records.identity import plain, resolved
 from runner.runs.durations import Durations, like, plan_text
+from runner.runs.pace import seconds_of_epoch
 
 CONFIG = {
     "dataset": {"_target_": "runner.data.datasets.ImageDataset", "name": "MNIST", "shape": [1, 28, 28]},
@@ -45,6 +46,23 @@ def test_the_same_setting_tells_a_run_and_runs_like_it_an_epoch() -> None:
     assert found.seconds("a", "anything", 99) == 300, "a budget may end them all before their last epoch"
     assert found.seconds("c", LIKE, 4) == pytest.approx(4 * 20), "the median of 10, 30, 90 and 10 an epoch"
     assert found.seconds("c", "anything", 4) is None
+
+
+def test_an_epoch_is_timed_where_no_record_tells_it() -> None:
+    durations = Durations([record(100)], timed={LIKE: 1.0, "other": 2.0})
+    assert durations.seconds("c", "other", 4) == 8
+    assert durations.seconds("c", LIKE, 4) == 40, "a record counts more"
+
+
+def test_timed_steps_make_the_seconds_of_an_epoch(smoke: Any) -> None:
+    """A run of eight times the batch size and an eighth of the steps has as many examples in an epoch."""
+    few, many = (
+        seconds_of_epoch(
+            resolved(smoke("experiment=tempered_sigmoid/mnist_tanh", f"batch_size={size}", "scale.batch_size=null"))
+        )
+        for size in (32, 256)
+    )
+    assert 0 < many < few, "larger batches are faster"
 
 
 def test_a_clock_tells_only_where_no_processor_does() -> None:
