@@ -34,7 +34,7 @@ from runner.records.identity import identify, resolved
 from runner.records.jobs import command_of, composed
 from runner.records.options import as_typed, check_budgets, check_options, search_path
 from runner.records.store import table_of
-from runner.report.own import result_text
+from runner.report.listing import result_text
 
 if TYPE_CHECKING:  # both take a second to import
     import pandas as pd
@@ -266,10 +266,10 @@ def load_run(run: str | Path, results: str | Path = RESULTS) -> TrainedRun:
     Raises:
         ConfigError: no record, or more than one, begins so, or the file is no record.
     """
-    from runner.report.explain import found
+    from runner.report.explain import find_run
 
     try:
-        path = run if isinstance(run, Path) else found(Path(results).expanduser(), run)
+        path = run if isinstance(run, Path) else find_run(Path(results).expanduser(), run)
         return TrainedRun(path, read_record(path))
     except (FileNotFoundError, ValueError) as error:
         raise ConfigError(str(error)) from error

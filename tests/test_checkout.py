@@ -19,7 +19,7 @@ from runner.config import REPOSITORY, options_of
 from runner.config.checkout import git, scan
 from runner.records.store import record_files
 from runner.report.leaderboard.entries import planned_jobs
-from runner.report.studies import study_files
+from runner.report.papers import study_files
 from runner.speed import kernels
 
 HIDDEN = ["._tanh.yaml", ".#tanh.yaml", ".tanh.yaml.swp", ".ipynb_checkpoints/tanh.yaml", ".tanh.yaml", "._.yaml"]
@@ -71,7 +71,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for place, name in SCANNED.items():
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / name).write_text('"""A text."""', encoding="utf-8")
-    for place in ("config", "cli.help", "api", "claims.claim", "report.studies", "report.leaderboard.entries"):
+    for place in ("config", "cli.help", "api", "claims.claim", "report.papers", "report.leaderboard.entries"):
         monkeypatch.setattr(f"runner.{place}.REPOSITORY", tmp_path)
     monkeypatch.setattr("runner.report.leaderboard.entries.sweep_jobs", lambda sweep: [sweep])
     monkeypatch.setattr("runner.cli.help.PACKAGE", tmp_path)

@@ -159,7 +159,7 @@ def _claim(row: ClaimRow, paper: Paper) -> dict[str, Any]:
     folder, dataset = f"results/{paper.name}", dataset_name(claim.dataset)
     more = {
         "why this verdict": row.rule, "difference [95%]": cells.difference, "margin": cells.margin,
-        "why this margin": claim.because if cells.margin not in _EMPTY else "", "claimed at ε": cells.at,
+        "why this margin": claim.because if cells.margin not in _EMPTY else "", "claimed at ε": cells.at_epsilon,
         "minimum / median / maximum": cells.spread, "best epoch": cells.best, "ε of the run": cells.epsilon,
         "sound ε of the run": cells.sound, CLAIMED_EPSILON: cells.guarantee, "in the paper": claim.source,
         "note": row.explanation,

@@ -21,11 +21,10 @@ from runner.report import item_page, pages, plots, run_figure
 from runner.report.cells import cells_of
 from runner.report.claim_rows import write_rows
 from runner.report.files import Table, aligned, markdown, write_csv, write_table_csv, write_text
-from runner.report.items import names_of
-from runner.report.papers import Item, Paper, known, load
-from runner.report.rows import runs_table, settings_table
+from runner.report.items import Item, Paper, names_of
+from runner.report.papers import load, paper_names, study_files
 from runner.report.statements import write_readme
-from runner.report.studies import study_files
+from runner.report.tables import runs_table, settings_table
 from runner.study.file import read
 from runner.study.page import Known, sources_of, write
 from runner.study.plan import settings_of
@@ -166,7 +165,7 @@ def main(arguments: Sequence[str]) -> int:
         prog="python -m runner aggregate",
         description="Turn the records of a paper into tables, figures, claims and pages.",
     )
-    parser.add_argument("paper", help=f"{', '.join(known())}, or {STUDIES}")
+    parser.add_argument("paper", help=f"{', '.join(paper_names())}, or {STUDIES}")
     parser.add_argument("--scale", default=PAPER_SCALE, help="whose records: paper (default) or smoke")
     parser.add_argument("--items", help="rewrite the folders of these only, not the pages: fig-3,table-3")
     parser.add_argument("--results", type=Path, help="the runs' runtime.results_root")

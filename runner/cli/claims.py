@@ -26,8 +26,8 @@ _FILTERS = {
 }
 _FIXED = {"verdict": WORDS, "guarantee": ON_EPSILON}
 _COLUMNS = {  # headings, and the cells below them
-    "claim": "what", "paper's number": "claimed", "here": "measured_of", "verdict": "verdict", "claimed ε": "at",
-    "sound ε": "sound", "the claimed ε is": "guarantee",
+    "claim": "what", "paper's number": "claimed", "here": "measured_of", "verdict": "verdict",
+    "claimed ε": "at_epsilon", "sound ε": "sound", "the claimed ε is": "guarantee",
 }  # fmt: skip
 _ALIKE = str.maketrans(" _", "--")
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from runner.config import ConfigError
 from runner.records.jobs import sweep_jobs
-from runner.report.papers import Paper, every_paper, load
+from runner.report.items import Paper
+from runner.report.papers import every_paper, load
 from runner.terminal import Line, Parser
 from runner.tracking.runs import check_login
 from runner.tracking.workspaces import default_entity, save_workspace

@@ -27,10 +27,10 @@ def main(arguments: Sequence[str]) -> int:
     from runner.study.page import runs_of_studies
 
     if re.fullmatch("[0-9a-f]{1,12}", chosen.what):
-        path = explain.found(results, chosen.what)
+        path = explain.find_run(results, chosen.what)
         print(explain.run_text(path, results, runs_of_studies(results, path.stem)))
     elif chosen.what.startswith("studies/"):
         print(explain.study_text(results, Path(chosen.what).stem))
     else:
-        print(explain.item_text(results, *explain.named(chosen.what)))
+        print(explain.item_text(results, *explain.find_item(chosen.what)))
     return 0

@@ -15,12 +15,10 @@ from runner.claims.runs import PAPER_SCALE, Runs, folder_of
 from runner.config import REPOSITORY, RESULTS
 from runner.report import front_figure
 from runner.report.files import Table, aligned, read_csv, write_csv, write_text
-from runner.report.leaderboard.comparison import SHOWN, comparisons
+from runner.report.leaderboard.comparison import COLUMNS, SHOWN, comparisons, csv_rows
 from runner.report.leaderboard.entries import Entry, trials
 from runner.report.leaderboard.methods import NAMES, accuracy_text, standing
-from runner.report.leaderboard.page import page
-from runner.report.leaderboard.published import published
-from runner.report.leaderboard.tables import COLUMNS, rows
+from runner.report.leaderboard.page import page, read_published
 from runner.study.board import board_of, jobs_of_board
 from runner.terminal import Line, Parser
 
@@ -30,11 +28,10 @@ def write(folder: Path, shown: Sequence[Entry], runs: Runs, searched: int) -> li
 
     `runs` are those of the entries that are `shown`, and `searched` is the number of recorded runs of searches.
     """
-    place, known = folder / "leaderboard", published()
-    compared = comparisons(shown)
+    place = folder / "leaderboard"
     written = [
-        write_text(place / "README.md", page(shown, compared, known, searched)),
-        write_csv(place / "leaderboard.csv", COLUMNS, rows(shown)),
+        write_text(place / "README.md", page(shown, comparisons(shown), read_published(), searched)),
+        write_csv(place / "leaderboard.csv", COLUMNS, csv_rows(shown)),
     ]
     return [*written, front_figure.write(folder, shown, runs)]
 

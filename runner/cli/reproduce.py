@@ -35,8 +35,8 @@ from runner.records.files import failure_path, is_recorded, record_path, results
 from runner.records.jobs import Job, sweep_jobs
 from runner.records.options import check_options
 from runner.report.files import read_csv, write_csv
-from runner.report.items import names_of
-from runner.report.papers import Item, Paper, known, load
+from runner.report.items import Item, Paper, names_of
+from runner.report.papers import load, paper_names
 from runner.runs import durations
 from runner.runs.durations import estimated, plan_text
 from runner.speed.kernels import kernels_wanted, why_off
@@ -99,7 +99,7 @@ def parse_duration(text: str) -> float:
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m runner reproduce", description=__doc__)
-    parser.add_argument("paper", help=", ".join(name.replace("_", "-") for name in known()))
+    parser.add_argument("paper", help=", ".join(name.replace("_", "-") for name in paper_names()))
     add_common(parser)
     parser.add_argument("--items", help="only these tables and figures: fig-3,table-3")
     parser.add_argument(

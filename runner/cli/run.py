@@ -59,7 +59,7 @@ def _run(composed: DictConfig) -> None:
     from runner.records.identity import identify, resolved
     from runner.records.jobs import command_of
     from runner.records.options import check_budgets
-    from runner.report.own import explain_command, result_text
+    from runner.report.listing import explain_command, result_text
     from runner.runs.execute import execute
     from runner.runs.models import model_path
     from runner.speed.kernels import kernels_wanted, why_off
@@ -165,7 +165,7 @@ def _show_ended() -> None:
     """Print a table of the runs of a multirun, with earlier ones, or only the last of very many."""
     if len(_ENDED) > 1:
         from runner.records.files import read_record
-        from runner.report.own import runs_text
+        from runner.report.listing import runs_text
 
         lines = [runs_text([read_record(path) for path in _ENDED[-_SHOWN:]])]
         if len(_ENDED) > _SHOWN:

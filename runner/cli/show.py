@@ -21,7 +21,7 @@ from typing import Any
 from runner.config import PAPER, RESULTS, ConfigError
 from runner.records.store import Record, columns_of
 from runner.report.files import aligned, cell, csv_text, terminal_width
-from runner.report.own import explain_command, own_records, runs_table
+from runner.report.listing import explain_command, own_records, runs_table
 from runner.terminal import Parser, nearest
 
 # Columns of the table that have other names as CSV, where a name needs no quotes.

@@ -28,7 +28,7 @@ class Cells:
     method: str
     claimed: str
     margin: str
-    at: str
+    at_epsilon: str
     measured: str
     spread: str
     what_it_is: str
@@ -52,41 +52,39 @@ class Cells:
 
 def cells_of(row: ClaimRow) -> Cells:
     """Format a judged claim."""
-    claim, unit = row.claim, row.claim.unit
+    claim, unit, places = row.claim, row.claim.unit, places_of(row)
     std = row.std if row.measured == row.mean and not row.at_least else None  # none for a maximum or a bound
     spread = [plus_minus(v, None, unit) for v in (row.min, row.median, row.max) if v is not None]
-    places = places_of(row)
+    if unit == "epsilon" and row.measured == math.inf:
+        measured = "not reached"
+    else:
+        measured = plus_minus(row.measured, std, unit, at_least=row.at_least, places=places)
+    parts = [row.measured_is]
+    if claim.statistic == "best" and row.mean is not None:
+        parts.append(f"mean {plus_minus(row.mean, row.std, unit)}")
+    if row.n < row.n_planned:
+        parts.append(f"{row.n} of {row.n_planned} planned")
+    no_margin = claim.margin is None or claim.direction in (*THRESHOLDS, *ORDERS)
+    spent = "" if row.epsilon_spent is None else f" (spent: {bound_text(row.epsilon_spent)})"
     return Cells(
         dataset=dataset_name(claim.dataset),
         method=method_text(claim),
         claimed=claim.stated.replace("-", "−") if claim.stated.startswith("-") else claim.stated,
-        margin=_margin_text(row),
-        at=claim.at_epsilon.text.replace("inf", "∞") or "–",
-        measured="not reached"
-        if unit == "epsilon" and row.measured == math.inf
-        else plus_minus(row.measured, std, unit, at_least=row.at_least, places=places) + _against(row, places),
+        margin="–" if no_margin else f"{claim.margin:g}",
+        at_epsilon=claim.at_epsilon.text.replace("inf", "∞") or "–",
+        measured=measured + _other_text(row, places),
         spread=" / ".join(spread) or "–",
-        what_it_is=_what_it_is(row),
+        what_it_is=", ".join(filter(None, parts)),
         best=plus_minus(row.best_epoch_mean, None, unit),
-        difference=_difference_of(row, places),
+        difference=_row_difference(row, places),
         verdict=verdict_text(row),
         epsilon=bound_text(row.epsilon),
-        sound=sound_text(row.epsilon_sound, row.epsilon_spent),
+        sound=bound_text(row.epsilon_sound) + spent,
         guarantee=row.guarantee or "–",
     )
 
 
-def _what_it_is(row: ClaimRow) -> str:
-    """Say what the measured number is, next to a best also the mean, and the planned runs if some are missing."""
-    parts = [row.measured_is]
-    if row.claim.statistic == "best" and row.mean is not None:
-        parts.append(f"mean {plus_minus(row.mean, row.std, row.claim.unit)}")
-    if row.n < row.n_planned:
-        parts.append(f"{row.n} of {row.n_planned} planned")
-    return ", ".join(filter(None, parts))
-
-
-def _against(row: ClaimRow, places: int | None) -> str:
+def _other_text(row: ClaimRow, places: int | None) -> str:
     """Format the number of the other setting of an order; "" if the measured number is itself the difference."""
     if row.claim.direction not in ORDERS or row.measured is None or row.difference in (None, row.measured):
         return ""
@@ -97,17 +95,14 @@ def _against(row: ClaimRow, places: int | None) -> str:
 
 def chosen_cells(rows: Sequence[ClaimRow], columns: Mapping[str, str]) -> list[list[str]]:
     """Format some cells of judged claims, a row for each claim. `columns` has the names of the cells, by heading."""
-    return [[getattr(of, name) for name in columns.values()] for of in map(cells_of, rows)]
+    return [[getattr(cells, name) for name in columns.values()] for cells in map(cells_of, rows)]
 
 
 def method_text(claim: Claim) -> str:
     """Name the method, the quantity unless it is the accuracy, and in brackets the interpretation of the paper."""
-    what = "" if claim.quantity == "test_accuracy" else f": {_quantity_text(claim)}"
+    quantity = claim.quantity.replace("_", " ").replace("epsilon", "ε")
+    what = "" if claim.quantity == "test_accuracy" else f": {quantity}"
     return claim.method + what + (f" ({claim.reading})" if claim.reading else "")
-
-
-def _quantity_text(claim: Claim) -> str:
-    return claim.quantity.replace("_", " ").replace("epsilon", "ε")
 
 
 def places_of(row: ClaimRow) -> int | None:
@@ -123,7 +118,7 @@ def places_of(row: ClaimRow) -> int | None:
     return min(places, 2) if row.claim.unit in ("%", "points") else places
 
 
-def _difference_of(row: ClaimRow, places: int | None) -> str:
+def _row_difference(row: ClaimRow, places: int | None) -> str:
     """Format the difference of a judged claim. That of a computed ε has its decimals and is rounded up like it."""
     claim, difference = row.claim, row.difference
     if claim.unit == "epsilon" and row.computed and not row.at_least and difference is not None:
@@ -161,13 +156,6 @@ def signed(value: float, unit: str, places: int | None) -> str:
     return ("−" if value < 0 and text.strip("0.") else "+") + text
 
 
-def _margin_text(row: ClaimRow) -> str:
-    """Format the margin; a dash without one."""
-    if row.claim.margin is None or row.claim.direction in (*THRESHOLDS, *ORDERS):
-        return "–"
-    return f"{row.claim.margin:g}"
-
-
 def verdict_text(row: ClaimRow) -> str:
     """Format the word with, in brackets, what belongs to it: the needed runs, a formula, and that it is not counted."""
     if not row.verdict:
@@ -185,12 +173,6 @@ def verdict_text(row: ClaimRow) -> str:
 def wrong_epsilon(row: ClaimRow) -> bool:
     """Return True if a number holds or is not contradicted, but at an ε that is refuted or not guaranteed."""
     return row.verdict in CONFIRMED and row.guarantee in (NOT_GUARANTEED, REFUTED)
-
-
-def sound_text(sound: float | None, spent: float | None) -> str:
-    """Format the sound epsilon and, where it is not the cost of the steps taken, that cost."""
-    text = bound_text(sound)
-    return text if spent is None else f"{text} (spent: {bound_text(spent)})"
 
 
 def sound_bound_text(epsilon: float) -> str:

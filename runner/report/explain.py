@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from runner.accounting import Pld, Releases
 from runner.accounting.ledger import sampled_gaussians
 from runner.claims.judgement import ClaimRow
+from runner.claims.runs import grouped
 from runner.config import REPOSITORY, options_of
 from runner.config.checkout import scan
 from runner.mechanism.normal import DRAWN, PRECISION
@@ -24,15 +25,16 @@ from runner.records.files import read_record, upper_bound
 from runner.records.jobs import sweep_jobs
 from runner.records.store import Record, record_files, record_of
 from runner.records.verify import cost_of_noise, noise_precision, run_of
-from runner.report import own
+from runner.report import listing
 from runner.report.cells import cells_of
 from runner.report.claim_rows import rows_of
 from runner.report.files import Table, aligned, delta_text, elsewhere, enumerated
-from runner.report.papers import Item, Paper, every_paper, known, load
+from runner.report.items import Item, Paper
+from runner.report.papers import every_paper, load, paper_names
 from runner.terminal import bound_text, command, nearest, number
 from runner.training.run import Run
 
-_NAMED = (
+_TRAINED = (
     "dataset", "features", "augmentation", "normalization", "architecture", "activation", "loss", "optimizer",
     "schedule", "averaging",
 )  # fmt: skip
@@ -51,15 +53,15 @@ class Place:
     experiment: str
 
 
-def found(results: Path, beginning: str) -> Path:
+def find_run(results: Path, beginning: str) -> Path:
     """Find the record whose id, or else whose setting's id, has this beginning.
 
     Raises:
         ValueError: there is none, or more than one.
     """
-    every, setting = record_files(results), f'"setting_id": "{beginning}'.encode()
-    paths = [path for path in every if path.stem.startswith(beginning)]
-    paths = paths or [path for path in every if setting in path.read_bytes()]
+    records, setting = record_files(results), f'"setting_id": "{beginning}'.encode()
+    paths = [path for path in records if path.stem.startswith(beginning)]
+    paths = paths or [path for path in records if setting in path.read_bytes()]
     if not paths:
         raise ValueError(f"No record in {results} begins with {beginning}.")
     if len(paths) > 1:
@@ -68,7 +70,7 @@ def found(results: Path, beginning: str) -> Path:
     return paths[0]
 
 
-def named(what: str) -> tuple[Paper, Item]:
+def find_item(what: str) -> tuple[Paper, Item]:
     """Find a paper and its item by their names, "tempered_sigmoid/fig-3".
 
     Raises:
@@ -76,30 +78,23 @@ def named(what: str) -> tuple[Paper, Item]:
     """
     name, _, item = what.partition("/")
     name = name.replace("-", "_")
-    if name in known():
+    if name in paper_names():
         paper = load(name)
-        items, item = {each.name: each for each in paper.items}, item.lower().replace("_", "-")
+        items, item = {candidate.name: candidate for candidate in paper.items}, item.lower().replace("_", "-")
         if item in items:
             return paper, items[item]
-        near = [f"{name}/{each}" for each in difflib.get_close_matches(item, items) or items]
-        raise ValueError(
-            f"{name} has {f'no item {item!r}' if item else 'several items'}. Did you mean {enumerated(near, 'or')}?"
-        )
-    near = [f"{each.name}/{what}" for each in every_paper() if what in {one.name for one in each.items}]
+        near = [f"{name}/{match}" for match in difflib.get_close_matches(item, items) or items]
+        problem = f"no item {item!r}" if item else "several items"
+        raise ValueError(f"{name} has {problem}. Did you mean {enumerated(near, 'or')}?")
+    near = [f"{paper.name}/{what}" for paper in every_paper() if what in [entry.name for entry in paper.items]]
     if near:
         raise ValueError(f"{what} of which paper? Did you mean {enumerated(near, 'or')}?")
-    hint = nearest(name, [f"{paper}/ITEM" for paper in known()])
+    hint = nearest(name, [f"{paper}/ITEM" for paper in paper_names()])
     raise ValueError(f"{what} is not the beginning of a run's id, PAPER/ITEM or studies/NAME. {hint}")
 
 
 def run_text(path: Path, results: Path, in_studies: Sequence[Mapping[str, str]] = ()) -> str:
-    """Explain a recorded run, for a terminal (see `run_sections`)."""
-    sections = run_sections(path, results, in_studies)
-    return "\n\n".join("\n".join([name, textwrap.indent("\n".join(lines), "  ")]) for name, lines in sections.items())
-
-
-def run_sections(path: Path, results: Path, in_studies: Sequence[Mapping[str, str]] = ()) -> dict[str, list[str]]:
-    """Explain a recorded run: the lines of each section, by its heading.
+    """Explain a recorded run, for a terminal: the lines of each section, below its heading.
 
     `in_studies`: its rows among the runs of studies, with the name of the `study`.
 
@@ -109,39 +104,38 @@ def run_sections(path: Path, results: Path, in_studies: Sequence[Mapping[str, st
     record = read_record(path)
     places = list(places_of(results, path.stem, record["config"]["scale"]["name"]))
     run = run_of(record["config"])
-    return {
-        f"run {record['run_id']}, setting {record['setting_id']}": [own.result_text(record), *_best(record)],
+    final, provenance = record["final"], record["provenance"]
+    best = number(float(final["best_test_accuracy"]), "%")
+    outcome = [
+        listing.result_text(record),
+        f"best epoch: {best}% after {final['best_epoch']}, chosen on the data that it is measured on",
+    ]
+    if "wall_seconds" in provenance:
+        minutes, device = provenance["wall_seconds"] / 60, provenance.get("device")
+        outcome.append(f"{minutes:.1f} minutes on {device}, code of {provenance.get('git_revision')}")
+    sections = {
+        f"run {record['run_id']}, setting {record['setting_id']}": outcome,
         "It trained": trained_text(record, run),
         "It released": released_text(record, run),
         "Which costs": [cost_text(record, run)],
         "Used by": served_text(results, places, in_studies),
         "Command": command_text(record, places, in_studies),
     }
-
-
-def _best(record: Record) -> list[str]:
-    final, provenance = record["final"], record["provenance"]
-    best = number(float(final["best_test_accuracy"]), "%")
-    lines = [f"best epoch: {best}% after {final['best_epoch']}, chosen on the data that it is measured on"]
-    if "wall_seconds" in provenance:
-        lines.append(
-            f"{provenance['wall_seconds'] / 60:.1f} minutes on {provenance.get('device')}, "
-            f"code of {provenance.get('git_revision')}"
-        )
-    return lines
+    return "\n\n".join("\n".join([name, textwrap.indent("\n".join(lines), "  ")]) for name, lines in sections.items())
 
 
 def trained_text(record: Record, run: Run) -> list[str]:
     """Describe the training: data, network, loss, optimizer and length."""
     config, final = record["config"], record["final"]
-    of = "the test images" if config["evaluation"] == "test" else "training images held out"
-    named = {name: class_text(config[name]) for name in _NAMED if config.get(name)}
+    images = "the test images" if config["evaluation"] == "test" else "training images held out"
+    parts = {name: class_text(config[name]) for name in _TRAINED if config.get(name)}
     if not any(isinstance(module, run.activation_type) for module in run.initial.network.modules()):
         network = config["architecture"]["_target_"].rpartition(".")[2]
-        named["activation"] = f"{named['activation']} is not used by {network}"
+        parts["activation"] = f"{parts['activation']} is not used by {network}"
     return [
-        *(f"{name}: {text}" for name, text in named.items()),
-        f"{final['parameters']:,} parameters, seed {config['seed']}, {config['scale']['name']} scale, measured on {of}",
+        *(f"{name}: {text}" for name, text in parts.items()),
+        f"{final['parameters']:,} parameters, seed {config['seed']}, {config['scale']['name']} scale, "
+        f"measured on {images}",
         f"{final['epoch']} epochs of {run.mechanism.steps_per_epoch} steps, {final['steps']:,} in all; "
         f"{config['sampling']} batches of {config['batch_size']} of {run.mechanism.examples:,} examples",
     ]
@@ -161,11 +155,11 @@ def ledgers(record: Record, run: Run) -> dict[str, Releases]:
     """
     final = record["final"]
     claimed = run.mechanism.charges(int(final["accepted"] if run.rule.takes_back else final["steps"])).claimed
-    if own.stated(final):
-        return {own.STATED: claimed}
-    found = {"as the paper counts": claimed, "released": run.mechanism.charges(int(final["steps"])).actual}
-    most = run.mechanism.charges(run.most_steps).actual
-    return found | ({"could have been": most} if "max_tries" in final else {})
+    if listing.stated(final):
+        return {listing.STATED: claimed}
+    charged = {"as the paper counts": claimed, "released": run.mechanism.charges(int(final["steps"])).actual}
+    most = {"could have been": run.mechanism.charges(run.most_steps).actual}
+    return charged | (most if "max_tries" in final else {})
 
 
 def released_text(record: Record, run: Run) -> list[str]:
@@ -178,13 +172,9 @@ def released_text(record: Record, run: Run) -> list[str]:
         lines.append(f"no sound ε is known: {run.unsound}")
     lines += [f"ε rests on {believed}" for believed in run.rests_on]
     lines += noise_text(record, run)
-    return [*lines, f"neighbours: {run.mechanism.neighbouring_relation}; {_delta_text(run)}"]
-
-
-def _delta_text(run: Run) -> str:
-    """State delta, and delta N for the N examples that the run trained on, which is below 1 if it is private."""
-    delta, examples = run.config.delta, run.mechanism.examples
-    return f"{delta_text(delta)}, δ·N = {bound_text(delta * examples)} for N = {examples:,} training examples"
+    examples = run.mechanism.examples
+    shares = f"{delta_text(run.config.delta)}, δ·N = {bound_text(run.config.delta * examples)} for N = {examples:,}"
+    return [*lines, f"neighbours: {run.mechanism.neighbouring_relation}; {shares} training examples"]
 
 
 def noise_text(record: Record, run: Run) -> list[str]:
@@ -208,10 +198,10 @@ def noise_text(record: Record, run: Run) -> list[str]:
             f"noise: drawn in {precision}; the growth of δ because it ends {growth}",
             "no δ covers the last digits of the noisy sums, which are rounded (docs/privacy.md)",
         ]
-    drawn = f"noise: drawn in {precision}, so ε is not that of the noise it had"
+    coarse = f"noise: drawn in {precision}, so ε is not that of the noise it had"
     if isinstance(cost, str):
-        return [f"{drawn}; a lower bound on δ is not computed {cost}"]
-    return [f"{drawn}: for some example δ is at least {number(cost, bound='lower')} at any ε"]
+        return [f"{coarse}; a lower bound on δ is not computed {cost}"]
+    return [f"{coarse}: for some example δ is at least {number(cost, bound='lower')} at any ε"]
 
 
 def release_texts(releases: Releases, delta: float) -> list[str]:
@@ -227,21 +217,18 @@ def release_texts(releases: Releases, delta: float) -> list[str]:
         return [f"{times:,} times {event}" for event, times in releases]
     if mechanisms is None:
         return ["sums without noise: no privacy"]
-    if len(mechanisms) <= _LISTED:
-        return [_sums_text(q, times, f"{noise:.4g}") for q, noise, times in mechanisms] or ["nothing"]
-    texts = []
-    for q in dict.fromkeys(each.q for each in mechanisms):
-        noise = [each.noise_multiplier for each in mechanisms if each.q == q]
-        times = sum(each.times for each in mechanisms if each.q == q)
-        texts.append(_sums_text(q, times, f"{min(noise):.4g} to {max(noise):.4g}"))
-    return texts
-
-
-def _sums_text(q: float, times: int, noise: str) -> str:
-    batch = (
-        "sums over all examples, or parts of them that share none" if q == 1 else f"steps, Poisson sampling at {q:.4g}"
-    )
-    return f"{times:,} {batch}, noise multiplier {noise}"
+    sums = [(q, f"{noise:.4g}", times) for q, noise, times in mechanisms]
+    if len(sums) > _LISTED:
+        by_rate = grouped(mechanisms, lambda mechanism: mechanism.q)
+        sums = []
+        for q, group in by_rate.items():
+            noise = [mechanism.noise_multiplier for mechanism in group]
+            sums.append((q, f"{min(noise):.4g} to {max(noise):.4g}", sum(mechanism.times for mechanism in group)))
+    everything = "sums over all examples, or parts of them that share none"
+    return [
+        f"{times:,} {everything if q == 1 else f'steps, Poisson sampling at {q:.4g}'}, noise multiplier {noise}"
+        for q, noise, times in sums
+    ] or ["nothing"]
 
 
 def cost_text(record: Record, run: Run) -> str:
@@ -251,11 +238,11 @@ def cost_text(record: Record, run: Run) -> str:
     """
     final = record["final"]
     columns = ledgers(record, run)
-    if own.stated(final):
-        return own.privacy_text(final)
+    if listing.stated(final):
+        return listing.privacy_text(final)
     spent = upper_bound(final.get("epsilon_spent", final["epsilon_sound"]))
     recorded = [float(final["epsilon"]), spent, upper_bound(final["epsilon_sound"])]
-    texts = [*map(bound_text, recorded[:2]), own.known_text(own.sound_of(final))]
+    texts = [*map(bound_text, recorded[:2]), listing.sound_text(listing.sound_of(final))]
     rows = [["as recorded", *texts[: len(columns)]]]
     for path in scan(REPOSITORY / "conf" / "accountant", "*.yaml"):
         accountant = instantiate(OmegaConf.load(path), _convert_="all")
@@ -263,7 +250,7 @@ def cost_text(record: Record, run: Run) -> str:
         rows.append([path.stem, *costs, path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")])
     table = aligned(Table(("ε", *columns, ""), [row + [""] * (len(columns) + 2 - len(row)) for row in rows]))
     accountants = [run.accountant, *[Pld()] * (len(columns) - 1)]
-    again = [by.epsilon(of, run.config.delta) for by, of in zip(accountants, columns.values(), strict=True)]
+    again = [a.epsilon(releases, run.config.delta) for a, releases in zip(accountants, columns.values(), strict=True)]
     older = any(a < b and bound_text(a) != bound_text(b) for a, b in zip(recorded, again, strict=False))
     return f"{table}\n{_OLDER}" if older else table
 
@@ -301,14 +288,17 @@ def served_text(results: Path, places: Sequence[Place], in_studies: Sequence[Map
 
 def claim_text(row: ClaimRow) -> str:
     """Format a claim, its measurement, the difference, the verdict and the privacy cost."""
-    of = cells_of(row)
-    what = f"{of.what}: claimed {of.claimed}" + (f" at ε {of.at}" if of.at != "–" else "")
+    cells = cells_of(row)
+    at_epsilon = f" at ε {cells.at_epsilon}" if cells.at_epsilon != "–" else ""
+    text = f"{cells.what}: claimed {cells.claimed}{at_epsilon}"
     if row.measured is None:
-        return f"{what}; {of.verdict}"
-    said = f"measured {of.measured_of}" + (f", difference {of.difference}" if of.difference != "–" else "")
-    costs = f"ε {of.epsilon}, sound {of.sound}: " if of.epsilon != "–" else ""
-    epsilon = f"claimed ε {row.guarantee}" if row.guarantee else ""
-    return f"{what}, {said}; {of.verdict}" + f"; {costs}{epsilon}".rstrip(": ") * bool(costs or epsilon)
+        return f"{text}; {cells.verdict}"
+    difference = f", difference {cells.difference}" if cells.difference != "–" else ""
+    costs = [f"ε {cells.epsilon}, sound {cells.sound}"] if cells.epsilon != "–" else []
+    costs += [f"claimed ε {row.guarantee}"] if row.guarantee else []
+    return "; ".join(
+        filter(None, (f"{text}, measured {cells.measured_of}{difference}", cells.verdict, ": ".join(costs)))
+    )
 
 
 def command_text(record: Record, places: Sequence[Place], in_studies: Sequence[Mapping[str, str]] = ()) -> list[str]:
@@ -316,33 +306,34 @@ def command_text(record: Record, places: Sequence[Place], in_studies: Sequence[M
 
     It is the record's own. For an older record, the command of its run in a study or a sweep stands in.
     """
-    said = record["provenance"].get("command")
-    jobs = (job for place in places for job in sweep_jobs(place.sweep, (f"scale={record['config']['scale']['name']}",)))
-    if said is None and in_studies:
-        said = in_studies[0]["command"]
-    if said is None:
-        said = next((job.field("tracking.command") for job in jobs if job.run_id == record["run_id"]), None)
-    if said is None:
+    config, repeated = record["config"], record["provenance"].get("command")
+    if repeated is None and in_studies:
+        repeated = in_studies[0]["command"]
+    if repeated is None:
+        scale = (f"scale={config['scale']['name']}",)
+        jobs = (job for place in places for job in sweep_jobs(place.sweep, scale))
+        repeated = next((job.field("tracking.command") for job in jobs if job.run_id == record["run_id"]), None)
+    if repeated is None:
         return ["Its record is older than such commands, and no sweep has it: its config says what it was."]
-    config = record["config"]
-    where = [f"in the folder of the modules {', '.join(config['sources'])}"] if config.get("sources") else []
-    words = [*shlex.split(said)[3:], "runtime.results_root=again"]  # quoted anew: a record may come from anybody
-    return [command(*words), *where]
+    modules = [f"in the folder of the modules {', '.join(config['sources'])}"] if config.get("sources") else []
+    words = [*shlex.split(repeated)[3:], "runtime.results_root=again"]  # quoted anew: a record may come from anybody
+    return [command(*words), *modules]
 
 
 def item_text(results: Path, paper: Paper, item: Item) -> str:
     """Explain an item of a paper: its claims with their verdicts, and the runs behind them."""
+    folder = results / paper.name / item.name
     lines = [f"{paper.title}: {item.title}", ""]
     lines += [claim_text(row) for row in rows_of(results, paper, [item.name])] or ["No claim of it is checked."]
-    there = (results / paper.name / item.name).exists()
-    records = [record_of(results, job.run_id) for job in (paper.planned(item) if there else ())]
+    records = [record_of(results, job.run_id) for job in (paper.planned(item) if folder.exists() else ())]
     if any(records):
-        lines += ["", own.runs_text([record for record in records if record])]
-    made = command("aggregate", paper.name, "--items", item.name, *elsewhere(results))
+        lines += ["", listing.runs_text([record for record in records if record])]
+    verb, root = "aggregate", elsewhere(results)
     if paper.needs(item):
-        root = [f"runtime.results_root={json.dumps(folder, ensure_ascii=False)}" for folder in elsewhere(results)[1:]]
-        made = command("reproduce", paper.name, "--items", item.name, *root)
-    return "\n".join([*lines, "", f"Every number: {results / paper.name / item.name}", f"Made by: {made}"])
+        verb = "reproduce"
+        root = [f"runtime.results_root={json.dumps(path, ensure_ascii=False)}" for path in root[1:]]
+    again = command(verb, paper.name, "--items", item.name, *root)
+    return "\n".join([*lines, "", f"Every number: {folder}", f"Made by: {again}"])
 
 
 def study_text(results: Path, name: str) -> str:
@@ -362,5 +353,5 @@ def study_text(results: Path, name: str) -> str:
     lines = [line for line in page.partition("\n## ")[0].splitlines() if not line.startswith("![")]
     table = page.partition("\n## The arms\n\n")[2].partition("\n\n")[0].splitlines()
     header, _, *arms = ([cell.strip() for cell in line.strip("|").split(" | ")] for line in table if line[:1] == "|")
-    (made,) = (line.removeprefix("$ ") for line in page.splitlines() if line.startswith("$ "))
-    return "\n".join([*lines, "", aligned(Table(header, arms)), "", f"Every number: {place}", f"Made by: {made}"])
+    (again,) = (line.removeprefix("$ ") for line in page.splitlines() if line.startswith("$ "))
+    return "\n".join([*lines, "", aligned(Table(header, arms)), "", f"Every number: {place}", f"Made by: {again}"])

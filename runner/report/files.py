@@ -84,8 +84,8 @@ def write_table_csv(path: Path, table: Table) -> Path:
 
 def elsewhere(results: Path) -> list[str]:
     """Return the option that names a results folder; none for the default folder and the scales in it."""
-    default, folder = RESULTS, results.expanduser().resolve()
-    return [] if default in (folder, folder.parent) else ["--results", str(folder)]
+    folder = results.expanduser().resolve()
+    return [] if RESULTS in (folder, folder.parent) else ["--results", str(folder)]
 
 
 def write_text(path: Path, text: str) -> Path:

@@ -64,17 +64,17 @@ class Star:
 
 def draw(results: Path, entries: Sequence[Entry], runs: Iterable[PlannedRun]) -> Figure:
     """Draw a panel for each data set, with a labelled line for each method and a star for each claim."""
-    drawn = plots.figure(11.5, 4.6)
-    panels = drawn.subplots(1, len(_PANELS))
+    fig = plots.figure(11.5, 4.6)
+    panels = fig.subplots(1, len(_PANELS))
     settings = _settings(entries)
-    histories = _histories(runs, {setting for of in settings.values() for setting in of.values()})
+    histories = _histories(runs, {setting for bounds in settings.values() for setting in bounds.values()})
     for axes, dataset in zip(panels, _PANELS, strict=True):
         lines = [_line(method, settings.get((dataset, method), {}), histories) for method in FRONT]
         _panel(axes, dataset, [line for line in lines if line], [*_stars(results, dataset)])
     panels[0].set_ylabel("test accuracy (%)")
-    drawn.suptitle(TITLE, x=0.01, ha="left", fontsize=13, fontweight="bold")
-    drawn.supxlabel(_NOTE, x=0.01, ha="left", fontsize=8, color="#767676")
-    return drawn
+    fig.suptitle(TITLE, x=0.01, ha="left", fontsize=13, fontweight="bold")
+    fig.supxlabel(_NOTE, x=0.01, ha="left", fontsize=8, color="#767676")
+    return fig
 
 
 def write(results: Path, entries: Sequence[Entry], runs: Iterable[PlannedRun]) -> Path:
@@ -96,8 +96,8 @@ def _settings(entries: Sequence[Entry]) -> dict[tuple[str, str], dict[float, str
 def _histories(runs: Iterable[PlannedRun], settings: set[str]) -> dict[str, list[History]]:
     """Return by setting the sound epsilons and the accuracies (percent) of each recorded run, by epoch."""
     histories: dict[str, list[History]] = {}
-    every = {run.job.run_id: run for run in runs if run.record is not None and run.job.setting_id in settings}
-    for run in every.values():
+    recorded = {run.job.run_id: run for run in runs if run.record is not None and run.job.setting_id in settings}
+    for run in recorded.values():
         # As on the leaderboard: a run with a guarantee, whose data decided its end, counts by what it spent.
         by_spent = run.has_spent and math.isfinite(run.final("epsilon_sound"))
         epsilons = run.history("epsilon_spent" if by_spent else "epsilon_sound")
@@ -123,16 +123,16 @@ def _line(method: str, settings: Mapping[float, str], histories: Mapping[str, Se
         if not runs:
             continue
         table = np.array([_within(grid, *run) for run in runs])
-        wide = (
-            stats.t.ppf(0.975, len(runs) - 1) * table.std(0, ddof=1) / math.sqrt(len(runs)) if len(runs) > 1 else half
-        )
+        wide = half
+        if len(runs) > 1:
+            wide = stats.t.ppf(0.975, len(runs) - 1) * table.std(0, ddof=1) / math.sqrt(len(runs))
         below = max((other for other in settings if other < bound), default=0.0)
         above = min((other for other in settings if other > bound), default=math.inf)
         better = (grid > below) & (grid < above) & ~(mean >= table.mean(0))
         mean[better], half[better] = table.mean(0)[better], wide[better]
-    known = ~np.isnan(mean) & (grid <= max(ends) * 1.0001)
+    inside = ~np.isnan(mean) & (grid <= max(ends) * 1.0001)
     most = max(len(histories.get(setting, ())) for setting in settings.values())
-    return Line(method, grid[known], mean[known], half[known], most) if known.any() else None
+    return Line(method, grid[inside], mean[inside], half[inside], most) if inside.any() else None
 
 
 def _within(grid: np.ndarray, epsilons: Sequence[float], accuracies: Sequence[float]) -> np.ndarray:
@@ -176,10 +176,10 @@ def _panel(axes: Axes, dataset: str, lines: Sequence[Line], stars: Sequence[Star
             star.epsilon, star.accuracy, "*", markersize=11, mfc="none", mec=colour, mew=1.3, zorder=6, clip_on=False
         )
         if star.method in reached:
-            here = _within_line(reached[star.method], star.epsilon)
-            if star.accuracy - here > 0.03 * (high - low):
+            mean = _within_line(reached[star.method], star.epsilon)
+            if star.accuracy - mean > 0.03 * (high - low):
                 arrow = {"arrowstyle": "-|>", "color": colour, "lw": 1.1, "ls": "--", "shrinkA": 5, "shrinkB": 3}
-                axes.annotate("", (star.epsilon, here), (star.epsilon, star.accuracy), arrowprops=arrow, zorder=5)
+                axes.annotate("", (star.epsilon, mean), (star.epsilon, star.accuracy), arrowprops=arrow, zorder=5)
     axes.set(title=dataset_name(dataset), xscale="log", xlim=(0.49, 3.1), ylim=(low, high), xlabel="sound ε, δ = 1e-5")
     axes.set_xticks(_BOUNDS, [f"{bound:g}" for bound in _BOUNDS])
     axes.minorticks_off()
@@ -192,12 +192,12 @@ def _within_line(line: Line, epsilon: float) -> float:
     return float(line.mean[max(0, int(np.searchsorted(line.epsilons, epsilon * 1.0001, side="right")) - 1)])
 
 
-def _label(axes: Axes, lines: Sequence[Line], apart: float, high: float) -> None:
+def _label(axes: Axes, lines: Sequence[Line], distance: float, high: float) -> None:
     """Write each method and its last accuracy at the end of its line, pushed apart downwards."""
-    place = high + apart
-    for line in sorted(lines, key=lambda each: -float(each.mean[-1])):
+    place = high + distance
+    for line in sorted(lines, key=lambda line: -float(line.mean[-1])):
         front = FRONT[line.method]
-        place = min(float(line.mean[-1]), place - apart)
+        place = min(float(line.mean[-1]), place - distance)
         text = f"{front['label']}  {line.mean[-1]:.1f}" + (" (1 run)" if line.runs == 1 else "")
         arrow = {"arrowstyle": "-", "color": front["colour"], "lw": 0.5, "shrinkA": 0, "shrinkB": 1}
         axes.annotate(

@@ -39,9 +39,11 @@ def page(paper: Paper, item: Item, rows: Sequence[ClaimRow], table: str, mark: s
         mark: a text that marks runs of another scale than the paper's.
         files: the names of the files in the folder.
     """
-    parts = [f"# {paper.short}, {lowered(item.title)}\n{mark}"]
+    title = item.title[0].lower() + item.title[1:] if item.title[1:2].islower() else item.title
+    parts = [f"# {paper.short}, {title}\n{mark}"]
     if "figure.svg" in files:
-        parts.append(f"![{alternative_text(item, rows)}](figure.svg)\n")
+        alternative = "; ".join(filter(None, (item.title, words_text(rows)))).replace("[", "(").replace("]", ")")
+        parts.append(f"![{alternative}](figure.svg)\n")
     if table:
         parts.append(table)
     if rows:
@@ -50,26 +52,27 @@ def page(paper: Paper, item: Item, rows: Sequence[ClaimRow], table: str, mark: s
     if chosen := open_settings(rows):
         parts.append(f"## Settings that the paper leaves open\n\nChosen here: {chosen}")
     links = ", ".join(f"[{name}]({name})" for name in files if name.endswith(".csv"))
-    data = f" Data: {links}." if links else ""
-    parts.append(f"{commands(paper, item)}{data} [The whole paper](../README.md).\n")
+    name = paper.name.replace("_", "-")
+    commands = f"Make it again: `make aggregate-{name} ITEMS={item.name}`."
+    if paper.needs(item):
+        commands += f" Train its runs: `make reproduce-{name} ITEMS={item.name}`."
+    parts.append(f"{commands}{f' Data: {links}.' if links else ''} [The whole paper](../README.md).\n")
     return "\n".join(parts)
 
 
 def claims_text(rows: Sequence[ClaimRow]) -> str:
-    """Write the table of claims, then their notes."""
+    """Write the table of claims, then their notes; the rows of a data set stand below its name if there are several."""
+    by_dataset = grouped(rows, lambda row: row.claim.dataset)
+    lines: list[list[str]] = []
+    for dataset, group in by_dataset.items():
+        if len(by_dataset) > 1:
+            lines.append([f"**{dataset_name(dataset)}**", *[""] * (len(HEADER) - 1)])
+        for row in group:
+            cells = cells_of(row)
+            texts = (cells.method, cells.claimed, cells.measured_of, marked_verdict(row), epsilon_text(row))
+            lines.append([*texts, cells.difference, cells.margin])
     notes = _notes(rows)
-    return _table(rows) + (f"\n{notes}" if notes else "")
-
-
-def lowered(title: str) -> str:
-    """Begin a title with a small letter, unless a name or a formula begins it."""
-    return title[0].lower() + title[1:] if title[1:2].islower() else title
-
-
-def alternative_text(item: Item, rows: Sequence[ClaimRow]) -> str:
-    """Say what a figure shows, and how many of its claims have which word."""
-    words = words_text(rows)
-    return f"{item.title}{'; ' + words if words else ''}".replace("[", "(").replace("]", ")")
+    return markdown(Table(HEADER, lines)) + (f"\n{notes}" if notes else "")
 
 
 def words_text(rows: Sequence[ClaimRow]) -> str:
@@ -78,37 +81,6 @@ def words_text(rows: Sequence[ClaimRow]) -> str:
     texts = [f"{count} {_SINGULAR.get(word, word) if count == 1 else _PLURAL[word]}" for word, count in counts.items()]
     total = sum(counts.values())
     return f"of {total} claim{'s' * (total > 1)}, {enumerated(texts)}" if texts else ""
-
-
-def commands(paper: Paper, item: Item) -> str:
-    """Name the commands that draw an item again and, if it has runs, train it again."""
-    name, chosen = paper.name.replace("_", "-"), f"ITEMS={item.name}"
-    again = f"Make it again: `make aggregate-{name} {chosen}`."
-    return f"{again} Train its runs: `make reproduce-{name} {chosen}`." if paper.needs(item) else again
-
-
-def _table(rows: Sequence[ClaimRow]) -> str:
-    """Write a table; the rows of each data set stand below its name if there are several."""
-    by_dataset = grouped(rows, lambda row: row.claim.dataset)
-    lines: list[list[str]] = []
-    for dataset, group in by_dataset.items():
-        if len(by_dataset) > 1:
-            lines.append([f"**{dataset_name(dataset)}**", *[""] * (len(HEADER) - 1)])
-        lines += map(_line, group)
-    return markdown(Table(HEADER, lines))
-
-
-def _line(row: ClaimRow) -> list[str]:
-    cells = cells_of(row)
-    return [
-        cells.method,
-        cells.claimed,
-        cells.measured_of,
-        marked_verdict(row),
-        epsilon_text(row),
-        cells.difference,
-        cells.margin,
-    ]
 
 
 def marked_verdict(row: ClaimRow) -> str:
@@ -120,8 +92,8 @@ def marked_verdict(row: ClaimRow) -> str:
 
 def epsilon_text(row: ClaimRow) -> str:
     """The ε that the paper names and the sound one of the runs; a mark says if the claimed ε is guaranteed for them."""
-    of_epsilon = row.claim.quantity.startswith("epsilon") and not row.claim.at_epsilon
-    claimed = row.claim.claimed if of_epsilon else row.claim.at_epsilon
+    is_epsilon = row.claim.quantity.startswith("epsilon") and not row.claim.at_epsilon
+    claimed = row.claim.claimed if is_epsilon else row.claim.at_epsilon
     if not claimed or claimed.number == math.inf:
         return "–"
     if row.epsilon_sound is None:
@@ -133,36 +105,33 @@ def epsilon_text(row: ClaimRow) -> str:
 def _notes(rows: Sequence[ClaimRow]) -> str:
     """The notes of rows as a list, no sentence twice; sentences of some rows alone have these rows' names.
 
-    If a claim of one experiment is not run, a note has the reason.
+    If a claim of one experiment is not run, a note has the reason. A claim that fails or differs, or whose epsilon is
+    refuted, has its cause.
     """
-    of_rows = [(row, row.how if row.measured is None and row.claim.alone else row.reason) for row in rows]
-    parts = [
-        (row, [*map(capitalised, _sentences(why) + _sentences(row.claim.note) + _cause(row))]) for row, why in of_rows
-    ]
-    return "".join(f"- {line}.\n" for line in _by_rows(_rows_of(parts), rows))
+    parts = []
+    for row in rows:
+        reason = row.how if row.measured is None and row.claim.alone else row.reason
+        cause = row.claim.cause if row.verdict in _BAD or row.guarantee == REFUTED else ""
+        sentences = [s for text in (reason, row.claim.note) for s in _sentences(text)]
+        parts.append((row, [*map(capitalised, [*sentences, *_sentences(cause)])]))
+    return "".join(f"- {line}.\n" for line in _joined(_rows_by_part(parts), rows))
 
 
-def _cause(row: ClaimRow) -> list[str]:
-    """Return why a claim fails or differs, or why its epsilon is refuted, if it does."""
-    return _sentences(row.claim.cause) if row.verdict in _BAD or row.guarantee == REFUTED else []
-
-
-def _by_rows(of_sentence: Mapping[str, Sequence[ClaimRow]], rows: Sequence[ClaimRow]) -> list[str]:
+def _joined(rows_by_sentence: Mapping[str, Sequence[ClaimRow]], rows: Sequence[ClaimRow]) -> list[str]:
     """Join the sentences that the same rows have, after the names of these rows if others lack them."""
     lines = []
-    for sentences in grouped(of_sentence, lambda sentence: tuple(map(id, of_sentence[sentence]))).values():
-        having = of_sentence[sentences[0]]
-        names = "" if len(having) == len(rows) else f"{_named(having, rows)}: "
+    for sentences in grouped(rows_by_sentence, lambda text: tuple(map(id, rows_by_sentence[text]))).values():
+        having = rows_by_sentence[sentences[0]]
+        names = "" if len(having) == len(rows) else f"{_names(having, rows)}: "
         lines.append(f"{names}{'. '.join(sentences)}")
     return lines
 
 
-def _rows_of(parts: Sequence[tuple[ClaimRow, Sequence[str]]]) -> dict[str, list[ClaimRow]]:
-    """List the rows of each part of a text."""
+def _rows_by_part(parts: Sequence[tuple[ClaimRow, Sequence[str]]]) -> dict[str, list[ClaimRow]]:
     rows_by_part: dict[str, list[ClaimRow]] = {}
-    for row, of_row in parts:
-        for part in dict.fromkeys(of_row):
-            rows_by_part.setdefault(part, []).append(row)
+    for row, texts in parts:
+        for text in dict.fromkeys(texts):
+            rows_by_part.setdefault(text, []).append(row)
     return rows_by_part
 
 
@@ -170,52 +139,53 @@ def _sentences(text: str) -> list[str]:
     return [sentence for sentence in text.split(". ") if sentence]
 
 
-def _named(of: Sequence[ClaimRow], rows: Sequence[ClaimRow]) -> str:
+def _names(having: Sequence[ClaimRow], rows: Sequence[ClaimRow]) -> str:
     """Name some rows of a table by their methods.
 
     Quantities, data sets and readings are named if others of the method are not among the rows.
     """
-    names = []
-    of_method = grouped(rows, lambda row: row.claim.method)
-    apart = {name for name, its in of_method.items() if len({row.claim.quantity for row in its}) > 1 and {*its} - {*of}}
+    by_method = grouped(rows, lambda row: row.claim.method)
+    ambiguous = {
+        method
+        for method, group in by_method.items()
+        if len({row.claim.quantity for row in group}) > 1 and {*group} - {*having}
+    }
 
     def name_of(row: ClaimRow) -> str:
-        return method_text(replace(row.claim, reading="")) if row.claim.method in apart else row.claim.method
+        return method_text(replace(row.claim, reading="")) if row.claim.method in ambiguous else row.claim.method
 
-    for method, there in grouped(of, name_of).items():
-        every = [row for row in rows if name_of(row) == method]
-        datasets = {row.claim.dataset for row in there}
-        whole = len(there) == sum(row.claim.dataset in datasets for row in every)
-        by_reading = {"": there} if whole else grouped(there, lambda row: row.claim.reading)
-        for reading, some in by_reading.items():
+    names = []
+    for method, chosen in grouped(having, name_of).items():
+        alike = [row for row in rows if name_of(row) == method]
+        datasets = {row.claim.dataset for row in chosen}
+        complete = len(chosen) == sum(row.claim.dataset in datasets for row in alike)
+        by_reading = {"": chosen} if complete else grouped(chosen, lambda row: row.claim.reading)
+        for reading, group in by_reading.items():
             name = f"{method} ({reading})" if reading else method
-            alike = [row for row in every if not reading or row.claim.reading == reading]
-            on = ", ".join(dict.fromkeys(dataset_name(row.claim.dataset) for row in some))
-            names.append(name if len(some) == len(alike) else f"{name} on {on}")
+            readings = [row for row in alike if not reading or row.claim.reading == reading]
+            places = ", ".join(dict.fromkeys(dataset_name(row.claim.dataset) for row in group))
+            names.append(name if len(group) == len(readings) else f"{name} on {places}")
     return "; ".join(names)
 
 
 def open_settings(rows: Sequence[ClaimRow]) -> str:
-    """List what the paper leaves open and this project chose: what all rows have, then a line for what some have."""
+    """List what the paper leaves open and this project chose: what all rows have, then a line for what some have.
+
+    A text that begins with a small letter is a list of words. Those that only some rows have stand in the first line.
+    """
     stated = [row for row in rows if row.claim.open]
-    return _open_text(stated).lstrip() if stated else ""
-
-
-def _open_text(rows: Sequence[ClaimRow]) -> str:
-    """Write what is open in all rows and words of lists in some, then a line for each sentence of some rows."""
-    parts = _rows_of([(row, _words(row.claim.open)) for row in rows])
-    every = [part for part, of in parts.items() if len(of) == len(rows)]
-    some = ", ".join(part for part in parts if part not in every and part[0].islower())
-    lists = ", ".join(part for part in every if part[0].islower()), f"in some rows {some}" if some else ""
-    first = ["; ".join(filter(None, lists)), *(part for part in every if not part[0].islower())]
-    rest = {part: of for part, of in parts.items() if part not in every and not part[0].islower()}
-    text = "".join(f" {sentence}." for sentence in first if sentence)
-    return f"{text}\n" + "".join(f"\n- {line}." for line in _by_rows(rest, rows)) + "\n" * bool(rest)
-
-
-def _words(text: str) -> list[str]:
-    """Split a text into sentences, and those that begin with a small letter, which are lists, into their words."""
-    words: list[str] = []
-    for sentence in _sentences(text):
-        words += sentence.split(", ") if sentence[0].islower() else [sentence]
-    return words
+    if not stated:
+        return ""
+    parts = []
+    for row in stated:
+        sentences = _sentences(row.claim.open)
+        parts.append((row, [w for text in sentences for w in (text.split(", ") if text[0].islower() else [text])]))
+    rows_by_part = _rows_by_part(parts)
+    common = [part for part, group in rows_by_part.items() if len(group) == len(stated)]
+    partial = {part: group for part, group in rows_by_part.items() if part not in common}
+    words = ", ".join(part for part in common if part[0].islower())
+    some = ", ".join(part for part in partial if part[0].islower())
+    lists = "; ".join(filter(None, (words, f"in some rows {some}" if some else "")))
+    text = "".join(f" {part}." for part in (lists, *(p for p in common if not p[0].islower())) if part)
+    lines = _joined({part: group for part, group in partial.items() if not part[0].islower()}, stated)
+    return (f"{text}\n" + "".join(f"\n- {line}." for line in lines) + "\n" * bool(lines)).lstrip()

@@ -58,10 +58,10 @@ class Statement:
                         raise ValueError(f"no {kind} {word!r}: choose from {', '.join(words)}")
 
 
-def statement_of(finding: Entry, named: Mapping[str, str]) -> Statement:
-    """Return the finding in a file. Its numbers have the fields of `named`, unless they name others."""
+def statement_of(finding: Entry, common: Mapping[str, str]) -> Statement:
+    """Return the finding in a file. Its numbers have the `common` fields, unless they name others."""
     content = finding.entries
-    numbers = {name: dict(named) for name in (content["numbers"].entries if "numbers" in content else ())}
+    numbers = {name: dict(common) for name in (content["numbers"].entries if "numbers" in content else ())}
     for name, fields in numbers.items():
         for key, entry in content["numbers"].entries[name].entries.items():
             decimal = entry.number if "." in entry.text else None  # 3.0 is ε = 3
@@ -162,8 +162,8 @@ class Paper:
     def formulas(self) -> dict[str, Formula]:
         """The functions that its claims may name: its package's own, and the common ones."""
         package = import_module(f"runner.papers.{self.name}")
-        own = [import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__)]
-        return {name: found for module in (formulas, *own) for name, found in formulas_in(module).items()}
+        modules = [import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__)]
+        return {name: formula for module in (formulas, *modules) for name, formula in formulas_in(module).items()}
 
     @cached_property
     def claims(self) -> list[Claim]:
@@ -178,11 +178,8 @@ class Paper:
     def findings(self) -> dict[str, Statement]:
         """What its items show here, by their names, from its file findings.yaml."""
         path = PACKAGE / "papers" / self.name / "findings.yaml"
-        return (
-            {name: statement_of(entry, {"item": name}) for name, entry in read_yaml(path).entries.items()}
-            if path.exists()
-            else {}
-        )
+        entries = read_yaml(path).entries if path.exists() else {}
+        return {name: statement_of(entry, {"item": name}) for name, entry in entries.items()}
 
     def needs(self, item: Item) -> dict[str, set[str]]:
         """Return the runs of an item: its sweeps and its claims', each with its experiments.

@@ -8,20 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.claims.judgement import ClaimRow
-from runner.claims.judgement import counted as claims_counted
+from runner.claims.judgement import ClaimRow, counted
 from runner.claims.runs import PAPER_SCALE
 from runner.claims.verdicts import DIFFERS, FAILS, MEANINGS, REFUTED, RULES
 from runner.records.jobs import sweep_jobs
-from runner.report import counted, paper_page, verdict_figures
+from runner.report import paper_page, verdict_figures
 from runner.report.cells import CLAIMED_EPSILON, cells_of, chosen_cells
 from runner.report.claim_rows import rows_of
+from runner.report.counts import noise_text, totals
 from runner.report.files import Table, aligned, markdown, write_text
-from runner.report.items import Paper
-from runner.report.noise import noise_text
-from runner.report.papers import every_paper, load
+from runner.report.papers import every_paper, load, study_pages
 from runner.report.statements import Sources, findings_list, headline_of, stated
-from runner.report.studies import study_pages
 
 _SMOKE = """
 > **{scale}: NOT A REPRODUCTION.** These runs are shrunk to minutes on scikit-learn's handwritten
@@ -30,11 +27,11 @@ _SMOKE = """
 """
 
 _COLUMNS = {  # headings in a terminal, and the cells below them
-    **{"what": "what", "claimed": "claimed", "at ε": "at", "measured": "measured_of", "difference [95%]": "difference"},
-    **{"verdict": "verdict", "ε of the run": "epsilon", "sound ε": "sound", CLAIMED_EPSILON: "guarantee"},
+    **{"what": "what", "claimed": "claimed", "at ε": "at_epsilon", "measured": "measured_of"},
+    **{"difference [95%]": "difference", "verdict": "verdict", "ε of the run": "epsilon", "sound ε": "sound"},
+    CLAIMED_EPSILON: "guarantee",
 }
-
-_BESIDE = {  # links to other folders of results, if they exist
+_LINKS = {  # links to other folders of results, if they exist
     "leaderboard": "[The leaderboard](leaderboard/README.md) compares all methods at the same sound ε.",
     "audit": "[The audit](audit/README.md) attacks what is implemented.",
     "studies": "[The studies](#studies) compare combinations and additions at the same sound ε.",
@@ -44,71 +41,56 @@ What the papers claim, next to what was measured here. `python -m runner aggrega
 `runs/`. Each paper, claim by claim:
 
 """
-_FIGURE = "\n![How many claims have which verdict](verdicts/figure.svg)\n"
 
 
 def write_report(scale: str, sources: Sources) -> list[Path]:
     """Write README.md into the results folder of a scale, an index, and a page of claims into each paper's folder."""
     papers, folder = every_paper(), sources.folder
     by_paper = {paper.name: rows_of(folder, paper) for paper in papers}
-    title = "# Results\n" if scale == PAPER_SCALE else f"# Results of {scale} runs\n"
-    mark = "" if scale == PAPER_SCALE else _SMOKE.format(scale=scale.upper())
-    text = title + mark + _INTRODUCTION
-    links = ((paper, folder / paper.name / "README.md") for paper in papers)
-    text += "".join(f"- [{p.title}]({p.name}/README.md){_about(p)}\n" for p, page in links if page.parent.exists())
-    text += "".join(f"\n{line}\n" for name, line in _BESIDE.items() if (folder / name).exists())
-    text += "\n## Counts\n\n" + counted.totals({_shown(name): rows for name, rows in by_paper.items()})
-    if of_noise := noise_text(folder, scale, by_paper, "../docs/privacy.md#known-limits"):
-        text += f"\n{of_noise}"
-    if scale == PAPER_SCALE and (findings := findings_list(papers, sources)):
+    full_scale = scale == PAPER_SCALE
+    mark = "" if full_scale else _SMOKE.format(scale=scale.upper())
+    text = ("# Results\n" if full_scale else f"# Results of {scale} runs\n") + mark + _INTRODUCTION
+    aggregated = [paper for paper in papers if (folder / paper.name).exists()]
+    for paper in aggregated:
+        citation = f" ([{paper.citation}]({paper.link}))" if paper.citation and paper.link else ""
+        idea = f": {paper.idea}" if paper.idea else ""
+        text += f"- [{paper.title}]({paper.name}/README.md){citation}{idea}\n"
+    text += "".join(f"\n{line}\n" for name, line in _LINKS.items() if (folder / name).exists())
+    text += "\n## Counts\n\n" + totals({name.replace("_", "-"): rows for name, rows in by_paper.items()})
+    if noise := noise_text(folder, scale, by_paper, "../docs/privacy.md#known-limits"):
+        text += f"\n{noise}"
+    if full_scale and (findings := findings_list(papers, sources)):
         text += f"\n## Findings\n\n{findings}"
-    text += _FIGURE
-    text += _failing(by_paper) + _words()
-    written = verdict_figures.write_figures(folder, by_paper, "" if scale == PAPER_SCALE else scale)
-    for paper in (paper for paper in papers if (folder / paper.name).exists()):
+    text += "\n![How many claims have which verdict](verdicts/figure.svg)\n" + _failing(by_paper)
+    words = Table(("word", "what it says"), [[f"**{word}**", meaning] for word, meaning in MEANINGS.items()])
+    rules = Table(("word", "if"), [[rule.word, rule.text] for rule in RULES])
+    template = (Path(__file__).parent / "words.md").read_text(encoding="utf-8")
+    text += "\n" + template.replace("{words}\n", markdown(words)).replace("{rules}\n", markdown(rules))
+    written = verdict_figures.write_figures(folder, by_paper, "" if full_scale else scale)
+    for paper in aggregated:
         jobs = sweep_jobs(paper.items[0].sweeps[0], (f"scale={scale}",)) if paper.items[0].sweeps else ()
-        text_of_paper = paper_page.page(paper, by_paper[paper.name], jobs, sources, mark=mark, scale=scale)
-        text_of_paper += "\nThis page is generated by `python -m runner aggregate`.\n"
-        written.append(write_text(folder / paper.name / "README.md", text_of_paper))
+        page = paper_page.page(paper, by_paper[paper.name], jobs, sources, mark=mark, scale=scale)
+        page += "\nThis page is generated by `python -m runner aggregate`.\n"
+        written.append(write_text(folder / paper.name / "README.md", page))
     if (studies := _studies(sources, scale)).rows:
         text += f"\n## Studies\n\nArms compared at the same sound ε. These are no claims.\n\n{markdown(studies)}"
     return [write_text(folder / "README.md", text), *written]
 
 
-def _about(paper: Paper) -> str:
-    """State the authors, the venue and the idea of a paper, as far as they are known."""
-    cited = f" ([{paper.citation}]({paper.link}))" if paper.citation and paper.link else ""
-    return cited + (f": {paper.idea}" if paper.idea else "")
-
-
-def _shown(paper: str) -> str:
-    """Return the name of a paper as commands take it."""
-    return paper.replace("_", "-")
-
-
 def _failing(by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
     """Write a table of the claims that fail or differ, or whose ε is refuted, the worst words first."""
-    found: dict[str, list[list[str]]] = {word: [] for word in (REFUTED, FAILS, DIFFERS)}
+    lines: dict[str, list[list[str]]] = {word: [] for word in (REFUTED, FAILS, DIFFERS)}
     for name, rows in by_paper.items():
-        for row in claims_counted(rows):
+        for row in counted(rows):
             word = REFUTED if row.guarantee == REFUTED else row.verdict
-            if word in found:
-                of = cells_of(row)
-                place = f"[{_shown(name)}, {row.claim.item}]({name}/{row.claim.item}/README.md)"
-                epsilon = f", ε {REFUTED}" if word == REFUTED else ""
-                cells = [of.dataset, of.method, of.claimed, of.measured_of, of.verdict + epsilon]
-                found[word].append([place, *cells])
+            if word in lines:
+                cells = cells_of(row)
+                place = f"[{name.replace('_', '-')}, {row.claim.item}]({name}/{row.claim.item}/README.md)"
+                verdict = cells.verdict + (f", ε {REFUTED}" if word == REFUTED else "")
+                lines[word].append([place, cells.dataset, cells.method, cells.claimed, cells.measured_of, verdict])
     header = ("where", "data set", "claim", "paper", "here (what it is)", "verdict")
-    table = markdown(Table(header, [line for lines in found.values() for line in lines]))
-    return f"\n## Claims that fail or differ, or whose ε is refuted\n\n{table}" if any(found.values()) else ""
-
-
-def _words() -> str:
-    """Write what each word means, and the rules that give it."""
-    words = Table(("word", "what it says"), [[f"**{word}**", meaning] for word, meaning in MEANINGS.items()])
-    rules = Table(("word", "if"), [[rule.word, rule.text] for rule in RULES])
-    text = (Path(__file__).parent / "words.md").read_text(encoding="utf-8")
-    return "\n" + text.replace("{words}\n", markdown(words)).replace("{rules}\n", markdown(rules))
+    table = markdown(Table(header, [line for group in lines.values() for line in group]))
+    return f"\n## Claims that fail or differ, or whose ε is refuted\n\n{table}" if any(lines.values()) else ""
 
 
 def _studies(sources: Sources, scale: str) -> Table:
@@ -118,8 +100,8 @@ def _studies(sources: Sources, scale: str) -> Table:
         place = sources.folder / "studies" / study.name
         runs = len({row["run_id"] for row in sources.runs(study.name)})
         names = ("figure.svg", "table.csv", "effects.csv", "chosen.csv", "runs.csv")
-        there = (name for name in names if (place / name).exists())
-        links = " ".join(f"[{Path(name).stem}](studies/{study.name}/{name})" for name in there)
+        files = (name for name in names if (place / name).exists())
+        links = " ".join(f"[{Path(name).stem}](studies/{study.name}/{name})" for name in files)
         answer = headline_of(stated(study.name, study.statement, sources)) if scale == PAPER_SCALE else ""
         rows.append([f"[{study.title}](studies/{study.name}/README.md)", answer, runs, links])
     return Table(("study", "answer", "runs", "files"), rows)
@@ -133,6 +115,6 @@ def headline(paper: str, scale: str, folder: Path, items: Sequence[str] | None =
     """
     loaded = load(paper)
     rows = rows_of(folder, loaded, items or [loaded.items[0].name])
-    cells = [[row.claim.item, *of] for row, of in zip(rows, chosen_cells(rows, _COLUMNS), strict=True)]
-    text = aligned(Table(("item", *_COLUMNS), cells))
+    cells = zip(rows, chosen_cells(rows, _COLUMNS), strict=True)
+    text = aligned(Table(("item", *_COLUMNS), [[row.claim.item, *texts] for row, texts in cells]))
     return text if scale == PAPER_SCALE else f"{scale.upper()}: not a reproduction\n{text}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from runner.claims.judgement import ClaimRow, by_guarantee, by_word, counted
@@ -16,8 +16,8 @@ from runner.report.cells import cells_of
 from runner.report.files import Table, enumerated, markdown
 from runner.report.item_page import epsilon_text, marked_verdict, words_text
 from runner.report.items import Item, Paper
+from runner.report.papers import study_pages
 from runner.report.statements import Sources, stated, summary_rows
-from runner.report.studies import study_pages
 
 _MOST, _TOTAL = 5, 24  # claims in the section of the headline, and about as many on the page
 _MOST_SETTINGS = 8
@@ -51,7 +51,13 @@ def page(
         scale: that of the runs. What was found is stated for the paper's alone.
     """
     findings = scale == PAPER_SCALE
-    parts = [f"# {paper.title}\n{mark}", _citation(paper)]
+    name, headline = paper.name.replace("_", "-"), paper.items[0].name
+    cited = f"*{paper.citation}*{f' ([paper]({paper.link}))' if paper.link else ''}. " if paper.citation else ""
+    parts = [
+        f"# {paper.title}\n{mark}",
+        f"{cited}`python -m runner claims --paper {name}` lists every claim. `make aggregate-{name} ITEMS={headline}` "
+        f"draws an item again, `make reproduce-{name}` trains what is missing.\n",
+    ]
     if paper.idea:
         parts.append(f"**The idea**: {paper.idea}.\n")
     if findings and (statement := stated(paper.name, paper.statement, sources)):
@@ -59,13 +65,12 @@ def page(
     if findings and paper.summaries:
         lines = summary_rows(paper, sources)
         parts.append(markdown(Table(("it claims", "measured here", "at a sound ε of", "verdict"), lines)))
-    parts.append(_score(rows))
-    parts.append(_failed(rows))
-    others = max(1, (_TOTAL - _MOST) // max(1, len({row.claim.item for row in counted(rows)}) - 1))
+    parts += [_score(rows), _failed(rows)]
+    share = max(1, (_TOTAL - _MOST) // max(1, len({row.claim.item for row in counted(rows)}) - 1))
     claimed = {row.claim.item for row in rows}
     plain = [item for item in paper.items if item.draw is None and item.name not in claimed]
     for item in (item for item in paper.items if item not in plain):
-        most = _MOST if item is paper.items[0] else min(_MOST, others)
+        most = _MOST if item is paper.items[0] else min(_MOST, share)
         parts.append(_section(paper, item, rows, sources, most, scale))
     if plain:
         links = "".join(f"- [{item.title}]({item.name}/README.md)\n" for item in plain)
@@ -73,17 +78,16 @@ def page(
     parts.append(_settings(paper, jobs))
     if paper.remarks:
         parts.append("## What to know\n\n" + "".join(f"- {remark.format(results='../')}\n" for remark in paper.remarks))
-    parts.append(_further(paper, sources.folder, findings=findings))
+    folder = sources.folder / paper.name
+    if (folder / verdict_figures.DISTANCES).exists():
+        parts.append(f"## Distances\n\n![{verdict_figures.TITLE}]({verdict_figures.DISTANCES}/figure.svg)\n")
+    if (folder / run_figure.FOLDER / "figure.svg").exists():
+        parts.append(run_figure.SECTION)
+    studies = [study for study in study_pages(sources.folder) if study.name in paper.studies] if findings else []
+    if studies:
+        links = "".join(f"- [{study.title}](../studies/{study.name}/README.md)\n" for study in studies)
+        parts.append(f"## Studies that ask further\n\n{links}")
     return "\n".join(filter(None, parts))
-
-
-def _citation(paper: Paper) -> str:
-    link = f" ([paper]({paper.link}))" if paper.link else ""
-    name = paper.name.replace("_", "-")
-    item = paper.items[0].name
-    again = f"`make aggregate-{name} ITEMS={item}` draws an item again, `make reproduce-{name}` trains what is missing."
-    cited = f"*{paper.citation}*{link}. " if paper.citation else ""
-    return f"{cited}`python -m runner claims --paper {name}` lists every claim. {again}\n"
 
 
 def _score(rows: Sequence[ClaimRow]) -> str:
@@ -93,8 +97,8 @@ def _score(rows: Sequence[ClaimRow]) -> str:
     numbers = enumerated([f"{words[word]} *{word}*" for word in WORDS])
     text = f"**Score.** Of {sum(words.values())} claims, {numbers}; {formulas} of them follow from formulas. "
     if epsilons:
-        named = enumerated([f"{count} *{word}*" for word, count in epsilons.items()])
-        text += f"Of {sum(epsilons.values())} claimed ε, {named}. "
+        counts = enumerated([f"{count} *{word}*" for word, count in epsilons.items()])
+        text += f"Of {sum(epsilons.values())} claimed ε, {counts}. "
     return text + "[What the words mean](../README.md#what-the-words-mean).\n"
 
 
@@ -113,25 +117,28 @@ def _failed(rows: Sequence[ClaimRow]) -> str:
 
 
 def _section(paper: Paper, item: Item, rows: Sequence[ClaimRow], sources: Sources, most: int, scale: str) -> str:
-    """Write the section of a table or figure: its finding, its picture, `most` claims, and where the rest is."""
+    """Write the section of a table or figure: its finding, its picture, `most` claims, and where the others are."""
     judged = [row for row in rows if row.claim.item == item.name]
-    place = sources.folder / paper.name / item.name
     finding = stated(paper.name, paper.findings.get(item.name), sources) if scale == PAPER_SCALE else ""
-    heading = item.title.partition(":")[0] if finding else item.title  # the finding has the rest
+    heading = item.title.partition(":")[0] if finding else item.title  # the finding has the second half
     parts = [f"## {heading}\n"]
     shown = _foremost(paper, judged, most)
     if finding or len(counted(judged)) > len(shown):
-        parts.append((f"**{finding}**" if finding else _sentence(words_text(judged))) + "\n")
-    if (place / "figure.svg").exists():
+        words = words_text(judged)
+        parts.append(f"**{finding}**\n" if finding else f"{words[0].upper()}{words[1:]}.\n")
+    if (sources.folder / paper.name / item.name / "figure.svg").exists():
         parts.append(f"![{finding or item.title}]({item.name}/figure.svg)\n")
     if shown:
-        lines = [_line(row) for row in shown]
+        lines = []
+        for row in shown:
+            cells = cells_of(row)
+            lines.append([cells.what, cells.claimed, cells.measured_of, epsilon_text(row), marked_verdict(row)])
         columns = [place for place in range(len(_HEADER)) if any(line[place] != "–" for line in lines)]
-        cells = [[line[place] for place in columns] for line in lines]
-        parts.append(markdown(Table([_HEADER[place] for place in columns], cells)))
+        texts = [[line[place] for place in columns] for line in lines]
+        parts.append(markdown(Table([_HEADER[place] for place in columns], texts)))
     more = len(judged) - len(shown)
-    rest = f"{more} more row{'s' * (more > 1)}, notes and data" if more else "Notes and data"
-    parts.append(f"[{rest}]({item.name}/README.md) · {_runs(paper, item, sources.folder, scale, judged)}\n")
+    link = f"{more} more row{'s' * (more > 1)}, notes and data" if more else "Notes and data"
+    parts.append(f"[{link}]({item.name}/README.md) · {_runs(paper, item, sources.folder, scale, judged)}\n")
     return "\n".join(parts)
 
 
@@ -150,28 +157,19 @@ def _runs(paper: Paper, item: Item, folder: Path, scale: str, rows: Sequence[Cla
     return text
 
 
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
-
-
 def _foremost(paper: Paper, rows: Sequence[ClaimRow], most: int) -> list[ClaimRow]:
     """Choose the claims that a reader sees first, in their order: those of the front page, then decided ones."""
-    of_front_page = [summary.numbers["x"] for summary in paper.summaries if "x" in summary.numbers]
+    front_page = [summary.numbers["x"] for summary in paper.summaries if "x" in summary.numbers]
 
     def rank(row: ClaimRow) -> int:
-        if any(row.claim.has(fields) for fields in of_front_page):
+        if any(row.claim.has(fields) for fields in front_page):
             return -1
         if row.verdict in (FAILS, DIFFERS) or row.guarantee == REFUTED:
             return 0
         return 1 if row.verdict in CONFIRMED else 2 if row.verdict == OPEN and row.measured is not None else 3
 
-    chosen = sorted(counted(rows), key=rank)[:most]
-    return [row for row in rows if any(row is each for each in chosen)]
-
-
-def _line(row: ClaimRow) -> list[str]:
-    cells = cells_of(row)
-    return [cells.what, cells.claimed, cells.measured_of, epsilon_text(row), marked_verdict(row)]
+    chosen = {id(row) for row in sorted(counted(rows), key=rank)[:most]}
+    return [row for row in rows if id(row) in chosen]
 
 
 def _settings(paper: Paper, jobs: Sequence[Job]) -> str:
@@ -179,39 +177,23 @@ def _settings(paper: Paper, jobs: Sequence[Job]) -> str:
     experiments = {job.experiment: leaves(job.values) for job in reversed(jobs)}
     lines = []
     for name, config in list(reversed(experiments.items()))[:_MOST_SETTINGS]:
-        method = [_with_arguments(group, config) for group in _METHOD if config.get(group)]
+        classes = []
+        for group in (group for group in _METHOD if config.get(group)):
+            arguments = ", ".join(
+                f"{field.partition('.')[2]} {_number(value)}"
+                for field, value in config.items()
+                if group in ("activation", "loss") and field.startswith(f"{group}.") and isinstance(value, (int, float))
+            )
+            classes.append(f"{config[group]}" + (f" ({arguments})" if arguments else ""))
         cells = [" and ".join(_number(config[f]) for f in fields if f in config) or "–" for fields in _SETTING.values()]
-        lines.append([f"[{name}](../../conf/experiment/{name}.yaml)", ", ".join(method), *cells])
+        lines.append([f"[{name}](../../conf/experiment/{name}.yaml)", ", ".join(classes), *cells])
     if not lines:
         return ""
-    item = paper.items[0]
-    left = f" [More]({item.name}/settings.csv)." if len(experiments) > _MOST_SETTINGS else ""
+    item = paper.items[0].name
+    more = f" [More]({item}/settings.csv)." if len(experiments) > _MOST_SETTINGS else ""
     table = markdown(Table(("config file", "classes", *_SETTING), lines))
-    return f"## Settings of {item.name}\n\n{table}\n`python -m runner experiment=NAME` trains one of them.{left}\n"
-
-
-def _with_arguments(group: str, config: Mapping[str, object]) -> str:
-    arguments = [
-        f"{name.partition('.')[2]} {_number(value)}"
-        for name, value in config.items()
-        if group in ("activation", "loss") and name.startswith(f"{group}.") and isinstance(value, (int, float))
-    ]
-    return f"{config[group]}" + (f" ({', '.join(arguments)})" if arguments else "")
+    return f"## Settings of {item}\n\n{table}\n`python -m runner experiment=NAME` trains one of them.{more}\n"
 
 
 def _number(value: object) -> str:
     return "calibrated" if value is None else f"{value:g}" if isinstance(value, (int, float)) else str(value)
-
-
-def _further(paper: Paper, folder: Path, *, findings: bool) -> str:
-    """Write what covers the whole paper: the distances of all claims, the price of its runs, and related studies."""
-    parts = []
-    if (folder / paper.name / verdict_figures.DISTANCES).exists():
-        parts.append(f"## Distances\n\n![{verdict_figures.TITLE}]({verdict_figures.DISTANCES}/figure.svg)\n")
-    if (folder / paper.name / run_figure.FOLDER / "figure.svg").exists():
-        parts.append(run_figure.SECTION)
-    studies = [study for study in study_pages(folder) if study.name in paper.studies] if findings else []
-    if studies:
-        links = [f"- [{study.title}](../studies/{study.name}/README.md)\n" for study in studies]
-        parts.append("## Studies that ask further\n\n" + "".join(links))
-    return "\n".join(parts)

@@ -115,30 +115,29 @@ def figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def save(drawn: Figure, folder: Path, label: str = "") -> list[Path]:
+def save(fig: Figure, folder: Path, label: str = "") -> list[Path]:
     """Write figure.svg in `folder`, with `label` across it if there is one ("smoke")."""
     if label:
-        drawn.text(0.5, 0.5, label, size=70, color="red", alpha=0.12, ha="center", va="center", rotation=25)
-        title = drawn.get_suptitle()
+        fig.text(0.5, 0.5, label, size=70, color="red", alpha=0.12, ha="center", va="center", rotation=25)
+        title = fig.get_suptitle()
         mark = f"{label.upper()}: not a reproduction"
-        drawn.suptitle(f"{mark}\n{title}" if title else mark, color="firebrick", fontsize=10)
-    return [write_svg(drawn, folder / FILE)]
+        fig.suptitle(f"{mark}\n{title}" if title else mark, color="firebrick", fontsize=10)
+    return [write_svg(fig, folder / FILE)]
 
 
-def write_svg(drawn: Figure, path: Path) -> Path:
+def write_svg(fig: Figure, path: Path) -> Path:
     """Write a figure as an SVG for light and dark pages. Rounding errors of another processor change no byte of it."""
-    drawn.savefig(text := StringIO(), format="svg", metadata={"Date": None, "Creator": None})
-    head, tag, rest = rounded(text.getvalue()).partition("<svg")
-    attributes, end, content = rest.partition(">")
+    fig.savefig(text := StringIO(), format="svg", metadata={"Date": None, "Creator": None})
+    head, tag, body = rounded(text.getvalue()).partition("<svg")
+    attributes, end, content = body.partition(">")
     return write_text(path, f"{head}{tag}{attributes}{end}\n{_DARK}{content}")
 
 
 def rounded(svg: str) -> str:
     """Round the coordinates of an SVG to a hundredth of a point, and number the ids that are hashes of coordinates."""
-    ids = {found: f"i{place}" for place, found in enumerate(dict.fromkeys(_HASHED.findall(svg)))}
-    for found, short in ids.items():
-        svg = svg.replace(f'"{found}"', f'"{short}"').replace(f"#{found}", f"#{short}")
-    return _PLACES.sub(lambda place: _LONG.sub(lambda number: f"{float(number[0]):.2f}", place[0]), svg)
+    for number, name in enumerate(dict.fromkeys(_HASHED.findall(svg))):
+        svg = svg.replace(f'"{name}"', f'"i{number}"').replace(f"#{name}", f"#i{number}")
+    return _PLACES.sub(lambda place: _LONG.sub(lambda digits: f"{float(digits[0]):.2f}", place[0]), svg)
 
 
 @dataclass(frozen=True)
@@ -208,8 +207,8 @@ def points_of(claims: Sequence[Claim]) -> list[tuple[float, float]]:
 def runs_text(planned: Runs) -> str:
     """`n = 3 of 10, 1 diverged`, or `one run of 10`."""
     n = len(planned.recorded)
-    of = "" if n == len(planned) else f" of {len(planned)}"
-    return f"{count(n)}{of}" + (f", {planned.diverged} diverged" if planned.diverged else "")
+    total = "" if n == len(planned) else f" of {len(planned)}"
+    return f"{count(n)}{total}" + (f", {planned.diverged} diverged" if planned.diverged else "")
 
 
 def count(n: int) -> str:
@@ -236,12 +235,11 @@ def too_few(settings: Sequence[Runs]) -> bool:
 
 def spaced(line: Sized, place: int, marker: str = "") -> dict[str, Any]:
     """Return the settings of a line's markers: about six along it, apart from other lines' markers."""
-    every = max(1, len(line) // 6)
-    marker = marker or MARKERS[place % len(MARKERS)]
-    return {"marker": marker, "markersize": 4, "markevery": (place * every // 4, every)}
+    step = max(1, len(line) // 6)
+    return {"marker": marker or MARKERS[place % len(MARKERS)], "markersize": 4, "markevery": (place * step // 4, step)}
 
 
-def log_axis(axes: Axes, name: Literal["x", "y"], at: Sequence[float] = ()) -> None:
+def log_axis(axes: Axes, name: Literal["x", "y"], ticks: Sequence[float] = ()) -> None:
     """Make an axis logarithmic, with numbers in place of powers of ten, at these values if there are any."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -250,13 +248,13 @@ def log_axis(axes: Axes, name: Literal["x", "y"], at: Sequence[float] = ()) -> N
     low, high = axis.get_view_interval()
     subs, most = ((1, 2, 5) if high < 300 * low else (1,)), (5 if high > 1e5 * low else None)
     axis.set_major_locator(LogLocator(subs=subs, numticks=most))
-    if at:
-        axis.set_ticks(sorted(set(at)))
+    if ticks:
+        axis.set_ticks(sorted(set(ticks)))
     axis.set_major_formatter("{x:,.10g}")
     axis.set_minor_formatter(NullFormatter())
 
 
-def by_error(axes: Axes) -> None:
+def scale_by_error(axes: Axes) -> None:
     """Spread an axis of accuracies in percent by their error, so that 99 and 99.5 are as far apart as 90 and 95."""
     import numpy as np
 
@@ -269,8 +267,8 @@ def by_error(axes: Axes) -> None:
     axes.set_ylim(low, high)
     ticks: list[float] = []
     for tick in (99.9, 99.5, 99, 98.5, 98, 97, 96, 95, 93, 90, 85, 80, 75, 70, 65, 60, 55, 50, 40, 30, 20, 10, 0):
-        apart = np.log10((100.5 - tick) / (100.5 - ticks[-1])) if ticks else 1.0
-        if low <= tick <= high and apart > _TICKS_APART * np.log10((100.5 - low) / (100.5 - high)):
+        distance = np.log10((100.5 - tick) / (100.5 - ticks[-1])) if ticks else 1.0
+        if low <= tick <= high and distance > _TICKS_APART * np.log10((100.5 - low) / (100.5 - high)):
             ticks.append(tick)
     axes.set_yticks(ticks)
     axes.yaxis.set_major_formatter("{x:g}")
@@ -280,11 +278,11 @@ def by_error(axes: Axes) -> None:
 
 def panel_each(height: float, datasets: Sequence[str] = tuple(DATASETS)) -> tuple[Figure, dict[str, Axes]]:
     """Return a figure of a height in inches, with a titled panel for each data set, by its name in files."""
-    drawn = figure(WIDTH, height)
-    panels = dict(zip(datasets, drawn.subplots(1, len(datasets)), strict=True))
+    fig = figure(WIDTH, height)
+    panels = dict(zip(datasets, fig.subplots(1, len(datasets)), strict=True))
     for dataset, panel in panels.items():
         panel.set_title(DATASETS[dataset])
-    return drawn, panels
+    return fig, panels
 
 
 def legend_below(axes: Axes, down: float = 0.17) -> None:
@@ -292,13 +290,13 @@ def legend_below(axes: Axes, down: float = 0.17) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -down))
 
 
-def one_legend(drawn: Figure, columns: int = 4, title: str = "") -> None:
+def one_legend(fig: Figure, columns: int = 4, title: str = "") -> None:
     """Put one legend below all panels, each label once, under a title."""
-    named = {label: handle for a in drawn.axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
-    if note := named.pop(_ONE_RUN, None):
-        named[_ONE_RUN] = note  # the last
-    below: dict[str, Any] = {"loc": "outside lower center", "ncols": min(columns, len(named))}
-    drawn.legend(list(named.values()), list(named), title=title, title_fontsize=8, **below)
+    handles = {label: handle for a in fig.axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
+    if note := handles.pop(_ONE_RUN, None):
+        handles[_ONE_RUN] = note  # the last
+    below: dict[str, Any] = {"loc": "outside lower center", "ncols": min(columns, len(handles))}
+    fig.legend(list(handles.values()), list(handles), title=title, title_fontsize=8, **below)
 
 
 def accuracy_against_epsilon(
@@ -331,8 +329,8 @@ def accuracy_against_epsilon(
         return None
     across = min(columns or len(panels), len(panels))
     rows = -(-len(panels) // across)
-    drawn = figure(min(WIDTH, 3.6 * max(2, across)), 3.1 * rows + 0.9)
-    grid = drawn.subplots(rows, across, squeeze=False)
+    fig = figure(min(WIDTH, 3.6 * max(2, across)), 3.1 * rows + 0.9)
+    grid = fig.subplots(rows, across, squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.remove()
     for axes, panel in zip(grid.flat, panels, strict=False):
@@ -343,17 +341,8 @@ def accuracy_against_epsilon(
         sound_axis(axes, Runs(run for curve in panel.curves for run in curve.planned(evidence).recorded))
     for axes in grid[:, 0]:
         axes.set_ylabel("test accuracy (%)")
-    one_legend(drawn)
-    return drawn
-
-
-def _runs_each(curves: Sequence[Runs]) -> str:
-    """`n = 5 to 9 of 10`: the fewest and the most runs of those of a panel's curves that have any."""
-    sizes = [(len(planned.recorded), len(planned)) for planned in curves if planned.recorded]
-    if not sizes:
-        return "not run"
-    n, of = (" to ".join(map(str, sorted({min(numbers), max(numbers)}))) for numbers in zip(*sizes, strict=True))
-    return (count(1) if n == "1" else f"n = {n}") + (f" of {of}" if of != n else "")
+    one_legend(fig)
+    return fig
 
 
 def sound_axis(axes: Axes, runs: Runs, words: str = "of the same runs") -> None:
@@ -372,10 +361,10 @@ def sound_axis(axes: Axes, runs: Runs, words: str = "of the same runs") -> None:
     if all(counted == sound for counted, sound, _ in histories):
         axes.set_xlabel(SOUND)
         return
-    counted, sound, _ = max(histories, key=lambda of_run: of_run[0][-1])
+    counted, sound, _ = max(histories, key=lambda history: history[0][-1])
     if all(np.allclose(np.interp(x, counted, sound), y, rtol=0.02) for x, y, _ in histories):
-        every = MaxNLocator(5, steps=_STEPS).tick_values(sound[0], sound[-1])
-        ticks = [tick for tick in every if sound[0] <= tick <= sound[-1]]
+        values = MaxNLocator(5, steps=_STEPS).tick_values(sound[0], sound[-1])
+        ticks = [tick for tick in values if sound[0] <= tick <= sound[-1]]
         top = axes.secondary_xaxis("top")
         top.set_xticks(np.interp(ticks, sound, counted), [f"{tick:g}" for tick in ticks], fontsize=8)
         top.set_xlabel(f"{SOUND} {words}", fontsize=8)
@@ -389,7 +378,6 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, centre: str) -
     levels: list[float] = []
     settings = [curve.planned(evidence) for curve in panel.curves]
     for place, (curve, planned) in enumerate(zip(panel.curves, settings, strict=True)):
-        recorded = planned.recorded
         colour, marker = LOOKS.get(curve.look or curve.label, (f"C{place}", MARKERS[place % len(MARKERS)]))
         style = dict(curve.style)
         colour = style.pop("color", colour)
@@ -398,28 +386,36 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, centre: str) -
             text = f"claimed, a {curve.claimed_as} of runs" if curve.claimed_as else "claimed"
             name_once(axes, text, color=GREY, **CLAIMED)
             levels += [accuracy for _, accuracy in curve.claimed]
-        if not recorded:
+        if not planned.recorded:
             continue
-        found = band(recorded, "epsilon", "test_accuracy", median if centre == "median" else fmean)
-        found.draw(axes, colour, **spaced(found.middle, place, marker) | style, label=curve.label)
-        for edge in (found.low, found.high) if panel.extremes and not curve.style else ():
-            axes.plot(found.x, edge, color=colour, linewidth=0.7)
-        levels += found.middle[len(found.middle) // 8 :]  # the first epochs may be anywhere
-        for run in (run for run in recorded if run.diverged):
+        reached = band(planned.recorded, "epsilon", "test_accuracy", median if centre == "median" else fmean)
+        reached.draw(axes, colour, **spaced(reached.middle, place, marker) | style, label=curve.label)
+        for edge in (reached.low, reached.high) if panel.extremes and not curve.style else ():
+            axes.plot(reached.x, edge, color=colour, linewidth=0.7)
+        levels += reached.middle[len(reached.middle) // 8 :]  # the first epochs may be anywhere
+        for run in (run for run in planned.recorded if run.diverged):
             axes.plot(run.history("epsilon")[-1], run.history("test_accuracy")[-1], "x", color=colour, markersize=7)
     labels = [curve.label for curve in panel.curves]
     finish_panel(axes, panel.title, list(zip(labels, settings, strict=True)), levels)
 
 
 def finish_panel(axes: Axes, title: str, settings: Sequence[tuple[str, Runs]], levels: Sequence[float]) -> None:
-    """Title a panel with the numbers of runs of its labelled settings, name those without any, and fit it to levels."""
+    """Title a panel with the numbers of runs of its labelled settings, name those without any, and fit it to levels.
+
+    `n = 5 to 9 of 10`: the fewest and the most runs of the settings that have any.
+    """
     missing = [label for label, planned in settings if not planned.recorded]
     if missing:
         mark_not_run(axes, missing if len(missing) < len(settings) else ())
     if levels:
         margin = 0.15 * (max(levels) - min(levels))
         axes.set_ylim(max(0, min(levels) - margin), max(levels) + margin)
-    axes.set_title(f"{title}, {_runs_each([planned for _, planned in settings])}")
+    sizes = [(len(planned.recorded), len(planned)) for _, planned in settings if planned.recorded]
+    text = "not run"
+    if sizes:
+        n, total = (" to ".join(map(str, sorted({min(sides), max(sides)}))) for sides in zip(*sizes, strict=True))
+        text = (count(1) if n == "1" else f"n = {n}") + (f" of {total}" if total != n else "")
+    axes.set_title(f"{title}, {text}")
 
 
 def name_once(axes: Axes, label: str, **style: Any) -> None:
@@ -460,11 +456,10 @@ def band(runs: Runs, x: str, y: str, middle: Callable[[list[float]], float] = fm
 
 def band_of(series: Sequence[tuple[list[float], list[float]]], middle: Callable[[list[float]], float] = fmean) -> Band:
     """Mean (or median), minimum and maximum of y by epoch over runs, each given as its x and y by epoch."""
-    xs, ys = [x for x, _ in series], [y for _, y in series]
     columns: list[tuple[float, float, float, float]] = []
-    for epoch in range(max(map(len, ys))):
-        there = [values[epoch] for values in ys if len(values) > epoch]
-        at = max(values[epoch] for values in xs if len(values) > epoch)
-        columns.append((at, middle(there), min(there), max(there)))
+    for epoch in range(max(len(y) for _, y in series)):
+        place = max(values[epoch] for values, _ in series if len(values) > epoch)
+        reached = [values[epoch] for _, values in series if len(values) > epoch]
+        columns.append((place, middle(reached), min(reached), max(reached)))
     x, centre, low, high = (list(column) for column in zip(*columns, strict=True))
     return Band(x, centre, low, high, len(series))

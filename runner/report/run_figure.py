@@ -57,28 +57,27 @@ def draw(runs: Runs) -> Figure | None:
     by_dataset = {name: chosen for name in DATASETS if (chosen := runs.where("dataset.name", name))}
     if not by_dataset:
         return None
-    drawn = plots.figure(plots.WIDTH, 5.6)
-    panels = drawn.subplots(2, len(by_dataset), squeeze=False, sharex="col", sharey="col")
+    fig = plots.figure(plots.WIDTH, 5.6)
+    panels = fig.subplots(2, len(by_dataset), squeeze=False, sharex="col", sharey="col")
     for column, (name, chosen) in zip(panels.T, by_dataset.items(), strict=True):
         counted = [(run.final("epsilon"), run) for run in chosen]
         sound = [(epsilon, run) for run in chosen if math.isfinite(epsilon := run.final("epsilon_sound"))]
         ordered = sorted(run.final("test_accuracy") for run in chosen)
         low, high = ordered[int(_BELOW * len(ordered))], ordered[-1]
         margin = 0.06 * (high - low) + 0.2
-        for axes, points in zip(column, (counted, sound), strict=True):
+        for axes, points, label in zip(column, (counted, sound), (plots.AS_PAPER, plots.SOUND), strict=True):
             _draw_points(axes, points, low - margin)
+            axes.set_xlabel(label)
+            axes.tick_params(labelbottom=True)
         lowest, highest = (limit(epsilon for epsilon, _ in counted + sound) for limit in (min, max))
         far = [10.0**power for power in range(-1, 9, 3) if lowest <= 10.0**power <= highest]
         plots.log_axis(column[0], "x", far if highest > 1e5 * lowest else ())  # fewer numbers, which are long
         column[0].set_ylim(low - margin, min(100.5, high + margin))
         column[0].set_title(f"{dataset_name(name)}, {len(chosen)} runs")
-    for row, label in zip(panels, (plots.AS_PAPER, plots.SOUND), strict=True):
-        row[0].set_ylabel("test accuracy (%)")
-        for axes in row:
-            axes.set_xlabel(label)
-            axes.tick_params(labelbottom=True)
-    plots.one_legend(drawn, columns=5)
-    return drawn
+    for axes in panels[:, 0]:
+        axes.set_ylabel("test accuracy (%)")
+    plots.one_legend(fig, columns=5)
+    return fig
 
 
 def _draw_points(axes: Axes, points: Sequence[Point], low: float) -> None:

@@ -16,17 +16,15 @@ from runner.claims.verdicts import GUARANTEED
 from runner.config import REPOSITORY
 from runner.report.cells import signed, sound_bound_text
 from runner.report.claim_rows import rows_of
+from runner.report.counts import noise_text
 from runner.report.files import Table, markdown, write_text
-from runner.report.items import Paper, Statement, Summary
+from runner.report.items import Paper, Statement
 from runner.report.leaderboard.comparison import standing
 from runner.report.leaderboard.entries import Entry
-from runner.report.noise import noise_text
-from runner.report.papers import every_paper, load
-from runner.report.studies import study_pages
+from runner.report.papers import every_paper, load, study_pages
 from runner.terminal import number
 
 _GUARDS = ("verdict", "guarantee")  # under which a statement holds
-_DECIDED = ("better", "worse")
 _BEGIN, _END = "<!-- results: written by `python -m runner aggregate` -->", "<!-- end of results -->"
 _LIMITS = "docs/privacy.md#known-limits"
 
@@ -71,29 +69,6 @@ class Number:
     claimed: str | None = None
     runs: str | None = None
 
-    @classmethod
-    def of_claim(cls, row: ClaimRow) -> Number:
-        """Return the number of a claim."""
-        aim = 0.0 if row.claim.direction in (*ORDERS, "none") else row.claim.aim or 0.0
-        return cls(
-            row.measured,
-            row.difference,
-            row.interval,
-            row.interval.less(-aim) if row.interval else None,
-            row.epsilon_sound,
-            row.measured if row.at_least else row.epsilon_least,
-            row.claim.claimed.text,
-            row.n_each or str(row.n),
-        )
-
-    @classmethod
-    def of_study(cls, row: Mapping[str, str]) -> Number:
-        """Return the number of a row of a study: of an arm its accuracy and its gain, or else an effect."""
-        interval = Interval(float(row["low"]), float(row["high"])) if row["low"] else None
-        if "effect" in row:
-            return cls(float(row["effect"]), interval=interval)
-        return cls(float(row["accuracy"]), float(row["gain"]) if row["gain"] else None, interval, runs=row["seeds"])
-
     def __format__(self, part: str) -> str:
         if part not in PARTS:
             raise ValueError(f"a number has no part {part!r}")
@@ -102,6 +77,21 @@ class Number:
         if value is None:
             raise MissingError(part)
         return text(value)
+
+
+def claim_number(row: ClaimRow) -> Number:
+    """Return the number of a claim."""
+    aim = 0.0 if row.claim.direction in (*ORDERS, "none") else row.claim.aim or 0.0
+    return Number(
+        row.measured,
+        row.difference,
+        row.interval,
+        row.interval.less(-aim) if row.interval else None,
+        row.epsilon_sound,
+        row.measured if row.at_least else row.epsilon_least,
+        row.claim.claimed.text,
+        row.n_each or str(row.n),
+    )
 
 
 def _signed(value: float) -> str:
@@ -137,83 +127,86 @@ def stated(name: str, statement: Statement | None, sources: Sources) -> str:
     """
     if statement is None:
         return ""
-    if statement.decided is not None and statement.decided != _decided(sources.study(name)):
-        return ""
-    numbers = _numbers(statement.numbers, name, sources)
-    if numbers is None:
-        return ""
-    try:
-        text = statement.text.format(**numbers)
-    except MissingError:
-        return ""
-    return " ".join(filter(None, (text, *(stated(name, more, sources) for more in statement.further))))
+    if statement.decided is not None:
+        answers = [row["answer"] for row in sources.study(name) if "arm" in row]
+        if statement.decided != sum(answer in ("better", "worse") for answer in answers):
+            return ""
+    texts = _filled([statement.text], statement.numbers, name, sources)
+    further = (stated(name, more, sources) for more in statement.further)
+    return " ".join(filter(None, (*texts, *further))) if texts else ""
 
 
-def headline_of(stated: str) -> str:
+def headline_of(statement: str) -> str:
     """Return the bold sentences that a statement begins with, or ""."""
-    parts = stated.split("**")
-    return parts[1] if stated.startswith("**") and len(parts) > 2 else ""
+    parts = statement.split("**")
+    return parts[1] if statement.startswith("**") and len(parts) > 2 else ""
 
 
-def _decided(rows: Sequence[Mapping[str, str]]) -> int:
-    """Count the arms of a study that are better or worse than its baseline."""
-    return sum("arm" in row and row["answer"] in _DECIDED for row in rows)
-
-
-def _numbers(named: Mapping[str, Mapping[str, str]], paper: str, sources: Sources) -> dict[str, Number] | None:
-    """Find the numbers of a statement by name; None as soon as there is one that cannot be stated."""
+def _filled(
+    texts: Sequence[str], fields: Mapping[str, Mapping[str, str]], paper: str, sources: Sources
+) -> list[str] | None:
+    """Fill the numbers into texts; None as soon as there is one that cannot be stated."""
     numbers = {}
-    for key, fields in named.items():
-        number = _found(fields, paper, sources)
+    for name, values in fields.items():
+        number = _number(values, paper, sources)
         if number is None:
             return None
-        numbers[key] = number
-    return numbers
+        numbers[name] = number
+    try:
+        return [text.format(**numbers) for text in texts]
+    except MissingError:
+        return None
 
 
-def _found(fields: Mapping[str, str], paper: str, sources: Sources) -> Number | None:
+def _number(fields: Mapping[str, str], paper: str, sources: Sources) -> Number | None:
     """Find the number that fields name; None if there is none, it was not measured, or it has another verdict."""
     if "study" in fields:
-        return _of_study(fields, sources.study(fields["study"]))
+        return _study_number(fields, sources.study(fields["study"]))
     if "leaderboard" in fields:
-        return _of_leaderboard(fields, sources.board())
+        entry = standing(sources.board(), fields["dataset"], float(fields["epsilon"])).get(fields["leaderboard"])
+        return None if entry is None else Number(entry.mean, runs=str(len(entry.accuracies)))
     rows = rows_of(sources.folder, load(fields.get("paper", paper)))
-    named = {name: value for name, value in fields.items() if name not in _GUARDS}
-    row = next((row for row in rows if row.claim.has(named)), None)
+    claim = {name: value for name, value in fields.items() if name not in _GUARDS}
+    row = next((row for row in rows if row.claim.has(claim)), None)
     if row is None or row.measured is None:
         return None
     holds = all(getattr(row, name) in fields[name].split(", ") for name in _GUARDS if name in fields)
-    return Number.of_claim(row) if holds else None
+    return claim_number(row) if holds else None
 
 
-def _of_study(fields: Mapping[str, str], every: Sequence[Mapping[str, str]]) -> Number | None:
-    """Find the only row of a study's tables that fields name; None if it has no number or is not there."""
-    named = {name: value for name, value in fields.items() if name != "study"}.items()
-    rows = [row for row in every if named <= row.items()]
-    if len(rows) > 1:
-        raise ValueError(f"{len(rows)} rows of {fields['study']} have {dict(named)}: a finding's number needs one.")
-    row = rows[0] if rows else None
-    return None if row is None or not (row.get("effect") or row.get("accuracy")) else Number.of_study(row)
+def _study_number(fields: Mapping[str, str], rows: Sequence[Mapping[str, str]]) -> Number | None:
+    """Return the number in the only row that fields name: of an arm its accuracy and its gain, or else an effect.
 
+    None if there is no such row, or no number in it.
 
-def _of_leaderboard(fields: Mapping[str, str], board: Sequence[Entry]) -> Number | None:
-    """Find the accuracy of a method's setting that stands on the leaderboard; None if there is none."""
-    entry = standing(board, fields["dataset"], float(fields["epsilon"])).get(fields["leaderboard"])
-    return None if entry is None else Number(entry.mean, runs=str(len(entry.accuracies)))
+    Raises:
+        ValueError: several rows have these fields.
+    """
+    values = {name: value for name, value in fields.items() if name != "study"}.items()
+    matching = [row for row in rows if values <= row.items()]
+    if len(matching) > 1:
+        raise ValueError(
+            f"{len(matching)} rows of {fields['study']} have {dict(values)}: a finding's number needs one."
+        )
+    if not matching or not (matching[0].get("effect") or matching[0].get("accuracy")):
+        return None
+    (row,) = matching
+    interval = Interval(float(row["low"]), float(row["high"])) if row["low"] else None
+    if "effect" in row:
+        return Number(float(row["effect"]), interval=interval)
+    return Number(float(row["accuracy"]), float(row["gain"]) if row["gain"] else None, interval, runs=row["seeds"])
 
 
 def findings_list(papers: Sequence[Paper], sources: Sources) -> str:
     """Write the findings of papers and studies as a numbered list, papers first; links are from results/README.md."""
+    studies = study_pages(sources.folder)
+    pages = [(paper.name, paper.statement, paper.name, "every claim") for paper in papers]
+    pages += [(study.name, study.statement, f"studies/{study.name}", "the study") for study in studies]
     lines: list[str] = []
-    for name, statement, page, link in _pages(papers, sources.folder):
+    for name, statement, page, link in pages:
         if statement and statement.readme and (text := stated(name, statement, sources)):
             lines.append(f"{len(lines) + 1}. {text} ([{link}]({page}/README.md))\n")
     return "".join(lines)
-
-
-def _pages(papers: Sequence[Paper], folder: Path) -> list[tuple[str, Statement | None, str, str]]:
-    pages = [(paper.name, paper.statement, paper.name, "every claim") for paper in papers]
-    return pages + [(s.name, s.statement, f"studies/{s.name}", "the study") for s in study_pages(folder)]
 
 
 def summary_table(papers: Sequence[Paper], sources: Sources) -> str:
@@ -231,36 +224,21 @@ def summary_table(papers: Sequence[Paper], sources: Sources) -> str:
 
 
 def summary_rows(paper: Paper, sources: Sources) -> list[list[str]]:
-    """Return a paper's rows of that table: the claim, what was measured, at which sound ε, and the word for it."""
+    """Return a paper's rows of that table: the claim, what was measured, at which sound ε, and the word for it.
+
+    The word is that of the claim `x`, with the word on its ε unless that is guaranteed.
+    """
     rows = []
     for summary in paper.summaries:
-        numbers = _numbers(summary.numbers, paper.name, sources)
-        try:
-            if numbers is None:
-                raise MissingError
-            texts = [text.format(**numbers) for text in (summary.claims, summary.measured, summary.sound)]
-        except MissingError:
-            texts = [summary.claims.replace("{x:claimed}", "–"), "not run", "–"]
-        rows.append([*texts, _word(summary, paper, sources.folder)])
+        columns = (summary.claims, summary.measured, summary.sound)
+        texts = _filled(columns, summary.numbers, paper.name, sources)
+        word = "–"
+        if "x" in summary.numbers:
+            row = next(row for row in rows_of(sources.folder, paper) if row.claim.has(summary.numbers["x"]))
+            epsilon = f", ε {row.guarantee}" if row.guarantee and row.guarantee != GUARANTEED else ""
+            word = f"{row.verdict}{epsilon}" + ("" if row.claim.counts else " (another reading, not counted)")
+        rows.append([*(texts or (summary.claims.replace("{x:claimed}", "–"), "not run", "–")), word])
     return rows
-
-
-def _word(summary: Summary, paper: Paper, folder: Path) -> str:
-    """Return the words for the claim `x` of a summary: on its number, and on its ε unless that is guaranteed."""
-    if "x" not in summary.numbers:
-        return "–"
-    row = next(row for row in rows_of(folder, paper) if row.claim.has(summary.numbers["x"]))
-    epsilon = f", ε {row.guarantee}" if row.guarantee and row.guarantee != GUARANTEED else ""
-    return f"{row.verdict}{epsilon}" + ("" if row.claim.counts else " (another reading, not counted)")
-
-
-def headlines(papers: Sequence[Paper], sources: Sources) -> str:
-    """Write the first sentence of each study's finding, as a list; links are from the README."""
-    lines = []
-    for name, statement, page, link in _pages(papers, sources.folder):
-        if link == "the study" and statement and statement.readme and (said := stated(name, statement, sources)):
-            lines.append(f"- {headline_of(said)} ([study](results/{page}/README.md))\n")
-    return "".join(lines)
 
 
 def write_readme(sources: Sources) -> Path:
@@ -270,16 +248,23 @@ def write_readme(sources: Sources) -> Path:
         ValueError: the README lacks these two markers, in this order.
     """
     readme = REPOSITORY / "README.md"
-    before, begin, rest = readme.read_text(encoding="utf-8").partition(_BEGIN)
-    _, end, after = rest.partition(_END)
+    before, begin, remainder = readme.read_text(encoding="utf-8").partition(_BEGIN)
+    _, end, after = remainder.partition(_END)
     if not begin or not end:
         raise ValueError(f"{readme} has lost the markers of the list of findings.")
-    papers, by_paper = every_paper(), {paper.name: rows_of(sources.folder, paper) for paper in every_paper()}
-    of_noise = noise_text(sources.folder, PAPER_SCALE, by_paper, _LIMITS)
-    found = (
+    papers = every_paper()
+    noise = noise_text(
+        sources.folder, PAPER_SCALE, {paper.name: rows_of(sources.folder, paper) for paper in papers}, _LIMITS
+    )
+    headlines = "".join(
+        f"- {headline_of(text)} ([study](results/studies/{study.name}/README.md))\n"
+        for study in study_pages(sources.folder)
+        if study.statement and study.statement.readme and (text := stated(study.name, study.statement, sources))
+    )
+    findings = (
         f"{summary_table(papers, sources)}\nSquare brackets are 95% intervals. [What the words "
         f"mean](results/README.md#what-the-words-mean), and [every claim with its reason](results/README.md).\n\n"
-        f"{of_noise}\n"
-        f"Compared at the same sound ε:\n\n{headlines(papers, sources)}"
+        f"{noise}\n"
+        f"Compared at the same sound ε:\n\n{headlines}"
     )
-    return write_text(readme, f"{before}{_BEGIN}\n{found}{_END}{after}")
+    return write_text(readme, f"{before}{_BEGIN}\n{findings}{_END}{after}")

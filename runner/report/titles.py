@@ -50,46 +50,45 @@ def titles_of(jobs: Mapping[Key, Job]) -> dict[Key, str]:
 def _titles(jobs: Mapping[Key, Job]) -> dict[Key, str]:
     varied = dict.fromkeys(name for job in jobs.values() for name in job.overrides if name not in _UNNAMED)
     titles = {
-        key: ", ".join(filter(None, [job.field("title"), *(_override_in_words(job, name) for name in varied)]))
+        key: ", ".join(filter(None, [job.field("title"), *(_override_text(job, name) for name in varied)]))
         for key, job in jobs.items()
     }
-    fields = {key: _flat(hashed_config(job.values)) for key, job in jobs.items()}
-    for name in dict.fromkeys(name for of in fields.values() for name in of):
+    configs = {key: _flat(hashed_config(job.values)) for key, job in jobs.items()}
+    for name in dict.fromkeys(name for fields in configs.values() for name in fields):
         if name == "seed" or not (count := Counter(titles.values())).total() > len(count):
             continue
         longer = {
-            key: f"{title}, {in_words(name, fields[key].get(name))}" if count[title] > 1 else title
+            key: f"{title}, {field_text(name, configs[key].get(name))}" if count[title] > 1 else title
             for key, title in titles.items()
         }
         titles = longer if len(set(longer.values())) > len(count) else titles
     return titles
 
 
-def _override_in_words(job: Job, name: str) -> str:
+def _override_text(job: Job, name: str) -> str:
     """Return the words for what a job has in a field that sweeps vary; none for a group that its own leaves alone."""
-    if (REPOSITORY / "conf" / name).is_dir():
-        return in_words(name, job.overrides[name]) if name in job.overrides else ""
-    value = job.field(name)
-    return "" if value is None else in_words(name, value)
+    group = (REPOSITORY / "conf" / name).is_dir()
+    value = job.overrides.get(name) if group else job.field(name)
+    return "" if value is None else field_text(name, value)
 
 
-def in_words(name: str, value: Any) -> str:
+def field_text(name: str, value: Any) -> str:
     """Return a field's value in words.
 
-    >>> in_words("optimizer.lr", 0.5), in_words("batch_size", 4096), in_words("architecture.bias", False)
+    >>> field_text("optimizer.lr", 0.5), field_text("batch_size", 4096), field_text("architecture.bias", False)
     ('learning rate 0.5', 'batch size 4,096', 'without bias')
     """
     field = name.rpartition(".")[2].strip("_").replace("_", " ")
     if isinstance(value, bool):
         return f"{'with' if value else 'without'} {field}"
-    return _WORDS.get(name, f"{field} {{}}").format(_value_in_words(value))
+    return _WORDS.get(name, f"{field} {{}}").format(_value_text(value))
 
 
-def _value_in_words(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, int | float):
         return f"{value:,}" if isinstance(value, int) else f"{value:g}"
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return " and ".join(map(_value_in_words, value))
+        return " and ".join(map(_value_text, value))
     text = str(getattr(value, "value", "none" if value is None else value))
     return _OPTIONS.get(text, text.replace("_", " "))
 

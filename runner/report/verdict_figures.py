@@ -41,8 +41,8 @@ def write_figures(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]], labe
         titles = {name.replace("_", " "): rows for name, rows in claims.items()}
         written = plots.save(_counts(titles), folder / "verdicts", label)
         for name, rows in claims.items():
-            if found := [row for row in rows if _has_distance(row)]:
-                written += plots.save(_distances(found), folder / name / DISTANCES, label)
+            if distant := [row for row in rows if _has_distance(row)]:
+                written += plots.save(_distances(distant), folder / name / DISTANCES, label)
         return written
 
 
@@ -51,8 +51,8 @@ def _counts(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
     from matplotlib.patches import Patch
 
     bars = {**by_paper, "all papers": [row for rows in by_paper.values() for row in rows]}
-    drawn = plots.figure(plots.WIDTH, 1.2 + 0.42 * len(bars))
-    axes = drawn.add_subplot()
+    fig = plots.figure(plots.WIDTH, 1.2 + 0.42 * len(bars))
+    axes = fig.add_subplot()
     places = [-place - (0.4 if place == len(bars) - 1 else 0) for place in range(len(bars))]
     for place, rows in zip(places, bars.values(), strict=True):
         _bar(axes, place, rows)
@@ -63,10 +63,10 @@ def _counts(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     shown = [part for part in _PARTS if any(_part(row) == part for row in bars["all papers"])]
-    handles = [Patch(facecolor=_colour(of), edgecolor="white", hatch=_hatch(of), label=_label(of)) for of in shown]
-    drawn.legend(handles=handles, loc="outside lower center", ncol=3, frameon=False, handlelength=1)
-    drawn.suptitle(f"What became of the {len(bars['all papers'])} claims", fontsize=11)
-    return drawn
+    handles = [Patch(facecolor=_colour(p), edgecolor="white", hatch=_hatch(p), label=_label(p)) for p in shown]
+    fig.legend(handles=handles, loc="outside lower center", ncol=3, frameon=False, handlelength=1)
+    fig.suptitle(f"What became of the {len(bars['all papers'])} claims", fontsize=11)
+    return fig
 
 
 def _bar(axes: Axes, place: float, rows: Sequence[ClaimRow]) -> None:
@@ -101,17 +101,33 @@ def _label(part: Part) -> str:
 
 def _distances(rows: Sequence[ClaimRow]) -> Any:
     """Draw a dot for each claim with a number and a margin, at its distance from the claim in margins."""
-    drawn = plots.figure(plots.WIDTH, 1.6 + 0.19 * (1 + sum(map(_height, rows))))
-    axes = drawn.add_subplot()
-    _strips(axes, rows)
+    names = {id(row): _name(row) for row in rows}
+    heights = {id(row): 1 + 0.5 * names[id(row)].count("\n") for row in rows}
+    fig = plots.figure(plots.WIDTH, 1.6 + 0.19 * (1 + sum(heights.values())))
+    axes = fig.add_subplot()
+    items, top, ticks = [row.claim.item for row in rows], 0.0, {}
+    for row in sorted(rows, key=lambda row: (items.index(row.claim.item), _scale(row) * (row.difference or 0.0))):
+        place = top - heights[id(row)] / 2
+        _strip(axes, place, row)
+        ticks[place] = names[id(row)]
+        top -= heights[id(row)]
+    axes.axvspan(-1, 1, color="#009E73", alpha=0.1, linewidth=0)
+    axes.axvline(0, color="#888888", linewidth=0.8)
+    axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(top - 0.5, 0.5)
+    axes.set_xlim(-_FARTHEST - 0.2, _FARTHEST + 0.2)
+    axes.set_xticks([-6, -4, -2, 0, 2, 4, 6], ["≤ −6", "−4", "−2", "claim", "2", "4", "≥ 6"])
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel("distance in margins (right: better than claimed, or larger if neither is better)")
     handles = [
         axes.plot([], [], **_look(part), linewidth=0 if part[0] == OPEN else 1.6, label=_label(part))[0]
         for part in _PARTS
         if any(_part(row) == part for row in rows)
     ]
-    drawn.legend(handles=handles, loc="outside lower center", ncol=3, frameon=False)
-    drawn.suptitle(TITLE, fontsize=11)
-    return drawn
+    fig.legend(handles=handles, loc="outside lower center", ncol=3, frameon=False)
+    fig.suptitle(TITLE, fontsize=11)
+    return fig
 
 
 def _has_distance(row: ClaimRow) -> bool:
@@ -119,51 +135,24 @@ def _has_distance(row: ClaimRow) -> bool:
     return numeric and row.difference is not None and abs(row.difference) < float("inf")
 
 
-def _strips(axes: Axes, rows: Sequence[ClaimRow]) -> None:
-    items, top, names = [row.claim.item for row in rows], 0.0, {}
-    for row in sorted(rows, key=lambda row: (items.index(row.claim.item), _distance(row))):
-        place = top - _height(row) / 2
-        _strip(axes, place, row)
-        names[place] = _name(row)
-        top -= _height(row)
-    axes.axvspan(-1, 1, color="#009E73", alpha=0.1, linewidth=0)
-    axes.axvline(0, color="#888888", linewidth=0.8)
-    axes.set_yticks(list(names), list(names.values()), fontsize=8)
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(top - 0.5, 0.5)
-    axes.set_xlim(-_FARTHEST - 0.2, _FARTHEST + 0.2)
-    axes.set_xticks([-6, -4, -2, 0, 2, 4, 6], ["≤ −6", "−4", "−2", "claim", "2", "4", "≥ 6"])
-    axes.grid(visible=False, axis="y")
-    axes.set_xlabel("distance in margins (right: better than claimed, or larger if neither is better)")
-
-
 def _name(row: ClaimRow) -> str:
-    """Name a claim by its item, its data set, its ε, and what is measured."""
-    claim, item = row.claim, load(row.claim.paper).item(row.claim.item)
-    at = claim.at_epsilon
-    where = [item.title.partition(":")[0], dataset_name(claim.dataset)]
-    where += [f"ε {'<' if at.sign == '<' else '='} {at.text.lstrip('<')}"] if at and at.text != "inf" else []
-    return fill(f"{', '.join(where)}: {method_text(claim)}", _LINE)
-
-
-def _height(row: ClaimRow) -> float:
-    """Return the height of a claim's row, by the lines of its name."""
-    return 1 + 0.5 * _name(row).count("\n")
+    """Name a claim by its item, its data set, its ε, and what is measured, in lines."""
+    claim, epsilon = row.claim, row.claim.at_epsilon
+    words = [load(claim.paper).item(claim.item).title.partition(":")[0], dataset_name(claim.dataset)]
+    if epsilon and epsilon.text != "inf":
+        words.append(f"ε {'<' if epsilon.sign == '<' else '='} {epsilon.text.lstrip('<')}")
+    return fill(f"{', '.join(words)}: {method_text(claim)}", _LINE)
 
 
 def _strip(axes: Axes, place: float, row: ClaimRow) -> None:
-    at, interval = _distance(row), row.interval
-    if interval is not None and row.verdict != OPEN:
-        ends = sorted(_scale(row) * end for end in (interval.low, interval.high))
-        axes.plot([max(ends[0], -_FARTHEST), min(ends[1], _FARTHEST)], [place, place], color=_colour(_part(row)))
-    look = _look(_part(row))
-    if abs(at) > _FARTHEST:
-        look["marker"] = "<" if at < 0 else ">"
-    axes.plot(min(max(at, -_FARTHEST), _FARTHEST), place, clip_on=False, zorder=3, **look)
-
-
-def _distance(row: ClaimRow) -> float:
-    return _scale(row) * (row.difference or 0.0)
+    scale, look = _scale(row), _look(_part(row))
+    distance = scale * (row.difference or 0.0)
+    if row.interval is not None and row.verdict != OPEN:
+        low, high = sorted(scale * end for end in (row.interval.low, row.interval.high))
+        axes.plot([max(low, -_FARTHEST), min(high, _FARTHEST)], [place, place], color=_colour(_part(row)))
+    if abs(distance) > _FARTHEST:
+        look["marker"] = "<" if distance < 0 else ">"
+    axes.plot(min(max(distance, -_FARTHEST), _FARTHEST), place, clip_on=False, zorder=3, **look)
 
 
 def _scale(row: ClaimRow) -> float:

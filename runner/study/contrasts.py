@@ -160,8 +160,8 @@ def errors_left(accuracies: Mapping[Cell, Mapping[int, float]], parts: int) -> E
     logarithms = {
         cell: {seed: math.log(100 - value) for seed, value in values.items()} for cell, values in accuracies.items()
     }
-    found = estimate(logarithms, more_than_parts(parts))
-    if found is None:
+    contrast = estimate(logarithms, more_than_parts(parts))
+    if contrast is None:
         return None
-    interval = found.interval and Interval(math.exp(found.interval.low), math.exp(found.interval.high))
-    return Estimate(math.exp(found.value), interval, tuple(map(math.exp, found.by_seed)))
+    interval = contrast.interval and Interval(math.exp(contrast.interval.low), math.exp(contrast.interval.high))
+    return Estimate(math.exp(contrast.value), interval, tuple(map(math.exp, contrast.by_seed)))

@@ -105,30 +105,29 @@ class Study:
 
 def shortened(study: Study) -> Study:
     """Return the study with two values of each list and two trials of each arm, which are enough to test its file."""
-    arms = tuple(replace(arm, search={name: _first_two(of) for name, of in arm.search.items()}) for arm in study.arms)
+
+    def first_two(values: Any) -> Any:
+        if isinstance(values, ByEpsilon):
+            return ByEpsilon({epsilon: first_two(inner) for epsilon, inner in values.items()})
+        return values if isinstance(values, Dimension) else type(values)(values[:2])
+
+    arms = tuple(replace(arm, search={k: first_two(values) for k, values in arm.search.items()}) for arm in study.arms)
     counts = [combinations_of(space_at(arm.search, epsilon)) for arm in arms for epsilon in study.epsilons]
     return replace(study, arms=arms, trials=min(2, *(2 if count is None else count for count in counts)), widen=False)
 
 
-def _first_two(of: Any) -> Any:
-    if isinstance(of, ByEpsilon):
-        return ByEpsilon({epsilon: _first_two(values) for epsilon, values in of.items()})
-    return of if isinstance(of, Dimension) else type(of)(of[:2])
-
-
 def space_at(search: Search, epsilon: float) -> Space:
     """Return the fields that are searched at an epsilon."""
-    return {name: of[epsilon] if isinstance(of, ByEpsilon) else of for name, of in search.items()}
+    return {name: values[epsilon] if isinstance(values, ByEpsilon) else values for name, values in search.items()}
 
 
 def combinations_of(search: Space) -> int | None:
     """Return the number of combinations of listed values, or None if a range is among them."""
-    if any(isinstance(of, Dimension) for of in search.values()):
-        return None
-    return math.prod(len(of) for of in search.values() if not isinstance(of, Dimension))
+    lengths = [None if isinstance(values, Dimension) else len(values) for values in search.values()]
+    return None if None in lengths else math.prod(filter(None, lengths))
 
 
 def grid(search: Space) -> list[dict[str, Value]]:
     """List all combinations of listed values."""
-    listed = [of for of in search.values() if not isinstance(of, Dimension)]
-    return [dict(zip(search, values, strict=True)) for values in product(*listed)]
+    values = [values for values in search.values() if not isinstance(values, Dimension)]
+    return [dict(zip(search, point, strict=True)) for point in product(*values)]

@@ -17,7 +17,7 @@ from runner.report import plots
 from runner.report.cells import difference_text
 from runner.study.contrasts import Estimate
 from runner.study.definition import Study
-from runner.study.outcome import ALL, SUM, Compared, by_pair, sums, tests
+from runner.study.outcome import ALL, SUM, Compared, paired, sums, tests
 from runner.study.progress import Progress
 
 if TYPE_CHECKING:
@@ -31,38 +31,38 @@ _DEEPEST = 40  # points of accuracy below the best one that a front is shown to
 _FAR, _LEAST = 6, 2.0  # times the median gain, and points: the range that a gain is beyond
 
 
-def draw(study: Study, found: Sequence[Compared]) -> Figure | None:
+def draw(study: Study, arms: Sequence[Compared]) -> Figure | None:
     """Draw a row of panels for each data set, with a panel for each epsilon; None without a gain."""
-    if not any(one.gain for one in found):
+    if not any(arm.gain for arm in arms):
         return None
-    pairs = by_pair(found)
+    pairs = paired(arms)
     datasets, epsilons = (list(dict.fromkeys(key[place] for key in pairs)) for place in (0, 1))
-    rows = {key: _rows(study, of) for key, of in pairs.items()}
-    drawn = plots.figure(plots.WIDTH, len(datasets) * (_PANEL + _ROW * max(map(len, rows.values()))) + 0.4)
-    panels = drawn.subplots(len(datasets), len(epsilons), squeeze=False, sharex=True, sharey=True)
-    low, high = _range([gain for of in rows.values() for _, gain in of if gain])
+    rows = {key: _rows(study, group) for key, group in pairs.items()}
+    fig = plots.figure(plots.WIDTH, len(datasets) * (_PANEL + _ROW * max(map(len, rows.values()))) + 0.4)
+    panels = fig.subplots(len(datasets), len(epsilons), squeeze=False, sharex=True, sharey=True)
+    low, high = _range([gain for lines in rows.values() for _, gain in lines if gain])
     room = 0.05 * (high - low) or 1.0
     panels.flat[0].set_xlim(low - room, high + room)
-    for axes, (key, of) in zip(panels.flat, pairs.items(), strict=True):
-        axes.set_title(of[0].arm.setting.place)
+    for axes, (key, group) in zip(panels.flat, pairs.items(), strict=True):
+        axes.set_title(group[0].arm.setting.place)
         _gains(axes, rows[key])
-    shown = "seeds, mean, 95% interval" if tests(found) else "one seed"
-    drawn.supxlabel(f"gain over {of[0].arm.setting.arm.name}, points of test accuracy: {shown}", size=9)
-    return drawn
+    shown = "seeds, mean, 95% interval" if tests(arms) else "one seed"
+    fig.supxlabel(f"gain over {study.arms[0].name}, points of test accuracy: {shown}", size=9)
+    return fig
 
 
-def _rows(study: Study, of: Sequence[Compared]) -> list[tuple[str, Estimate | None]]:
+def _rows(study: Study, arms: Sequence[Compared]) -> list[tuple[str, Estimate | None]]:
     if not study.parts[1:]:
-        return [(one.arm.setting.arm.name, one.gain) for one in of[1:]]
-    alone = {one.arm.setting.arm.name: one.gain for one in of if sum(one.arm.setting.arm.cell) == 1}
-    both = {one.name: one.found for one in sums(study, [one.arm for one in of])}
+        return [(arm.arm.name, arm.gain) for arm in arms[1:]]
+    alone = {arm.arm.name: arm.gain for arm in arms if sum(arm.arm.setting.arm.cell) == 1}
+    both = {effect.name: effect.estimate for effect in sums(study, [arm.arm for arm in arms])}
     return [*((part, alone[part]) for part in study.parts), (SUM, both[SUM]), (ALL, both[ALL])]
 
 
 def _ends(gain: Estimate) -> tuple[float, float]:
     """Return the ends of what is drawn of a gain: its seeds and its interval."""
-    drawn = [*gain.by_seed, *([gain.interval.low, gain.interval.high] if gain.interval else [])]
-    return min(drawn), max(drawn)
+    values = [*gain.by_seed, *([gain.interval.low, gain.interval.high] if gain.interval else [])]
+    return min(values), max(values)
 
 
 def _range(gains: Sequence[Estimate]) -> tuple[float, float]:
@@ -81,12 +81,12 @@ def _gains(axes: Axes, rows: Sequence[tuple[str, Estimate | None]]) -> None:
             continue
         low, high = _ends(gain)
         if low < left or high > right:
-            at, marker, side, inwards = (left, "<", "left", 8) if gain.value < 0 else (right, ">", "right", -8)
-            axes.plot(at, y, marker, color=_COLOUR, markersize=8, clip_on=False)
-            ends = (difference_text(each(gain.by_seed), "%", None) for each in (min, max))
+            edge, marker, side, inwards = (left, "<", "left", 8) if gain.value < 0 else (right, ">", "right", -8)
+            axes.plot(edge, y, marker, color=_COLOUR, markersize=8, clip_on=False)
+            ends = (difference_text(end, "%", None) for end in (min(gain.by_seed), max(gain.by_seed)))
             text = f"{difference_text(gain.value, '%', gain.interval)}\nseeds {' to '.join(ends)}"
             style: Any = {"xytext": (inwards, 0), "textcoords": "offset points", "fontsize": 8}
-            axes.annotate(text, (at, y), color=_COLOUR, backgroundcolor="white", ha=side, va="center", **style)
+            axes.annotate(text, (edge, y), color=_COLOUR, backgroundcolor="white", ha=side, va="center", **style)
             continue
         axes.plot(gain.by_seed, [y] * len(gain.by_seed), "o", color=_COLOUR, markersize=4, alpha=0.6, zorder=4)
         axes.plot(gain.value, y, "D", color=_COLOUR, markersize=6, markeredgecolor="black")
@@ -106,8 +106,8 @@ def searched_once(study: Study, arms: Sequence[Progress]) -> list[Progress]:
 def points_of(run: PlannedRun, limit: float, by: str = "epsilon_sound") -> tuple[list[float], list[float]]:
     """Return (epsilons, accuracies) of the epochs of a trial within a sound epsilon."""
     columns = (run.history(name) for name in ("epsilon_sound", by, "test_accuracy"))
-    kept = [(epsilon, accuracy) for sound, epsilon, accuracy in zip(*columns, strict=True) if sound <= limit]
-    return [epsilon for epsilon, _ in kept], [accuracy for _, accuracy in kept]
+    points = [(epsilon, accuracy) for sound, epsilon, accuracy in zip(*columns, strict=True) if sound <= limit]
+    return [epsilon for epsilon, _ in points], [accuracy for _, accuracy in points]
 
 
 def draw_front(study: Study, arms: Sequence[Progress]) -> Figure | None:
@@ -118,27 +118,27 @@ def draw_front(study: Study, arms: Sequence[Progress]) -> Figure | None:
     """
     if not any(arm.searched for arm in arms):
         return None
-    datasets, limit = grouped(arms, lambda arm: arm.setting.named[0]), max(study.epsilons)
-    drawn = plots.figure(plots.WIDTH, 0.6 + 3.4 * len(datasets))
-    panels = drawn.subplots(len(datasets), 2, squeeze=False, sharex=True, sharey="row")
-    for row, (dataset, of) in zip(panels, datasets.items(), strict=True):
+    datasets, limit = grouped(arms, lambda arm: arm.setting.labels[0]), max(study.epsilons)
+    fig = plots.figure(plots.WIDTH, 0.6 + 3.4 * len(datasets))
+    panels = fig.subplots(len(datasets), 2, squeeze=False, sharex=True, sharey="row")
+    for row, (dataset, group) in zip(panels, datasets.items(), strict=True):
         for axes, by, label in zip(row, ("epsilon", "epsilon_sound"), (plots.AS_PAPER, plots.SOUND), strict=True):
-            levels = _fronts(axes, study, of, by, limit)
+            levels = _fronts(axes, study, group, by, limit)
             axes.set(title=dataset, xlabel=label)
             axes.tick_params(labelbottom=True)
         best = max(levels, default=100.0)
         row[0].set_ylim(max(min(levels, default=0.0), best - _DEEPEST) - 1, best + 1.5)
         row[0].set_ylabel("accuracy (%)")
     panels.flat[0].set_xlim(0, None)
-    plots.one_legend(drawn, columns=2)
-    return drawn
+    plots.one_legend(fig, columns=2)
+    return fig
 
 
 def _fronts(axes: Axes, study: Study, arms: Sequence[Progress], by: str, limit: float) -> list[float]:
     """Draw the points, fronts and final runs of the arms on one data set; return accuracies of both."""
     levels: list[float] = []
     for place, arm in enumerate(searched_once(study, arms)):
-        colour, name = f"C{place}", arm.setting.arm.name
+        colour, name = f"C{place}", arm.name
         curves = [points_of(run, limit, by) for run in arm.searched]
         for curve in curves:
             axes.plot(*curve, ".", color=colour, markersize=3, alpha=0.35)
@@ -150,9 +150,9 @@ def _fronts(axes: Axes, study: Study, arms: Sequence[Progress], by: str, limit: 
         label = f"{name}, test images"
         for other in (other for other in arms if other.setting.arm == arm.setting.arm):
             if counted := other.counted().values():
-                accuracies = [run.history("test_accuracy")[at] for run, at in counted]
+                accuracies = [run.history("test_accuracy")[epoch] for run, epoch in counted]
                 levels += accuracies
-                mean, epsilon = fmean(accuracies), fmean(run.history(by)[at] for run, at in counted)
+                mean, epsilon = fmean(accuracies), fmean(run.history(by)[epoch] for run, epoch in counted)
                 ends: Any = [[mean - min(accuracies)], [max(accuracies) - mean]]
                 style: Any = {"color": colour, "markeredgecolor": "black", "markersize": 7, "zorder": 4, "capsize": 3}
                 axes.errorbar(epsilon, mean, ends, fmt="D", label=label, **style)

@@ -66,11 +66,9 @@ _KEYS = (
     *("title", "base", "arms", "factorial", "baseline", "datasets", "epsilon", "seeds", "search", "trials", "equal"),
     *("widen", "finding", "remarks"),
 )
-_OF_ARM = ("overrides", "search")
-_OF_FINDING = ("text", "numbers", "decided", "readme")
 _RANGE = ("from", "to", "log", "integer", "times")
-_OF_SEARCH = {"sampler": SAMPLERS, "prune": ("hyperband",), "objective": ("accuracy", "front")}
-_OF_STUDY = {  # fields that a study sets itself, and the key that sets them
+_METHOD = {"sampler": SAMPLERS, "prune": ("hyperband",), "objective": ("accuracy", "front")}
+_SET_BY_STUDY = {  # fields that a study sets itself, and the key that sets them
     **{"dataset": "datasets", "seed": "seeds", "evaluation": "", "scale": "--scale", "accountant": "epsilon"},
     **{"runtime": "the command line", "tracking": "the command line"},
     **{"target_epsilon": "epsilon", "max_epsilon": "epsilon", "sound_epsilon": "epsilon"},
@@ -95,19 +93,23 @@ def read(path: Path) -> Study:
         raise content["baseline"].wrong("it names the first arm of a factorial. Rename the first of arms instead")
     method, common = _method(content["search"]) if "search" in content else ({}, RATES)
     front = method.get("objective") == "front"
-    arms = _named(content["arms"], factorial)
-    trials = content.get("trials")
+    arms = _arm_entries(content["arms"], factorial)
+    trials, title = content.get("trials"), content.get("title")
     if trials is not None and _whole(trials, 1) is None:
         raise trials.wrong(f"expected a number of trials from 1 to {_MOST:,}, got {trials.plain!r}")
-    title = content.get("title")
     if title is not None and not _is_line(title.text):
         raise title.wrong(f"expected a text in one line, without | < > [ ], got {title.plain!r}")
+    if factorial:
+        listed = [*_cells(content, arms, common)]
+    else:
+        levels = [(name, entry, *_level(entry)) for name, entry in arms.items()]
+        listed = [Arm(name, overrides, {**common, **search}, entry.where) for name, entry, overrides, search in levels]
     study = Study(
         name=path.stem,
         path=path,
         title=path.stem.replace("_", " ") if title is None else title.text,
         base=_overrides(content["base"], front=front) if "base" in content else (),
-        arms=tuple(_cells(content, arms, common) if factorial else (_arm(arm, common) for arm in arms.items())),
+        arms=tuple(listed),
         datasets=_values(content, "datasets", _text, "names of data sets") or ("",),
         epsilons=_values(content, "epsilon", _epsilon, "numbers > 0 of at most six digits") or (EPSILON,),
         seeds=_seeds(content) if "seeds" in content else tuple(range(1, SEEDS + 1)),
@@ -130,7 +132,7 @@ def read(path: Path) -> Study:
     return study
 
 
-def _named(arms: Entry, factorial: bool) -> dict[str, Entry]:
+def _arm_entries(arms: Entry, factorial: bool) -> dict[str, Entry]:
     """Return the arms, or the parts of a factorial, by name."""
     least = 1 if factorial else 2
     if not isinstance(arms.content, dict) or len(arms.content) < least:
@@ -143,18 +145,12 @@ def _named(arms: Entry, factorial: bool) -> dict[str, Entry]:
     return arms.content
 
 
-def _arm(named: tuple[str, Entry], common: Search) -> Arm:
-    name, entry = named
-    overrides, own = _level(entry)
-    return Arm(name, overrides, {**common, **own}, entry.where)
-
-
 def _level(entry: Entry) -> tuple[tuple[str, ...], Search]:
     """Return the overrides of an arm or a level, and the fields that are searched for it alone."""
     if not isinstance(entry.content, dict):
         return _overrides(entry), {}
-    _check_names(entry, _OF_ARM)
-    overrides, search = (entry.content.get(name) for name in _OF_ARM)
+    _check_names(entry, ("overrides", "search"))
+    overrides, search = (entry.content.get(name) for name in ("overrides", "search"))
     return _overrides(overrides) if overrides else (), _search(search) if search else {}
 
 
@@ -163,9 +159,8 @@ def _cells(content: dict[str, Entry], parts: dict[str, Entry], common: Search) -
     if "baseline" in content:
         baseline = content["baseline"].text
         if not _is_line(baseline) or baseline in parts:
-            raise content["baseline"].wrong(
-                f"expected a name in one line that no part has, got {content['baseline'].plain!r}"
-            )
+            plain = content["baseline"].plain
+            raise content["baseline"].wrong(f"expected a name in one line that no part has, got {plain!r}")
     levels: list[list[tuple[tuple[str, ...], Search]]] = []
     for part in parts.values():
         pair = part.listed
@@ -175,7 +170,7 @@ def _cells(content: dict[str, Entry], parts: dict[str, Entry], common: Search) -
     for cell in cells_of(len(parts)):
         chosen = [level[new] for level, new in zip(levels, cell, strict=True)]
         overrides = tuple(text for texts, _ in chosen for text in texts)
-        search = {name: values for own in (common, *(own for _, own in chosen)) for name, values in own.items()}
+        search = {name: values for space in (common, *(s for _, s in chosen)) for name, values in space.items()}
         names = [name for name, new in zip(parts, cell, strict=True) if new]
         yield Arm(" + ".join(names) or baseline, overrides, search, content["arms"].where, cell)
 
@@ -192,7 +187,7 @@ def _overrides(entry: Entry, *, front: bool = False) -> tuple[str, ...]:
         top = name.lstrip("+~").partition(".")[0]
         if not equals and not word.startswith("~"):
             raise entry.wrong(f"{word!r} is no override: write name=value, such as clipping=flat")
-        if top in _OF_STUDY and (word != "target_epsilon=null" or entry.name == "base"):
+        if top in _SET_BY_STUDY and (word != "target_epsilon=null" or entry.name == "base"):
             raise entry.wrong(f"{word} is set by the study{_use(top)}")
         if top == "noise_multiplier" and entry.name == "base" and not front:
             raise entry.wrong(f"{word} is not for all arms, as their noise follows from epsilon")
@@ -203,20 +198,20 @@ def _method(entry: Entry) -> tuple[dict[str, str], Search]:
     """Return how the study searches, and what it searches for all arms."""
     if not isinstance(entry.content, dict):
         return {}, _search(entry)
-    told = {name: inner for name, inner in entry.content.items() if name in _OF_SEARCH}
-    for name, inner in told.items():
-        if inner.text not in _OF_SEARCH[name]:
-            raise inner.wrong(f"expected {' or '.join(_OF_SEARCH[name])}, got {inner.plain!r}")
-    fields = {name: values for name, values in entry.content.items() if name not in told}
-    search = RATES if told and not fields else _search(replace(entry, content=fields))
-    return {name: inner.text for name, inner in told.items()}, search
+    method = {name: inner for name, inner in entry.content.items() if name in _METHOD}
+    for name, inner in method.items():
+        if inner.text not in _METHOD[name]:
+            raise inner.wrong(f"expected {' or '.join(_METHOD[name])}, got {inner.plain!r}")
+    fields = {name: values for name, values in entry.content.items() if name not in method}
+    search = RATES if method and not fields else _search(replace(entry, content=fields))
+    return {name: inner.text for name, inner in method.items()}, search
 
 
 def _search(entry: Entry) -> Search:
     if not isinstance(entry.content, dict):
         raise entry.wrong("expected fields with their values, such as {optimizer.lr: [0.5, 1, 2]}")
     for name, values in entry.content.items():
-        if (top := name.partition(".")[0]) in _OF_STUDY:
+        if (top := name.partition(".")[0]) in _SET_BY_STUDY:
             raise values.wrong(f"{name} is set by the study{_use(top)}")
         if top not in FIELDS:
             group = f" {nearest(top, FIELDS)}" if "." in name else " Name its group too, as in optimizer.lr."
@@ -229,40 +224,37 @@ def _search(entry: Entry) -> Search:
 
 
 def _searched(entry: Entry) -> Any:
-    if isinstance(entry.content, dict):
-        epsilons = [_number(replace(entry, content=name)) for name in entry.content]
-        if epsilons and None not in epsilons:
-            searched = {float(name): _searched(values) for name, values in entry.content.items()}
-            if any(isinstance(values, ByEpsilon) for values in searched.values()):
-                raise entry.wrong("values by ε are {1: [0.5, 1], 3: [1, 2]}")
-            return ByEpsilon(searched)
-        _check_names(entry, _RANGE)
-        if "times" in entry.content:
-            times = entry.content["times"]
-            factors = () if isinstance(times.content, dict) else _searched(times)
-            if (
-                len(entry.content) > 1
-                or not factors
-                or not all(isinstance(factor, float) and factor > 0 for factor in factors)
-            ):
-                raise entry.wrong("multiples are {times: [0.5, 1, 2]}, with factors above 0")
-            return Times(factors)
-        low, high = (_number(entry.content.get(name, _NONE)) for name in ("from", "to"))
-        log = entry.content["log"].flag if "log" in entry.content else True
-        integer = entry.content["integer"].flag if "integer" in entry.content else False
-        if low is None or high is None or low >= high or log is None:
-            raise entry.wrong("a range is {from: 0.1, to: 10}, and log: false if it is not of magnitudes")
-        if log and low <= 0:
-            raise entry.wrong(f"a range of magnitudes begins above 0, not at {low}: or set log: false")
-        if integer is None or (integer and not (low.is_integer() and high.is_integer())):
-            raise entry.wrong("a range of whole numbers is {from: 1, to: 10, integer: true}")
-        return Dimension(low, high, log, integer)
-    values = [_value(value) for value in entry.listed]
-    if not values or None in values:
-        raise entry.wrong(f"expected values such as [0.5, 1, 2], got {entry.plain!r}")
-    if len(set(values)) < len(values):
-        raise entry.wrong("a value is here twice")
-    return tuple(values)
+    if not isinstance(entry.content, dict):
+        values = [_value(value) for value in entry.listed]
+        if not values or None in values:
+            raise entry.wrong(f"expected values such as [0.5, 1, 2], got {entry.plain!r}")
+        if len(set(values)) < len(values):
+            raise entry.wrong("a value is here twice")
+        return tuple(values)
+    content = entry.content
+    epsilons = [_number(replace(entry, content=name)) for name in content]
+    if epsilons and None not in epsilons:
+        searched = {float(name): _searched(values) for name, values in content.items()}
+        if any(isinstance(values, ByEpsilon) for values in searched.values()):
+            raise entry.wrong("values by ε are {1: [0.5, 1], 3: [1, 2]}")
+        return ByEpsilon(searched)
+    _check_names(entry, _RANGE)
+    if "times" in content:
+        factors = () if isinstance(content["times"].content, dict) else _searched(content["times"])
+        positive = all(isinstance(factor, float) and factor > 0 for factor in factors)
+        if len(content) > 1 or not factors or not positive:
+            raise entry.wrong("multiples are {times: [0.5, 1, 2]}, with factors above 0")
+        return Times(factors)
+    low, high = (_number(content.get(name, _NONE)) for name in ("from", "to"))
+    log = content["log"].flag if "log" in content else True
+    integer = content["integer"].flag if "integer" in content else False
+    if low is None or high is None or low >= high or log is None:
+        raise entry.wrong("a range is {from: 0.1, to: 10}, and log: false if it is not of magnitudes")
+    if log and low <= 0:
+        raise entry.wrong(f"a range of magnitudes begins above 0, not at {low}: or set log: false")
+    if integer is None or (integer and not (low.is_integer() and high.is_integer())):
+        raise entry.wrong("a range of whole numbers is {from: 1, to: 10, integer: true}")
+    return Dimension(low, high, log, integer)
 
 
 def _value(entry: Entry) -> float | bool | str | None:
@@ -287,7 +279,7 @@ def _seeds(content: Mapping[str, Entry]) -> tuple[int, ...]:
 def _finding(study: str, entry: Entry) -> Statement | None:
     if not isinstance(entry.content, dict) or _text(entry.content.get("text", _NONE)) is None:
         raise entry.wrong("expected a text, and numbers by name")
-    _check_names(entry, _OF_FINDING)
+    _check_names(entry, ("text", "numbers", "decided", "readme"))
     text, decided = entry.content["text"], entry.content.get("decided")
     numbers = entry.content.get("numbers", Entry("", "", {}))
     if decided is not None and _whole(decided, 0) is None:
@@ -327,10 +319,10 @@ def _flag(content: Mapping[str, Entry], key: str, otherwise: bool) -> bool:
 def _check_trials(study: Study) -> None:
     """Check that each arm has values at each epsilon, and that all get the same number of trials."""
     for arm, epsilon in product(study.arms, study.epsilons):
-        for name, of in arm.search.items():
-            if isinstance(of, ByEpsilon) and study.front:
+        for name, values in arm.search.items():
+            if isinstance(values, ByEpsilon) and study.front:
                 raise ConfigError(f"{arm.place}: {name}: a front has one search, so it has no values by ε.")
-            if isinstance(of, ByEpsilon) and epsilon not in of:
+            if isinstance(values, ByEpsilon) and epsilon not in values:
                 raise ConfigError(f"{arm.place}: {name} has nothing to search at ε = {epsilon:g}.")
         size = combinations_of(space_at(arm.search, epsilon))
         if study.trials is None and size is None:
@@ -338,7 +330,7 @@ def _check_trials(study: Study) -> None:
         if study.trials is not None and size is not None and size < study.trials and arm.search:
             raise ConfigError(f"{arm.place}: {size} combinations are less than trials: {study.trials}.")
     for arm, epsilon in product(study.arms[1:], study.epsilons):
-        first, size = (combinations_of(space_at(of.search, epsilon)) for of in (study.arms[0], arm))
+        first, size = (combinations_of(space_at(other.search, epsilon)) for other in (study.arms[0], arm))
         if study.equal and study.trials is None and size != first:
             raise ConfigError(
                 f"{arm.place}: {size} trials, but {first} for {study.arms[0].name}. Give each arm the same number, "
@@ -346,14 +338,14 @@ def _check_trials(study: Study) -> None:
             )
 
 
-def _check_names(entry: Entry, known: Sequence[str]) -> None:
+def _check_names(entry: Entry, keys: Sequence[str]) -> None:
     for name, inner in entry.entries.items():
-        if name not in known:
-            raise inner.wrong(f"there is no key {name!r} here. {nearest(name, known)}")
+        if name not in keys:
+            raise inner.wrong(f"there is no key {name!r} here. {nearest(name, keys)}")
 
 
 def _use(field: str) -> str:
-    return f": use {_OF_STUDY[field]}" if _OF_STUDY[field] else ""
+    return f": use {_SET_BY_STUDY[field]}" if _SET_BY_STUDY[field] else ""
 
 
 def _text(entry: Entry) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from runner.claims.runs import grouped
 from runner.study import contrasts
@@ -35,22 +36,22 @@ class Compared:
         return _answer(self.gain, self.adjusted, "better", "worse")
 
 
-def _answer(found: contrasts.Estimate | None, adjusted: float | None, above: str, below: str) -> str:
+def _answer(estimate: contrasts.Estimate | None, adjusted: float | None, above: str, below: str) -> str:
     """Return the answer of a test in words; "" without one. An interval is not corrected."""
-    if found is None or (found.interval and adjusted is None):
+    if estimate is None or (estimate.interval and adjusted is None):
         return ""
-    if found.interval is None or adjusted is None:
+    if estimate.interval is None or adjusted is None:
         return "one seed cannot tell"
     if adjusted <= contrasts.ERROR:
-        return above if found.value > 0 else below
-    outside = found.spread and not found.interval.low <= 0 <= found.interval.high
+        return above if estimate.value > 0 else below
+    outside = estimate.spread and not estimate.interval.low <= 0 <= estimate.interval.high
     return "not decided after correction" if outside else "not decided"
 
 
-def _adjusted(found: Sequence[contrasts.Estimate | None]) -> list[float | None]:
+def _adjusted(estimates: Sequence[contrasts.Estimate | None]) -> list[float | None]:
     """Adjust p-values by Holm's procedure. An estimate of one seed has none."""
-    adjusted = iter(contrasts.holm([one.p for one in found if one and one.interval]))
-    return [next(adjusted) if one and one.interval else None for one in found]
+    adjusted = iter(contrasts.holm([estimate.p for estimate in estimates if estimate and estimate.interval]))
+    return [next(adjusted) if estimate and estimate.interval else None for estimate in estimates]
 
 
 def compared(arms: Sequence[Progress]) -> list[Compared]:
@@ -69,17 +70,18 @@ def compared(arms: Sequence[Progress]) -> list[Compared]:
     ]
 
 
-def by_pair(found: Sequence[Compared]) -> dict[tuple[str, float], list[Compared]]:
+def paired(arms: Sequence[Compared]) -> dict[tuple[str, float], list[Compared]]:
     """Group arms by data set and epsilon."""
-    return grouped(found, lambda one: one.arm.setting.pair)
+    return grouped(arms, lambda arm: arm.arm.setting.pair)
 
 
-def tests(found: Sequence[Compared]) -> int:
+def tests(arms: Sequence[Compared]) -> int:
     """Return the number of gains that are tested."""
-    return sum(one.adjusted is not None for one in found)
+    return sum(arm.adjusted is not None for arm in arms)
 
 
 DIFFERS = "differs from 0"
+ALL, SUM, LESS = "all together", "sum of each alone", "together less the sum"
 
 
 @dataclass(frozen=True)
@@ -87,66 +89,56 @@ class Effect:
     """The effect of one part, the interaction of several, or a sum of gains, on a data set at an epsilon, in points.
 
     Attributes:
+        place: the data set and epsilon, for people.
         adjusted: the p-value of an effect, by Holm's procedure for all effects of the study.
         parts: the number of parts of an effect.
     """
 
-    arms: tuple[Progress, ...]
+    place: tuple[str, str]
     name: str
-    found: contrasts.Estimate | None
+    estimate: contrasts.Estimate | None
     adjusted: float | None = None
     parts: int = 0
 
     @property
-    def place(self) -> tuple[str, ...]:
-        """The data set and epsilon, for people."""
-        return self.arms[0].setting.named[:2]
-
-    @property
     def answer(self) -> str:
         """The answer in words."""
-        return _answer(self.found, self.adjusted, DIFFERS, DIFFERS)
+        return _answer(self.estimate, self.adjusted, DIFFERS, DIFFERS)
+
+
+Cells: TypeAlias = dict[contrasts.Cell, dict[int, float]]
+
+
+def _tables(arms: Sequence[Progress]) -> list[tuple[tuple[str, str], Cells]]:
+    """Return each data set and epsilon, for people, with the accuracies of its cells by seed."""
+    groups = grouped(arms, lambda arm: arm.setting.pair).values()
+    return [(g[0].setting.labels[:2], {arm.setting.arm.cell: arm.accuracies() for arm in g}) for g in groups]
 
 
 def effects(study: Study, arms: Sequence[Progress]) -> list[Effect]:
     """Compute all effects of a factorial, single parts first. Nothing for another study."""
-    every: list[Effect] = []
-    for of in _together(arms) if study.parts else ():
-        for places in contrasts.effects_of(len(study.parts)):
-            name = " × ".join(study.parts[place] for place in places)
-            found = contrasts.estimate(_cells(of), contrasts.weights_of(places, len(study.parts)))
-            every.append(Effect(of, name, found, parts=len(places)))
-    adjusted = _adjusted([one.found for one in every])
-    return [replace(one, adjusted=p) for one, p in zip(every, adjusted, strict=True)]
-
-
-ALL, SUM, LESS = "all together", "sum of each alone", "together less the sum"
+    estimates: list[Effect] = []
+    for place, cells in _tables(arms) if study.parts else ():
+        for parts in contrasts.effects_of(len(study.parts)):
+            name = " × ".join(study.parts[part] for part in parts)
+            estimate = contrasts.estimate(cells, contrasts.weights_of(parts, len(study.parts)))
+            estimates.append(Effect(place, name, estimate, parts=len(parts)))
+    adjusted = _adjusted([effect.estimate for effect in estimates])
+    return [replace(effect, adjusted=p) for effect, p in zip(estimates, adjusted, strict=True)]
 
 
 def sums(study: Study, arms: Sequence[Progress]) -> list[Effect]:
     """Compare the gain of all parts of a factorial with the sum of the gains of each alone. Nothing for one part."""
-    if len(study.parts) < 2:
-        return []
     weights = {ALL: contrasts.gain_of_all, SUM: contrasts.sum_of_gains, LESS: contrasts.more_than_parts}
     return [
-        Effect(of, name, contrasts.estimate(_cells(of), weights_for(len(study.parts))))
-        for of in _together(arms)
+        Effect(place, name, contrasts.estimate(cells, weights_for(len(study.parts))))
+        for place, cells in (_tables(arms) if len(study.parts) > 1 else ())
         for name, weights_for in weights.items()
     ]
 
 
 def shares(study: Study, arms: Sequence[Progress]) -> list[Effect]:
     """Compare the errors that all parts leave with those if each removed the share that it removes alone: a ratio."""
-    if len(study.parts) < 2:
-        return []
-    name = "errors left, over those of independent shares"
-    return [Effect(of, name, contrasts.errors_left(_cells(of), len(study.parts))) for of in _together(arms)]
-
-
-def _together(arms: Sequence[Progress]) -> list[tuple[Progress, ...]]:
-    """Group arms by data set and epsilon."""
-    return [tuple(of) for of in grouped(arms, lambda arm: arm.setting.pair).values()]
-
-
-def _cells(arms: Sequence[Progress]) -> dict[contrasts.Cell, dict[int, float]]:
-    return {arm.setting.arm.cell: arm.accuracies() for arm in arms}
+    name, parts = "errors left, over those of independent shares", len(study.parts)
+    tables = _tables(arms) if parts > 1 else ()
+    return [Effect(place, name, contrasts.errors_left(cells, parts)) for place, cells in tables]

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 from hydra.errors import HydraException
@@ -27,7 +28,6 @@ from runner.report.leaderboard.methods import HELD_OUT
 from runner.study.definition import SEARCH_SEED, Arm, Space, Study, Times, Value, space_at
 
 FIXED = ("accountant", "noise_multiplier", "max_epsilon")  # overrides that all settings have
-_DIGITS = 3
 
 
 @dataclass(frozen=True)
@@ -63,28 +63,27 @@ class Setting:
         return str(self.composed["dataset"].get("name") or self.dataset)
 
     @property
-    def named(self) -> tuple[str, str, str]:
+    def labels(self) -> tuple[str, str, str]:
         """The data set, epsilon and the arm, for people."""
         return dataset_name(self.dataset_name), f"{self.epsilon:g}", self.arm.name
 
     @property
     def place(self) -> str:
         """The data set and epsilon for people."""
-        return f"{self.named[0]}, ε = {self.named[1]}"
+        return f"{self.labels[0]}, ε = {self.labels[1]}"
 
     @cached_property
     def search(self) -> Space:
         """The searched fields, with multiples as values."""
-        return {name: self._values(name, of) for name, of in space_at(self.arm.search, self.epsilon).items()}
-
-    def _values(self, name: str, of: Any) -> Any:
-        if not isinstance(of, Times):
-            return of
-        with _named(self.arm):
-            own: Any = OmegaConf.select(resolved(self.config), name)
-        if not isinstance(own, (int, float)) or not own:
-            raise ConfigError(f"{self.arm.place}: {name} has no number to multiply, so list its values.")
-        return tuple(rounded(own * factor) for factor in of)
+        space = dict(space_at(self.arm.search, self.epsilon))
+        for name, factors in space.items():
+            if isinstance(factors, Times):
+                with _naming(self.arm):
+                    value: Any = OmegaConf.select(resolved(self.config), name)
+                if not isinstance(value, (int, float)) or not value:
+                    raise ConfigError(f"{self.arm.place}: {name} has no number to multiply, so list its values.")
+                space[name] = tuple(rounded(value * factor) for factor in factors)
+        return space
 
     def trial(self, values: Mapping[str, Value]) -> Job:
         """Return the run of searched values on held-out training images, with the seed that all arms have."""
@@ -101,42 +100,43 @@ class Setting:
 
     def _jobs(self, runs: Sequence[tuple[Mapping[str, Value], int, EvaluationSplit]]) -> list[Job]:
         """Return a job for each of some values, seeds and evaluations. Each is made once."""
-        asked = [repr((sorted(values.items()), seed, evaluation.value)) for values, seed, evaluation in runs]
-        if not all(text in self._made for text in asked):
-            key = ["study", self.study, self.arm.name, *self.overrides, *asked]
-            self._made.update(zip(asked, cached_jobs(key, lambda: self._composed_jobs(runs)), strict=True))
-        return [self._made[text] for text in asked]
+        keys = [repr((sorted(values.items()), seed, evaluation.value)) for values, seed, evaluation in runs]
+
+        def compose() -> list[Job]:
+            composed_values(self.overrides)  # so that the jobs depend on the files that were read for the config
+            return [self._job(*run) for run in runs]
+
+        if not all(key in self._jobs_by_key for key in keys):
+            jobs = cached_jobs(["study", self.study, self.arm.name, *self.overrides, *keys], compose)
+            self._jobs_by_key.update(zip(keys, jobs, strict=True))
+        return [self._jobs_by_key[key] for key in keys]
 
     @cached_property
-    def _made(self) -> dict[str, Job]:
+    def _jobs_by_key(self) -> dict[str, Job]:
         return {}
-
-    def _composed_jobs(self, runs: Sequence[tuple[Mapping[str, Value], int, EvaluationSplit]]) -> list[Job]:
-        composed_values(self.overrides)  # so that the jobs depend on the files that were read for the config
-        return [self._job(*run) for run in runs]
 
     def _job(self, values: Mapping[str, Value], seed: int, evaluation: EvaluationSplit) -> Job:
         config = copy.deepcopy(self.config)
-        with _named(self.arm):
+        with _naming(self.arm):
             for name, value in {**values, "seed": seed, "evaluation": evaluation}.items():
                 _set(config, name, value)
             final = resolved(config)
-        typed = [f"{name}={_typed(value)}" for name, value in values.items()]
+        texts = {name: _typed(value) for name, value in values.items()}
+        searched = [f"{name}={text}" for name, text in texts.items()]
         final.tracking.command = command_of(
-            [*self.overrides, *typed, f"seed={final.seed}", f"evaluation={evaluation.value}"]
+            [*self.overrides, *searched, f"seed={final.seed}", f"evaluation={evaluation.value}"]
         )
         final.tracking.group = f"study/{self.study}"
         with open_dict(final.tracking):
             final.tracking.tags = sorted({*final.tracking.tags, *([HELD_OUT] if values else [])})
         experiment = {text.partition("=")[0]: text.partition("=")[2] for text in self.overrides}.get("experiment", "")
         final.tracking.job_type = experiment or self.arm.name
-        names = {"arm": self.arm.name, "dataset": self.dataset_name}
-        told = {**names, "ε": f"{self.epsilon:g}", **{name: _typed(value) for name, value in values.items()}}
-        return Job.of(f"study/{self.study}", {**told, "seed": str(final.seed)}, final)
+        names = {"arm": self.arm.name, "dataset": self.dataset_name, "ε": f"{self.epsilon:g}"}
+        return Job.of(f"study/{self.study}", {**names, **texts, "seed": str(final.seed)}, final)
 
 
 @contextmanager
-def _named(arm: Arm, study: Study | None = None) -> Iterator[None]:
+def _naming(arm: Arm, study: Study | None = None) -> Iterator[None]:
     """Name the place in the study's file if a config is refused: the arm, or the list of data sets."""
     try:
         yield
@@ -157,22 +157,20 @@ def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> 
     Raises:
         ConfigError: Hydra refuses the config of an arm.
     """
-    found: list[Setting] = []
-    for dataset in study.datasets:
-        for epsilon in study.epsilons:
-            for arm in study.arms:
-                told = [f"dataset={dataset}"] if dataset else []
-                told += ["target_epsilon=null", "max_epsilon=null"] if study.front else _calibrated(epsilon)
-                told += [] if scale == PAPER else [f"scale={scale}"]
-                overrides = tuple(merged([*study.base, *told, *arm.overrides, *extra]))
-                with _named(arm, study):
-                    setting = Setting(study.name, arm, dataset, epsilon, composed_values(overrides), overrides)
-                before = setting if arm is study.arms[0] else found[-1]
-                if setting.composed["delta"] != before.composed["delta"]:
-                    other = f"{setting.config.delta:g}, and that of the arm before is {before.config.delta:g}"
-                    raise ConfigError(f"{arm.place}: its delta is {other}: arms are compared at the same one.")
-                found.append(setting)
-    return found
+    settings: list[Setting] = []
+    for dataset, epsilon, arm in product(study.datasets, study.epsilons, study.arms):
+        overrides = [f"dataset={dataset}"] if dataset else []
+        overrides += ["target_epsilon=null", "max_epsilon=null"] if study.front else _calibrated(epsilon)
+        overrides += [] if scale == PAPER else [f"scale={scale}"]
+        texts = tuple(merged([*study.base, *overrides, *arm.overrides, *extra]))
+        with _naming(arm, study):
+            setting = Setting(study.name, arm, dataset, epsilon, composed_values(texts), texts)
+        before = setting if arm is study.arms[0] else settings[-1]
+        if setting.composed["delta"] != before.composed["delta"]:
+            other = f"{setting.config.delta:g}, and that of the arm before is {before.config.delta:g}"
+            raise ConfigError(f"{arm.place}: its delta is {other}: arms are compared at the same one.")
+        settings.append(setting)
+    return settings
 
 
 def _calibrated(epsilon: float) -> list[str]:
@@ -187,7 +185,7 @@ def merged(overrides: Sequence[str]) -> list[str]:
 
 def rounded(value: float) -> float:
     """Round a number to three significant digits."""
-    return float(f"{value:.{_DIGITS}g}")
+    return float(f"{value:.3g}")
 
 
 def _typed(value: Value) -> str:

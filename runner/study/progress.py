@@ -39,16 +39,19 @@ class Progress:
     finals: Runs = field(default_factory=Runs)
     next: list[Job] = field(default_factory=list)
 
+    @property
+    def name(self) -> str:
+        """The name of the arm."""
+        return self.setting.arm.name
+
     def counted(self) -> dict[int, tuple[PlannedRun, int]]:
         """Return each final run that is recorded, and the epoch that counts, from 0, by seed."""
-        runs = {run.seed: run for run in self.finals.recorded}
-        return {
-            seed: (run, at) for seed, run in runs.items() if (at := run.last_within(self.setting.epsilon)) is not None
-        }
+        epochs = [(run, run.last_within(self.setting.epsilon)) for run in self.finals.recorded]
+        return {run.seed: (run, epoch) for run, epoch in epochs if epoch is not None}
 
     def accuracies(self) -> dict[int, float]:
         """Return the test accuracy (percent) of each final run within epsilon, by seed."""
-        return {seed: run.history("test_accuracy")[at] for seed, (run, at) in self.counted().items()}
+        return {seed: run.history("test_accuracy")[epoch] for seed, (run, epoch) in self.counted().items()}
 
 
 def progress_of(study: Study, settings: Sequence[Setting]) -> list[Progress]:
@@ -62,26 +65,30 @@ def progress_of(study: Study, settings: Sequence[Setting]) -> list[Progress]:
     if not settings:
         return []
     evidence = Evidence(PAPER_SCALE, {}, folder_of(settings))
-    found = []
-    for of in grouped(settings, lambda setting: setting.pair).values():  # the arms that are compared
-        arms = [Progress(setting) for setting in of]
+    progress = []
+    for pair in grouped(settings, lambda setting: setting.pair).values():  # the arms that are compared
+        arms = [Progress(setting) for setting in pair]
         for arm in arms:
-            _search(arm, study, evidence)
+            rounds = suggestions(arm.setting.search, study.trials, study.sampler, prune=study.prune)
+            points = next(rounds)
+            most = _most_epochs(arm.setting) if points and study.prune else 0
+            while points and (values := _take(arm, points, study, evidence, most)):
+                points = rounds.send(values)
         for _ in range(MOST_WIDENED if study.widen else 0):
             if any(arm.next for arm in arms):
                 break
-            points = widened([(arm.setting.search, arm.trials) for arm in arms], equal=study.equal)
-            if not any(points):
+            wider = widened([(arm.setting.search, arm.trials) for arm in arms], equal=study.equal)
+            if not any(wider):
                 break
-            for arm, point in zip(arms, points, strict=True):
+            for arm, point in zip(arms, wider, strict=True):
                 _take(arm, [point] if point else [], study, evidence)
         if not any(arm.next for arm in arms):
             for arm in arms:
                 arm.chosen = best_of(arm.trials).values if arm.trials else {}
                 arm.finals = evidence.of(arm.setting.finals(arm.chosen, study.seeds))
                 arm.next = [run.job for run in arm.finals if run.record is None]
-        found += arms
-    return found
+        progress += arms
+    return progress
 
 
 def folder_of(settings: Sequence[Setting]) -> Path:
@@ -90,28 +97,19 @@ def folder_of(settings: Sequence[Setting]) -> Path:
 
 
 def jobs_of(study: Study) -> list[Job]:
-    """List the recorded trials and the final runs of a study, as a sweep of its overrides would list them."""
-    return [
-        replace(run.job, overrides=_overrides(study, arm.setting) | {"seed": str(run.seed)})
-        for arm in progress_of(study, settings_of(study))
-        for run in (*arm.searched, *arm.finals)
-    ]
+    """List the recorded trials and the final runs of a study, as a sweep of its overrides would list them.
 
-
-def _overrides(study: Study, setting: Setting) -> dict[str, str]:
-    """Return the overrides in which the settings of a study may differ."""
+    Their overrides are those in which the settings of a study may differ.
+    """
     alike = {*FIXED, *(["target_epsilon"] if len(study.epsilons) == 1 else [])}
-    parted = (text.partition("=") for text in setting.overrides)
-    return {name: value for name, _, value in parted if name not in alike}
-
-
-def _search(arm: Progress, study: Study, evidence: Evidence) -> None:
-    search = arm.setting.search
-    rounds = suggestions(search, study.trials, study.sampler, prune=study.prune)
-    points = next(rounds)
-    most = _most_epochs(arm.setting) if points and study.prune else 0
-    while points and (values := _take(arm, points, study, evidence, most)):
-        points = rounds.send(values)
+    jobs = []
+    for arm in progress_of(study, settings_of(study)):
+        pairs = (text.partition("=") for text in arm.setting.overrides)
+        overrides = {name: value for name, _, value in pairs if name not in alike}
+        jobs += [
+            replace(run.job, overrides=overrides | {"seed": str(run.seed)}) for run in (*arm.searched, *arm.finals)
+        ]
+    return jobs
 
 
 def _most_epochs(setting: Setting) -> int:
@@ -127,7 +125,7 @@ def _take(arm: Progress, points: Sequence[Point], study: Study, evidence: Eviden
     A recorded trial counts as if it ran now: until it would be stopped, and not at all if it was stopped earlier.
     `most` is the number of epochs of the longest trial if Hyperband stops trials, else 0.
     """
-    epsilon, taken = arm.setting.epsilon, []
+    epsilon, trials = arm.setting.epsilon, []
     limit = max(study.epsilons) if study.front else epsilon
     for number, run in enumerate(evidence.of_trials(arm.setting.trials(points)), len(arm.trials)):
         judge = Judge(limit, study.front, int(run.field("epochs"))).after(arm.curves, number, most)
@@ -136,16 +134,16 @@ def _take(arm: Progress, points: Sequence[Point], study: Study, evidence: Eviden
         if ended is None or ended.record is None:
             arm.next.append(replace(run.job, goes_on=judge) if stops else run.job)
         else:
-            taken.append((ended, judge, _curve(ended)))
-    arm.recorded += len(taken)
+            trials.append((ended, judge, _curve(ended)))
+    arm.recorded += len(trials)
     if arm.next:
         return []
-    for point, (run, judge, curve) in zip(points, taken, strict=True):
+    for point, (run, judge, curve) in zip(points, trials, strict=True):
         stopped = judge.stopped(curve) and curve.epsilons[-1] <= epsilon
         arm.trials.append(Trial(point, curve.accuracy_within(epsilon), run.last_epoch + 1 if stopped else None))
         arm.searched.append(run)
         arm.curves.append(curve)
-    return [judge.worth(curve) for _, judge, curve in taken]
+    return [judge.worth(curve) for _, judge, curve in trials]
 
 
 def _until_stopped(run: PlannedRun, judge: Judge) -> PlannedRun | None:

@@ -33,9 +33,9 @@ class Curve:
     @classmethod
     def of(cls, rows: Sequence[Row], epochs: int) -> Curve:
         """Return the curve of a history, with the digits that a record has."""
-        kept = [rounded({name: row.get(name) for name in ("epsilon_sound", "test_accuracy")}) for row in rows]
-        epsilons = tuple(upper_bound(row["epsilon_sound"]) for row in kept)
-        return cls(epsilons, tuple(float(row["test_accuracy"]) for row in kept), epochs)
+        recorded = [rounded({name: row.get(name) for name in ("epsilon_sound", "test_accuracy")}) for row in rows]
+        epsilons = tuple(upper_bound(row["epsilon_sound"]) for row in recorded)
+        return cls(epsilons, tuple(float(row["test_accuracy"]) for row in recorded), epochs)
 
     def until(self, epoch: int) -> Curve:
         """Return the curve of the first epochs."""
@@ -91,8 +91,8 @@ class Judge:
         """Return whether a trial goes on after the epochs of a curve."""
         if self.beyond(curve):
             return False
-        compared = [others for epoch, others in self.rungs if epoch == len(curve.epsilons) < self.epochs]
-        return all(_among_best(self.worth(curve), others) for others in compared)
+        compared = [earlier for epoch, earlier in self.rungs if epoch == len(curve.epsilons) < self.epochs]
+        return all(_among_best(self.worth(curve), earlier) for earlier in compared)
 
     def stopped(self, curve: Curve) -> bool:
         """Return True if the trial with this curve was stopped as it fell behind."""
@@ -106,11 +106,11 @@ class Judge:
         if not most:
             return self
         bracket, rungs = bracket_of(number, most), []
-        others = [curve for place, curve in enumerate(earlier) if bracket_of(place, most) == bracket]
+        curves = [curve for place, curve in enumerate(earlier) if bracket_of(place, most) == bracket]
         for rung in (ETA**power for power in range(bracket, _brackets(most)) if ETA**power < most):
-            ends = [(_epoch(rung, curve.epochs, most), curve) for curve in others]
-            there = [curve.until(end) for end, curve in ends if len(curve.epsilons) >= end or self.beyond(curve)]
-            rungs.append((_epoch(rung, self.epochs, most), tuple(map(self.worth, there))))
+            ends = [(_epoch(rung, curve.epochs, most), curve) for curve in curves]
+            reached = [curve.until(end) for end, curve in ends if len(curve.epsilons) >= end or self.beyond(curve)]
+            rungs.append((_epoch(rung, self.epochs, most), tuple(map(self.worth, reached))))
         return Judge(self.limit, self.front, self.epochs, tuple(rungs))
 
 
@@ -137,5 +137,5 @@ def _epoch(rung: int, epochs: int, most: int) -> int:
     return math.ceil(rung * epochs / most)
 
 
-def _among_best(value: float, others: Sequence[float]) -> bool:
-    return sum(other > value for other in others) < max(1, (len(others) + 1) // ETA)
+def _among_best(value: float, earlier: Sequence[float]) -> bool:
+    return sum(other > value for other in earlier) < max(1, (len(earlier) + 1) // ETA)

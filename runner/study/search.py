@@ -85,20 +85,23 @@ def _suggested(space: Space, number: int, sampler: str, prune: bool) -> Generato
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction="maximize", sampler=_sampler(sampler, number))
     ranges = {name: _distribution(values, optuna.distributions) for name, values in space.items()}
-    known, draws = list[Point](), math.ceil(number / 2)
+    tried, draws = list[Point](), math.ceil(number / 2)
     for _ in range(number):  # rounds
-        first = len(known) < draws and not prune
-        wanted = draws - len(known) if first else min(_AT_ONCE, number - len(known))
+        first = len(tried) < draws and not prune
+        wanted = draws - len(tried) if first else min(_AT_ONCE, number - len(tried))
         points, running = list[Point](), []
         for _ in range(_MOST_ASKED):
             if len(points) == wanted:
                 break
             trial = study.ask(ranges)
-            point = {name: _rounded(space[name], value) for name, value in trial.params.items()}
-            if point in known:
+            point = {
+                name: kind.rounded(value) if isinstance(kind := space[name], Dimension) else value
+                for name, value in trial.params.items()
+            }
+            if point in tried:
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)  # which no sampler learns from
                 continue
-            known.append(point)
+            tried.append(point)
             points.append(point)
             running.append(trial)
         if not points:
@@ -132,32 +135,25 @@ def _distribution(values: Any, kinds: Any) -> Any:
     return kinds.FloatDistribution(values.low, values.high, log=values.log)
 
 
-def _rounded(values: Any, value: Any) -> Value:
-    suggested: Value = values.rounded(value) if isinstance(values, Dimension) else value
-    return suggested
-
-
 def widened(arms: Sequence[tuple[Space, Sequence[Trial]]], *, equal: bool) -> list[Point | None]:
     """Return one more trial of each arm if the best value of any of them is at an edge; else nothing for all of them.
 
     An arm whose values are no numbers has none. If trials need not be equal, only arms at an edge have one.
     """
-    beyond = [_beyond(space, trials) for space, trials in arms]
+    beyond: list[Point | None] = []
+    for space, trials in arms:
+        edges = [*edges_reached(space, trials).items()]
+        beyond.append({**best_of(trials).values, **dict(edges[:1])} if edges else None)
     if not equal or not any(beyond):
         return beyond
     return [point or _between(*arm) for point, arm in zip(beyond, arms, strict=True)]
 
 
-def at_edge(space: Space, trials: Sequence[Trial]) -> dict[str, float]:
+def edges_reached(space: Space, trials: Sequence[Trial]) -> dict[str, float]:
     """Return the value beyond the edge, by field, of each field whose best value is at the edge of what was tried."""
     best = best_of(trials).values if trials else {}
     beyond = {name: _next_beyond(space[name], _tried(name, trials), best[name]) for name in space if trials}
     return {name: value for name, value in beyond.items() if value is not None}
-
-
-def _beyond(space: Space, trials: Sequence[Trial]) -> Point | None:
-    first = next(iter(at_edge(space, trials).items()), None)
-    return None if first is None else {**best_of(trials).values, first[0]: first[1]}
 
 
 def _tried(name: str, trials: Sequence[Trial]) -> list[float]:
@@ -167,21 +163,21 @@ def _tried(name: str, trials: Sequence[Trial]) -> list[float]:
     return numbers if len(numbers) == len(values) else []
 
 
-def _next_beyond(of: Any, tried: Sequence[float], best: Any) -> float | None:
+def _next_beyond(values: Any, tried: Sequence[float], best: Any) -> float | None:
     """Return the value beyond the edge at which the best one is, or None if it is at none."""
     if len(tried) < 2 or best not in (tried[0], tried[-1]):
         return None
-    if isinstance(of, Dimension):
-        there, back = _scale(of.log)
-        width = there(of.high) - there(of.low)
-        end, step = (of.low, -_STEP * width) if best == tried[0] else (of.high, _STEP * width)
-        if (there(best) - there(end)) * step < -_EDGE * width * abs(step):
+    if isinstance(values, Dimension):
+        scale, unscale = _scale(values.log)
+        width = scale(values.high) - scale(values.low)
+        end, step = (values.low, -_STEP * width) if best == tried[0] else (values.high, _STEP * width)
+        if (scale(best) - scale(end)) * step < -_EDGE * width * abs(step):
             return None  # inside
-        beyond = rounded(back(there(best) + step))
-        return float(round(beyond)) if of.integer else beyond
+        beyond = rounded(unscale(scale(best) + step))
+        return float(round(beyond)) if values.integer else beyond
     neighbour = tried[1] if best == tried[0] else tried[-2]
-    there, back = _scale(tried[0] > 0)
-    return rounded(back(2 * there(best) - there(neighbour)))
+    scale, unscale = _scale(tried[0] > 0)
+    return rounded(unscale(2 * scale(best) - scale(neighbour)))
 
 
 def _between(space: Space, trials: Sequence[Trial]) -> Point | None:
@@ -192,11 +188,11 @@ def _between(space: Space, trials: Sequence[Trial]) -> Point | None:
         if best is None or len(tried) < 2:
             continue
         place = tried.index(float(best.values[name]))
-        near = [tried[at] for at in (place - 1, place + 1) if 0 <= at < len(tried)]
+        near = [*tried[max(0, place - 1) : place], *tried[place + 1 : place + 2]]
         accuracy = {value: max(t.accuracy for t in trials if t.values[name] == value) for value in near}
-        there, back = _scale(tried[0] > 0)
+        scale, unscale = _scale(tried[0] > 0)
         for neighbour in sorted(near, key=lambda value: -accuracy[value]):
-            point = {**best.values, name: rounded(back((there(tried[place]) + there(neighbour)) / 2))}
+            point = {**best.values, name: rounded(unscale((scale(tried[place]) + scale(neighbour)) / 2))}
             if point not in [dict(trial.values) for trial in trials]:
                 return point
     return None

@@ -61,7 +61,7 @@ def test_wrong_files_of_a_paper_are_refused_in_a_sentence(
     path.parent.mkdir(parents=True)
     path.write_text(f"from runner.report.items import Item, Paper\n{text}\n")
     monkeypatch.setattr(package, "__path__", [str(path.parent.parent)])
-    monkeypatch.setattr(papers, "known", lambda: ["lost"])
+    monkeypatch.setattr(papers, "paper_names", lambda: ["lost"])
     monkeypatch.setitem(sys.modules, "runner.papers.lost", None)
     del sys.modules["runner.papers.lost"]
     with pytest.raises(ValueError, match=f"^runner/papers/lost/__init__.py.*{said}"):

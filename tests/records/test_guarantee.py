@@ -19,7 +19,7 @@ from runner.records.jobs import sweep_jobs
 from runner.records.verify import run_of, verify
 from runner.report.explain import cost_text, released_text
 from runner.report.leaderboard.entries import entries
-from runner.report.own import privacy_text
+from runner.report.listing import privacy_text
 from runner.runs.execute import execute
 from tests.claims.made_up import claim
 

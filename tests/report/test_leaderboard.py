@@ -15,12 +15,10 @@ from runner.config import REPOSITORY, ConfigError
 from runner.records.files import read_record
 from runner.records.jobs import Job
 from runner.report.files import write_csv
-from runner.report.leaderboard.comparison import comparisons
-from runner.report.leaderboard.entries import DELTA, Entry, counts, entries, ideas_of
-from runner.report.leaderboard.methods import ADDED, COMBINED, METHODS, method_of
-from runner.report.leaderboard.page import page
-from runner.report.leaderboard.published import Published, best_published, published
-from runner.report.leaderboard.tables import COLUMNS, rows
+from runner.report.leaderboard.comparison import COLUMNS, comparisons, csv_rows
+from runner.report.leaderboard.entries import DELTA, Entry, counts, entries
+from runner.report.leaderboard.methods import ADDED, COMBINED, METHODS, ideas_of, method_of
+from runner.report.leaderboard.page import Published, best_published, page, read_published
 from runner.study.file import read
 from runner.study.progress import jobs_of
 from tests.tracked import tracked
@@ -84,7 +82,7 @@ def _page(found: list[Entry], known: list[Published] | None = None) -> str:
 def test_a_gain_over_plain_has_welchs_interval(board) -> None:
     """2 points; both variances are 1/2, so t(2) = 4.302653 times sqrt(1/4 + 1/4) = 3.042435 on either side."""
     (compared,) = comparisons(board)
-    gain = compared.gain(compared.lines[0], 1.0)
+    gain = compared.gain(TANH, 1.0)
     assert gain is not None
     assert gain.interval is not None
     assert (gain.points, gain.alike) == (2.0, True)
@@ -103,7 +101,7 @@ def test_which_setting_of_a_method_stands_on_the_page(board) -> None:
 
     def shown(*of: Entry) -> str:
         (compared,) = comparisons([plain, *of])
-        return compared.lines[0].at[1.0].setting
+        return compared.settings[TANH][1.0].setting
 
     assert shown(other, flattered, higher, lower, tanh) == tanh.setting
     assert shown(other, flattered, higher) == "b"
@@ -204,7 +202,7 @@ def test_delta_times_n_is_the_largest_of_the_data_sets(board) -> None:
 
 
 def test_the_best_published_number_is_within_the_bound_and_undisputed(board) -> None:
-    known = published()
+    known = read_published()
     best = best_published(known, "FashionMNIST", 3.0)
     assert best is not None
     assert (best.accuracy, best.epsilon, best.method) == (89.7, 3, "ScatterNet with a linear model")
@@ -240,7 +238,7 @@ def test_whose_epsilon_has_other_neighbours_is_in_the_csv_only(jobs, recorded, p
     found = entries(runs, [1.0])
     assert [entry.neighbours for entry in found] == ["add-or-remove-one", "zero-out", "replace-one"]
     assert "Backpropagation clipping (2022)" not in _page(found)
-    assert [row["neighbours"] for row in rows(found)] == [entry.neighbours for entry in found]
+    assert [row["neighbours"] for row in csv_rows(found)] == [entry.neighbours for entry in found]
 
 
 def test_a_screened_run_costs_no_more_than_all_it_may_try(jobs, recorded) -> None:
@@ -284,7 +282,7 @@ def test_searches_and_runs_without_privacy_are_no_methods(jobs, recorded) -> Non
 
 
 def test_a_row_has_its_run_its_command_and_its_gain(board) -> None:
-    plain, tanh = rows(board)
+    plain, tanh = csv_rows(board)
     assert list(tanh) == list(COLUMNS)
     assert (tanh["mean"], tanh["n"], tanh["planned"], tanh["sound_epsilon"]) == (96.5, 2, 10, 0.9)
     assert (tanh["method"], tanh["over_plain"], tanh["tuned_like_plain"], tanh["ideas"]) == (TANH, 2.0, "yes", "tanh")

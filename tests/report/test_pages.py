@@ -14,14 +14,13 @@ from runner.claims.runs import PlannedRun, Runs
 from runner.config import REPOSITORY
 from runner.records.files import read_record
 from runner.records.jobs import sweep_jobs
-from runner.report import noise as noise_module
+from runner.report import counts
 from runner.report.cells import cells_of, signed
-from runner.report.counted import totals
+from runner.report.counts import noise_text, totals
 from runner.report.files import Table, markdown, plus_minus, read_csv, write_csv, write_table_csv
 from runner.report.item_page import claims_text, epsilon_text, open_settings
-from runner.report.noise import noise_text
 from runner.report.papers import load
-from runner.report.rows import runs_table, settings_table
+from runner.report.tables import runs_table, settings_table
 from runner.report.titles import titles_of
 from runner.report.verdict_figures import _part
 from tests.claims.made_up import claim
@@ -247,10 +246,11 @@ def test_guaranteed_claims_are_counted_by_their_noise(tmp_path: Path, monkeypatc
         record = {"provenance": {"noise": noise} if noise else {}}
         (tmp_path / "runs" / f"{place}.json").write_text(json.dumps(record))
 
-    def records(folder: Path, scale: str, paper: str, claim: Claim) -> list[Path]:
-        return [tmp_path / "runs" / f"{at}.json" for at, (name, _) in enumerate(runs) if name in claim.experiments]
+    def records(folder: Path, scale: str, paper: str, claim: Claim) -> list[bytes]:
+        places = [place for place, (name, _) in enumerate(runs) if name in claim.experiments]
+        return [(tmp_path / "runs" / f"{place}.json").read_bytes() for place in places]
 
-    monkeypatch.setattr(noise_module, "_records", records)
+    monkeypatch.setattr(counts, "_records", records)
     text = noise_text(tmp_path, "paper", {"a_paper": rows}, "limits.md")
     assert "(limits.md). Of the 5 claims with a guaranteed ε, 1 rest on runs" in text
     assert "drawn in float64 is behind 2 of them, and a formula" in text

@@ -13,14 +13,13 @@ import pytest
 from runner.claims.judgement import ClaimRow
 from runner.config import REPOSITORY
 from runner.config.yaml_file import read_yaml
-from runner.report import pages, statements, studies
+from runner.report import pages, papers, statements
 from runner.report.claim_rows import rows_of
 from runner.report.items import Statement, statement_of
 from runner.report.leaderboard.entries import Entry
 from runner.report.pages import write_report
-from runner.report.papers import every_paper, load
-from runner.report.statements import Number, Sources, findings_list, headline_of, stated
-from runner.report.studies import study_pages
+from runner.report.papers import every_paper, load, study_pages
+from runner.report.statements import Sources, claim_number, findings_list, headline_of, stated
 from runner.study.page import sources_of
 from tests.claims.made_up import claim
 from tests.tracked import tracked, tracked_papers
@@ -33,7 +32,7 @@ ROW = ClaimRow(
 
 
 def number(part: str, row: ClaimRow = ROW) -> str:
-    return format(Number.of_claim(row), part)
+    return format(claim_number(row), part)
 
 
 def test_a_number_is_its_rows_and_rounded():
@@ -197,7 +196,7 @@ def test_a_statement_has_the_accuracy_of_the_setting_that_stands_on_the_leaderbo
 
 
 def test_a_study_is_on_the_index_and_in_no_count(tmp_path, monkeypatch):
-    monkeypatch.setattr(studies, "study_files", lambda: [tmp_path / "mine.yaml"])
+    monkeypatch.setattr(papers, "study_files", lambda: [tmp_path / "mine.yaml"])
     (tmp_path / "mine.yaml").write_text('title: Is mine better?\nfinding: {text: "**Yes.** No number."}\n')
     write_report("paper", Sources(tmp_path))
     assert "Studies" not in (tmp_path / "README.md").read_text()

@@ -20,9 +20,9 @@ from runner.records.verify import verify
 from runner.report import run_figure
 from runner.report.files import read_csv
 from runner.report.leaderboard.entries import entries
-from runner.report.own import own_records, privacy_text, result_text, runs_table
-from runner.report.rows import runs_table as rows_of_runs
-from runner.report.rows import settings_table
+from runner.report.listing import own_records, privacy_text, result_text, runs_table
+from runner.report.tables import runs_table as rows_of_runs
+from runner.report.tables import settings_table
 from runner.runs.execute import execute
 from runner.terminal import epoch_text
 from runner.tracking import runs as tracking

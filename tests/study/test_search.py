@@ -7,7 +7,7 @@ import math
 import pytest
 
 from runner.study.definition import SAMPLERS, Dimension
-from runner.study.search import MOST_WIDENED, Trial, at_edge, best_of, suggestions, widened
+from runner.study.search import MOST_WIDENED, Trial, best_of, edges_reached, suggestions, widened
 
 RATES = {"optimizer.lr": (0.5, 1.0, 2.0)}
 RANGE = {"optimizer.lr": Dimension(0.1, 10.0, log=True)}
@@ -79,7 +79,7 @@ def test_fewer_trials_than_combinations_are_different_ones() -> None:
 def test_a_best_value_at_the_edge_gets_the_next_one_beyond(best: float, beyond: float | None) -> None:
     trials = tried(RATES, best)
     assert widened([(RATES, trials)], equal=True) == [beyond and {"optimizer.lr": beyond}]
-    assert at_edge(RATES, trials) == ({"optimizer.lr": beyond} if beyond else {})
+    assert edges_reached(RATES, trials) == ({"optimizer.lr": beyond} if beyond else {})
 
 
 def test_all_arms_get_one_trial_more_if_one_is_at_the_edge() -> None:

@@ -17,7 +17,7 @@ from runner.build.prepare import prepare
 from runner.config import ConfigError
 from runner.records.identity import identify, identify_recorded, recorded_config
 from runner.records.verify import run_of
-from runner.report.own import runs_table
+from runner.report.listing import runs_table
 from runner.runs import models
 from runner.runs.execute import execute
 from runner.trust.sources import check_sources, sources_of

@@ -21,7 +21,7 @@ from runner.papers.backprop_clipping.figures import PAPER, TABLE_1
 from runner.papers.backprop_clipping.measures import STATED, first_update_epsilon
 from runner.report import plots
 from runner.report.files import Table, bound_text, number
-from runner.report.networks import network_table
+from runner.report.tables import network_table
 
 _REPOSITORY = f"{PAPER}/repo_mnist"
 _A, _B = 1.5, 0.3

@@ -195,6 +195,6 @@ def story(evidence: Evidence) -> Figure:
         plots.log_axis(axes, "x")
         axes.set_xlabel(f"{title} ({delta_text(delta)})")
     if left.dataLim.y1 > 0:
-        plots.by_error(left)
+        plots.scale_by_error(left)
     plots.one_legend(figure, 2)
     return figure

@@ -19,7 +19,7 @@ from runner.papers.losing_less.figures import END_TO_END, PFE, PRINTED, Networks
 from runner.papers.losing_less.measures import SENSITIVITY, values_tried
 from runner.report import plots
 from runner.report.files import Table, delta_text, number
-from runner.report.networks import network_table
+from runner.report.tables import network_table
 from runner.training.run import Run
 
 BUDGETS = (1.5, 2.0, 3.0)

@@ -165,7 +165,7 @@ def sound_runs(evidence: Evidence) -> Figure:
     by_epoch.set(xlabel=f"{plots.SOUND}, all attempts charged")
     if by_epoch.dataLim.y1 > 0:
         by_epoch.set_ylim(by_epoch.dataLim.y1 - 10, by_epoch.dataLim.y1)
-        plots.by_error(by_epoch)
+        plots.scale_by_error(by_epoch)
     plots.one_legend(figure)
     last.set(
         xticks=range(len(SOUND)), xticklabels=[label for label, _ in SOUND.values()], xlim=(-0.5, len(SOUND) - 0.5)

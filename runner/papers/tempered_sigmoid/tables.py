@@ -10,7 +10,7 @@ from runner.claims.judgement import ClaimRow
 from runner.claims.runs import Evidence, Runs, last_accuracy
 from runner.papers.tempered_sigmoid.figures import FIG_3, PAPER
 from runner.report.files import Table, number
-from runner.report.networks import network_table
+from runner.report.tables import network_table
 
 TABLE_3_SEARCH = ("tempered_sigmoid/table_3_search",)
 TABLE_4_SEARCH = ("tempered_sigmoid/table_4_search_sgd", "tempered_sigmoid/table_4_search_adam")

@@ -20,7 +20,7 @@ from runner.data.datasets import Split
 from runner.records.files import record_path
 from runner.records.identity import trained
 from runner.records.jobs import Job, sweep_jobs
-from runner.report.leaderboard.methods import HELD_OUT, first, how_chosen, method_of
+from runner.report.leaderboard.methods import HELD_OUT, first, how_chosen, ideas_of, method_of
 from runner.report.titles import titles_of
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
@@ -30,20 +30,6 @@ _VARIED = {  # what else a sweep varies makes a search of it
     *("dataset", "activation", "loss", "clipping", "clipping.norm", "averaging", "optimizer"),
     *("mechanism", "mechanism.bands", "mechanism.momentum", "augmentation", "augmentation.flip", "optimizer.momentum"),
 }
-_IDEAS = {  # by config group and class
-    ("activation", "torch.nn.Tanh"): "tanh",
-    ("loss", "runner.networks.losses.LosingLess"): "losing-less loss",
-    ("clipping", "runner.clipping.Automatic"): "AUTO-S",
-    ("clipping", "runner.clipping.PSAC"): "PSAC",
-    ("clipping", "runner.clipping.PerLayer"): "per-layer clipping",
-    ("features", "runner.data.features.ScatterNet"): "ScatterNet",
-    ("averaging", "runner.training.averaging.Averaging"): "averaged weights",
-    ("mechanism", "runner.mechanism.banded.Banded"): "banded noise",
-    ("augmentation", "runner.data.augmentation.Views"): "several views",
-    ("optimizer", "torch.optim.Adam"): "Adam",
-    ("optimizer", "runner.training.updates.adam_bc.AdamBC"): "AdamBC",
-}
-_LINEAR = "runner.networks.architectures.linear"
 _MADE_FOR = 0.95  # of the budget at least is spent at the end of a run that was made for it
 
 
@@ -54,7 +40,7 @@ class Entry:
     Attributes:
         method: the method to which the setting belongs, "" if none (methods.yaml).
         chosen: how the setting was chosen, in words.
-        ideas: the ideas in it, of `_IDEAS`, whichever its method is.
+        ideas: the ideas in it (see `ideas_of`), whichever its method is.
         setting: the setting id of its first recorded run.
         run: the id of its first run with an epoch within the bound.
         command: the command that repeats this run.
@@ -101,10 +87,8 @@ class Entry:
 
 def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) -> list[Entry]:
     """Return every setting at every bound that one of its runs has an epoch within, the highest mean first."""
-    settings: dict[str, dict[int, PlannedRun]] = {}
-    held_out: set[str] = set()
-    methods: dict[str, str] = {}
-    hashes: dict[str, str] = {}  # the setting that is trained, by setting id
+    settings: dict[str, dict[int, PlannedRun]] = {}  # by the hash of what is trained, and by seed
+    held_out, methods, hashes = set[str](), dict[str, str](), dict[str, str]()
     shown = [run for run in runs if counts(run.job)]
     for run in sorted(shown, key=lambda run: run.record is None):  # a recorded one before its like
         if run.job.setting_id not in hashes:
@@ -114,35 +98,27 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
         if HELD_OUT in run.field("tracking.tags"):
             held_out.add(setting)
         methods[setting] = first(methods.get(setting, ""), method_of(run.job.experiment, ideas_of(run.job)))
-    found = []
-    recorded_of = {s: [run for run in of.values() if run.record is not None] for s, of in settings.items()}
-    titles = titles_of({setting: recorded[0].job for setting, recorded in recorded_of.items() if recorded})
-    for setting, title in titles.items():
-        recorded = recorded_of[setting]
-        one = recorded[0]
-        described: dict[str, Any] = {  # at every bound
-            "dataset": str(one.field("dataset.name")),
+    recorded = {s: [run for run in seeds.values() if run.record is not None] for s, seeds in settings.items()}
+    rows = []
+    for setting, title in titles_of({s: group[0].job for s, group in recorded.items() if group}).items():
+        run, *_ = recorded[setting]
+        assert run.record is not None
+        relation = run.record["final"].get("neighbouring_relation")  # the oldest records lack it
+        fields: dict[str, Any] = {  # at every bound
+            "dataset": str(run.field("dataset.name")),
             "method": methods[setting],
             "title": title,
-            "experiment": one.job.experiment,
-            "setting": one.job.setting_id,
-            "chosen": how_chosen(one.job, setting in held_out),
-            "ideas": ideas_of(one.job),
+            "experiment": run.job.experiment,
+            "setting": run.job.setting_id,
+            "chosen": how_chosen(run.job, setting in held_out),
+            "ideas": ideas_of(run.job),
             "planned": len(settings[setting]),
-            "neighbours": _neighbours(one),
+            "neighbours": str(relation or prepare(run.job.config).mechanism.neighbouring_relation),
             "held_out": setting in held_out,
-            "on_a_part": _reports_on_a_part(one),
+            "on_a_part": _reports_on_a_part(run),
         }
-        found += [Entry(**described, **at) for epsilon in epsilons if (at := _within(recorded, epsilon))]
-    return sorted(found, key=lambda e: (e.dataset, e.epsilon, -e.mean, e.title))
-
-
-def ideas_of(job: Job) -> tuple[str, ...]:
-    """Return the ideas in a job's setting, in the order of `_IDEAS`. A linear model uses no activation."""
-    unused = "activation" if job.field("architecture._target_") == _LINEAR else ""
-    return tuple(
-        idea for (group, of), idea in _IDEAS.items() if group != unused and job.field(f"{group}._target_") == of
-    )
+        rows += [Entry(**fields, **bounded) for bound in epsilons if (bounded := _within(recorded[setting], bound))]
+    return sorted(rows, key=lambda e: (e.dataset, e.epsilon, -e.mean, e.title))
 
 
 def counts(job: Job) -> bool:
@@ -150,25 +126,16 @@ def counts(job: Job) -> bool:
 
     All arms of a study count, because none of them was chosen by test images.
     """
+    searched = not job.sweep.startswith("study/") and {name.removeprefix("~") for name in job.overrides} - _VARIED
     on_test_images = job.field("evaluation") == EvaluationSplit.test.value
-    return (
-        (job.sweep.startswith("study/") or {name.removeprefix("~") for name in job.overrides} <= _VARIED)
-        and on_test_images
-        and float(job.field("delta")) <= DELTA
-    )
-
-
-def _neighbours(run: PlannedRun) -> str:
-    """Return the neighbouring relation of a recorded run. The oldest records lack it, so it is derived for them."""
-    said = run.record and run.record["final"].get("neighbouring_relation")
-    return str(said or prepare(run.job.config).mechanism.neighbouring_relation)
+    return on_test_images and not searched and float(job.field("delta")) <= DELTA
 
 
 def _within(recorded: Sequence[PlannedRun], epsilon: float) -> dict[str, Any] | None:
     """Return the attributes of an entry that depend on the bound, or None if no run has an epoch within it."""
     reached = []
     for run in recorded:
-        # Told to end there, a run that decides its steps makes no more attempts than it had made by then.
+        # If it has to end there, a run that decides its steps makes no more attempts than it had made by then.
         capped = decides(run) and math.isfinite(run.final("epsilon_sound"))
         epoch = run.last_within(epsilon, "epsilon_spent" if capped else "epsilon_sound")
         reached += [] if epoch is None else [(run, epoch)]
@@ -177,12 +144,12 @@ def _within(recorded: Sequence[PlannedRun], epsilon: float) -> dict[str, Any] | 
     sound = max(run.history("epsilon_spent")[epoch] for run, epoch in reached)
     if any(decides(run) for run, _ in reached):
         sound = min(epsilon, max(run.final("epsilon_sound") for run, _ in reached))
-    first = min((run for run, _ in reached), key=lambda run: run.seed)
+    earliest = min((run for run, _ in reached), key=lambda run: run.seed)
     return {
         "epsilon": epsilon,
         "accuracies": tuple(run.history("test_accuracy")[epoch] for run, epoch in reached),
-        "run": first.job.run_id,
-        "command": str(first.field("tracking.command")),
+        "run": earliest.job.run_id,
+        "command": str(earliest.field("tracking.command")),
         "sound": sound,
         "made_for_it": sound >= _MADE_FOR * epsilon and all(epoch == run.last_epoch for run, epoch in reached),
         "by_test_images": any(run.updates_chosen_by_all_images for run, _ in reached),
@@ -199,12 +166,9 @@ def _reports_on_a_part(run: PlannedRun) -> bool:
 
 def planned_jobs() -> list[Job]:
     """List every run that a sweep of any paper plans."""
-    sweeps = [
-        path.relative_to(REPOSITORY / "sweeps").with_suffix("").as_posix()
-        for path in scan(REPOSITORY / "sweeps", "*/*.yaml")
-        if path.stem.isidentifier()  # no copy of another program, such as `fig_3 (1)`
-    ]
-    return [job for sweep in sweeps for job in sweep_jobs(sweep)]
+    folder = REPOSITORY / "sweeps"
+    paths = [path for path in scan(folder, "*/*.yaml") if path.stem.isidentifier()]  # no copy such as `fig_3 (1)`
+    return [job for path in paths for job in sweep_jobs(path.relative_to(folder).with_suffix("").as_posix())]
 
 
 def trials(jobs: Iterable[Job]) -> int:

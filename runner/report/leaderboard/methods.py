@@ -22,16 +22,37 @@ COMBINED = "Ideas combined"
 LOOKS: dict[str, str] = {method["name"]: method["look"] for method in METHODS}  # names in `runner.report.plots.LOOKS`
 FRONT: dict[str, dict[str, Any]] = {method["name"]: method["front"] for method in METHODS}  # see `report.front_figure`
 IDEAS: dict[str, str] = {method["name"]: method["idea"] for method in METHODS if "idea" in method}  # named after these
+_IDEA_CLASSES = {  # by config group and class
+    ("activation", "torch.nn.Tanh"): "tanh",
+    ("loss", "runner.networks.losses.LosingLess"): "losing-less loss",
+    ("clipping", "runner.clipping.Automatic"): "AUTO-S",
+    ("clipping", "runner.clipping.PSAC"): "PSAC",
+    ("clipping", "runner.clipping.PerLayer"): "per-layer clipping",
+    ("features", "runner.data.features.ScatterNet"): "ScatterNet",
+    ("averaging", "runner.training.averaging.Averaging"): "averaged weights",
+    ("mechanism", "runner.mechanism.banded.Banded"): "banded noise",
+    ("augmentation", "runner.data.augmentation.Views"): "several views",
+    ("optimizer", "torch.optim.Adam"): "Adam",
+    ("optimizer", "runner.training.updates.adam_bc.AdamBC"): "AdamBC",
+}
+
+
+def ideas_of(job: Job) -> tuple[str, ...]:
+    """Return the ideas in a job's setting, in a fixed order. A linear model uses no activation."""
+    unused = "activation" if job.field("architecture._target_") == "runner.networks.architectures.linear" else ""
+    return tuple(
+        idea
+        for (group, target), idea in _IDEA_CLASSES.items()
+        if group != unused and job.field(f"{group}._target_") == target
+    )
 
 
 def method_of(experiment: str, ideas: Sequence[str]) -> str:
     """Return the method to which a setting belongs, by its experiment and the ideas in it, or ""."""
     if experiment in _FILE["by_ideas"]:
-        if not ideas:
-            return NAMES[0]
-        if len(ideas) > 1:
-            return COMBINED
-        return next((name for name, idea in IDEAS.items() if ideas == (idea,)), "")
+        if len(ideas) != 1:
+            return COMBINED if ideas else NAMES[0]
+        return next((name for name, idea in IDEAS.items() if idea == ideas[0]), "")
     listed = (m["name"] for m in METHODS if any(fnmatchcase(experiment, pattern) for pattern in m["experiments"]))
     return next(listed, "")
 
@@ -48,9 +69,9 @@ def how_chosen(job: Job, held_out: bool) -> str:
 
 def standing(rows: Sequence[Mapping[str, str]], dataset: str, epsilon: float) -> dict[str, Mapping[str, str]]:
     """Return by method the row of leaderboard.csv that stands on its page for a data set at a bound on epsilon."""
-    of = [row for row in rows if row["dataset"] == dataset and float(row["sound_epsilon_at_most"]) == epsilon]
-    known = [row for row in of if row["method"] and row["neighbours"] == ADDED]
-    ranked = sorted(known, key=lambda r: (r["chosen_by_test_images"], r["held_out"] != "yes", -float(r["mean"])))
+    bounded = [row for row in rows if row["dataset"] == dataset and float(row["sound_epsilon_at_most"]) == epsilon]
+    listed = [row for row in bounded if row["method"] and row["neighbours"] == ADDED]
+    ranked = sorted(listed, key=lambda r: (r["chosen_by_test_images"], r["held_out"] != "yes", -float(r["mean"])))
     return {row["method"]: row for row in reversed(ranked)}
 
 

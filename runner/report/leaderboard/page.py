@@ -3,122 +3,165 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from runner.claims.claim import dataset_name
 from runner.claims.runs import grouped
 from runner.claims.statistics import difference, summarise
+from runner.config.yaml_file import read_yaml
 from runner.report.cells import difference_text
 from runner.report.files import Table, enumerated, markdown, number
-from runner.report.leaderboard.comparison import FEW, SHOWN, Comparison, Line, settings_of
+from runner.report.leaderboard.comparison import FEW, SHOWN, Comparison, settings_of, standing
 from runner.report.leaderboard.entries import DELTA, Entry
 from runner.report.leaderboard.methods import ADDED, IDEAS, NAMES
-from runner.report.leaderboard.published import KINDS, Published, best_published
 
+KINDS = ("from scratch", "synthetic pre-training", "public data")
 _BASELINE = (1.0, 2.0, 3.0, 8.0)
-_TEXT = Path(__file__).with_suffix(".md")
+_TEXT, _PUBLISHED = Path(__file__).with_suffix(".md"), Path(__file__).with_name("published.yaml")
 
 
-def page(found: Sequence[Entry], compared: Sequence[Comparison], known: Sequence[Published], trials: int) -> str:
+@dataclass(frozen=True)
+class Published:
+    """A published accuracy (percent) at a privacy budget, which its authors counted.
+
+    Attributes:
+        kind: what training saw besides the private images: one of KINDS.
+        accountant: how its authors count epsilon.
+        source: authors, venue, year, and the place of the number in their work.
+        read: the address at which the number was read.
+        disputed: the address of a work that disputes the budget, or "".
+    """
+
+    dataset: str
+    method: str
+    accuracy: float
+    epsilon: float
+    delta: float
+    source: str
+    read: str
+    disputed: str = ""
+    kind: str = "from scratch"
+    accountant: str = ""
+
+
+def read_published() -> list[Published]:
+    """Read published.yaml, which has each work once, with its accuracies by data set and epsilon."""
+    numbers = []
+    for work in read_yaml(_PUBLISHED).plain:
+        accuracies, kind, delta = work.pop("accuracies"), work.pop("class"), float(work.pop("delta"))
+        for dataset, by_epsilon in accuracies.items():
+            for epsilon, accuracy in by_epsilon.items():
+                values = {"accuracy": float(accuracy), "epsilon": float(epsilon), "delta": delta, "kind": kind}
+                numbers.append(Published(dataset, **values, **work))
+    return numbers
+
+
+def best_published(
+    published: Sequence[Published], dataset: str, epsilon: float, kind: str = KINDS[0]
+) -> Published | None:
+    """Return the highest undisputed accuracy of a kind on a data set within a budget, if there is one."""
+    within = (
+        p for p in published if (p.dataset, p.kind) == (dataset, kind) and p.epsilon <= epsilon and not p.disputed
+    )
+    return max(within, key=lambda number: number.accuracy, default=None)
+
+
+def page(entries: Sequence[Entry], compared: Sequence[Comparison], published: Sequence[Published], trials: int) -> str:
     """Write the page. `trials` is the number of recorded runs of searches."""
-    several = [
-        settings_of(found, line.method, board.dataset, epsilon)
+    cells = [
+        settings_of(entries, method, board.dataset, epsilon)
         for board in compared
-        for line in board.rows
-        for epsilon in line.at
+        for method, settings in board.settings.items()
+        for epsilon in settings
     ]
-    higher = [max(e.mean for e in of if e is of[0] or not e.by_test_images) - of[0].mean for of in several]
+    higher = [max(e.mean for e in s if e is s[0] or not e.by_test_images) - s[0].mean for s in cells]
     return _TEXT.read_text(encoding="utf-8").format(
         answers=" ".join(_answer(board) for board in compared),
         delta=f"{DELTA:g}".replace("e-0", "e-"),
         few=FEW,
-        table=markdown(_table(compared, known)),
-        rows=len(found),
-        epsilons=enumerated([f"{epsilon:g}" for epsilon in dict.fromkeys(entry.epsilon for entry in found)]),
-        baseline=markdown(_baseline(found, compared)),
-        repeat=_repeated(compared),
-        published=markdown(_published(known)),
-        disputed=_disputed(known),
-        most=max(map(len, several)),
+        table=markdown(_table(compared, published)),
+        rows=len(entries),
+        epsilons=enumerated([f"{epsilon:g}" for epsilon in dict.fromkeys(entry.epsilon for entry in entries)]),
+        baseline=markdown(_baseline(entries, compared)),
+        repeat=_repeat(compared[0]),
+        published=markdown(_published(published)),
+        disputed=_disputed(published),
+        most=max(map(len, cells)),
         higher=sum(points > 0 for points in higher),
-        cells=len(several),
+        cells=len(cells),
         by=number(max(higher), places=1),
         trials=trials,
-        others=sum(entry.neighbours != ADDED for entry in found),
-        outside=_outside(found, compared),
+        others=sum(entry.neighbours != ADDED for entry in entries),
+        outside=_outside(entries, compared),
     )
 
 
 def _answer(board: Comparison) -> str:
     """Say which method is best on a data set at the largest bound, and by how much over plain DP-SGD."""
     epsilon = SHOWN[-1]
-    line = board.best(epsilon)
-    if line is None:
+    method = board.best(epsilon)
+    if method is None:
         return ""
-    entry, gain = line.at[epsilon], board.gain(line, epsilon)
-    gained = difference_text(gain.points, "", gain.interval, places=1) if gain else ""
-    over = f", {gained} over plain DP-SGD" if gain else ""
+    entry, gain = board.settings[method][epsilon], board.gain(method, epsilon)
+    ideas = _further_ideas(method, entry)
+    name = method + (f", with {enumerated(ideas)}" if ideas else "")
+    over = f", {difference_text(gain.points, '', gain.interval, places=1)} over plain DP-SGD" if gain else ""
     alike = "" if gain is None or gain.alike else ", which is not tuned alike"
-    best = f"*{_name(line, [epsilon])}* has {number(entry.mean, places=1)}%{_flags(entry)}"
+    best = f"*{name}* has {number(entry.mean, places=1)}%{_flags(entry)}"
     return f"On {dataset_name(board.dataset)} at ε ≤ {epsilon:g}, {best}{over}{alike}."
 
 
-def _table(compared: Sequence[Comparison], known: Sequence[Published]) -> Table:
+def _further_ideas(method: str, entry: Entry) -> list[str]:
+    return [idea for idea in entry.ideas if idea != IDEAS.get(method)]
+
+
+def _table(compared: Sequence[Comparison], published: Sequence[Published]) -> Table:
     """Make a row for each method, the largest gain over plain DP-SGD first, then rows of published numbers."""
-    header = ["method", *(f"{dataset_name(b.dataset)} ε ≤ {e:g}" for b in compared for e in SHOWN)]
-    lines = {board.dataset: {line.method: line for line in board.rows} for board in compared}
+    columns = [(board, epsilon) for board in compared for epsilon in SHOWN]
+    best = [_undecided(board, epsilon) for board, epsilon in columns]
+
+    def rank(method: str) -> tuple[bool, float]:
+        """Order methods by their mean gain over plain DP-SGD at the largest bound; plain DP-SGD is last."""
+        boards = (board for board in compared if method in board.settings)
+        gains = [gain.points for board in boards if (gain := board.gain(method, SHOWN[-1]))]
+        return method == NAMES[0], -sum(gains) / len(gains) if gains else 0.0
+
     rows = []
-    for name in sorted(NAMES, key=lambda name: _rank(name, compared)):
-        cells = [
-            _cell(board, lines[board.dataset].get(name), epsilon, _tied(board, epsilon))
-            for board in compared
-            for epsilon in SHOWN
-        ]
+    for method in sorted(NAMES, key=rank):
+        cells = [_cell(board, method, bound, method in top) for (board, bound), top in zip(columns, best, strict=True)]
         if any(cell != "–" for cell in cells):
-            rows.append([f"**{name}**" if name == NAMES[0] else name, *cells])
+            rows.append([f"**{method}**" if method == NAMES[0] else method, *cells])
     for kind in KINDS:
-        best = [best_published(known, board.dataset, epsilon, kind) for board in compared for epsilon in SHOWN]
-        if any(best):
-            rows.append([f"*Published, {kind}*", *("–" if one is None else f"*{one.accuracy:g}*" for one in best)])
-    return Table(header, rows)
+        numbers = [best_published(published, board.dataset, epsilon, kind) for board, epsilon in columns]
+        if any(numbers):
+            rows.append([f"*Published, {kind}*", *("–" if n is None else f"*{n.accuracy:g}*" for n in numbers)])
+    return Table(["method", *(f"{dataset_name(board.dataset)} ε ≤ {bound:g}" for board, bound in columns)], rows)
 
 
-def _rank(name: str, compared: Sequence[Comparison]) -> tuple[bool, float]:
-    """Order methods by their mean gain over plain DP-SGD at the largest bound; plain DP-SGD is last."""
-    gains = [
-        gain.points
-        for board in compared
-        for line in board.rows
-        if line.method == name and (gain := board.gain(line, SHOWN[-1]))
-    ]
-    return name == NAMES[0], -sum(gains) / len(gains) if gains else 0.0
-
-
-def _tied(board: Comparison, epsilon: float) -> list[Line]:
+def _undecided(board: Comparison, epsilon: float) -> list[str]:
     """List the method with the highest mean, and those that Welch's interval does not tell from it."""
     best = board.best(epsilon)
     if best is None:
         return []
-    top = best.at[epsilon]
-    tied = [best]
-    for line in board.rows:
-        entry = line.at.get(epsilon)
-        if entry is None or line is best or min(len(entry.accuracies), len(top.accuracies)) < FEW:
+    methods, top = [best], board.settings[best][epsilon]
+    for method, settings in board.settings.items():
+        entry = settings.get(epsilon)
+        if entry is None or method == best or min(len(entry.accuracies), len(top.accuracies)) < FEW:
             continue
-        interval = difference(top.accuracies, entry.accuracies)
-        if interval is not None and interval.low <= 0 and not (entry.by_test_images or entry.on_a_part):
-            tied.append(line)
-    return tied
+        low = difference(top.accuracies, entry.accuracies).low
+        if low <= 0 and not (entry.by_test_images or entry.on_a_part):
+            methods.append(method)
+    return methods
 
 
-def _cell(board: Comparison, line: Line | None, epsilon: float, tied: Sequence[Line]) -> str:
-    entry = None if line is None else line.at.get(epsilon)
-    if line is None or entry is None:
+def _cell(board: Comparison, method: str, epsilon: float, bold: bool) -> str:
+    entry = board.settings.get(method, {}).get(epsilon)
+    if entry is None:
         return "–"
-    text = _mean(entry)
-    others = [idea for idea in entry.ideas if idea != IDEAS.get(line.method)]
-    having = f" ({', '.join(others)})" if 0 < len(others) <= 1 else ""
-    return (f"**{text}**" if any(line is one for one in tied) else text) + having + _flags(entry)
+    ideas = _further_ideas(method, entry)
+    text = f"**{_mean(entry)}**" if bold else _mean(entry)
+    return text + (f" ({ideas[0]})" if len(ideas) == 1 else "") + _flags(entry)
 
 
 def _mean(entry: Entry) -> str:
@@ -137,80 +180,65 @@ def _flags(entry: Entry) -> str:
     return f" {marks}" if marks else ""
 
 
-def _name(line: Line, epsilons: Sequence[float] = SHOWN) -> str:
-    """Return the name of a line's method with the other ideas that its settings at these bounds have."""
-    ideas = dict.fromkeys(idea for epsilon in epsilons if epsilon in line.at for idea in line.at[epsilon].ideas)
-    named = [idea for idea in ideas if idea != IDEAS.get(line.method)]
-    return line.method + (f", with {enumerated(named)}" if named else "")
-
-
-def _baseline(found: Sequence[Entry], compared: Sequence[Comparison]) -> Table:
-    """Tabulate plain DP-SGD at several bounds, each number with what it is."""
+def _baseline(entries: Sequence[Entry], compared: Sequence[Comparison]) -> Table:
+    """Tabulate plain DP-SGD at several bounds, with how it was chosen and whether its runs were made for the bound."""
     rows = []
     for board in compared:
         cells = []
         for epsilon in _BASELINE:
-            settings = settings_of(found, NAMES[0], board.dataset, epsilon)
-            cells.append(_stated(settings[0]) if settings else "–")
+            if entry := standing(entries, board.dataset, epsilon).get(NAMES[0]):
+                spent = f", of a run made for another ε, which had spent {number(entry.sound, places=2, bound='upper')}"
+                searched = "searched" if entry.held_out else "not searched"
+                cells.append(f"{_mean(entry)}, {searched}{'' if entry.made_for_it else spent}")
+            else:
+                cells.append("–")
         rows.append([dataset_name(board.dataset), *cells])
     return Table(["data set", *(f"ε ≤ {epsilon:g}" for epsilon in _BASELINE)], rows)
 
 
-def _stated(entry: Entry) -> str:
-    """Format the accuracy of a setting, with how it was chosen and whether its runs were made for the bound."""
-    sound = number(entry.sound, places=2, bound="upper")
-    other = "" if entry.made_for_it else f", of a run made for another ε, which had spent {sound}"
-    return f"{_mean(entry)}, {'searched' if entry.held_out else 'not searched'}{other}"
+def _repeat(board: Comparison) -> str:
+    entry = board.settings[NAMES[0]].get(SHOWN[-1])
+    place = f"{dataset_name(board.dataset)} at ε ≤ {SHOWN[-1]:g}"
+    return f"The first seed on {place}: `{entry.command} runtime.results_root=again`\n" if entry else ""
 
 
-def _repeated(compared: Sequence[Comparison]) -> str:
-    entry = compared[0].plain.at.get(SHOWN[-1])
-    if entry is None:
-        return ""
-    name = dataset_name(compared[0].dataset)
-    return f"The first seed on {name} at ε ≤ {SHOWN[-1]:g}: `{entry.command} runtime.results_root=again`\n"
-
-
-def _published(known: Sequence[Published]) -> Table:
+def _published(published: Sequence[Published]) -> Table:
     """List the published numbers by class and work."""
     rows = []
     for kind in KINDS:
-        works = grouped(
-            (one for one in known if one.kind == kind and not one.disputed), lambda one: (one.method, one.source)
-        )
-        for (method, source), numbers in works.items():
+        undisputed = (number for number in published if number.kind == kind and not number.disputed)
+        for (method, source), numbers in grouped(undisputed, lambda number: (number.method, number.source)).items():
             texts = [
-                f"{dataset_name(dataset)} {', '.join(f'{one.accuracy:g} at {one.epsilon:g}' for one in some)}"
-                for dataset, some in grouped(numbers, lambda one: one.dataset).items()
+                f"{dataset_name(dataset)} {', '.join(f'{n.accuracy:g} at {n.epsilon:g}' for n in group)}"
+                for dataset, group in grouped(numbers, lambda number: number.dataset).items()
             ]
             rows.append([kind, method, "; ".join(texts), numbers[0].accountant, f"[{source}]({numbers[0].read})"])
     return Table(("class", "method", "accuracy at ε", "accountant", "source"), rows)
 
 
-def _disputed(known: Sequence[Published]) -> str:
+def _disputed(published: Sequence[Published]) -> str:
     """Name the published numbers whose privacy is disputed, by method."""
     texts = []
-    for method, numbers in grouped((one for one in known if one.disputed), lambda one: one.method).items():
+    for method, numbers in grouped((n for n in published if n.disputed), lambda number: number.method).items():
         accuracies = [
-            f"{enumerated([f'{one.accuracy:g}%' for one in some])} on {dataset_name(dataset)}"
-            for dataset, some in grouped(numbers, lambda one: one.dataset).items()
+            f"{enumerated([f'{n.accuracy:g}%' for n in group])} on {dataset_name(dataset)}"
+            for dataset, group in grouped(numbers, lambda number: number.dataset).items()
         ]
-        epsilons = enumerated([f"{epsilon:g}" for epsilon in dict.fromkeys(one.epsilon for one in numbers)])
+        epsilons = enumerated([f"{epsilon:g}" for epsilon in dict.fromkeys(n.epsilon for n in numbers)])
         disputed = f"[Its ε is disputed]({numbers[0].disputed})."
         texts.append(f"[{method}]({numbers[0].read}) reports {enumerated(accuracies)}, at ε = {epsilons}. {disputed}")
     return " ".join(texts)
 
 
-def _outside(found: Sequence[Entry], compared: Sequence[Comparison]) -> str:
+def _outside(entries: Sequence[Entry], compared: Sequence[Comparison]) -> str:
     """Name the settings of no listed method that are above the best one of a table."""
     texts = []
     for board in compared:
         for epsilon in SHOWN:
-            line = board.best(epsilon)
-            others = settings_of(found, "", board.dataset, epsilon)
-            above = max((e for e in others if not e.by_test_images), key=lambda e: e.mean, default=None)
-            if line and above and above.mean > line.at[epsilon].mean:
+            best, unlisted = board.best(epsilon), settings_of(entries, "", board.dataset, epsilon)
+            above = max((e for e in unlisted if not e.by_test_images), key=lambda e: e.mean, default=None)
+            if best and above and above.mean > board.settings[best][epsilon].mean:
                 accuracy = f"{number(above.mean, places=1)}% ({len(above.accuracies)} runs)"
                 texts.append(f"{dataset_name(board.dataset)} at ε ≤ {epsilon:g}: *{above.title}*, {accuracy}")
-    said = "Settings of no method here are in the CSV only."
-    return f"{said} Above the best here are, on {'; on '.join(texts)}." if texts else said
+    text = "Settings of no method here are in the CSV only."
+    return f"{text} Above the best here are, on {'; on '.join(texts)}." if texts else text

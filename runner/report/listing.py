@@ -42,7 +42,7 @@ def privacy_text(final: Mapping[str, Any]) -> str:
     epsilon, sound = float(final["epsilon"]), sound_of(final)
     if epsilon == sound == float("inf"):
         return "not private"
-    return f"ε {bound_text(epsilon)} as {STATED if stated(final) else 'the paper counts'}, sound {known_text(sound)}"
+    return f"ε {bound_text(epsilon)} as {STATED if stated(final) else 'the paper counts'}, sound {sound_text(sound)}"
 
 
 def sound_of(final: Mapping[str, Any]) -> float | None:
@@ -55,7 +55,7 @@ def stated(final: Mapping[str, Any]) -> bool:
     return final["epsilon_sound"] is None and "epsilon_spent" not in final
 
 
-def known_text(sound: float | None) -> str:
+def sound_text(sound: float | None) -> str:
     """Format a sound epsilon, which may be unknown."""
     return "none" if sound is None else bound_text(sound)
 
@@ -70,29 +70,26 @@ def runs_table(rows: Sequence[Sequence[Record]], *, by_setting: bool = False) ->
     names = [name for name in _columns(configs) if not (by_setting and name == "seed")]
     cells = []
     for records, config in zip(rows, configs, strict=True):
-        run, *outcome = _outcome(records)
-        count = [str(len(records))] if by_setting else []
-        cells.append([run, *count, *outcome, *(_value(config.get(name)) for name in names)])
+        finals = [record["final"] for record in records]
+        epochs = sorted({final["epoch"] for final in finals})
+        accuracies = [float(final["test_accuracy"]) for final in finals]
+        spread = stdev(accuracies) if len(accuracies) > 1 else None
+        sounds = [sound_of(final) for final in finals]
+        epsilon = bound_text(max(float(final["epsilon"]) for final in finals))
+        cells.append(
+            [
+                records[-1]["run_id"],
+                *([str(len(records))] if by_setting else []),
+                records[-1]["config"]["scale"]["name"],
+                str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}",
+                " ".join([f"{plus_minus(fmean(accuracies), spread, '%')}%", *(note[0] for note in _notes(records))]),
+                epsilon + (f", {STATED}" if any(map(stated, finals)) else ""),
+                sound_text(None if None in sounds else max(sound for sound in sounds if sound is not None)),
+                *(_value(config.get(name)) for name in names),
+            ]
+        )
     header = (_COLUMNS[0], *(["runs"] if by_setting else []), *_COLUMNS[1:], *names)
     return Table(header, cells, _notes([record for records in rows for record in records]))
-
-
-def _outcome(records: Sequence[Record]) -> list[str]:
-    """Return the cells of `_COLUMNS` for the runs of a setting. The last run is the latest."""
-    finals = [record["final"] for record in records]
-    epochs = sorted({final["epoch"] for final in finals})
-    accuracies = [float(final["test_accuracy"]) for final in finals]
-    spread = stdev(accuracies) if len(accuracies) > 1 else None
-    sounds = [sound_of(final) for final in finals]
-    return [
-        records[-1]["run_id"],
-        records[-1]["config"]["scale"]["name"],
-        str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}",
-        " ".join([f"{plus_minus(fmean(accuracies), spread, '%')}%", *(note[0] for note in _notes(records))]),
-        bound_text(max(float(final["epsilon"]) for final in finals))
-        + (f", {STATED}" if any(map(stated, finals)) else ""),
-        known_text(None if None in sounds else max(sound for sound in sounds if sound is not None)),
-    ]
 
 
 def _notes(records: Sequence[Record]) -> list[str]:
@@ -119,9 +116,14 @@ def own_records(results: Path) -> tuple[list[Record], list[str]]:
     Returns:
         The records, and a sentence for each file that cannot be read.
     """
-    committed, records, refused = _committed(results), list[Record](), list[str]()
-    own = [path for path in record_files(results) if path.resolve() not in committed]
-    for path in sorted(own, key=lambda path: path.lstat().st_mtime_ns):
+    tracked = git(REPOSITORY, "ls-files", "-z", "--", str(results.resolve()))
+    if tracked is None:  # without git, the records of the paper scale in results/
+        committed = set(scan(RESULTS / "runs", "*.json"))
+    else:
+        committed = {REPOSITORY / name for name in tracked.split("\0") if name}
+    records, refused = list[Record](), list[str]()
+    paths = (path for path in record_files(results) if path.resolve() not in committed)
+    for path in sorted(paths, key=lambda path: path.lstat().st_mtime_ns):
         try:
             records.append(stored(path))
         except (FileNotFoundError, ValueError) as error:
@@ -129,31 +131,11 @@ def own_records(results: Path) -> tuple[list[Record], list[str]]:
     return records, refused
 
 
-def _committed(results: Path) -> set[Path]:
-    """List the files in a folder that git tracks. Without git these are all records of the paper scale in results/."""
-    listed = git(REPOSITORY, "ls-files", "-z", "--", str(results.resolve()))
-    if listed is None:
-        return set(scan(RESULTS / "runs", "*.json"))
-    return {REPOSITORY / name for name in listed.split("\0") if name}
-
-
 def _columns(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Name the fields in which configs differ, else the foremost ones. `epochs` has a column of its own.
 
-    Details are named only if two configs differ in nothing else.
-    """
-    every = [name for name in _differing(configs) if name != "epochs"]
-    names = [name for name in every if not _DETAILS.match(name)] or every
-    rows = [tuple(_value(config.get(name)) for name in ("epochs", *names)) for config in configs]
-    if len(set(rows)) < len(rows):  # a detail tells rows apart that would look alike
-        names = every
-    return names or [name for name in _FOREMOST if any(name in config for config in configs)]
-
-
-def _differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Name all fields whose values differ.
-
-    An argument differs if it does so among the runs of the classes that have it: others lack it by their class alone.
+    Details are named only if two configs differ in nothing else. An argument differs if it does so among the runs of
+    the classes that have it: others lack it by their class alone.
     """
 
     def differs(name: str) -> bool:
@@ -162,7 +144,13 @@ def _differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         among = [config for config in configs if not argument or config.get(group) in classes]
         return len({_value(config.get(name)) for config in among}) > 1
 
-    return [name for name in dict.fromkeys(name for config in configs for name in config) if differs(name)]
+    fields = dict.fromkeys(name for config in configs for name in config)
+    differing = [name for name in fields if name != "epochs" and differs(name)]
+    names = [name for name in differing if not _DETAILS.match(name)] or differing
+    rows = [tuple(_value(config.get(name)) for name in ("epochs", *names)) for config in configs]
+    if len(set(rows)) < len(rows):  # a detail tells rows apart that would look alike
+        names = differing
+    return names or [name for name in _FOREMOST if name in fields]
 
 
 def _value(value: Any) -> str:

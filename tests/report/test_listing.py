@@ -9,7 +9,7 @@ from pathlib import Path
 from runner.cli.show import main
 from runner.config import REPOSITORY
 from runner.records.files import digest_of, read_record
-from runner.report.own import own_records, privacy_text, result_text, runs_table
+from runner.report.listing import own_records, privacy_text, result_text, runs_table
 from tests.forked import run_in_fork
 
 
