@@ -165,9 +165,9 @@ def _show_ended() -> None:
     """Print a table of the runs of a multirun, with earlier ones, or only the last of very many."""
     if len(_ENDED) > 1:
         from runner.records.files import read_record
-        from runner.report.listing import runs_text
+        from runner.report.listing import records_text
 
-        lines = [runs_text([read_record(path) for path in _ENDED[-_SHOWN:]])]
+        lines = [records_text([read_record(path) for path in _ENDED[-_SHOWN:]])]
         if len(_ENDED) > _SHOWN:
             lines.append(f"These are the last {_SHOWN} of {len(_ENDED)} runs.")
         with suppress(OSError):  # it is not read, and all runs are recorded

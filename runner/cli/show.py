@@ -21,7 +21,7 @@ from typing import Any
 from runner.config import PAPER, RESULTS, ConfigError
 from runner.records.store import Record, columns_of
 from runner.report.files import aligned, cell, csv_text, terminal_width
-from runner.report.listing import explain_command, own_records, runs_table
+from runner.report.listing import explain_command, own_records, records_table
 from runner.terminal import Parser, nearest
 
 # Columns of the table that have other names as CSV, where a name needs no quotes.
@@ -149,7 +149,7 @@ def _show(rows: Sequence[Sequence[Columns]], records: Sequence[Record], chosen: 
         return
     by_id = {record["run_id"]: record for record in records}
     shown = [[by_id[run["run_id"]] for run in row] for row in rows[-chosen.last :]]
-    table = runs_table(shown, by_setting=not chosen.runs)
+    table = records_table(shown, by_setting=not chosen.runs)
     print("\n".join([aligned(table, terminal_width()), *table.notes]))
     if len(rows) > len(shown):
         print(f"These are the last {len(shown)} of {len(rows)} {'runs' if chosen.runs else 'settings'}.")

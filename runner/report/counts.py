@@ -36,10 +36,8 @@ def totals(by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
         numbers.append([name, *cells, str(len(counted(rows)))])
         guarantees, wrong = by_guarantee(rows), sum(map(wrong_epsilon, counted(rows)))
         epsilons.append([name, *(str(guarantees[word]) for word in ON_EPSILON), str(wrong)])
-    tables = [
-        Table(("paper", *WORDS, "all"), numbers),
-        Table(("paper, claimed ε", *ON_EPSILON, _NO_EPSILON), epsilons),
-    ]
+    headers = ("paper", *WORDS, "all"), ("paper, claimed ε", *ON_EPSILON, _NO_EPSILON)
+    tables = [Table(header, rows) for header, rows in zip(headers, (numbers, epsilons), strict=True)]
     note = (
         "A claim is a number or a statement of a paper, and each counts once. If it has several readings, the first "
         f"counts. {_not_counted(everything)} `python -m runner claims --verdict fails` lists the claims with a word, "

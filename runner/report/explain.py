@@ -296,9 +296,8 @@ def claim_text(row: ClaimRow) -> str:
     difference = f", difference {cells.difference}" if cells.difference != "–" else ""
     costs = [f"ε {cells.epsilon}, sound {cells.sound}"] if cells.epsilon != "–" else []
     costs += [f"claimed ε {row.guarantee}"] if row.guarantee else []
-    return "; ".join(
-        filter(None, (f"{text}, measured {cells.measured_of}{difference}", cells.verdict, ": ".join(costs)))
-    )
+    parts = (f"{text}, measured {cells.measured_of}{difference}", cells.verdict, ": ".join(costs))
+    return "; ".join(filter(None, parts))
 
 
 def command_text(record: Record, places: Sequence[Place], in_studies: Sequence[Mapping[str, str]] = ()) -> list[str]:
@@ -327,7 +326,7 @@ def item_text(results: Path, paper: Paper, item: Item) -> str:
     lines += [claim_text(row) for row in rows_of(results, paper, [item.name])] or ["No claim of it is checked."]
     records = [record_of(results, job.run_id) for job in (paper.planned(item) if folder.exists() else ())]
     if any(records):
-        lines += ["", listing.runs_text([record for record in records if record])]
+        lines += ["", listing.records_text([record for record in records if record])]
     verb, root = "aggregate", elsewhere(results)
     if paper.needs(item):
         verb = "reproduce"

@@ -133,12 +133,9 @@ def terminal_width() -> int | None:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(map(_text, cells)) + " |"
-
-
-def _text(cell: str) -> str:
-    """Escape a Markdown cell, so that it ends neither its column nor its row and is no HTML."""
-    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", " ".join(cell.splitlines()).replace("|", "\\|"))
+    """Join the cells of a Markdown row. A text ends neither its column nor its row, and is no HTML."""
+    texts = (" ".join(text.splitlines()).replace("|", "\\|") for text in cells)
+    return f"| {' | '.join(re.sub(r'<(?=[A-Za-z/!?])', '&lt;', text) for text in texts)} |"
 
 
 def enumerated(texts: Sequence[str], word: str = "and") -> str:

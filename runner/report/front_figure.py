@@ -6,8 +6,9 @@ It is made from the entries of the leaderboard, their runs and the claims of the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,7 +24,6 @@ from runner.report.papers import load
 if TYPE_CHECKING:
     import numpy as np
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 History: TypeAlias = tuple[list[float], list[float]]  # by epoch: the sound epsilon, the accuracy (percent)
 
@@ -53,56 +53,36 @@ class Line:
     runs: int
 
 
-@dataclass(frozen=True)
-class Star:
-    """An accuracy (percent) that a paper claims for a method at the epsilon that it counts."""
-
-    method: str
-    epsilon: float
-    accuracy: float
-
-
-def draw(results: Path, entries: Sequence[Entry], runs: Iterable[PlannedRun]) -> Figure:
-    """Draw a panel for each data set, with a labelled line for each method and a star for each claim."""
-    fig = plots.figure(11.5, 4.6)
-    panels = fig.subplots(1, len(_PANELS))
-    settings = _settings(entries)
-    histories = _histories(runs, {setting for bounds in settings.values() for setting in bounds.values()})
-    for axes, dataset in zip(panels, _PANELS, strict=True):
-        lines = [_line(method, settings.get((dataset, method), {}), histories) for method in FRONT]
-        _panel(axes, dataset, [line for line in lines if line], [*_stars(results, dataset)])
-    panels[0].set_ylabel("test accuracy (%)")
-    fig.suptitle(TITLE, x=0.01, ha="left", fontsize=13, fontweight="bold")
-    fig.supxlabel(_NOTE, x=0.01, ha="left", fontsize=8, color="#767676")
-    return fig
-
-
 def write(results: Path, entries: Sequence[Entry], runs: Iterable[PlannedRun]) -> Path:
-    """Write front.svg into the results folder."""
+    """Write front.svg into the results folder: a panel for each data set, a line for each method, a star a claim."""
+    lines = lines_of(entries, runs)
     with plots.style():
-        return plots.write_svg(draw(results, entries, runs), results / FILE)
+        fig = plots.figure(11.5, 4.6)
+        panels = fig.subplots(1, len(_PANELS))
+        for axes, dataset in zip(panels, _PANELS, strict=True):
+            _panel(axes, dataset, [lines[dataset, m] for m in FRONT if (dataset, m) in lines], stars(results, dataset))
+        panels[0].set_ylabel("test accuracy (%)")
+        fig.suptitle(TITLE, x=0.01, ha="left", fontsize=13, fontweight="bold")
+        fig.supxlabel(_NOTE, x=0.01, ha="left", fontsize=8, color="#767676")
+        return plots.write_svg(fig, results / FILE)
 
 
-def _settings(entries: Sequence[Entry]) -> dict[tuple[str, str], dict[float, str]]:
-    """Return the id of the setting that stands on the leaderboard at each bound, by data set and method."""
+def lines_of(entries: Sequence[Entry], runs: Iterable[PlannedRun]) -> dict[tuple[str, str], Line]:
+    """Return the line of the settings that stand on the leaderboard at each bound, by data set and method."""
     settings: dict[tuple[str, str], dict[float, str]] = {}
-    for dataset in _PANELS:
-        for bound in _BOUNDS:
-            for method, entry in standing(entries, dataset, bound).items():
-                settings.setdefault((dataset, method), {})[bound] = entry.setting
-    return settings
-
-
-def _histories(runs: Iterable[PlannedRun], settings: set[str]) -> dict[str, list[History]]:
-    """Return by setting the sound epsilons and the accuracies (percent) of each recorded run, by epoch."""
+    for dataset, bound in product(_PANELS, _BOUNDS):
+        for method, entry in standing(entries, dataset, bound).items():
+            settings.setdefault((dataset, method), {})[bound] = entry.setting
+    shown = {setting for bounds in settings.values() for setting in bounds.values()}
+    recorded = {run.job.run_id: run for run in runs if run.record is not None and run.job.setting_id in shown}
     histories: dict[str, list[History]] = {}
-    recorded = {run.job.run_id: run for run in runs if run.record is not None and run.job.setting_id in settings}
     for run in recorded.values():
         # As on the leaderboard: a run with a guarantee, whose data decided its end, counts by what it spent.
         by_spent = run.has_spent and math.isfinite(run.final("epsilon_sound"))
         epsilons = run.history("epsilon_spent" if by_spent else "epsilon_sound")
         histories.setdefault(run.job.setting_id, []).append((epsilons, run.history("test_accuracy")))
-    return histories
+    lines = {key: _line(key[1], bounds, histories) for key, bounds in settings.items()}
+    return {key: line for key, line in lines.items() if line}
 
 
 def _line(method: str, settings: Mapping[float, str], histories: Mapping[str, Sequence[History]]) -> Line | None:
@@ -122,7 +102,10 @@ def _line(method: str, settings: Mapping[float, str], histories: Mapping[str, Se
         runs = histories.get(setting, ())
         if not runs:
             continue
-        table = np.array([_within(grid, *run) for run in runs])
+        table = np.full((len(runs), len(grid)), np.nan)
+        for row, (epsilons, accuracies) in zip(table, runs, strict=True):
+            places = _last_within(epsilons, grid)
+            row[places >= 0] = np.array(accuracies)[places[places >= 0]]
         wide = half
         if len(runs) > 1:
             wide = stats.t.ppf(0.975, len(runs) - 1) * table.std(0, ddof=1) / math.sqrt(len(runs))
@@ -135,30 +118,33 @@ def _line(method: str, settings: Mapping[float, str], histories: Mapping[str, Se
     return Line(method, grid[inside], mean[inside], half[inside], most) if inside.any() else None
 
 
-def _within(grid: np.ndarray, epsilons: Sequence[float], accuracies: Sequence[float]) -> np.ndarray:
-    """Return the accuracy of a run's last epoch within each ε of a grid, which is not a number before the first."""
+def _last_within(epsilons: Sequence[float] | np.ndarray, bound: np.ndarray | float) -> np.ndarray:
+    """Return the place of the last of rising epsilons within each bound, -1 where none is."""
     import numpy as np
 
-    place = np.searchsorted(epsilons, grid * 1.0001, side="right") - 1
-    return np.where(place >= 0, np.array(accuracies)[np.maximum(place, 0)], np.nan)
+    return np.asarray(np.searchsorted(epsilons, np.asarray(bound) * 1.0001, side="right") - 1)
 
 
-def _stars(results: Path, dataset: str) -> Iterator[Star]:
-    """Yield the claims that methods.yaml names as what a method's paper claims, where the ε is within the axis."""
+def mean_within(line: Line, epsilon: float) -> float:
+    """Return the mean at the last ε of a line that is within an epsilon."""
+    return float(line.mean[max(0, int(_last_within(line.epsilons, epsilon)))])
+
+
+def stars(results: Path, dataset: str) -> dict[str, tuple[float, float]]:
+    """Return by method the (ε, accuracy in percent) that methods.yaml names as its paper's claim, within the axis."""
+    claims: dict[str, tuple[float, float]] = {}
     for method, front in FRONT.items():
-        if "claim" not in front:
-            continue
-        paper, item, name = front["claim"].split("/")
-        for row in rows_of(results, load(paper), [item]):
+        paper, item, name = front["claim"].split("/") if "claim" in front else ("", "", "")
+        for row in rows_of(results, load(paper), [item]) if paper else ():
             claim = row.claim
             if (claim.dataset, claim.method) == (dataset, name) and claim.counts and claim.unit == "%":
                 epsilon, accuracy = claim.at_epsilon.number, claim.claimed.number
                 if epsilon is not None and accuracy is not None and _BOUNDS[0] <= epsilon <= _BOUNDS[-1]:
-                    yield Star(method, epsilon, accuracy)
-                    break
+                    claims.setdefault(method, (epsilon, accuracy))
+    return claims
 
 
-def _panel(axes: Axes, dataset: str, lines: Sequence[Line], stars: Sequence[Star]) -> None:
+def _panel(axes: Axes, dataset: str, lines: Sequence[Line], claims: Mapping[str, tuple[float, float]]) -> None:
     low, high = _PANELS[dataset]
     for line in lines:
         front: dict[str, Any] = FRONT[line.method]
@@ -170,26 +156,17 @@ def _panel(axes: Axes, dataset: str, lines: Sequence[Line], stars: Sequence[Star
         )
     _label(axes, lines, (high - low) * 0.05, high)
     reached = {line.method: line for line in lines}
-    for star in stars:
-        colour = FRONT[star.method]["colour"]
-        axes.plot(
-            star.epsilon, star.accuracy, "*", markersize=11, mfc="none", mec=colour, mew=1.3, zorder=6, clip_on=False
-        )
-        if star.method in reached:
-            mean = _within_line(reached[star.method], star.epsilon)
-            if star.accuracy - mean > 0.03 * (high - low):
+    for method, (epsilon, accuracy) in claims.items():
+        colour = FRONT[method]["colour"]
+        axes.plot(epsilon, accuracy, "*", markersize=11, mfc="none", mec=colour, mew=1.3, zorder=6, clip_on=False)
+        if method in reached:
+            mean = mean_within(reached[method], epsilon)
+            if accuracy - mean > 0.03 * (high - low):
                 arrow = {"arrowstyle": "-|>", "color": colour, "lw": 1.1, "ls": "--", "shrinkA": 5, "shrinkB": 3}
-                axes.annotate("", (star.epsilon, mean), (star.epsilon, star.accuracy), arrowprops=arrow, zorder=5)
+                axes.annotate("", (epsilon, mean), (epsilon, accuracy), arrowprops=arrow, zorder=5)
     axes.set(title=dataset_name(dataset), xscale="log", xlim=(0.49, 3.1), ylim=(low, high), xlabel="sound ε, δ = 1e-5")
     axes.set_xticks(_BOUNDS, [f"{bound:g}" for bound in _BOUNDS])
     axes.minorticks_off()
-
-
-def _within_line(line: Line, epsilon: float) -> float:
-    """Return the mean at the last ε of a line that is within an epsilon."""
-    import numpy as np
-
-    return float(line.mean[max(0, int(np.searchsorted(line.epsilons, epsilon * 1.0001, side="right")) - 1)])
 
 
 def _label(axes: Axes, lines: Sequence[Line], distance: float, high: float) -> None:

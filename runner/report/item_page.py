@@ -9,16 +9,7 @@ from dataclasses import replace
 from runner.claims.claim import dataset_name
 from runner.claims.judgement import ClaimRow, by_word, capitalised
 from runner.claims.runs import grouped
-from runner.claims.verdicts import (
-    DIFFERS,
-    FAILS,
-    GUARANTEED,
-    HOLDS,
-    NOT_CONTRADICTED,
-    NOT_GUARANTEED,
-    OPEN,
-    REFUTED,
-)
+from runner.claims.verdicts import DIFFERS, FAILS, GUARANTEED, HOLDS, NOT_CONTRADICTED, NOT_GUARANTEED, OPEN, REFUTED
 from runner.report.cells import cells_of, method_text, sound_bound_text, wrong_epsilon
 from runner.report.files import Table, enumerated, markdown, number
 from runner.report.items import Item, Paper
@@ -145,11 +136,8 @@ def _names(having: Sequence[ClaimRow], rows: Sequence[ClaimRow]) -> str:
     Quantities, data sets and readings are named if others of the method are not among the rows.
     """
     by_method = grouped(rows, lambda row: row.claim.method)
-    ambiguous = {
-        method
-        for method, group in by_method.items()
-        if len({row.claim.quantity for row in group}) > 1 and {*group} - {*having}
-    }
+    several = {m: g for m, g in by_method.items() if len({row.claim.quantity for row in g}) > 1}
+    ambiguous = [method for method, group in several.items() if {*group} - {*having}]
 
     def name_of(row: ClaimRow) -> str:
         return method_text(replace(row.claim, reading="")) if row.claim.method in ambiguous else row.claim.method

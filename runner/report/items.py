@@ -197,21 +197,17 @@ class Paper:
 
     def planned(self, item: Item, scale: str = PAPER) -> list[Job]:
         """List the runs that an item shows, in the order of its sweeps; a run in two sweeps counts with the first."""
-        jobs = [
-            job
-            for sweep, names in self.needs(item).items()
-            for job in sweep_jobs(sweep, (f"scale={scale}",))
-            if job.experiment in names
-        ]
+        jobs = []
+        for sweep, names in self.needs(item).items():
+            jobs += [job for job in sweep_jobs(sweep, (f"scale={scale}",)) if job.experiment in names]
         return list({job.run_id: job for job in reversed(jobs)}.values())[::-1]
 
     def evidence_of(self, item: Item, evidence: Evidence) -> Evidence:
         """Return the part of the evidence that an item shows: the runs that it needs, and the sweeps of `also`."""
-        runs = {
-            sweep: Runs(run for run in evidence.sweeps[sweep] if run.job.experiment in names)
-            for sweep, names in self.needs(item).items()
-        }
-        return Evidence(evidence.scale, {sweep: evidence.sweeps[sweep] for sweep in item.also} | runs, evidence.folder)
+        runs = {sweep: evidence.sweeps[sweep] for sweep in item.also}
+        for sweep, names in self.needs(item).items():
+            runs[sweep] = Runs(run for run in evidence.sweeps[sweep] if run.job.experiment in names)
+        return Evidence(evidence.scale, runs, evidence.folder)
 
     def item(self, name: str) -> Item:
         """Return the item of this name.

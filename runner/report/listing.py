@@ -60,7 +60,7 @@ def sound_text(sound: float | None) -> str:
     return "none" if sound is None else bound_text(sound)
 
 
-def runs_table(rows: Sequence[Sequence[Record]], *, by_setting: bool = False) -> Table:
+def records_table(rows: Sequence[Sequence[Record]], *, by_setting: bool = False) -> Table:
     """Make a row for each run, or for the runs of each setting, with the config fields in which the rows differ.
 
     The run of a setting is the latest one. The accuracy is the mean ± the standard deviation, and each epsilon is the
@@ -104,9 +104,9 @@ def _held_out(record: Record) -> bool:
     return bool(record["config"]["evaluation"] == "holdout")
 
 
-def runs_text(records: Sequence[Record]) -> str:
+def records_text(records: Sequence[Record]) -> str:
     """Format the table of runs as aligned columns."""
-    table = runs_table([[record] for record in records])
+    table = records_table([[record] for record in records])
     return "\n".join([aligned(table), *table.notes])
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from runner.claims.claim import DATASETS as IN_PAPERS
 from runner.claims.claim import Claim, dataset_name
 from runner.claims.runs import PAPER_SCALE, Evidence, Runs
+from runner.claims.statistics import pareto
 from runner.report.files import bound_text, write_text
 
 if TYPE_CHECKING:
@@ -288,6 +289,15 @@ def panel_each(height: float, datasets: Sequence[str] = tuple(DATASETS)) -> tupl
 def legend_below(axes: Axes, down: float = 0.17) -> None:
     """Put the legend of a panel below it."""
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -down))
+
+
+def draw_front(axes: Axes, curves: Sequence[tuple[Sequence[float], Sequence[float]]], **line: Any) -> list[float]:
+    """Draw the best of some (epsilons, accuracies) at or below each ε as steps. Return the accuracies of the front."""
+    front = pareto(curves)
+    if front:
+        end = (max(epsilon for epsilons, _ in curves for epsilon in epsilons), front[-1][1])
+        axes.step(*zip(*front, end, strict=True), where="post", **line)
+    return [accuracy for _, accuracy in front]
 
 
 def one_legend(fig: Figure, columns: int = 4, title: str = "") -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from runner.claims.claim import DATASETS, dataset_name
 from runner.claims.runs import Evidence, PlannedRun, Runs, grouped
-from runner.claims.statistics import pareto
 from runner.report import plots
 from runner.report.items import Paper
 from runner.report.leaderboard.methods import LOOKS, method_of
@@ -81,20 +80,17 @@ def draw(runs: Runs) -> Figure | None:
 
 
 def _draw_points(axes: Axes, points: Sequence[Point], low: float) -> None:
-    front = pareto(([epsilon], [run.final("test_accuracy")]) for epsilon, run in points)
-    if front:
-        last = (max(epsilon for epsilon, _ in points), front[-1][1])
-        axes.step(*zip(*front, last, strict=True), where="post", color="#888888", linewidth=1, label=_FRONT)
+    plots.draw_front(
+        axes,
+        [([epsilon], [run.final("test_accuracy")]) for epsilon, run in points],
+        color="#888888",
+        linewidth=1,
+        label=_FRONT,
+    )
     by_method = grouped(points, lambda point: method_of(point[1].job.experiment, ()))
     for method in sorted(by_method, key=["", *LOOKS].index):  # other settings are drawn first, below the others
         colour, marker = plots.LOOKS[LOOKS[method]] if method else _OTHER_LOOK
-        style: dict[str, Any] = {
-            "color": colour,
-            "linestyle": "",
-            "alpha": 0.7,
-            "markersize": 5,
-            "markeredgewidth": 0.6,
-        }
+        style: dict[str, Any] = {"linestyle": "", "alpha": 0.7, "markersize": 5, "mew": 0.6, "color": colour}
         seen = [(epsilon, run.final("test_accuracy")) for epsilon, run in by_method[method]]
         label = LOOKS[method] if method else _OTHER
         axes.plot(*zip(*seen, strict=True), marker=marker, label=label, zorder=2 + bool(method), **style)

@@ -185,9 +185,8 @@ def _study_number(fields: Mapping[str, str], rows: Sequence[Mapping[str, str]]) 
     values = {name: value for name, value in fields.items() if name != "study"}.items()
     matching = [row for row in rows if values <= row.items()]
     if len(matching) > 1:
-        raise ValueError(
-            f"{len(matching)} rows of {fields['study']} have {dict(values)}: a finding's number needs one."
-        )
+        study = fields["study"]
+        raise ValueError(f"{len(matching)} rows of {study} have {dict(values)}: a finding's number needs one.")
     if not matching or not (matching[0].get("effect") or matching[0].get("accuracy")):
         return None
     (row,) = matching
@@ -253,9 +252,8 @@ def write_readme(sources: Sources) -> Path:
     if not begin or not end:
         raise ValueError(f"{readme} has lost the markers of the list of findings.")
     papers = every_paper()
-    noise = noise_text(
-        sources.folder, PAPER_SCALE, {paper.name: rows_of(sources.folder, paper) for paper in papers}, _LIMITS
-    )
+    by_paper = {paper.name: rows_of(sources.folder, paper) for paper in papers}
+    noise = noise_text(sources.folder, PAPER_SCALE, by_paper, _LIMITS)
     headlines = "".join(
         f"- {headline_of(text)} ([study](results/studies/{study.name}/README.md))\n"
         for study in study_pages(sources.folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,7 +42,10 @@ def write_figures(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]], labe
         titles = {name.replace("_", " "): rows for name, rows in claims.items()}
         written = plots.save(_counts(titles), folder / "verdicts", label)
         for name, rows in claims.items():
-            if distant := [row for row in rows if _has_distance(row)]:
+            numeric = [row for row in rows if row.claim.direction in ("higher", "lower", "match") and row.claim.margin]
+            measured = [row for row in numeric if row.difference is not None and not row.computed]
+            distant = [row for row in measured if abs(row.difference or 0.0) < math.inf]
+            if distant:
                 written += plots.save(_distances(distant), folder / name / DISTANCES, label)
         return written
 
@@ -128,11 +132,6 @@ def _distances(rows: Sequence[ClaimRow]) -> Any:
     fig.legend(handles=handles, loc="outside lower center", ncol=3, frameon=False)
     fig.suptitle(TITLE, fontsize=11)
     return fig
-
-
-def _has_distance(row: ClaimRow) -> bool:
-    numeric = row.claim.direction in ("higher", "lower", "match") and bool(row.claim.margin) and not row.computed
-    return numeric and row.difference is not None and abs(row.difference) < float("inf")
 
 
 def _name(row: ClaimRow) -> str:

@@ -12,7 +12,6 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from runner.claims.runs import PlannedRun, grouped
-from runner.claims.statistics import pareto
 from runner.report import plots
 from runner.report.cells import difference_text
 from runner.study.contrasts import Estimate
@@ -40,7 +39,10 @@ def draw(study: Study, arms: Sequence[Compared]) -> Figure | None:
     rows = {key: _rows(study, group) for key, group in pairs.items()}
     fig = plots.figure(plots.WIDTH, len(datasets) * (_PANEL + _ROW * max(map(len, rows.values()))) + 0.4)
     panels = fig.subplots(len(datasets), len(epsilons), squeeze=False, sharex=True, sharey=True)
-    low, high = _range([gain for lines in rows.values() for _, gain in lines if gain])
+    ends = [_ends(gain) for lines in rows.values() for _, gain in lines if gain]
+    farthest = median_low(max(map(abs, pair)) for pair in ends)
+    near = [pair for pair in ends if max(map(abs, pair)) <= max(_LEAST, _FAR * farthest)]  # without those far from most
+    low, high = (limit([0.0, *(end for pair in near for end in pair)]) for limit in (min, max))
     room = 0.05 * (high - low) or 1.0
     panels.flat[0].set_xlim(low - room, high + room)
     for axes, (key, group) in zip(panels.flat, pairs.items(), strict=True):
@@ -63,14 +65,6 @@ def _ends(gain: Estimate) -> tuple[float, float]:
     """Return the ends of what is drawn of a gain: its seeds and its interval."""
     values = [*gain.by_seed, *([gain.interval.low, gain.interval.high] if gain.interval else [])]
     return min(values), max(values)
-
-
-def _range(gains: Sequence[Estimate]) -> tuple[float, float]:
-    """Return the range of all panels, with 0, and without gains that are very far from most."""
-    farthest = [max(map(abs, _ends(gain))) for gain in gains]
-    most = max(_LEAST, _FAR * median_low(farthest))
-    inside = [0.0, *(end for gain, far in zip(gains, farthest, strict=True) if far <= most for end in _ends(gain))]
-    return min(inside), max(inside)
 
 
 def _gains(axes: Axes, rows: Sequence[tuple[str, Estimate | None]]) -> None:
@@ -142,11 +136,7 @@ def _fronts(axes: Axes, study: Study, arms: Sequence[Progress], by: str, limit: 
         curves = [points_of(run, limit, by) for run in arm.searched]
         for curve in curves:
             axes.plot(*curve, ".", color=colour, markersize=3, alpha=0.35)
-        front = pareto(curves)
-        levels += [accuracy for _, accuracy in front]
-        if front:
-            end = max(epsilon for epsilons, _ in curves for epsilon in epsilons), front[-1][1]
-            axes.step(*zip(*front, end, strict=True), where="post", color=colour, label=f"{name}, held-out images")
+        levels += plots.draw_front(axes, curves, color=colour, label=f"{name}, held-out images")
         label = f"{name}, test images"
         for other in (other for other in arms if other.setting.arm == arm.setting.arm):
             if counted := other.counted().values():

@@ -42,34 +42,7 @@ from runner.study.progress import Progress, progress_of
 from runner.study.search import edges_reached
 from runner.terminal import bound_text, duration, number
 
-_TEXT = """# {title}
-
-{banner}{finding}{answers}
-
-{front}{intervals}{figure}{remarks}{sums}## The arms
-
-{table}
-- **Gain.** Test accuracy minus that of *{first}* under the same seed, in points{seeds}.
-{tests}- **Privacy.** ε is sound: a proven upper bound for one final run, at {delta}. {neighbours}
-- {search}
-{notes}{effects}
-## The configurations
-
-{configurations}
-{settings}{board}
-## The cost
-
-{cost}
-
-```console
-$ {command}
-```
-
-The same command goes on after a stop, and trains nothing again that is recorded. [Every run](runs.csv)
-"""
-_SEARCH = (
-    "**ε excludes the search.** The trials read the same training images, and no ε here charges for them. {trials}"
-)
+_TEXT = Path(__file__).with_suffix(".md")
 _FRONT = """![Accuracy against ε, as the paper counts it and sound](front/figure.svg)
 
 A point is an epoch of a trial, with its accuracy on held-out images. A line goes through the best at or below each ε,
@@ -225,10 +198,8 @@ def answers(study: Study, arms: Sequence[Compared]) -> list[str]:
 
 def _alike(arms: Sequence[Compared]) -> list[str]:
     """Name arms whose runs have the same accuracy after every epoch under each of two or more common seeds."""
-    curves = [
-        (outcome.arm.name, {s: run.history("test_accuracy") for s, (run, _) in outcome.arm.counted().items()})
-        for outcome in arms
-    ]
+    runs = [(outcome.arm.name, outcome.arm.counted().items()) for outcome in arms]
+    curves = [(name, {seed: run.history("test_accuracy") for seed, (run, _) in items}) for name, items in runs]
     return [
         f"*{first}* and *{second}* have the same accuracy after every epoch under each seed, as if they had the same "
         "weights. What they differ in may not change an update: for example, the scale of a loss does not where all "
@@ -259,7 +230,7 @@ def _page(study: Study, outcomes: Sequence[Compared], settings: Table, finding: 
             among=" It is one of the seeds reported, too." if SEARCH_SEED in study.seeds else "",
             chosen=markdown(Table(settings.header[:-1], [row[:-1] for row in settings.rows])),
         )
-    return _TEXT.format(
+    return _TEXT.read_text(encoding="utf-8").format(
         title=study.title,
         banner="" if scale == PAPER else f"> **{scale.upper()}: no result.** Shrunk runs on stand-in data.\n\n",
         finding=f"{finding}\n\n" if finding else "",
@@ -273,9 +244,8 @@ def _page(study: Study, outcomes: Sequence[Compared], settings: Table, finding: 
         table=markdown(_table(study, outcomes)),
         seeds=f": the mean of {seeds} seeds, with\n  Student's interval" if seeds > 1 else "",
         tests=_tests(tested, any("(" in _answer(outcome) for outcome in outcomes)),
-        delta=_delta([run for arm in arms for run, _ in arm.counted().values()]),
-        neighbours=_neighbours(arms),
-        search=_SEARCH.format(trials=_trials(arms) + _method(study, arms))
+        privacy=_privacy(arms),
+        search=_trials(arms) + _method(study, arms)
         if searched
         else "**Nothing was searched.** Each arm has the settings of its overrides.",
         notes="".join(f"- {text}\n" for text in _notes(arms)),
@@ -288,11 +258,19 @@ def _page(study: Study, outcomes: Sequence[Compared], settings: Table, finding: 
     )
 
 
-def _delta(runs: Sequence[PlannedRun]) -> str:
-    """State the largest delta and, if the data sets state their sizes, the largest delta N for N training examples."""
+def _privacy(arms: Sequence[Progress]) -> str:
+    """State the largest delta, the largest delta N for N training examples if it is known, and the neighbours."""
+    runs = [run for arm in arms for run, _ in arm.counted().values()]
     text = delta_text(max((run.delta for run in runs), default=1e-5))
     products = [run.delta * size for run in runs if (size := run.field("dataset.train_examples"))]
-    return f"{text} (δ·N is at most {bound_text(max(products))} for N training examples)" if products else text
+    if products:
+        text += f" (δ·N is at most {bound_text(max(products))} for N training examples)"
+    finals = [run.record["final"] for arm in arms for run in arm.finals if run.record]
+    relations = sorted({str(final.get("neighbouring_relation")) for final in finals})
+    if len(relations) > 1:
+        names = ", ".join(relations)
+        return f"{text}. **The arms have different neighbouring data sets, so their ε differ: {names}.**"
+    return f"{text}. All arms have the same neighbouring data sets{''.join(f' ({name})' for name in relations)}."
 
 
 def _table(study: Study, outcomes: Sequence[Compared]) -> Table:
@@ -380,14 +358,15 @@ def _tests(number_of: int, needed: bool) -> str:
 
 
 def _trials(arms: Sequence[Progress]) -> str:
+    text = "**ε excludes the search.** The trials read the same training images, and no ε here charges for them."
     numbers = sorted({len(arm.trials) for arm in arms})
     if len(numbers) == 1:
-        return f"Each arm had {numbers[0]} trials."
+        return f"{text} Each arm had {numbers[0]} trials."
     most = f"{numbers[0]} to {numbers[-1]}"
     groups = grouped(arms, lambda arm: arm.setting.pair).values()
     if all(len({len(arm.trials) for arm in group}) == 1 for group in groups):
-        return f"On the same data set at the same ε each arm had the same number of trials, {most}."
-    return f"The arms had different numbers of trials, {most}: see the table."
+        return f"{text} On the same data set at the same ε each arm had the same number of trials, {most}."
+    return f"{text} The arms had different numbers of trials, {most}: see the table."
 
 
 def _method(study: Study, arms: Sequence[Progress]) -> str:
@@ -404,14 +383,6 @@ def _method(study: Study, arms: Sequence[Progress]) -> str:
         stopped = sum(trial.stopped is not None for trial in trials)
         texts.append(f"Hyperband stopped {stopped} of {len(trials)} trials that fell behind.")
     return " ".join(texts)
-
-
-def _neighbours(arms: Sequence[Progress]) -> str:
-    finals = [run.record["final"] for arm in arms for run in arm.finals if run.record]
-    relations = sorted({str(final.get("neighbouring_relation")) for final in finals})
-    if len(relations) > 1:
-        return f"**The arms have different neighbouring data sets, so their ε differ: {', '.join(relations)}.**"
-    return f"All arms have the same neighbouring data sets{''.join(f' ({relation})' for relation in relations)}."
 
 
 def _notes(arms: Sequence[Progress]) -> list[str]:

@@ -123,9 +123,8 @@ class Setting:
             final = resolved(config)
         texts = {name: _typed(value) for name, value in values.items()}
         searched = [f"{name}={text}" for name, text in texts.items()]
-        final.tracking.command = command_of(
-            [*self.overrides, *searched, f"seed={final.seed}", f"evaluation={evaluation.value}"]
-        )
+        single = [f"seed={final.seed}", f"evaluation={evaluation.value}"]
+        final.tracking.command = command_of([*self.overrides, *searched, *single])
         final.tracking.group = f"study/{self.study}"
         with open_dict(final.tracking):
             final.tracking.tags = sorted({*final.tracking.tags, *([HELD_OUT] if values else [])})
@@ -159,8 +158,9 @@ def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> 
     """
     settings: list[Setting] = []
     for dataset, epsilon, arm in product(study.datasets, study.epsilons, study.arms):
+        calibrated = ["accountant=pld", f"target_epsilon={epsilon:g}", "noise_multiplier=null", "max_epsilon=null"]
         overrides = [f"dataset={dataset}"] if dataset else []
-        overrides += ["target_epsilon=null", "max_epsilon=null"] if study.front else _calibrated(epsilon)
+        overrides += ["target_epsilon=null", "max_epsilon=null"] if study.front else calibrated
         overrides += [] if scale == PAPER else [f"scale={scale}"]
         texts = tuple(merged([*study.base, *overrides, *arm.overrides, *extra]))
         with _naming(arm, study):
@@ -171,10 +171,6 @@ def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> 
             raise ConfigError(f"{arm.place}: its delta is {other}: arms are compared at the same one.")
         settings.append(setting)
     return settings
-
-
-def _calibrated(epsilon: float) -> list[str]:
-    return ["accountant=pld", f"target_epsilon={epsilon:g}", "noise_multiplier=null", "max_epsilon=null"]
 
 
 def merged(overrides: Sequence[str]) -> list[str]:

@@ -106,9 +106,8 @@ def jobs_of(study: Study) -> list[Job]:
     for arm in progress_of(study, settings_of(study)):
         pairs = (text.partition("=") for text in arm.setting.overrides)
         overrides = {name: value for name, _, value in pairs if name not in alike}
-        jobs += [
-            replace(run.job, overrides=overrides | {"seed": str(run.seed)}) for run in (*arm.searched, *arm.finals)
-        ]
+        for run in (*arm.searched, *arm.finals):
+            jobs.append(replace(run.job, overrides=overrides | {"seed": str(run.seed)}))
     return jobs
 
 

@@ -91,8 +91,9 @@ class Judge:
         """Return whether a trial goes on after the epochs of a curve."""
         if self.beyond(curve):
             return False
-        compared = [earlier for epoch, earlier in self.rungs if epoch == len(curve.epsilons) < self.epochs]
-        return all(_among_best(self.worth(curve), earlier) for earlier in compared)
+        worth, epoch = self.worth(curve), len(curve.epsilons)
+        compared = [earlier for rung, earlier in self.rungs if rung == epoch < self.epochs]
+        return all(sum(other > worth for other in e) < max(1, (len(e) + 1) // ETA) for e in compared)
 
     def stopped(self, curve: Curve) -> bool:
         """Return True if the trial with this curve was stopped as it fell behind."""
@@ -135,7 +136,3 @@ def _brackets(most: int) -> int:
 def _epoch(rung: int, epochs: int, most: int) -> int:
     """Return the epoch of a rung for a trial with fewer epochs than most."""
     return math.ceil(rung * epochs / most)
-
-
-def _among_best(value: float, earlier: Sequence[float]) -> bool:
-    return sum(other > value for other in earlier) < max(1, (len(earlier) + 1) // ETA)

@@ -84,7 +84,14 @@ def _suggested(space: Space, number: int, sampler: str, prune: bool) -> Generato
         raise ConfigError("a search of ranges needs Optuna: pip install -e '.[search]'.") from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction="maximize", sampler=_sampler(sampler, number))
-    ranges = {name: _distribution(values, optuna.distributions) for name, values in space.items()}
+    ranges: dict[str, Any] = {}
+    for name, values in space.items():
+        if not isinstance(values, Dimension):
+            ranges[name] = optuna.distributions.CategoricalDistribution(values)
+        elif values.integer:
+            ranges[name] = optuna.distributions.IntDistribution(int(values.low), int(values.high), log=values.log)
+        else:
+            ranges[name] = optuna.distributions.FloatDistribution(values.low, values.high, log=values.log)
     tried, draws = list[Point](), math.ceil(number / 2)
     for _ in range(number):  # rounds
         first = len(tried) < draws and not prune
@@ -106,8 +113,8 @@ def _suggested(space: Space, number: int, sampler: str, prune: bool) -> Generato
             running.append(trial)
         if not points:
             return
-        values = yield points
-        for trial, value in zip(running, values, strict=True):
+        worths = yield points
+        for trial, value in zip(running, worths, strict=True):
             study.tell(trial, value)
 
 
@@ -125,14 +132,6 @@ def _sampler(name: str, trials: int) -> Any:
         if name == "nsga-ii":
             return optuna.samplers.NSGAIISampler(seed=seed, population_size=max(2, trials // 4))
         return optuna.samplers.TPESampler(seed=seed, n_startup_trials=half, constant_liar=True)
-
-
-def _distribution(values: Any, kinds: Any) -> Any:
-    if not isinstance(values, Dimension):
-        return kinds.CategoricalDistribution(values)
-    if values.integer:
-        return kinds.IntDistribution(int(values.low), int(values.high), log=values.log)
-    return kinds.FloatDistribution(values.low, values.high, log=values.log)
 
 
 def widened(arms: Sequence[tuple[Space, Sequence[Trial]]], *, equal: bool) -> list[Point | None]:

@@ -37,13 +37,13 @@ def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def setting(folder: Path, experiment: str) -> dict[str, str]:
-    found = read_csv(folder / PAPER / "fig-3" / "settings.csv")
-    return next(row for row in found if row["experiment"] == f"{PAPER}/{experiment}")
+    rows = read_csv(folder / PAPER / "fig-3" / "settings.csv")
+    return next(row for row in rows if row["experiment"] == f"{PAPER}/{experiment}")
 
 
 def claim(folder: Path, item: str, method: str, dataset: str = "MNIST") -> dict[str, str]:
-    found = read_csv(folder / PAPER / item / "claims.csv")
-    return next(row for row in found if row["method"] == method and row["dataset"] == dataset)
+    rows = read_csv(folder / PAPER / item / "claims.csv")
+    return next(row for row in rows if row["method"] == method and row["dataset"] == dataset)
 
 
 def test_numbers_are_those_computed_by_hand(tmp_path, fabricate, jobs):
@@ -112,13 +112,13 @@ def test_the_delta_of_the_runs_is_that_of_their_config(tmp_path, fabricate, jobs
     config = copy.deepcopy(run.job.config)
     config.delta = 1e-4
     lax = replace(run, job=Job.of(run.job.sweep, run.job.overrides, config))
-    one = next(c for c in load(PAPER).claims if (c.item, c.alone) == ("fig-3", run.job.experiment))
-    for of in (one, replace(one, at=Call("below"))):
-        for found, guarantee in ((run, "guaranteed"), (lax, "not guaranteed")):
-            evidence = Evidence("paper", {one.sweep: [found]})
-            assert judge(of, measure(of, evidence, {}), "paper").guarantee == guarantee
-        two = Evidence("paper", {one.sweep: [lax, run]})
-        assert measure(of, two, {}).delta == 1e-4  # the largest
+    claimed = next(c for c in load(PAPER).claims if (c.item, c.alone) == ("fig-3", run.job.experiment))
+    for form in (claimed, replace(claimed, at=Call("below"))):
+        for planned, guarantee in ((run, "guaranteed"), (lax, "not guaranteed")):
+            evidence = Evidence("paper", {claimed.sweep: [planned]})
+            assert judge(form, measure(form, evidence, {}), "paper").guarantee == guarantee
+        two = Evidence("paper", {claimed.sweep: [lax, run]})
+        assert measure(form, two, {}).delta == 1e-4  # the largest
 
 
 def test_the_abstract_is_checked_at_its_own_epsilon(tmp_path, fabricate, jobs):
@@ -127,9 +127,9 @@ def test_the_abstract_is_checked_at_its_own_epsilon(tmp_path, fabricate, jobs):
     unsearched = claim(tmp_path, "text", "DP-SGD, tanh", "CIFAR10")
     assert (unsearched["measured"], unsearched["verdict"]) == ("", "open")
     assert "the search has not run (0 of 8 settings)" in unsearched["how"]
-    own = jobs("fig_3", "cifar10_tanh")[0].config.optimizer.lr
+    rate = jobs("fig_3", "cifar10_tanh")[0].config.optimizer.lr
     for job in jobs("table_3_search", "cifar10_tanh"):
-        fabricate(job, [60.0 if job.config.optimizer.lr == own else 50.0])
+        fabricate(job, [60.0 if job.config.optimizer.lr == rate else 50.0])
     aggregate(PAPER, items=["text"], results_root=tmp_path)
     judged = claim(tmp_path, "text", "DP-SGD, tanh", "CIFAR10")
     assert (judged["measured"], judged["epsilon"], judged["verdict"]) == ("50", "2.9", "open")
@@ -148,10 +148,8 @@ def test_a_stale_record_is_ignored_and_an_item_without_records_has_no_figure(tmp
     assert not figure.exists()
     assert not read_csv(tmp_path / PAPER / "fig-3" / "runs.csv")
     claims = read_csv(tmp_path / PAPER / "fig-3" / "claims.csv")
-    assert {(row["counted"], row["verdict"], row["rule"]) for row in claims} == {
-        ("yes", "open", "no run"),
-        ("no, for context", "", ""),
-    }
+    outcomes = {(row["counted"], row["verdict"], row["rule"]) for row in claims}
+    assert outcomes == {("yes", "open", "no run"), ("no, for context", "", "")}
 
 
 def test_smoke_is_apart_labelled_and_not_judged(tmp_path, fabricate, jobs):
@@ -184,7 +182,8 @@ def test_every_claim_has_one_row_in_the_report(tmp_path):
     for item in load(PAPER).items:
         page = (tmp_path / PAPER / item.name / "README.md").read_text().partition("\n## Claims")[2]
         cells = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
-        measured = [of[2] for of in cells if len(of) == 7 and of[0] not in ("| claim", "| ---") and of[2]]
+        rows = [texts for texts in cells if len(texts) == 7 and texts[0] not in ("| claim", "| ---")]
+        measured = [texts[2] for texts in rows if texts[2]]
         assert len(measured) == sum(claim.item == item.name for claim in claims), item.name
         assert all(text.startswith("– (0 of ") or text.endswith("(by formula)") for text in measured)
 
@@ -209,19 +208,15 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
     names = {"README.md", DISTANCES, PRICE, *(item.name for item in paper.items)}
     assert {path.name for path in (tmp_path / PAPER).iterdir()} == names
     assert "open (not run)" in printed
-    here, there = printed.splitlines()[-2:]  # below the headline of figure 3
-    assert here.startswith(".: runs.csv, settings.csv, ")
-    assert there.startswith(f"{tmp_path / PAPER / 'table-1'}: ")
-    assert there.endswith("table.csv, README.md")
+    first, second = printed.splitlines()[-2:]  # below the headline of figure 3
+    assert first.startswith(".: runs.csv, settings.csv, ")
+    assert second.startswith(f"{tmp_path / PAPER / 'table-1'}: ")
+    assert second.endswith("table.csv, README.md")
 
 
 def test_ratios_of_norms(tmp_path, fabricate, jobs):
     # Constant norms: the smoothing and the last quarter leave them as they are.
-    norms = {
-        "mnist_sgd_relu_norms": (1.0, 20.0),
-        "mnist_relu_norms": (5.5, 90.0),
-        "mnist_tanh_norms": (1.2, 30.0),
-    }
+    norms = {"mnist_sgd_relu_norms": (1.0, 20.0), "mnist_relu_norms": (5.5, 90.0), "mnist_tanh_norms": (1.2, 30.0)}
     for experiment, (gradient, activation) in norms.items():
         steps = [0, 10, 20, 30, 40]
         columns = {name: [gradient] * 5 for name in ("mean", "median", "p90")}
@@ -262,8 +257,8 @@ def test_the_best_tenth_of_the_triples_needs_half_the_sweep(tmp_path, fabricate,
 
     def means() -> list[dict[str, str]]:
         aggregate(PAPER, items=["fig-2"], results_root=tmp_path)
-        found = read_csv(tmp_path / PAPER / "fig-2" / "claims.csv")
-        return [row for row in found if row["dataset"] == "MNIST" and row["quantity"].startswith("mean of")]
+        rows = read_csv(tmp_path / PAPER / "fig-2" / "claims.csv")
+        return [row for row in rows if row["dataset"] == "MNIST" and row["quantity"].startswith("mean of")]
 
     for place, job in enumerate(triples[:29]):
         fabricate(job, [99.5 - place / 10, 90.0 + place / 10])

@@ -48,7 +48,7 @@ def test_an_activation_that_the_network_does_not_use_is_said_to_be_unused() -> N
     record = read_record(RUNS / "180425e2e241.json")
     assert any(re.fullmatch(r"activation: \w+\(.*\)", line) for line in trained_text(record, run_of(record["config"])))
     config = {**record["config"], "architecture": {"_target_": "runner.networks.architectures.linear"}}
-    (line,) = [each for each in trained_text({**record, "config": config}, run_of(config)) if "activation" in each]
+    (line,) = [line for line in trained_text({**record, "config": config}, run_of(config)) if "activation" in line]
     assert line.endswith(" is not used by linear")
 
 
@@ -67,13 +67,13 @@ def test_what_the_noise_of_a_record_leaves_out() -> None:
     """Float32 noise of a CPU, of a GPU and for shuffled batches; float64 noise, whose bound is not rounded down."""
     record = read_record(RUNS / "180425e2e241.json")
     run = run_of(record["config"])
-    drawn = "noise: drawn in float32, so ε is not that of the noise it had"
-    assert noise_text(record, run) == [f"{drawn}: for some example δ is at least 0.8376 at any ε"]
+    prefix = "noise: drawn in float32, so ε is not that of the noise it had"
+    assert noise_text(record, run) == [f"{prefix}: for some example δ is at least 0.8376 at any ε"]
     mechanism = replace(run.mechanism, sampling=Sampling.shuffled)
     (line,) = noise_text(record, replace(run, mechanism=mechanism))
-    assert line == f"{drawn}; a lower bound on δ is not computed for shuffled batches"
+    assert line == f"{prefix}; a lower bound on δ is not computed for shuffled batches"
     record["provenance"]["device"] = "NVIDIA H200"
-    assert noise_text(record, run) == [f"{drawn}; a lower bound on δ is not computed for the float32 noise of a GPU"]
+    assert noise_text(record, run) == [f"{prefix}; a lower bound on δ is not computed for the float32 noise of a GPU"]
     record["provenance"]["noise"] = "float64"
     end, digits = noise_text(record, run)
     growth = float(end.removeprefix("noise: drawn in float64; the growth of δ because it ends is at most "))
@@ -87,13 +87,13 @@ def test_what_the_noise_of_a_record_leaves_out() -> None:
 
 def test_a_run_that_diverged_could_have_released_all_its_steps() -> None:
     record = json.loads((RUNS / "180425e2e241.json").read_text())
-    whole = record["final"]["steps"]
+    steps = record["final"]["steps"]
     record["status"] = "diverged"
-    record["final"] |= {"steps": 2, "epsilon_sound": 2.3142, "epsilon_spent": 0.3, "max_tries": whole}
+    record["final"] |= {"steps": 2, "epsilon_sound": 2.3142, "epsilon_spent": 0.3, "max_tries": steps}
     run = run_of(record["config"])
     released, most = [line for line in released_text(record, run) if " steps, Poisson" in line][1:]
     assert released.startswith("released: 2 steps")
-    assert most.startswith(f"could have been: {whole:,} steps")
+    assert most.startswith(f"could have been: {steps:,} steps")
     rows = {line.split()[0]: line.split()[1:5] for line in cost_text(record, run).splitlines()[1:]}
     assert rows["as"] == ["recorded", "2.929", "0.3", "2.315"]
     assert rows["pld"][2] == "2.315"
@@ -119,11 +119,11 @@ def test_costs_by_every_accountant() -> None:
 
 def test_a_study_is_explained_by_its_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert carry_out("explain", ["studies/corners"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("# Does the papers' progress add up on CIFAR-10?\n\n**One run of each arm cannot tell.** ")
-    assert "\n- **CIFAR-10, ε = 3**: " in said
-    assert re.search(r"\nCIFAR-10 +3 +all four +\d\d\.", said)
-    assert said.endswith("\nMade by: python -m runner study studies/corners.yaml\n")
+    text = capsys.readouterr().out
+    assert text.startswith("# Does the papers' progress add up on CIFAR-10?\n\n**One run of each arm cannot tell.** ")
+    assert "\n- **CIFAR-10, ε = 3**: " in text
+    assert re.search(r"\nCIFAR-10 +3 +all four +\d\d\.", text)
+    assert text.endswith("\nMade by: python -m runner study studies/corners.yaml\n")
 
 
 def test_a_study_of_shrunk_runs_has_no_result_but_a_page(tmp_path: Path) -> None:

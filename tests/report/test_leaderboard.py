@@ -31,52 +31,52 @@ PLAIN, TANH, LOSS = "Plain DP-SGD (ReLU, cross-entropy)", "Tempered sigmoid, tan
 def recorded(fabricate) -> Callable[..., PlannedRun]:
     """`recorded(job)`: a job with a record of these accuracies and sound epsilons by epoch."""
 
-    def of(job: Job, accuracy: Sequence[float] = (90.0, 95.0, 96.0), sound: Sequence[float] = SOUND) -> PlannedRun:
+    def record(job: Job, accuracy: Sequence[float] = (90.0, 95.0, 96.0), sound: Sequence[float] = SOUND) -> PlannedRun:
         return PlannedRun(job, read_record(fabricate(job, list(accuracy), sound=list(sound))))
 
-    return of
+    return record
 
 
 @pytest.fixture
 def planned(recorded, jobs) -> Callable[..., list[PlannedRun]]:
     """`planned("mnist_tanh", [[90, 95, 96], [91, 96, 95]])`: the first runs of an experiment with these accuracies."""
 
-    def of(experiment: str, accuracies: list[list[float]], sound: list[float] = SOUND) -> list[PlannedRun]:
+    def plan(experiment: str, accuracies: list[list[float]], sound: list[float] = SOUND) -> list[PlannedRun]:
         listed = jobs("fig_3", experiment)
-        found = [recorded(job, accuracy, sound) for job, accuracy in zip(listed, accuracies, strict=False)]
-        return found + [PlannedRun(job, None) for job in listed[len(found) :]]
+        runs = [recorded(job, accuracy, sound) for job, accuracy in zip(listed, accuracies, strict=False)]
+        return runs + [PlannedRun(job, None) for job in listed[len(runs) :]]
 
-    return of
+    return plan
 
 
 def test_the_last_epoch_within_the_bound_counts_not_the_best(planned) -> None:
     """Mean of 95 and 97 at 1: 96, t(1) = 12.706205 times sqrt(2)/sqrt(2) = 12.706205 on either side, up to 100%."""
-    found = entries(planned("mnist_tanh", [[99.0, 95.0, 96.0], [98.0, 97.0, 95.0]]), [0.3, 1.0, 3.0])
-    assert [(e.epsilon, e.accuracies, e.sound) for e in found] == [(1.0, (95.0, 97.0), 0.9), (3.0, (96.0, 95.0), 1.1)]
-    interval = found[0].interval
+    board = entries(planned("mnist_tanh", [[99.0, 95.0, 96.0], [98.0, 97.0, 95.0]]), [0.3, 1.0, 3.0])
+    assert [(e.epsilon, e.accuracies, e.sound) for e in board] == [(1.0, (95.0, 97.0), 0.9), (3.0, (96.0, 95.0), 1.1)]
+    interval = board[0].interval
     assert interval is not None
     assert (interval.low, interval.high) == pytest.approx((96 - 12.706205, 100.0), abs=1e-5)
-    assert found[0].planned == 10
+    assert board[0].planned == 10
 
 
 def test_runs_that_differ_in_what_is_measured_of_them_are_one(jobs, recorded) -> None:
     """Figures 3 and 4 train the same networks: so seed 0 counts once, next to seed 1."""
-    first, second, *others = jobs("fig_3", "mnist_tanh")
+    first, second, *further = jobs("fig_3", "mnist_tanh")
     runs = [recorded(jobs("fig_4", "mnist_tanh_norms")[0]), recorded(second, [91.0, 94.0, 96.0])]
-    (entry,) = entries([*runs, *(PlannedRun(job, None) for job in (first, *others))], [1.0])
+    (entry,) = entries([*runs, *(PlannedRun(job, None) for job in (first, *further))], [1.0])
     assert (entry.accuracies, entry.planned) == ((95.0, 94.0), 10)
 
 
 @pytest.fixture
 def board(planned) -> list[Entry]:
     """Plain DP-SGD with 94 and 95, tanh with 96 and 97, both searched, at a bound of 1."""
-    found = entries(planned("mnist_relu", [[90.0, 94.0, 95.0], [90.0, 95.0, 95.0]]), [1.0])
-    found += entries(planned("mnist_tanh", [[92.0, 96.0, 97.0], [92.0, 97.0, 97.0]]), [1.0])
-    return [replace(entry, held_out=True, chosen="searched on held-out images") for entry in found]
+    listed = entries(planned("mnist_relu", [[90.0, 94.0, 95.0], [90.0, 95.0, 95.0]]), [1.0])
+    listed += entries(planned("mnist_tanh", [[92.0, 96.0, 97.0], [92.0, 97.0, 97.0]]), [1.0])
+    return [replace(entry, held_out=True, chosen="searched on held-out images") for entry in listed]
 
 
-def _page(found: list[Entry], known: list[Published] | None = None) -> str:
-    return page(found, comparisons(found), known or [], 12)
+def _page(entries: list[Entry], numbers: list[Published] | None = None) -> str:
+    return page(entries, comparisons(entries), numbers or [], 12)
 
 
 def test_a_gain_over_plain_has_welchs_interval(board) -> None:
@@ -99,8 +99,8 @@ def test_which_setting_of_a_method_stands_on_the_page(board) -> None:
     lower = replace(tanh, setting="d", title="d", accuracies=(90.0, 90.0))
     other = replace(tanh, setting="e", title="e", accuracies=(99.9, 99.9), neighbours="zero-out")
 
-    def shown(*of: Entry) -> str:
-        (compared,) = comparisons([plain, *of])
+    def shown(*candidates: Entry) -> str:
+        (compared,) = comparisons([plain, *candidates])
         return compared.settings[TANH][1.0].setting
 
     assert shown(other, flattered, higher, lower, tanh) == tanh.setting
@@ -131,12 +131,12 @@ def test_methods_that_welch_does_not_tell_apart_are_all_bold(board) -> None:
 def arms() -> Callable[[str], list[Job]]:
     """`arms("screening")`: a run of each arm of a committed study, without a search, on MNIST at ε = 3."""
 
-    def of(name: str) -> list[Job]:
+    def jobs_of_arms(name: str) -> list[Job]:
         study = replace(read(REPOSITORY / "studies" / f"{name}.yaml"), datasets=("mnist",), epsilons=(3.0,))
         plain = replace(study, arms=tuple(replace(arm, search={}) for arm in study.arms), seeds=(0,))
         return jobs_of(plain)
 
-    return of
+    return jobs_of_arms
 
 
 def _method(job: Job) -> str:
@@ -154,24 +154,24 @@ def test_every_arm_of_a_study_is_on_the_leaderboard(arms, study: str) -> None:
 
 def test_a_cell_of_the_composition_belongs_to_its_method(arms) -> None:
     """The same experiment is another method with other overrides; an addition to the combined ideas is none."""
-    found = {}
+    methods = {}
     for job in arms("composition"):
         assert counts(job)
-        of = tuple(job.overrides[name] for name in ("activation", "loss", "clipping"))
-        found[(job.overrides["experiment"].rpartition("/")[2], *of)] = _method(job)
-    assert len(found) == 16
-    assert found["pixels", "relu", "cross_entropy", "flat"] == PLAIN
-    assert found["pixels", "relu", "losing_less", "flat"] == LOSS
-    assert found["scatternet", "relu", "cross_entropy", "flat"] == "ScatterNet features (2021)"
-    assert list(found.values()).count(COMBINED) == 11
+        options = tuple(job.overrides[name] for name in ("activation", "loss", "clipping"))
+        methods[(job.overrides["experiment"].rpartition("/")[2], *options)] = _method(job)
+    assert len(methods) == 16
+    assert methods["pixels", "relu", "cross_entropy", "flat"] == PLAIN
+    assert methods["pixels", "relu", "losing_less", "flat"] == LOSS
+    assert methods["scatternet", "relu", "cross_entropy", "flat"] == "ScatterNet features (2021)"
+    assert list(methods.values()).count(COMBINED) == 11
     assert [_method(job) for job in arms("screening")] == ["", ""]
 
 
 def test_a_method_is_found_whatever_a_study_leaves_to_its_base(arms) -> None:
     """`modern` types no clipping: flat clipping is its base's."""
-    found = [_method(job) for job in arms("modern")]
-    assert [found.count(name) for name in (PLAIN, TANH, LOSS, COMBINED, "")] == [1, 1, 1, 11, 2]  # EMA or views alone
-    assert found[0] == PLAIN
+    methods = [_method(job) for job in arms("modern")]
+    assert [methods.count(name) for name in (PLAIN, TANH, LOSS, COMBINED, "")] == [1, 1, 1, 11, 2]  # EMA or views alone
+    assert methods[0] == PLAIN
 
 
 def test_an_arm_of_plain_dp_sgd_is_plain(arms) -> None:
@@ -195,19 +195,19 @@ def test_every_experiment_that_a_method_lists_exists() -> None:
 
 
 def test_delta_times_n_is_the_largest_of_the_data_sets(board) -> None:
-    names = {one.dataset for one in board}
+    names = {entry.dataset for entry in board}
     options = [OmegaConf.load(path) for path in tracked("conf/dataset/*.yaml")]
     most = max(option.train_examples for option in options if option.get("name") in names)
     assert f"δ·N is at most {DELTA * most:g} for N" in _page(board)
 
 
 def test_the_best_published_number_is_within_the_bound_and_undisputed(board) -> None:
-    known = read_published()
-    best = best_published(known, "FashionMNIST", 3.0)
+    numbers = read_published()
+    best = best_published(numbers, "FashionMNIST", 3.0)
     assert best is not None
     assert (best.accuracy, best.epsilon, best.method) == (89.7, 3, "ScatterNet with a linear model")
-    assert best_published(known, "FashionMNIST", 1.0) is None
-    assert {one.kind for one in known} == {"from scratch", "synthetic pre-training", "public data"}
+    assert best_published(numbers, "FashionMNIST", 1.0) is None
+    assert {number.kind for number in numbers} == {"from scratch", "synthetic pre-training", "public data"}
     better = Published("MNIST", "x", 97.0, 1.0, 1e-5, "a source", "https://a.b", accountant="RDP")
     page = _page(board, [better])
     assert "| *Published, from scratch* | *97* | *97* |" in page
@@ -223,22 +223,19 @@ def test_settings_of_one_experiment_are_told_apart_and_marked_by_any_sweep_that_
     firsts = [jobs(sweep, f"mnist_{name}")[0] for name in ("tanh", "relu") for sweep in ("fig_3", "table_3_chosen")]
     records = {run_id: recorded(job).record for run_id, job in {job.run_id: job for job in firsts}.items()}
     runs = [PlannedRun(job, records[job.run_id]) for job in firsts]
-    found = {entry.title: entry.held_out for entry in entries(runs, [1.0])}
-    assert found == {
-        "DP-SGD, tanh, learning rate 0.25": False,
-        "DP-SGD, tanh, learning rate 0.15": True,
-        "DP-SGD, ReLU": True,
-    }
+    marked = {entry.title: entry.held_out for entry in entries(runs, [1.0])}
+    rates = {f"DP-SGD, tanh, learning rate {rate}": rate == 0.15 for rate in (0.25, 0.15)}
+    assert marked == rates | {"DP-SGD, ReLU": True}
 
 
 def test_whose_epsilon_has_other_neighbours_is_in_the_csv_only(jobs, recorded, planned) -> None:
     runs = planned("fashion_mnist_tanh", [[90.0, 95.0, 96.0]])
     for name in ("fashion_mnist_printed", "fashion_mnist_printed_replace_one"):
         runs.append(recorded(jobs("table_1", name, paper="backprop_clipping")[0], [80.0, 85.0, 86.0]))
-    found = entries(runs, [1.0])
-    assert [entry.neighbours for entry in found] == ["add-or-remove-one", "zero-out", "replace-one"]
-    assert "Backpropagation clipping (2022)" not in _page(found)
-    assert [row["neighbours"] for row in csv_rows(found)] == [entry.neighbours for entry in found]
+    board = entries(runs, [1.0])
+    assert [entry.neighbours for entry in board] == ["add-or-remove-one", "zero-out", "replace-one"]
+    assert "Backpropagation clipping (2022)" not in _page(board)
+    assert [row["neighbours"] for row in csv_rows(board)] == [entry.neighbours for entry in board]
 
 
 def test_a_screened_run_costs_no_more_than_all_it_may_try(jobs, recorded) -> None:
@@ -246,8 +243,8 @@ def test_a_screened_run_costs_no_more_than_all_it_may_try(jobs, recorded) -> Non
     run = recorded(jobs("table_1", "mnist_screened_momentum", paper="noise_screening")[0])
     run.record["final"] |= {"epsilon_sound": 6.5, "epsilon_spent": SOUND[-1], "max_tries": 51_678}
     run.record["history"]["epsilon_spent"] = run.record["history"].pop("epsilon_sound")
-    found = [(entry.epsilon, entry.sound, entry.made_for_it) for entry in entries([run], [1.0, 8.0])]
-    assert found == [(1.0, 1.0, False), (8.0, 6.5, False)]
+    costs = [(entry.epsilon, entry.sound, entry.made_for_it) for entry in entries([run], [1.0, 8.0])]
+    assert costs == [(1.0, 1.0, False), (8.0, 6.5, False)]
 
 
 def test_a_screened_run_that_makes_all_its_tries_costs_what_they_do(arms, recorded) -> None:
@@ -269,10 +266,10 @@ def test_a_run_that_its_rule_ended_early_costs_what_all_its_steps_would_have(job
 
 
 @pytest.mark.parametrize(("end", "made"), [(2.9, True), (2.0, False), (3.1, False)])
-def test_which_runs_were_made_for_a_budget(planned, end: float, made: bool) -> None:
+def test_which_runs_were_made_for_a_budget(planned, end: float, ends_there: bool) -> None:
     """Those that end at it: not those that stop far below, nor those that go on."""
     (entry,) = entries(planned("mnist_tanh", [[90.0, 95.0]], [2.86, end] if end > 2.5 else [1.0, end]), [3.0])
-    assert entry.made_for_it is made
+    assert entry.made_for_it is ends_there
 
 
 def test_searches_and_runs_without_privacy_are_no_methods(jobs, recorded) -> None:
@@ -287,9 +284,8 @@ def test_a_row_has_its_run_its_command_and_its_gain(board) -> None:
     assert (tanh["mean"], tanh["n"], tanh["planned"], tanh["sound_epsilon"]) == (96.5, 2, 10, 0.9)
     assert (tanh["method"], tanh["over_plain"], tanh["tuned_like_plain"], tanh["ideas"]) == (TANH, 2.0, "yes", "tanh")
     assert (plain["method"], plain["over_plain"]) == (PLAIN, None)
-    assert tanh["command"] == (
-        "python -m runner sweeps=tempered_sigmoid/fig_3 experiment=tempered_sigmoid/mnist_tanh seed=0"
-    )
+    sweep = "sweeps=tempered_sigmoid/fig_3 experiment=tempered_sigmoid/mnist_tanh"
+    assert tanh["command"] == f"python -m runner {sweep} seed=0"
     assert len(tanh["run_id"]) == 12
 
 

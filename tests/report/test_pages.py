@@ -47,8 +47,8 @@ def test_a_number_that_would_round_to_zero_keeps_its_sign_and_a_digit() -> None:
     ],
 )
 def test_a_number_has_the_digits_that_its_spread_supports(std: float, measured: str, difference: str) -> None:
-    of = cells_of(replace(ROW, std=std))
-    assert (of.measured, of.difference) == (measured, difference)
+    cells = cells_of(replace(ROW, std=std))
+    assert (cells.measured, cells.difference) == (measured, difference)
 
 
 def test_bounds_are_rounded_so_that_they_stay_bounds() -> None:
@@ -79,12 +79,8 @@ def test_what_a_sweep_varies_is_in_words(jobs) -> None:
 
 def test_a_cell_of_a_markdown_table_is_text() -> None:
     text = markdown(Table(["a", "b|c"], [["<b>x</b> | y", "one\n| two"], ["<3", "x < y"]]))
-    assert text.splitlines() == [
-        "| a | b\\|c |",
-        "| --- | --- |",
-        "| &lt;b>x&lt;/b> \\| y | one \\| two |",
-        "| <3 | x < y |",
-    ]
+    header = "| a | b\\|c |\n| --- | --- |"
+    assert text == f"{header}\n| &lt;b>x&lt;/b> \\| y | one \\| two |\n| <3 | x < y |\n"
 
 
 def test_people_see_the_shown_columns_and_the_csv_has_all(tmp_path: Path) -> None:
@@ -147,10 +143,10 @@ def test_an_item_needs_the_runs_of_its_claims() -> None:
 def test_a_table_has_one_minus_sign_and_says_how_many_runs_are_needed() -> None:
     below = replace(CLAIM, claimed=Printed.parse("-0.2"), level=-1.0, direction="above", unit="points")
     row = replace(ROW, claim=below, verdict="open", runs_have=5, runs_needed=45, interval_low=-0.5, std=None)
-    of = cells_of(row)
-    assert of.claimed == "−0.2"
-    assert of.difference == "[−1.50, −0.43], threshold −1"
-    assert of.verdict == "open (about 45 runs needed)"
+    cells = cells_of(row)
+    assert cells.claimed == "−0.2"
+    assert cells.difference == "[−1.50, −0.43], threshold −1"
+    assert cells.verdict == "open (about 45 runs needed)"
 
 
 def test_a_claim_by_formula_has_one_line_and_the_word_on_its_runs() -> None:
@@ -180,20 +176,21 @@ def test_another_reading_is_marked_and_never_bold() -> None:
 
 
 def test_a_best_has_its_mean_next_to_it() -> None:
-    of = replace(CLAIM, statistic="best", unit="%")
-    row = replace(ROW, claim=of, measured=64.31, mean=62.91, std=0.86, n=5, measured_is="best of 5")
+    best = replace(CLAIM, statistic="best", unit="%")
+    row = replace(ROW, claim=best, measured=64.31, mean=62.91, std=0.86, n=5, measured_is="best of 5")
     assert cells_of(row).measured_of == "64.31 (best of 5, mean 62.91 ± 0.86, 5 of 8 planned)"
     assert cells_of(replace(row, n=8)).measured_of == "64.31 (best of 5, mean 62.91 ± 0.86)"
 
 
 def test_a_claimed_best_says_of_what() -> None:
     shown = {"max of 5": "2.5 (best of 5)", "max of 5 (not said)": "2.5 (best of 5, not said)", "mean of 5": "2.5"}
-    assert {of: cells_of(replace(ROW, claim=replace(CLAIM, of=Summarised.parse(of)))).claimed for of in shown} == shown
+    claims = {text: replace(CLAIM, of=Summarised.parse(text)) for text in shown}
+    assert {text: cells_of(replace(ROW, claim=claim)).claimed for text, claim in claims.items()} == shown
 
 
 def test_the_difference_of_a_computed_epsilon_is_that_shown() -> None:
-    of = replace(CLAIM, claimed=Printed.parse("3"))
-    row = replace(ROW, claim=of, computed=True, measured=3.59302, difference=0.59302, interval_low=None, std=None)
+    three = replace(CLAIM, claimed=Printed.parse("3"))
+    row = replace(ROW, claim=three, computed=True, measured=3.59302, difference=0.59302, interval_low=None, std=None)
     assert (cells_of(row).measured, cells_of(row).difference) == ("3.594", "+0.594")
     below = cells_of(replace(row, measured=2.99379, difference=-0.00621))
     assert (below.measured, below.difference) == ("2.994", "−0.006")

@@ -1,4 +1,4 @@
-"""Common parts of all figures: the choice of panels, and axes that show differences."""
+"""Figures: the choice of panels, axes that show differences, and the front page, which agrees with the leaderboard."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 from runner.claims.runs import Runs, collect
 from runner.config import REPOSITORY
-from runner.report import run_figure
-from runner.report.leaderboard.methods import METHODS
+from runner.report import front_figure, run_figure
+from runner.report.front_figure import _line, lines_of, mean_within, stars
+from runner.report.leaderboard.comparison import standing
+from runner.report.leaderboard.methods import FRONT, METHODS
 from runner.report.papers import load
-from runner.report.plots import (
-    GREY,
-    LOOKS,
-    WIDTH,
-    Curve,
-    Panel,
-    accuracy_against_epsilon,
-    too_few,
-)
+from runner.report.plots import GREY, LOOKS, WIDTH, Curve, Panel, accuracy_against_epsilon, too_few
+from runner.study.board import board_of
 from tests.tracked import tracked
 
 RESULTS = REPOSITORY / "results"
@@ -33,21 +31,18 @@ def test_every_panel_of_the_paper_is_there_and_says_what_is_not_run(tmp_path, fa
     fabricate(jobs("fig_3", "mnist_tanh")[0], [90.0, 97.0], epsilon=[1.0, 2.9], sound=[0.5, 2.3])
     evidence = collect(["tempered_sigmoid/fig_3"], results_root=tmp_path)
     names = ("tanh", "relu", "sgd")
-    first, *others = [Curve("tempered_sigmoid/fig_3", f"tempered_sigmoid/mnist_{name}", name) for name in names]
+    first, *further = [Curve("tempered_sigmoid/fig_3", f"tempered_sigmoid/mnist_{name}", name) for name in names]
     claimed = replace(first, claimed=[(2.93, 98.0)])
-    panels = [Panel("two", [claimed, others[0]]), Panel("three", [first, *others]), Panel("none", others)]
-    drawn = accuracy_against_epsilon(evidence, panels, epsilon=(0.0, 3.0))
-    assert drawn is not None
-    titles = [axes.get_title() for axes in drawn.axes]
+    panels = [Panel("two", [claimed, further[0]]), Panel("three", [first, *further]), Panel("none", further)]
+    fig = accuracy_against_epsilon(evidence, panels, epsilon=(0.0, 3.0))
+    assert fig is not None
+    titles = [axes.get_title() for axes in fig.axes]
     assert titles == ["two, one run of 10", "three, one run of 10", "none, not run"]
-    assert [[text.get_text() for text in axes.texts] for axes in drawn.axes] == [
-        ["not run: relu"],
-        ["not run: relu, sgd"],
-        ["not run"],
-    ]
-    (star,) = (line for line in drawn.axes[0].lines if line.get_marker() == "*" and len(line.get_xdata()))
+    texts = [[text.get_text() for text in axes.texts] for axes in fig.axes]
+    assert texts == [["not run: relu"], ["not run: relu, sgd"], ["not run"]]
+    (star,) = (line for line in fig.axes[0].lines if line.get_marker() == "*" and len(line.get_xdata()))
     assert (star.get_xdata(), star.get_ydata()) == ([2.93], [98.0])
-    labels = {text.get_text() for text in drawn.legends[0].get_texts()}
+    labels = {text.get_text() for text in fig.legends[0].get_texts()}
     assert labels == {"tanh", "claimed", "dotted: one run"}
     assert accuracy_against_epsilon(evidence, panels[1:]) is None, "one of three settings, and none of two"
     assert not too_few([evidence.planned(curve.sweeps, curve.experiment) for curve in panels[0].curves])
@@ -72,8 +67,8 @@ def test_a_panel_has_both_scales_of_epsilon(tmp_path, fabricate, jobs) -> None:
 
 def test_methods_have_colours_that_all_can_tell_apart() -> None:
     """Of Okabe and Ito, with grey and a dark yellow; methods of one colour have other markers."""
-    known = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", GREY, "#8C6D31"}
-    assert {colour for colour, _ in LOOKS.values()} <= known
+    colours = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", GREY, "#8C6D31"}
+    assert {colour for colour, _ in LOOKS.values()} <= colours
     assert "*" not in {marker for _, marker in LOOKS.values()}, "a star is a claim"
     assert all(LOOKS[method["look"]][0] == method["front"]["colour"] for method in METHODS)
     assert len({LOOKS[look] for look in LOOKS}) == len(LOOKS)
@@ -93,28 +88,68 @@ def test_committed_figures_can_be_read_on_a_page() -> None:
 
 def test_a_point_is_a_run_at_both_epsilons(tmp_path, fabricate, jobs) -> None:
     """With its method's colour, at the sound epsilon that its record guarantees; a tenth may lie below."""
-    every = [*jobs("fig_3", "mnist_tanh"), *jobs("fig_3", "mnist_relu")]
-    for place, job in enumerate(every):
+    trained = [*jobs("fig_3", "mnist_tanh"), *jobs("fig_3", "mnist_relu")]
+    for place, job in enumerate(trained):
         fabricate(job, [50.0, 97.0 + 0.1 * place if place else 20.0], epsilon=[1.0, 2.9], sound=[0.5, 2.3])
     paper = load("tempered_sigmoid")
     evidence = collect({sweep for item in paper.items for sweep in paper.needs(item)}, results_root=tmp_path)
     runs = run_figure.runs_of(paper, evidence)
-    assert {run.job.run_id for run in runs} == {job.run_id for job in every}
-    drawn = run_figure.draw(runs)
-    assert drawn is not None
-    above, below = drawn.axes
-    assert above.get_title() == f"MNIST, {len(every)} runs"
+    assert {run.job.run_id for run in runs} == {job.run_id for job in trained}
+    fig = run_figure.draw(runs)
+    assert fig is not None
+    above, below = fig.axes
+    assert above.get_title() == f"MNIST, {len(trained)} runs"
     for axes, epsilon in ((above, 2.9), (below, 2.3)):
         lines = {line.get_label(): line for line in axes.lines}
         assert set(lines["tanh"].get_xdata()) == set(lines["ReLU"].get_xdata()) == {epsilon}
         assert sorted(lines["tanh"].get_ydata())[0] == 20.0
-        assert len(lines["tanh"].get_ydata()) + len(lines["ReLU"].get_ydata()) == len(every)
+        assert len(lines["tanh"].get_ydata()) + len(lines["ReLU"].get_ydata()) == len(trained)
         assert lines["tanh"].get_color() == LOOKS["tanh"][0]
         assert 90 < axes.get_ylim()[0] < 97.1, "the run at 20% is a triangle at the edge"
         assert [line.get_marker() for line in axes.lines].count("v") == 1
         front = lines["best at or below each ε"]
-        assert max(front.get_ydata()) == 97.0 + 0.1 * (len(every) - 1)
+        assert max(front.get_ydata()) == 97.0 + 0.1 * (len(trained) - 1)
     assert run_figure.draw(Runs()) is None
+
+
+def test_lines_end_at_the_accuracies_of_the_leaderboard() -> None:
+    """At each bound, a line has the mean of the row that stands on the page, and no line is without a row."""
+    entries, runs = board_of(RESULTS)
+    compared = 0
+    for (dataset, method), line in lines_of(entries, runs).items():
+        for bound in (0.5, 1.0, 2.0, 3.0):
+            if entry := standing(entries, dataset, bound).get(method):
+                assert entry.mean == pytest.approx(mean_within(line, bound), abs=0.01)
+                compared += 1
+    assert compared > 60
+
+
+def test_between_two_bounds_the_better_setting_counts() -> None:
+    """One run each: the setting for 1 has 80 from 0.5 on, that for 3 has 70 from 1.5 and 90 from 2.9."""
+    histories = {"a": [([0.5, 1.0], [79.0, 80.0])], "b": [([1.5, 2.9, 3.0], [70.0, 90.0, 91.0])]}
+    line = _line("tanh", {1.0: "a", 3.0: "b"}, histories)
+    assert line is not None
+    means = dict(zip(np.round(line.epsilons, 6), line.mean, strict=True))
+    assert (means[0.5], means[1.0], means[2.0], means[3.0]) == (79.0, 80.0, 80.0, 91.0)
+    assert np.isnan(line.half).all()
+    assert line.runs == 1
+
+
+def test_stars_are_what_the_papers_claim() -> None:
+    claims = stars(RESULTS, "FashionMNIST")
+    assert claims["Noise screening (2022)"] == (3.0, 87.41)
+    assert claims["Backpropagation clipping (2022)"] == (0.87, 88.6)
+    assert claims["Tempered sigmoid, tanh (2021)"] == (2.7, 86.1)
+    assert all(front["colour"] for front in FRONT.values())
+
+
+def test_text_is_light_where_the_system_is_dark(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(front_figure, "FILE", tmp_path / front_figure.FILE)
+    text = front_figure.write(RESULTS, *board_of(RESULTS)).read_text(encoding="utf-8")
+    assert text.index("prefers-color-scheme: dark") < text.index("<path")
+    assert "fill: #ffffff" not in text.partition("</style>")[2].partition("</defs>")[0], "no background"
+    for label in (front["label"] for front in FRONT.values()):
+        assert label in text
 
 
 DRAW = """

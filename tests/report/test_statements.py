@@ -6,7 +6,7 @@ import json
 from csv import DictReader
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -66,13 +66,13 @@ def test_a_statement_under_a_word_that_no_claim_has_is_refused():
 
 def test_a_further_sentence_waits_for_its_own_number(tmp_path, monkeypatch):
     other = {"item": "fig-2", "dataset": "MNIST"}
-    whole = Statement("{x}.", {"x": {"item": "fig-1"}}, further=(Statement("More: {y:gain}.", {"y": other}),))
-    for measured, said in ((None, "97.5."), (96.0, "97.5. More: −0.50.")):
+    statement = Statement("{x}.", {"x": {"item": "fig-1"}}, further=(Statement("More: {y:gain}.", {"y": other}),))
+    for measured, sentence in ((None, "97.5."), (96.0, "97.5. More: −0.50.")):
         late = replace(ROW, claim=replace(CLAIM, item="fig-2"), measured=measured)
         monkeypatch.setattr(statements, "rows_of", lambda folder, paper, late=late: [ROW, late])
-        assert stated("lipschitz", whole, Sources(tmp_path)) == said
+        assert stated("lipschitz", statement, Sources(tmp_path)) == sentence
     monkeypatch.setattr(statements, "rows_of", lambda folder, paper: [late])
-    assert stated("lipschitz", whole, Sources(tmp_path)) == "", "it adds to a statement, and is none"
+    assert stated("lipschitz", statement, Sources(tmp_path)) == "", "it adds to a statement, and is none"
 
 
 def test_no_statement_is_made_of_smoke_runs(tmp_path, monkeypatch):
@@ -84,16 +84,13 @@ def test_no_statement_is_made_of_smoke_runs(tmp_path, monkeypatch):
 def test_every_paper_with_a_statement_is_listed_with_the_numbers_of_the_committed_tables():
     results = REPOSITORY / "results"
     listed = findings_list(every_paper(), sources_of(results))
-    made = [of for of in (*every_paper(), *study_pages(results)) if of.statement and of.statement.readme]
-    assert listed.count("\n") == len(made) >= 6
+    pages = [page for page in (*every_paper(), *study_pages(results)) if page.statement and page.statement.readme]
+    assert listed.count("\n") == len(pages) >= 6
     assert "claims ε = 3. But its theorem allows acceptance rules whose ε is at least 6.2 on MNIST." in listed
     quoted = "a bug existed in the original version of the code, which invalidates the original experimental results"
     repository = "https://github.com/uvm-plaid/backpropagation-clipping/commit/270964a5458c6d7a281bee0b58d8298b1b252543"
-    assert (
-        listed.index(quoted)
-        < listed.index(f"17 February 2022]({repository})")
-        < listed.index("Their original code reaches")
-    )
+    places = [listed.index(t) for t in (quoted, f"17 February 2022]({repository})", "Their original code reaches")]
+    assert places == sorted(places)
     assert "the best bound that we can prove for these runs is ε = 2034." in listed
     assert "the first update alone costs at least 0.088, under each of ten seeds." in listed
 
@@ -118,22 +115,22 @@ def test_a_number_that_was_not_measured_is_not_shown(tmp_path):
 def test_every_study_has_a_finding_that_its_committed_tables_bear_out():
     """A finding that this refuses contradicts its tables: write what they say."""
     results = REPOSITORY / "results"
-    own = {path.stem for path in tracked("studies/*.yaml")}
+    names = {path.stem for path in tracked("studies/*.yaml")}
     sources = sources_of(results)
-    for study in (study for study in study_pages(results) if study.name in own):
+    for study in (study for study in study_pages(results) if study.name in names):
         assert headline_of(stated(study.name, study.statement, sources)), f"studies/{study.name}.yaml: finding"
 
 
 def test_every_statement_names_one_claim_for_each_number():
     for paper in map(load, tracked_papers()):
-        made = (paper.statement, *paper.statement.further) if paper.statement else ()
-        numbers = [fields for statement in made for fields in statement.numbers.values()]
+        statements_made = (paper.statement, *paper.statement.further) if paper.statement else ()
+        numbers = [fields for statement in statements_made for fields in statement.numbers.values()]
         of_claims = [fields for fields in numbers if not {"study", "leaderboard"} & fields.keys()]
         for fields in of_claims:
             rows = rows_of(REPOSITORY / "results", load(fields.get("paper", paper.name)))
-            named = {name: value for name, value in fields.items() if name not in ("verdict", "guarantee")}
-            matching = [row.claim for row in rows if row.claim.has(named)]
-            assert len({one.identity for one in matching}) == 1, (paper.name, fields)
+            values = {name: value for name, value in fields.items() if name not in ("verdict", "guarantee")}
+            matching = [row.claim for row in rows if row.claim.has(values)]
+            assert len({match.identity for match in matching}) == 1, (paper.name, fields)
 
 
 def test_a_study_states_numbers_of_its_own_tables_and_of_others(tmp_path):
@@ -179,10 +176,10 @@ def test_a_statement_has_the_accuracy_of_the_setting_that_stands_on_the_leaderbo
     """Searched settings come before better ones that were not, and those that test images chose come last."""
 
     def entry(mean: float, held_out: bool, by_test_images: bool, neighbours: str = "add-or-remove-one") -> Entry:
-        made: Any = SimpleNamespace(dataset="MNIST", epsilon=3.0, method="plain", title="", accuracies=(mean,) * 5)
-        vars(made).update(mean=mean, held_out=held_out, by_test_images=by_test_images, neighbours=neighbours)
-        entry: Entry = made
-        return entry
+        marks = {"held_out": held_out, "by_test_images": by_test_images, "neighbours": neighbours, "mean": mean}
+        entry: Any = SimpleNamespace(dataset="MNIST", epsilon=3.0, method="plain", title="", **marks)
+        entry.accuracies = (mean,) * 5
+        return cast("Entry", entry)
 
     board = [entry(99, True, True), entry(98, False, False), entry(97, True, False, "replace-one")]
     board += [entry(95, True, False), entry(96, True, False)]

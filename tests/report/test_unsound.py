@@ -20,9 +20,8 @@ from runner.records.verify import verify
 from runner.report import run_figure
 from runner.report.files import read_csv
 from runner.report.leaderboard.entries import entries
-from runner.report.listing import own_records, privacy_text, result_text, runs_table
-from runner.report.tables import runs_table as rows_of_runs
-from runner.report.tables import settings_table
+from runner.report.listing import own_records, privacy_text, records_table, result_text
+from runner.report.tables import runs_table, settings_table
 from runner.runs.execute import execute
 from runner.terminal import epoch_text
 from runner.tracking import runs as tracking
@@ -52,11 +51,11 @@ def written(smoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def planned(fabricate, jobs: Callable[..., list[Job]]) -> Callable[..., Runs]:
     """Return `planned(sound)`, which records two seeds with this sound ε or none."""
 
-    def of(sound: float | None) -> Runs:
+    def record_runs(sound: float | None) -> Runs:
         paths = [(job, fabricate(job, [95.0, 96.0], sound=sound)) for job in jobs("fig_3", "mnist_tanh")[:2]]
         return Runs(PlannedRun(job, read_record(path)) for job, path in paths)
 
-    return of
+    return record_runs
 
 
 def test_a_whole_run_says_null_and_why(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,10 +69,10 @@ def test_a_whole_run_says_null_and_why(written: Path, capsys: pytest.CaptureFixt
     assert verify(record) == []
     results = written.parent.parent
     assert explain([written.stem, "--results", str(results)]) == 0
-    said = capsys.readouterr().out
-    assert f"no sound ε is known: {REASON}" in said
-    assert "stated by its class: 88 steps, Poisson" in said
-    assert "pld" not in said, "no accountant's bound of charges that need not hold"
+    text = capsys.readouterr().out
+    assert f"no sound ε is known: {REASON}" in text
+    assert "stated by its class: 88 steps, Poisson" in text
+    assert "pld" not in text, "no accountant's bound of charges that need not hold"
     assert show(["--results", str(results.parent), "--scale", "smoke"]) == 0
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith(written.stem)]
     assert "1.982, stated by its class  none" in row
@@ -86,7 +85,7 @@ def test_a_whole_run_says_null_and_why(written: Path, capsys: pytest.CaptureFixt
         lambda record: record["final"].update(epsilon_sound=1.4),
         lambda record: record["history"].update(epsilon_sound=[1.0, None]),
         lambda record: [
-            record[of].update(epsilon_sound=value) for of, value in (("history", [1.0, 1.4]), ("final", 1.4))
+            record[part].update(epsilon_sound=value) for part, value in (("history", [1.0, 1.4]), ("final", 1.4))
         ],
     ],
 )
@@ -105,8 +104,8 @@ def test_a_bound_in_the_place_of_null_is_noticed(written: Path) -> None:
     del record["provenance"]["epsilon_unsound"]
     record["history"]["epsilon_sound"], record["final"]["epsilon_sound"] = [1.0, 1.4], 1.4
     write_record(written, record, replace=True)
-    found = verify(read_record(written))
-    assert {"epsilon_unsound", "epsilon_sound after epoch 1"} <= {text.partition(" is ")[0] for text in found}
+    problems = verify(read_record(written))
+    assert {"epsilon_unsound", "epsilon_sound after epoch 1"} <= {text.partition(" is ")[0] for text in problems}
 
 
 def test_aggregated_it_guarantees_nothing(tmp_path, fabricate, jobs, monkeypatch) -> None:
@@ -117,9 +116,9 @@ def test_aggregated_it_guarantees_nothing(tmp_path, fabricate, jobs, monkeypatch
             fabricate(job, [96.0, 98.0], sound=sound)
     aggregate("tempered_sigmoid", items=["fig-3"], results_root=tmp_path)
     claims = read_csv(tmp_path / "tempered_sigmoid" / "fig-3" / "claims.csv")
-    said = {row["method"]: (row["epsilon_sound"], row["guarantee"]) for row in claims if row["n"] == "3"}
-    assert said["DP-SGD, tanh, same settings as ReLU"] == ("inf", NOT_GUARANTEED)
-    assert said["DP-SGD, ReLU"] == ("2.3", GUARANTEED)
+    outcomes = {row["method"]: (row["epsilon_sound"], row["guarantee"]) for row in claims if row["n"] == "3"}
+    assert outcomes["DP-SGD, tanh, same settings as ReLU"] == ("inf", NOT_GUARANTEED)
+    assert outcomes["DP-SGD, ReLU"] == ("2.3", GUARANTEED)
 
 
 def test_no_reader_takes_it_for_a_bound(tmp_path: Path, planned: Callable[..., Runs]) -> None:
@@ -127,15 +126,15 @@ def test_no_reader_takes_it_for_a_bound(tmp_path: Path, planned: Callable[..., R
     assert entries(runs, [3.0, 1e9]) == [], "no leaderboard has it"
     assert tracking._finite({"epsilon": 1.0, "epsilon_sound": None, "loss": 0.5}) == {"epsilon": 1.0, "loss": 0.5}
     assert len(own_records(tmp_path)) == 2
-    assert [row["epsilon_sound"] for row in rows_of_runs(runs)[1]] == [float("inf")] * 2
+    assert [row["epsilon_sound"] for row in runs_table(runs)[1]] == [float("inf")] * 2
     assert [row["epsilon_sound"] for row in settings_table(runs)[1]] == [float("inf")]
     assert runs.finals("epsilon_sound") == [float("inf")] * 2
     records = [run.record for run in runs if run.record is not None]
-    rows = runs_table([[record] for record in records]).rows
+    rows = records_table([[record] for record in records]).rows
     assert [row[4:6] for row in rows] == [["2.9, stated by its class", "none"]] * 2
-    drawn = run_figure.draw(runs)
-    assert drawn is not None
-    assert [len(axes.lines) > 0 for axes in drawn.axes] == [True, False], "no point against the sound one"
+    fig = run_figure.draw(runs)
+    assert fig is not None
+    assert [len(axes.lines) > 0 for axes in fig.axes] == [True, False], "no point against the sound one"
 
 
 def test_the_epsilon_of_a_class_is_stated_even_if_infinite_or_of_a_run_that_takes_steps_back() -> None:

@@ -62,29 +62,21 @@ def tables(path: Path) -> Iterator[Line]:
 @pytest.fixture(scope="module")
 def shown(rows: list[ClaimRow]) -> list[tuple[ClaimRow, list[str]]]:
     """Each judged claim with the cells of its line in its item's page."""
-    found: list[tuple[ClaimRow, list[str]]] = []
+    pairs: list[tuple[ClaimRow, list[str]]] = []
     for paper in every_paper():
+        judged: list[ClaimRow] = []
         lines = [
             cells
             for item in paper.items
             for heading, cells in tables(RESULTS / paper.name / item.name / "README.md")
             if heading[2:3] == ["here (what it is)"] and not cells[0].startswith("**")
         ]
-        judged = [
-            row
-            for item in paper.items
-            for of in grouped(
-                (row for row in rows if row.claim in claims_of(paper.name, item=item.name)), _set
-            ).values()
-            for row in of
-        ]
-        found += zip(judged, lines, strict=True)
-    assert len(found) == len(rows)
-    return found
-
-
-def _set(row: ClaimRow) -> str:
-    return row.claim.dataset
+        for item in paper.items:
+            claimed = [row for row in rows if row.claim in claims_of(paper.name, item=item.name)]
+            judged += [row for group in grouped(claimed, lambda row: row.claim.dataset).values() for row in group]
+        pairs += zip(judged, lines, strict=True)
+    assert len(pairs) == len(rows)
+    return pairs
 
 
 def value_of(text: str) -> float:
@@ -95,11 +87,11 @@ def value_of(text: str) -> float:
 def test_no_epsilon_on_a_page_is_below_that_of_the_csv(shown: list[tuple[ClaimRow, list[str]]]) -> None:
     """And no lower bound is above it."""
     measured = sound = least = 0
-    for row, (claim, _, here, _, epsilons, difference, _) in shown:
+    for row, (claim, _, number_text, _, epsilons, difference, _) in shown:
         epsilon = row.claim.quantity.startswith("epsilon") or row.claim.unit == "epsilon"
         if epsilon and row.measured is not None and math.isfinite(row.measured):
-            number = value_of(here.removeprefix("≥ ").split()[0])
-            assert number <= row.measured if row.at_least else number >= row.measured, (claim, here)
+            number = value_of(number_text.removeprefix("≥ ").split()[0])
+            assert number <= row.measured if row.at_least else number >= row.measured, (claim, number_text)
             measured += 1
         if epsilon and row.computed and not row.at_least and row.claim.aim is not None:
             assert value_of(difference) >= row.difference, (claim, difference)
@@ -123,9 +115,8 @@ def test_a_refuting_bound_is_of_what_the_row_measures(rows: list[ClaimRow]) -> N
             assert row.at_least
             assert row.measured == row.epsilon_least
         else:
-            assert row.epsilon_least == pytest.approx(
-                first_update_epsilon("backprop_clipping/table_1", row.claim.alone), rel=1e-5
-            )
+            update = first_update_epsilon("backprop_clipping/table_1", row.claim.alone)
+            assert row.epsilon_least == pytest.approx(update, rel=1e-5)
     assert all(row.epsilon_least is None for row in rows if row.claim.alone.endswith("_printed"))
 
 
@@ -173,9 +164,9 @@ def test_index_command_and_site_count_the_same(capsys) -> None:
     for option, words in (("--verdict", WORDS), ("--guarantee", ON_EPSILON)):
         for word in words:
             main([option, word])
-            said = re.search(r"^(\d+) of (\d+) claims\.$", capsys.readouterr().out, re.MULTILINE)
-            assert said
-            assert (int(said[1]), of_site[word], int(said[2])) == (index[word], index[word], index["all"]), word
+            count = re.search(r"^(\d+) of (\d+) claims\.$", capsys.readouterr().out, re.MULTILINE)
+            assert count
+            assert (int(count[1]), of_site[word], int(count[2])) == (index[word], index[word], index["all"]), word
     assert sum(index[word] for word in WORDS) == index["all"] == len(shown) > 250
 
 
@@ -212,7 +203,7 @@ def test_a_papers_page_is_short_and_has_its_findings() -> None:
 
 
 def test_a_word_has_its_rule_and_context_has_none(rows: list[ClaimRow]) -> None:
-    by_text = {rule.text: rule.word for rule in RULES}
+    by_text = {entry.text: entry.word for entry in RULES}
     assert all(row.verdict == by_text.get(row.rule, "") for row in rows)
     assert all((row.verdict == "") == row.claim.for_context for row in rows)
     assert {row.verdict for row in rows} == {*WORDS, ""}
@@ -236,8 +227,8 @@ def test_no_best_stands_under_a_mean(rows: list[ClaimRow]) -> None:
     cells = [
         (path, name, cell)
         for path in pages
-        for heading, of in tables(path)
-        for name, cell in zip(heading, of, strict=True)
+        for heading, cells in tables(path)
+        for name, cell in zip(heading, cells, strict=True)
         if BEST.search(cell)
     ]
     assert len(cells) >= 10
@@ -257,10 +248,11 @@ def test_a_bests_interval_is_one_of_the_best(rows: list[ClaimRow]) -> None:
             continue  # with fewer runs, it has the spread of the data set's settings
         spreads = [Spread(float(text), n - 1) for text, n in zip(row.spread_each.split(" + "), sizes, strict=True)]
         by_means = row.mean if row.mean is not None else float(row.measured_is.rpartition(" by means ")[2])
-        one, *others = (Mean(mean, n, spread) for mean, n, spread in zip((by_means, 0.0), sizes, spreads, strict=False))
+        means = zip((by_means, 0.0), sizes, spreads, strict=False)
+        single, *second = (Mean(mean, n, spread) for mean, n, spread in means)
         assert row.claim.aim is not None
         aim = row.claim.aim, row.claim.runs
-        expected = bests_less_claim(one, others[0], *aim) if others else best_less_claim(one, *aim)
+        expected = bests_less_claim(single, second[0], *aim) if second else best_less_claim(single, *aim)
         assert (row.interval.low, row.interval.high) == pytest.approx((expected.low, expected.high), abs=0.01)
         checked.add(len(sizes))
     assert checked == {1, 2}

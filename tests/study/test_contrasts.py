@@ -32,16 +32,16 @@ def gain_of(arm, first):
 def test_the_p_value_and_the_interval_are_those_of_the_paired_test() -> None:
     random = np.random.default_rng(0)
     arm, first = random.normal(82, 0.5, 5), random.normal(81, 0.3, 5)
-    found, theirs = gain_of(arm, first), stats.ttest_rel(arm, first)
-    assert found.p == pytest.approx(theirs.pvalue)
+    contrast, theirs = gain_of(arm, first), stats.ttest_rel(arm, first)
+    assert contrast.p == pytest.approx(theirs.pvalue)
     interval = theirs.confidence_interval(0.95)
-    assert (found.interval.low, found.interval.high) == pytest.approx((interval.low, interval.high))
+    assert (contrast.interval.low, contrast.interval.high) == pytest.approx((interval.low, interval.high))
 
 
 def test_without_a_spread_nothing_is_decided() -> None:
     for arm in ([82.0], [82.0, 82.0]):
-        found = gain_of(arm, [81.0] * len(arm))
-        assert (found.p, found.seeds_to_decide(1)) == (1.0, None)
+        contrast = gain_of(arm, [81.0] * len(arm))
+        assert (contrast.p, contrast.seeds_to_decide(1)) == (1.0, None)
 
 
 def test_holm_by_hand() -> None:
@@ -55,8 +55,8 @@ def test_the_number_of_seeds_decides_with_the_probability_that_it_states() -> No
     """A true gain of one standard deviation of the differences, at 5%: ten seeds have a power of 80.3%, nine 75.0%."""
     differences = [1.0 - math.sqrt(0.5), 1.0 + math.sqrt(0.5)]  # mean 1, standard deviation 1
     assert gain_of(differences, [0.0, 0.0]).seeds_to_decide(1) == 10
-    drawn = np.random.default_rng(0).normal(1.0, 1.0, (20_000, 10))
-    power = (stats.ttest_1samp(drawn, 0.0, axis=1).pvalue <= ERROR).mean()
+    draws = np.random.default_rng(0).normal(1.0, 1.0, (20_000, 10))
+    power = (stats.ttest_1samp(draws, 0.0, axis=1).pvalue <= ERROR).mean()
     assert power == pytest.approx(0.803, abs=0.01)
     assert gain_of(differences, [0.0, 0.0]).seeds_to_decide(10) > 10
     assert gain_of([1e-4, -1e-4, 1e-9], [0.0] * 3).seeds_to_decide(1) is None
@@ -74,10 +74,10 @@ def test_error_rates_in_simulated_studies() -> None:
     for _ in range(studies):
         luck = random.normal(0, 0.5, 5)
         rates = random.normal(90, 0.01, (4, 5))  # true accuracies at five rates, nearly equal
-        chosen = [int(np.argmax(of + random.normal(0, 0.5, 5))) for of in rates]
+        chosen = [int(np.argmax(accuracies + random.normal(0, 0.5, 5))) for accuracies in rates]
         arms = [
-            of[rate] + luck + random.normal(0, spread, 5)
-            for of, rate, spread in zip(rates, chosen, (0.3, 0.3, 0.6, 1.0), strict=True)
+            accuracies[rate] + luck + random.normal(0, spread, 5)
+            for accuracies, rate, spread in zip(rates, chosen, (0.3, 0.3, 0.6, 1.0), strict=True)
         ]
         gains = [gain_of(arm, arms[0]) for arm in arms[1:]]
         wrong["holm"] += min(holm([gain.p for gain in gains])) <= ERROR
@@ -127,8 +127,8 @@ def test_parts_that_add_up_have_their_own_gains_and_nothing_else() -> None:
 
 def test_only_seeds_that_all_cells_have_count() -> None:
     cells = {CELLS[0]: {0: 80.0, 1: 81.0, 3: 79.0}, ALONE[0]: {3: 82.0, 1: 85.0, 2: 0.0}}
-    found = estimate(cells, {ALONE[0]: 1.0, CELLS[0]: -1.0})
-    assert (len(found.by_seed), found.value) == (2, pytest.approx(3.5))
+    contrast = estimate(cells, {ALONE[0]: 1.0, CELLS[0]: -1.0})
+    assert (len(contrast.by_seed), contrast.value) == (2, pytest.approx(3.5))
     assert estimate(cells, gain_of_all(4)) is None
 
 
@@ -139,14 +139,14 @@ def test_errors_left_are_those_of_independent_shares_where_each_part_takes_its_o
     """
     alone = {cell: {0: 100 - 10 * share} for cell, share in zip(ALONE, (0.5, 0.8, 0.9, 1.0), strict=True)}
     cells = {CELLS[0]: {0: 90.0}, CELLS[-1]: {0: 92.8}, **alone}
-    found = errors_left(cells, 4)
-    assert (found.value, found.interval) == (pytest.approx(2), None)
+    contrast = errors_left(cells, 4)
+    assert (contrast.value, contrast.interval) == (pytest.approx(2), None)
     assert errors_left({**cells, CELLS[-1]: {0: 96.4}}, 4).value == pytest.approx(1)
     assert errors_left({**cells, CELLS[-1]: {0: 100.0}}, 4) is None
     assert errors_left(alone, 4) is None
     noisy = {
-        cell: {seed: 100 - (100 - of[0]) * math.exp(0.001 * (-1) ** (seed + sum(cell))) for seed in (0, 1)}
-        for cell, of in cells.items()
+        cell: {seed: 100 - (100 - accuracies[0]) * math.exp(0.001 * (-1) ** (seed + sum(cell))) for seed in (0, 1)}
+        for cell, accuracies in cells.items()
     }
     interval = errors_left(noisy, 4).interval
     half = 12.706205 * 0.008

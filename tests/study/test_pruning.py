@@ -22,10 +22,10 @@ def rows(accuracies: list[float]) -> list[dict[str, float]]:
 
 def test_the_worth_of_a_trial_is_its_accuracy_or_the_area_below_its_front() -> None:
     """By hand, to ε = 4: nothing until 1, 60 until 2, 90 until 4; the fall to 50 is no part of a front."""
-    made = curve([60.0, 90.0, 50.0, 99.0], [1.0, 2.0, 3.0, 4.5])
-    assert Judge(4.0, True, 9).worth(made) == pytest.approx((0 + 60 + 90 + 90) / 4)
-    assert Judge(4.0, False, 9).worth(made) == 50.0
-    assert Judge(0.5, True, 9).worth(made) == Judge(0.5, False, 9).worth(made) == 0.0
+    trial = curve([60.0, 90.0, 50.0, 99.0], [1.0, 2.0, 3.0, 4.5])
+    assert Judge(4.0, True, 9).worth(trial) == pytest.approx((0 + 60 + 90 + 90) / 4)
+    assert Judge(4.0, False, 9).worth(trial) == 50.0
+    assert Judge(0.5, True, 9).worth(trial) == Judge(0.5, False, 9).worth(trial) == 0.0
 
 
 @pytest.mark.parametrize("front", [False, True])

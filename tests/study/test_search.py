@@ -19,9 +19,9 @@ def tried(space, best: float, number: int | None = None, sampler: str = "tpe", *
     rounds = suggestions(space, number, sampler, **how)
     points = next(rounds)
     while points:
-        made = [Trial(p, 90 - sum(abs(math.log(value / best)) for value in p.values())) for p in points]
-        trials += made
-        points = rounds.send([trial.accuracy for trial in made])
+        round_trials = [Trial(p, 90 - sum(abs(math.log(value / best)) for value in p.values())) for p in points]
+        trials += round_trials
+        points = rounds.send([trial.accuracy for trial in round_trials])
     return trials
 
 
@@ -52,9 +52,8 @@ def test_whole_numbers_and_uniform_ranges() -> None:
     numbers = [t.values["optimizer.lr"] for t in tried(space, 3.0, 5)]
     assert all(number in range(1, 10) and isinstance(number, float) for number in numbers)
     assert len(set(numbers)) == 5
-    values = [
-        t.values["optimizer.lr"] for t in tried({"optimizer.lr": Dimension(1, 1000, log=False)}, 1.0, 20, "random")
-    ]
+    uniform = tried({"optimizer.lr": Dimension(1, 1000, log=False)}, 1.0, 20, "random")
+    values = [t.values["optimizer.lr"] for t in uniform]
     assert 300 < sum(values) / 20 < 700
     assert all(value == float(f"{value:.3g}") for value in values)
 
@@ -65,8 +64,8 @@ def test_with_hyperband_rounds_are_small_from_the_start() -> None:
 
 
 def test_a_stopped_trial_is_not_chosen() -> None:
-    stopped, whole = Trial({"optimizer.lr": 1.0}, 95.0, stopped=3), Trial({"optimizer.lr": 2.0}, 90.0)
-    assert best_of([stopped, whole]) is whole
+    stopped, complete = Trial({"optimizer.lr": 1.0}, 95.0, stopped=3), Trial({"optimizer.lr": 2.0}, 90.0)
+    assert best_of([stopped, complete]) is complete
 
 
 def test_fewer_trials_than_combinations_are_different_ones() -> None:
@@ -105,7 +104,5 @@ def test_a_range_is_widened_near_its_end_only() -> None:
 
 
 def test_values_that_are_no_numbers_have_no_edge() -> None:
-    space = {"clipping.norm": ("a", "b")}
-    assert widened([(space, [Trial({"clipping.norm": "a"}, 1.0), Trial({"clipping.norm": "b"}, 2.0)])], equal=True) == [
-        None
-    ]
+    trials = [Trial({"clipping.norm": value}, accuracy) for value, accuracy in (("a", 1.0), ("b", 2.0))]
+    assert widened([({"clipping.norm": ("a", "b")}, trials)], equal=True) == [None]

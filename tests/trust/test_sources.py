@@ -17,7 +17,7 @@ from runner.build.prepare import prepare
 from runner.config import ConfigError
 from runner.records.identity import identify, identify_recorded, recorded_config
 from runner.records.verify import run_of
-from runner.report.listing import runs_table
+from runner.report.listing import records_table
 from runner.runs import models
 from runner.runs.execute import execute
 from runner.trust.sources import check_sources, sources_of
@@ -262,7 +262,7 @@ def test_an_edited_helper_is_trained_again(own: Path, with_network: Callable[[st
         check_sources(config)
     again = with_network(target)
     assert execute(again, quietly) == "finished"
-    table = runs_table([[record], [record_of(again)]])
+    table = records_table([[record], [record_of(again)]])
     assert table.header[-1] == "sources.own_help", "which tells the two apart"
     assert [row[-1] for row in table.rows] == [each.sources["own_help"][:8] for each in (config, again)]
 

@@ -99,9 +99,7 @@ def comparisons(entries: Sequence[Entry]) -> list[Comparison]:
     for dataset in sorted({entry.dataset for entry in entries}, key=lambda name: ("CIFAR" in name, "Fashion" in name)):
         best = {epsilon: standing(entries, dataset, epsilon) for epsilon in SHOWN}
         settings = {m: {epsilon: best[epsilon][m] for epsilon in SHOWN if m in best[epsilon]} for m in NAMES}
-        means = {
-            m: [-s[epsilon].mean if epsilon in s else 0.0 for epsilon in reversed(SHOWN)] for m, s in settings.items()
-        }
+        means = {m: [-s[e].mean if e in s else 0.0 for e in reversed(SHOWN)] for m, s in settings.items()}
         methods = [*sorted((m for m in NAMES[1:] if settings[m]), key=means.__getitem__), NAMES[0]]
         if any(best.values()):
             compared.append(Comparison(dataset, {method: settings[method] for method in methods}))

@@ -40,11 +40,8 @@ _IDEA_CLASSES = {  # by config group and class
 def ideas_of(job: Job) -> tuple[str, ...]:
     """Return the ideas in a job's setting, in a fixed order. A linear model uses no activation."""
     unused = "activation" if job.field("architecture._target_") == "runner.networks.architectures.linear" else ""
-    return tuple(
-        idea
-        for (group, target), idea in _IDEA_CLASSES.items()
-        if group != unused and job.field(f"{group}._target_") == target
-    )
+    used = ((key, idea) for key, idea in _IDEA_CLASSES.items() if key[0] != unused)
+    return tuple(idea for (group, target), idea in used if job.field(f"{group}._target_") == target)
 
 
 def method_of(experiment: str, ideas: Sequence[str]) -> str:

@@ -57,14 +57,10 @@ def read_published() -> list[Published]:
     return numbers
 
 
-def best_published(
-    published: Sequence[Published], dataset: str, epsilon: float, kind: str = KINDS[0]
-) -> Published | None:
+def best_published(works: Sequence[Published], dataset: str, epsilon: float, kind: str = KINDS[0]) -> Published | None:
     """Return the highest undisputed accuracy of a kind on a data set within a budget, if there is one."""
-    within = (
-        p for p in published if (p.dataset, p.kind) == (dataset, kind) and p.epsilon <= epsilon and not p.disputed
-    )
-    return max(within, key=lambda number: number.accuracy, default=None)
+    numbers = (work for work in works if (work.dataset, work.kind) == (dataset, kind) and not work.disputed)
+    return max((n for n in numbers if n.epsilon <= epsilon), key=lambda number: number.accuracy, default=None)
 
 
 def page(entries: Sequence[Entry], compared: Sequence[Comparison], published: Sequence[Published], trials: int) -> str:
@@ -171,12 +167,8 @@ def _mean(entry: Entry) -> str:
 
 
 def _flags(entry: Entry) -> str:
-    flags = {
-        "◐": len(entry.accuracies) < FEW,
-        "⚠": not entry.held_out,
-        "☒": entry.by_test_images or entry.on_a_part,
-    }
-    marks = "".join(mark for mark, holds in flags.items() if holds)
+    flags = (len(entry.accuracies) < FEW, not entry.held_out, entry.by_test_images or entry.on_a_part)
+    marks = "".join(mark for mark, holds in zip("◐⚠☒", flags, strict=True) if holds)
     return f" {marks}" if marks else ""
 
 
