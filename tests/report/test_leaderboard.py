@@ -265,7 +265,7 @@ def test_a_run_that_its_rule_ended_early_costs_what_all_its_steps_would_have(job
     assert (decides(run), entry.sound) == (True, 6.5)
 
 
-@pytest.mark.parametrize(("end", "made"), [(2.9, True), (2.0, False), (3.1, False)])
+@pytest.mark.parametrize(("end", "ends_there"), [(2.9, True), (2.0, False), (3.1, False)])
 def test_which_runs_were_made_for_a_budget(planned, end: float, ends_there: bool) -> None:
     """Those that end at it: not those that stop far below, nor those that go on."""
     (entry,) = entries(planned("mnist_tanh", [[90.0, 95.0]], [2.86, end] if end > 2.5 else [1.0, end]), [3.0])
