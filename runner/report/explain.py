@@ -6,10 +6,9 @@ import difflib
 import json
 import shlex
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
@@ -22,7 +21,7 @@ from runner.config import REPOSITORY, options_of
 from runner.config.checkout import scan
 from runner.mechanism.normal import DRAWN, PRECISION
 from runner.records.files import read_record, upper_bound
-from runner.records.jobs import sweep_jobs
+from runner.records.jobs import Job
 from runner.records.store import Record, record_files, record_of
 from runner.records.verify import cost_of_noise, noise_precision, run_of
 from runner.report import listing
@@ -41,16 +40,7 @@ _TRAINED = (
 _LISTED = 6  # kinds of releases; of more, kinds with the same sampling become one, with the range of their noise
 _OLDER = "Its record is older: it holds the nearest number of five digits, which can be below the ε computed again."
 _PRIVATE = ("clipping", "mechanism", "screening", "constraint")
-
-
-@dataclass(frozen=True)
-class Place:
-    """The position of a run in a paper."""
-
-    paper: Paper
-    item: Item
-    sweep: str
-    experiment: str
+Place: TypeAlias = tuple[Paper, Item, Job]  # of a run in a paper
 
 
 def find_run(results: Path, beginning: str) -> Path:
@@ -102,7 +92,7 @@ def run_text(path: Path, results: Path, in_studies: Sequence[Mapping[str, str]] 
         ValueError: the record is damaged, or the present code cannot prepare it.
     """
     record = read_record(path)
-    places = list(places_of(results, path.stem, record["config"]["scale"]["name"]))
+    places = places_of(results, path.stem, record["config"]["scale"]["name"])
     run = run_of(record["config"])
     final, provenance = record["final"], record["provenance"]
     best = number(float(final["best_test_accuracy"]), "%")
@@ -246,7 +236,12 @@ def cost_text(record: Record, run: Run) -> str:
     rows = [["as recorded", *texts[: len(columns)]]]
     for path in scan(REPOSITORY / "conf" / "accountant", "*.yaml"):
         accountant = instantiate(OmegaConf.load(path), _convert_="all")
-        costs = [_epsilon(accountant.epsilon, releases, run.config.delta) for releases in columns.values()]
+        costs = []
+        for releases in columns.values():
+            try:
+                costs.append(bound_text(accountant.epsilon(releases, run.config.delta)))
+            except ValueError:  # not an accountant of such releases
+                costs.append("–")
         rows.append([path.stem, *costs, path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")])
     table = aligned(Table(("ε", *columns, ""), [row + [""] * (len(columns) + 2 - len(row)) for row in rows]))
     accountants = [run.accountant, *[Pld()] * (len(columns) - 1)]
@@ -255,31 +250,26 @@ def cost_text(record: Record, run: Run) -> str:
     return f"{table}\n{_OLDER}" if older else table
 
 
-def _epsilon(epsilon: Any, releases: Releases, delta: float) -> str:
-    try:
-        return bound_text(epsilon(releases, delta))
-    except ValueError:  # not an accountant of such releases
-        return "–"
-
-
-def places_of(results: Path, run_id: str, scale: str) -> Iterable[Place]:
-    """Yield the items of papers, among those that are aggregated, that show a run."""
-    for paper in every_paper():
-        for item in paper.items:
-            if (results / paper.name / item.name).exists():
-                for job in paper.planned(item, scale):
-                    if job.run_id == run_id:
-                        yield Place(paper, item, job.sweep, job.experiment)
+def places_of(results: Path, run_id: str, scale: str) -> list[Place]:
+    """List the items of papers, among those that are aggregated, that show a run, each with its job."""
+    return [
+        (paper, item, job)
+        for paper in every_paper()
+        for item in paper.items
+        if (results / paper.name / item.name).exists()
+        for job in paper.planned(item, scale)
+        if job.run_id == run_id
+    ]
 
 
 def served_text(results: Path, places: Sequence[Place], in_studies: Sequence[Mapping[str, str]] = ()) -> list[str]:
     """List the arms of studies that a run belongs to, and the claims that its experiments measure."""
     if not places and not in_studies:
         return ["no item of a paper at the last aggregation: it is your own run"]
-    among = {(place.sweep, place.experiment) for place in places}
+    among = {(job.sweep, job.experiment) for _, _, job in places}
     lines = ["study {study}: {role} run of {arm} on {dataset}, ε = {epsilon}".format(**row) for row in in_studies]
-    lines += [f"{place.paper.name}/{place.item.name}: {place.item.title}" for place in places]
-    for paper in {place.paper.name: place.paper for place in places}.values():
+    lines += [f"{paper.name}/{item.name}: {item.title}" for paper, item, _ in places]
+    for paper in {paper.name: paper for paper, _, _ in places}.values():
         for row in rows_of(results, paper):
             if any((sweep, name) in among for sweep in row.claim.sweeps for name in row.claim.experiments):
                 lines.append(f"claim of {paper.name}/{row.claim.item}: {claim_text(row)}")
@@ -309,9 +299,7 @@ def command_text(record: Record, places: Sequence[Place], in_studies: Sequence[M
     if repeated is None and in_studies:
         repeated = in_studies[0]["command"]
     if repeated is None:
-        scale = (f"scale={config['scale']['name']}",)
-        jobs = (job for place in places for job in sweep_jobs(place.sweep, scale))
-        repeated = next((job.field("tracking.command") for job in jobs if job.run_id == record["run_id"]), None)
+        repeated = next((job.field("tracking.command") for _, _, job in places), None)
     if repeated is None:
         return ["Its record is older than such commands, and no sweep has it: its config says what it was."]
     modules = [f"in the folder of the modules {', '.join(config['sources'])}"] if config.get("sources") else []

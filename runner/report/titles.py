@@ -44,32 +44,28 @@ def titles_of(jobs: Mapping[Key, Job]) -> dict[Key, str]:
     first fields of their configs that distinguish them.
     """
     alike = grouped(jobs, lambda key: (jobs[key].field("dataset.name"), jobs[key].field("title")))
-    return {key: title for keys in alike.values() for key, title in _titles({k: jobs[k] for k in keys}).items()}
+    titles: dict[Key, str] = {}
+    for keys in alike.values():
+        titles |= _titles({key: jobs[key] for key in keys})
+    return titles
 
 
 def _titles(jobs: Mapping[Key, Job]) -> dict[Key, str]:
     varied = dict.fromkeys(name for job in jobs.values() for name in job.overrides if name not in _UNNAMED)
-    titles = {
-        key: ", ".join(filter(None, [job.field("title"), *(_override_text(job, name) for name in varied)]))
-        for key, job in jobs.items()
-    }
+    titles = {}
+    groups = {name for name in varied if (REPOSITORY / "conf" / name).is_dir()}
+    for key, job in jobs.items():
+        values = {name: job.overrides.get(name) if name in groups else job.field(name) for name in varied}
+        words = [field_text(name, value) for name, value in values.items() if value is not None]
+        titles[key] = ", ".join(filter(None, [job.field("title"), *words]))
     configs = {key: _flat(hashed_config(job.values)) for key, job in jobs.items()}
     for name in dict.fromkeys(name for fields in configs.values() for name in fields):
-        if name == "seed" or not (count := Counter(titles.values())).total() > len(count):
-            continue
-        longer = {
-            key: f"{title}, {field_text(name, configs[key].get(name))}" if count[title] > 1 else title
-            for key, title in titles.items()
-        }
-        titles = longer if len(set(longer.values())) > len(count) else titles
+        count = Counter(titles.values())
+        if name != "seed" and count.total() > len(count):
+            texts = {key: field_text(name, configs[key].get(name)) for key in jobs}
+            longer = {key: f"{t}, {texts[key]}" if count[t] > 1 else t for key, t in titles.items()}
+            titles = longer if len(set(longer.values())) > len(count) else titles
     return titles
-
-
-def _override_text(job: Job, name: str) -> str:
-    """Return the words for what a job has in a field that sweeps vary; none for a group that its own leaves alone."""
-    group = (REPOSITORY / "conf" / name).is_dir()
-    value = job.overrides.get(name) if group else job.field(name)
-    return "" if value is None else field_text(name, value)
 
 
 def field_text(name: str, value: Any) -> str:

@@ -138,8 +138,8 @@ def differences(entrant: Entrant, arms: Sequence[Progress]) -> list[str]:
     wrong = []
     if unfinished:
         wrong.append(f"at least {unfinished} runs of the study have no record in {entrant.folder / 'runs'}.")
-    if others := sorted(packed - planned):
-        wrong.append(f"{others[0]}.json is no run of the study{_more(others)}.")
+    if unplanned := sorted(packed - planned):
+        wrong.append(f"{unplanned[0]}.json is no run of the study{_more(unplanned)}.")
     if not listed.exists() or sorted(map(str, read_csv(listed))) != sorted(map(str, _texts(_rows(arms)))):
         wrong.append("runs.csv does not list the runs of the study.")
     return wrong

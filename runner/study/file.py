@@ -225,7 +225,10 @@ def _search(entry: Entry) -> Search:
 
 def _searched(entry: Entry) -> Any:
     if not isinstance(entry.content, dict):
-        values = [_value(value) for value in entry.listed]
+        flags = {"true": True, "false": False}
+        values = [
+            _number(v) if v.number is not None else flags.get(v.text.lower(), v.text or None) for v in entry.listed
+        ]
         if not values or None in values:
             raise entry.wrong(f"expected values such as [0.5, 1, 2], got {entry.plain!r}")
         if len(set(values)) < len(values):
@@ -255,13 +258,6 @@ def _searched(entry: Entry) -> Any:
     if integer is None or (integer and not (low.is_integer() and high.is_integer())):
         raise entry.wrong("a range of whole numbers is {from: 1, to: 10, integer: true}")
     return Dimension(low, high, log, integer)
-
-
-def _value(entry: Entry) -> float | bool | str | None:
-    """Return a value as an override has it: a number, true or false, or a text; None where it is none."""
-    if entry.number is not None:
-        return _number(entry)
-    return {"true": True, "false": False}.get(entry.text.lower(), entry.text or None)
 
 
 def _seeds(content: Mapping[str, Entry]) -> tuple[int, ...]:

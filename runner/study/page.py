@@ -24,19 +24,7 @@ from runner.study.contrasts import Estimate
 from runner.study.definition import SEARCH_SEED, Arm, Study, combinations_of
 from runner.study.figure import draw, draw_front, searched_once
 from runner.study.file import read
-from runner.study.outcome import (
-    ALL,
-    DIFFERS,
-    LESS,
-    SUM,
-    Compared,
-    compared,
-    effects,
-    paired,
-    shares,
-    sums,
-    tests,
-)
+from runner.study.outcome import ALL, DIFFERS, LESS, SUM, Compared, compared, effects, paired, shares, sums, tests
 from runner.study.plan import settings_of
 from runner.study.progress import Progress, progress_of
 from runner.study.search import edges_reached

@@ -119,7 +119,12 @@ class Setting:
         config = copy.deepcopy(self.config)
         with _naming(self.arm):
             for name, value in {**values, "seed": seed, "evaluation": evaluation}.items():
-                _set(config, name, value)
+                try:
+                    OmegaConf.update(config, name, value)
+                except ValidationError:  # a number that is whole may be for a field of whole numbers
+                    if not (isinstance(value, float) and value.is_integer()):
+                        raise
+                    OmegaConf.update(config, name, int(value))
             final = resolved(config)
         texts = {name: _typed(value) for name, value in values.items()}
         searched = [f"{name}={text}" for name, text in texts.items()]
@@ -186,13 +191,3 @@ def rounded(value: float) -> float:
 
 def _typed(value: Value) -> str:
     return f"{value:.9g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else value
-
-
-def _set(config: DictConfig, name: str, value: Any) -> None:
-    """Set a field; a number that is whole may be for a field of whole numbers."""
-    try:
-        OmegaConf.update(config, name, value)
-    except ValidationError:
-        if not (isinstance(value, float) and value.is_integer()):
-            raise
-        OmegaConf.update(config, name, int(value))

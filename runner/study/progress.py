@@ -71,7 +71,11 @@ def progress_of(study: Study, settings: Sequence[Setting]) -> list[Progress]:
         for arm in arms:
             rounds = suggestions(arm.setting.search, study.trials, study.sampler, prune=study.prune)
             points = next(rounds)
-            most = _most_epochs(arm.setting) if points and study.prune else 0
+            most = 0
+            if points and study.prune:  # the number of epochs of the longest trial
+                epochs: Any = arm.setting.search.get("epochs", ())
+                longest = epochs.high if isinstance(epochs, Dimension) else max(epochs, default=None)
+                most = int(arm.setting.trial({} if longest is None else {"epochs": longest}).field("epochs"))
             while points and (values := _take(arm, points, study, evidence, most)):
                 points = rounds.send(values)
         for _ in range(MOST_WIDENED if study.widen else 0):
@@ -109,13 +113,6 @@ def jobs_of(study: Study) -> list[Job]:
         for run in (*arm.searched, *arm.finals):
             jobs.append(replace(run.job, overrides=overrides | {"seed": str(run.seed)}))
     return jobs
-
-
-def _most_epochs(setting: Setting) -> int:
-    """Return the number of epochs of the longest trial."""
-    epochs: Any = setting.search.get("epochs", ())
-    longest = epochs.high if isinstance(epochs, Dimension) else max(epochs, default=None)
-    return int(setting.trial({} if longest is None else {"epochs": longest}).field("epochs"))
 
 
 def _take(arm: Progress, points: Sequence[Point], study: Study, evidence: Evidence, most: int = 0) -> list[float]:

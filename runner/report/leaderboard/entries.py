@@ -104,6 +104,10 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
         run, *_ = recorded[setting]
         assert run.record is not None
         relation = run.record["final"].get("neighbouring_relation")  # the oldest records lack it
+        on_a_part = False
+        if run.field("screening"):  # which may set a part of the test images aside
+            images = Split(torch.empty(8), torch.empty(8))
+            on_a_part = len(build_rule(Group(run.job.config, "screening")).split(images)[0].targets) < 8
         fields: dict[str, Any] = {  # at every bound
             "dataset": str(run.field("dataset.name")),
             "method": methods[setting],
@@ -115,7 +119,7 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
             "planned": len(settings[setting]),
             "neighbours": str(relation or prepare(run.job.config).mechanism.neighbouring_relation),
             "held_out": setting in held_out,
-            "on_a_part": _reports_on_a_part(run),
+            "on_a_part": on_a_part,
         }
         rows += [Entry(**fields, **bounded) for bound in epsilons if (bounded := _within(recorded[setting], bound))]
     return sorted(rows, key=lambda e: (e.dataset, e.epsilon, -e.mean, e.title))
@@ -154,14 +158,6 @@ def _within(recorded: Sequence[PlannedRun], epsilon: float) -> dict[str, Any] | 
         "made_for_it": sound >= _MADE_FOR * epsilon and all(epoch == run.last_epoch for run, epoch in reached),
         "by_test_images": any(run.updates_chosen_by_all_images for run, _ in reached),
     }
-
-
-def _reports_on_a_part(run: PlannedRun) -> bool:
-    """Return True if the update rule sets a part of the test images aside, so that accuracies use the others."""
-    if not run.field("screening"):
-        return False
-    images = Split(torch.empty(8), torch.empty(8))
-    return len(build_rule(Group(run.job.config, "screening")).split(images)[0].targets) < 8
 
 
 def planned_jobs() -> list[Job]:

@@ -125,7 +125,14 @@ def _table(compared: Sequence[Comparison], published: Sequence[Published]) -> Ta
 
     rows = []
     for method in sorted(NAMES, key=rank):
-        cells = [_cell(board, method, bound, method in top) for (board, bound), top in zip(columns, best, strict=True)]
+        cells = []
+        for (board, epsilon), top in zip(columns, best, strict=True):
+            if (entry := board.settings.get(method, {}).get(epsilon)) is None:
+                cells.append("–")
+                continue
+            ideas, text = _further_ideas(method, entry), _mean(entry)
+            idea = f" ({ideas[0]})" if len(ideas) == 1 else ""
+            cells.append(f"{f'**{text}**' if method in top else text}{idea}{_flags(entry)}")
         if any(cell != "–" for cell in cells):
             rows.append([f"**{method}**" if method == NAMES[0] else method, *cells])
     for kind in KINDS:
@@ -149,15 +156,6 @@ def _undecided(board: Comparison, epsilon: float) -> list[str]:
         if low <= 0 and not (entry.by_test_images or entry.on_a_part):
             methods.append(method)
     return methods
-
-
-def _cell(board: Comparison, method: str, epsilon: float, bold: bool) -> str:
-    entry = board.settings.get(method, {}).get(epsilon)
-    if entry is None:
-        return "–"
-    ideas = _further_ideas(method, entry)
-    text = f"**{_mean(entry)}**" if bold else _mean(entry)
-    return text + (f" ({ideas[0]})" if len(ideas) == 1 else "") + _flags(entry)
 
 
 def _mean(entry: Entry) -> str:
