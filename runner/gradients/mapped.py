@@ -62,8 +62,8 @@ def loss_of_one(objective: Objective, within: Within | None = None) -> Callable[
     module = _OfOneExample(objective, within)
 
     def loss(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *example: Tensor) -> Tensor:
-        named = {f"objective.{name}": tensor for name, tensor in (*parameters.items(), *buffers.items())}
-        value: Tensor = functional_call(module, named, example)
+        tensors = {f"objective.{name}": tensor for name, tensor in (*parameters.items(), *buffers.items())}
+        value: Tensor = functional_call(module, tensors, example)
         return value
 
     return loss

@@ -137,16 +137,17 @@ def silenced(numbers: Tensor, silent: Tensor) -> Tensor:
 
 
 def is_gradient(
-    objective: Objective, inputs: Tensor, targets: Tensor, found: Mapping[str, Tensor], norm: Tensor
+    objective: Objective, inputs: Tensor, targets: Tensor, sums: Mapping[str, Tensor], norm: Tensor
 ) -> bool:
     """Return True if one example's gradient and norm agree with autograd; on the meta device, always."""
     parameters = dict(objective.named_parameters())
     losses = objective(inputs, targets)
     slopes = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
-    given = {name: g for name, g in zip(parameters, slopes, strict=True) if g is not None}
-    if not given or losses.is_meta:
+    by_parameter = {name: g for name, g in zip(parameters, slopes, strict=True) if g is not None}
+    if not by_parameter or losses.is_meta:
         return True
-    expected = torch.cat([g.flatten() for g in given.values()])
-    ours = torch.cat([(found[name] if name in found else torch.zeros_like(g)).flatten() for name, g in given.items()])
-    length, apart = (squared_norms(each[None]).sqrt() for each in (expected, ours - expected))
-    return not (torch.isfinite(length) and length > _NOTHING and max(apart, abs(norm - length)) > _AGREE * length)
+    expected = torch.cat([g.flatten() for g in by_parameter.values()])
+    zeros = {name: torch.zeros_like(g) for name, g in by_parameter.items()}
+    ours = torch.cat([sums.get(name, zeros[name]).flatten() for name in by_parameter])
+    length, distance = (squared_norms(numbers[None]).sqrt() for numbers in (expected, ours - expected))
+    return not (torch.isfinite(length) and length > _NOTHING and max(distance, abs(norm - length)) > _AGREE * length)

@@ -62,8 +62,8 @@ def agrees_on_group_norm(compiled: ctypes.CDLL) -> bool:
         x = 3 * waves(3, channels, height, width) + 2
         x[1] = 0.7
         expected = nn.functional.group_norm(x.double(), groups, eps=1e-3).float()
-        found = _normalised(compiled, channels_last(x), groups, 1e-3, threads=2)
-        if not torch.allclose(found, expected, rtol=1e-5, atol=1e-5):
+        y = _normalised(compiled, channels_last(x), groups, 1e-3, threads=2)
+        if not torch.allclose(y, expected, rtol=1e-5, atol=1e-5):
             return False
     return True
 

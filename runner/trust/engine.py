@@ -45,12 +45,12 @@ class IsolatedEngine(MappedEngine):
                 shared_tensors(objective),
                 (torch.zeros_like(inputs[0]), torch.zeros_like(targets[0])),
                 (gradients, next(objective.parameters()).new_empty((), device="meta")),
-                lambda: _by_autograd(loss_of_one(fresh_copy(objective), within)),
+                lambda: _differentiated(loss_of_one(fresh_copy(objective), within)),
             )
         return self._mapped[key]
 
 
-def _by_autograd(loss: Callable[..., Tensor]) -> Callable[..., Gradients]:
+def _differentiated(loss: Callable[..., Tensor]) -> Callable[..., Gradients]:
     """Return the gradient of one example's loss, and the loss, by ordinary autograd.
 
     Raises:

@@ -15,7 +15,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from runner.build import groups
-from runner.build.groups import Group, is_taken, makes_network
+from runner.build.groups import Group, is_taken
 from runner.build.prepare import prepare
 from runner.config import FIELDS, REPOSITORY, ConfigError
 from runner.trust.targets import bare_name, import_target, targets
@@ -141,7 +141,7 @@ def test_no_two_classes_of_a_run_have_the_same_bare_name() -> None:
     for module in map(importlib.import_module, modules):
         for value in vars(module).values():
             if inspect.isfunction(value):
-                if makes_network(value):
+                if is_taken(value, "torch.nn.Module"):
                     networks.add(value)
             elif inspect.isclass(value) and value.__module__.startswith(("runner.", "torch.nn.", "torch.optim.")):
                 found.add(value)

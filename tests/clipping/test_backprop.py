@@ -189,7 +189,7 @@ def test_matches_float64_reference_one_example_at_a_time(kernels: str, norm: str
         for got, wanted in zip(found.values(), expected, strict=True):
             assert (got.double() - wanted).norm() <= 1e-5 * wanted.norm()
     for got, wanted in zip(
-        gradient_sum(clipping.of_mean_loss(8), OrdinaryPass(objective), inputs, targets, 3).gradients.values(),
+        gradient_sum(clipping.bound_mean_loss(8), OrdinaryPass(objective), inputs, targets, 3).gradients.values(),
         _mean_rows(exact, inputs, targets, clipping),
         strict=True,
     ):
@@ -359,7 +359,7 @@ def test_rows_of_the_mean_do_not_vanish_for_some_batch_sizes_only() -> None:
         network[2].weight.data[1].neg_()
         objective = Objective(network, SquaredSum())
         x, y = torch.ones(n, 1, 2, 2), torch.zeros(n, dtype=torch.long)
-        found = Backprop(1.0, 1.0).of_mean_loss(n).sum_contributions(OrdinaryPass(objective), x, y)
+        found = Backprop(1.0, 1.0).bound_mean_loss(n).sum_contributions(OrdinaryPass(objective), x, y)
         sums.append(torch.cat([g.flatten() for g in found.gradients.values()]))
     assert (sums[0] - sums[1]).norm() < 2 * math.sqrt(2)
 

@@ -153,13 +153,6 @@ class Within(Backprop):
     pass
 
 
-class TakesNumbers(Flat):
-    """As older versions called it."""
-
-    def factors(self, norms: Tensor, numbers: Any) -> Tensor:  # type: ignore[override]
-        return numbers["norm"] / norms
-
-
 class Nothing:
     def noise_groups(self, model: nn.Module) -> Sequence[NoiseGroup]:
         return ()
@@ -180,10 +173,6 @@ class Unbounded(Flat):
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a batch": (lambda: SeesTheBatch(NORM), "would see a whole batch: write `factors"),
     "backprop": (lambda: Within(1.0, 1.0), "would see a whole batch"),
-    "numbers": (
-        lambda: TakesNumbers(NORM),
-        "TakesNumbers.factors has to take the norms alone: write",
-    ),
     "no method": (Nothing, "has no method that clips one example"),
     "a parameter": (lambda: NamesOne(NORM), "does not name every parameter once"),
     "no bound": (lambda: Unbounded(NORM), "states a sensitivity of inf: it has to be from 1e-12 to 1e\\+12"),

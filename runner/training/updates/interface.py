@@ -105,8 +105,8 @@ class Updates:
         self.optimizer = optimizer
         self._project, self._schedule = project, schedule or Schedule(None)
         # A user's schedule may have changed the optimizer, or wait for its hooks.
-        own = self._schedule.is_own or unsupported(optimizer)
-        self._update = None if own else update_of(optimizer)
+        opaque = self._schedule.is_own or unsupported(optimizer)
+        self._update = None if opaque else update_of(optimizer)
 
     @property
     def finished(self) -> bool:

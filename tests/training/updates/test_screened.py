@@ -205,11 +205,11 @@ def test_stopping_early_gives_the_answer_of_the_whole_sum() -> None:
         loss = with_losses(10 ** (torch.rand(count, generator=generator) * 8 - 6))
         if count % 2:
             loss.sort()
-        whole = loss.total()
-        partial = loss.at_most(whole / 2)[1]
+        whole = loss.sum_up_to(math.inf)[1]
+        partial = loss.sum_up_to(whole / 2)[1]
         close = [math.nextafter(b, to) for b in (whole, partial) for to in (0.0, math.inf)]
         for bound in (whole, partial, *close, 0.0, whole / 3, 2 * whole, math.inf, -1.0, math.nan):
-            within, total = loss.at_most(bound)
+            within, total = loss.sum_up_to(bound)
             assert within == (whole <= bound), (whole, bound)
             assert total == whole if within else total <= whole
             stopped += total < whole
@@ -224,8 +224,8 @@ def test_a_loss_that_is_not_a_number_is_never_within_a_bound() -> None:
         logits = torch.zeros(1200, 2, 1, 1)
         logits[1100] = bad
         loss = ScreeningLoss(nn.Sequential(network, nn.Flatten()), Split(logits, torch.zeros(1200, dtype=torch.long)))
-        assert loss.at_most(math.inf)[0] is False
-        assert math.isnan(loss.total())
+        assert loss.sum_up_to(math.inf)[0] is False
+        assert math.isnan(loss.sum_up_to(math.inf)[1])
 
 
 def test_the_halves_of_the_public_split_share_no_image() -> None:
