@@ -33,7 +33,7 @@ from runner.networks.lipschitz import gradient_bounds
 from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.terminal import Line, number
 from runner.training.diagnostics import diagnostics
-from runner.training.run import Run, graph_step
+from runner.training.run import Run
 from runner.training.steps import NotCapturableError
 from runner.training.updates import UpdateRule
 from runner.trust.mechanism import mechanism_for, own_noise, own_releases
@@ -187,12 +187,14 @@ def _check_together(run: Run, objective: Objective, optimizer: torch.optim.Optim
             for steps in (1, run.most_steps):
                 epsilon_by(run.accountant, mechanism.charges(steps).claimed, run.config.delta)
     if run.config.runtime.step in (StepMode.graph, StepMode.compiled):
+        from runner.training.graph import GraphStep  # a CPU does without
+
         setting = f"runtime.step={run.config.runtime.step.value}"
         if run.config.runtime.engine is not EngineName.one_pass:
             raise ConfigError(f"{setting} has its own gradient engine: leave runtime.engine at one_pass.")
         try:
             with torch.device("meta"):
-                graph_step(run, objective, examples)
+                GraphStep(run, objective, examples)
         except NotCapturableError as reason:
             raise ConfigError(f"{setting} is not possible here: {reason}.") from reason
 

@@ -21,7 +21,7 @@ from runner.mechanism.normal import PastNoise, derived_seed, generator
 from runner.training.averaging import Average
 from runner.training.diagnostics import Diagnostics
 from runner.training.progress import Ahead, OnEpoch, Progress, Trained
-from runner.training.run import Run, graph_step
+from runner.training.run import Run
 from runner.training.steps import (
     NotCapturableError,
     OnState,
@@ -96,9 +96,11 @@ def training(
         way = StepMode.graph if "step" in state["parts"] else StepMode.eager
     graph = None
     if way is not StepMode.eager:
+        from runner.training.graph import GraphStep  # a CPU does without
+
         configured = run.config.runtime.step
         try:
-            graph = graph_step(run, run.new_objective(), data[0])
+            graph = GraphStep(run, run.new_objective(), data[0])
             graph.make_room()
         except NotCapturableError as reason:
             if configured in (StepMode.graph, StepMode.compiled):

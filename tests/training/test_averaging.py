@@ -13,8 +13,8 @@ from runner.runs.execute import execute
 from runner.training.averaging import Average
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
+from runner.training.graph import GraphStep
 from runner.training.loop import CallByCall, load, train
-from runner.training.run import graph_step
 from tests.small import FEW_STEPS
 
 EMA = ("averaging=ema", "averaging.decay=0.5", "optimizer.momentum=0.9")
@@ -28,7 +28,7 @@ def numbers(weights) -> torch.Tensor:
 def test_it_is_the_weighted_mean_of_the_weights_of_all_steps(smoke, way: str) -> None:
     run = prepare(smoke(*FEW_STEPS, *EMA))
     data = load(run)
-    steps = CallByCall(run, data) if way == "call by call" else graph_step(run, run.new_objective(), data[0])
+    steps = CallByCall(run, data) if way == "call by call" else GraphStep(run, run.new_objective(), data[0])
     objective = steps.objective
     weights = [numbers(dict(objective.named_parameters()))]
     none = Diagnostics(run.config, 2, run.activation_type, objective, data[0])

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor
 
 from runner.data.datasets import Split
@@ -19,24 +18,6 @@ from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.training.evaluate import Evaluation
 from runner.training.updates.schedule import Schedule
-
-
-class Parts(Protocol):
-    """The parts of a prepared run that an update rule uses."""
-
-    @property
-    def config(self) -> DictConfig: ...
-
-    @property
-    def paid_for(self) -> int | None: ...
-
-    def optimizer(self, objective: Objective) -> torch.optim.Optimizer:
-        """Build the optimizer of the objective's parameters."""
-        ...
-
-    def schedule(self, optimizer: torch.optim.Optimizer) -> Schedule:
-        """Build the schedule of the optimizer's learning rate."""
-        ...
 
 
 class UpdateRule:
@@ -68,15 +49,15 @@ class UpdateRule:
         """Return the images of the test split to report on, then the images that this rule uses, if any."""
         return (test,)
 
-    def due(self, run: Parts, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        """Compute the rule's columns that follow from other columns of a history.
+    def due(self, run: Any, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+        """Compute the rule's columns that follow from other columns of a history, for a prepared `Run`.
 
         For a count that is only bounded, this is the nearest value within the bounds.
         """
         return {}
 
-    def updates(self, run: Parts, objective: Objective, aside: Sequence[Split]) -> Updates:
-        """Return the updates of one run; `aside` are the images that `split` returned for this rule."""
+    def updates(self, run: Any, objective: Objective, aside: Sequence[Split]) -> Updates:
+        """Return the updates of a prepared `Run`; `aside` are the images that `split` returned for this rule."""
         optimizer = run.optimizer(objective)
         return Updates(optimizer, objective.project, run.schedule(optimizer))
 

@@ -45,7 +45,7 @@ from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import generator
 from runner.training.averaging import LAST
 from runner.training.evaluate import Evaluation, Predictor, batches, evaluate
-from runner.training.updates.interface import Parts, UpdateRule, Updates
+from runner.training.updates.interface import UpdateRule, Updates
 
 IMAGES = ("test", "public_split")
 WEIGHTS = "weights"
@@ -108,7 +108,7 @@ class Annealing(UpdateRule):
             return test, test
         return tuple(Split(test.images[i::2], test.targets[i::2]) for i in (1, 0))
 
-    def due(self, run: Parts, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    def due(self, run: Any, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         """Compute the columns that follow from other columns of a history.
 
         At most mu0 rejections precede a kept update, or follow the last one. Exactly mu0 precede each update that was
@@ -134,11 +134,11 @@ class Annealing(UpdateRule):
         same = {"screening_loss": list(history[loss]), "screening_accuracy": list(history[accuracy])}
         return due | same | {"unscreened_accuracy": [math.nan] * len(history["epoch"])}
 
-    def _reports_others(self, run: Parts) -> bool:
+    def _reports_others(self, run: Any) -> bool:
         """Return True if the reported images differ from the images that screen."""
         return self.images == "public_split" or bool(run.config.evaluation == EvaluationSplit.holdout)
 
-    def updates(self, run: Parts, objective: Objective, aside: Sequence[Split]) -> Screening:
+    def updates(self, run: Any, objective: Objective, aside: Sequence[Split]) -> Screening:
         candidates = super().updates(run, objective, ())
         draws = generator(run.config.seed, "screening", torch.device("cpu"))
         return Screening(self, objective, candidates, aside[0], draws, run.paid_for, self._reports_others(run))

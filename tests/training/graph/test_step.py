@@ -15,7 +15,7 @@ from runner.mechanism.normal import standard_normal
 from runner.training.graph import GraphStep, enough
 from runner.training.graph.batches import EpochBatches, draw_epoch
 from runner.training.loop import train
-from runner.training.run import Run, graph_step
+from runner.training.run import Run
 
 DRAWN = 20  # the expected batch size
 
@@ -72,7 +72,7 @@ def test_trains_as_the_eager_loop_does(smoke, overrides: list[str]) -> None:
 def ready(config, split: Split) -> tuple[GraphStep, EpochBatches]:
     """The step of a run, and the batches of an epoch, which it has room for."""
     run = prepare(config)
-    step = graph_step(run, run.new_objective().double(), split)
+    step = GraphStep(run, run.new_objective().double(), split)
     batches = draw_epoch(run.mechanism, generator(1))
     step.make_room(batches.indices.shape[1])
     return step, batches
@@ -131,7 +131,7 @@ def test_a_longer_batch_makes_room_and_cuts_nothing(smoke) -> None:
     mechanism = prepare(config).mechanism
     short = draw_epoch(mechanism, generator(1))
     again = draw_epoch(mechanism, generator(1), least=64)
-    assert (short.length, again.length) == (32, 64)
+    assert (short.indices.shape[1], again.indices.shape[1]) == (32, 64)
     for batches in (short, again):
         drawn = list(mechanism.batches(generator(1)))
         found = [indices[mask] for indices, mask in zip(batches.indices, batches.mask, strict=True)]
