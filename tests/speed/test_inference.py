@@ -26,4 +26,4 @@ def test_a_part_that_was_in_evaluation_mode_stays_in_it() -> None:
     network = nn.Sequential(nn.Dropout().eval(), nn.Dropout())
     with evaluating(network):
         assert not network.training
-    assert [each.training for each in network.modules()] == [True, False, True]
+    assert [child.training for child in network.modules()] == [True, False, True]

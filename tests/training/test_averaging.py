@@ -59,13 +59,15 @@ def test_the_accuracy_is_the_averages_and_the_last_weights_train_as_ever(smoke, 
 
 
 def test_only_accepted_updates_count(smoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    monkeypatch.setattr("runner.training.loop.Average", lambda *of: made.append(Average(*of)) or made[-1])
+    averages = []
+    monkeypatch.setattr(
+        "runner.training.loop.Average", lambda *arguments: averages.append(Average(*arguments)) or averages[-1]
+    )
     run = prepare(
         smoke(*FEW_STEPS, *EMA, "screening=annealing", "screening.initial_temperature=5", "noise_multiplier=20")
     )
     trained = train(run, load(run), lambda row: None)
-    (average,) = made
+    (average,) = averages
     assert 0 < average.state_dict()["average"][0] == trained.history["accepted"][-1] < trained.history["tries"][-1]
 
 

@@ -32,12 +32,12 @@ def test_every_example_counts_once_and_by_its_first_guess(copies: int) -> None:
     # In blocks: were one half counted, or one batch, it would be all of the first examples.
     order = torch.arange(5).repeat_interleave(copies)
     split = Split(images.view(5, 1, 2, 2)[order], TARGETS[order])
-    found = evaluate(objective, split, 4)
-    assert found.accuracy == pytest.approx(100 * 2 / 5)
-    assert found.class_accuracy[:3] == pytest.approx([0.0, 50.0, 50.0])
-    assert math.isnan(found.class_accuracy[3])
+    computed = evaluate(objective, split, 4)
+    assert computed.accuracy == pytest.approx(100 * 2 / 5)
+    assert computed.class_accuracy[:3] == pytest.approx([0.0, 50.0, 50.0])
+    assert math.isnan(computed.class_accuracy[3])
     losses = [math.log(8 / 5), math.log(8 / 5), math.log(8 / 2), math.log(8 / 1), math.log(8 / 1)]
-    assert found.loss == pytest.approx(sum(losses) / 5, rel=1e-6)
+    assert computed.loss == pytest.approx(sum(losses) / 5, rel=1e-6)
     assert torch.equal(predict(objective, split)[0], torch.tensor([2, 1, 0, 2, 2])[order])
 
 

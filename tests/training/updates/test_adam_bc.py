@@ -38,9 +38,9 @@ def test_the_variance_is_that_of_the_noise_that_is_drawn(smoke, clipping: str) -
     run = prepare(smoke(BC, f"clipping={clipping}", "noise_multiplier=1.3", "target_epsilon=null"))
     objective = run.new_objective()
     zeros = {name: torch.zeros_like(parameter) for name, parameter in objective.named_parameters()}
-    drawn = run.mechanism.release(zeros, generator(0, "noise", torch.device("cpu")))
+    noise = run.mechanism.release(zeros, generator(0, "noise", torch.device("cpu")))
     variance = run.optimizer(objective)._variance
     for name, parameter in objective.named_parameters():
         count = parameter.numel()
-        assert drawn[name].square().mean().item() == pytest.approx(variance[parameter], rel=5 * math.sqrt(2 / count))
+        assert noise[name].square().mean().item() == pytest.approx(variance[parameter], rel=5 * math.sqrt(2 / count))
     assert max(parameter.numel() for parameter in objective.parameters()) > 5_000

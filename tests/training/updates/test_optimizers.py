@@ -75,8 +75,8 @@ def test_any_other_optimizer_takes_its_own_step(optimizer, reason: str) -> None:
     ours, theirs = (optimizer(parameters()) for _ in range(2))
     assert reason in unsupported(ours)
     updates = Updates(ours)
-    for made in (ours, theirs):
-        for group in made.param_groups:
+    for candidate in (ours, theirs):
+        for group in candidate.param_groups:
             for p in group["params"]:
                 p.grad = torch.ones_like(p)
     updates.step()

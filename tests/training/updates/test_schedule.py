@@ -18,12 +18,12 @@ STEPS, FULL = 12, 0.5
 def rates(**arguments) -> list[float]:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=FULL)
     schedule = Schedule(ByStep(optimizer, STEPS, **arguments))
-    found = []
+    computed = []
     for _ in range(STEPS):
         schedule.start_epoch()  # changes nothing
         schedule.start_step()
-        found.append(optimizer.param_groups[0]["lr"])
-    return found
+        computed.append(optimizer.param_groups[0]["lr"])
+    return computed
 
 
 @pytest.mark.parametrize("decay", ["cosine", "linear"])
@@ -33,8 +33,8 @@ def test_rates_are_those_of_the_formulas(decay: str, warmup: int, share: float) 
     expected = [FULL * (t + 1) / (warmup + 1) for t in range(warmup)]
     for t in range(warmup, STEPS):
         u = (t - warmup) / max(1, STEPS - 1 - warmup)
-        of = {"linear": 1 - (1 - share) * u, "cosine": share + (1 - share) * (1 + math.cos(math.pi * u)) / 2}
-        expected.append(FULL * of[decay])
+        shares = {"linear": 1 - (1 - share) * u, "cosine": share + (1 - share) * (1 + math.cos(math.pi * u)) / 2}
+        expected.append(FULL * shares[decay])
     assert rates(warmup_steps=warmup, decay=decay, last_share=share) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
