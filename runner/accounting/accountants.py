@@ -176,7 +176,13 @@ class Gdp(_Accountant):
     def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
         """Return the approximate epsilon at `delta`, infinite if e^(1/sigma^2) overflows."""
         try:
-            return gaussian_epsilon(math.sqrt(sum(map(_clt_mu_squared, mechanisms))), delta)
+            squares = [
+                m.times / m.noise_multiplier**2
+                if m.q == 1
+                else m.q**2 * m.times * math.expm1(1 / m.noise_multiplier**2)
+                for m in mechanisms
+            ]
+            return gaussian_epsilon(math.sqrt(sum(squares)), delta)
         except OverflowError:
             return math.inf
 
@@ -243,12 +249,6 @@ def rdp_analysis() -> ModuleType:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def _clt_mu_squared(m: SampledGaussian) -> float:
-    if m.q == 1:
-        return m.times / m.noise_multiplier**2
-    return m.q**2 * m.times * math.expm1(1 / m.noise_multiplier**2)
 
 
 @lru_cache(maxsize=1024)

@@ -181,7 +181,11 @@ def _check_together(run: Run, objective: Objective, optimizer: torch.optim.Optim
             if diagnostics()[name].measures_steps:
                 raise ConfigError(f"diagnostics: {name} measures batches of images, not of views: leave it out.")
     if run.averaging is not None:
-        parts.check_averaging(run.averaging, run.most_steps)
+        for updates in (1, run.most_steps):
+            with refusing("averaging"):
+                share = torch.as_tensor(run.averaging.share(torch.tensor(updates, dtype=torch.float64)))
+            if share.numel() != 1 or not 0 <= share <= 1:
+                raise ConfigError(f"averaging: expected a share from 0 to 1 at update {updates}, got {share.tolist()}.")
     if run.unsound or is_own(run.accountant):  # else the budget or the sound epsilon has used the charges already
         with refusing("accountant", ValueError):
             for steps in (1, run.most_steps):

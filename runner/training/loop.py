@@ -19,7 +19,7 @@ from runner.data.reading import seed_others, seeded
 from runner.gradients import GradientSum, OnePassEngine, fresh_copy
 from runner.mechanism.normal import PastNoise, derived_seed, generator
 from runner.training.averaging import Average
-from runner.training.diagnostics import Diagnostics
+from runner.training.diagnostics import Batch, Diagnostics
 from runner.training.progress import Ahead, OnEpoch, Progress, Trained
 from runner.training.run import Run
 from runner.training.steps import (
@@ -235,7 +235,7 @@ class CallByCall:
             if self._unchecked and len(targets) > 1:
                 self._unchecked = False
                 self._check_first(inputs, targets, computed)
-            diagnostics.step(step, epoch, self._engine, inputs, targets, computed)
+            diagnostics.step(step, epoch, Batch(self._engine, inputs, targets, computed))
             self._losses += computed.losses.double().sum().item()
             self._seen += len(targets)
             noisy = mechanism.at(step).release(computed.gradients, self.generators["noise"], *self._past)

@@ -70,7 +70,7 @@ class Progress:
             stream = generator(run.config.seed, "normalization", run.device)
             images = data[0].images.clone() if is_own(run.normalization) else data[0].images
             run.normalization.fit(layer, images, stream, self._ledger)
-        self.diagnostics = Diagnostics(run.config, run.epochs, run.activation_type, objective, data[0])
+        self.diagnostics = Diagnostics(run, objective, data[0])
         self.diagnostics.start()
         self._run, self._objective, self._evaluation_split, self._on_epoch = run, objective, data[1], on_epoch
 

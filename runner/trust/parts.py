@@ -143,12 +143,8 @@ def assumptions(config: DictConfig, dataset: object, accountant: object, rule: o
         believed.append(_BELIEVED["dataset"].format(bare_name(config.dataset._target_)))
     parts = {"accountant": accountant, "screening": rule}
     believed += [_BELIEVED[group].format(type(part).__qualname__) for group, part in parts.items() if is_own(part)]
-    names = own_classes(config)
-    return believed + ([_ALL_TRUSTED.format(", ".join(names))] if names else [])
-
-
-def own_classes(config: DictConfig) -> list[str]:
-    """Return the names of a user's classes in a run, but for the data set, which holds the examples anyway."""
+    # All of the user's classes, but for the data set, which holds the examples anyway.
     content: Any = OmegaConf.to_container(config, resolve=True)
     classes = [target for place, target in targets(content) if not place.startswith("dataset.")]
-    return list(dict.fromkeys(bare_name(target) for target in classes if target.partition(".")[0] not in LIBRARIES))
+    names = dict.fromkeys(bare_name(target) for target in classes if target.partition(".")[0] not in LIBRARIES)
+    return believed + ([_ALL_TRUSTED.format(", ".join(names))] if names else [])

@@ -31,7 +31,7 @@ def test_it_is_the_weighted_mean_of_the_weights_of_all_steps(smoke, way: str) ->
     steps = CallByCall(run, data) if way == "call by call" else GraphStep(run, run.new_objective(), data[0])
     objective = steps.objective
     weights = [numbers(dict(objective.named_parameters()))]
-    none = Diagnostics(run.config, 2, run.activation_type, objective, data[0])
+    none = Diagnostics(run, objective, data[0])
     for epoch in (1, 2):
         for _ in steps.epoch(epoch, 5 * (epoch - 1), none):
             weights.append(numbers(dict(objective.named_parameters())))

@@ -14,7 +14,7 @@ from runner.data.datasets import Split
 from runner.gradients import GradientSum, Objective
 from runner.mechanism.normal import generator
 from runner.networks.losses import LosingLess
-from runner.training.diagnostics import Diagnostics, diagnostics
+from runner.training.diagnostics import Batch, Diagnostics, diagnostics
 from runner.training.diagnostics.hessian import TopEigenvalue
 from runner.training.evaluate import Evaluation
 from runner.training.loop import load, train
@@ -50,8 +50,8 @@ def test_who_holds_the_weights_sees_no_training_image(smoke) -> None:
     asked = ",".join(n for n, d in diagnostics().items() if d.passes_training_images and n != "bound_ratios")
     run, data = small(smoke(OURS, f"diagnostics=[{asked}]", "epochs=1", "diagnostics_every=100"))
     objective, seen = run.new_objective(), []
-    expected = Diagnostics(run.config, 1, run.activation_type, run.new_objective(), data[0])
-    computed = Diagnostics(run.config, 1, run.activation_type, objective, data[0])
+    expected = Diagnostics(run, run.new_objective(), data[0])
+    computed = Diagnostics(run, objective, data[0])
     for parameter in objective.parameters():
         parameter.register_hook(seen.append)
     for module in objective.modules():
@@ -60,7 +60,7 @@ def test_who_holds_the_weights_sees_no_training_image(smoke) -> None:
     for measures, engine in ((expected, run.engine(run.new_objective())), (computed, run.engine(run.new_objective()))):
         measures.start()
         sums = GradientSum({name: p.detach() for name, p in objective.named_parameters()}, torch.zeros(8), None)
-        measures.step(0, 1, engine, *batch, sums)
+        measures.step(0, 1, Batch(engine, *batch, sums))
         measures.epoch(1, Evaluation(0.0, 0.0, [0.0] * 10))
     assert not seen
     assert computed.values == expected.values

@@ -104,9 +104,20 @@ class Updates:
         if self._update is None:
             self.optimizer.step()
         else:
-            take_step(self.optimizer, self._update)
+            self._take_step(self._update)
         self._project()
         return True
+
+    @torch.no_grad()
+    def _take_step(self, update: Update) -> None:
+        """Do what `optimizer.step()` does, with the optimizer's weights, gradients, learning rate and state."""
+        (group,) = self.optimizer.param_groups
+        for parameter in group["params"]:
+            state = self.optimizer.state[parameter]
+            buffers = [state[name] for name in update.names] if state else update.initial_buffers(parameter)
+            weights, buffers = update(parameter, parameter.grad, buffers, group["lr"])
+            parameter.copy_(weights)
+            state.update(zip(update.names, buffers, strict=True))
 
     def columns(self, reported: Evaluation) -> dict[str, float]:
         """Return columns for the history, from the measurements of the last weights on the reported images.
@@ -212,15 +223,3 @@ def update_of(optimizer: torch.optim.Optimizer) -> Update:
     """Return the update of an optimizer that is supported, with its settings."""
     kind, group = _UPDATES[type(optimizer)], optimizer.param_groups[0]
     return kind(*(group[name] for name in kind.settings))
-
-
-@torch.no_grad()
-def take_step(optimizer: torch.optim.Optimizer, update: Update) -> None:
-    """Do what `optimizer.step()` does, with the optimizer's weights, gradients, learning rate and state."""
-    (group,) = optimizer.param_groups
-    for parameter in group["params"]:
-        state = optimizer.state[parameter]
-        buffers = [state[name] for name in update.names] if state else update.initial_buffers(parameter)
-        weights, buffers = update(parameter, parameter.grad, buffers, group["lr"])
-        parameter.copy_(weights)
-        state.update(zip(update.names, buffers, strict=True))

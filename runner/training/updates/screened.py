@@ -227,7 +227,9 @@ class Screening(Updates):
         """
         self.tries += 1
         uniform = torch.rand((), dtype=torch.float64, generator=self._draws).item()
-        bound = self._total + len(self.loss) * slack(uniform, self._rule.initial_temperature * self.accepted)
+        temperature = self._rule.initial_temperature * self.accepted
+        slack = -math.log(uniform) / temperature if uniform > 0 and temperature > 0 else math.inf  # by which J may rise
+        bound = self._total + len(self.loss) * slack
         forced = self._rejected_in_a_row >= self._rule.rejection_threshold
         within, total = self.loss.sum_up_to(math.inf if forced else bound)
         if not (within or forced):
@@ -286,11 +288,6 @@ class Screening(Updates):
         if cuda:
             torch.cuda.synchronize(self.loss.device)
         self.seconds += time.perf_counter() - started
-
-
-def slack(uniform: float, temperature: float) -> float:
-    """Return -ln(U) / Q, by which J may rise; infinite if U or Q is 0."""
-    return -math.log(uniform) / temperature if uniform > 0 and temperature > 0 else math.inf
 
 
 class ScreeningLoss:
