@@ -46,9 +46,9 @@ class Terms:
         return weighted_sum(self._vectors(kind), factors, silent)
 
     def _vectors(self, kind: str) -> Tensor:
-        found = self.gains if kind == "gain" else self.biases
-        assert found is not None
-        return found
+        vectors = self.gains if kind == "gain" else self.biases
+        assert vectors is not None
+        return vectors
 
 
 def weighted_sum(gradients: Tensor, factors: Tensor, silent: Tensor | None) -> Tensor:
@@ -102,15 +102,12 @@ def squared_norms(rows: Tensor) -> Tensor:
     """
     rows = as_rows(rows).contiguous()
     end = rows.shape[1] // _LONG_SUM * _LONG_SUM
+    norm = torch.linalg.vector_norm
     if rows.shape[1] <= _LONG_SUM:
-        return _norms(rows, 1).square()
-    squares = _norms(rows[:, :end].unflatten(1, (-1, _LONG_SUM)), 2).square().sum(1)
-    return squares + _norms(rows[:, end:], 1).square() if end < rows.shape[1] else squares
-
-
-def _norms(numbers: Tensor, dim: int) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(numbers, dim=dim)
-    return norms
+        squares: Tensor = norm(rows, dim=1).square()
+        return squares
+    squares = norm(rows[:, :end].unflatten(1, (-1, _LONG_SUM)), dim=2).square().sum(1)
+    return squares + norm(rows[:, end:], dim=1).square() if end < rows.shape[1] else squares
 
 
 def squared_norms_of_outer(first: Tensor, second: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Accuracy and loss against values computed by hand."""
+"""Accuracy and loss against values computed by hand, evaluation mode and out of it again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from runner.data.datasets import Split
 from runner.gradients import Objective
-from runner.training.evaluate import evaluate, predict
+from runner.training.evaluate import evaluate, evaluating, predict
 
 # The logits' exponentials, with 0 for 1: the softmax of (0, ln 2, ln 5) is (1, 2, 5) / 8.
 LOGITS = torch.tensor([[0.0, 2.0, 5.0], [0.0, 5.0, 2.0], [5.0, 0.0, 2.0], [2.0, 0.0, 5.0], [0.0, 2.0, 5.0]])
@@ -55,3 +55,24 @@ def test_a_network_that_changes_its_input_does_not_change_the_data(network: nn.M
     first = evaluate(objective, split, 4)
     assert torch.equal(split.images, images)
     assert evaluate(objective, split, 4) == first
+
+
+def test_dropout_is_off_while_evaluating_and_on_again_after_an_error() -> None:
+    dropout, seen = nn.Dropout(), []
+
+    def fails() -> None:
+        with evaluating(nn.Sequential(dropout)):
+            seen.append(dropout.training)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert seen == [False]
+    assert dropout.training
+
+
+def test_a_part_that_was_in_evaluation_mode_stays_in_it() -> None:
+    network = nn.Sequential(nn.Dropout().eval(), nn.Dropout())
+    with evaluating(network):
+        assert not network.training
+    assert [child.training for child in network.modules()] == [True, False, True]

@@ -190,7 +190,7 @@ class GraphStep:
                 raise NotCapturableError(f"it cannot be captured ({str(error).partition(chr(10))[0]})") from error
 
     def epoch(self, epoch: int, before: int, measures: Diagnostics) -> Iterator[bool]:
-        """See `runner.training.call_by_call.CallByCall.epoch`. No diagnostic may read single steps."""
+        """See `runner.training.loop.CallByCall.epoch`. No diagnostic may read single steps."""
         self.start_epoch(epoch - 1)
         batches = draw_epoch(self._mechanism, self.generators["sampling"], self.length)
         self.make_room(batches.indices.shape[1])
