@@ -6,7 +6,8 @@ The compiler is imported by the functions that need it, because its import takes
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -53,9 +54,7 @@ def captured(
     Raises:
         RuntimeError: the calls cannot be captured.
     """
-    cudnn = torch.backends.cudnn
-    same = {"enabled": cudnn.enabled, "deterministic": cudnn.deterministic, "allow_tf32": cudnn.allow_tf32}
-    with torch.cuda.device(device), cudnn.flags(**same, benchmark=True):  # it times its convolutions for each shape
+    with torch.cuda.device(device), _fastest_convolutions():
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -71,6 +70,16 @@ def captured(
             advance()
     replay: Callable[[], None] = graph.replay
     return replay
+
+
+@contextmanager
+def _fastest_convolutions() -> Iterator[None]:
+    """Have cuDNN time its convolutions for a shape, those that are repeatable, and take the fastest."""
+    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def compiled(function: Callable[[], None], backend: str | Callable[..., Any] = "inductor") -> Callable[[], None]:

@@ -207,6 +207,9 @@ class _Recorded(Objective):
 class MaskedEngine:
     """An `Engine` for padded batches [P, ...], in which examples outside the mask contribute zero.
 
+    Examples of the padding, or with a gradient that is not finite, are set to zero, even if there are none. So the
+    calls depend on no data and can be captured and replayed.
+
     Attributes:
         values: [numbers], the weights.
         mask: [P], true if an example belongs to the batch.

@@ -2,6 +2,10 @@
 
 A rule wraps another one by wrapping its `Updates`. A rule that rejects a step undoes every change of the plain update,
 a projection too.
+
+The updates of SGD and Adam are pure functions here, for steps call by call and for graphs. Their equations and the
+order of their operations equal torch.optim's, so on a CPU every digit is the same. A graph reads the learning rate from
+the device, because it changes. Any other optimizer, and any other setting, stays torch's own.
 """
 
 from __future__ import annotations
