@@ -7,6 +7,8 @@ and updates are the same in all methods. Only the way to per-example gradients d
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +25,7 @@ from runner.networks.objective import InputBound
 from runner.speed.faster import faster
 from runner.speed.slices import examples_in_cache
 from runner.training.graph import GraphStep, enough, whole
+from runner.training.updates import Schedule, UpdateRule
 from runner.trust.engine import IsolatedEngine
 
 CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 1e-6
@@ -124,7 +127,13 @@ def one_pass_graph(of: Problem, asked: StepMode = StepMode.graph) -> Step:
     mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
     data = Split(of.inputs, of.targets)
-    step = GraphStep(objective, clipping, mechanism, optimizer, data, asked=asked)
+    runtime = SimpleNamespace(step=asked, physical_batch=None)
+    config = SimpleNamespace(runtime=runtime, seed=0, diagnostics=())
+    run: Any = SimpleNamespace(  # what a step reads of a `Run`
+        config=config, clipping=clipping, mechanism=mechanism, rule=UpdateRule(), epochs=0, isolation=None,
+        augmentation=None, averaging=None, optimizer=lambda _: optimizer, schedule=lambda _: Schedule(None),
+    )  # fmt: skip
+    step = GraphStep(run, objective, data)
     batches = whole(batch, device, padded_length(batch))
     step.make_room(batches.indices.shape[1])
     return lambda: step.take(batches, 0)

@@ -14,8 +14,9 @@ memory.
 
 import math
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -175,7 +176,13 @@ class Gdp(_Accountant):
     def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
         """Return the approximate epsilon at `delta`, infinite if e^(1/sigma^2) overflows."""
         try:
-            return gaussian_epsilon(math.sqrt(sum(map(_clt_mu_squared, mechanisms))), delta)
+            squares = [
+                m.times / m.noise_multiplier**2
+                if m.q == 1
+                else m.q**2 * m.times * math.expm1(1 / m.noise_multiplier**2)
+                for m in mechanisms
+            ]
+            return gaussian_epsilon(math.sqrt(sum(squares)), delta)
         except OverflowError:
             return math.inf
 
@@ -221,7 +228,13 @@ def _rdp(q: float, noise_multiplier: float, orders: tuple[float, ...]) -> np.nda
     """Return the RDP of one release, [orders], infinite at an order that cannot be computed."""
     if noise_multiplier < _SMALLEST_RDP_NOISE:
         return np.array(orders) / 2 / noise_multiplier**2
-    return np.array([_rdp_at(q, noise_multiplier, order) for order in orders])
+    rdp = np.full(len(orders), math.inf)
+    for place, order in enumerate(orders):
+        with suppress(ValueError, OverflowError):
+            computed = rdp_analysis().compute_rdp(q=q, noise_multiplier=noise_multiplier, steps=1, orders=float(order))
+            if not math.isnan(computed):
+                rdp[place] = max(0.0, float(computed)) + _RDP_ROUNDING / (order - 1)
+    return rdp
 
 
 @cache
@@ -236,20 +249,6 @@ def rdp_analysis() -> ModuleType:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def _rdp_at(q: float, noise_multiplier: float, order: float) -> float:
-    try:
-        rdp = float(rdp_analysis().compute_rdp(q=q, noise_multiplier=noise_multiplier, steps=1, orders=float(order)))
-    except (ValueError, OverflowError):
-        return math.inf
-    return math.inf if math.isnan(rdp) else max(0.0, rdp) + _RDP_ROUNDING / (order - 1)
-
-
-def _clt_mu_squared(m: SampledGaussian) -> float:
-    if m.q == 1:
-        return m.times / m.noise_multiplier**2
-    return m.q**2 * m.times * math.expm1(1 / m.noise_multiplier**2)
 
 
 @lru_cache(maxsize=1024)
@@ -316,24 +315,24 @@ def _computed_epsilon(mechanisms: tuple[SampledGaussian, ...], delta: float, int
     bound = counting_epsilon(mechanisms, delta)
     if all(m.q == 1 for m in mechanisms) or delta < SMALLEST_DELTA:
         return bound
-    merged = _merge_unsampled(mechanisms)
+    # T_i unsampled Gaussians of multipliers sigma_i are merged into one with 1/sigma^2 = sum_i T_i/sigma_i^2.
+    precision = sum(m.times / m.noise_multiplier**2 for m in mechanisms if m.q == 1)
+    sampled = [m for m in mechanisms if m.q < 1]
+    merged = [*sampled, SampledGaussian(1.0, precision**-0.5, 1)] if precision else sampled
     grid = _grid_interval(merged, bound, interval)
     if grid > _COARSEST_INTERVAL:
         return bound
-    composed = None
+    parts = []
     for m in merged:
         part = _one_release(m.q, m.noise_multiplier, grid)
-        part = _dense(part) if m.times >= _SURELY_DENSE else part
-        part = part.self_compose(m.times) if m.times > 1 else part
-        composed = part if composed is None else composed.compose(part)
-    return bound if composed is None else min(bound, max(0.0, float(composed.get_epsilon_for_delta(delta))))
-
-
-def _merge_unsampled(mechanisms: tuple[SampledGaussian, ...]) -> list[SampledGaussian]:
-    """Merge T_i Gaussians with multipliers sigma_i into one with 1/sigma^2 = sum_i T_i/sigma_i^2."""
-    precision = sum(m.times / m.noise_multiplier**2 for m in mechanisms if m.q == 1)
-    sampled = [m for m in mechanisms if m.q < 1]
-    return [*sampled, SampledGaussian(1.0, precision**-0.5, 1)] if precision else sampled
+        if m.times >= _SURELY_DENSE:
+            # `self_compose` would decide on the form, which composition has anyway, by a whole number of as many digits
+            # as there are releases. That takes minutes for ten million of them.
+            removed, added = part._pmf_remove.to_dense_pmf(), part._pmf_add.to_dense_pmf()
+            part = privacy_loss_distribution.PrivacyLossDistribution(removed, None if part._symmetric else added)
+        parts.append(part.self_compose(m.times) if m.times > 1 else part)
+    composed = reduce(privacy_loss_distribution.PrivacyLossDistribution.compose, parts)
+    return min(bound, max(0.0, float(composed.get_epsilon_for_delta(delta))))
 
 
 def _grid_interval(mechanisms: list[SampledGaussian], bound: float, interval: float) -> float:
@@ -354,18 +353,6 @@ def _grid_interval(mechanisms: list[SampledGaussian], bound: float, interval: fl
     while grid < coarsest_needed:
         grid *= 2
     return grid
-
-
-def _dense(
-    part: privacy_loss_distribution.PrivacyLossDistribution,
-) -> privacy_loss_distribution.PrivacyLossDistribution:
-    """Return a distribution in the form that its composition has anyway.
-
-    `self_compose` would decide on the form by a whole number of as many digits as there are releases, which takes
-    minutes for ten million of them.
-    """
-    removed, added = part._pmf_remove.to_dense_pmf(), part._pmf_add.to_dense_pmf()
-    return privacy_loss_distribution.PrivacyLossDistribution(removed, None if part._symmetric else added)
 
 
 @lru_cache(maxsize=64)

@@ -28,17 +28,17 @@ def epsilon_by(accountant: Accountant, releases: Releases, delta: float) -> floa
         ValueError: it is no such number, or the accountant fails. It may be anybody's.
     """
     try:
-        found = accountant.epsilon(releases, delta)
+        returned = accountant.epsilon(releases, delta)
     except ValueError:
         raise
     except Exception as error:  # any error of a user's code
         raise ValueError(f"{type(accountant).__name__}: {type(error).__name__}: {error}") from error
     try:
-        epsilon = float(found)
+        epsilon = float(returned)
     except (TypeError, ValueError):
         epsilon = math.nan
     if not epsilon >= 0:
-        raise ValueError(f"Expected {type(accountant).__name__} to give an epsilon of 0 or greater, got {found!r}.")
+        raise ValueError(f"Expected {type(accountant).__name__} to give an epsilon of 0 or greater, got {returned!r}.")
     return epsilon
 
 
@@ -111,18 +111,13 @@ def calibrate_noise_multiplier(
     for turn in itertools.count(1):
         if high - low <= tolerance:
             break
-        share = 0.5 if turn % 3 == 0 else _share(epsilon(low), target_epsilon, epsilon(high))
-        tried = unit * round(low * (high / low) ** share / unit)
-        tried = min(max(tried, low + unit), high - unit)
-        low, high = (low, tried) if epsilon(tried) <= target_epsilon else (tried, high)
+        above, within, share = epsilon(low), epsilon(high), 0.5
+        if turn % 3 and above < math.inf and within > 0:  # the share of the way at which the target lies
+            share = math.log(above / target_epsilon) / math.log(above / within)
+        middle = unit * round(low * (high / low) ** share / unit)
+        middle = min(max(middle, low + unit), high - unit)
+        low, high = (low, middle) if epsilon(middle) <= target_epsilon else (middle, high)
     return high
-
-
-def _share(above: float, target: float, within: float) -> float:
-    """Return the share of the way from `above` to `within` at which `target` lies, in logarithms; 1/2 if unknown."""
-    if above == math.inf or within == 0:
-        return 0.5
-    return math.log(above / target) / math.log(above / within)
 
 
 def last_within(

@@ -5,10 +5,9 @@ All accountants of this package support the Poisson-sampled Gaussian.
 
 from __future__ import annotations
 
-import copy
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import dp_accounting
@@ -51,8 +50,8 @@ class Ledger:
         """
         if claimed is None and claimed_count is not None:
             raise ValueError(f"Expected claimed_count=None when claimed is None, got {claimed_count}.")
-        count = whole("count", count)
-        charged = count if claimed_count is None else whole("claimed_count", claimed_count)
+        count = _whole("count", count)
+        charged = count if claimed_count is None else _whole("claimed_count", claimed_count)
         for name, event in (("actual", actual), ("claimed", claimed)):
             if not isinstance(event, dp_accounting.DpEvent) and not (name == "claimed" and event is None):
                 raise TypeError(f"Expected {name} to be a dp_accounting.DpEvent, got {event!r}.")
@@ -69,20 +68,16 @@ class Ledger:
 
     @property
     def actual(self) -> Releases:
-        """Return the events that happened, as copies."""
-        return _fresh(self._actual)
+        """Return the events that happened."""
+        return tuple(self._actual.items())
 
     @property
     def claimed(self) -> Releases:
-        """Return the events that the paper's accounting charges for, as copies."""
-        return _fresh(self._claimed)
+        """Return the events that the paper's accounting charges for."""
+        return tuple(self._claimed.items())
 
 
-def _fresh(charged: Mapping[dp_accounting.DpEvent, int]) -> Releases:
-    return tuple((copy.deepcopy(event), count) for event, count in charged.items())
-
-
-def whole(name: str, value: int) -> int:
+def _whole(name: str, value: int) -> int:
     """Return a value as an integer.
 
     Raises:
@@ -146,7 +141,7 @@ def sampled_gaussians(releases: Releases, delta: float) -> list[SampledGaussian]
     merged: dict[tuple[float, float], int] = {}
     private = True
     for event, times in releases:
-        count = whole(f"the count of {event!r}", times)
+        count = _whole(f"the count of {event!r}", times)
         q, noise_multiplier = _parameters(event)
         if count == 0 or q == 0 or noise_multiplier == math.inf:
             continue

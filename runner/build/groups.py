@@ -149,22 +149,20 @@ def refusing(part: str, *kinds: type[Exception]) -> Iterator[None]:
 
 
 def is_taken(target: Any, expected: str) -> bool:
-    """Return True if a class of a library is of the type that a group takes, or a function of it makes a network."""
+    """Return True if a class of a library is of the type that a group takes, or a function of it makes a network.
+
+    Functions are those of `runner.networks` that return a module.
+    """
     if inspect.isfunction(target):
-        return expected == "torch.nn.Module" and makes_network(target)
+        if expected != "torch.nn.Module" or not target.__module__.startswith("runner.networks."):
+            return False
+        returned = typing.get_type_hints(target).get("return")
+        return inspect.isclass(returned) and issubclass(returned, nn.Module)
     if not getattr(kind := get_object(expected), "_is_protocol", False):
         return inspect.isclass(target) and issubclass(target, kind)
     members = [name for name in vars(kind) if not name.startswith("_") or name == "__call__"]
     fields = getattr(target, "__dataclass_fields__", ())  # values, not methods, whatever their names
     return all(name not in fields and any(name in vars(base) for base in target.__mro__) for name in members)
-
-
-def makes_network(function: Any) -> bool:
-    """Return True if a function is one of `runner.networks` that returns a module."""
-    if not function.__module__.startswith("runner.networks."):
-        return False
-    returned = typing.get_type_hints(function).get("return")
-    return inspect.isclass(returned) and issubclass(returned, nn.Module)
 
 
 def _is_text_for_number(value: Any, converted: Any) -> bool:

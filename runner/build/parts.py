@@ -36,7 +36,6 @@ from runner.mechanism.statistics import Normalization
 from runner.networks.frozen import freeze
 from runner.networks.objective import InputBound, layers_with_parameters
 from runner.speed.machine import memory
-from runner.training.averaging import Averaging
 from runner.training.updates import Schedule, UpdateRule
 from runner.trust.clipping import own_clipping
 from runner.trust.parts import OwnFeatures, OwnViews
@@ -292,12 +291,3 @@ def check_optimizer(
     except Exception as error:
         raise ConfigError(f"{part}: a step fails: {error}") from error
     return complete
-
-
-def check_averaging(averaging: Averaging, steps: int) -> None:
-    """Check that the share of the first and of the last weights in their average is one number from 0 to 1."""
-    for updates in (1, steps):
-        with refusing("averaging"):
-            share = torch.as_tensor(averaging.share(torch.tensor(updates, dtype=torch.float64)))
-        if share.numel() != 1 or not 0 <= share <= 1:
-            raise ConfigError(f"averaging: expected a share from 0 to 1 at update {updates}, got {share.tolist()}.")

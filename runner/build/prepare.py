@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import Timer
@@ -17,13 +17,12 @@ from omegaconf import DictConfig, OmegaConf
 from runner.accounting import Pld, calibrate_noise_multiplier, epsilon_by, last_within, sound_epsilon
 from runner.accounting.calibration import LARGEST_NOISE, PATIENCE, Accountant
 from runner.build import parts
-from runner.build.groups import Group, check_groups, refusing
+from runner.build.groups import check_groups, refusing
 from runner.clipping import NoClipping
-from runner.clipping.interface import NoiseGroup
 from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode, check_ranges, check_values
 from runner.config.origin import is_own
 from runner.data.channels import private_statistics
-from runner.data.datasets import HOLDOUT_PARTS, ImageDataset, Split, holdout_examples
+from runner.data.datasets import HOLDOUT_PARTS, Split, holdout_examples
 from runner.data.reading import seeded
 from runner.gradients import Engine, Objective, fresh_copy, unknown
 from runner.gradients.interface import OrdinaryPass
@@ -34,7 +33,7 @@ from runner.networks.lipschitz import gradient_bounds
 from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.terminal import Line, number
 from runner.training.diagnostics import diagnostics
-from runner.training.run import Run, graph_step
+from runner.training.run import Run
 from runner.training.steps import NotCapturableError
 from runner.training.updates import UpdateRule
 from runner.trust.mechanism import mechanism_for, own_noise, own_releases
@@ -48,7 +47,14 @@ def prepare(config: DictConfig) -> Run:
     Raises:
         ConfigError: the config cannot be run; the message is one sentence.
     """
-    _check_fields(config)
+    unknown_fields = sorted(set(map(str, config)) - set(FIELDS))
+    if unknown_fields:
+        raise ConfigError(f"There is no field {unknown_fields[0]!r} in a run's configuration.")
+    check_ranges(config)
+    check_values(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
+    unknown_diagnostics = sorted(set(config.diagnostics) - set(diagnostics()))
+    if unknown_diagnostics:
+        raise ConfigError(f"diagnostics has no {unknown_diagnostics[0]}: choose from {', '.join(diagnostics())}.")
     with seeded(derived_seed(config.seed, "parts")):
         return _prepared(config)
 
@@ -77,8 +83,22 @@ def _prepared(config: DictConfig) -> Run:
 
     # What a step releases, the noise that its budget asks for, and the steps that it pays for.
     examples = Split(torch.empty(2, *shape, device="meta"), torch.zeros(2, device="meta").long())
+    count = dataset.train_examples
+    if config.evaluation == EvaluationSplit.holdout:
+        if count < HOLDOUT_PARTS:
+            raise ConfigError(f"evaluation=holdout needs at least {HOLDOUT_PARTS} training examples, not {count}.")
+        count -= holdout_examples(count)
     try:
-        noised = _noised(config, groups["mechanism"], dataset, clipping.noise_groups(objective), normalization)
+        noised = mechanism_for(  # the mechanism, given a noise multiplier
+            groups["mechanism"].build() or Mechanism,
+            config.sampling,
+            count,
+            config.batch_size,
+            noise_groups=clipping.noise_groups(objective),
+            before=() if normalization is None else normalization.releases,
+            epochs=config.epochs,
+            noise_multiplier=config.noise_multiplier,
+        )
         if not (clipping.needs_engine or isolation):  # its bound may depend on the pass itself
             ordinary = cast(Engine, OrdinaryPass(objective))  # all that such a clipping uses of an engine
             clipping.sum_contributions(ordinary, examples.images, examples.targets)
@@ -115,43 +135,6 @@ def _prepared(config: DictConfig) -> Run:
     )
     _check_together(run, objective, optimizer, examples)
     return run
-
-
-def _check_fields(config: DictConfig) -> None:
-    """Check names of fields, ranges that no group's class checks, and that numbers can be used."""
-    unknown_fields = sorted(set(map(str, config)) - set(FIELDS))
-    if unknown_fields:
-        raise ConfigError(f"There is no field {unknown_fields[0]!r} in a run's configuration.")
-    check_ranges(config)
-    check_values(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
-    unknown_diagnostics = sorted(set(config.diagnostics) - set(diagnostics()))
-    if unknown_diagnostics:
-        raise ConfigError(f"diagnostics has no {unknown_diagnostics[0]}: choose from {', '.join(diagnostics())}.")
-
-
-def _noised(
-    config: DictConfig,
-    group: Group,
-    dataset: ImageDataset,
-    noise_groups: Sequence[NoiseGroup],
-    normalization: Normalization | None,
-) -> Callable[[float], Mechanism]:
-    """Return the function that makes the run's mechanism, given a noise multiplier."""
-    examples = dataset.train_examples
-    if config.evaluation == EvaluationSplit.holdout:
-        if examples < HOLDOUT_PARTS:
-            raise ConfigError(f"evaluation=holdout needs at least {HOLDOUT_PARTS} training examples, not {examples}.")
-        examples -= holdout_examples(examples)
-    return mechanism_for(
-        group.build() or Mechanism,
-        config.sampling,
-        examples,
-        config.batch_size,
-        noise_groups=noise_groups,
-        before=() if normalization is None else normalization.releases,
-        epochs=config.epochs,
-        noise_multiplier=config.noise_multiplier,
-    )
 
 
 def _check_delta(delta: float, mechanism: Mechanism) -> None:
@@ -198,18 +181,24 @@ def _check_together(run: Run, objective: Objective, optimizer: torch.optim.Optim
             if diagnostics()[name].measures_steps:
                 raise ConfigError(f"diagnostics: {name} measures batches of images, not of views: leave it out.")
     if run.averaging is not None:
-        parts.check_averaging(run.averaging, run.most_steps)
+        for updates in (1, run.most_steps):
+            with refusing("averaging"):
+                share = torch.as_tensor(run.averaging.share(torch.tensor(updates, dtype=torch.float64)))
+            if share.numel() != 1 or not 0 <= share <= 1:
+                raise ConfigError(f"averaging: expected a share from 0 to 1 at update {updates}, got {share.tolist()}.")
     if run.unsound or is_own(run.accountant):  # else the budget or the sound epsilon has used the charges already
         with refusing("accountant", ValueError):
             for steps in (1, run.most_steps):
                 epsilon_by(run.accountant, mechanism.charges(steps).claimed, run.config.delta)
     if run.config.runtime.step in (StepMode.graph, StepMode.compiled):
+        from runner.training.graph import GraphStep  # a CPU does without
+
         setting = f"runtime.step={run.config.runtime.step.value}"
         if run.config.runtime.engine is not EngineName.one_pass:
             raise ConfigError(f"{setting} has its own gradient engine: leave runtime.engine at one_pass.")
         try:
             with torch.device("meta"):
-                graph_step(run, objective, examples)
+                GraphStep(run, objective, examples)
         except NotCapturableError as reason:
             raise ConfigError(f"{setting} is not possible here: {reason}.") from reason
 

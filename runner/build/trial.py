@@ -32,11 +32,17 @@ def check_own(run: Run) -> None:
     objective = run.new_objective().eval()
     with refusing("loss: start_epoch(0) fails"):
         objective.start_epoch(0)
-    notes = [
-        f"{name}: applied to one example at a time, so an operation over the batch is over that one."
-        f"{_slowness(mapped, run)}"
-        for name, mapped in _mapped_parts(run).items()
-    ]
+    recurrent = any(isinstance(module, nn.RNNBase) for module in objective.modules())
+    faster = " The recurrent layers of opacus.layers (DPLSTM, DPGRU, DPRNN) are faster here." if recurrent else ""
+    notes = []
+    for name, mapped in _mapped_parts(run).items():
+        note = f"{name}: applied to one example at a time, so an operation over the batch is over that one."
+        if mapped.rate is not None:
+            note += (
+                f" They are computed one after another, some {float(f'{mapped.rate:.2g}'):g} examples a second, "
+                f"because {mapped.reason}.{faster}"
+            )
+        notes.append(note)
     if isinstance(run.clipping, OwnClipping):
         with refusing("clipping", ValueError):
             notes += run.clipping.longer(objective)
@@ -58,14 +64,14 @@ def _mapped_parts(run: Run) -> dict[str, Mapped]:
     if isinstance(run.features, OwnFeatures):
         with _refused("features"):
             images = torch.zeros(1, *run.dataset.shape, device=run.device)
-            parts[type(run.features.own).__qualname__] = run.features.mapped.ready(images)
+            parts[type(run.features.part).__qualname__] = run.features.mapped.ready(images)
     if isinstance(augmentation, OwnViews):
         with _refused("augmentation"):
             (numbers,) = augmentation.draw(1, torch.Generator()).to(run.device)
-            parts[type(augmentation.own).__qualname__] = augmentation.mapped.ready(inputs, numbers)
+            parts[type(augmentation.part).__qualname__] = augmentation.mapped.ready(inputs, numbers)
     if isinstance(clipping, OwnClipping):
         with _refused("clipping"):
-            parts[type(clipping.own).__qualname__] = clipping.mapped(objective)
+            parts[type(clipping.part).__qualname__] = clipping.mapped(objective)
     if run.isolated and isinstance(engine, IsolatedEngine):
         classes = {type(module).__qualname__: None for module in objective.modules() if not is_known(module)}
         names = ", ".join(classes) or type(objective.network).__qualname__
@@ -105,15 +111,3 @@ def _check_prediction(run: Run, objective: Objective) -> None:
         )
     if not torch.equal(images, before):
         raise ConfigError("architecture: a module changes the images, which are used again: leave out inplace=True.")
-
-
-def _slowness(part: Mapped, run: Run) -> str:
-    """Return the rate of a part whose examples are computed one after another, the reason and a faster way, else ""."""
-    if part.rate is None:
-        return ""
-    recurrent = any(isinstance(module, nn.RNNBase) for module in run.new_objective().modules())
-    faster = " The recurrent layers of opacus.layers (DPLSTM, DPGRU, DPRNN) are faster here." if recurrent else ""
-    return (
-        f" They are computed one after another, some {float(f'{part.rate:.2g}'):g} examples a second, because "
-        f"{part.reason}.{faster}"
-    )

@@ -136,7 +136,7 @@ class Backprop:
         gradients = torch.autograd.grad(losses, parameters, torch.ones_like(losses))
         return GradientSum(dict(zip(names, gradients, strict=True)), losses.detach(), None)
 
-    def of_mean_loss(self, batch: int) -> BackpropOfMeanLoss:
+    def bound_mean_loss(self, batch: int) -> BackpropOfMeanLoss:
         """Return a clipping with these bounds on rows of the mean loss over a logical batch of `batch` examples."""
         return BackpropOfMeanLoss(self, batch)
 
@@ -218,8 +218,8 @@ class BackpropOfMeanLoss:
         # Rows u / n clipped to b are rows u clipped to n b, over n. So overflow of a norm does not depend on n.
         of_sum = replace(self.rows, upstream_bound=self.batch * self.rows.upstream_bound)
         cut = [replace(group, sensitivity=self.batch * group.sensitivity) for group in groups]
-        found = of_sum.sum_contributions(engine, inputs, targets, cut)
-        return GradientSum({name: g / self.batch for name, g in found.gradients.items()}, found.losses, None)
+        computed = of_sum.sum_contributions(engine, inputs, targets, cut)
+        return GradientSum({name: g / self.batch for name, g in computed.gradients.items()}, computed.losses, None)
 
 
 class _ClipInput(torch.autograd.Function):
@@ -264,11 +264,14 @@ class _ClipUpstream(torch.autograd.Function):
 def clip_rows(x: Tensor, bound: float) -> tuple[Tensor, Tensor]:
     """Return x_i min(1, bound / ||x_i||_2) for each example i, and the factors [batch].
 
+    A row whose norm is not finite becomes zero, as a NaN in the sum would reveal it despite the noise. (A float32 norm
+    beyond 1e19 is not finite either.)
+
     x: [batch, features] or [batch, channels, height, width].
     """
     x, norms = _without_broken(x, example_norms(x))
     factors = bound / norms.clamp(min=bound)
-    return x * _by_example(factors, x), factors
+    return x * _spread(factors, x), factors
 
 
 def clip_rows_backward(y: Tensor, factors: Tensor, gradient: Tensor, bound: float) -> Tensor:
@@ -279,13 +282,13 @@ def clip_rows_backward(y: Tensor, factors: Tensor, gradient: Tensor, bound: floa
     """
     along = (y * gradient).sum(dim=tuple(range(1, y.dim()))) * (factors / -(bound**2))
     along.masked_fill_(factors == 1, 0)  # was not clipped
-    return (gradient * _by_example(factors, y)).addcmul_(y, _by_example(along, y))
+    return (gradient * _spread(factors, y)).addcmul_(y, _spread(along, y))
 
 
 def clip_upstream(gradient: Tensor, bound: float, l1_over_space: bool) -> Tensor:
     """Return u_i min(1, bound / |||u_i|||) for each example i; see `example_norms`."""
     gradient, norms = _without_broken(gradient, example_norms(gradient, l1_over_space))
-    return gradient * _by_example(bound / norms.clamp(min=bound), gradient)
+    return gradient * _spread(bound / norms.clamp(min=bound), gradient)
 
 
 def example_norms(x: Tensor, l1_over_space: bool = False) -> Tensor:
@@ -301,7 +304,7 @@ def example_norms(x: Tensor, l1_over_space: bool = False) -> Tensor:
     return squared_norms(rows).sqrt()
 
 
-def _by_example(factors: Tensor, x: Tensor) -> Tensor:
+def _spread(factors: Tensor, x: Tensor) -> Tensor:
     return factors.view(-1, *[1] * (x.dim() - 1))
 
 
@@ -311,4 +314,4 @@ def _without_broken(x: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
     if not mapped and (x.is_meta or math.isfinite(norms.sum().item())):
         return x, norms
     broken = ~torch.isfinite(norms)
-    return x.masked_fill(_by_example(broken, x), 0), norms.masked_fill(broken, 0)
+    return x.masked_fill(_spread(broken, x), 0), norms.masked_fill(broken, 0)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from runner.gradients import Engine, GradientSum, Objective
+from runner.gradients import Engine, GradientSum
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,15 @@ class NoiseGroup:
 
 
 class Clipping(Protocol):
-    """Conversion of a batch to the sum of its examples' contributions, each bounded as `noise_groups` states."""
+    """Conversion of a batch to the sum of its examples' contributions, each bounded as `noise_groups` states.
 
-    @property
-    def needs_engine(self) -> bool:
-        """Return True if the clipping asks the engine for per-example norms, else it takes one ordinary pass."""
-        ...
+    Attributes:
+        needs_engine: True if the clipping asks the engine for per-example norms, else it takes one ordinary pass.
+        sums_by_engine: True if an engine sums all contributions, with factors by their norms or none, as a graph needs.
+    """
 
-    @property
-    def sums_by_engine(self) -> bool:
-        """Return True if an engine sums all contributions, with factors by their norms or none, as a graph needs."""
-        ...
+    needs_engine: bool
+    sums_by_engine: bool
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         """Return a partition of the trainable parameters of `model`, with the sensitivity of each part."""
@@ -69,19 +67,13 @@ def gradient_sum(
     with probability (1 - q)^N. Its sum is zero for all parameters, and for every other name in `groups`.
     """
     if len(targets) == 0:
-        empty = inputs.new_zeros(0)
-        return GradientSum(_sum_of_none(groups, engine.objective), empty, empty)
+        empty, zero = inputs.new_zeros(0), next(engine.objective.parameters()).detach().new_zeros(())
+        zeros = {name: zero for group in groups for name in sorted(group.parameters)}
+        zeros |= {name: p.detach().new_zeros(p.shape) for name, p in engine.objective.named_parameters()}
+        return GradientSum(zeros, empty, empty)
     count = math.ceil(len(targets) / physical_batch)  # of pieces, as equal as can be
     pieces = zip(inputs.chunk(count), targets.chunk(count), strict=True)
     return reduce(GradientSum.__add__, (clipping.sum_contributions(engine, *piece, groups) for piece in pieces))
-
-
-def _sum_of_none(groups: Sequence[NoiseGroup], objective: Objective) -> dict[str, Tensor]:
-    """Return the sums over no examples: zeros for all parameters and for the other numbers in the noise groups."""
-    zeros = {name: p.detach().new_zeros(p.shape) for name, p in objective.named_parameters()}
-    like = next(iter(zeros.values()))
-    named = {name for group in groups for name in group.parameters}
-    return zeros | {name: like.new_zeros(()) for name in sorted(named - zeros.keys())}
 
 
 @dataclass(frozen=True)

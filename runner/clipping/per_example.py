@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -50,20 +49,20 @@ class _PerExample:
             raise ValueError(f"Expected clipping.norm from {LEAST_NORM:g} to {MOST_NORM:g}, got {self.norm}.")
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
-        groups = self._groups(_names(model))
+        groups = self._groups(model)
         return tuple(NoiseGroup(group, self.norm / math.sqrt(len(groups))) for group in groups)
 
     def sum_contributions(
         self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
     ) -> GradientSum:
-        return engine.clipped_sum(inputs, targets, self._groups(_names(engine.objective)), self.factors)
+        return engine.clipped_sum(inputs, targets, self._groups(engine.objective), self.factors)
 
     def factors(self, norms: Tensor) -> Tensor:
         """Return factors of norms [..., D] that bound each group, each a function of its norm: here min(1, ...)."""
         return clip_factors(norms, self.norm / math.sqrt(norms.shape[-1]))
 
-    def _groups(self, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-        return (names,)
+    def _groups(self, model: nn.Module) -> list[tuple[str, ...]]:
+        return [tuple(name for name, _ in model.named_parameters())]
 
 
 @dataclass(frozen=True)
@@ -112,18 +111,8 @@ class PSAC(Automatic):
 class PerLayer(_PerExample):
     """Clipping of each of the L layers with parameters separately, to C / sqrt(L) (McMahan et al., 2018)."""
 
-    def _groups(self, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-        return _layers(names)
-
-
-def _names(model: nn.Module) -> tuple[str, ...]:
-    return tuple(name for name, _ in model.named_parameters())
-
-
-@lru_cache
-def _layers(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """Group parameter names by the module that owns them: a layer's weight and bias belong together."""
-    layers: dict[str, list[str]] = {}
-    for name in names:
-        layers.setdefault(name.rpartition(".")[0], []).append(name)
-    return tuple(tuple(layer) for layer in layers.values())
+    def _groups(self, model: nn.Module) -> list[tuple[str, ...]]:
+        layers: dict[str, list[str]] = {}  # a layer's weight and bias belong together
+        for name, _ in model.named_parameters():
+            layers.setdefault(name.rpartition(".")[0], []).append(name)
+        return [tuple(layer) for layer in layers.values()]

@@ -7,13 +7,10 @@ from runner.gradients.mapped import MappedEngine
 from runner.gradients.one_pass import OnePassEngine
 from runner.networks.objective import Objective, fresh_copy
 
-
-def _one_pass_or_mapped(objective: Objective) -> Engine:
-    """Return the one-pass engine for an objective that consists of known modules, else the mapped one."""
-    return MappedEngine(objective) if unknown(objective) else OnePassEngine(objective)
-
-
-ENGINES: dict[str, Callable[[Objective], Engine]] = {"one_pass": _one_pass_or_mapped, "isolated": MappedEngine}
+ENGINES: dict[str, Callable[[Objective], Engine]] = {
+    "one_pass": lambda objective: MappedEngine(objective) if unknown(objective) else OnePassEngine(objective),
+    "isolated": MappedEngine,
+}
 
 __all__ = [
     "ENGINES",

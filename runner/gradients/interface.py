@@ -65,7 +65,7 @@ class Engine(Protocol):
         """
         ...
 
-    def plain_sum(self, inputs: Tensor, targets: Tensor, others: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:
+    def plain_sum(self, inputs: Tensor, targets: Tensor, further: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:
         """Return the sum of the unscaled gradients, without norms; one that is not finite makes the sum so.
 
         `others` are further tensors that the losses depend on, by name. Their gradients are summed, too.
@@ -80,8 +80,8 @@ class OrdinaryPass:
         self.objective = objective
         self._parameters = dict(objective.named_parameters())
 
-    def plain_sum(self, inputs: Tensor, targets: Tensor, others: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:
-        names, parameters = zip(*self._parameters.items(), *others.items(), strict=True)
+    def plain_sum(self, inputs: Tensor, targets: Tensor, further: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:
+        names, parameters = zip(*self._parameters.items(), *further.items(), strict=True)
         losses = self._losses(inputs, targets)
         gradients = torch.autograd.grad(losses.sum(), parameters)
         return GradientSum(dict(zip(names, gradients, strict=True)), losses.detach(), None)
@@ -133,8 +133,8 @@ _HOOKS = tuple(name for name in vars(nn.Module()) if name.endswith("_hooks"))
 
 def unknown(objective: Objective) -> str | None:
     """Return the reason why an objective does not consist of known modules, or None if it does."""
-    named = ((name or "the objective", _unknown(module)) for name, module in objective.named_modules())
-    return next((f"{name}: {reason}" for name, reason in named if reason), None)
+    reasons = ((name or "the objective", _unknown(module)) for name, module in objective.named_modules())
+    return next((f"{name}: {reason}" for name, reason in reasons if reason), None)
 
 
 def is_known(module: nn.Module) -> bool:

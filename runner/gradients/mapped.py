@@ -34,20 +34,40 @@ class Within(Protocol):
         ...
 
 
-class _OfOneExample(nn.Module):
-    """The loss of one example: inputs [*shape] and a target without dimensions to a loss without dimensions.
+class _Called(nn.Module):
+    """A function of an objective and an example, as a module whose tensors `functional_call` can replace."""
+
+    def __init__(self, objective: Objective, call: Callable[..., Any]) -> None:
+        super().__init__()
+        self.objective, self.call = objective, call
+
+    def forward(self, *example: Tensor) -> Any:
+        return self.call(self.objective, *example)
+
+
+def as_function(objective: Objective, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `call(objective, *example)` as a function of parameters and buffers, by name, and of the example."""
+    module = _Called(objective, call)
+
+    def function(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *example: Tensor) -> Any:
+        tensors = {f"objective.{name}": tensor for name, tensor in (*parameters.items(), *buffers.items())}
+        return functional_call(module, tensors, example)
+
+    return function
+
+
+def example_loss(objective: Objective, within: Within | None = None) -> Callable[..., Tensor]:
+    """Return the loss of one example as a function of the parameters, the buffers, the inputs and the target.
+
+    The inputs are [*shape], and the target and the loss have no dimensions.
 
     Raises:
         ValueError: the objective does not return one loss.
     """
 
-    def __init__(self, objective: Objective, within: Within | None) -> None:
-        super().__init__()
-        self.objective, self.within = objective, within
-
-    def forward(self, inputs: Tensor, target: Tensor) -> Tensor:
-        with nullcontext() if self.within is None else self.within.layers_clip(self.objective, 1):
-            losses: Tensor = self.objective(inputs[None], target[None])
+    def loss(objective: Objective, inputs: Tensor, target: Tensor) -> Tensor:
+        with nullcontext() if within is None else within.layers_clip(objective, 1):
+            losses: Tensor = objective(inputs[None], target[None])
         if losses.shape == ():
             raise ValueError(
                 "the loss gives one number for the whole batch, and needs one for each example: drop .mean() or .sum()"
@@ -56,17 +76,7 @@ class _OfOneExample(nn.Module):
             raise ValueError(f"expected one loss per example, shape (1,) for one, got {tuple(losses.shape)}")
         return losses[0]
 
-
-def loss_of_one(objective: Objective, within: Within | None = None) -> Callable[..., Tensor]:
-    """Return the loss of one example as a function of the parameters, the buffers, the inputs and the target."""
-    module = _OfOneExample(objective, within)
-
-    def loss(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *example: Tensor) -> Tensor:
-        named = {f"objective.{name}": tensor for name, tensor in (*parameters.items(), *buffers.items())}
-        value: Tensor = functional_call(module, named, example)
-        return value
-
-    return loss
+    return as_function(objective, loss)
 
 
 def shared_tensors(objective: Objective) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -121,6 +131,6 @@ class MappedEngine(OrdinaryPass):
 
     def gradients(self, inputs: Tensor, targets: Tensor, within: Within | None = None) -> Gradients:
         """Return every example's gradient, by parameter name [batch, *shape], and loss [batch]."""
-        gradient = mapped(grad_and_value(loss_of_one(self.objective, within)))
+        gradient = mapped(grad_and_value(example_loss(self.objective, within)))
         gradients: Gradients = gradient(*shared_tensors(self.objective), inputs, targets)
         return gradients

@@ -46,9 +46,9 @@ class Terms:
         return weighted_sum(self._vectors(kind), factors, silent)
 
     def _vectors(self, kind: str) -> Tensor:
-        found = self.gains if kind == "gain" else self.biases
-        assert found is not None
-        return found
+        vectors = self.gains if kind == "gain" else self.biases
+        assert vectors is not None
+        return vectors
 
 
 def weighted_sum(gradients: Tensor, factors: Tensor, silent: Tensor | None) -> Tensor:
@@ -102,15 +102,12 @@ def squared_norms(rows: Tensor) -> Tensor:
     """
     rows = as_rows(rows).contiguous()
     end = rows.shape[1] // _LONG_SUM * _LONG_SUM
+    norm = torch.linalg.vector_norm
     if rows.shape[1] <= _LONG_SUM:
-        return _norms(rows, 1).square()
-    squares = _norms(rows[:, :end].unflatten(1, (-1, _LONG_SUM)), 2).square().sum(1)
-    return squares + _norms(rows[:, end:], 1).square() if end < rows.shape[1] else squares
-
-
-def _norms(numbers: Tensor, dim: int) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(numbers, dim=dim)
-    return norms
+        squares: Tensor = norm(rows, dim=1).square()
+        return squares
+    squares = norm(rows[:, :end].unflatten(1, (-1, _LONG_SUM)), dim=2).square().sum(1)
+    return squares + norm(rows[:, end:], dim=1).square() if end < rows.shape[1] else squares
 
 
 def squared_norms_of_outer(first: Tensor, second: Tensor) -> Tensor:
@@ -137,16 +134,17 @@ def silenced(numbers: Tensor, silent: Tensor) -> Tensor:
 
 
 def is_gradient(
-    objective: Objective, inputs: Tensor, targets: Tensor, found: Mapping[str, Tensor], norm: Tensor
+    objective: Objective, inputs: Tensor, targets: Tensor, sums: Mapping[str, Tensor], norm: Tensor
 ) -> bool:
     """Return True if one example's gradient and norm agree with autograd; on the meta device, always."""
     parameters = dict(objective.named_parameters())
     losses = objective(inputs, targets)
     slopes = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
-    given = {name: g for name, g in zip(parameters, slopes, strict=True) if g is not None}
-    if not given or losses.is_meta:
+    by_parameter = {name: g for name, g in zip(parameters, slopes, strict=True) if g is not None}
+    if not by_parameter or losses.is_meta:
         return True
-    expected = torch.cat([g.flatten() for g in given.values()])
-    ours = torch.cat([(found[name] if name in found else torch.zeros_like(g)).flatten() for name, g in given.items()])
-    length, apart = (squared_norms(each[None]).sqrt() for each in (expected, ours - expected))
-    return not (torch.isfinite(length) and length > _NOTHING and max(apart, abs(norm - length)) > _AGREE * length)
+    expected = torch.cat([g.flatten() for g in by_parameter.values()])
+    zeros = {name: torch.zeros_like(g) for name, g in by_parameter.items()}
+    ours = torch.cat([sums.get(name, zeros[name]).flatten() for name in by_parameter])
+    length, distance = (squared_norms(numbers[None]).sqrt() for numbers in (expected, ours - expected))
+    return not (torch.isfinite(length) and length > _NOTHING and max(distance, abs(norm - length)) > _AGREE * length)

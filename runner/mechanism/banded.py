@@ -74,7 +74,7 @@ def square_root(bands: int, momentum: float = 0.0) -> tuple[float, ...]:
         series.append(series[-1] * (2 * k - 1) / (2 * k))
     mixed = [math.fsum(series[i] * series[k - i] * momentum**i for i in range(k + 1)) for k in range(bands)]
     norm = math.hypot(*mixed)
-    return tuple(each / norm for each in mixed)
+    return tuple(coefficient / norm for coefficient in mixed)
 
 
 @dataclass(frozen=True)

@@ -216,8 +216,8 @@ class Mechanism:
         Raises:
             ValueError: they are not.
         """
-        named = [name for group in self.noise_groups for name in group.parameters]
-        if sorted(named) != sorted(names):
+        parameters = [name for group in self.noise_groups for name in group.parameters]
+        if sorted(parameters) != sorted(names):
             raise ValueError("The noise groups do not partition the parameters: some would get no noise, or twice.")
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
@@ -244,8 +244,8 @@ class Mechanism:
         ledger = Ledger()
         for event, count in self.before:
             ledger.release(event, event, count)
-        epochs, rest = divmod(steps, self.steps_per_epoch)
-        for length, times in ((self.steps_per_epoch, epochs), (rest, 1)):
+        epochs, remainder = divmod(steps, self.steps_per_epoch)
+        for length, times in ((self.steps_per_epoch, epochs), (remainder, 1)):
             part = Ledger()
             for step in range(length if times else 0):
                 self.charge_step(part, step)
@@ -291,16 +291,16 @@ class Scheduled(Mechanism):
     @cached_property
     def _steps(self) -> list[Mechanism]:
         """Return the mechanism of each step that has a factor. Equal ones are one object."""
-        same = {each.name: getattr(self, each.name) for each in fields(Mechanism)}
-        known: dict[tuple[float, float], Mechanism] = {}
+        same = {field.name: getattr(self, field.name) for field in fields(Mechanism)}
+        steps_by_noise: dict[tuple[float, float], Mechanism] = {}
         steps = []
         for begin in range(0, len(self.factors), self.steps_per_epoch):
             epoch = [self.noise_multiplier * factor for factor in self.factors[begin : begin + self.steps_per_epoch]]
             least = min(epoch)
             for multiplier in epoch:
-                if (multiplier, least) not in known:
-                    known[multiplier, least] = _Step(**same | {"noise_multiplier": multiplier, "least": least})
-                steps.append(known[multiplier, least])
+                if (multiplier, least) not in steps_by_noise:
+                    steps_by_noise[multiplier, least] = _Step(**same | {"noise_multiplier": multiplier, "least": least})
+                steps.append(steps_by_noise[multiplier, least])
         return steps
 
     def noise_std(self, group: NoiseGroup) -> float:

@@ -113,7 +113,7 @@ class OfMeanLoss(Mechanism):
 
     def applied(self, clipping: Clipping, batch: int) -> Clipping:
         assert isinstance(clipping, Backprop)
-        return clipping.of_mean_loss(max(1, self._rows(batch)))
+        return clipping.bound_mean_loss(max(1, self._rows(batch)))
 
     @property
     def denominator(self) -> int:

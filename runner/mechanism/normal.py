@@ -136,7 +136,7 @@ def standard_normal(count: int, generator: Generator, device: torch.device) -> T
     pairs = (count + 1) // 2
     bits = torch.empty(2, pairs, dtype=torch.int64, device=device).random_(generator=generator)
     compiled = library("normal", agrees) if device.type == "cpu" else None
-    return (box_muller(bits) if compiled is None else _by_kernel(compiled, bits))[:count]
+    return (box_muller(bits) if compiled is None else _transform_in_place(compiled, bits))[:count]
 
 
 def anchor(std: float) -> float:
@@ -183,7 +183,7 @@ def box_muller(bits: Tensor) -> Tensor:
     return torch.cat([radius * angle.cos(), radius * angle.sin()])
 
 
-def _by_kernel(compiled: ctypes.CDLL, bits: Tensor) -> Tensor:
+def _transform_in_place(compiled: ctypes.CDLL, bits: Tensor) -> Tensor:
     """Do what `box_muller` does, in the memory of the bits."""
     compiled.normal_of(*pointers(bits), *integers(bits.shape[1], threads_for(bits)))
     return bits.view(torch.float64).flatten()
@@ -207,7 +207,7 @@ def agrees(compiled: ctypes.CDLL) -> bool:
     )
     bits &= (1 << 63) - 1
     right = box_muller(bits)
-    same = torch.allclose(_by_kernel(compiled, bits), right, rtol=1e-14, atol=1e-14)
+    same = torch.allclose(_transform_in_place(compiled, bits), right, rtol=1e-14, atol=1e-14)
     sums = 3 * waves(2 * 997)
     mean = _mean_by_kernel(compiled, sums, right, 0.3, 7)
     return same and torch.equal(mean, rounded_once(sums, right, 0.3, anchor(0.3), 7))
@@ -311,12 +311,12 @@ def correlated(coefficients: Sequence[float], fresh: Tensor, past: Tensor) -> tu
         fresh: z_t [*shape].
         past: y_{t-1}, ..., y_{t-b+1}: [b - 1, *shape].
     """
-    first, *others = coefficients
+    first, *later = coefficients
     total = fresh
-    for coefficient, earlier in zip(others, past, strict=True):
+    for coefficient, earlier in zip(later, past, strict=True):
         total = total - coefficient * earlier
     noise = total / first
-    return noise, torch.cat([noise[None], past])[: len(others)]
+    return noise, torch.cat([noise[None], past])[: len(later)]
 
 
 class PastNoise:

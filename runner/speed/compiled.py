@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,43 +19,61 @@ from runner.speed.slices import channels_last
 
 LONG = 1 << 14  # numbers: up to here PyTorch's tanh is as fast, or faster
 _MANY = 1 << 17  # numbers: max-pooling of fewer takes longer than PyTorch's
+_THREADS = 2  # of a trial
+
+
+def _agrees(
+    x: Tensor,
+    plain: Callable[[Tensor], Tensor],
+    tolerance: tuple[float, float],
+    function: type[torch.autograd.Function],
+    *arguments: Any,
+) -> bool:
+    """Return True if two functions of x have the same numbers and gradients, NaN among them."""
+    results = []
+    with torch.enable_grad():
+        for apply in (plain, lambda x: function.apply(x, *arguments)):
+            leaf = x.clone().requires_grad_()
+            y = apply(leaf)
+            results.append((y.detach(), *torch.autograd.grad(y, leaf, waves(*y.shape))))
+    rtol, atol = tolerance
+    pairs = zip(*results, strict=True)
+    return all(torch.allclose(theirs, ours, rtol=rtol, atol=atol, equal_nan=True) for theirs, ours in pairs)
 
 
 def agrees_on_tanh(compiled: ctypes.CDLL) -> bool:
     """Return True if a library computes the hyperbolic tangent for numbers of every size, shared among threads."""
     x = torch.cat([waves(997), 30 * waves(997), 1e-3 * waves(997), torch.tensor([0.0, 1e30, -1e30, torch.nan])])
-    return torch.allclose(_tanh(compiled, x, threads=3), x.tanh(), rtol=0, atol=2.4e-7, equal_nan=True)
+    return torch.allclose(_Tanh.apply(x, compiled, 3), x.tanh(), rtol=0, atol=2.4e-7, equal_nan=True)
 
 
 class FastTanh(nn.Tanh):
-    """`nn.Tanh`, off by at most two roundings of one, 2.4e-7, wherever x is (so not relative to small x)."""
+    """`nn.Tanh`, off by at most two roundings of one, 2.4e-7, wherever x is (so not relative to small x).
+
+    PyTorch's is a little faster on Intel's processors, and slower on AMD's.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         in_order = x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
         compiled = library("tanh", agrees_on_tanh) if in_order and fits(x) and pays(x.numel() >= LONG) else None
         if compiled is None:
             return super().forward(x)
-        y: Tensor = _Tanh.apply(x, compiled)
+        y: Tensor = _Tanh.apply(x, compiled, threads_for(x))
         return y
 
 
 class _Tanh(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, compiled: ctypes.CDLL) -> Tensor:
-        y = _tanh(compiled, x, threads_for(x))
+    def forward(ctx: Any, x: Tensor, compiled: ctypes.CDLL, threads: int) -> Tensor:
+        y = torch.empty_like(x)  # in the same order in memory
+        compiled.tanh_of(*pointers(x, y), *integers(x.numel(), threads))
         ctx.save_for_backward(y)
         return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return torch.ops.aten.tanh_backward(gradient, *ctx.saved_tensors), None
-
-
-def _tanh(compiled: ctypes.CDLL, x: Tensor, threads: int) -> Tensor:
-    y = torch.empty_like(x)  # in the same order in memory
-    compiled.tanh_of(*pointers(x, y), *integers(x.numel(), threads))
-    return y
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return torch.ops.aten.tanh_backward(gradient, *ctx.saved_tensors), None, None
 
 
 def agrees_on_group_norm(compiled: ctypes.CDLL) -> bool:
@@ -62,14 +82,17 @@ def agrees_on_group_norm(compiled: ctypes.CDLL) -> bool:
         x = 3 * waves(3, channels, height, width) + 2
         x[1] = 0.7
         expected = nn.functional.group_norm(x.double(), groups, eps=1e-3).float()
-        found = _normalised(compiled, channels_last(x), groups, 1e-3, threads=2)
-        if not torch.allclose(found, expected, rtol=1e-5, atol=1e-5):
+        y = _normalised(compiled, channels_last(x), groups, 1e-3, _THREADS)
+        if not torch.allclose(y, expected, rtol=1e-5, atol=1e-5):
             return False
     return True
 
 
 class FastGroupNorm(nn.GroupNorm):
-    """`nn.GroupNorm` without an affine map, for images that need no gradient; with one it is PyTorch's."""
+    """`nn.GroupNorm` without an affine map, for images that need no gradient; with one it is PyTorch's.
+
+    It precedes networks on ScatterNet's features. Without the kernel it takes a fifth of a step's time.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """Images [batch, channels, height, width]."""
@@ -92,21 +115,12 @@ def _normalised(compiled: ctypes.CDLL, x: Tensor, groups: int, epsilon: float, t
 
 def agrees_on_group_sort(compiled: ctypes.CDLL) -> bool:
     """Return True if a library sorts pairs as PyTorch does, and its gradient: both layouts, equal pairs, NaN."""
-    plain = GroupSort2()
     for channels in (2, 6, 10, 20, 34):  # half of them is less than a vector, or more by a rest
         x = (waves(3, channels, 5, 7) * 4).round()  # many are equal
         x[1, 1, 3, 4] = torch.nan
-        g = waves(*x.shape)
-        for order in (torch.channels_last, torch.contiguous_format):
-            some, upstream = x.contiguous(memory_format=order), g.contiguous(memory_format=order)
-            with torch.enable_grad():
-                leaf = some.clone().requires_grad_()
-                expected = plain(leaf)
-                (of_x,) = torch.autograd.grad(expected, leaf, upstream)
-            found = _sorted(compiled, some, threads=2), _gradient(compiled, some, upstream, threads=2)
-            for ours, theirs in zip(found, (expected.detach(), of_x), strict=True):
-                if not torch.allclose(ours, theirs, rtol=0, atol=1e-6, equal_nan=True):
-                    return False
+        for images in (x, x.contiguous(memory_format=torch.channels_last)):
+            if not _agrees(images, GroupSort2(), (0, 1e-6), _GroupSort, compiled, _THREADS):
+                return False
     return True
 
 
@@ -121,59 +135,43 @@ class FastGroupSort(GroupSort2):
             return super().forward(x)
         # Numbers without gaps: images in either order, all else as its dimensions are.
         in_order = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
-        y: Tensor = _GroupSort.apply(x if in_order else x.contiguous(), compiled)
+        y: Tensor = _GroupSort.apply(x if in_order else x.contiguous(), compiled, threads_for(x))
         return y
 
 
 class _GroupSort(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, compiled: ctypes.CDLL) -> Tensor:
-        ctx.compiled = compiled
+    def forward(ctx: Any, x: Tensor, compiled: ctypes.CDLL, threads: int) -> Tensor:
+        if x.dim() == 4 and x.is_contiguous():
+            halves = len(x), x[0].numel() // 2
+        else:
+            channels = x.shape[1] if x.dim() == 4 else x.shape[-1]
+            halves = x.numel() // channels, channels // 2
+        # The number of rows of two halves (a row is an image, a position or a token), and the length of a half.
+        ctx.compiled, ctx.numbers = compiled, integers(*halves, threads)
+        y = torch.empty_like(x)  # in the same order in memory
+        compiled.group_sort(*pointers(x, y), *ctx.numbers)
         ctx.save_for_backward(x)
-        return _sorted(compiled, x, threads_for(x))
+        return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
         (x,) = ctx.saved_tensors
         order = torch.contiguous_format if x.is_contiguous() else torch.channels_last
-        return _gradient(ctx.compiled, x, g.contiguous(memory_format=order), threads_for(x)), None
-
-
-def _halves(x: Tensor) -> tuple[int, int]:
-    """Return the number of rows of two halves, and the length of a half. A row is an image, a position or a token."""
-    if x.dim() == 4 and x.is_contiguous():
-        return len(x), x[0].numel() // 2
-    channels = x.shape[1] if x.dim() == 4 else x.shape[-1]
-    return x.numel() // channels, channels // 2
-
-
-def _sorted(compiled: ctypes.CDLL, x: Tensor, threads: int) -> Tensor:
-    y = torch.empty_like(x)  # in the same order in memory
-    compiled.group_sort(*pointers(x, y), *integers(*_halves(x), threads))
-    return y
-
-
-def _gradient(compiled: ctypes.CDLL, x: Tensor, g: Tensor, threads: int) -> Tensor:
-    gradient = torch.empty_like(x)
-    compiled.group_sort_backward(*pointers(x, g, gradient), *integers(*_halves(x), threads))
-    return gradient
+        g, gradient = g.contiguous(memory_format=order), torch.empty_like(x)  # kept until the call is over
+        ctx.compiled.group_sort_backward(*pointers(x, g, gradient), *ctx.numbers)
+        return gradient, None, None
 
 
 def agrees_on_max_pool(compiled: ctypes.CDLL) -> bool:
     """Return True if a library pools as PyTorch does, and its gradient: windows of all kinds, equal numbers, NaN."""
-    for kernel, stride in (((2, 2), (1, 1)), ((3, 2), (2, 1)), ((2, 3), (2, 3))):
-        x = (waves(3, 5, 8, 7) * 4).round()  # many are equal
-        x[1, 2, 3, 4] = torch.nan
-        expected, places = torch.ops.aten.max_pool2d_with_indices(x, kernel, stride)
-        g = waves(*expected.shape)
-        of_x = torch.ops.aten.max_pool2d_with_indices_backward(g, x, kernel, stride, (0, 0), (1, 1), False, places)
-        x, g = (each.contiguous(memory_format=torch.channels_last) for each in (x, g))
-        y = pooled(compiled, "max_pool", x, kernel, stride, threads=2)
-        found = gradient(compiled, "max_pool", x, y, g, kernel, stride, threads=2)
-        if not (torch.allclose(y, expected, 0, 0, equal_nan=True) and torch.allclose(found, of_x, rtol=0, atol=1e-5)):
-            return False
-    return True
+    x = (waves(3, 5, 8, 7) * 4).round()  # many are equal
+    x[1, 2, 3, 4] = torch.nan
+    return all(
+        _agrees(x, nn.MaxPool2d(*window), (0, 1e-5), _Pool, *window, compiled, "max_pool", _THREADS)
+        for window in (((2, 2), (1, 1)), ((3, 2), (2, 1)), ((2, 3), (2, 3)))
+    )
 
 
 class FastMaxPool(nn.MaxPool2d):
@@ -193,78 +191,53 @@ class FastMaxPool(nn.MaxPool2d):
         if compiled is None:
             plain: Tensor = super().forward(x)
             return plain
-        maxima: Tensor = Pool.apply(x, kernel, stride, compiled, "max_pool")
+        maxima: Tensor = _Pool.apply(x, kernel, stride, compiled, "max_pool", threads_for(x))
         return maxima
 
 
-class Pool(torch.autograd.Function):
-    """Pooling by a library's function `name`, and its gradient by `name`_backward."""
+class _Pool(torch.autograd.Function):
+    """Pooling by a library's function `name`, and its gradient by `name`_backward, channels last in memory."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, kernel: Pair, stride: Pair, compiled: ctypes.CDLL, name: str) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, kernel: Pair, stride: Pair, compiled: ctypes.CDLL, name: str, threads: int
+    ) -> Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
-        y = pooled(compiled, name, x, kernel, stride, threads_for(x))
-        ctx.pooling = compiled, name, kernel, stride
+        batch, channels, *size = x.shape
+        output = [(length - k) // s + 1 for length, k, s in zip(size, kernel, stride, strict=True)]
+        layout = (ctypes.c_int64 * 9)(*size, channels, *output, *kernel, *stride)
+        ctx.pooling = getattr(compiled, f"{name}_backward"), (*integers(batch), layout, *integers(threads))
+        y = x.new_empty(batch, *output, channels)
+        getattr(compiled, name)(*pointers(x, y), *ctx.pooling[1])
+        y = y.permute(0, 3, 1, 2)
         ctx.save_for_backward(x, y)
         return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None, None]:
-        (x, y), (compiled, name, kernel, stride) = ctx.saved_tensors, ctx.pooling
-        g = g.contiguous(memory_format=torch.channels_last)
-        return gradient(compiled, name, x, y, g, kernel, stride, threads_for(x)), None, None, None, None
-
-
-def _layout(x: Tensor, kernel: Pair, stride: Pair) -> ctypes.Array[ctypes.c_int64]:
-    """Return the shape that the kernels of pooling read."""
-    _, channels, *size = x.shape
-    return (ctypes.c_int64 * 9)(*size, channels, *_output(x, kernel, stride), *kernel, *stride)
-
-
-def _output(x: Tensor, kernel: Pair, stride: Pair) -> list[int]:
-    return [(each - k) // s + 1 for each, k, s in zip(x.shape[2:], kernel, stride, strict=True)]
-
-
-def pooled(compiled: ctypes.CDLL, name: str, x: Tensor, kernel: Pair, stride: Pair, threads: int) -> Tensor:
-    """Pool images that lie channels last in memory, as do all below."""
-    y = x.new_empty(len(x), *_output(x, kernel, stride), x.shape[1])
-    layout = _layout(x, kernel, stride)
-    getattr(compiled, name)(*pointers(x, y), *integers(len(x)), layout, *integers(threads))
-    return y.permute(0, 3, 1, 2)
-
-
-def gradient(
-    compiled: ctypes.CDLL, name: str, x: Tensor, y: Tensor, g: Tensor, kernel: Pair, stride: Pair, threads: int
-) -> Tensor:
-    """Return the gradient of x, from y = `pooled` of x and the gradient g of y."""
-    of_x, layout = g.new_empty(len(x), *x.shape[2:], x.shape[1]), _layout(x, kernel, stride)
-    getattr(compiled, f"{name}_backward")(*pointers(x, y, g, of_x), *integers(len(x)), layout, *integers(threads))
-    return of_x.permute(0, 3, 1, 2)
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        (x, y), (function, numbers) = ctx.saved_tensors, ctx.pooling
+        g = g.contiguous(memory_format=torch.channels_last)  # kept until the call is over
+        gradient = g.new_empty(len(x), *x.shape[2:], x.shape[1])
+        function(*pointers(x, y, g, gradient), *numbers)
+        return gradient.permute(0, 3, 1, 2), None, None, None, None, None
 
 
 def agrees_on_l2_pool(compiled: ctypes.CDLL) -> bool:
     """Return True if a library pools as PyTorch does, and its gradient: windows of zeros, and numbers in no window."""
-    for window in ((2, 2), (3, 2), (8, 7)):
-        x = waves(3, 5, 8, 7).contiguous(memory_format=torch.channels_last)
-        x[1, 2, :4, :4] = 0
-        with torch.enable_grad():
-            leaf = x.clone().requires_grad_()
-            expected = layers._pooled(leaf, window)
-            g = waves(*expected.shape).contiguous(memory_format=torch.channels_last)
-            (of_x,) = torch.autograd.grad(expected, leaf, g)
-        y = pooled(compiled, "l2_pool", x, window, window, threads=2)
-        found = gradient(compiled, "l2_pool", x, y, g, window, window, threads=2)
-        if not (torch.allclose(y, expected, 1e-5, 1e-6) and torch.allclose(found, of_x, 1e-5, 1e-6)):
-            return False
-    return True
+    x = waves(3, 5, 8, 7)
+    x[1, 2, :4, :4] = 0
+    return all(
+        _agrees(x, partial(layers._pooled, window=window), (1e-5, 1e-6), _Pool, window, window, compiled, "l2_pool", 2)
+        for window in ((2, 2), (3, 2), (8, 7))
+    )
 
 
 class FastL2Pool(L2Pool2d):
     """`L2Pool2d`, its gradient too."""
 
     def forward(self, x: Tensor) -> Tensor:
-        y = _compiled(x, (self.kernel_size, self.kernel_size))
+        y = _compiled_l2_pool(x, (self.kernel_size, self.kernel_size))
         return super().forward(x) if y is None else y
 
 
@@ -272,11 +245,11 @@ class FastGlobalL2Pool(GlobalL2Pool):
     """`GlobalL2Pool`, its gradient too."""
 
     def forward(self, x: Tensor) -> Tensor:
-        y = _compiled(x, (x.shape[2], x.shape[3])) if x.dim() == 4 else None
+        y = _compiled_l2_pool(x, (x.shape[2], x.shape[3])) if x.dim() == 4 else None
         return super().forward(x) if y is None else y.flatten(1)
 
 
-def _compiled(x: Tensor, window: Pair) -> Tensor | None:
+def _compiled_l2_pool(x: Tensor, window: Pair) -> Tensor | None:
     windows = x.dim() == 4 and x.numel() > 0 and x.shape[2] >= window[0] and x.shape[3] >= window[1]
     compiled = library("l2_pool", agrees_on_l2_pool) if windows and fits(x) else None
-    return None if compiled is None else Pool.apply(x, window, window, compiled, "l2_pool")
+    return None if compiled is None else _Pool.apply(x, window, window, compiled, "l2_pool", threads_for(x))

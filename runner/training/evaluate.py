@@ -78,14 +78,14 @@ _BATCH = {"cpu": 250, "cuda": 2500}  # images: on a CPU as many as fit its cache
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Set a module to evaluation mode, without gradients."""
-    modes = [(each, each.training) for each in module.modules()]
+    modes = [(child, child.training) for child in module.modules()]
     module.eval()
     try:
         with torch.inference_mode():
             yield
     finally:
-        for each, training in modes:
-            each.training = training
+        for child, training in modes:
+            child.training = training
 
 
 def batches(images: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

@@ -19,9 +19,9 @@ from runner.data.reading import seed_others, seeded
 from runner.gradients import GradientSum, OnePassEngine, fresh_copy
 from runner.mechanism.normal import PastNoise, derived_seed, generator
 from runner.training.averaging import Average
-from runner.training.diagnostics import Diagnostics
+from runner.training.diagnostics import Batch, Diagnostics
 from runner.training.progress import Ahead, OnEpoch, Progress, Trained
-from runner.training.run import Run, graph_step
+from runner.training.run import Run
 from runner.training.steps import (
     NotCapturableError,
     OnState,
@@ -96,9 +96,11 @@ def training(
         way = StepMode.graph if "step" in state["parts"] else StepMode.eager
     graph = None
     if way is not StepMode.eager:
+        from runner.training.graph import GraphStep  # a CPU does without
+
         configured = run.config.runtime.step
         try:
-            graph = graph_step(run, run.new_objective(), data[0])
+            graph = GraphStep(run, run.new_objective(), data[0])
             graph.make_room()
         except NotCapturableError as reason:
             if configured in (StepMode.graph, StepMode.compiled):
@@ -233,7 +235,7 @@ class CallByCall:
             if self._unchecked and len(targets) > 1:
                 self._unchecked = False
                 self._check_first(inputs, targets, computed)
-            diagnostics.step(step, epoch, self._engine, inputs, targets, computed)
+            diagnostics.step(step, epoch, Batch(self._engine, inputs, targets, computed))
             self._losses += computed.losses.double().sum().item()
             self._seen += len(targets)
             noisy = mechanism.at(step).release(computed.gradients, self.generators["noise"], *self._past)

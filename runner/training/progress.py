@@ -62,15 +62,15 @@ class Progress:
         self, run: Run, objective: Objective, data: tuple[Split, ...], on_epoch: OnEpoch, ahead: Ahead
     ) -> None:
         self._ahead = ahead
-        history: dict[str, list[float]] = {name: [] for name in run.columns}
-        self.trained, self._kept = Trained(objective=objective, history=history), list[bool]()
+        self.trained, self._kept = Trained(objective=objective), list[bool]()
+        self.trained.history = {name: [] for name in run.columns}
         self._ledger = Ledger()
         if run.normalization is not None:
             layer = objective.network.get_submodule("normalization")
             stream = generator(run.config.seed, "normalization", run.device)
             images = data[0].images.clone() if is_own(run.normalization) else data[0].images
             run.normalization.fit(layer, images, stream, self._ledger)
-        self.diagnostics = Diagnostics(run.config, run.epochs, run.activation_type, objective, data[0])
+        self.diagnostics = Diagnostics(run, objective, data[0])
         self.diagnostics.start()
         self._run, self._objective, self._evaluation_split, self._on_epoch = run, objective, data[1], on_epoch
 
@@ -84,7 +84,7 @@ class Progress:
         """Return the number of epochs that have ended."""
         return len(self.trained.history["epoch"])
 
-    def charge_step(self, step_in_epoch: int, kept: bool = True) -> None:
+    def charge_step(self, step_in_epoch: int, accepted: bool = True) -> None:
         """Count a step and charge it.
 
         Raises:
@@ -92,8 +92,8 @@ class Progress:
         """
         if self.steps == self._run.most_steps:
             raise ConfigError(f"screening: the run takes more steps than the {self.steps} of its rule's most_steps.")
-        self._run.mechanism.at(self.steps).charge_step(self._ledger, step_in_epoch, kept=kept)
-        self._kept.append(kept)
+        self._run.mechanism.at(self.steps).charge_step(self._ledger, step_in_epoch, kept=accepted)
+        self._kept.append(accepted)
 
     def end_epoch(
         self,
@@ -107,6 +107,9 @@ class Progress:
         """Evaluate after an epoch with `seen` examples and the sum of their losses. Return True if the run goes on.
 
         The run's accuracy is measured at its averaged weights, if there is an `average`.
+
+        Raises:
+            ConfigError: a column of the update rule has the name of another, or is no number.
         """
         run, objective, trained = self._run, self._objective, self.trained
         trained.examples += seen
@@ -125,7 +128,13 @@ class Progress:
         if average is not None:
             row |= dict(zip(LAST, (last.loss, last.accuracy), strict=True))
         if updates is not None:
-            row |= _numbers(updates.columns(last), other=row)
+            for name, number in updates.columns(last).items():
+                if name in row:
+                    raise ConfigError(f"screening: columns() has {name!r}, which every history has.")
+                try:
+                    row[name] = number if isinstance(number, int) else float(number)
+                except (RuntimeError, TypeError, ValueError) as error:
+                    raise ConfigError(f"screening: columns() has to return a number by name: {error}") from error
             trained.seconds_deciding = updates.seconds
         for name, value in row.items():
             trained.history.setdefault(name, []).append(value)
@@ -162,9 +171,9 @@ class Progress:
         trained = self.trained
         trained.history, trained.examples = state["history"], state["examples"]
         trained.seconds_training, trained.seconds_deciding = state["seconds"]
-        kept = state["kept"].tolist()
+        accepted = state["kept"].tolist()
         for begin, end in pairwise([0, *trained.history["steps"]]):
-            for step_in_epoch, is_kept in enumerate(kept[int(begin) : int(end)]):
+            for step_in_epoch, is_kept in enumerate(accepted[int(begin) : int(end)]):
                 self.charge_step(step_in_epoch, is_kept)
         cost = trained.history.get(self._run.cost_column, [None])[-1]
         if self._run.spent_epsilon(self._ledger) != cost:
@@ -173,27 +182,22 @@ class Progress:
         trained.diagnostics = self.diagnostics.values
 
 
-def _numbers(columns: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, float]:
-    """Return an update rule's columns as Python's numbers.
-
-    Raises:
-        ConfigError: a column has the name of another, or is no number.
-    """
-    for name in columns.keys() & other.keys():
-        raise ConfigError(f"screening: columns() has {name!r}, which every history has.")
-    try:
-        return {name: value if isinstance(value, int) else float(value) for name, value in columns.items()}
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise ConfigError(f"screening: columns() has to return a number by name: {error}") from error
-
-
 def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
     """Return the last epoch's metrics, and separately the best epoch's, chosen on the evaluation split."""
     history = trained.history
     best = max(range(len(history["epoch"])), key=lambda e: history["test_accuracy"][e])
+    metrics: dict[str, Any] = {name: values[-1] for name, values in history.items()}
+    # If the number of steps depends on the data, the guarantee is the sound epsilon of `max_tries`, the most that there
+    # could have been. A run that ended early is such a run: the data decided its end, by a rule or by a person who
+    # watched.
+    if trained.status != "finished" or history["steps"][-1] != run.most_steps or run.decides:
+        spent = history[run.cost_column][-1]
+        metrics |= {"max_tries": run.most_steps, "epsilon_sound": run.epsilon_at_most_steps}
+        metrics |= {} if spent is None else {"epsilon_spent": spent}
+    else:
+        metrics.setdefault("epsilon_sound", None)
     return {
-        **{name: values[-1] for name, values in history.items()},
-        **_guarantee(run, trained),
+        **metrics,
         "best_test_accuracy": history["test_accuracy"][best],
         "best_epoch": history["epoch"][best],
         "noise_multiplier": run.mechanism.noise_multiplier,
@@ -201,18 +205,3 @@ def final_metrics(run: Run, trained: Trained) -> dict[str, Any]:
         "sampling_rate": float(run.mechanism.sampling_rate),
         "parameters": run.parameters,
     }
-
-
-def _guarantee(run: Run, trained: Trained) -> dict[str, Any]:
-    """Return the guarantee of a run if it is not the last of the history, and then also what was spent.
-
-    If the number of steps depends on the data, the guarantee is the sound epsilon of `max_tries`, the most that there
-    could have been. A run that ended early is such a run. The data decided its end, by a rule or by a person who
-    watched.
-    """
-    history = trained.history
-    if trained.status == "finished" and history["steps"][-1] == run.most_steps and not run.decides:
-        return {} if "epsilon_sound" in history else {"epsilon_sound": None}
-    spent = history[run.cost_column][-1]
-    columns = {} if spent is None else {"epsilon_spent": spent}
-    return {"max_tries": run.most_steps, "epsilon_sound": run.epsilon_at_most_steps, **columns}

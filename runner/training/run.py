@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 from omegaconf import DictConfig
@@ -17,7 +16,7 @@ from runner.clipping import Clipping, NoClipping
 from runner.config import EngineName, StepMode
 from runner.data.augmentation import Augmentation
 from runner.data.channels import private_statistics
-from runner.data.datasets import ImageDataset, Split
+from runner.data.datasets import ImageDataset
 from runner.data.features import Features
 from runner.gradients import (
     ENGINES,
@@ -29,15 +28,10 @@ from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.statistics import Normalization
 from runner.speed.slices import examples_in_cache
 from runner.training.averaging import Averaging
-from runner.training.diagnostics import diagnostics
-from runner.training.steps import NotCapturableError
 from runner.training.updates import Schedule, UpdateRule
 from runner.trust.engine import IsolatedEngine
 from runner.trust.mechanism import own_noise, own_releases
 from runner.trust.parts import OwnViews, assumptions
-
-if TYPE_CHECKING:
-    from runner.training.graph import GraphStep
 
 _FROZEN = "{:,} frozen parameters: taken as public"
 
@@ -195,37 +189,3 @@ class Run:
     def schedule(self, optimizer: torch.optim.Optimizer) -> Schedule:
         """Return the learning rate's schedule, which begins with the first epoch's rate."""
         return self.make_schedule(optimizer, self.epochs * self.mechanism.steps_per_epoch)
-
-
-def graph_step(run: Run, objective: Objective, data: Split) -> GraphStep:
-    """Return the step of a run as one fixed sequence of calls, with its objective on the device of `data`.
-
-    Raises:
-        NotCapturableError: it cannot be one.
-    """
-    from runner.training.graph import GraphStep  # a CPU does without
-
-    if type(run.rule).updates is not UpdateRule.updates:
-        raise NotCapturableError(f"the update rule {type(run.rule).__qualname__} makes the updates")
-    for name in run.config.diagnostics:
-        if diagnostics()[name].measures_steps:
-            raise NotCapturableError(f"the diagnostic {name} reads every step")
-    if run.isolation:
-        raise NotCapturableError(run.isolation)
-    if isinstance(run.augmentation, OwnViews):
-        raise NotCapturableError("the views are made of one image at a time")
-    optimizer = run.optimizer(objective)
-    return GraphStep(
-        objective,
-        run.clipping,
-        run.mechanism,
-        optimizer,
-        data,
-        run.config.runtime.physical_batch,
-        run.schedule(optimizer),
-        run.config.seed,
-        run.averaging,
-        run.augmentation,
-        run.config.runtime.step,
-        run.epochs * run.mechanism.steps_per_epoch,
-    )

@@ -103,16 +103,16 @@ def check_first_batch(mechanism: Mechanism, sums: Sums, norms: Tensor) -> None:
     if not mechanism.private or len(norms) < 2:
         return
     everyone = torch.ones(len(norms), dtype=torch.bool, device=norms.device)
-    others = everyone.clone()
-    others[norms.nan_to_num(-1.0, -1.0).argmax()] = False
+    without_largest = everyone.clone()
+    without_largest[norms.nan_to_num(-1.0, -1.0).argmax()] = False
     devices = [norms.device] if norms.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        whole, without = sums(everyone), sums(others)
+        total, without = sums(everyone), sums(without_largest)
         again = sums(everyone)
-    if any(not torch.equal(whole[name].nan_to_num(), again[name].nan_to_num()) for name in whole):
+    if any(not torch.equal(total[name].nan_to_num(), again[name].nan_to_num()) for name in total):
         return
     for group in mechanism.noise_groups:
-        squares = [(whole[name] - without[name]).double().square().sum() for name in group.parameters]
+        squares = [(total[name] - without[name]).double().square().sum() for name in group.parameters]
         moved, most = float(torch.stack(squares).sum().sqrt()), mechanism.most_moved(group)
         if not moved <= most * (1 + _ROUNDING[0] + _ROUNDING[1] * len(norms)):
             raise RuntimeError(

@@ -2,6 +2,6 @@
 
 The threat model is honest code with honest mistakes (`docs/privacy.md`). A user's function gets one example at a time
 (`mapped`), its contribution is cut to the bound that it states (`clipping`, `parts`), and the package draws the noise
-and charges for it (`mechanism`). What remains to be believed is named in the record (`assumptions`), with the hashes
+and charges for it (`mechanism`). What remains to be believed is named in the record (`parts`), with the hashes
 of the files that the classes come from (`sources`).
 """

@@ -14,11 +14,10 @@ The methods are mapped over the examples (`runner.trust.mapped`).
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -45,21 +44,17 @@ class OwnClipping:
     """A user's clipping, with its contributions cut.
 
     Attributes:
-        own: the user's object.
+        part: the user's object.
         groups: the groups that it states, as plain numbers, read when this object is created.
         needs_gradients: True if its method receives gradients, False if it receives only their norms.
     """
 
-    own: Any
+    part: Any
     groups: tuple[NoiseGroup, ...]
     needs_gradients: bool
 
     needs_engine = True
     sums_by_engine = False
-
-    def __post_init__(self) -> None:
-        read = tuple(_read(group, type(self.own).__qualname__) for group in self.groups)
-        object.__setattr__(self, "groups", read)
 
     @property
     def _names(self) -> list[str]:
@@ -69,13 +64,13 @@ class OwnClipping:
     def _method(self) -> MappedObject:
         """Return the method, of norms [batch, groups] or of gradients in the order of the groups' parameters."""
         if not self.needs_gradients:
-            return MappedObject(self.own, lambda own, norms: own.factors(norms), lambda norms: norms)
+            return MappedObject(self.part, lambda part, norms: part.factors(norms), lambda norms: norms)
 
-        def contribution(own: Any, *gradients: Tensor) -> list[Tensor]:
-            added = own.contribution(dict(zip(self._names, gradients, strict=True)))
+        def contribution(part: Any, *gradients: Tensor) -> list[Tensor]:
+            added = part.contribution(dict(zip(self._names, gradients, strict=True)))
             return [added[name] for name in self._names]
 
-        return MappedObject(self.own, contribution, lambda *gradients: list(gradients))
+        return MappedObject(self.part, contribution, lambda *gradients: list(gradients))
 
     def _contributions(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         added = self._method(*(gradients[name] for name in self._names))
@@ -97,7 +92,11 @@ class OwnClipping:
         if not self.needs_gradients:
             return engine.clipped_sum(inputs, targets, names, self._bounded_factors)
         assert isinstance(engine, MappedEngine)
-        return engine.summed(inputs, targets, partial(self._cut_sum, names))
+
+        def cut_sum(gradients: dict[str, Tensor], losses: Tensor) -> GradientSum:
+            return weigh_and_sum(self._contributions(gradients), losses, names, cut_to(self.groups))
+
+        return engine.summed(inputs, targets, cut_sum)
 
     def mapped(self, model: nn.Module) -> Mapped:
         """Return the method, ready to be mapped over examples of gradients of this model's parameters."""
@@ -126,7 +125,7 @@ class OwnClipping:
             lengths = torch.stack([_norms(added, group) for group in self.groups], dim=1)
         else:
             lengths = (self._method(norms) * norms).abs()
-        name = f"{type(self.own).__qualname__}.{METHODS[self.needs_gradients]}"
+        name = f"{type(self.part).__qualname__}.{METHODS[self.needs_gradients]}"
         for length, row in zip(_MADE_UP, lengths.tolist(), strict=True):
             for norm, group in zip(row, self.groups, strict=True):
                 if not math.isfinite(norm):
@@ -145,56 +144,38 @@ class OwnClipping:
         most = most / norms.clamp_min(LEAST_NORM)
         return torch.where(factors.isfinite(), factors, 0.0).clamp(-most, most)
 
-    def _cut_sum(self, names: Sequence[Sequence[str]], gradients: dict[str, Tensor], losses: Tensor) -> GradientSum:
-        return weigh_and_sum(self._contributions(gradients), losses, names, cut_to(self.groups))
 
-
-def own_clipping(own: Any, model: nn.Module) -> OwnClipping:
+def own_clipping(part: Any, model: nn.Module) -> OwnClipping:
     """Read once the bounds that a user's clipping states for the parameters of a model.
 
     Raises:
         ValueError: it would receive a whole batch, has neither method, or does not bound all parameters.
     """
-    name = type(own).__qualname__
-    sums = getattr(type(own), "sum_contributions", None)
+    name = type(part).__qualname__
+    sums = getattr(type(part), "sum_contributions", None)
     if sums is not None and sums.__module__ != cut_to.__module__:
         raise ValueError(f"{name}.sum_contributions would see a whole batch: {_INSTEAD}.")
-    methods = [method for method in METHODS if hasattr(own, method)]
+    methods = [method for method in METHODS if hasattr(part, method)]
     if not methods:
         raise ValueError(f"{name} has no method that clips one example: {_INSTEAD}.")
-    if methods == ["factors"] and not _takes_norms_alone(own.factors):
-        raise ValueError(
-            f"{name}.factors has to take the norms alone: write `factors(self, norms)`, and read what the class holds "
-            'from `self`, as in `self.norm` instead of `numbers["norm"]`.'
-        )
-    if not hasattr(own, "noise_groups"):
+    if not hasattr(part, "noise_groups"):
         raise ValueError(f"{name} states no bound: it needs `noise_groups(model)`.")
-    clipping = OwnClipping(own, tuple(own.noise_groups(model)), needs_gradients="contribution" in methods)
+    groups = []
+    for group in part.noise_groups(model):  # any object may state it
+        sensitivity, share = float(group.sensitivity), None if group.share is None else float(group.share)
+        if not LEAST_NORM <= sensitivity <= _LARGEST:
+            raise ValueError(
+                f"{name}.noise_groups states a sensitivity of {sensitivity}: it has to be from {LEAST_NORM:g} to "
+                f"{_LARGEST:g}."
+            )
+        groups.append(NoiseGroup(tuple(group.parameters), sensitivity, share))
+    clipping = OwnClipping(part, tuple(groups), needs_gradients="contribution" in methods)
     bounded = [parameter for group in clipping.groups for parameter in group.parameters]
     if sorted(bounded) != sorted(parameter for parameter, _ in model.named_parameters()):
         raise ValueError(f"{name}.noise_groups does not name every parameter once.")
     return clipping
 
 
-def _read(group: Any, name: str) -> NoiseGroup:
-    """Return a noise group with plain numbers, for any object that states it."""
-    sensitivity, share = float(group.sensitivity), None if group.share is None else float(group.share)
-    if not LEAST_NORM <= sensitivity <= _LARGEST:
-        raise ValueError(
-            f"{name}.noise_groups states a sensitivity of {sensitivity}: it has to be from {LEAST_NORM:g} to "
-            f"{_LARGEST:g}."
-        )
-    return NoiseGroup(tuple(group.parameters), sensitivity, share)
-
-
 def _norms(tensors: Mapping[str, Tensor], group: NoiseGroup) -> Tensor:
     """Return the norms [batch] of the parameters of a group, given tensors [batch, *shape] by name."""
     return torch.cat([tensors[name].flatten(1) for name in group.parameters], dim=1).square().sum(dim=1).sqrt()
-
-
-def _takes_norms_alone(factors: Callable[..., Any]) -> bool:
-    try:
-        inspect.signature(factors).bind(None)
-    except TypeError:
-        return False
-    return True

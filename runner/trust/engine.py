@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value
+from torch import Tensor
+from torch.func import grad_and_value
 
-from runner.gradients.mapped import Gradients, MappedEngine, Within, loss_of_one, shared_tensors
+from runner.gradients.mapped import Gradients, MappedEngine, Within, as_function, example_loss, shared_tensors
 from runner.networks.objective import Objective, fresh_copy
 from runner.trust.mapped import Mapped
 
@@ -41,16 +41,16 @@ class IsolatedEngine(MappedEngine):
             objective = self.objective
             gradients = {name: torch.empty_like(p, device="meta") for name, p in objective.named_parameters()}
             self._mapped[key] = Mapped(
-                lambda: grad_and_value(loss_of_one(fresh_copy(objective), within)),
+                lambda: grad_and_value(example_loss(fresh_copy(objective), within)),
                 shared_tensors(objective),
                 (torch.zeros_like(inputs[0]), torch.zeros_like(targets[0])),
                 (gradients, next(objective.parameters()).new_empty((), device="meta")),
-                lambda: _by_autograd(loss_of_one(fresh_copy(objective), within)),
+                lambda: _differentiated(example_loss(fresh_copy(objective), within)),
             )
         return self._mapped[key]
 
 
-def _by_autograd(loss: Callable[..., Tensor]) -> Callable[..., Gradients]:
+def _differentiated(loss: Callable[..., Tensor]) -> Callable[..., Gradients]:
     """Return the gradient of one example's loss, and the loss, by ordinary autograd.
 
     Raises:
@@ -67,19 +67,6 @@ def _by_autograd(loss: Callable[..., Tensor]) -> Callable[..., Gradients]:
         return dict(zip(leaves, gradients, strict=True)), value.detach()
 
     return gradient
-
-
-class _Predicting(nn.Module):
-    """The prediction of one example, as a module whose weights can be replaced."""
-
-    def __init__(self, objective: Objective) -> None:
-        super().__init__()
-        self.objective = objective
-
-    def forward(self, inputs: Tensor, target: Tensor) -> list[Tensor]:
-        """Return the guessed class and the loss, without dimensions. Inputs are [*shape]."""
-        logits, losses = self.objective.predict(inputs[None], target[None])
-        return [logits[0].argmax(), losses[0]]
 
 
 class IsolatedPrediction:
@@ -100,17 +87,14 @@ class IsolatedPrediction:
         self._objective = objective
         example = torch.zeros_like(inputs[0]), torch.zeros_like(targets[0])
         loss = next(objective.parameters()).new_empty((), device="meta")
-        self._mapped = Mapped(self._function, shared_tensors(objective), example, [loss.long(), loss])
+        self._mapped = Mapped(self._make, shared_tensors(objective), example, [loss.long(), loss])
 
-    def _function(self) -> Callable[..., list[Tensor]]:
-        predicting = _Predicting(fresh_copy(self._objective)).eval()
+    def _make(self) -> Callable[..., list[Tensor]]:
+        def predict(objective: Objective, inputs: Tensor, target: Tensor) -> list[Tensor]:
+            logits, losses = objective.predict(inputs[None], target[None])
+            return [logits[0].argmax(), losses[0]]
 
-        def predict(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *example: Tensor) -> list[Tensor]:
-            tensors = {f"objective.{name}": tensor for name, tensor in (*parameters.items(), *buffers.items())}
-            prediction: list[Tensor] = functional_call(predicting, tensors, example)
-            return prediction
-
-        return predict
+        return as_function(fresh_copy(self._objective).eval(), predict)
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return guesses and losses, [batch] each.

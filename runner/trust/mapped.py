@@ -58,7 +58,6 @@ _REASONS = (  # a part of PyTorch's message, and what it means
 _KEEPS = "it keeps something outside of its own attributes, as in a global or in a class: leave that out"
 _OTHERWISE = "PyTorch cannot map one of its operators over examples"
 
-
 NO_SHARED: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
 
 
@@ -99,9 +98,22 @@ class Mapped:
         self._like, self._structure = pytree.tree_flatten(result)
         self.rate: float | None = None
         self.reason: str | None = None
+        made_up = [torch.stack([tensor] * _MADE_UP) for tensor in example]
         before = _generators()
-        with _seeded(example):
-            self._try(shared, [torch.stack([tensor] * _MADE_UP) for tensor in example])
+        with _seeded(example), torch.no_grad():
+            with _errors_in_words(), _Strides() as strides:
+                self._checked(_stacked([self._one(shared, made_up, 0)]), 1)
+            try:
+                if strides.used:
+                    raise RuntimeError("as_strided")
+                for randomness in ("different", "same"):
+                    self._map(shared, made_up, randomness)
+            except Exception as error:
+                causes = (cause for parts, cause in _REASONS if any(part in str(error) for part in parts))
+                self.reason = next(causes, _OTHERWISE)
+                started = time.perf_counter()
+                self._one(shared, made_up, 1)
+                self.rate = 1 / (time.perf_counter() - started)
         if before != _generators():
             raise NotMappableError("it draws from Python's or NumPy's generator: draw by PyTorch instead")
 
@@ -112,38 +124,11 @@ class Mapped:
             NotMappableError: the function fails, returns other shapes or types than before, or the first batch shows
                 that an example's result is not that of the example alone.
         """
-        try:
-            with torch.no_grad():
-                if not self._compared and len(examples[0]) > 1:
-                    self._compare(shared, examples)
-                    self._compared = True
-                results = self._over_batch(shared, examples)
-        except NotMappableError:
-            raise
-        except Exception as error:  # any error of a user's code
-            raise NotMappableError(in_words(error)) from error
-        return self._checked(results, len(examples[0]))
-
-    def _try(self, shared: tuple[Any, Any], made_up: Sequence[Tensor]) -> None:
-        try:
-            with torch.no_grad(), _Strides() as strides:
-                self._checked(_stacked([self._one(shared, made_up, 0)]), 1)
-        except NotMappableError:
-            raise
-        except Exception as error:  # any error of a user's code
-            raise NotMappableError(in_words(error)) from error
-        try:
-            if strides.used:
-                raise RuntimeError("as_strided")
-            with torch.no_grad():
-                for randomness in ("different", "same"):
-                    self._map(shared, made_up, randomness)
-        except Exception as error:
-            self.reason = next((why for parts, why in _REASONS if _mentions(error, parts)), _OTHERWISE)
-            started = time.perf_counter()
-            with torch.no_grad():
-                self._one(shared, made_up, 1)
-            self.rate = 1 / (time.perf_counter() - started)
+        with _errors_in_words(), torch.no_grad():
+            if not self._compared and len(examples[0]) > 1:
+                self._compare(shared, examples)
+                self._compared = True
+            return self._checked(self._over_batch(shared, examples), len(examples[0]))
 
     def _over_batch(self, shared: tuple[Any, Any], examples: Sequence[Tensor]) -> Any:
         if self.rate is None:
@@ -151,11 +136,11 @@ class Mapped:
         return _stacked(self._one(shared, examples, index) for index in range(len(examples[0])))
 
     def _map(self, shared: tuple[Any, Any], examples: Sequence[Tensor], randomness: str) -> Any:
-        return mapped(self._make(), randomness)(*_copied(shared), *map(_contiguous, examples))
+        return mapped(self._make(), randomness)(*_copies(shared, examples))
 
     def _one(self, shared: tuple[Any, Any], examples: Sequence[Tensor], index: int) -> Any:
         """Return the result of one example, on a fresh copy and without `vmap`."""
-        return self._alone()(*_copied(shared), *(_contiguous(tensor[index]) for tensor in examples))
+        return self._alone()(*_copies(shared, [tensor[index] for tensor in examples]))
 
     def _compare(self, shared: tuple[Any, Any], examples: Sequence[Tensor]) -> None:
         count = len(examples[0])
@@ -167,7 +152,8 @@ class Mapped:
 
         expected = {index: alone(index) for index in chosen}
         again = alone(chosen[0])  # after the other ones
-        scales = [max(map(_length, parts)) for parts in zip(*expected.values(), strict=True)]
+        lengths = [[float(v.nan_to_num(0.0, 0.0, 0.0).double().norm()) for v in parts] for parts in expected.values()]
+        scales = [max(of_part) for of_part in zip(*lengths, strict=True)]
         if _differ(again, expected[chosen[0]], scales):
             raise NotMappableError(f"its result for an example depends on the examples before: {_KEEPS}")
         if self.rate is not None:
@@ -197,13 +183,13 @@ class MappedObject:
     """A function of a user's object and of one example, whose object is copied for each batch.
 
     Args:
-        own: the user's object.
-        call: `call(own, *example)`, which returns tensors, in lists, tuples or dicts.
+        part: the user's object.
+        call: `call(part, *example)`, which returns tensors, in lists, tuples or dicts.
         result: returns tensors like those of `call`, from an example.
     """
 
-    def __init__(self, own: Any, call: Callable[..., Any], result: Callable[..., Any]) -> None:
-        self._own, self._call, self._result = own, call, result
+    def __init__(self, part: Any, call: Callable[..., Any], result: Callable[..., Any]) -> None:
+        self._part, self._call, self._result = part, call, result
         self._mapped: dict[Any, Mapped] = {}
 
     def ready(self, *examples: Tensor) -> Mapped:
@@ -215,16 +201,16 @@ class MappedObject:
         key = tuple((tensor.shape[1:], tensor.dtype, tensor.device) for tensor in examples)
         if key not in self._mapped:
             example = [torch.zeros_like(tensor[0]) for tensor in examples]
-            self._mapped[key] = Mapped(self._copied, NO_SHARED, example, self._result(*example))
+            self._mapped[key] = Mapped(self._make, NO_SHARED, example, self._result(*example))
         return self._mapped[key]
 
     def __call__(self, *examples: Tensor) -> Any:
         """Return the function's results for examples [batch, ...], as `Mapped` does."""
         return self.ready(*examples)(NO_SHARED, *examples)
 
-    def _copied(self) -> Callable[..., Any]:
-        own = deepcopy(self._own)
-        return lambda _, __, *example: self._call(own, *example)
+    def _make(self) -> Callable[..., Any]:
+        part = deepcopy(self._part)
+        return lambda _, __, *example: self._call(part, *example)
 
 
 class _Strides(TorchFunctionMode):
@@ -237,26 +223,25 @@ class _Strides(TorchFunctionMode):
         return function(*args, **kwargs or {})
 
 
-def in_words(error: Exception) -> str:
-    """Return the first line of an error of a user's code, or what it means."""
-    if "escaped from inside" in str(error):
-        return _KEEPS
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+@contextmanager
+def _errors_in_words() -> Iterator[None]:
+    """Turn an error of a user's code within into a NotMappableError with its first line, or with what it means."""
+    try:
+        yield
+    except NotMappableError:
+        raise
+    except Exception as error:
+        words = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        raise NotMappableError(_KEEPS if "escaped from inside" in str(error) else words) from error
 
 
-def _mentions(error: Exception, parts: Iterable[str]) -> bool:
-    return any(part in str(error) for part in parts)
+def _copies(shared: tuple[Any, Any], examples: Sequence[Tensor]) -> list[Any]:
+    """Return copies for one call, so that in-place changes by the function reach no other call.
 
-
-def _copied(shared: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Return copies for one call, so that in-place changes by the function reach no other call."""
-    parameters, buffers = ({name: tensor.clone() for name, tensor in group.items()} for group in shared)
-    return parameters, buffers
-
-
-def _contiguous(examples: Tensor) -> Tensor:
-    """Return a copy, which a function may change in place, in the usual order of memory, which it may rely on."""
-    return examples.clone(memory_format=torch.contiguous_format)
+    Examples are in the usual order of memory, which a function may rely on.
+    """
+    tensors = [{name: tensor.clone() for name, tensor in group.items()} for group in shared]
+    return [*tensors, *(tensor.clone(memory_format=torch.contiguous_format) for tensor in examples)]
 
 
 def _stacked(results: Iterable[Any]) -> Any:
@@ -271,14 +256,10 @@ def _vectors(result: Any) -> list[Tensor]:
     return [torch.cat([tensor.flatten() for tensor in part if tensor.is_floating_point()]) for part in parts]
 
 
-def _length(vector: Tensor) -> float:
-    return float(vector.nan_to_num(0.0, 0.0, 0.0).double().norm())
-
-
 def _differ(results: Sequence[Tensor], expected: Sequence[Tensor], scales: Sequence[float]) -> bool:
     for result, reference, scale in zip(results, expected, scales, strict=True):
-        apart = float((result - reference)[reference.isfinite()].double().norm())
-        if not apart <= _AGREE * scale + _NOTHING:  # a NaN in the mapped result alone is a difference
+        distance = float((result - reference)[reference.isfinite()].double().norm())
+        if not distance <= _AGREE * scale + _NOTHING:  # a NaN in the mapped result alone is a difference
             return True
     return False
 

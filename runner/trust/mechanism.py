@@ -47,7 +47,8 @@ def own_noise(mechanism: object) -> str | None:
     if not issubclass(kind, Mechanism):
         return f"{kind.__qualname__} is no subclass of Mechanism, so its noise and charges are not known."
     names = set() if defined_in(kind, PACKAGE) else _overridden(kind) - set(CHOICES)
-    return f"{kind.__qualname__} overrides {_listed(names)}, so its noise or charges are not known." if names else None
+    listed = ", ".join(sorted(names))
+    return f"{kind.__qualname__} overrides {listed}, so its noise or charges are not known." if names else None
 
 
 def own_releases(normalization: object) -> str | None:
@@ -88,19 +89,19 @@ def mechanism_for(
         if isinstance(kind, partial) and kind.args:
             raise ValueError("A mechanism takes the config's arguments by their names.")
         keywords = kind.keywords if isinstance(kind, partial) else {}
-        arguments_given = {name: _plain(name, value) for name, value in keywords.items()}
+        further = {name: _plain(name, value) for name, value in keywords.items()}
         if target is not Mechanism and any(defined_in(subclass, PACKAGE) for subclass in target.__subclasses__()):
             raise ValueError(f"{target.__qualname__} is the base of other mechanisms, and none by itself.")
-        return lambda nm: target(*arguments, nm, noise_groups=groups, before=before, **arguments_given)
+        return lambda nm: target(*arguments, nm, noise_groups=groups, before=before, **further)
 
     def built(multiplier: float) -> Any:
         try:
             return kind(*arguments, multiplier, noise_groups=groups, before=before)
         except Exception as error:
-            raise ValueError(f"{target.__qualname__} cannot be made: {_in_words(error)}") from error
+            raise ValueError(f"{target.__qualname__} cannot be made: {_described(error)}") from error
 
-    seen = 1.0 if noise_multiplier is None else noise_multiplier
-    chooser, plain = built(seen), package(seen)
+    multiplier = 1.0 if noise_multiplier is None else noise_multiplier
+    chooser, plain = built(multiplier), package(multiplier)
     if own_noise(chooser) is not None:
         _check_own(chooser)
         return built
@@ -110,7 +111,7 @@ def mechanism_for(
         steps = epochs * plain.steps_per_epoch if "noise_factor" in _overridden(target) else 0
         factors = [chooser.noise_factor(step) for step in range(steps)]
     except Exception as error:
-        raise ValueError(f"{target.__qualname__} cannot choose: {_in_words(error)}") from error
+        raise ValueError(f"{target.__qualname__} cannot choose: {_described(error)}") from error
     for number in (*(shares or ()), *factors):
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise ValueError(f"{target.__qualname__} chooses {number!r}: expected a float.")
@@ -124,7 +125,7 @@ def mechanism_for(
             f"accounted for: change them by the epoch, or round them."
         )
     if set(factors) <= {1.0}:
-        return partial(Mechanism, *arguments, noise_groups=groups, before=before)
+        return partial(package, noise_groups=groups)
     return partial(Scheduled, *arguments, noise_groups=groups, before=before, factors=tuple(map(float, factors)))
 
 
@@ -160,15 +161,11 @@ def _check_own(mechanism: Any) -> None:
     chosen = _overridden(kind) & set(CHOICES)
     if issubclass(kind, Mechanism) and chosen:
         raise ValueError(
-            f"{kind.__qualname__} overrides {_listed(chosen)}, which is read only if a class leaves the noise and "
-            f"the charges to the package: it overrides {_listed(_overridden(kind) - chosen)}, too."
+            f"{kind.__qualname__} overrides {', '.join(sorted(chosen))}, which is read only if a class leaves the "
+            f"noise and the charges to the package: it overrides {', '.join(sorted(_overridden(kind) - chosen))}, too."
         )
 
 
-def _listed(names: set[str]) -> str:
-    return ", ".join(sorted(names))
-
-
-def _in_words(error: Exception) -> str:
+def _described(error: Exception) -> str:
     text = " ".join(str(error).split())
     return text if isinstance(error, ValueError) else f"{type(error).__name__} {text}"

@@ -1,4 +1,8 @@
-"""A user's features and views, applied to one image at a time (`runner.trust.mapped`)."""
+"""A user's features and views, applied to one image at a time, and the parts of a user that ε rests on.
+
+Code that means to cheat cannot be stopped inside one process. So the record names each class of a user next to ε, and
+a person reads its code.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from runner.terminal import Line
 from runner.trust.mapped import MappedObject, NotMappableError
 from runner.trust.targets import LIBRARIES, bare_name, targets
 
-_AT_ONCE = 256  # images
+_PIECE = 256  # images that are converted at a time
 _TRIED = 4  # images whose features are computed twice, to see whether they are random
 _LEFT = 1 - 1e-6  # of a norm; the rest is for rounding
 
@@ -29,7 +33,7 @@ class OwnFeatures:
     """Features that a user wrote, cut to the norm that they state.
 
     Attributes:
-        own: the user's object.
+        part: the user's object.
         mapped: its features, mapped over images.
         largest_norm: the largest L2 norm of one image's features, if the object states it; read once.
         key: all that the object is made of, if it reads a file of weights, else "". With a key, features of a data set
@@ -39,14 +43,14 @@ class OwnFeatures:
         ValueError: the norm is not above 0 and finite.
     """
 
-    def __init__(self, own: Any, key: str = "") -> None:
-        self.own, self.key = own, key
+    def __init__(self, part: Any, key: str = "") -> None:
+        self.part, self.key = part, key
         self.mapped = MappedObject(
-            own,
-            lambda own, image: own(image[None])[0],
+            part,
+            lambda part, image: part(image[None])[0],
             lambda image: torch.empty(self.shape(image.shape), device="meta"),
         )
-        stated = getattr(own, "largest_norm", None)
+        stated = getattr(part, "largest_norm", None)
         self.largest_norm = None if stated is None else float(stated)
         if self.largest_norm is not None and not 0 < self.largest_norm < math.inf:
             raise ValueError(f"Expected a largest_norm > 0 and finite, got {self.largest_norm}.")
@@ -57,7 +61,7 @@ class OwnFeatures:
         Raises:
             ValueError: it has no dimension.
         """
-        shape = [int(size) for size in self.own.shape(list(image_shape))]
+        shape = [int(size) for size in self.part.shape(list(image_shape))]
         if not shape:
             raise ValueError("Expected features of one dimension or more.")
         return shape
@@ -69,16 +73,16 @@ class OwnFeatures:
             ConfigError: the user's object fails on one image, or its features do not have the stated shape.
         """
         try:
-            features = self._computed_once(images) if self.key and len(images) > _AT_ONCE else self._mapped(images)
+            features = self._computed_once(images) if self.key and len(images) > _PIECE else self._mapped(images)
         except NotMappableError as error:
-            raise ConfigError(f"features: {type(self.own).__qualname__} of one image: {error}") from error
+            raise ConfigError(f"features: {type(self.part).__qualname__} of one image: {error}") from error
         if self.largest_norm is None:
             return features
         finite = features.isfinite().flatten(1).all(1).view(-1, *[1] * (features.dim() - 1))
         return torch.where(finite, features, 0.0).renorm(2, 0, self.largest_norm * _LEFT)
 
     def _mapped(self, images: Tensor) -> Tensor:
-        return torch.cat([self.mapped(piece) for piece in images.split(_AT_ONCE)])
+        return torch.cat([self.mapped(piece) for piece in images.split(_PIECE)])
 
     def _computed_once(self, images: Tensor) -> Tensor:
         """Return the features of a data set from the user's cache folder, unless two computations of a few differ."""
@@ -88,7 +92,7 @@ class OwnFeatures:
         pixels = hashlib.sha256(images.cpu().contiguous().numpy().data).hexdigest()
         name = hashlib.sha256(f"{self.key} {pixels} {images.device.type}".encode()).hexdigest()[:32]
         shape = [len(images), *self.shape(images.shape[1:])]
-        return kept(f"{name}.own", shape, lambda: map(self.mapped, images.split(_AT_ONCE)), Line()).to(images.device)
+        return kept(f"{name}.own", shape, lambda: map(self.mapped, images.split(_PIECE)), Line()).to(images.device)
 
 
 class OwnViews:
@@ -101,10 +105,10 @@ class OwnViews:
         ValueError: it has no view, or a negative number of numbers.
     """
 
-    def __init__(self, own: Any) -> None:
-        self.own = own
-        self.mapped = MappedObject(own, lambda own, *view: own.view(*view), lambda image, _: image)
-        self.views, self._numbers = operator.index(own.views), operator.index(own.numbers)
+    def __init__(self, part: Any) -> None:
+        self.part = part
+        self.mapped = MappedObject(part, lambda part, *view: part.view(*view), lambda image, _: image)
+        self.views, self._numbers = operator.index(part.views), operator.index(part.numbers)
         if self.views < 1 or self._numbers < 0:
             raise ValueError(f"Expected views > 0 and numbers >= 0, got {self.views} and {self._numbers}.")
 
@@ -126,7 +130,7 @@ _BELIEVED = {
     "accountant": "the accountant {}: its ε is believed",
     "screening": "the update rule {}: it is believed to see no training example",
 }
-_OF_ALL = "{}: trusted to hold no training examples and read none, and not to draw the noise again from the seed"
+_ALL_TRUSTED = "{}: trusted to hold no training examples and read none, and not to draw the noise again from the seed"
 
 
 def assumptions(config: DictConfig, dataset: object, accountant: object, rule: object) -> list[str]:
@@ -139,12 +143,8 @@ def assumptions(config: DictConfig, dataset: object, accountant: object, rule: o
         believed.append(_BELIEVED["dataset"].format(bare_name(config.dataset._target_)))
     parts = {"accountant": accountant, "screening": rule}
     believed += [_BELIEVED[group].format(type(part).__qualname__) for group, part in parts.items() if is_own(part)]
-    names = own_classes(config)
-    return believed + ([_OF_ALL.format(", ".join(names))] if names else [])
-
-
-def own_classes(config: DictConfig) -> list[str]:
-    """Return the names of a user's classes in a run, but for the data set, which holds the examples anyway."""
+    # All of the user's classes, but for the data set, which holds the examples anyway.
     content: Any = OmegaConf.to_container(config, resolve=True)
     classes = [target for place, target in targets(content) if not place.startswith("dataset.")]
-    return list(dict.fromkeys(bare_name(target) for target in classes if target.partition(".")[0] not in LIBRARIES))
+    names = dict.fromkeys(bare_name(target) for target in classes if target.partition(".")[0] not in LIBRARIES)
+    return believed + ([_ALL_TRUSTED.format(", ".join(names))] if names else [])

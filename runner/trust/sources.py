@@ -17,15 +17,14 @@ import ast
 import hashlib
 import importlib.util
 import inspect
+import marshal
 import sys
 import sysconfig
-from collections import ChainMap, Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib.machinery import SourceFileLoader
-from itertools import zip_longest
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -51,7 +50,7 @@ def sources_of(config: DictConfig, groups: Iterable[str] = FIELDS) -> dict[str, 
     for group in groups:
         if FIELDS[group].names_class and OmegaConf.is_config(config.get(group)):
             for place, target in targets(OmegaConf.to_container(config[group], resolve=True), group):
-                if isinstance(target, str) and _is_own(target):
+                if isinstance(target, str) and target.partition(".")[0] not in LIBRARIES and _is_users(target):
                     hashes |= _closure(_roots(target, import_target(place, target)))
                     if group in _WITH_WEIGHTS:
                         hashes |= weight_files(config[group], group)
@@ -93,15 +92,11 @@ def is_installed(path: Path) -> bool:
     return any(part in _INSTALLED for part in path.parts) or any(path.is_relative_to(place) for place in installed)
 
 
-def _is_own(target: str) -> bool:
-    return target.partition(".")[0] not in LIBRARIES and _is_users(target.partition(".")[0])
-
-
-def _is_users(top: str) -> bool:
-    """Return True if a module or package at the top is the user's, and not installed or built in."""
+def _is_users(name: str) -> bool:
+    """Return True if the module or package at the top of a name is the user's, and not installed or built in."""
     spec = None
     with suppress(ImportError, ValueError):  # ValueError: no name of a module, or one without a file
-        spec = importlib.util.find_spec(top)
+        spec = importlib.util.find_spec(name.partition(".")[0])
     if spec is None:
         return False
     places = list(spec.submodule_search_locations or ()) or [spec.origin or ""]
@@ -119,15 +114,14 @@ def _roots(target: str, imported: Any) -> set[str]:
 def _closure(names: Iterable[str]) -> dict[str, str]:
     """Hash the files of some modules, and of all modules that they import, directly or not."""
     hashes: dict[str, str] = {}
-    left, seen = set(names), set[str]()
-    while left:
-        name = left.pop()
+    pending, seen = set(names), {""}
+    while pending:
+        name = pending.pop()
         seen.add(name)
-        source = _source(name)
-        if source is not None:
+        if source := _source(name):
             _, hashes[name], imports = source
-            left |= imports - seen
-        left |= {name.rpartition(".")[0]} - seen - {""}  # importing pkg.module runs pkg/__init__.py
+            pending |= imports - seen
+        pending |= {name.rpartition(".")[0]} - seen  # importing pkg.module runs pkg/__init__.py
     return hashes
 
 
@@ -138,13 +132,13 @@ def _source(name: str) -> _Source | None:
     if spec is not None and name in _loaded and _loaded[name][0] is spec:  # another one once it is loaded anew
         return _loaded[name]
     file = getattr(module, "__file__", None)
-    if module is None and _is_users(name.partition(".")[0]):
+    if module is None and _is_users(name):
         with suppress(ImportError, AttributeError, ValueError):
             file = getattr(importlib.util.find_spec(name), "origin", None)
     if file is None or is_installed(path := Path(file).absolute()) or not path.is_file():
         return None
     content = path.read_bytes()
-    if module is not None and edited(module, content):
+    if module is not None and _edited(module, content):
         raise ConfigError(
             f"{path} has changed since it was imported: start a new process (restart a notebook's kernel), and delete "
             f"{path.parent / '__pycache__'} if that does not help."
@@ -184,94 +178,41 @@ def _absolute(name: str, package: str) -> str:
         return name.lstrip(".")
 
 
-_PLAIN = {bool, int, float, complex, str, bytes, tuple, type(None)}  # types of constants that are compared
+def _edited(module: ModuleType, content: bytes) -> bool:
+    """Return True if a module was loaded from another text, judged by its functions and by what Python has cached.
 
-
-def edited(module: ModuleType, content: bytes) -> bool:
-    """Return True if a text would make other functions, defaults or plain constants than a loaded module has.
-
-    Comments and lines may differ. Not compared is what decorators and other modules generate, and what the text binds
-    more than once. A module that was not loaded by Python's own loader of files is not compared at all.
+    Comments and lines may differ. Every function and method that lives has to be in the text. Constants and defaults
+    are compared only by the code in `__pycache__`, which another process may have replaced since. A module that was not
+    loaded by Python's own loader of files is not compared at all.
     """
     loader = getattr(module.__spec__, "loader", None)
     if type(loader) is not SourceFileLoader:
         return False
     try:
-        tree, code = ast.parse(content), _placeless(loader.source_to_code(content, loader.path))
-        cached = loader.get_code(loader.name)  # from a .pyc file, if it seems to belong to the text
-    except (ImportError, OSError, SyntaxError, ValueError):
-        return True
-    codes, bound = set(_codes(code)), Counter(name for node in ast.walk(tree) for name in _bound(node))
-
-    def differ(body: Iterable[ast.stmt], live: Mapping[str, Any]) -> bool:
-        functions = [inspect.unwrap(getattr(value, "fget", value)) for value in live.values() if _is_function(value)]
-        present = [function.__code__ for function in functions if isinstance(function, FunctionType)]
-        if any(each.co_filename == loader.path and _placeless(each) not in codes for each in present):
+        code, cached = _placeless(loader.source_to_code(content, loader.path)), Path(str(module.__cached__))
+        written = not sys.dont_write_bytecode and cached.is_file()
+        if written and _placeless(marshal.loads(cached.read_bytes()[16:])) != code:  # after its header
             return True
-        for node in body:
-            names = _bound(node) or [name for inner in ast.iter_child_nodes(node) for name in _bound(inner)]
-            if len(names) != 1 or bound[names[0]] != 1 or (names[0].startswith("__") and names[0] not in live):
-                continue  # a class has another name for what begins with two underscores
-            value = live.get(names[0])
-            if isinstance(node, ast.ClassDef) and isinstance(value, type):
-                kinds = value.__mro__ if node.decorator_list else [value]  # a decorator may derive a class from it
-                inside = ChainMap(*(dict(vars(kind)) for kind in kinds))
-                if (value.__module__, value.__name__) == (loader.name, node.name) and differ(node.body, inside):
+    except (EOFError, OSError, SyntaxError, TypeError, ValueError):
+        return True
+    codes, pending = {code}, [code]
+    while pending:
+        inner = {constant for constant in pending.pop().co_consts if isinstance(constant, CodeType)}
+        pending += inner - codes
+        codes |= inner
+    classes: list[Any] = [module]
+    for owner in classes:
+        for value in vars(owner).values():
+            function = inspect.unwrap(getattr(value, "fget", value))
+            if inspect.isfunction(function):
+                if function.__code__.co_filename == loader.path and _placeless(function.__code__) not in codes:
                     return True
-            elif any(_is_other(*pair) for pair in _constants(node, value)):
-                return True
-        return False
-
-    return (cached is not None and _placeless(cached) != code) or differ(tree.body, vars(module))
-
-
-def _is_function(value: Any) -> bool:
-    return isinstance(value, FunctionType | staticmethod | classmethod | property)
+            elif isinstance(value, type) and value.__module__ == loader.name and value not in classes:
+                classes.append(value)
+    return False
 
 
 def _placeless(code: CodeType) -> CodeType:
     """Return code without the places of its lines."""
-    inner = tuple(_placeless(each) if isinstance(each, CodeType) else each for each in code.co_consts)
+    inner = tuple(_placeless(constant) if isinstance(constant, CodeType) else constant for constant in code.co_consts)
     return code.replace(co_consts=inner, co_filename="", co_firstlineno=1, co_linetable=b"")
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield code and the codes of what it defines."""
-    yield code
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _codes(inner)
-
-
-def _bound(node: ast.AST) -> list[str]:
-    """Return the names that a node binds, twice if other modules or other calls may bind them anew."""
-    match node:
-        case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store() | ast.Del()):
-            return [name]
-        case ast.Attribute(attr=name, ctx=ast.Store() | ast.Del()):
-            return [name] * 2
-        case ast.Global(names=names):
-            return names * 2
-    return []
-
-
-def _constants(node: ast.stmt, live: Any) -> Iterator[tuple[ast.expr | None, Any]]:
-    """Yield the expressions of a statement, and the values that a loaded module has for them."""
-    if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-        yield node.value, live
-    elif isinstance(node, ast.FunctionDef) and isinstance(live, FunctionType) and not node.decorator_list:
-        yield from zip_longest(node.args.defaults, live.__defaults__ or ())
-        named = live.__kwdefaults__ or {}
-        for argument, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
-            yield value, named.get(argument.arg)
-    elif isinstance(node, ast.FunctionDef) and live is None:
-        yield ast.Constant(0), None  # a function that is not there
-
-
-def _is_other(stated: ast.expr | None, value: Any) -> bool:
-    try:
-        constant = None if stated is None else ast.literal_eval(stated)
-    except (TypeError, ValueError):  # computed
-        return False
-    both = [type(constant), type(value)]
-    return _PLAIN.issuperset(both) and (both[0] is not both[1] or constant != value)

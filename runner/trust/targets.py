@@ -64,7 +64,13 @@ def import_target(place: str, target: Any) -> Any:
     except (Exception, SystemExit) as error:  # the module may even end its process
         cause = error.__cause__ or error
         if isinstance(cause, ModuleNotFoundError) and cause.name == target and module in sys.modules:
-            names = [key for key, value in vars(sys.modules[module]).items() if _is_from(value, module)]
+            names = [
+                key
+                for key, value in vars(sys.modules[module]).items()
+                if (inspect.isclass(value) or inspect.isfunction(value))
+                and not value.__name__.startswith("_")
+                and f"{value.__module__}.".startswith(f"{module}.")  # defined there or below
+            ]
             name = bare_name(target)
             raise ConfigError(f"{place}={target}: {module} has no {name}. {nearest(name, names)}") from error
         if isinstance(cause, ModuleNotFoundError) and cause.name == top:
@@ -73,9 +79,3 @@ def import_target(place: str, target: Any) -> Any:
     if not callable(imported):
         raise ConfigError(f"{place}={target} names no class: write it as {target}.NameOfTheClass.")
     return imported
-
-
-def _is_from(value: Any, module: str) -> bool:
-    """Return True if a module, or one below it, defines a class or function for others."""
-    is_code = inspect.isclass(value) or inspect.isfunction(value)
-    return is_code and not value.__name__.startswith("_") and f"{value.__module__}.".startswith(f"{module}.")

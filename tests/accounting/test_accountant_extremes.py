@@ -26,8 +26,8 @@ def one_step_lower_bound(q, sigma, delta):
         tail = (1 - q) * stats.norm.sf(t / sigma) + q * stats.norm.sf((t - 1) / sigma)
         return math.log(tail - delta) - stats.norm.logsf(t / sigma) if tail > delta else 0.0
 
-    found = optimize.minimize_scalar(lambda t: -epsilon(t), bounds=(-4 * sigma, 1 + 5 * sigma), method="bounded")
-    return max(0.0, -found.fun)
+    computed = optimize.minimize_scalar(lambda t: -epsilon(t), bounds=(-4 * sigma, 1 + 5 * sigma), method="bounded")
+    return max(0.0, -computed.fun)
 
 
 def identification_lower_bound(q, sigma, steps, delta):
@@ -58,7 +58,7 @@ def peak_memory():
 def test_every_extreme_has_an_answer_in_time_in_order_and_monotone():
     forget_peak()
     before = peak_memory()
-    found = {}
+    computed = {}
     for sigma, q, steps in itertools.product(NOISE, RATES, STEPS):
         start = time.process_time()
         epsilon = sound_epsilon(sampled(q, sigma, steps), DELTA)
@@ -72,12 +72,12 @@ def test_every_extreme_has_an_answer_in_time_in_order_and_monotone():
         assert epsilon >= identification_lower_bound(q, sigma, steps, DELTA)
         if steps == 1:
             assert epsilon >= one_step_lower_bound(q, sigma, DELTA) - 1e-9
-        found[sigma, q, steps] = epsilon
-    for sigma, q, steps in found:
-        less_noise = [found[s, q, steps] for s in NOISE if s < sigma]
-        assert all(found[sigma, q, steps] <= other for other in less_noise)
-        assert all(found[sigma, q, steps] >= found[sigma, r, steps] for r in RATES if r < q)
-        assert all(found[sigma, q, steps] >= found[sigma, q, n] for n in STEPS if n < steps)
+        computed[sigma, q, steps] = epsilon
+    for sigma, q, steps in computed:
+        less_noise = [computed[s, q, steps] for s in NOISE if s < sigma]
+        assert all(computed[sigma, q, steps] <= other for other in less_noise)
+        assert all(computed[sigma, q, steps] >= computed[sigma, r, steps] for r in RATES if r < q)
+        assert all(computed[sigma, q, steps] >= computed[sigma, q, n] for n in STEPS if n < steps)
     assert peak_memory() - before < 1.4e6  # 2 GB, less the 0.6 GB that the libraries take, whatever ran before
 
 

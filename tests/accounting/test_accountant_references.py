@@ -19,10 +19,10 @@ def one_step_delta(eps, q, sigma, direction):
     def without(x):
         return math.exp(-((x / sigma) ** 2) / 2) / (sigma * math.sqrt(2 * math.pi))
 
-    def with_record(x):
+    def record_case(x):
         return (1 - q) * without(x) + q * without(x - 1)
 
-    top, bottom = (with_record, without) if direction == "remove" else (without, with_record)
+    top, bottom = (record_case, without) if direction == "remove" else (without, record_case)
     # loss(x) = +-ln(1 - q + q e^((2x-1)/(2 s^2))) = eps at the kink
     ratio = (math.exp(eps if direction == "remove" else -eps) - 1 + q) / q
     kink = sigma**2 * math.log(ratio) + 0.5 if ratio > 0 else -math.inf
@@ -38,8 +38,8 @@ def test_one_sampled_gaussian_step_by_integration_in_both_directions(q, sigma, d
     expected = 0.0
     for direction in ("remove", "add"):
         if one_step_delta(0.0, q, sigma, direction) > delta:
-            found = optimize.brentq(lambda eps, d=direction: one_step_delta(eps, q, sigma, d) - delta, 0.0, 60.0)
-            expected = max(expected, found)
+            computed = optimize.brentq(lambda eps, d=direction: one_step_delta(eps, q, sigma, d) - delta, 0.0, 60.0)
+            expected = max(expected, computed)
     actual = Pld().epsilon(sampled(q, sigma, 1), delta)
     assert expected - 1e-7 <= actual <= expected + 2e-4
     assert Prv().epsilon(sampled(q, sigma, 1), delta) == pytest.approx(expected + 0.01, abs=2e-3)
@@ -56,9 +56,9 @@ def test_composition_by_brute_force_convolution(q, sigma, steps):
     low, high = (math.floor(v / width) - 1 for v in np.log1p(q * np.expm1((2 * x - 1) / (2 * sigma**2))))
     edges = np.arange(low, high + 3) * width
     with np.errstate(invalid="ignore", divide="ignore"):
-        at = sigma**2 * np.log((np.exp(edges) - 1 + q) / q) + 0.5
-    at = np.where(np.isnan(at), -np.inf, at)  # below the smallest possible loss, ln(1 - q)
-    cdf = (1 - q) * stats.norm.cdf(at / sigma) + q * stats.norm.cdf((at - 1) / sigma)
+        losses = sigma**2 * np.log((np.exp(edges) - 1 + q) / q) + 0.5
+    losses = np.where(np.isnan(losses), -np.inf, losses)  # below the smallest possible loss, ln(1 - q)
+    cdf = (1 - q) * stats.norm.cdf(losses / sigma) + q * stats.norm.cdf((losses - 1) / sigma)
     mass = np.diff(cdf)
     composed = mass
     for _ in range(steps - 1):

@@ -24,8 +24,8 @@ def test_zcdp_inverts_in_closed_form():
     """rho = (sqrt(ln(1/delta) + eps) - sqrt(ln(1/delta)))^2, sigma = sqrt(T / (2 rho))."""
     log = math.log(1 / DELTA)
     rho = (math.sqrt(log + 0.87) - math.sqrt(log)) ** 2
-    found = calibrate_noise_multiplier(Zcdp(), lambda nm: ((GaussianDpEvent(nm), 160),), 0.87, DELTA)
-    assert math.sqrt(160 / (2 * rho)) <= found <= math.sqrt(160 / (2 * rho)) + 1e-4
+    computed = calibrate_noise_multiplier(Zcdp(), lambda nm: ((GaussianDpEvent(nm), 160),), 0.87, DELTA)
+    assert math.sqrt(160 / (2 * rho)) <= computed <= math.sqrt(160 / (2 * rho)) + 1e-4
 
 
 class OfAnotherMachine:
@@ -49,14 +49,14 @@ class OfAnotherMachine:
 )
 def test_the_noise_of_a_budget_is_the_same_on_every_machine(accountant, q, steps, target):
     """To the last bit: it is the least multiple of 2^-14 that meets the budget, 2^-14 being just below 1e-4."""
-    found = [
+    computed = [
         calibrate_noise_multiplier(OfAnotherMachine(accountant, r), lambda nm: sampled(q, nm, steps), target, DELTA)
         for r in (-1e-10, 0.0, 1e-10)
     ]
-    assert len(set(found)) == 1
-    assert (found[0] * 2**14).is_integer()
-    below = accountant.epsilon(sampled(q, found[0] - 2**-14, steps), DELTA)
-    assert accountant.epsilon(sampled(q, found[0], steps), DELTA) <= target < below
+    assert len(set(computed)) == 1
+    assert (computed[0] * 2**14).is_integer()
+    below = accountant.epsilon(sampled(q, computed[0] - 2**-14, steps), DELTA)
+    assert accountant.epsilon(sampled(q, computed[0], steps), DELTA) <= target < below
 
 
 def steps(noise_multiplier):
@@ -64,7 +64,7 @@ def steps(noise_multiplier):
 
 
 @pytest.mark.parametrize(
-    ("search", "said"),
+    ("search", "message"),
     [
         (lambda: calibrate_noise_multiplier(Zcdp(), steps, 0.0, DELTA), "Expected a reachable target_epsilon"),
         # classic RDP with orders to 64 cannot go below ln(1e5)/63 = 0.183
@@ -78,8 +78,8 @@ def steps(noise_multiplier):
         ),
     ],
 )
-def test_what_cannot_be_found_is_one_clear_sentence(search, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_cannot_be_found_is_one_clear_sentence(search, message):
+    with pytest.raises(ValueError, match=message):
         search()
 
 
@@ -104,9 +104,9 @@ def test_the_last_within_a_budget_is_the_last():
     def releases_after(n):
         return sampled(0.01, 1.0, n)
 
-    found = last_within(Pld(), releases_after, 1.0, DELTA, 5000)
-    assert Pld().epsilon(releases_after(found), DELTA) <= 1.0 < Pld().epsilon(releases_after(found + 1), DELTA)
+    computed = last_within(Pld(), releases_after, 1.0, DELTA, 5000)
+    assert Pld().epsilon(releases_after(computed), DELTA) <= 1.0 < Pld().epsilon(releases_after(computed + 1), DELTA)
     assert last_within(Pld(), releases_after, 1.0, DELTA, 10) == 10
-    assert last_within(Pld(), lambda e: releases_after(found * e), 1.0, DELTA, 50) == 1
+    assert last_within(Pld(), lambda e: releases_after(computed * e), 1.0, DELTA, 50) == 1
     assert last_within(RdpClassic(), releases_after, 0.1, DELTA, 100) == 0
     assert last_within(Pld(), releases_after, 1.0, DELTA, 0) == 0

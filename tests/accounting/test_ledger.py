@@ -54,16 +54,6 @@ def test_bad_counts_are_refused(arguments, message):
         Ledger().release(**{"actual": STEP, "claimed": STEP, **arguments})
 
 
-def test_a_reader_changes_its_own_events_only():
-    """Both sides of the ledger hold the same event, and an accountant of a user's own reads one of them first."""
-    ledger, event = Ledger(), PoissonSampledDpEvent(0.1, GaussianDpEvent(1.0))
-    ledger.release(event, event)
-    for read, _ in ledger.claimed + ledger.actual:
-        object.__setattr__(read.event, "noise_multiplier", 50.0)
-    expected = ((PoissonSampledDpEvent(0.1, GaussianDpEvent(1.0)), 1),)
-    assert ledger.actual == ledger.claimed == expected
-
-
 def test_only_events_are_recorded():
     with pytest.raises(TypeError, match="Expected actual to be"):
         Ledger().release(1.23, None)

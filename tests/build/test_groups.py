@@ -15,7 +15,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from runner.build import groups
-from runner.build.groups import Group, is_taken, makes_network
+from runner.build.groups import Group, is_taken
 from runner.build.prepare import prepare
 from runner.config import FIELDS, REPOSITORY, ConfigError
 from runner.trust.targets import bare_name, import_target, targets
@@ -34,7 +34,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         (("loss._target_=__main__.Net", "~loss.reduction"), r"put it into a file .* and name it mymodule\.Net"),
         (("loss._target_=[torch.load]",), "names no class"),
@@ -44,8 +44,8 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("loss._target_=os.system", "~loss.reduction", "+loss.command=x"), "loss: .*os.system"),  # Hydra's own policy
     ],
 )
-def test_what_names_no_class_in_a_file_is_refused(composed: Compose, overrides: tuple[str, ...], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_names_no_class_in_a_file_is_refused(composed: Compose, overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         prepare(composed(*overrides))
 
 
@@ -65,7 +65,7 @@ def test_a_class_of_another_group_is_refused(group: str, target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "target", "said"),
+    ("text", "target", "message"),
     [
         ("", "nowhere_at_all.Mine", "there is no nowhere_at_all.py in the folder where you start."),
         ("", "a_module.Mine", "a_module has no Mine. There is none."),
@@ -74,11 +74,13 @@ def test_a_class_of_another_group_is_refused(group: str, target: str) -> None:
         ("import not_there\n", "a_module.Mine", "cannot be imported: ModuleNotFoundError: No module named 'not_there'"),
     ],
 )
-def test_what_cannot_be_imported_is_named(text: str, target: str, said: str, started: Path, composed: Compose) -> None:
+def test_what_cannot_be_imported_is_named(
+    text: str, target: str, message: str, started: Path, composed: Compose
+) -> None:
     (started / "a_module.py").write_text(text)
     importlib.invalidate_caches()
     try:
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             Group(composed(f"activation._target_={target}") if not text else one(target), "activation")
     finally:
         sys.modules.pop("a_module", None)
@@ -89,14 +91,14 @@ def one(target: str) -> DictConfig:
 
 
 @pytest.mark.parametrize("kind", ["module", "package"])
-@pytest.mark.parametrize("found", ["Mine", "mine"], ids=["class", "function"])
-def test_a_users_class_or_function_may_be_named(kind: str, found: str, started: Path, composed: Compose) -> None:
+@pytest.mark.parametrize("attribute", ["Mine", "mine"], ids=["class", "function"])
+def test_a_users_class_or_function_may_be_named(kind: str, attribute: str, started: Path, composed: Compose) -> None:
     name = f"of_the_{kind}"
     path = started / (f"{name}.py" if kind == "module" else f"{name}/inner.py")
     path.parent.mkdir(exist_ok=True)
     path.write_text("from torch import nn\nclass Mine(nn.Tanh): pass\ndef mine(): return nn.Tanh()\n")
     module = name if kind == "module" else f"{name}.inner"
-    config = composed(f"activation._target_={module}.{found}")
+    config = composed(f"activation._target_={module}.{attribute}")
     assert isinstance(Group(config, "activation").build(), torch.nn.Tanh)
 
 
@@ -137,15 +139,17 @@ def test_no_two_classes_of_a_run_have_the_same_bare_name() -> None:
     files = [path.relative_to(REPOSITORY).with_suffix("") for path in tracked("runner/**/*.py")]
     modules = [".".join(file.parts).removesuffix(".__init__") for file in files if file.stem != "__main__"]
     modules += ["torch.nn", "torch.optim", "torch.optim.lr_scheduler", "torch.optim.swa_utils"]
-    found, networks = set(), set()
+    computed, networks = set(), set()
     for module in map(importlib.import_module, modules):
         for value in vars(module).values():
             if inspect.isfunction(value):
-                if makes_network(value):
+                if is_taken(value, "torch.nn.Module"):
                     networks.add(value)
             elif inspect.isclass(value) and value.__module__.startswith(("runner.", "torch.nn.", "torch.optim.")):
-                found.add(value)
-    taken = {value for value in found for field in FIELDS.values() if field.takes and is_taken(value, field.takes)}
-    names = Counter(value.__name__ for value in {*taken, *networks})
+                computed.add(value)
+    accepted = {
+        value for value in computed for field in FIELDS.values() if field.takes and is_taken(value, field.takes)
+    }
+    names = Counter(value.__name__ for value in {*accepted, *networks})
     assert [name for name, count in names.items() if count > 1 and not name.startswith("_")] == []
     assert {bare_name(target) for _, target in options()} - set(names) == set()

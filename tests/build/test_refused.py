@@ -52,7 +52,7 @@ def test_a_value_out_of_range_is_refused_by_its_fields_name(smoke, field: str, v
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         ("optimizer=adam_bc +mechanism={_target_:tests.choosing.Alternating,_partial_:true}", "needs the same noise"),
         (f"{LIPSCHITZ} loss=sharp_cross_entropy_falling optimizer=adam_bc ~optimizer.momentum", "needs the same noise"),
@@ -69,8 +69,8 @@ def test_a_value_out_of_range_is_refused_by_its_fields_name(smoke, field: str, v
         (f"{LIPSCHITZ} loss=losing_less ~loss.gradient_bound", "no Lipschitz constant is known for the loss"),
     ],
 )
-def test_what_does_not_go_together_is_refused(composed, overrides: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_does_not_go_together_is_refused(composed, overrides: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         prepare(composed(*overrides.split()))
 
 
@@ -82,10 +82,10 @@ def test_any_delta_below_one_over_n_is_accepted_and_none_is_used_without_noise(c
 def test_weights_beyond_the_memory_are_refused_before_any_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A million bytes hold 83,333 weights, each with its gradient and noise."""
     monkeypatch.setattr(parts, "memory", lambda: 10**6)
-    drawn = torch.get_rng_state()
+    state = torch.get_rng_state()
     with pytest.raises(ConfigError, match="more memory than"), within_memory():
         nn.Linear(84, 1000, bias=False)
-    assert torch.equal(torch.get_rng_state(), drawn)
+    assert torch.equal(torch.get_rng_state(), state)
     with within_memory():
         nn.Linear(83, 1000, bias=False)
         with pytest.raises(ConfigError):

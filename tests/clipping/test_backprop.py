@@ -26,8 +26,8 @@ A, B = 1.5, 0.3
 def contribution(layer: nn.Module, clipping: Backprop, x: Tensor, u: Tensor) -> Tensor:
     """One example's contribution to a layer's weight and bias, flat: what the strategy itself computes."""
     objective = Objective(copy.deepcopy(layer), Upstream())
-    found = clipping.sum_contributions(OrdinaryPass(objective), x[None], u[None])
-    return torch.cat([g.flatten() for g in found.gradients.values()])
+    computed = clipping.sum_contributions(OrdinaryPass(objective), x[None], u[None])
+    return torch.cat([g.flatten() for g in computed.gradients.values()])
 
 
 def bound(layer: nn.Module, clipping: Backprop) -> float:
@@ -73,11 +73,11 @@ def adversary(layer: nn.Module, shape: tuple[int, ...], convolution_norm: str, s
     x, u = torch.randn(*shape, dtype=torch.float64), torch.randn(*out, dtype=torch.float64)
     hot_x, hot_u = torch.zeros_like(x), torch.zeros_like(u)
     hot_x.view(-1)[x.abs().argmax()], hot_u.view(-1)[u.abs().argmax()] = 1, 1
-    one = torch.zeros(out, dtype=torch.float64)
-    one[(0, *(size // 2 for size in out[1:]))] = 1  # one output, and the input that it alone reads
-    (read,) = torch.autograd.grad(layer(x.requires_grad_()[None]), x, one[None])
+    basis = torch.zeros(out, dtype=torch.float64)
+    basis[(0, *(size // 2 for size in out[1:]))] = 1  # one output, and the input that it alone reads
+    (read,) = torch.autograd.grad(layer(x.requires_grad_()[None]), x, basis[None])
     x = x.detach()
-    pairs = [(x, u), (torch.ones_like(x), torch.ones_like(u)), (hot_x, hot_u), (x, hot_u), (hot_x, u), (read, one)]
+    pairs = [(x, u), (torch.ones_like(x), torch.ones_like(u)), (hot_x, hot_u), (x, hot_u), (hot_x, u), (read, basis)]
     for pair in pairs:
         tried("tried", *pair)
     x.requires_grad_(), u.requires_grad_()
@@ -158,7 +158,7 @@ def example_by_hand(network: nn.Sequential, x: Tensor, y: Tensor, c: Backprop, w
     for layer, before in reversed(list(zip(network, befores, strict=True))):
         parameters = list(layer.parameters())
         before = before.detach().requires_grad_()
-        given = before
+        clipped = before
         if parameters:
             if upstream.dim() == 4 and c.convolution_norm == "l1_l2":
                 size = math.sqrt(sum(float(channel.abs().sum()) ** 2 for channel in upstream[0]))
@@ -166,9 +166,9 @@ def example_by_hand(network: nn.Sequential, x: Tensor, y: Tensor, c: Backprop, w
                 size = float(upstream.norm())
             upstream = upstream * min(1.0, c.upstream_bound / max(size, 1e-300))
             if float(before.detach().norm()) > c.input_bound:
-                given = before * c.input_bound / before.norm()
-        upstream, *own = torch.autograd.grad(layer(given), [before, *parameters], upstream)
-        gradients = [*own, *gradients]
+                clipped = before * c.input_bound / before.norm()
+        upstream, *contribution = torch.autograd.grad(layer(clipped), [before, *parameters], upstream)
+        gradients = [*contribution, *gradients]
     return gradients
 
 
@@ -182,14 +182,14 @@ def test_matches_float64_reference_one_example_at_a_time(kernels: str, norm: str
     exact = copy.deepcopy(network).double()
     expected = [torch.zeros_like(p) for p in exact.parameters()]
     for x, y in zip(inputs.double(), targets, strict=True):
-        for total, own in zip(expected, example_by_hand(exact, x, y, clipping), strict=True):
-            total += own
+        for total, contribution in zip(expected, example_by_hand(exact, x, y, clipping), strict=True):
+            total += contribution
     for physical_batch in (1, 3, 8):
-        found = gradient_sum(clipping, OrdinaryPass(objective), inputs, targets, physical_batch).gradients
-        for got, wanted in zip(found.values(), expected, strict=True):
+        computed = gradient_sum(clipping, OrdinaryPass(objective), inputs, targets, physical_batch).gradients
+        for got, wanted in zip(computed.values(), expected, strict=True):
             assert (got.double() - wanted).norm() <= 1e-5 * wanted.norm()
     for got, wanted in zip(
-        gradient_sum(clipping.of_mean_loss(8), OrdinaryPass(objective), inputs, targets, 3).gradients.values(),
+        gradient_sum(clipping.bound_mean_loss(8), OrdinaryPass(objective), inputs, targets, 3).gradients.values(),
         _mean_rows(exact, inputs, targets, clipping),
         strict=True,
     ):
@@ -197,8 +197,10 @@ def test_matches_float64_reference_one_example_at_a_time(kernels: str, norm: str
 
 
 def _mean_rows(exact: nn.Sequential, inputs: Tensor, targets: Tensor, clipping: Backprop) -> list[Tensor]:
-    each = [example_by_hand(exact, x, y, clipping, 1 / 8) for x, y in zip(inputs.double(), targets, strict=True)]
-    return [torch.stack(own).sum(0) for own in zip(*each, strict=True)]
+    contributions = [
+        example_by_hand(exact, x, y, clipping, 1 / 8) for x, y in zip(inputs.double(), targets, strict=True)
+    ]
+    return [torch.stack(contribution).sum(0) for contribution in zip(*contributions, strict=True)]
 
 
 def test_the_network_is_left_as_it_was() -> None:
@@ -246,19 +248,19 @@ def test_what_reads_a_hidden_output_reads_it_past_the_clip(kernels: str) -> None
 
     objective = Objective(cnn(), Reads())
     clipping = Backprop(0.5, 0.01)
-    found = clipping.sum_contributions(OrdinaryPass(objective), torch.randn(1, 1, 12, 12), torch.zeros(1).long())
+    computed = clipping.sum_contributions(OrdinaryPass(objective), torch.randn(1, 1, 12, 12), torch.zeros(1).long())
     for group in clipping.noise_groups(objective):
-        assert norm(found.gradients, group.parameters) <= group.sensitivity * (1 + 1e-5)
+        assert norm(computed.gradients, group.parameters) <= group.sensitivity * (1 + 1e-5)
 
 
 def test_what_cannot_be_bounded_is_refused() -> None:
     clipping = Backprop(1.0, 1.0)
-    for network, said in (
+    for network, message in (
         (nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4)), "GroupNorm"),
         (type("Own", (nn.Linear,), {})(4, 2), "Own"),
         (nn.Conv2d(1, 4, 3, padding=1, padding_mode="replicate"), "padding_mode"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             clipping.noise_groups(nn.Sequential(network))
     tied = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
     tied[1].weight = tied[0].weight
@@ -283,8 +285,8 @@ def test_what_cannot_be_bounded_is_refused() -> None:
 
 def mean_gradient(clipping: Backprop, network: nn.Module, loss: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     rows = BackpropOfMeanLoss(clipping, len(targets))
-    found = rows.sum_contributions(OrdinaryPass(Objective(network, loss)), inputs, targets)
-    return torch.cat([g.flatten() for g in found.gradients.values()])
+    computed = rows.sum_contributions(OrdinaryPass(Objective(network, loss)), inputs, targets)
+    return torch.cat([g.flatten() for g in computed.gradients.values()])
 
 
 def test_rows_of_the_mean_loss_move_by_almost_twice_the_sensitivity() -> None:
@@ -344,8 +346,8 @@ def test_a_weight_outside_its_layer_adds_nothing_to_the_bounded_gradient() -> No
     clipping = Backprop(1.0, 1e-3)
     for target in range(10):
         x = 100 * torch.randn(1, 8)
-        found = clipping.sum_contributions(OrdinaryPass(objective), x, torch.tensor([target]))
-        assert found.gradients["network.layer.weight"].norm() <= 1e-3 * (1 + 1e-5)
+        computed = clipping.sum_contributions(OrdinaryPass(objective), x, torch.tensor([target]))
+        assert computed.gradients["network.layer.weight"].norm() <= 1e-3 * (1 + 1e-5)
     assert all(p.requires_grad for p in objective.parameters())
 
 
@@ -359,8 +361,8 @@ def test_rows_of_the_mean_do_not_vanish_for_some_batch_sizes_only() -> None:
         network[2].weight.data[1].neg_()
         objective = Objective(network, SquaredSum())
         x, y = torch.ones(n, 1, 2, 2), torch.zeros(n, dtype=torch.long)
-        found = Backprop(1.0, 1.0).of_mean_loss(n).sum_contributions(OrdinaryPass(objective), x, y)
-        sums.append(torch.cat([g.flatten() for g in found.gradients.values()]))
+        computed = Backprop(1.0, 1.0).bound_mean_loss(n).sum_contributions(OrdinaryPass(objective), x, y)
+        sums.append(torch.cat([g.flatten() for g in computed.gradients.values()]))
     assert (sums[0] - sums[1]).norm() < 2 * math.sqrt(2)
 
 

@@ -28,14 +28,14 @@ def norms(x: Tensor, l1_over_space: bool = False) -> Tensor:
 
 def defined(x: Tensor, bound: float, l1_over_space: bool = False) -> Tensor:
     """x min(1, bound / norm), with a derivative where the norm is zero, too."""
-    found = norms(x, l1_over_space).view(-1, *[1] * (x.dim() - 1))
-    return x.double() * torch.where(found > bound, bound / found.clamp(min=1e-300), 1.0)
+    computed = norms(x, l1_over_space).view(-1, *[1] * (x.dim() - 1))
+    return x.double() * torch.where(computed > bound, bound / computed.clamp(min=1e-300), 1.0)
 
 
-def close(found: Tensor, expected: Tensor, tolerance: float = 1e-6) -> None:
+def close(computed: Tensor, expected: Tensor, tolerance: float = 1e-6) -> None:
     """Row by row, by the norm of what differs."""
-    assert found.dtype is torch.float32
-    difference, size = ((a - b).flatten(1).norm(dim=1) for a, b in ((found.double(), expected), (expected, 0)))
+    assert computed.dtype is torch.float32
+    difference, size = ((a - b).flatten(1).norm(dim=1) for a, b in ((computed.double(), expected), (expected, 0)))
     assert (difference <= tolerance * size).all(), (difference / size, size)
 
 
@@ -55,14 +55,14 @@ def test_clipped_rows_their_gradient_and_upstream_gradients(shape: tuple[int, ..
         assert (factors[norms(x) <= bound * (1 - 1e-6)] == 1).all()
         exact = x.double().requires_grad_()
         (expected,) = torch.autograd.grad(defined(exact, bound), exact, g.double())
-        found = clip_rows_backward(y, factors, g, bound)
+        computed = clip_rows_backward(y, factors, g, bound)
         # What is left after the part along y is taken away may be small: compared with what there was.
         scale = g.double().flatten(1).norm(dim=1) * factors.double()
-        assert ((found.double() - expected).flatten(1).norm(dim=1) <= 3e-6 * scale).all()
+        assert ((computed.double() - expected).flatten(1).norm(dim=1) <= 3e-6 * scale).all()
         for l1_over_space in (False, True) if len(shape) > 1 else (False,):
-            found = clip_upstream(x, bound, l1_over_space)
-            close(found, defined(x, bound, l1_over_space))
-            assert (norms(found, l1_over_space) <= bound * (1 + 1e-6)).all()
+            computed = clip_upstream(x, bound, l1_over_space)
+            close(computed, defined(x, bound, l1_over_space))
+            assert (norms(computed, l1_over_space) <= bound * (1 + 1e-6)).all()
     assert torch.equal(x, before[0])
     assert torch.equal(g, before[1])
 
@@ -74,10 +74,10 @@ def test_huge_rows_stay_within_the_bound(l1_over_space: bool, bound: float, size
     """Their factors are next to the smallest numbers that float32 has; above 1.8e19 the row counts as broken."""
     u = torch.zeros(2, 2, 2, 2)
     u[0, 0, 0, 0], u[1] = size, 0.1
-    found = clip_upstream(u, bound, l1_over_space)
-    assert found[0].norm() <= bound * (1 + 1e-6)
-    assert (found[0] == 0).all() or size < 1.9e19
-    close(found[1:], defined(u[1:], bound, l1_over_space))
+    computed = clip_upstream(u, bound, l1_over_space)
+    assert computed[0].norm() <= bound * (1 + 1e-6)
+    assert (computed[0] == 0).all() or size < 1.9e19
+    close(computed[1:], defined(u[1:], bound, l1_over_space))
 
 
 @pytest.mark.parametrize("bad", [math.nan, -math.inf, 1e25])
@@ -85,12 +85,12 @@ def test_huge_rows_stay_within_the_bound(l1_over_space: bool, bound: float, size
 def test_rows_without_a_finite_norm_are_zero_and_others_untouched(bad: float, l1_over_space: bool) -> None:
     x = torch.randn(5, 6, 7, 8)
     x[2, 3, 4, 5] = bad
-    others = [0, 1, 3, 4]
-    found = clip_upstream(x, 0.5, l1_over_space)
-    assert (found[2] == 0).all()
-    close(found[others], defined(x[others], 0.5, l1_over_space))
-    assert torch.isfinite(found).all()
+    finite = [0, 1, 3, 4]
+    computed = clip_upstream(x, 0.5, l1_over_space)
+    assert (computed[2] == 0).all()
+    close(computed[finite], defined(x[finite], 0.5, l1_over_space))
+    assert torch.isfinite(computed).all()
     y, factors = clip_rows(x, 0.5)
     assert (y[2] == 0).all()
-    close(y[others], defined(x[others], 0.5))
+    close(y[finite], defined(x[finite], 0.5))
     assert torch.isfinite(factors).all()

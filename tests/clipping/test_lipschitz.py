@@ -53,11 +53,11 @@ def test_the_sum_is_that_of_gradients_taken_one_by_one(build, engine):
     groups = clipping.noise_groups(objective)
     alone = per_example(objective, inputs, targets)
     computes = ENGINES[engine](objective)
-    found = gradient_sum(clipping, computes, inputs, targets, 4, groups)
+    computed = gradient_sum(clipping, computes, inputs, targets, 4, groups)
     for group in groups:
         (name,) = group.parameters
-        expected = torch.stack([one[name] for one in alone])
-        assert torch.allclose(found.gradients[name], expected.sum(0), rtol=1e-9, atol=1e-12)
+        expected = torch.stack([gradient[name] for gradient in alone])
+        assert torch.allclose(computed.gradients[name], expected.sum(0), rtol=1e-9, atol=1e-12)
         assert expected.flatten(1).norm(dim=1).max() <= group.sensitivity
 
 
@@ -65,7 +65,7 @@ def test_noise_is_local_by_bounds_or_global_by_their_root_of_squares():
     """D groups of deviation nm sqrt(D) K_d, or one of nm (sum K^2)^(1/2): the same multiplier of the whole step."""
     objective = cnn()
     bounds = gradient_bounds(objective).gradients
-    local, whole = (
+    local, total = (
         Mechanism(Sampling.poisson, 100, 10, 1.5, Lipschitz(noise).noise_groups(objective))
         for noise in ("local", "global")
     )
@@ -74,8 +74,8 @@ def test_noise_is_local_by_bounds_or_global_by_their_root_of_squares():
     assert [local.noise_std(g) for g in local.noise_groups] == pytest.approx(
         [1.5 * math.sqrt(count) * bound for bound in bounds.values()]
     )
-    (group,) = whole.noise_groups
-    assert whole.noise_std(group) == pytest.approx(1.5 * math.sqrt(sum(b**2 for b in bounds.values())))
+    (group,) = total.noise_groups
+    assert total.noise_std(group) == pytest.approx(1.5 * math.sqrt(sum(b**2 for b in bounds.values())))
     shift = sum((bound / local.noise_std(g)) ** 2 for bound, g in zip(bounds.values(), local.noise_groups, strict=True))
     assert 1 / math.sqrt(shift) == pytest.approx(1.5)
 
@@ -132,10 +132,10 @@ def test_parts_that_state_less_than_they_do_are_cut_to_it(smoke, override):
     ]
     assert max(ratios) > 1.5
     groups = run.mechanism.noise_groups
-    whole = run.clipping.sum_contributions(engine, inputs, targets, groups).gradients
-    rest = run.clipping.sum_contributions(engine, inputs[1:], targets[1:], groups).gradients
+    total = run.clipping.sum_contributions(engine, inputs, targets, groups).gradients
+    without_first = run.clipping.sum_contributions(engine, inputs[1:], targets[1:], groups).gradients
     for group in run.mechanism.noise_groups:
-        assert distance(whole, rest, group.parameters) <= group.sensitivity * (1 + 1e-4)
+        assert distance(total, without_first, group.parameters) <= group.sensitivity * (1 + 1e-4)
 
 
 def test_a_part_that_states_what_it_does_is_bounded_by_that(smoke):

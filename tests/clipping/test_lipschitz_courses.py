@@ -86,8 +86,10 @@ def test_the_count_is_of_the_rows_within_the_bound_in_pieces_of_any_size():
         sums = gradient_sum(Lipschitz(), ENGINES["one_pass"](objective), inputs, targets, piece).gradients
         assert sums[COUNT].item() == (norms <= between).sum().item() - 6
     for i in range(len(targets)):
-        kept = torch.arange(len(targets)) != i
-        fewer = gradient_sum(Lipschitz(), ENGINES["one_pass"](objective), inputs[kept], targets[kept], 12).gradients
+        members = torch.arange(len(targets)) != i
+        fewer = gradient_sum(
+            Lipschitz(), ENGINES["one_pass"](objective), inputs[members], targets[members], 12
+        ).gradients
         assert abs((sums[COUNT] - fewer[COUNT]).item()) == 0.5
     groups = Lipschitz().noise_groups(objective)
     none = gradient_sum(Lipschitz(), ENGINES["one_pass"](objective), inputs[:0], targets[:0], 12, groups).gradients

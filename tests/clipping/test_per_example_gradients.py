@@ -67,9 +67,9 @@ def reference(strategy: object, objective: Objective, inputs: Tensor, targets: T
 def test_matches_float64_reference(network: str, strategy, engine: str) -> None:
     objective, inputs, targets = make(network)
     expected = reference(strategy, objective, inputs, targets)
-    found = gradient_sum(strategy, ENGINES[engine](objective), inputs, targets, physical_batch=3)
-    assert error(found.gradients, expected) < 1e-5
-    norms = found.norms
+    computed = gradient_sum(strategy, ENGINES[engine](objective), inputs, targets, physical_batch=3)
+    assert error(computed.gradients, expected) < 1e-5
+    norms = computed.norms
     assert norms is not None
     assert norms.min() < strategy.norm < norms.max(), "the test must have examples on both sides of the bound"
 
@@ -77,7 +77,7 @@ def test_matches_float64_reference(network: str, strategy, engine: str) -> None:
 def test_flat_matches_opacus_optimizer() -> None:
     """Opacus' own clipping, from end to end: GradSampleModule and DPOptimizer.clip_and_accumulate."""
     objective, inputs, targets = make("small_cnn")
-    found = gradient_sum(Flat(0.7), ENGINES["isolated"](objective), inputs, targets, physical_batch=100)
+    computed = gradient_sum(Flat(0.7), ENGINES["isolated"](objective), inputs, targets, physical_batch=100)
     theirs = GradSampleModule(copy.deepcopy(objective), loss_reduction="sum")
     optimizer = DPOptimizer(
         torch.optim.SGD(theirs.parameters(), lr=1.0),
@@ -89,7 +89,7 @@ def test_flat_matches_opacus_optimizer() -> None:
     theirs(inputs, targets).sum().backward()
     optimizer.clip_and_accumulate()
     for name, parameter in theirs._module.named_parameters():
-        torch.testing.assert_close(found.gradients[name], parameter.summed_grad, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(computed.gradients[name], parameter.summed_grad, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -99,8 +99,8 @@ def test_the_plain_sum_is_the_sum_of_the_gradients(engine: str) -> None:
     expected = clipped_sum(per_example(objective, inputs, targets), math.inf)
     gradients = ENGINES[engine](objective)
     for physical_batch in (3, 100):
-        found = gradient_sum(NoClipping(), gradients, inputs, targets, physical_batch)
-        assert error(found.gradients, expected) < 1e-12
+        computed = gradient_sum(NoClipping(), gradients, inputs, targets, physical_batch)
+        assert error(computed.gradients, expected) < 1e-12
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -108,12 +108,12 @@ def test_pieces_add_up(engine: str) -> None:
     """Any physical batch gives the sum of the whole batch: gradient accumulation changes nothing."""
     objective, inputs, targets = make("small_cnn", dtype=torch.float64)
     gradients = ENGINES[engine](objective)
-    whole = gradient_sum(Flat(0.7), gradients, inputs, targets, physical_batch=100)
+    total = gradient_sum(Flat(0.7), gradients, inputs, targets, physical_batch=100)
     for physical_batch in (1, 3, 10):
         pieces = gradient_sum(Flat(0.7), gradients, inputs, targets, physical_batch)
-        assert error(pieces.gradients, whole.gradients) < 1e-14
-        torch.testing.assert_close(pieces.losses, whole.losses)
-        torch.testing.assert_close(pieces.norms, whole.norms)
+        assert error(pieces.gradients, total.gradients) < 1e-14
+        torch.testing.assert_close(pieces.losses, total.losses)
+        torch.testing.assert_close(pieces.norms, total.norms)
 
 
 class _Scaled(nn.Module):
@@ -151,10 +151,10 @@ def test_norms_of_many_small_entries_are_not_lost() -> None:
     gradient = torch.full((1, 256, 128, 3, 3), 2.3e-4)
     gradient[0, 0, 0, 0, 0] = 1.0
     exact = gradient.double().norm().item()
-    found = weigh_and_sum({"w": gradient}, torch.zeros(1), [["w"]], lambda norms: clip_factors(norms, 0.5))
-    assert found.norms is not None
-    assert found.norms.item() == pytest.approx(exact, rel=1e-5)
-    assert found.gradients["w"].double().norm().item() <= 0.5 * (1 + 1e-5)
+    computed = weigh_and_sum({"w": gradient}, torch.zeros(1), [["w"]], lambda norms: clip_factors(norms, 0.5))
+    assert computed.norms is not None
+    assert computed.norms.item() == pytest.approx(exact, rel=1e-5)
+    assert computed.gradients["w"].double().norm().item() <= 0.5 * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("strategy", [Flat, PerLayer, Automatic, PSAC])
@@ -176,5 +176,5 @@ def test_a_gradient_of_huge_inputs_and_tiny_errors_keeps_to_the_norm(kind: str, 
     engine = ENGINES[kind](Objective(network, nn.CrossEntropyLoss(reduction="none")))
     for part in range(10):
         images = torch.full((1, 1, 8, 8), 3e37 * (1 + part / 20))
-        found = gradient_sum(strategy, engine, images, torch.tensor([1]), 10).gradients
-        assert norm(found) <= 1.0001e-6
+        computed = gradient_sum(strategy, engine, images, torch.tensor([1]), 10).gradients
+        assert norm(computed) <= 1.0001e-6

@@ -68,11 +68,11 @@ def means(objective: Objective, inputs: Tensor, targets: Tensor) -> list[dict[st
     """Each example's mean gradient over its views, one view at a time in float64."""
     single = fresh_copy(objective)
     single.views = 1
-    found = []
+    computed = []
     for views, target in zip(inputs, targets, strict=True):
         of_views = per_example(single, views, target.expand(VIEWS))
-        found.append({name: torch.stack([each[name] for each in of_views]).mean(0) for name in of_views[0]})
-    return found
+        computed.append({name: torch.stack([mean[name] for mean in of_views]).mean(0) for name in of_views[0]})
+    return computed
 
 
 def summed(engine: str, clipping, objective: Objective, inputs: Tensor, targets: Tensor, pieces: int = 100):
@@ -91,21 +91,21 @@ def summed(engine: str, clipping, objective: Objective, inputs: Tensor, targets:
 @pytest.mark.parametrize("network", NETWORKS)
 def test_flat_clipping_of_the_mean_matches_a_loop(network: str, engine: str) -> None:
     objective, inputs, targets = made(network)
-    each = means(objective, inputs, targets)
-    bound = sorted(map(norm, each))[len(each) // 2]  # some are clipped, and some are not
+    mean = means(objective, inputs, targets)
+    bound = sorted(map(norm, mean))[len(mean) // 2]  # some are clipped, and some are not
     for clipping, most in ((Flat(bound), bound), (NoClipping(), math.inf)):
-        found = summed(engine, clipping, objective, inputs, targets, pieces=3)
-        assert error(found, clipped_sum(each, most)) < 1e-5
+        computed = summed(engine, clipping, objective, inputs, targets, pieces=3)
+        assert error(computed, clipped_sum(mean, most)) < 1e-5
 
 
 @pytest.mark.parametrize("engine", EACH)
 @pytest.mark.parametrize(
-    "clipping", [Flat(NORM), Automatic(NORM), PSAC(NORM), PerLayer(NORM)], ids=lambda each: type(each).__name__
+    "clipping", [Flat(NORM), Automatic(NORM), PSAC(NORM), PerLayer(NORM)], ids=lambda mean: type(mean).__name__
 )
 def test_one_example_moves_the_sum_by_at_most_the_bound_whatever_its_views_are(clipping, engine: str) -> None:
     """Views of any size, all alike or opposite, and one that is not a number, which takes the whole example out."""
     objective, inputs, targets = made("strided")
-    others = summed(engine, clipping, objective, inputs[1:], targets[1:])
+    without_first = summed(engine, clipping, objective, inputs[1:], targets[1:])
     moved = []
     for seed, scale in enumerate((1e-3, 1.0, 30.0, 1e3, 1e3, math.nan)):
         torch.manual_seed(seed)
@@ -114,8 +114,8 @@ def test_one_example_moves_the_sum_by_at_most_the_bound_whatever_its_views_are(c
         first[0, 0] *= scale
         if seed == 4:
             first[0] = first[0, 0]
-        found = summed(engine, clipping, objective, first, targets)
-        moved.append(distance(found, others))
+        computed = summed(engine, clipping, objective, first, targets)
+        moved.append(distance(computed, without_first))
     assert max(moved) <= NORM * (1 + 1e-4)
     assert max(moved) > 0.9 * NORM, "the bound must be reached"
     assert moved[-1] < 1e-5
@@ -125,10 +125,10 @@ def test_a_graph_and_single_steps_take_the_same_views(smoke) -> None:
     """Other views, or the image itself, change the weights by far more."""
     eager, graph = (prepare(smoke(*TRAINED, f"runtime.step={step}")) for step in ("eager", "graph"))
     data = load(eager)
-    one, other = (train(run, data, lambda row: None) for run in (eager, graph))
-    assert (one.step, other.step) == ("eager", "graph")
-    assert one.examples == other.examples
-    for p, q in zip(one.objective.parameters(), other.objective.parameters(), strict=True):
+    eager_run, other = (train(run, data, lambda row: None) for run in (eager, graph))
+    assert (eager_run.step, other.step) == ("eager", "graph")
+    assert eager_run.examples == other.examples
+    for p, q in zip(eager_run.objective.parameters(), other.objective.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
 
 
@@ -137,8 +137,8 @@ def test_views_that_change_nothing_change_nothing(smoke, step: str, views: int) 
     same = f"augmentation.views={views}", "augmentation.padding=0", "augmentation.flip=false", f"runtime.step={step}"
     run, plain = prepare(smoke(*TRAINED, *same)), prepare(smoke(*SMALL, same[-1]))
     data = load(run)
-    found, expected = (train(each, data, lambda row: None).objective for each in (run, plain))
-    for p, q in zip(found.parameters(), expected.parameters(), strict=True):
+    computed, expected = (train(mean, data, lambda row: None).objective for mean in (run, plain))
+    for p, q in zip(computed.parameters(), expected.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
 
 

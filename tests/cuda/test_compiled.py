@@ -15,7 +15,6 @@ from checks.rehearsal.compiled import Plan, planning
 from runner.data.datasets import Split
 from runner.training.graph import GraphStep, whole
 from runner.training.graph.capture import compiled
-from runner.training.run import graph_step
 from tests.small import LIPSCHITZ, NETWORK
 
 AGREE = 2e-6
@@ -40,7 +39,7 @@ MOST_GIB = 13.4  # moved by a step of 1,024 images of CIFAR-10. The goal is 14.
 
 def step_of(*overrides: str, examples: int = 16) -> GraphStep:
     run = prepared(*SMALL, *overrides)
-    step = graph_step(run, run.new_objective(), Split(*made_up(run, examples)))
+    step = GraphStep(run, run.new_objective(), Split(*made_up(run, examples)))
     batch = whole(examples, torch.device("cpu"))
     step.make_room(batch.indices.shape[1])
     step._indices.copy_(batch.indices[0])

@@ -27,7 +27,7 @@ from runner.training.graph.batches import draw_epoch
 from runner.training.graph.capture import compiling_pays
 from runner.training.loop import train
 from runner.training.progress import Trained
-from runner.training.run import Run, graph_step
+from runner.training.run import Run
 from runner.training.updates.interface import Sgd
 from tests.references import whole_and_resumed
 from tests.small import LIPSCHITZ, NETWORK
@@ -47,7 +47,7 @@ def gpu() -> Iterator[Gpu]:
 def step_of(run: Run) -> GraphStep:
     inputs, targets = made_up(run, run.mechanism.examples)
     device = torch.device("cuda", 0)
-    return graph_step(run, run.new_objective().to(device), Split(inputs.to(device), targets.to(device)))
+    return GraphStep(run, run.new_objective().to(device), Split(inputs.to(device), targets.to(device)))
 
 
 def waits(values: Tensor) -> None:

@@ -46,12 +46,12 @@ def test_every_known_type_keeps_examples_apart(kind: type[nn.Module]) -> None:
     engine = ENGINES["one_pass"](objective)
     assert isinstance(engine, OnePassEngine)
     inputs, targets = 3 * torch.randn(5, 1, 8, 8), torch.tensor([0, 1, 2, 0, 1])
-    whole = gradient_sum(Flat(0.01), engine, inputs, targets, 8).gradients
+    total_of_all = gradient_sum(Flat(0.01), engine, inputs, targets, 8).gradients
     isolated = gradient_sum(Flat(0.01), MappedEngine(objective), inputs, targets, 8).gradients
-    for name, total in whole.items():
+    for name, total in total_of_all.items():
         torch.testing.assert_close(total, isolated[name], rtol=1e-3, atol=1e-7)
-    rest = gradient_sum(Flat(0.01), engine, inputs[1:], targets[1:], 8).gradients
-    assert distance(whole, rest) == pytest.approx(0.01, rel=1e-3)
+    without_first = gradient_sum(Flat(0.01), engine, inputs[1:], targets[1:], 8).gradients
+    assert distance(total_of_all, without_first) == pytest.approx(0.01, rel=1e-3)
 
 
 class OwnTanh(nn.Tanh):

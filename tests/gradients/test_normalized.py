@@ -52,22 +52,24 @@ def data(views: int = 1) -> tuple[Tensor, Tensor]:
 @cache
 def per_example(network: str, views: int) -> dict[str, Tensor]:
     """Gradients of single examples [batch, *shape]."""
-    found = references.per_example(made(network, views), *data(views))
-    return {name: torch.stack([each[name] for each in found]) for name in found[0]}
+    computed = references.per_example(made(network, views), *data(views))
+    return {name: torch.stack([gradient[name] for gradient in computed]) for name in computed[0]}
 
 
 def summed(engine: str, objective: Objective, inputs: Tensor, targets: Tensor, factors: Factors | None) -> GradientSum:
     """The sum over the examples, each parameter a group, or without clipping."""
     groups = [[name] for name, _ in objective.named_parameters()]
     if engine == "one_pass":
-        made = OnePassEngine(objective)
+        summing = OnePassEngine(objective)
     else:
         views, objective.views = objective.views, 1
         recorded = RecordedObjective(objective, views)
-        made = MaskedEngine(recorded, recorded.values.clone(), torch.ones(EXAMPLES, dtype=torch.bool))
+        summing = MaskedEngine(recorded, recorded.values.clone(), torch.ones(EXAMPLES, dtype=torch.bool))
         recorded.values.zero_()  # a pass depends on the values that it is given
-    total = made.plain_sum(inputs, targets) if factors is None else made.clipped_sum(inputs, targets, groups, factors)
-    assert getattr(made, "_fallback", None) is None
+    total = (
+        summing.plain_sum(inputs, targets) if factors is None else summing.clipped_sum(inputs, targets, groups, factors)
+    )
+    assert getattr(summing, "_fallback", None) is None
     gradients = {name: total.gradients[name].view_as(p) for name, p in objective.named_parameters()}
     return GradientSum(gradients, total.losses, total.norms)
 
@@ -76,17 +78,17 @@ def falling(norms: Tensor) -> Tensor:
     return (1 + norms).reciprocal()
 
 
-def assert_weighted(found: GradientSum, gradients: dict[str, Tensor], tolerance: float) -> None:
+def assert_weighted(computed: GradientSum, gradients: dict[str, Tensor], tolerance: float) -> None:
     """The sum has for each parameter of each example a factor by its norm, and the norms are exact."""
     norms = {name: g.flatten(1).norm(dim=1) for name, g in gradients.items()}
     assert all(norm.max() > 1e-3 for norm in norms.values()), "a parameter without a gradient shows nothing"
-    assert found.norms is not None
+    assert computed.norms is not None
     torch.testing.assert_close(
-        found.norms.double(), torch.stack(list(norms.values())).norm(dim=0), rtol=tolerance, atol=0
+        computed.norms.double(), torch.stack(list(norms.values())).norm(dim=0), rtol=tolerance, atol=0
     )
     for name, g in gradients.items():
         weighted = torch.tensordot(falling(norms[name]), g, 1)
-        assert (found.gradients[name] - weighted).norm() <= tolerance * weighted.norm(), name
+        assert (computed.gradients[name] - weighted).norm() <= tolerance * weighted.norm(), name
 
 
 @pytest.mark.parametrize("views", [1, 2])
@@ -104,8 +106,8 @@ def test_norms_and_sums_are_those_of_single_examples(engine: str, network: str, 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_single_precision_is_exact_to_its_rounding(network: str) -> None:
     inputs, targets = data()
-    found = summed("one_pass", made(network).float(), inputs.float(), targets, falling)
-    assert_weighted(found, per_example(network, 1), 1e-4)
+    computed = summed("one_pass", made(network).float(), inputs.float(), targets, falling)
+    assert_weighted(computed, per_example(network, 1), 1e-4)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -121,14 +123,14 @@ def test_one_example_moves_each_parameter_by_at_most_its_bound(engine: str) -> N
             direction, _ = standardized(layer.weight.detach())
             inputs[0] = 1e-3 * torch.randn(3, 3, 3) + first * direction[channel]
         objective = Objective(nn.Sequential(layer, nn.Flatten()), PLAIN)
-        found = summed(engine, objective, inputs, targets, lambda norms: (bound / norms).clamp(max=1))
-        return found.gradients
+        computed = summed(engine, objective, inputs, targets, lambda norms: (bound / norms).clamp(max=1))
+        return computed.gradients
 
     without = added(None, 0)
     for channel, size in enumerate((1.0, 1e2, 1e4)):
-        found = added(torch.tensor(size), channel)
+        computed = added(torch.tensor(size), channel)
         moved.append(
-            [(found[f"network.0.{kind}"] - without[f"network.0.{kind}"]).norm() for kind in ("weight", "gain")]
+            [(computed[f"network.0.{kind}"] - without[f"network.0.{kind}"]).norm() for kind in ("weight", "gain")]
         )
     largest = torch.tensor(moved).amax(0)
     assert (largest <= bound * (1 + 1e-4)).all()

@@ -32,13 +32,13 @@ def assert_exact(objective: Objective, inputs: Tensor, targets: Tensor, toleranc
     names = [name for name, _ in objective.named_parameters()]
     engine = OnePassEngine(objective)
     examples = per_example(objective, inputs, targets)
-    norms = torch.tensor([norm(each) for each in examples], dtype=torch.float64)
+    norms = torch.tensor([norm(gradient) for gradient in examples], dtype=torch.float64)
     for groups in ([names], [[name] for name in names]):
-        found = engine.clipped_sum(inputs, targets, groups, clip)
+        computed = engine.clipped_sum(inputs, targets, groups, clip)
         assert engine._fallback is None
-        assert error(found.gradients, clipped_sum(examples, NORM, groups)) < tolerance
-        assert found.norms is not None
-        torch.testing.assert_close(found.norms.double(), norms, rtol=tolerance, atol=1e-30)
+        assert error(computed.gradients, clipped_sum(examples, NORM, groups)) < tolerance
+        assert computed.norms is not None
+        torch.testing.assert_close(computed.norms.double(), norms, rtol=tolerance, atol=1e-30)
     assert all(p.requires_grad for p in objective.parameters())
 
 
@@ -132,9 +132,9 @@ def test_slices_of_many_examples(count: int, kernels: str, monkeypatch) -> None:
     expected = gradient_sum(Flat(NORM), MappedEngine(objective), inputs, targets, count)
     for per_slice in (count, 64):
         monkeypatch.setattr(engine_module, "examples_per_slice", lambda *_, per_slice=per_slice: per_slice)
-        found = gradient_sum(Flat(NORM), OnePassEngine(objective), inputs, targets, count)
-        assert error(found.gradients, expected.gradients) < 1e-5
-        torch.testing.assert_close(found.norms, expected.norms, rtol=1e-5, atol=1e-6)
+        computed = gradient_sum(Flat(NORM), OnePassEngine(objective), inputs, targets, count)
+        assert error(computed.gradients, expected.gradients) < 1e-5
+        torch.testing.assert_close(computed.norms, expected.norms, rtol=1e-5, atol=1e-6)
 
 
 BROKEN = {
@@ -150,13 +150,13 @@ def test_a_broken_example_contributes_zero(case: str, kernels: str) -> None:
     objective = Objective(network, spread())
     inputs, targets = torch.randn(6, *shape), torch.tensor([1, 2, 5, 6, 8, 9])
     names = [name for name, _ in objective.named_parameters()]
-    kept = torch.tensor([0, 2, 3, 4])
-    expected = OnePassEngine(objective).clipped_sum(inputs[kept], targets[kept], [names], clip)
+    finite = torch.tensor([0, 2, 3, 4])
+    expected = OnePassEngine(objective).clipped_sum(inputs[finite], targets[finite], [names], clip)
     inputs[1, 0, 3, 3], inputs[5] = bad, bad
-    found = OnePassEngine(objective).clipped_sum(inputs, targets, [names], clip)
-    assert error(found.gradients, expected.gradients) < 1e-5
-    assert found.norms is not None
-    assert torch.isfinite(found.norms).tolist() == [True, False, True, True, True, False]
+    computed = OnePassEngine(objective).clipped_sum(inputs, targets, [names], clip)
+    assert error(computed.gradients, expected.gradients) < 1e-5
+    assert computed.norms is not None
+    assert torch.isfinite(computed.norms).tolist() == [True, False, True, True, True, False]
 
 
 @pytest.mark.parametrize("shared", [nn.MaxPool2d(2, 1), nn.ReLU(inplace=True)], ids=lambda m: type(m).__name__)
@@ -174,9 +174,9 @@ def test_an_exchange_that_changes_the_function_is_noticed(capsys, monkeypatch) -
     objective = Objective(nn.Sequential(nn.Flatten(), nn.Linear(4, 10), nn.Tanh()), spread())
     names = [name for name, _ in objective.named_parameters()]
     inputs, targets = torch.randn(3, 1, 2, 2), torch.tensor([1, 2, 3])
-    found = OnePassEngine(objective).clipped_sum(inputs, targets, [names], clip)
+    computed = OnePassEngine(objective).clipped_sum(inputs, targets, [names], clip)
     assert "not those of its layers" in capsys.readouterr().err
-    assert error(found.gradients, clipped_sum(per_example(objective, inputs, targets), NORM)) < 1e-5
+    assert error(computed.gradients, clipped_sum(per_example(objective, inputs, targets), NORM)) < 1e-5
 
 
 class CalledTwice(nn.Module):
@@ -218,8 +218,8 @@ def test_what_it_does_not_cover_is_given_to_another(reason: str, capsys: pytest.
     names = [name for name, _ in objective.named_parameters()]
     original = copy.deepcopy(objective)
     engine = OnePassEngine(objective)
-    found = engine.clipped_sum(inputs, targets, [names], clip)
-    assert error(found.gradients, clipped_sum(per_example(original, inputs, targets), NORM)) < 1e-5
+    computed = engine.clipped_sum(inputs, targets, [names], clip)
+    assert error(computed.gradients, clipped_sum(per_example(original, inputs, targets), NORM)) < 1e-5
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
     assert reason in printed
@@ -266,7 +266,7 @@ def test_what_draws_at_random_is_taken(capsys: pytest.CaptureFixture[str]) -> No
     torch.manual_seed(0)
     objective = Objective(nn.Sequential(nn.Linear(8, 64), nn.Dropout(), nn.Linear(64, 10)), spread())
     names = [name for name, _ in objective.named_parameters()]
-    found = OnePassEngine(objective).clipped_sum(torch.randn(4, 8), torch.tensor([1, 5, 6, 9]), [names], clip)
-    assert found.norms is not None
-    assert found.norms.shape == (4,)
+    computed = OnePassEngine(objective).clipped_sum(torch.randn(4, 8), torch.tensor([1, 5, 6, 9]), [names], clip)
+    assert computed.norms is not None
+    assert computed.norms.shape == (4,)
     assert "by itself" in capsys.readouterr().err

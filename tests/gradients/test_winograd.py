@@ -33,10 +33,10 @@ def terms_of(shape: Geometry, method: str) -> Terms:
 
 def exact_weights(shape: Geometry) -> Tensor:
     """Return each example's gradient in float64: [examples, kh * kw * in * out]."""
-    a, g = (each.double().permute(0, 3, 1, 2).chunk(EXAMPLES) for each in numbers(shape))
+    a, g = (slopes.double().permute(0, 3, 1, 2).chunk(EXAMPLES) for slopes in numbers(shape))
     size = shape.channels_out, shape.channels_in, 3, 3
-    each = [conv2d_weight(x, size, y, padding=shape.padding).permute(2, 3, 1, 0) for x, y in zip(a, g, strict=True)]
-    return torch.stack(each).flatten(1)
+    slopes = [conv2d_weight(x, size, y, padding=shape.padding).permute(2, 3, 1, 0) for x, y in zip(a, g, strict=True)]
+    return torch.stack(slopes).flatten(1)
 
 
 def compiled(shape: Geometry) -> str:
@@ -61,12 +61,12 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("of", SHAPES)
-def test_gradients_at_odd_sizes(of: str) -> None:
+@pytest.mark.parametrize("size", SHAPES)
+def test_gradients_at_odd_sizes(size: str) -> None:
     """Within 5e-6 of the largest number. The norm counts each computed number once."""
-    shape = SHAPES[of]
+    shape = SHAPES[size]
     method = compiled(shape)
-    assert method == ("kernel" if "channel" in of else "winograd")
+    assert method == ("kernel" if "channel" in size else "winograd")
     terms, exact = terms_of(shape, method), exact_weights(shape)
     assert terms.formed is not None
     assert terms.biases is not None
@@ -84,11 +84,11 @@ def test_threads_and_other_examples_change_no_number() -> None:
     a[1, 4, 3, 16] = torch.nan
     try:
         torch.set_num_threads(3)
-        found = METHODS[method](a, g, shape, True)
+        computed = METHODS[method](a, g, shape, True)
     finally:
         torch.set_num_threads(1)
-    for one, other in ((found.formed, expected.formed), (found.squares, expected.squares)):
-        assert one is not None
+    for computed_part, other in ((computed.formed, expected.formed), (computed.squares, expected.squares)):
+        assert computed_part is not None
         assert other is not None
-        assert torch.equal(one[[0, 2]], other[[0, 2]])
-    assert found.squares[1].isnan()
+        assert torch.equal(computed_part[[0, 2]], other[[0, 2]])
+    assert computed.squares[1].isnan()

@@ -52,7 +52,7 @@ def noise_of(mechanism: Mechanism, steps: int, size: int, *, correlated: bool = 
     past = [PastNoise(mechanism.coefficients)] if correlated else []
     zeros = {name: torch.zeros(size, dtype=torch.float64) for name in "ab"}
     seen = [mechanism.release(zeros, generator, *past) for _ in range(steps)]
-    return {name: torch.stack([each[name] for each in seen]) * mechanism.denominator for name in "ab"}
+    return {name: torch.stack([noise[name] for noise in seen]) * mechanism.denominator for name in "ab"}
 
 
 def test_coefficients_are_the_square_root_of_the_workload() -> None:
@@ -74,11 +74,11 @@ def test_decorrelated_noise_is_what_was_drawn(bands: int) -> None:
     Each release is off by 2^-12 of that, as it is rounded, and sum |c_k| <= 2.
     """
     mechanism, steps = banded(bands=bands), 11
-    fresh, found = noise_of(mechanism, steps, 5, correlated=False), noise_of(mechanism, steps, 5)
+    fresh, computed = noise_of(mechanism, steps, 5, correlated=False), noise_of(mechanism, steps, 5)
     c = torch.from_numpy(strategy(mechanism.coefficients, steps))
     for name, group in zip("ab", TWO, strict=True):
         rounded = 3 * 2.0**-12 * mechanism.noise_std(group)
-        torch.testing.assert_close(c @ found[name], fresh[name], rtol=0, atol=rounded)
+        torch.testing.assert_close(c @ computed[name], fresh[name], rtol=0, atol=rounded)
 
 
 def test_noise_over_steps_has_the_covariance_of_the_inverse_strategy() -> None:
@@ -113,18 +113,18 @@ def test_an_example_takes_part_in_the_turns_of_its_part_alone_at_the_charged_rat
     mechanism, epochs = banded(bands=4, batch_size=100), 300
     assert mechanism.steps_per_epoch == 8
     generator = torch.Generator().manual_seed(0)
-    drawn = [batch for _ in range(epochs) for batch in mechanism.batches(generator)]
+    batches = [batch for _ in range(epochs) for batch in mechanism.batches(generator)]
     joined = torch.zeros(4, 1003)
-    for step, batch in enumerate(drawn):
+    for step, batch in enumerate(batches):
         joined[step % 4, batch] += 1
     assert ((joined > 0).sum(0) == 1).all(), "an example is in one part"
     assert (joined > 0).sum(1).tolist() == [251, 251, 251, 250]
-    ((event, count), *_) = mechanism.charges(len(drawn)).actual
+    ((event, count), *_) = mechanism.charges(len(batches)).actual
     assert isinstance(event, PoissonSampledDpEvent)
     rate = event.sampling_probability
     assert (rate, count) == (400 / 1003, 600)
     assert (joined.sum() / 600 / 1003).item() == pytest.approx(rate, abs=4 * math.sqrt(rate * (1 - rate) / 600 / 1003))
-    assert sum(map(len, drawn)) / len(drawn) == pytest.approx(100, rel=0.005)
+    assert sum(map(len, batches)) / len(batches) == pytest.approx(100, rel=0.005)
     other = banded(bands=4, batch_size=100, noise_multiplier=3.0)
     assert torch.equal(mechanism.parts, other.parts), "parts depend on nothing but the numbers of examples and parts"
     in_order = (mechanism.parts[1:] - mechanism.parts[:-1]) % 4 == 1
@@ -148,11 +148,11 @@ def test_costs_what_dp_accounting_says_for_a_release_a_cycle() -> None:
 
 def test_one_band_is_dp_sgd(smoke) -> None:
     """The same batches, noise and charges, bit by bit."""
-    found = []
+    computed = []
     for overrides in (("mechanism=banded", "mechanism.bands=1"), ("accountant=pld",)):
         run = prepare(smoke(*SMALL, "scale.epochs=1", *overrides))
-        found.append(train(run, load(run), lambda row: None).history)
-    assert found[0] == found[1]
+        computed.append(train(run, load(run), lambda row: None).history)
+    assert computed[0] == computed[1]
 
 
 @pytest.mark.parametrize("step", ["eager", "graph"])
@@ -173,7 +173,7 @@ def test_a_run_goes_on_with_the_noise_of_the_steps_before(smoke, step: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         (("mechanism.bands=400",), "draws each batch from one of its 400 parts, so batch_size can be at most"),
         (("mechanism.bands=0",), "mechanism.bands >= 1, got 0"),
@@ -184,6 +184,6 @@ def test_a_run_goes_on_with_the_noise_of_the_steps_before(smoke, step: str) -> N
         (("optimizer=adam_bc",), "AdamBC needs the same noise at all steps"),
     ],
 )
-def test_settings_without_a_derivation_are_refused(smoke, overrides: tuple[str, ...], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_settings_without_a_derivation_are_refused(smoke, overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         prepare(smoke("mechanism=banded", *overrides))

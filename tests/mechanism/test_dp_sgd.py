@@ -48,8 +48,8 @@ def test_coordinates_and_steps_get_noise_of_their_own() -> None:
     m = mechanism(groups=THREE)
     generator = torch.Generator().manual_seed(0)
     first, second = (m.release({name: torch.zeros(50_000) for name in "abcd"}, generator) for _ in range(2))
-    for one, other in [(first["a"], first["b"]), (first["a"], second["a"]), (first["c"], first["d"])]:
-        assert abs(torch.corrcoef(torch.stack([one, other]))[0, 1]) < 0.02
+    for left, right in [(first["a"], first["b"]), (first["a"], second["a"]), (first["c"], first["d"])]:
+        assert abs(torch.corrcoef(torch.stack([left, right]))[0, 1]) < 0.02
 
 
 def test_release_divides_by_the_expected_batch_size_and_keeps_the_sum() -> None:
@@ -101,11 +101,11 @@ def test_poisson_sampling_is_what_the_ledger_says() -> None:
     assert (event.sampling_probability, count) == (100 / 1000, 1)
     assert event.event == GaussianDpEvent(1.1)
     generator = torch.Generator().manual_seed(0)
-    drawn = [indices for _ in range(400) for indices in m.batches(generator)]
-    steps = len(drawn)
+    batches = [indices for _ in range(400) for indices in m.batches(generator)]
+    steps = len(batches)
     assert steps == 400 * m.steps_per_epoch == 4000
     joined = torch.zeros(steps, 1000)
-    for step, indices in enumerate(drawn):
+    for step, indices in enumerate(batches):
         assert len(indices.unique()) == len(indices)
         joined[step, indices] = 1
     rate = event.sampling_probability
@@ -155,7 +155,7 @@ def test_shuffled_batches_are_charged_without_amplification() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "noise_multiplier", "sensitivity", "said"),
+    ("batch_size", "noise_multiplier", "sensitivity", "message"),
     [
         (0, 1.0, 1.0, "batch_size"),
         (1001, 1.0, 1.0, "batch_size"),
@@ -164,6 +164,6 @@ def test_shuffled_batches_are_charged_without_amplification() -> None:
         (100, 1.0, math.inf, "sensitivity"),
     ],
 )
-def test_impossible_mechanisms_are_refused(batch_size, noise_multiplier, sensitivity, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_impossible_mechanisms_are_refused(batch_size, noise_multiplier, sensitivity, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Mechanism(Sampling.poisson, 1000, batch_size, noise_multiplier, (NoiseGroup(("w",), sensitivity),))

@@ -95,32 +95,32 @@ def test_the_charged_noise_multiplier_is_what_the_strongest_adversary_sees(kind:
         "corrected": (row(n * B, n), torch.cat([row(n * B, n), row(-1e6)])),
         "original_bug": (torch.cat([row(5.0, n), row(0.0)]), torch.cat([row(5.0, n), row(1e9)])),
     }
-    apart = attack(mechanism, *pairs[kind])
-    assert apart * inner.noise_multiplier == pytest.approx(
+    distance = attack(mechanism, *pairs[kind])
+    assert distance * inner.noise_multiplier == pytest.approx(
         1 if kind != "corrected" else (1 + n / (n + 1)) / 2, rel=0.01
     )
 
 
 def test_what_each_charges() -> None:
     """Layers of 0.03, noise multiplier 3 of all together: 6 a layer."""
-    of = four(3.0, LAYERS, examples=60_000, batch=256)
-    assert {kind: m.noise_std(LAYERS[0]) for kind, m in of.items()} == pytest.approx(
+    mechanisms = four(3.0, LAYERS, examples=60_000, batch=256)
+    assert {kind: m.noise_std(LAYERS[0]) for kind, m in mechanisms.items()} == pytest.approx(
         {"joint": 0.18, "zero_out": 0.18, "replace_one": 0.36, "corrected": 0.18, "original_bug": 0.18 / 256}
     )
-    assert {kind: m.denominator for kind, m in of.items()} == {
+    assert {kind: m.denominator for kind, m in mechanisms.items()} == {
         "joint": 256, "zero_out": 256, "replace_one": 256, "corrected": 1, "original_bug": 1,
     }  # fmt: skip
-    assert {kind: m.steps_per_epoch for kind, m in of.items()}["corrected"] == 235
-    assert of["joint"].steps_per_epoch == 234
-    assert of["corrected"].sampling_rate == 1 / 235
-    relations = [of[kind].neighbouring_relation for kind in of]
+    assert {kind: m.steps_per_epoch for kind, m in mechanisms.items()}["corrected"] == 235
+    assert mechanisms["joint"].steps_per_epoch == 234
+    assert mechanisms["corrected"].sampling_rate == 1 / 235
+    relations = [mechanisms[kind].neighbouring_relation for kind in mechanisms]
     assert relations == ["add-or-remove-one", "zero-out", "replace-one", "add-or-remove-one", "zero-out"]
     once = ((GaussianDpEvent(3.0), 1),)
-    assert actual(of["zero_out"], 234) == actual(of["replace_one"], 234) == once
-    assert actual(of["original_bug"], 234) == ((GaussianDpEvent(3.0 / 256), 1),)
-    assert actual(of["joint"], 234) == ((PoissonSampledDpEvent(256 / 60_000, GaussianDpEvent(3.0)), 234),)
-    assert actual(of["corrected"], 235) == ((PoissonSampledDpEvent(1 / 235, GaussianDpEvent(1.5)), 235),)
-    for mechanism in of.values():
+    assert actual(mechanisms["zero_out"], 234) == actual(mechanisms["replace_one"], 234) == once
+    assert actual(mechanisms["original_bug"], 234) == ((GaussianDpEvent(3.0 / 256), 1),)
+    assert actual(mechanisms["joint"], 234) == ((PoissonSampledDpEvent(256 / 60_000, GaussianDpEvent(3.0)), 234),)
+    assert actual(mechanisms["corrected"], 235) == ((PoissonSampledDpEvent(1 / 235, GaussianDpEvent(1.5)), 235),)
+    for mechanism in mechanisms.values():
         ledger = Ledger()
         for _ in range(5):
             for step in range(mechanism.steps_per_epoch):
@@ -128,14 +128,14 @@ def test_what_each_charges() -> None:
         assert ledger.claimed == mechanism.charges_of_epochs(5).claimed
 
 
-def in_order(noise_multiplier: float, groups: tuple[NoiseGroup, ...], examples: int, batch: int) -> OriginalBug:
+def ordered(noise_multiplier: float, groups: tuple[NoiseGroup, ...], examples: int, batch: int) -> OriginalBug:
     numbers = (Sampling.shuffled, examples, batch, noise_multiplier, groups)
     return OriginalBug(*numbers, asked_for="original_bug", in_order=True)
 
 
 def test_batches_in_order_are_the_loaders() -> None:
     """14 batches of 4,096 and one of 2,656, the same in every epoch; an epoch is charged once, as before."""
-    mechanism = in_order(3.0, LAYERS, 60_000, 4096)
+    mechanism = ordered(3.0, LAYERS, 60_000, 4096)
     generator = torch.Generator()
     batches = list(mechanism.batches(generator))
     assert [len(batch) for batch in batches] == [4096] * 14 + [2656]
@@ -151,19 +151,19 @@ def test_batches_in_order_are_the_loaders() -> None:
 @pytest.mark.parametrize("batch", [60, 40])
 def test_a_row_of_the_last_batch_is_of_its_own_mean_and_moves_no_more_than_is_charged(batch: int) -> None:
     """100 examples in batches of 60 and 40: a row of norm 5 is 5 / 60 or 5 / 40 of a bound of 0.1, or cut to that."""
-    mechanism = in_order(1.3, Backprop(A, B).noise_groups(chain()), 100, 60)
+    mechanism = ordered(1.3, Backprop(A, B).noise_groups(chain()), 100, 60)
     engine, inputs = OrdinaryPass(chain()), torch.tensor([[A, 0.0]], dtype=torch.float64).expand(batch, 2)
     applied = mechanism.applied(Backprop(A, B), batch)
-    found = gradient_sum(applied, engine, inputs, row(5.0, batch), 7).gradients
+    computed = gradient_sum(applied, engine, inputs, row(5.0, batch), 7).gradients
     (name,) = mechanism.noise_groups[-1].parameters
-    assert float(found[name].norm()) == pytest.approx(batch * A * min(B, 5.0 / batch))
+    assert float(computed[name].norm()) == pytest.approx(batch * A * min(B, 5.0 / batch))
     rows = row(5.0, batch - 1)
-    apart = attack(mechanism, torch.cat([rows, row(0.0)]), torch.cat([rows, row(1e9)]))
-    assert apart * (1.3 / 60) == pytest.approx(1, rel=0.01)
+    distance = attack(mechanism, torch.cat([rows, row(0.0)]), torch.cat([rows, row(1e9)]))
+    assert distance * (1.3 / 60) == pytest.approx(1, rel=0.01)
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         ("mechanism=joint sampling=shuffled", "mechanism=joint needs sampling=poisson"),
         ("mechanism=printed sampling=poisson", "mechanism=printed needs sampling=shuffled"),
@@ -176,8 +176,8 @@ def test_a_row_of_the_last_batch_is_of_its_own_mean_and_moves_no_more_than_is_ch
         ("clipping.convolution_norm=l2", "bias"),
     ],
 )
-def test_what_does_not_go_together_is_refused(composed, overrides: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_does_not_go_together_is_refused(composed, overrides: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         prepare(composed("clipping=backprop", *overrides.split()))
 
 

@@ -185,8 +185,8 @@ def test_last_digits_do_not_tell_of_an_example(by: str) -> None:
     without, grid = torch.zeros(26_010), 2.0**-15
     assert 2.0**-12 <= grid / STD <= 2.0**-11
     sums = without, torch.full_like(without, 0.1 / math.sqrt(26_010))
-    for given in sums:
-        noisy = released(given)
+    for case in sums:
+        noisy = released(case)
         rounded = (noisy / grid).round() * grid
         assert (noisy - rounded).abs().max() < grid / 1000, "the quotient is a float32 number"
         for total in sums:

@@ -24,14 +24,14 @@ CONVOLVED = {
 }
 
 
-@pytest.mark.parametrize("of", CONVOLVED)
-def test_convolution(kernels: str, of: str) -> None:
+@pytest.mark.parametrize("case", CONVOLVED)
+def test_convolution(kernels: str, case: str) -> None:
     """Outputs and all gradients, within 1e-5 of float64's largest. Every second shape has a bias and another layout."""
     torch.manual_seed(0)
-    bias = of in ("tiles cut off", "a line")
-    layout = torch.channels_last if of in ("tiles cut off", "whole tiles") else torch.contiguous_format
-    channels_in, channels_out, height, width = CONVOLVED[of]
-    if of == "standardised":
+    bias = case in ("tiles cut off", "a line")
+    layout = torch.channels_last if case in ("tiles cut off", "whole tiles") else torch.contiguous_format
+    channels_in, channels_out, height, width = CONVOLVED[case]
+    if case == "standardised":
         plain = StandardizedConv2d(channels_in, channels_out, 3, padding=1)
     else:
         plain = nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=bias)
@@ -44,8 +44,8 @@ def test_convolution(kernels: str, of: str) -> None:
         images.requires_grad_()
         y = layer(images)
         results.append([y, *torch.autograd.grad(y, [images, *layer.parameters()], g)])
-    for found, expected in zip(*results, strict=True):
-        off = (found.double() - expected).abs().max() / expected.abs().max()
+    for computed, expected in zip(*results, strict=True):
+        off = (computed.double() - expected).abs().max() / expected.abs().max()
         assert off < 1e-5
 
 
@@ -58,11 +58,11 @@ def test_an_image_is_convolved_alone(kernels: str, size: tuple[int, int]) -> Non
     torch.manual_seed(0)
     layer = FastConvolution.of(nn.Conv2d(16, 48, 3, padding=1))
     images = torch.randn(9, 16, *size)
-    others = images.clone()
-    others[3] = 1e20 * torch.randn(16, *size)
-    others[3, 0, 0, 0] = math.nan
+    finite = images.clone()
+    finite[3] = 1e20 * torch.randn(16, *size)
+    finite[3, 0, 0, 0] = math.nan
     with torch.no_grad():
-        together, beside = layer(images), layer(others)
+        together, beside = layer(images), layer(finite)
     for i in range(9):
         if i != 3:
             assert torch.equal(together[i], beside[i])

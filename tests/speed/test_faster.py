@@ -33,11 +33,11 @@ Within = tuple[float, float]  # relative and absolute
 def assert_alike(fast: nn.Module, plain: nn.Module, x: torch.Tensor, numbers: Within, gradients: Within) -> None:
     """Compare numbers, NaN among them, and gradients by numbers of two digits."""
     x = x.requires_grad_()
-    found, expected = fast(x), plain(x)
-    torch.testing.assert_close(found, expected, rtol=numbers[0], atol=numbers[1], equal_nan=True)
+    computed, expected = fast(x), plain(x)
+    torch.testing.assert_close(computed, expected, rtol=numbers[0], atol=numbers[1], equal_nan=True)
     upstream = torch.randn_like(expected).round(decimals=2)
-    one, other = (torch.autograd.grad(y, x, upstream)[0] for y in (found, expected))
-    torch.testing.assert_close(one, other, rtol=gradients[0], atol=gradients[1])
+    ours, theirs = (torch.autograd.grad(y, x, upstream)[0] for y in (computed, expected))
+    torch.testing.assert_close(ours, theirs, rtol=gradients[0], atol=gradients[1])
 
 
 @pytest.mark.parametrize("channels", [1, 3, 40])
@@ -85,19 +85,19 @@ def test_tanh_is_off_by_the_rounding_of_one(kernels: str, dtype: torch.dtype) ->
         [torch.linspace(-30, 30, 100001), torch.logspace(-40, 38, 1001), torch.tensor([0, math.inf, math.nan])]
     )
     x = torch.cat([x, -x]).to(dtype).requires_grad_()
-    found = FastTanh()(x)
+    computed = FastTanh()(x)
     exact = x.detach().double().tanh()
     eps = torch.finfo(dtype).eps
-    torch.testing.assert_close(found.double(), exact, rtol=0, atol=2 * eps, equal_nan=True)
-    assert found[x == 0].count_nonzero() == 0
+    torch.testing.assert_close(computed.double(), exact, rtol=0, atol=2 * eps, equal_nan=True)
+    assert computed[x == 0].count_nonzero() == 0
     bits = torch.tensor([0x7FC00001, 0x7F800001, 0x7FFFFFFF, -1]).int()  # NaNs
     assert FastTanh()(bits.view(torch.float32).to(dtype)).isnan().all()
-    (gradient,) = torch.autograd.grad(found, x, torch.full_like(found, 3.0))
+    (gradient,) = torch.autograd.grad(computed, x, torch.full_like(computed, 3.0))
     torch.testing.assert_close(gradient.double(), 3 * (1 - exact**2), rtol=0, atol=12 * eps, equal_nan=True)
 
 
-@pytest.mark.parametrize("of", ["channels last", "transposed", "every second", "expanded", "none"])
-def test_tanh_of_any_order_in_memory(kernels: str, of: str) -> None:
+@pytest.mark.parametrize("order", ["channels last", "transposed", "every second", "expanded", "none"])
+def test_tanh_of_any_order_in_memory(kernels: str, order: str) -> None:
     x = torch.randn(6, 5, 4, 3, generator=torch.Generator().manual_seed(0))
     x = {
         "channels last": x.to(memory_format=torch.channels_last),
@@ -105,7 +105,7 @@ def test_tanh_of_any_order_in_memory(kernels: str, of: str) -> None:
         "every second": x[::2, :, 1::2],
         "expanded": x[:1].expand(7, -1, -1, -1),
         "none": x[:0],
-    }[of]
+    }[order]
     torch.testing.assert_close(FastTanh()(x), x.tanh(), rtol=0, atol=3e-7)
 
 
@@ -120,11 +120,11 @@ SORTED = {
 }
 
 
-@pytest.mark.parametrize("of", SORTED)
-def test_sorting_pairs(kernels: str, of: str) -> None:
+@pytest.mark.parametrize("case", SORTED)
+def test_sorting_pairs(kernels: str, case: str) -> None:
     """The very numbers of PyTorch, with pairs that are equal, infinities and a NaN; and their gradient."""
     torch.manual_seed(0)
-    x = SORTED[of]().round(decimals=1)
+    x = SORTED[case]().round(decimals=1)
     if len(x):
         x[0, 0], x[-1, -1], x[0, 1] = math.nan, math.inf, -math.inf
     assert_alike(FastGroupSort(), GroupSort2(), x, (0, 0), (0, 1e-6))
@@ -150,9 +150,9 @@ def test_group_normalization(kernels: str, groups: int, layout: torch.memory_for
     x = x.to(memory_format=layout)
     fast = faster(plain)
     assert isinstance(fast, FastGroupNorm)
-    found = fast(x)
-    torch.testing.assert_close(found.double(), plain.double()(x.double()), rtol=1e-4, atol=1e-4, equal_nan=True)
-    assert found[[0, 1, 3, 4]].isfinite().all()
+    computed = fast(x)
+    torch.testing.assert_close(computed.double(), plain.double()(x.double()), rtol=1e-4, atol=1e-4, equal_nan=True)
+    assert computed[[0, 1, 3, 4]].isfinite().all()
     if kernels == "compiled":  # where squares less squares of means have few digits left
         x = torch.randn(3, 20, 7, 6) + 1000
         torch.testing.assert_close(fast(x).double(), plain(x.double()), rtol=1e-3, atol=1e-3)
@@ -170,20 +170,20 @@ REPLACED["VGG5"] = (FastGroupSort, FastL2Pool, FastGlobalL2Pool)
 @pytest.mark.parametrize("name", REPLACED)
 def test_a_whole_network(kernels: str, name: str) -> None:
     """As it is used. Of two numbers next to equal the pooling may take the other one, so gradients differ by more."""
-    of = problem(name, 20)
-    fast = faster(of.objective)
+    case = problem(name, 20)
+    fast = faster(case.objective)
     for replacement in REPLACED[name]:
         assert any(isinstance(module, replacement) for module in fast.modules())
-        assert not any(isinstance(module, replacement) for module in of.objective.modules())
+        assert not any(isinstance(module, replacement) for module in case.objective.modules())
     results = []
-    for version in (fast, of.objective):
-        losses = version(of.inputs, of.targets)
-        results.append([losses.detach(), *torch.autograd.grad(losses.sum(), list(of.objective.parameters()))])
+    for version in (fast, case.objective):
+        losses = version(case.inputs, case.targets)
+        results.append([losses.detach(), *torch.autograd.grad(losses.sum(), list(case.objective.parameters()))])
     torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-4, atol=1e-5)
-    for found, expected in zip(results[0][1:], results[1][1:], strict=True):
-        assert (found - expected).norm() < 0.02 * expected.norm()
+    for computed, expected in zip(results[0][1:], results[1][1:], strict=True):
+        assert (computed - expected).norm() < 0.02 * expected.norm()
     with evaluating(fast):
-        torch.testing.assert_close(fast(of.inputs, of.targets), results[1][0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(fast(case.inputs, case.targets), results[1][0], rtol=1e-4, atol=1e-5)
 
 
 class Square(nn.Module):

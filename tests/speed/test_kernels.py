@@ -49,12 +49,12 @@ def folder(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 )
 def test_a_damaged_library_is_compiled_again(folder: Path, damage: str) -> None:
     (path,) = folder.glob(f"{NAME}_*.so")
-    whole = path.read_bytes()
-    middle = len(whole) // 2
+    content = path.read_bytes()
+    middle = len(content) // 2
     path.write_bytes({
-        "cut": whole[:middle],
-        "flipped": whole[:middle] + bytes([whole[middle] ^ 16]) + whole[middle + 1 :],
-        "open to others": whole,
+        "cut": content[:middle],
+        "flipped": content[:middle] + bytes([content[middle] ^ 16]) + content[middle + 1 :],
+        "open to others": content,
     }[damage])  # fmt: skip
     if damage == "open to others":  # anybody could have written it, digest and all
         path.chmod(0o664)
@@ -62,8 +62,8 @@ def test_a_damaged_library_is_compiled_again(folder: Path, damage: str) -> None:
     again = path.read_bytes()
     assert path.stat().st_mode & 0o022 == 0
     assert again[-32:] == hashlib.sha256(again[:-32]).digest(), "not merely loaded as it was"
-    assert len(again) == len(whole)
-    assert [found.name for found in folder.glob("*.so")] == [path.name]
+    assert len(again) == len(content)
+    assert [computed.name for computed in folder.glob("*.so")] == [path.name]
 
 
 def test_a_whole_library_is_not_compiled_again(folder: Path) -> None:
@@ -168,8 +168,8 @@ def test_a_kernel_that_is_built_wrong_is_noticed_and_not_used(
     monkeypatch.setattr(kernels, "_FLAGS", [*kernels._FLAGS, "-O1"])  # compiled in less time
     built = {"by_rows": "max_pool", "tiles": "winograd_gradients"}.get(name, name)  # headers, and what they are in
     assert library(built, TRIALS[built]) is None
-    said = capsys.readouterr().err
-    assert said.count(f"The compiled kernel {built} does not compute what PyTorch does") == 1
+    message = capsys.readouterr().err
+    assert message.count(f"The compiled kernel {built} does not compute what PyTorch does") == 1
     kernels._library.cache_clear()
 
 

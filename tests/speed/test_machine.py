@@ -18,10 +18,10 @@ from runner.speed import machine
 @pytest.fixture
 def mallopt(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Options passed to glibc."""
-    told: list[tuple[int, int]] = []
-    libc = SimpleNamespace(mallopt=lambda name, value: told.append((name, value)))
+    options: list[tuple[int, int]] = []
+    libc = SimpleNamespace(mallopt=lambda name, value: options.append((name, value)))
     monkeypatch.setattr(machine.ctypes, "CDLL", lambda name: libc)
-    return told
+    return options
 
 
 def test_float32_stays_float32_and_memory_is_kept(mallopt: list[tuple[int, int]]) -> None:
@@ -67,15 +67,15 @@ def test_memory_is_that_of_the_container(
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{text}\n")
-    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert machine.memory(tmp_path) == (expected or whole)
+    bytes_of_machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert machine.memory(tmp_path) == (expected or bytes_of_machine)
 
 
-@pytest.mark.parametrize(("said", "policy"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_idle_threads_sleep_unless_somebody_wants_them_awake(said: str | None, policy: str) -> None:
+@pytest.mark.parametrize(("message", "policy"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_idle_threads_sleep_unless_somebody_wants_them_awake(message: str | None, policy: str) -> None:
     """Set before PyTorch, which reads it once, is loaded."""
     environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    environment |= {} if said is None else {"OMP_WAIT_POLICY": said}
+    environment |= {} if message is None else {"OMP_WAIT_POLICY": message}
     program = "import os, sys, runner; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [policy, "False"]

@@ -24,7 +24,7 @@ from tests.conftest import Compose
 
 
 @pytest.fixture(autouse=True)
-def _by_rule(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _rule_applies(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is said of kernels, and none has been used."""
     monkeypatch.delenv("DP_REPRO_KERNELS", raising=False)
     kernels._library.cache_clear()  # it knows what other tests wanted
@@ -76,9 +76,9 @@ def test_a_record_has_a_hash_of_the_kernels_and_the_instruction_set(
     record = read_record(record_path(results_folder(config), identify(config)[0]))
     assert record is not None
     assert record["provenance"]["instructions"] == torch.backends.cpu.get_cpu_capability()
-    found = record["provenance"].get("kernels")
-    assert found == kernels.used()
-    assert (found is None) == (wanted == "0" or kernels.why_off() is not None)
+    computed = record["provenance"].get("kernels")
+    assert computed == kernels.used()
+    assert (computed is None) == (wanted == "0" or kernels.why_off() is not None)
 
 
 def test_the_hash_follows_the_kernels_and_their_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,9 +115,9 @@ def test_commands_refuse_it_in_one_sentence_before_they_begin(
         code = carry_out(name, arguments, EVERY)
     except SystemExit as stopped:
         code = stopped.code
-    said = capsys.readouterr()
-    assert (code, said.out) == (2, "")
-    (sentence,) = said.err.splitlines()
+    message = capsys.readouterr()
+    assert (code, message.out) == (2, "")
+    (sentence,) = message.err.splitlines()
     assert sentence.partition(": ")[2].startswith("DP_REPRO_KERNELS is 0 ")
 
 

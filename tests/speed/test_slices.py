@@ -16,8 +16,8 @@ from runner.speed.slices import examples_in_cache
 
 @pytest.mark.parametrize(("network", "numbers"), [("M", 16 * 14 * 14), ("C", 32 * 32 * 32)])
 def test_an_ordinary_pass_keeps_the_largest_output_in_the_cache(network: str, numbers: int) -> None:
-    of = problem(network, 1)
-    assert examples_in_cache(of.network, of.inputs.shape[1:]) == 8 * 2**20 // (4 * numbers)
+    case = problem(network, 1)
+    assert examples_in_cache(case.network, case.inputs.shape[1:]) == 8 * 2**20 // (4 * numbers)
 
 
 def test_trying_the_network_leaves_no_trace() -> None:
@@ -31,14 +31,14 @@ def test_trying_the_network_leaves_no_trace() -> None:
 
 
 def test_pieces_are_as_equal_as_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    of, sizes = problem("M", 10), []
+    case, sizes = problem("M", 10), []
     plain = NoClipping.sum_contributions
 
-    def noted(self: NoClipping, engine: object, inputs: torch.Tensor, *rest: Any) -> GradientSum:
+    def noted(self: NoClipping, engine: object, inputs: torch.Tensor, *further: Any) -> GradientSum:
         sizes.append(len(inputs))
-        return plain(self, engine, inputs, *rest)
+        return plain(self, engine, inputs, *further)
 
     monkeypatch.setattr(NoClipping, "sum_contributions", noted)
-    engine = ENGINES["isolated"](of.objective)
-    gradient_sum(NoClipping(), engine, of.inputs, of.targets, physical_batch=8)
+    engine = ENGINES["isolated"](case.objective)
+    gradient_sum(NoClipping(), engine, case.inputs, case.targets, physical_batch=8)
     assert sizes == [5, 5]

@@ -13,8 +13,8 @@ from runner.runs.execute import execute
 from runner.training.averaging import Average
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
+from runner.training.graph import GraphStep
 from runner.training.loop import CallByCall, load, train
-from runner.training.run import graph_step
 from tests.small import FEW_STEPS
 
 EMA = ("averaging=ema", "averaging.decay=0.5", "optimizer.momentum=0.9")
@@ -28,10 +28,10 @@ def numbers(weights) -> torch.Tensor:
 def test_it_is_the_weighted_mean_of_the_weights_of_all_steps(smoke, way: str) -> None:
     run = prepare(smoke(*FEW_STEPS, *EMA))
     data = load(run)
-    steps = CallByCall(run, data) if way == "call by call" else graph_step(run, run.new_objective(), data[0])
+    steps = CallByCall(run, data) if way == "call by call" else GraphStep(run, run.new_objective(), data[0])
     objective = steps.objective
     weights = [numbers(dict(objective.named_parameters()))]
-    none = Diagnostics(run.config, 2, run.activation_type, objective, data[0])
+    none = Diagnostics(run, objective, data[0])
     for epoch in (1, 2):
         for _ in steps.epoch(epoch, 5 * (epoch - 1), none):
             weights.append(numbers(dict(objective.named_parameters())))
@@ -59,13 +59,15 @@ def test_the_accuracy_is_the_averages_and_the_last_weights_train_as_ever(smoke, 
 
 
 def test_only_accepted_updates_count(smoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    monkeypatch.setattr("runner.training.loop.Average", lambda *of: made.append(Average(*of)) or made[-1])
+    averages = []
+    monkeypatch.setattr(
+        "runner.training.loop.Average", lambda *arguments: averages.append(Average(*arguments)) or averages[-1]
+    )
     run = prepare(
         smoke(*FEW_STEPS, *EMA, "screening=annealing", "screening.initial_temperature=5", "noise_multiplier=20")
     )
     trained = train(run, load(run), lambda row: None)
-    (average,) = made
+    (average,) = averages
     assert 0 < average.state_dict()["average"][0] == trained.history["accepted"][-1] < trained.history["tries"][-1]
 
 

@@ -14,7 +14,7 @@ from runner.data.datasets import Split
 from runner.gradients import GradientSum, Objective
 from runner.mechanism.normal import generator
 from runner.networks.losses import LosingLess
-from runner.training.diagnostics import Diagnostics, diagnostics
+from runner.training.diagnostics import Batch, Diagnostics, diagnostics
 from runner.training.diagnostics.hessian import TopEigenvalue
 from runner.training.evaluate import Evaluation
 from runner.training.loop import load, train
@@ -50,21 +50,21 @@ def test_who_holds_the_weights_sees_no_training_image(smoke) -> None:
     asked = ",".join(n for n, d in diagnostics().items() if d.passes_training_images and n != "bound_ratios")
     run, data = small(smoke(OURS, f"diagnostics=[{asked}]", "epochs=1", "diagnostics_every=100"))
     objective, seen = run.new_objective(), []
-    expected = Diagnostics(run.config, 1, run.activation_type, run.new_objective(), data[0])
-    found = Diagnostics(run.config, 1, run.activation_type, objective, data[0])
-    for each in objective.parameters():
-        each.register_hook(seen.append)
+    expected = Diagnostics(run, run.new_objective(), data[0])
+    computed = Diagnostics(run, objective, data[0])
+    for parameter in objective.parameters():
+        parameter.register_hook(seen.append)
     for module in objective.modules():
-        module.register_forward_pre_hook(lambda _, given: seen.append(given))
+        module.register_forward_pre_hook(lambda _, parts_by_name: seen.append(parts_by_name))
     batch = data[0].images[:8], data[0].targets[:8]
-    for measures, engine in ((expected, run.engine(run.new_objective())), (found, run.engine(run.new_objective()))):
+    for measures, engine in ((expected, run.engine(run.new_objective())), (computed, run.engine(run.new_objective()))):
         measures.start()
-        of = GradientSum({name: p.detach() for name, p in objective.named_parameters()}, torch.zeros(8), None)
-        measures.step(0, 1, engine, *batch, of)
+        sums = GradientSum({name: p.detach() for name, p in objective.named_parameters()}, torch.zeros(8), None)
+        measures.step(0, 1, Batch(engine, *batch, sums))
         measures.epoch(1, Evaluation(0.0, 0.0, [0.0] * 10))
     assert not seen
-    assert found.values == expected.values
-    assert found.values.keys() == set(asked.split(","))
+    assert computed.values == expected.values
+    assert computed.values.keys() == set(asked.split(","))
 
 
 def test_histogram_and_cosine_are_those_of_the_per_example_gradients(smoke) -> None:
@@ -74,16 +74,16 @@ def test_histogram_and_cosine_are_those_of_the_per_example_gradients(smoke) -> N
     few, done = data[0], train(run, data, lambda row: None)
     batches = first_epoch(run, few)
     norms = torch.cat([rows.norm(dim=1) for rows in batches])
-    found = done.diagnostics["gradient_histogram"]
-    assert found["epoch"] == [1]
-    assert sum(found["counts"][0]) == len(norms) == done.examples
+    computed = done.diagnostics["gradient_histogram"]
+    assert computed["epoch"] == [1]
+    assert sum(computed["counts"][0]) == len(norms) == done.examples
     edges = torch.cat([torch.arange(0, 100.5, 0.5), torch.tensor([float("inf")])]).double()
     expected = torch.histogram(norms.cpu(), edges).hist.long().tolist()
-    moved = sum(abs(a - b) for a, b in zip(found["counts"][0], expected, strict=True))
+    moved = sum(abs(a - b) for a, b in zip(computed["counts"][0], expected, strict=True))
     assert moved <= 2  # one norm may lie on the other side of an edge in float32
-    assert found["mean"][0] == pytest.approx(norms.mean().item(), rel=1e-5)
-    assert found["median"][0] == pytest.approx(norms.median().item(), rel=1e-3)
-    assert found["p90"][0] == pytest.approx(norms.quantile(0.9).item(), rel=1e-2)
+    assert computed["mean"][0] == pytest.approx(norms.mean().item(), rel=1e-5)
+    assert computed["median"][0] == pytest.approx(norms.median().item(), rel=1e-3)
+    assert computed["p90"][0] == pytest.approx(norms.quantile(0.9).item(), rel=1e-2)
     cosines = []
     for rows in batches:
         clipped = (rows * (2 / rows.norm(dim=1, keepdim=True)).clamp(max=1)).sum(0)
@@ -95,7 +95,7 @@ def test_histogram_and_cosine_are_those_of_the_per_example_gradients(smoke) -> N
 
 def test_layer_norms_are_those_of_weights_and_pre_activations(smoke) -> None:
     run, data, done = trained(smoke, OURS, "diagnostics=[layer_norms]", "optimizer.lr=0", "epochs=2")
-    found = done.diagnostics["layer_norms"]
+    computed = done.diagnostics["layer_norms"]
     x = data[0].images
     weights, outputs = [], []
     for layer in run.new_objective().network:
@@ -103,10 +103,10 @@ def test_layer_norms_are_those_of_weights_and_pre_activations(smoke) -> None:
         if isinstance(layer, nn.Conv2d | nn.Linear):
             weights.append(layer.weight.detach().square().sum().sqrt().item())
             outputs.append(x.detach().flatten(1).square().sum(1).sqrt().mean().item())
-    assert found["epoch"] == [0, 1, 2]
-    assert len(weights) == len(found["weights"]) == len(found["pre_activations"]) == 4
+    assert computed["epoch"] == [0, 1, 2]
+    assert len(weights) == len(computed["weights"]) == len(computed["pre_activations"]) == 4
     for column, expected in (("weights", weights), ("pre_activations", outputs)):
-        for values, value in zip(found[column].values(), expected, strict=True):
+        for values, value in zip(computed[column].values(), expected, strict=True):
             assert values == pytest.approx([value] * 3, rel=1e-4)
 
 
@@ -114,20 +114,20 @@ def test_the_confusion_matrix_has_true_classes_as_rows(smoke) -> None:
     run, (training, _), done = trained(
         smoke, OURS, "diagnostics=[confusion]", "optimizer.lr=0", "confusion_epochs=[1]", "epochs=3"
     )
-    found = done.diagnostics["confusion"]
+    computed = done.diagnostics["confusion"]
     predicted = run.new_objective().network(training.images).argmax(1)
     expected = [[0] * 10 for _ in range(10)]
     for true, guess in zip(training.targets.tolist(), predicted.tolist(), strict=True):
         expected[true][guess] += 1
-    assert found["epoch"] == [1, 3]
-    assert found["counts"] == [expected, expected]
+    assert computed["epoch"] == [1, 3]
+    assert computed["counts"] == [expected, expected]
     assert expected != [list(column) for column in zip(*expected, strict=True)]
 
 
 def test_diagnostics_do_not_change_training(smoke) -> None:
-    every = "diagnostics=[gradient_norms,activation_norms,per_class_accuracy,layer_norms,gradient_histogram,"
-    every += "gradient_cosine,confusion,hessian]"
-    histories = [trained(smoke, OURS, asked, "epochs=1")[2].history for asked in (every, "diagnostics=[]")]
+    asked_for = "diagnostics=[gradient_norms,activation_norms,per_class_accuracy,layer_norms,gradient_histogram,"
+    asked_for += "gradient_cosine,confusion,hessian]"
+    histories = [trained(smoke, OURS, asked, "epochs=1")[2].history for asked in (asked_for, "diagnostics=[]")]
     assert histories[0] == histories[1]
 
 
@@ -144,8 +144,8 @@ def test_the_top_eigenvalue_of_a_network_is_that_of_its_whole_hessian(first: nn.
 
     def mean_loss(flat: Tensor) -> Tensor:
         parts = flat.split([s.numel() for s in shapes])
-        given = {name: part.view(shape) for name, part, shape in zip(names, parts, shapes, strict=True)}
-        return torch.func.functional_call(objective, given, (x.clone(), y)).mean()
+        parts_by_name = {name: part.view(shape) for name, part, shape in zip(names, parts, shapes, strict=True)}
+        return torch.func.functional_call(objective, parts_by_name, (x.clone(), y)).mean()
 
     flat = torch.cat([p.detach().flatten() for p in objective.parameters()])
     eigenvalues = torch.linalg.eigvalsh(torch.autograd.functional.hessian(mean_loss, flat))
@@ -180,14 +180,14 @@ def test_norms_of_inputs_and_gradients_are_counted_in_bins_to_the_largest(smoke)
     run, (training, _), done = trained(
         smoke, *config, "features=bounded", "features.make=clip", "features.largest_norm=3"
     )
-    found = done.diagnostics["norm_histograms"]
+    computed = done.diagnostics["norm_histograms"]
     inputs = training.images.flatten(1)
     with torch.no_grad():
         slopes = run.new_objective().network(training.images).softmax(1) - nn.functional.one_hot(training.targets, 10)
-    assert found["epoch"] == [0, 1]
+    assert computed["epoch"] == [0, 1]
     for histogram, norms in (
-        (found["inputs"], inputs.norm(dim=1)),
-        (found["gradients"][0], inputs.norm(dim=1) * slopes.norm(dim=1)),
+        (computed["inputs"], inputs.norm(dim=1)),
+        (computed["gradients"][0], inputs.norm(dim=1) * slopes.norm(dim=1)),
     ):
         assert histogram["largest"] == pytest.approx(norms.max().item(), rel=1e-5)
         expected = torch.histc(norms, 50, 0, norms.max().item())

@@ -1,4 +1,4 @@
-"""Accuracy and loss against values computed by hand."""
+"""Accuracy and loss against values computed by hand, evaluation mode and out of it again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from runner.data.datasets import Split
 from runner.gradients import Objective
-from runner.training.evaluate import evaluate, predict
+from runner.training.evaluate import evaluate, evaluating, predict
 
 # The logits' exponentials, with 0 for 1: the softmax of (0, ln 2, ln 5) is (1, 2, 5) / 8.
 LOGITS = torch.tensor([[0.0, 2.0, 5.0], [0.0, 5.0, 2.0], [5.0, 0.0, 2.0], [2.0, 0.0, 5.0], [0.0, 2.0, 5.0]])
@@ -32,12 +32,12 @@ def test_every_example_counts_once_and_by_its_first_guess(copies: int) -> None:
     # In blocks: were one half counted, or one batch, it would be all of the first examples.
     order = torch.arange(5).repeat_interleave(copies)
     split = Split(images.view(5, 1, 2, 2)[order], TARGETS[order])
-    found = evaluate(objective, split, 4)
-    assert found.accuracy == pytest.approx(100 * 2 / 5)
-    assert found.class_accuracy[:3] == pytest.approx([0.0, 50.0, 50.0])
-    assert math.isnan(found.class_accuracy[3])
+    computed = evaluate(objective, split, 4)
+    assert computed.accuracy == pytest.approx(100 * 2 / 5)
+    assert computed.class_accuracy[:3] == pytest.approx([0.0, 50.0, 50.0])
+    assert math.isnan(computed.class_accuracy[3])
     losses = [math.log(8 / 5), math.log(8 / 5), math.log(8 / 2), math.log(8 / 1), math.log(8 / 1)]
-    assert found.loss == pytest.approx(sum(losses) / 5, rel=1e-6)
+    assert computed.loss == pytest.approx(sum(losses) / 5, rel=1e-6)
     assert torch.equal(predict(objective, split)[0], torch.tensor([2, 1, 0, 2, 2])[order])
 
 
@@ -55,3 +55,24 @@ def test_a_network_that_changes_its_input_does_not_change_the_data(network: nn.M
     first = evaluate(objective, split, 4)
     assert torch.equal(split.images, images)
     assert evaluate(objective, split, 4) == first
+
+
+def test_dropout_is_off_while_evaluating_and_on_again_after_an_error() -> None:
+    dropout, seen = nn.Dropout(), []
+
+    def fails() -> None:
+        with evaluating(nn.Sequential(dropout)):
+            seen.append(dropout.training)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert seen == [False]
+    assert dropout.training
+
+
+def test_a_part_that_was_in_evaluation_mode_stays_in_it() -> None:
+    network = nn.Sequential(nn.Dropout().eval(), nn.Dropout())
+    with evaluating(network):
+        assert not network.training
+    assert [child.training for child in network.modules()] == [True, False, True]

@@ -121,12 +121,12 @@ def test_a_private_run_that_blows_up_guarantees_what_all_its_steps_cost(smoke) -
 def test_diagnostics_are_measured_when_asked_for(smoke) -> None:
     asked = "diagnostics=[gradient_norms,activation_norms,per_class_accuracy]"
     run = prepare(smoke("epochs=1", asked, "clipping=none", "noise_multiplier=0", "sampling=shuffled"))
-    found = train(run, load(run), lambda row: None).diagnostics
-    assert found["gradient_norms"]["step"] == found["activation_norms"]["step"] == [0, 10, 20, 30, 40]
-    assert set(found["activation_norms"]) == {"step", "1", "4", "8"}  # the activations' places in the network
-    assert all(0 < n <= math.sqrt(32) for n in found["activation_norms"]["8"])  # tanh of 32 units
-    assert len(found["per_class_accuracy"]) == 1
-    assert len(found["per_class_accuracy"][0]) == 10
+    computed = train(run, load(run), lambda row: None).diagnostics
+    assert computed["gradient_norms"]["step"] == computed["activation_norms"]["step"] == [0, 10, 20, 30, 40]
+    assert set(computed["activation_norms"]) == {"step", "1", "4", "8"}  # the activations' places in the network
+    assert all(0 < n <= math.sqrt(32) for n in computed["activation_norms"]["8"])  # tanh of 32 units
+    assert len(computed["per_class_accuracy"]) == 1
+    assert len(computed["per_class_accuracy"][0]) == 10
 
 
 def test_holdout_trains_and_reports_on_training_images_only(smoke) -> None:
@@ -142,16 +142,16 @@ def test_holdout_trains_and_reports_on_training_images_only(smoke) -> None:
 def test_what_trains_are_the_training_images_and_no_others(smoke, override: str) -> None:
     """In their order, as indices depend on it. Reported images and those that screen are parts of the test images."""
     run = prepare(smoke(override))
-    training, *others = load(run)
+    training, *splits = load(run)
     theirs, tests = run.dataset.load(run.config.runtime.data_root)
     assert torch.equal(training.images, theirs.images)
     assert torch.equal(training.targets, theirs.targets)
     whole = {image.numpy().tobytes(): int(label) for image, label in zip(tests.images, tests.targets, strict=True)}
-    for split in others:
+    for split in splits:
         assert {
             image.numpy().tobytes(): int(label) for image, label in zip(split.images, split.targets, strict=True)
         }.items() <= whole.items()
-    assert sum(map(len, others)) == len(tests)
+    assert sum(map(len, splits)) == len(tests)
 
 
 def _releases(smoke, *overrides: str):
@@ -184,9 +184,9 @@ def test_every_step_and_seed_has_noise_and_a_batch_of_its_own(smoke) -> None:
     _, _, noises, batches, generators = _releases(smoke)
     _, _, other_noises, other_batches, other_generators = _releases(smoke, "seed=1")
     assert len(noises) == len(batches) == 4
-    every = torch.stack([*noises, *other_noises])
-    correlations = torch.corrcoef(every) - torch.eye(8)
-    assert correlations.abs().max() < 5 / math.sqrt(every.shape[1])
+    draws = torch.stack([*noises, *other_noises])
+    correlations = torch.corrcoef(draws) - torch.eye(8)
+    assert correlations.abs().max() < 5 / math.sqrt(draws.shape[1])
     sets = [tuple(b.tolist()) for b in (*batches, *other_batches)]
     assert len(set(sets)) == 8
     seeds = [*generators.values(), *other_generators.values()]
@@ -249,18 +249,18 @@ class Jumping(torch.optim.SGD):
 def test_parts_draw_from_numpy_and_random_by_the_seed(smoke) -> None:
     """The same run in another process, or resumed, has the same numbers, and another seed has others."""
     small = ("architecture=lipschitz_mlp", "architecture.units=[4]", "batch_size=3", "scale.batch_size=3", "epochs=3")
-    here = Jumping.__module__
-    own = (
-        f"activation._target_={here}.Slope",
+    module = Jumping.__module__
+    options = (
+        f"activation._target_={module}.Slope",
         "~optimizer",
-        f"+optimizer._target_={here}.Jumping",
+        f"+optimizer._target_={module}.Jumping",
         "+optimizer.lr=0.1",
         "+optimizer._partial_=true",
     )
     split = Split(torch.randn(6, 1, 28, 28), torch.arange(6))
     runs = []
     for before, seed in enumerate((0, 0, 1)):
-        config = smoke(*small, *own, f"seed={seed}", "scale.seeds=null")
+        config = smoke(*small, *options, f"seed={seed}", "scale.seeds=null")
         config.dataset.train_examples = 6
         random.seed(before)
         np.random.seed(before)

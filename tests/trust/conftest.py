@@ -11,8 +11,8 @@ Compose = Callable[..., DictConfig]
 
 
 @pytest.fixture
-def with_part(smoke: Compose) -> Compose:
-    """`with_part("architecture", "tests.coupling.Plain")`: a small private run with that class in a group."""
+def part_config(smoke: Compose) -> Compose:
+    """`part_config("architecture", "tests.coupling.Plain")`: a small private run with that class in a group."""
 
     def make(group: str, target: str, *overrides: str, **arguments: object) -> DictConfig:
         config = smoke("experiment=tempered_sigmoid/mnist_tanh", "clipping.norm=0.1", "epochs=1", *overrides)

@@ -48,7 +48,7 @@ class Answers:
 
 
 @pytest.mark.parametrize(
-    ("group", "answer", "said"),
+    ("group", "answer", "message"),
     [
         *(
             ("accountant", wrong, "accountant: Expected Answers to give")
@@ -57,14 +57,16 @@ class Answers:
         *(("averaging", wrong, "averaging: ") for wrong in ("nan", "-1", "1.5", "text", "two", "later")),
     ],
 )
-def test_an_answer_that_is_no_epsilon_or_share_is_refused(group: str, answer: str, said: str, with_part: Make) -> None:
-    with pytest.raises(ConfigError, match=said):
-        prepare(with_part(group, f"{HERE}.Answers", answer=answer))
+def test_an_answer_that_is_no_epsilon_or_share_is_refused(
+    group: str, answer: str, message: str, part_config: Make
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        prepare(part_config(group, f"{HERE}.Answers", answer=answer))
 
 
 @pytest.mark.parametrize(("group", "answer"), [("accountant", "inf"), ("accountant", "0"), ("averaging", "0.5")])
-def test_a_plain_number_is_an_answer(group: str, answer: str, with_part: Make) -> None:
-    run = prepare(with_part(group, f"{HERE}.Answers", "scale.epochs=1", answer=answer))
+def test_a_plain_number_is_an_answer(group: str, answer: str, part_config: Make) -> None:
+    run = prepare(part_config(group, f"{HERE}.Answers", "scale.epochs=1", answer=answer))
     trained = train(run, load(run), lambda row: None)
     if group == "accountant":
         assert trained.history["epsilon"] == [float(answer)]
@@ -87,22 +89,24 @@ class NoNumber(Flat):
         return norms * math.nan
 
 
-def test_a_clipping_without_numbers_is_refused_before_training(with_part: Make) -> None:
+def test_a_clipping_without_numbers_is_refused_before_training(part_config: Make) -> None:
     with pytest.raises(ConfigError, match=r"clipping: NoNumber\.factors is not finite for a gradient of norm 0\.001"):
-        check_own(prepare(with_part("clipping", f"{HERE}.NoNumber", norm=0.1)))
+        check_own(prepare(part_config("clipping", f"{HERE}.NoNumber", norm=0.1)))
 
 
-def test_a_clipping_that_is_cut_is_named_once(with_part: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    run = prepare(with_part("clipping", f"{HERE}.Times", norm=0.1, by=20.0))
+def test_a_clipping_that_is_cut_is_named_once(part_config: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    run = prepare(part_config("clipping", f"{HERE}.Times", norm=0.1, by=20.0))
     check_own(run)
     check_own(run)
-    said = capsys.readouterr().err
-    assert said.count("Times.factors turns a gradient of norm 0.01 into one of 0.2. It is cut to the stated bound") == 1
+    message = capsys.readouterr().err
+    assert (
+        message.count("Times.factors turns a gradient of norm 0.01 into one of 0.2. It is cut to the stated bound") == 1
+    )
 
 
 class Returns:
     def project(self, parameters: Mapping[str, Tensor]) -> object:
-        return {name: each.clamp(-1, 1) for name, each in parameters.items()}
+        return {name: gradient.clamp(-1, 1) for name, gradient in parameters.items()}
 
 
 class StartsBadly(nn.CrossEntropyLoss):
@@ -146,7 +150,7 @@ def leaves(optimizer: torch.optim.Optimizer) -> None:
     sys.exit()
 
 
-def in_place(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
+def overwritten(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
     return nn.Sequential(nn.SiLU(inplace=True), nn.Flatten(), nn.Linear(784, classes))
 
 
@@ -159,7 +163,7 @@ def double(input_shape: Sequence[int], classes: int, activation: Callable[[], nn
 
 
 @pytest.mark.parametrize(
-    ("group", "name", "said"),
+    ("group", "name", "message"),
     [
         ("constraint", "Returns", "constraint: project has to change the weights in place"),
         ("loss", "StartsBadly", r"loss: start_epoch\(0\) fails: "),
@@ -170,15 +174,17 @@ def double(input_shape: Sequence[int], classes: int, activation: Callable[[], nn
         ("schedule", "FallsByStep", "schedule: a step fails: the learning rate would be -.* in epoch 1"),
         ("schedule", "raises", "schedule: KeyError: 'lr'"),
         ("schedule", "leaves", "schedule: SystemExit: "),
-        ("architecture", "in_place", "architecture: a module changes the images"),
+        ("architecture", "overwritten", "architecture: a module changes the images"),
         ("architecture", "seven", r"expected logits of shape \(2, 10\) .* got \(2, 7\)"),
         ("architecture", "double", "evaluation of made-up examples: .* same dtype"),
     ],
 )
-def test_other_parts_are_refused_before_data_is_read(group: str, name: str, said: str, with_part: Make) -> None:
+def test_other_parts_are_refused_before_data_is_read(group: str, name: str, message: str, part_config: Make) -> None:
     more = {"_partial_": True} if group == "schedule" else {}
-    with pytest.raises(ConfigError, match=said):
-        check_own(prepare(with_part(group, f"{HERE}.{name}", "features=pixels", "scale.epochs=3", "epochs=3", **more)))
+    with pytest.raises(ConfigError, match=message):
+        check_own(
+            prepare(part_config(group, f"{HERE}.{name}", "features=pixels", "scale.epochs=3", "epochs=3", **more))
+        )
 
 
 class Reciprocal:
@@ -199,8 +205,8 @@ class Blanks(OwnNormalization):
         features.zero_()
 
 
-def test_a_normalization_may_change_the_features_that_it_is_given(with_part: Make) -> None:
-    run = prepare(with_part("normalization", f"{HERE}.Blanks", groups=1))
+def test_a_normalization_may_change_the_features_that_it_is_given(part_config: Make) -> None:
+    run = prepare(part_config("normalization", f"{HERE}.Blanks", groups=1))
     data = load(run)
     images = data[0].images.clone()
     train(run, data, lambda row: None)

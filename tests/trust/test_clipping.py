@@ -100,22 +100,22 @@ def examples(scale: float) -> tuple[Tensor, Tensor]:
     return scale * torch.randn(6, 1, 4, 4), torch.tensor([0, 1, 2, 0, 1, 2])
 
 
-def moved(clipping: Any, made: Objective, inputs: Tensor, targets: Tensor, out: int) -> list[float]:
+def moved(clipping: Any, model: Objective, inputs: Tensor, targets: Tensor, out: int) -> list[float]:
     """By how much taking one example out moves the sum of each group, in parts of its stated sensitivity."""
-    engine = MappedEngine(made) if clipping.needs_gradients else ENGINES["one_pass"](made)
-    rest = torch.arange(len(targets)) != out
-    whole = gradient_sum(clipping, engine, inputs, targets, 8).gradients
-    fewer = gradient_sum(clipping, engine, inputs[rest], targets[rest], 8).gradients
-    return [distance(whole, fewer, group.parameters) / group.sensitivity for group in clipping.groups]
+    engine = MappedEngine(model) if clipping.needs_gradients else ENGINES["one_pass"](model)
+    others = torch.arange(len(targets)) != out
+    total = gradient_sum(clipping, engine, inputs, targets, 8).gradients
+    fewer = gradient_sum(clipping, engine, inputs[others], targets[others], 8).gradients
+    return [distance(total, fewer, group.parameters) / group.sensitivity for group in clipping.groups]
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-25, 1.0, 1e30])
-@pytest.mark.parametrize("own", OWN)
-def test_one_example_moves_the_sum_by_at_most_what_is_stated(own: str, scale: float) -> None:
-    made = objective()
-    clipping = own_clipping(OWN[own], made)
+@pytest.mark.parametrize("name", OWN)
+def test_one_example_moves_the_sum_by_at_most_what_is_stated(name: str, scale: float) -> None:
+    model = objective()
+    clipping = own_clipping(OWN[name], model)
     for out in (0, 5):
-        parts = moved(clipping, made, *examples(scale), out)
+        parts = moved(clipping, model, *examples(scale), out)
         assert max(parts) <= 1 + 1e-4
         assert all(map(math.isfinite, parts))
 
@@ -129,17 +129,17 @@ def test_a_norm_that_is_zero_in_float32_bounds_the_factor() -> None:
 
 def test_a_bound_that_holds_is_left_alone() -> None:
     """Huber factors, and a stated tenth of the bound used in full."""
-    made, (inputs, targets) = objective(), examples(1.0)
-    engine = ENGINES["one_pass"](made)
-    names = [name for name, _ in made.named_parameters()]
+    model, (inputs, targets) = objective(), examples(1.0)
+    engine = ENGINES["one_pass"](model)
+    names = [name for name, _ in model.named_parameters()]
     norms = engine.clipped_sum(inputs, targets, [names], torch.zeros_like).norms
     assert norms is not None
     expected = NORM / (norms.square() + NORM**2).sqrt()
     seen = []
     engine.clipped_sum(inputs, targets, [names], lambda n: (seen.append(n), torch.zeros_like(n))[1])
-    found = own_clipping(Huber(NORM), made)._bounded_factors(seen[0])
-    torch.testing.assert_close(found[:, 0], expected)
-    assert moved(own_clipping(StatesATenth(NORM), made), made, inputs, targets, 0) == pytest.approx([1.0], rel=1e-4)
+    computed = own_clipping(Huber(NORM), model)._bounded_factors(seen[0])
+    torch.testing.assert_close(computed[:, 0], expected)
+    assert moved(own_clipping(StatesATenth(NORM), model), model, inputs, targets, 0) == pytest.approx([1.0], rel=1e-4)
 
 
 @dataclass(frozen=True)
@@ -151,13 +151,6 @@ class SeesTheBatch(Flat):
 @dataclass(frozen=True)
 class Within(Backprop):
     pass
-
-
-class TakesNumbers(Flat):
-    """As older versions called it."""
-
-    def factors(self, norms: Tensor, numbers: Any) -> Tensor:  # type: ignore[override]
-        return numbers["norm"] / norms
 
 
 class Nothing:
@@ -180,10 +173,6 @@ class Unbounded(Flat):
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a batch": (lambda: SeesTheBatch(NORM), "would see a whole batch: write `factors"),
     "backprop": (lambda: Within(1.0, 1.0), "would see a whole batch"),
-    "numbers": (
-        lambda: TakesNumbers(NORM),
-        "TakesNumbers.factors has to take the norms alone: write",
-    ),
     "no method": (Nothing, "has no method that clips one example"),
     "a parameter": (lambda: NamesOne(NORM), "does not name every parameter once"),
     "no bound": (lambda: Unbounded(NORM), "states a sensitivity of inf: it has to be from 1e-12 to 1e\\+12"),
@@ -192,8 +181,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_bounded_is_refused(case: str) -> None:
-    make, said = REFUSED[case]
-    with pytest.raises(ValueError, match=said):
+    make, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
         own_clipping(make(), objective())
 
 
@@ -204,7 +193,7 @@ def test_factors_of_several_examples_fail_on_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "said"),
+    ("clipping", "message"),
     [
         (Huber(NORM), ""),
         (StatesATenth(NORM), "StatesATenth.factors turns a gradient of norm 0.1 into one of 0.1. It is cut to the"),
@@ -217,10 +206,10 @@ def test_factors_of_several_examples_fail_on_one() -> None:
         ),
     ],
 )
-def test_a_contribution_beyond_its_bound_is_named_before_training(own: Any, said: str) -> None:
+def test_a_contribution_beyond_its_bound_is_named_before_training(clipping: Any, message: str) -> None:
     model = nn.Linear(3, 3)  # 12 numbers, and the signs of them have the norm sqrt(12)
-    assert said in "".join(own_clipping(own, model).longer(model))
-    assert bool(said) == bool(own_clipping(own, model).longer(model))
+    assert message in "".join(own_clipping(clipping, model).longer(model))
+    assert bool(message) == bool(own_clipping(clipping, model).longer(model))
 
 
 @dataclass(frozen=True)
@@ -232,14 +221,14 @@ class Normalised(Signs):
 
 
 @pytest.mark.parametrize(
-    "own",
+    "clipping",
     [
         by(lambda norms: torch.full_like(norms, math.nan)),
         by(lambda norms: (norms > 0.5).float().log()),
         Normalised(NORM),
     ],
 )
-def test_a_contribution_that_is_not_finite_is_refused_before_training(own: Any) -> None:
+def test_a_contribution_that_is_not_finite_is_refused_before_training(clipping: Any) -> None:
     model = nn.Linear(3, 3)
     with pytest.raises(ValueError, match="is not finite for a gradient of norm"):
-        own_clipping(own, model).longer(model)
+        own_clipping(clipping, model).longer(model)

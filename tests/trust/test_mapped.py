@@ -80,13 +80,13 @@ def scaled() -> Network:
     return Network(lambda n, h: n.scale * h, scale=nn.Parameter(torch.tensor(0.25)))
 
 
-def in_attribute(network: Any, h: Tensor) -> Tensor:
+def keeps_attribute(network: Any, h: Tensor) -> Tensor:
     shifted = h - network.kept
     network.kept = h.detach().mean(0)
     return shifted
 
 
-def in_tensor(network: Any, h: Tensor) -> Tensor:
+def keeps_tensor(network: Any, h: Tensor) -> Tensor:
     shifted = h - network.total
     network.total += h.detach().sum(0)
     return shifted
@@ -110,9 +110,9 @@ HONEST: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "the batch's mean": (lambda: Network(lambda n, h: h - 0.5 * h.mean(0)), ""),
     "sorted over the batch": (lambda: Network(lambda n, h: h + 3 * h.sort(0).values), ""),
     "a mix of the batch": (lambda: Network(lambda n, h: h + h[torch.randperm(len(h))]), ""),
-    "an attribute": (lambda: Network(in_attribute, kept=0.0), ""),
-    "a buffer in place": (lambda: Network(in_tensor, total=nn.Buffer(torch.zeros(6))), SLOW),
-    "a tensor in place": (lambda: Network(in_tensor, total=torch.zeros(6, dtype=torch.float64)), SLOW),
+    "an attribute": (lambda: Network(keeps_attribute, kept=0.0), ""),
+    "a buffer in place": (lambda: Network(keeps_tensor, total=nn.Buffer(torch.zeros(6))), SLOW),
+    "a tensor in place": (lambda: Network(keeps_tensor, total=torch.zeros(6, dtype=torch.float64)), SLOW),
     "a counter": (lambda: Network(lambda n, h: (n.steps.add_(1), h)[1], steps=nn.Buffer(torch.tensor(0))), ""),
     "its own weights clamped": (lambda: Network(clamped), ""),
     "a branch": (lambda: Network(lambda n, h: h * 2 if h.sum() > 0 else h.square()), NUMBERS),
@@ -150,8 +150,8 @@ def test_gradients_are_those_of_each_example_alone(name: str) -> None:
     for seed, count in ((10, COUNT), (11, 3)):
         engine.gradients(*examples(seed, count))
     gradients, losses = engine.gradients(inputs, targets)
-    for parameter, found in gradients.items():
-        torch.testing.assert_close(found, torch.stack([each[parameter] for each in expected]))
+    for parameter, computed in gradients.items():
+        torch.testing.assert_close(computed, torch.stack([sample[parameter] for sample in expected]))
     alone = [copy.deepcopy(objective)(inputs[i : i + 1], targets[i : i + 1]) for i in range(COUNT)]
     torch.testing.assert_close(losses, torch.cat(alone).detach())
     assert all(torch.equal(objective.state_dict()[key], value) for key, value in before.items())
@@ -160,8 +160,8 @@ def test_gradients_are_those_of_each_example_alone(name: str) -> None:
 def test_a_number_without_dimensions_is_clipped() -> None:
     objective, (inputs, targets) = made(scaled), examples()
     names = [name for name, _ in objective.named_parameters()]
-    found = IsolatedEngine(objective).clipped_sum(inputs, targets, [names], lambda norms: clip_factors(norms, 0.1))
-    torch.testing.assert_close(found.gradients, clipped_sum(per_example(objective, inputs, targets), 0.1))
+    computed = IsolatedEngine(objective).clipped_sum(inputs, targets, [names], lambda norms: clip_factors(norms, 0.1))
+    torch.testing.assert_close(computed.gradients, clipped_sum(per_example(objective, inputs, targets), 0.1))
 
 
 class Mixing(torch.autograd.Function):
@@ -186,14 +186,14 @@ class Mixing(torch.autograd.Function):
 KEPT: list[Tensor] = []
 
 
-def in_global(network: Any, h: Tensor) -> Tensor:
+def keeps_global(network: Any, h: Tensor) -> Tensor:
     """Takes away what passed before, kept as numbers."""
     shifted = h - (KEPT[-1] if KEPT else 0)
     KEPT.append(torch.tensor(h.detach().tolist(), dtype=h.dtype))
     return shifted
 
 
-def in_class(network: Any, h: Tensor) -> Tensor:
+def keeps_in_class(network: Any, h: Tensor) -> Tensor:
     shifted = h - vars(Network).get("kept", 0)
     Network.kept = h.detach()  # type: ignore[attr-defined]
     return shifted
@@ -201,8 +201,8 @@ def in_class(network: Any, h: Tensor) -> Tensor:
 
 REFUSED: dict[str, tuple[Between, str]] = {
     "a rule for vmap that mixes": (lambda n, h: Mixing.apply(h), "is not the result of that example alone"),
-    "a global": (in_global, "depends on the examples before"),
-    "a class": (in_class, "keeps something outside of its own attributes"),
+    "a global": (keeps_global, "depends on the examples before"),
+    "a class": (keeps_in_class, "keeps something outside of its own attributes"),
     "NumPy's generator": (lambda n, h: h + float(numpy.random.rand()), "draw by PyTorch instead"),
     "Python's generator": (lambda n, h: h * random.random(), "draw by PyTorch instead"),
     "batch statistics": (lambda n, h: F.batch_norm(h, None, None, training=True), "Expected more than 1 value per"),
@@ -224,30 +224,30 @@ def test_what_is_not_a_function_of_one_example_is_refused(kind: str) -> None:
             del Network.kept  # type: ignore[attr-defined]
 
 
-def by_numbers(h: Tensor) -> Tensor:
+def asks_for_numbers(h: Tensor) -> Tensor:
     return h * torch.bernoulli(torch.sigmoid(h.detach()))
 
 
-@pytest.mark.parametrize("draw", [F.dropout, F.gumbel_softmax, by_numbers])
+@pytest.mark.parametrize("draw", [F.dropout, F.gumbel_softmax, asks_for_numbers])
 def test_each_example_draws_its_own_random_numbers(draw: Callable[[Tensor], Tensor]) -> None:
     engine, (inputs, targets) = IsolatedEngine(made(lambda: Network(lambda network, h: draw(h)))), examples()
     same = inputs[:1].expand(64, -1).contiguous(), targets[:1].expand(64)
     torch.manual_seed(0)
-    found = engine.gradients(*same)[0]["network.last.bias"]
-    assert len({tuple(row) for row in found.tolist()}) > 32
+    computed = engine.gradients(*same)[0]["network.last.bias"]
+    assert len({tuple(row) for row in computed.tolist()}) > 32
     torch.manual_seed(0)
-    assert torch.equal(engine.gradients(*same)[0]["network.last.bias"], found)
+    assert torch.equal(engine.gradients(*same)[0]["network.last.bias"], computed)
 
 
 @pytest.mark.parametrize(
-    ("loss", "said"),
+    ("loss", "message"),
     [
         (nn.CrossEntropyLoss(), r"drop .mean"),
         (nn.Identity(), "takes 2 positional"),
     ],
 )
-def test_a_loss_that_is_not_of_each_example_is_refused(loss: nn.Module, said: str) -> None:
-    with pytest.raises(NotMappableError, match=said):
+def test_a_loss_that_is_not_of_each_example_is_refused(loss: nn.Module, message: str) -> None:
+    with pytest.raises(NotMappableError, match=message):
         IsolatedEngine(made(Network, loss)).gradients(*examples())
 
 

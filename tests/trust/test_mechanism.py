@@ -33,8 +33,8 @@ THREE = (NoiseGroup(("a",), 0.5), NoiseGroup(("b",), 2.0), NoiseGroup(("c",), 0.
 
 
 @pytest.fixture
-def of_kind(smoke) -> OfKind:
-    """`of_kind("TwoLevels")`: a small config with that mechanism of tests/choosing.py, or of a dotted path."""
+def make_kind(smoke) -> OfKind:
+    """`make_kind("TwoLevels")`: a small config with that mechanism of tests/choosing.py, or of a dotted path."""
 
     def make(name: str, *overrides: str) -> DictConfig:
         target = name if "." in name else f"tests.choosing.{name}"
@@ -52,12 +52,12 @@ def chosen(kind: Any, sampling: Sampling = Sampling.poisson, epochs: int = 4, mu
     return mechanism_for(kind, sampling, 1000, 100, THREE, (), epochs, None)(multiplier)
 
 
-def with_arguments(name: str, **arguments: Any) -> Any:
+def add_arguments(name: str, **arguments: Any) -> Any:
     """Return a class with arguments, as Hydra makes it of the lines in a config."""
     return partial(getattr(choosing, name), **arguments)
 
 
-def by_dp_accounting(*composed: tuple[float, int], q: float = 0.1) -> float:
+def reference_epsilon(*composed: tuple[float, int], q: float = 0.1) -> float:
     """ε by another composition of the same: noise multipliers, and how many steps have each."""
     accountant = PLDAccountant()
     for multiplier, steps in composed:
@@ -67,9 +67,9 @@ def by_dp_accounting(*composed: tuple[float, int], q: float = 0.1) -> float:
 
 def test_two_levels_cost_what_dp_accounting_says() -> None:
     """3 epochs at 2, then one at 1."""
-    mechanism = chosen(with_arguments("TwoLevels", after=3))
+    mechanism = chosen(add_arguments("TwoLevels", after=3))
     spent = [sound_epsilon(mechanism.charges_of_epochs(epochs).actual, DELTA) for epochs in (3, 4)]
-    assert spent == pytest.approx([by_dp_accounting((2.0, 30)), by_dp_accounting((2.0, 30), (1.0, 10))], rel=2e-3)
+    assert spent == pytest.approx([reference_epsilon((2.0, 30)), reference_epsilon((2.0, 30), (1.0, 10))], rel=2e-3)
     assert spent[1] > 1.3 * spent[0]
     assert mechanism.charges(31).actual == mechanism.charges(31).claimed
     assert dict(mechanism.charges(31).actual) == {
@@ -83,13 +83,13 @@ def test_an_epoch_of_shuffled_batches_costs_its_least_noise() -> None:
     mechanism = chosen(choosing.Alternating, Sampling.shuffled)
     for charges in (mechanism.charges_of_epochs(4), mechanism.charges(31)):
         assert sound_epsilon(charges.actual, DELTA) == pytest.approx(closed_form(2.0, DELTA), abs=1e-3)
-    falling = chosen(with_arguments("TwoLevels", after=3), Sampling.shuffled).charges_of_epochs(4)
+    falling = chosen(add_arguments("TwoLevels", after=3), Sampling.shuffled).charges_of_epochs(4)
     assert sound_epsilon(falling.actual, DELTA) == pytest.approx(closed_form((3 / 4 + 1) ** 0.5, DELTA), abs=1e-3)
 
 
-def test_what_is_trained_has_the_noise_that_is_charged(of_kind: OfKind, monkeypatch) -> None:
+def test_what_is_trained_has_the_noise_that_is_charged(make_kind: OfKind, monkeypatch) -> None:
     """Step by step, over epochs: what each release multiplies the normal numbers by, and what the history says."""
-    run = prepare(of_kind("TwoLevels", "scale.epochs=2"))
+    run = prepare(make_kind("TwoLevels", "scale.epochs=2"))
     assert type(run.mechanism) is Scheduled
     steps, q = run.mechanism.steps_per_epoch, run.mechanism.sampling_rate
     released = []
@@ -108,7 +108,7 @@ def test_what_is_trained_has_the_noise_that_is_charged(of_kind: OfKind, monkeypa
     monkeypatch.setattr(Mechanism, "release", watched)
     history = trained(run).history
     assert released == pytest.approx([1.5] * steps + [0.75] * steps, rel=1e-3)
-    due = [by_dp_accounting((1.5, steps), q=q), by_dp_accounting((1.5, steps), (0.75, steps), q=q)]
+    due = [reference_epsilon((1.5, steps), q=q), reference_epsilon((1.5, steps), (0.75, steps), q=q)]
     assert history["epsilon_sound"] == pytest.approx(due, rel=3e-3)
 
 
@@ -116,8 +116,8 @@ def trained(run: Run) -> Trained:
     return train(run, load(run), lambda row: None)
 
 
-def test_a_schedule_goes_on_where_it_was_stopped(of_kind: OfKind) -> None:
-    run = prepare(of_kind("TwoLevels", "scale.epochs=2"))
+def test_a_schedule_goes_on_where_it_was_stopped(make_kind: OfKind) -> None:
+    run = prepare(make_kind("TwoLevels", "scale.epochs=2"))
     whole, resumed, _ = whole_and_resumed(run, load(run))
     assert resumed.history == whole.history
 
@@ -144,24 +144,24 @@ def test_nothing_but_choices_is_taken_of_a_class(kind: type) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [
-        *((with_arguments("Chooses", factor=factor), "noise factors > 0") for factor in (0.0, -1.0, math.inf, "nan")),
-        *((with_arguments("Chooses", factor=factor), "expected a float") for factor in ("tensor", True)),
-        (with_arguments("Chooses", factor="raise"), "Chooses cannot choose: KeyError 0"),
-        (with_arguments("Chooses", factor="by step"), "Chooses has 200 different noise factors"),
-        (with_arguments("Chooses", share=[0.5, 0.5]), "Chooses gives 2 shares of 3 noise groups"),
-        (with_arguments("Chooses", share=[0.5, 0.5, 0.1]), "at most 1 in all"),
-        *((with_arguments("Chooses", share=[0.5, 0.4, share]), "a share above 0") for share in (0.0, math.nan)),
-        (with_arguments("Chooses", share=["0.5", 0.4, 0.1]), "expected a float"),
+        *((add_arguments("Chooses", factor=factor), "noise factors > 0") for factor in (0.0, -1.0, math.inf, "nan")),
+        *((add_arguments("Chooses", factor=factor), "expected a float") for factor in ("tensor", True)),
+        (add_arguments("Chooses", factor="raise"), "Chooses cannot choose: KeyError 0"),
+        (add_arguments("Chooses", factor="by step"), "Chooses has 200 different noise factors"),
+        (add_arguments("Chooses", share=[0.5, 0.5]), "Chooses gives 2 shares of 3 noise groups"),
+        (add_arguments("Chooses", share=[0.5, 0.5, 0.1]), "at most 1 in all"),
+        *((add_arguments("Chooses", share=[0.5, 0.4, share]), "a share above 0") for share in (0.0, math.nan)),
+        (add_arguments("Chooses", share=["0.5", 0.4, 0.1]), "expected a float"),
         (closed_form, "A mechanism is a class"),
         (choosing.Bare, "Bare has no applied, which a mechanism needs"),
         (choosing.ChoosesAndDraws, "ChoosesAndDraws overrides noise_factor, .*: it overrides draw_noise, too"),
         *((kind, f"{kind.__name__} is the base of other mechanisms") for kind in (OfMeanLoss, _DisjointBatches)),
     ],
 )
-def test_only_choices_are_accepted(kind: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_only_choices_are_accepted(kind: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         chosen(kind, epochs=20)
 
 
@@ -182,31 +182,31 @@ def test_one_that_does_more_than_choose_has_no_sound_epsilon(kind: type, names: 
     assert f"{kind.__name__} {names}, so its noise " in own_noise(mechanism)
 
 
-def test_a_run_with_such_a_mechanism_has_no_sound_epsilon(of_kind: OfKind) -> None:
-    run = prepare(of_kind("HalfTheNoise"))
+def test_a_run_with_such_a_mechanism_has_no_sound_epsilon(make_kind: OfKind) -> None:
+    run = prepare(make_kind("HalfTheNoise"))
     assert run.unsound == own_noise(chosen(choosing.HalfTheNoise))
     assert run.epsilon_at_most_steps is None
 
 
-def test_a_normalization_of_ones_own_leaves_no_sound_epsilon(of_kind: OfKind) -> None:
+def test_a_normalization_of_ones_own_leaves_no_sound_epsilon(make_kind: OfKind) -> None:
     group = "normalization={_target_: tests.choosing.OwnNormalization, groups: 1}"
-    run = prepare(of_kind("OwnName", f"+{group}", "features=pixels"))
+    run = prepare(make_kind("OwnName", f"+{group}", "features=pixels"))
     assert run.unsound == "OwnNormalization is a user's normalization, so its releases of the examples are not known."
     assert trained(run).history["epsilon_sound"] == [None] * run.epochs
 
 
-def test_the_package_knows_its_own(of_kind: OfKind) -> None:
+def test_the_package_knows_its_own(make_kind: OfKind) -> None:
     for sampling in ("poisson", "shuffled"):
-        assert prepare(of_kind("TwoLevels", f"sampling={sampling}")).unsound is None
-    assert prepare(of_kind("runner.mechanism.layerwise.Joint")).unsound is None
-    assert prepare(of_kind("runner.mechanism.dp_sgd.Scheduled", "+mechanism.factors=[1,0.5]")).unsound is None
+        assert prepare(make_kind("TwoLevels", f"sampling={sampling}")).unsound is None
+    assert prepare(make_kind("runner.mechanism.layerwise.Joint")).unsound is None
+    assert prepare(make_kind("runner.mechanism.dp_sgd.Scheduled", "+mechanism.factors=[1,0.5]")).unsound is None
 
 
-def test_an_event_that_the_accountant_does_not_know_is_refused_before_work_starts(of_kind: OfKind) -> None:
+def test_an_event_that_the_accountant_does_not_know_is_refused_before_work_starts(make_kind: OfKind) -> None:
     with pytest.raises(ConfigError, match=r"^accountant: .*LaplaceDpEvent"):
-        prepare(of_kind("ChargesLaplace"))
+        prepare(make_kind("ChargesLaplace"))
 
 
-def test_a_schedule_takes_no_screening(of_kind: OfKind) -> None:
+def test_a_schedule_takes_no_screening(make_kind: OfKind) -> None:
     with pytest.raises(ConfigError, match="the noise has to be the same at all steps"):
-        prepare(of_kind("TwoLevels", "screening=annealing"))
+        prepare(make_kind("TwoLevels", "screening=annealing"))

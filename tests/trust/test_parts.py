@@ -67,9 +67,9 @@ HONEST += ["WithDropout"]
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_no_network_and_no_loss_moves_a_sum_beyond_the_bound(name: str, with_part: Make) -> None:
+def test_no_network_and_no_loss_moves_a_sum_beyond_the_bound(name: str, part_config: Make) -> None:
     """All are taken one example at a time, and none of these honest mistakes is refused."""
-    run = prepare(with_part("loss" if name == "Centred" else "architecture", f"tests.coupling.{name}"))
+    run = prepare(part_config("loss" if name == "Centred" else "architecture", f"tests.coupling.{name}"))
     check_own(run)
     assert isinstance(run.engine(run.new_objective()), IsolatedEngine)
     assert moved(run) <= 1 + 1e-4
@@ -115,15 +115,15 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_no_noise_is_for_is_refused(name: str, with_part: Make) -> None:
+def test_what_no_noise_is_for_is_refused(name: str, part_config: Make) -> None:
     with pytest.raises(ConfigError, match=REFUSED[name]):
-        check_own(prepare(with_part("architecture", f"{HERE}.{name}")))
+        check_own(prepare(part_config("architecture", f"{HERE}.{name}")))
 
 
 @pytest.mark.parametrize("diagnostic", ["activation_norms", "hessian"])
-def test_no_diagnostic_shows_training_images_to_a_users_code(diagnostic: str, with_part: Make) -> None:
+def test_no_diagnostic_shows_training_images_to_a_users_code(diagnostic: str, part_config: Make) -> None:
     with pytest.raises(ConfigError, match=f"diagnostics: {diagnostic} passes training images"):
-        prepare(with_part("architecture", "tests.coupling.Plain", f"diagnostics=[{diagnostic}]"))
+        prepare(part_config("architecture", "tests.coupling.Plain", f"diagnostics=[{diagnostic}]"))
 
 
 class Whitening:
@@ -141,14 +141,14 @@ class Whitening:
 
 
 def test_a_part_that_asks_for_numbers_is_slow_and_says_why(
-    with_part: Make, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    part_config: Make, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trial, "_printed", set[str]())  # a note is printed once in a process
-    check_own(prepare(with_part("architecture", "tests.coupling.Branching")))
-    said = capsys.readouterr().err
-    assert "Branching: applied to one example at a time, so an operation over the batch is over that one." in said
-    assert "They are computed one after another, some " in said
-    assert "because its code asks for an example's numbers, as `if x.sum() > 0`" in said
+    check_own(prepare(part_config("architecture", "tests.coupling.Branching")))
+    message = capsys.readouterr().err
+    assert "Branching: applied to one example at a time, so an operation over the batch is over that one." in message
+    assert "They are computed one after another, some " in message
+    assert "because its code asks for an example's numbers, as `if x.sum() > 0`" in message
 
 
 class Standardised(coupling.Plain):
@@ -165,19 +165,19 @@ class StandardisedByBatch(Standardised):
 
 
 @pytest.mark.parametrize("more", ["", "screening=annealing"])
-def test_what_is_evaluated_is_what_was_trained(more: str, with_part: Make) -> None:
+def test_what_is_evaluated_is_what_was_trained(more: str, part_config: Make) -> None:
     """Both networks are the same function of one image. Evaluated by batches, the second would be another one."""
-    found = []
+    computed = []
     for name in ("Standardised", "StandardisedByBatch"):
-        run = prepare(with_part("architecture", f"{HERE}.{name}", *more.split()))
-        found.append(train(run, load(run), lambda row: None).history)
+        run = prepare(part_config("architecture", f"{HERE}.{name}", *more.split()))
+        computed.append(train(run, load(run), lambda row: None).history)
     for column in ("test_loss", "test_accuracy", *(["screening_loss", "steps"] if more else [])):
-        assert found[0][column] == pytest.approx(found[1][column], rel=1e-5), column
-    run = prepare(with_part("architecture", f"{HERE}.StandardisedByBatch"))
+        assert computed[0][column] == pytest.approx(computed[1][column], rel=1e-5), column
+    run = prepare(part_config("architecture", f"{HERE}.StandardisedByBatch"))
     of_run = run.new_objective()
     by_batch = Objective(of_run.network, of_run.loss)
-    one, other = (evaluate(each, load(run)[1], 10).loss for each in (of_run, by_batch))
-    assert abs(one - other) > 1e-4 * one
+    alone, other = (evaluate(evaluated, load(run)[1], 10).loss for evaluated in (of_run, by_batch))
+    assert abs(alone - other) > 1e-4 * alone
 
 
 class States(Whitening):
@@ -191,9 +191,9 @@ def test_features_of_an_image_depend_on_no_other() -> None:
     torch.manual_seed(0)
     images = torch.rand(6, 1, 4, 4)
     features = OwnFeatures(Whitening())
-    whole = features(images)
-    assert torch.equal(features(images.flip(0)).flip(0), whole)
-    assert torch.equal(torch.cat([features(image) for image in images.split(1)]), whole)
+    converted = features(images)
+    assert torch.equal(features(images.flip(0)).flip(0), converted)
+    assert torch.equal(torch.cat([features(image) for image in images.split(1)]), converted)
 
 
 def test_features_that_state_a_norm_are_cut_to_it() -> None:
@@ -219,14 +219,14 @@ class MakesUpdates(UpdateRule):
 
 
 @pytest.mark.parametrize("name", ["NoUpdates", "NoRule"])
-def test_an_update_rule_has_to_define_its_updates(with_part: Make, name: str) -> None:
+def test_an_update_rule_has_to_define_its_updates(part_config: Make, name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is no UpdateRule that defines `updates"):
-        prepare(with_part("screening", f"{HERE}.{name}"))
+        prepare(part_config("screening", f"{HERE}.{name}"))
 
 
-def test_a_graph_replays_no_update_rule_of_a_user(with_part: Make) -> None:
+def test_a_graph_replays_no_update_rule_of_a_user(part_config: Make) -> None:
     """It makes the updates itself, so the rule would be left out."""
-    config = with_part("screening", f"{HERE}.MakesUpdates")
+    config = part_config("screening", f"{HERE}.MakesUpdates")
     prepare(config)
     config.runtime.step = "graph"
     with pytest.raises(ConfigError, match="the update rule MakesUpdates makes the updates"):
@@ -234,10 +234,10 @@ def test_a_graph_replays_no_update_rule_of_a_user(with_part: Make) -> None:
 
 
 class Columns(Updates):
-    given: ClassVar[Mapping[str, Any]] = {}
+    answer: ClassVar[Mapping[str, Any]] = {}
 
     def columns(self, reported: Evaluation) -> dict[str, Any]:
-        return dict(self.given)
+        return dict(self.answer)
 
 
 class Scalars(UpdateRule):
@@ -246,21 +246,23 @@ class Scalars(UpdateRule):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("answer", "message"),
     [
         ({"epsilon_sound": 0.1}, "'epsilon_sound', which every history has"),
         ({"share": [1.0]}, "has to return a number by name"),
         ({"share": torch.tensor(0.5), "kept": np.float32(2)}, None),
     ],
 )
-def test_columns_of_a_rule_are_numbers_of_its_own(given: Any, said: str | None, with_part: Make, monkeypatch) -> None:
-    monkeypatch.setattr(Columns, "given", given)
-    run = prepare(with_part("screening", f"{HERE}.Scalars"))
-    if said is None:
+def test_columns_of_a_rule_are_numbers_of_its_own(
+    answer: Any, message: str | None, part_config: Make, monkeypatch
+) -> None:
+    monkeypatch.setattr(Columns, "answer", answer)
+    run = prepare(part_config("screening", f"{HERE}.Scalars"))
+    if message is None:
         history = train(run, load(run), lambda row: None).history
         assert json.loads(json.dumps(history))["share"] == [0.5]
         return
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         train(run, load(run), lambda row: None)
 
 
@@ -284,17 +286,18 @@ class EndsAtOnce(UpdateRule):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("Fewer", "more steps than the 2 of its rule's most_steps"), ("Thin", "`Updates`, not object")]
+    ("name", "message"),
+    [("Fewer", "more steps than the 2 of its rule's most_steps"), ("Thin", "`Updates`, not object")],
 )
-def test_a_rule_is_held_to_what_it_states(name: str, said: str, with_part: Make) -> None:
-    run = prepare(with_part("screening", f"{HERE}.{name}"))
-    with pytest.raises(ConfigError, match=said):
+def test_a_rule_is_held_to_what_it_states(name: str, message: str, part_config: Make) -> None:
+    run = prepare(part_config("screening", f"{HERE}.{name}"))
+    with pytest.raises(ConfigError, match=message):
         train(run, load(run), lambda row: None)
 
 
-def test_a_run_that_its_rule_ends_early_guarantees_the_cost_of_all_steps(with_part: Make) -> None:
+def test_a_run_that_its_rule_ends_early_guarantees_the_cost_of_all_steps(part_config: Make) -> None:
     """The rule may have seen data when it decided."""
-    run = prepare(with_part("screening", f"{HERE}.EndsAtOnce"))
+    run = prepare(part_config("screening", f"{HERE}.EndsAtOnce"))
     trained = train(run, load(run), lambda row: None)
     final = final_metrics(run, trained)
     assert trained.history["steps"] == [1]
@@ -308,8 +311,8 @@ class Leaves(torch.optim.SGD):
             sys.exit()
 
 
-def test_a_part_that_ends_the_process_fails_the_run(with_part: Make, tmp_path: Path) -> None:
-    config = with_part("optimizer", f"{HERE}.Leaves", f"runtime.results_root={tmp_path}", lr=0.1, _partial_=True)
+def test_a_part_that_ends_the_process_fails_the_run(part_config: Make, tmp_path: Path) -> None:
+    config = part_config("optimizer", f"{HERE}.Leaves", f"runtime.results_root={tmp_path}", lr=0.1, _partial_=True)
     with pytest.raises(RuntimeError, match=r"ends the process by sys\.exit"):
         execute(resolved(config), lambda row, run: None)
     (path,) = tmp_path.rglob("failed/*.json")
@@ -325,9 +328,9 @@ class OwnAccountant:
         return 1.0
 
 
-def test_what_is_believed_is_named_beside_epsilon(with_part: Make, smoke: Compose) -> None:
+def test_what_is_believed_is_named_beside_epsilon(part_config: Make, smoke: Compose) -> None:
     shape = {"name": "MNIST", "shape": [1, 28, 28], "classes": 10, "train_examples": 1438, "test_examples": 359}
-    config = with_part("dataset", f"{HERE}.Own", **shape, bundled=True)
+    config = part_config("dataset", f"{HERE}.Own", **shape, bundled=True)
     with open_dict(config):
         config.accountant = OmegaConf.create({"_target_": f"{HERE}.OwnAccountant"})
         config.max_epsilon = None
@@ -338,8 +341,8 @@ def test_what_is_believed_is_named_beside_epsilon(with_part: Make, smoke: Compos
     ]
 
 
-def test_a_run_of_an_own_network_and_clipping_is_recorded(with_part: Make, tmp_path: Path) -> None:
-    config = with_part("architecture", "tests.coupling.WithDropout", f"runtime.results_root={tmp_path}")
+def test_a_run_of_an_own_network_and_clipping_is_recorded(part_config: Make, tmp_path: Path) -> None:
+    config = part_config("architecture", "tests.coupling.WithDropout", f"runtime.results_root={tmp_path}")
     with open_dict(config):
         config.clipping = OmegaConf.create({"_target_": "tests.trust.test_clipping.Huber", "norm": 0.1})
     config = resolved(config)  # with the sources of these classes
@@ -363,8 +366,8 @@ class TestFirstBatch:
         """Sums of contributions of these norms, all in one direction, of four numbers in two parameters."""
         contributions = torch.tensor(sizes)[:, None].expand(-1, 2) / 2**0.5
 
-        def sums(kept: Tensor) -> dict[str, Tensor]:
-            total = contributions[kept].sum(0)
+        def sums(members: Tensor) -> dict[str, Tensor]:
+            total = contributions[members].sum(0)
             return {"weight": total[:1].view(1, 1), "bias": total[1:]}
 
         check_first_batch(self.mechanism(), sums, torch.tensor(sizes))
@@ -377,7 +380,7 @@ class TestFirstBatch:
             self.check([0.5, 1.01, 0.9])
 
     def test_random_sums_are_not_compared(self) -> None:
-        check_first_batch(self.mechanism(), lambda kept: {"weight": torch.randn(1, 1)}, torch.ones(3))
+        check_first_batch(self.mechanism(), lambda members: {"weight": torch.randn(1, 1)}, torch.ones(3))
 
     @pytest.mark.parametrize("step", ["eager", "graph"])
     def test_a_clip_that_is_dropped_is_noticed(

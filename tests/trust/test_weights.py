@@ -32,8 +32,8 @@ def weights(tmp_path: Path) -> Path:
     return tmp_path / "weights.pt"
 
 
-def test_other_weights_are_another_run(weights: Path, with_part: Make) -> None:
-    config = with_part("architecture", NETWORK, weights=str(weights))
+def test_other_weights_are_another_run(weights: Path, part_config: Make) -> None:
+    config = part_config("architecture", NETWORK, weights=str(weights))
     first = resolved(config)
     torch.save(nn.Linear(784, 8).state_dict(), weights)
     assert identify(resolved(config))[0] != identify(first)[0]
@@ -41,8 +41,8 @@ def test_other_weights_are_another_run(weights: Path, with_part: Make) -> None:
         check_sources(first)
 
 
-def test_frozen_weights_are_stated_beside_epsilon(weights: Path, with_part: Make) -> None:
-    run = prepare(resolved(with_part("architecture", NETWORK, weights=str(weights))))
+def test_frozen_weights_are_stated_beside_epsilon(weights: Path, part_config: Make) -> None:
+    run = prepare(resolved(part_config("architecture", NETWORK, weights=str(weights))))
     assert run.rests_on[0] == "6,280 frozen parameters: taken as public"
     assert run.parameters == 90
     assert run.isolation is None  # the fast engine
@@ -89,8 +89,8 @@ def test_random_features_are_not_kept(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not list(tmp_path.rglob("*.own"))
 
 
-def test_own_features_without_weights_are_not_kept(with_part: Make) -> None:
-    config = with_part("features", "tests.trust.test_weights.Counted")
+def test_own_features_without_weights_are_not_kept(part_config: Make) -> None:
+    config = part_config("features", "tests.trust.test_weights.Counted")
     with open_dict(config):
         config.architecture = {"_target_": "runner.networks.architectures.linear"}
     features = prepare(resolved(config)).features
@@ -98,9 +98,9 @@ def test_own_features_without_weights_are_not_kept(with_part: Make) -> None:
     assert features.key == ""
 
 
-def test_features_of_other_weights_have_another_key(weights: Path, with_part: Make) -> None:
+def test_features_of_other_weights_have_another_key(weights: Path, part_config: Make) -> None:
     def key() -> str:
-        config = with_part("features", "tests.trust.test_weights.Read", weights=str(weights))
+        config = part_config("features", "tests.trust.test_weights.Read", weights=str(weights))
         with open_dict(config):
             config.architecture = {"_target_": "runner.networks.architectures.linear"}
         features = prepare(resolved(config)).features

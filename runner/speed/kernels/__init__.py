@@ -116,10 +116,10 @@ def why_off() -> str | None:
         return f"DP_REPRO_KERNELS=0: no compiled kernel is used, {off}"
     if _compiler():
         return None
-    named = (
+    compiler = (
         f"CXX={os.environ['CXX']} names no C++ compiler" if os.environ.get("CXX") else "No C++ compiler (c++) is found"
     )
-    return f"{named}: no kernel is compiled, {off}"
+    return f"{compiler}: no kernel is compiled, {off}"
 
 
 def _compiler() -> list[str]:

@@ -16,12 +16,12 @@ from pkgutil import iter_modules
 from typing import Any, ClassVar
 
 import torch
-from omegaconf import DictConfig
-from torch import Tensor, nn
+from torch import Tensor
 
 from runner.data.datasets import Split
 from runner.gradients import Engine, GradientSum, Objective, OnePassEngine, fresh_copy
 from runner.training.evaluate import Evaluation
+from runner.training.run import Run
 
 FIXED = 2048  # the first training examples, on which diagnostics of the weights are measured
 SLICE = 256  # examples that pass through the network at a time
@@ -31,15 +31,11 @@ SLICE = 256  # examples that pass through the network at a time
 class Subject:
     """The run that is measured.
 
-    epochs: the run's number of epochs.
-    activation_type: the class of the hidden activations.
     objective: a copy of the trained one if training images pass through it.
     training: the training split.
     """
 
-    config: DictConfig
-    epochs: int
-    activation_type: type[nn.Module]
+    run: Run
     objective: Objective
     training: Split
 
@@ -98,7 +94,7 @@ class Diagnostic:
 
     def due(self, step: int) -> bool:
         """Return True for every `diagnostics_every`-th step."""
-        return bool(step % self.subject.config.diagnostics_every == 0)
+        return bool(step % self.subject.run.config.diagnostics_every == 0)
 
     def append(self, **measured: Any) -> None:
         """Append a number to each column of `values`."""
@@ -147,15 +143,11 @@ class Diagnostics:
     Training images pass through a copy of the objective, because a diagnostic may put hooks on its layers.
     """
 
-    def __init__(
-        self, config: DictConfig, epochs: int, activation_type: type[nn.Module], objective: Objective, training: Split
-    ) -> None:
-        kinds = {name: diagnostics()[name] for name in config.diagnostics}
+    def __init__(self, run: Run, objective: Objective, training: Split) -> None:
+        kinds = {name: diagnostics()[name] for name in run.config.diagnostics}
         self._copied = any(kind.passes_training_images for kind in kinds.values())
         self._live = objective
-        self._subject = Subject(
-            config, epochs, activation_type, fresh_copy(objective) if self._copied else objective, training
-        )
+        self._subject = Subject(run, fresh_copy(objective) if self._copied else objective, training)
         self._measures = {name: kind(self._subject) for name, kind in kinds.items()}
 
     @property
@@ -169,22 +161,15 @@ class Diagnostics:
         for measure in self._measures.values():
             measure.weights(0)
 
-    def step(
-        self, step: int, epoch: int, engine: Engine, inputs: Tensor, targets: Tensor, clipped: GradientSum
-    ) -> None:
-        """Measure on a step's batch, with the weights that its gradient sum was taken at.
+    def step(self, step: int, epoch: int, batch: Batch) -> None:
+        """Measure on a batch, with the weights that its sum was taken at: a step from 0 in the run, an epoch from 1.
 
-        Args:
-            step: the number of the step in the run, from 0.
-            epoch: the epoch, from 1.
-            inputs: the batch [n, ...]; nothing is measured if it is empty.
-            targets: its classes [n].
-            clipped: its sum of clipped gradients.
+        Nothing is measured if the batch is empty.
         """
-        if len(targets) > 0:
+        if len(batch.targets) > 0:
             self._follow()
             for measure in self._measures.values():
-                measure.step(step, epoch, Batch(engine, inputs, targets, clipped))
+                measure.step(step, epoch, batch)
 
     def epoch(self, epoch: int, evaluation: Evaluation) -> None:
         """Measure after an epoch, counted from 1."""

@@ -28,7 +28,7 @@ class Hessian(Diagnostic):
 
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
-        stream = generator(subject.config.seed, "hessian", subject.training.images.device)
+        stream = generator(subject.run.config.seed, "hessian", subject.training.images.device)
         self._top = TopEigenvalue(subject.objective, *subject.fixed, stream)
 
     def weights(self, epoch: int) -> None:

@@ -30,7 +30,7 @@ class ActivationNorms(Diagnostic):
         def note(name: str, _: nn.Module, __: object, output: Tensor) -> None:
             norms[name] = output.flatten(1).norm(dim=1).mean().item()
 
-        network, kind = self.subject.objective.network, self.subject.activation_type
+        network, kind = self.subject.objective.network, self.subject.run.activation_type
         layers = {name: layer for name, layer in network.named_modules() if isinstance(layer, kind)}
         with hooked(layers, note), torch.no_grad():
             network(batch.inputs)
@@ -75,7 +75,7 @@ class Confusion(Diagnostic):
 
     def epoch(self, epoch: int, evaluation: Evaluation) -> None:
         """Count after an epoch that was asked for."""
-        if epoch in (*self.subject.config.confusion_epochs, self.subject.epochs):
+        if epoch in (*self.subject.run.config.confusion_epochs, self.subject.run.epochs):
             classes = len(evaluation.class_accuracy)
             predicted, _ = predict(self.subject.objective, self.subject.training)
             counts = torch.bincount(self.subject.training.targets * classes + predicted, minlength=classes**2)

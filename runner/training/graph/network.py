@@ -94,7 +94,7 @@ class Layer(nn.Module):
 def _windows(images: Tensor, shape: Geometry) -> Tensor:
     """Return every window of images [P, channels, h, w], in the order of a weight's numbers: [P, T, K]."""
     (py, px), (sy, sx), (dy, dx) = shape.padding, shape.stride, shape.dilation
-    spans = [(taps - 1) * apart + 1 for taps, apart in zip(shape.kernel, shape.dilation, strict=True)]
+    spans = [(taps - 1) * dilation + 1 for taps, dilation in zip(shape.kernel, shape.dilation, strict=True)]
     padded = F.pad(images, (px, px, py, py)) if px or py else images
     windows = padded.unfold(2, spans[0], sy).unfold(3, spans[1], sx)[..., ::dy, ::dx].permute(0, 1, 4, 5, 2, 3)
     return windows.flatten(4).flatten(1, 3).transpose(1, 2)
@@ -148,7 +148,7 @@ class RecordedObjective:
             parameter.data = self.values[place].view(parameter.shape)
         self._names = {id(parameter): name for name, parameter in parameters.items()}
         self.layers: dict[str, Layer] = {}
-        recorded = self._with_layers(pool_first(objective), "")
+        recorded = self._wrap_layers(pool_first(objective), "")
         self._recorded = _Recorded(recorded.get_submodule("network"), recorded.get_submodule("loss"))
         self._recorded.views = views
         # Parameters have other names inside a layer, and after `pool_first`.
@@ -176,19 +176,19 @@ class RecordedObjective:
         if self.objective.constraint is not None:
             self.objective.constraint.project(self.weights(values))
 
-    def _with_layers(self, module: nn.Module, name: str) -> nn.Module:
+    def _wrap_layers(self, module: nn.Module, name: str) -> nn.Module:
         """Return a module with a `Layer` around each module inside it that has parameters of its own."""
-        own = next(module.parameters(recurse=False), None)
-        if own is None:
+        parameter = next(module.parameters(recurse=False), None)
+        if parameter is None:
             parts = {
-                key: part and self._with_layers(part, f"{name}.{key}".lstrip("."))
+                key: part and self._wrap_layers(part, f"{name}.{key}".lstrip("."))
                 for key, part in module._modules.items()
             }
             return replace_parts(module, parts)
         if reason := unsupported(module):
             raise NotCapturableError(f"{name}: {reason}")
         layer = Layer(module, self.views)
-        self.layers[self._names[id(own)].rpartition(".")[0]] = layer
+        self.layers[self._names[id(parameter)].rpartition(".")[0]] = layer
         return layer
 
 
@@ -206,6 +206,9 @@ class _Recorded(Objective):
 @dataclass(frozen=True)
 class MaskedEngine:
     """An `Engine` for padded batches [P, ...], in which examples outside the mask contribute zero.
+
+    Examples of the padding, or with a gradient that is not finite, are set to zero, even if there are none. So the
+    calls depend on no data and can be captured and replayed.
 
     Attributes:
         values: [numbers], the weights.
@@ -241,18 +244,18 @@ class MaskedEngine:
             sums = dict(weighted_sums(terms, groups, factors_of(norms, silent, factors), silent))
         return GradientSum(sums, losses.detach(), torch.linalg.vector_norm(norms, dim=1))
 
-    def plain_sum(self, inputs: Tensor, targets: Tensor, others: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:
+    def plain_sum(self, inputs: Tensor, targets: Tensor, further: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:
         """See `Engine.plain_sum`; `others` may only have the counter of a loss."""
-        if others.keys() - {COUNT}:
+        if further.keys() - {COUNT}:
             raise NotCapturableError("a step releases more than gradients")
         course, members = counting_course(self.objective.loss), self.mask.to(inputs.dtype)
         counters = torch.zeros_like(members).requires_grad_()  # one for each example, to leave the padding out
         with torch.enable_grad(), nullcontext() if course is None else course.counting(counters):
             weights = {n: w.detach().requires_grad_() for n, w in self.recorded.weights(self.values).items()}
             losses = self.recorded.losses(weights, inputs, targets)
-            asked = weights | ({COUNT: counters} if others else {})
+            asked = weights | ({COUNT: counters} if further else {})
             slopes = torch.autograd.grad(losses, list(asked.values()), members)
         sums = dict(zip(asked, slopes, strict=True))
-        if others:
+        if further:
             sums[COUNT] = sums[COUNT].masked_fill(~self.mask, 0).sum()
         return GradientSum(sums, losses.detach(), None)

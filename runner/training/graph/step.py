@@ -14,23 +14,24 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from runner.clipping import Clipping
 from runner.config import StepMode
-from runner.data.augmentation import Augmentation, viewed
+from runner.data.augmentation import viewed
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.gradients.terms import is_gradient
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import anchor, correlated, generator, rounded_once
 from runner.networks.lipschitz.course import COUNT, counting_course
-from runner.training.averaging import Averaging, averaged, initial_average
-from runner.training.diagnostics import Diagnostics
+from runner.training.averaging import averaged, initial_average
+from runner.training.diagnostics import Diagnostics, diagnostics
 from runner.training.graph.batches import EpochBatches, draw_epoch, draw_views, enough
 from runner.training.graph.capture import captured, compiled_and_captured, compiling_pays
 from runner.training.graph.network import MaskedEngine, RecordedObjective, numbers_per_example
+from runner.training.run import Run
 from runner.training.steps import NotCapturableError, Pieces, State, Stateful, check_first_batch
-from runner.training.updates import Schedule
+from runner.training.updates import UpdateRule
 from runner.training.updates.interface import unsupported, update_of
+from runner.trust.parts import OwnViews
 
 _SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # memory of a slice's examples in the layers
 _COPIES = 3  # of that memory at a time: the layers, autograd and the sums
@@ -39,16 +40,10 @@ _FOLLOWED = ("applied", "at", "batches", "release")  # methods of a mechanism th
 
 
 class GraphStep:
-    """The step of a run, from its objective, which holds the weights afterwards, and its training settings.
+    """The step of a run, from its objective, which holds the weights afterwards.
 
     Args:
         data: on the device of the objective.
-        per_slice: examples that pass the network at a time; None: as many as fit.
-        schedule: the schedule of the optimizer's learning rate; None keeps it constant.
-        seed: of the run.
-        averaging: the average of the weights, if any.
-        augmentation: the views of each example, if a step uses any.
-        asked: `compiled`, or `auto` to compile if that pays for `steps` steps. Only a captured step is compiled.
 
     Attributes:
         mode: `compiled` if the step is, else `graph`.
@@ -63,24 +58,23 @@ class GraphStep:
 
     updates = None
 
-    def __init__(
-        self,
-        objective: Objective,
-        clipping: Clipping,
-        mechanism: Mechanism,
-        optimizer: torch.optim.Optimizer,
-        data: Split,
-        per_slice: int | None = None,
-        schedule: Schedule | None = None,
-        seed: int = 0,
-        averaging: Averaging | None = None,
-        augmentation: Augmentation | None = None,
-        asked: StepMode = StepMode.graph,
-        steps: int = 0,
-    ) -> None:
-        self.mode, self._asked, self._steps = StepMode.graph, asked, steps
-        self._clipping, self._mechanism, self._data = clipping, mechanism, data
-        self._optimizer, self._schedule = optimizer, schedule or Schedule(None)
+    def __init__(self, run: Run, objective: Objective, data: Split) -> None:
+        if type(run.rule).updates is not UpdateRule.updates:
+            raise NotCapturableError(f"the update rule {type(run.rule).__qualname__} makes the updates")
+        for name in run.config.diagnostics:
+            if diagnostics()[name].measures_steps:
+                raise NotCapturableError(f"the diagnostic {name} reads every step")
+        if run.isolation:
+            raise NotCapturableError(run.isolation)
+        if isinstance(run.augmentation, OwnViews):
+            raise NotCapturableError("the views are made of one image at a time")
+        self.mode, self._steps = StepMode.graph, run.epochs * run.mechanism.steps_per_epoch
+        self._configured: StepMode = run.config.runtime.step
+        self._clipping, self._mechanism, self._data = run.clipping, run.mechanism, data
+        self._augmentation, self._averaging = run.augmentation, run.averaging
+        clipping, mechanism, augmentation = run.clipping, run.mechanism, run.augmentation
+        optimizer = self._optimizer = run.optimizer(objective)
+        self._schedule = run.schedule(optimizer)
         if not clipping.sums_by_engine:
             raise NotCapturableError(f"the clipping {type(clipping).__name__} does more than rescale by norms")
         for name in _FOLLOWED:
@@ -88,7 +82,6 @@ class GraphStep:
                 raise NotCapturableError(f"the mechanism {type(mechanism).__qualname__} overrides `{name}`")
         if reason := unsupported(optimizer):
             raise NotCapturableError(reason)
-        self._augmentation = augmentation
         self.recorded = RecordedObjective(objective, 1 if augmentation is None else augmentation.views)
         values = self.recorded.values
         course = counting_course(objective.loss)
@@ -109,16 +102,16 @@ class GraphStep:
         self._rates: list[float] = []  # of every step of an epoch, if they differ
         self._update = update_of(optimizer)
         buffers = self._update.initial_buffers(values, zero.clone())
-        self._averaging, average = averaging, [] if averaging is None else initial_average([values])
+        average = [] if run.averaging is None else initial_average([values])
         earlier = len(mechanism.coefficients) - 1
         past = [self._noise.repeat(earlier, 1)] if earlier else []
         self.state: list[Tensor] = [values, zero.clone(), *buffers, *average, *past]
         self._lengths = len(buffers), len(average)
         self._seen, self._unchecked = 0, True
         device = torch.device("cpu") if values.is_meta else values.device
-        self.generators = {name: generator(seed, name, device) for name in ("sampling", "noise")}
+        self.generators = {name: generator(run.config.seed, name, device) for name in ("sampling", "noise")}
         if augmentation is not None:
-            self.generators["augmentation"] = generator(seed, "augmentation", torch.device("cpu"))
+            self.generators["augmentation"] = generator(run.config.seed, "augmentation", torch.device("cpu"))
         self._indices = torch.zeros(0, dtype=torch.long, device=values.device)
         self._mask = self._indices.bool()
         self._numbers: list[Tensor] = []  # the numbers of a batch's views, if there are any
@@ -131,7 +124,8 @@ class GraphStep:
             raise NotCapturableError(str(error).partition("\n")[0]) from error
         self._held = numbers_per_example(self.recorded.layers.values())
         needed = _COPIES * values.element_size() * self._held
-        self._pieces = Pieces(per_slice or max(1, _SLICE_BYTES.get(values.device.type, 1 << 30) // needed))
+        fitting = max(1, _SLICE_BYTES.get(values.device.type, 1 << 30) // needed)
+        self._pieces = Pieces(run.config.runtime.physical_batch or fitting)
 
     @property
     def objective(self) -> Objective:
@@ -195,8 +189,8 @@ class GraphStep:
             except RuntimeError as error:
                 raise NotCapturableError(f"it cannot be captured ({str(error).partition(chr(10))[0]})") from error
 
-    def epoch(self, epoch: int, before: int, diagnostics: Diagnostics) -> Iterator[bool]:
-        """See `runner.training.call_by_call.CallByCall.epoch`. No diagnostic may read single steps."""
+    def epoch(self, epoch: int, before: int, measures: Diagnostics) -> Iterator[bool]:
+        """See `runner.training.loop.CallByCall.epoch`. No diagnostic may read single steps."""
         self.start_epoch(epoch - 1)
         batches = draw_epoch(self._mechanism, self.generators["sampling"], self.length)
         self.make_room(batches.indices.shape[1])
@@ -349,8 +343,8 @@ class GraphStep:
         drawing = [self.generators["noise"]] if self._mechanism.private else []
         try:
             calls = self._draw, self.advance, drawing, self.losses.device
-            pays = self._asked is StepMode.auto and compiling_pays(self._steps, self._held * self.length)
-            compiled = compiled_and_captured(*calls) if pays or self._asked is StepMode.compiled else None
+            pays = self._configured is StepMode.auto and compiling_pays(self._steps, self._held * self.length)
+            compiled = compiled_and_captured(*calls) if pays or self._configured is StepMode.compiled else None
             self._take, self.mode = compiled or captured(*calls), StepMode.compiled if compiled else StepMode.graph
             self._draw_and_advance()  # as the first step will be, next to the memory of the graph
             self._unproven = True

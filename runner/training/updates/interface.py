@@ -2,16 +2,19 @@
 
 A rule wraps another one by wrapping its `Updates`. A rule that rejects a step undoes every change of the plain update,
 a projection too.
+
+The updates of SGD and Adam are pure functions here, for steps call by call and for graphs. Their equations and the
+order of their operations equal torch.optim's, so on a CPU every digit is the same. A graph reads the learning rate from
+the device, because it changes. Any other optimizer, and any other setting, stays torch's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor
 
 from runner.data.datasets import Split
@@ -19,24 +22,6 @@ from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.training.evaluate import Evaluation
 from runner.training.updates.schedule import Schedule
-
-
-class Parts(Protocol):
-    """The parts of a prepared run that an update rule uses."""
-
-    @property
-    def config(self) -> DictConfig: ...
-
-    @property
-    def paid_for(self) -> int | None: ...
-
-    def optimizer(self, objective: Objective) -> torch.optim.Optimizer:
-        """Build the optimizer of the objective's parameters."""
-        ...
-
-    def schedule(self, optimizer: torch.optim.Optimizer) -> Schedule:
-        """Build the schedule of the optimizer's learning rate."""
-        ...
 
 
 class UpdateRule:
@@ -68,15 +53,15 @@ class UpdateRule:
         """Return the images of the test split to report on, then the images that this rule uses, if any."""
         return (test,)
 
-    def due(self, run: Parts, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        """Compute the rule's columns that follow from other columns of a history.
+    def due(self, run: Any, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+        """Compute the rule's columns that follow from other columns of a history, for a prepared `Run`.
 
         For a count that is only bounded, this is the nearest value within the bounds.
         """
         return {}
 
-    def updates(self, run: Parts, objective: Objective, aside: Sequence[Split]) -> Updates:
-        """Return the updates of one run; `aside` are the images that `split` returned for this rule."""
+    def updates(self, run: Any, objective: Objective, aside: Sequence[Split]) -> Updates:
+        """Return the updates of a prepared `Run`; `aside` are the images that `split` returned for this rule."""
         optimizer = run.optimizer(objective)
         return Updates(optimizer, objective.project, run.schedule(optimizer))
 
@@ -105,8 +90,8 @@ class Updates:
         self.optimizer = optimizer
         self._project, self._schedule = project, schedule or Schedule(None)
         # A user's schedule may have changed the optimizer, or wait for its hooks.
-        own = self._schedule.is_own or unsupported(optimizer)
-        self._update = None if own else update_of(optimizer)
+        opaque = self._schedule.is_own or unsupported(optimizer)
+        self._update = None if opaque else update_of(optimizer)
 
     @property
     def finished(self) -> bool:
@@ -123,9 +108,20 @@ class Updates:
         if self._update is None:
             self.optimizer.step()
         else:
-            take_step(self.optimizer, self._update)
+            self._take_step(self._update)
         self._project()
         return True
+
+    @torch.no_grad()
+    def _take_step(self, update: Update) -> None:
+        """Do what `optimizer.step()` does, with the optimizer's weights, gradients, learning rate and state."""
+        (group,) = self.optimizer.param_groups
+        for parameter in group["params"]:
+            state = self.optimizer.state[parameter]
+            buffers = [state[name] for name in update.names] if state else update.initial_buffers(parameter)
+            weights, buffers = update(parameter, parameter.grad, buffers, group["lr"])
+            parameter.copy_(weights)
+            state.update(zip(update.names, buffers, strict=True))
 
     def columns(self, reported: Evaluation) -> dict[str, float]:
         """Return columns for the history, from the measurements of the last weights on the reported images.
@@ -231,15 +227,3 @@ def update_of(optimizer: torch.optim.Optimizer) -> Update:
     """Return the update of an optimizer that is supported, with its settings."""
     kind, group = _UPDATES[type(optimizer)], optimizer.param_groups[0]
     return kind(*(group[name] for name in kind.settings))
-
-
-@torch.no_grad()
-def take_step(optimizer: torch.optim.Optimizer, update: Update) -> None:
-    """Do what `optimizer.step()` does, with the optimizer's weights, gradients, learning rate and state."""
-    (group,) = optimizer.param_groups
-    for parameter in group["params"]:
-        state = optimizer.state[parameter]
-        buffers = [state[name] for name in update.names] if state else update.initial_buffers(parameter)
-        weights, buffers = update(parameter, parameter.grad, buffers, group["lr"])
-        parameter.copy_(weights)
-        state.update(zip(update.names, buffers, strict=True))

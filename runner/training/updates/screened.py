@@ -45,7 +45,7 @@ from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import generator
 from runner.training.averaging import LAST
 from runner.training.evaluate import Evaluation, Predictor, batches, evaluate
-from runner.training.updates.interface import Parts, UpdateRule, Updates
+from runner.training.updates.interface import UpdateRule, Updates
 
 IMAGES = ("test", "public_split")
 WEIGHTS = "weights"
@@ -108,7 +108,7 @@ class Annealing(UpdateRule):
             return test, test
         return tuple(Split(test.images[i::2], test.targets[i::2]) for i in (1, 0))
 
-    def due(self, run: Parts, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    def due(self, run: Any, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         """Compute the columns that follow from other columns of a history.
 
         At most mu0 rejections precede a kept update, or follow the last one. Exactly mu0 precede each update that was
@@ -119,29 +119,29 @@ class Annealing(UpdateRule):
         due |= {name: [] for name in ("accepted", "forced", "acceptance_rate")}
         before = 0, 0, 0
         for row in zip(history["steps"], history["accepted"], history["forced"], strict=True):
-            (tries, accepted, forced), (tried, kept, by_force) = row, before
+            (tries, accepted, forced), (tried, accepted_before, by_force) = row, before
             least = tries if always else math.ceil((tries - most) / (most + 1))
-            most_forced = by_force + accepted - kept
+            most_forced = by_force + accepted - accepted_before
             if most > 0:
                 most_forced = min(most_forced, (tries - accepted) // most)
             due["accepted"].append(max(accepted, least))
             due["forced"].append(0 if always else min(max(forced, by_force), most_forced))
-            due["acceptance_rate"].append((accepted - kept) / (tries - tried) if tries > tried else math.nan)
+            due["acceptance_rate"].append((accepted - accepted_before) / (tries - tried) if tries > tried else math.nan)
             before = row
         loss, accuracy = LAST if LAST[0] in history else ("test_loss", "test_accuracy")
-        if self._apart(run):
+        if self._reports_others(run):
             return due | {"unscreened_accuracy": list(history[accuracy])}
         same = {"screening_loss": list(history[loss]), "screening_accuracy": list(history[accuracy])}
         return due | same | {"unscreened_accuracy": [math.nan] * len(history["epoch"])}
 
-    def _apart(self, run: Parts) -> bool:
+    def _reports_others(self, run: Any) -> bool:
         """Return True if the reported images differ from the images that screen."""
         return self.images == "public_split" or bool(run.config.evaluation == EvaluationSplit.holdout)
 
-    def updates(self, run: Parts, objective: Objective, aside: Sequence[Split]) -> Screening:
+    def updates(self, run: Any, objective: Objective, aside: Sequence[Split]) -> Screening:
         candidates = super().updates(run, objective, ())
         draws = generator(run.config.seed, "screening", torch.device("cpu"))
-        return Screening(self, objective, candidates, aside[0], draws, run.paid_for, apart=self._apart(run))
+        return Screening(self, objective, candidates, aside[0], draws, run.paid_for, self._reports_others(run))
 
 
 class Screening(Updates):
@@ -154,7 +154,7 @@ class Screening(Updates):
         images: the images that screen.
         draws: a generator on the CPU for the uniform numbers, one per attempt.
         paid_for: the number of kept updates at which the run ends, or None.
-        apart: True if the reported images differ from the images that screen.
+        reports_others: True if the reported images differ from the images that screen.
     """
 
     def __init__(
@@ -165,12 +165,11 @@ class Screening(Updates):
         images: Split,
         draws: Generator,
         paid_for: int | None = None,
-        *,
-        apart: bool = True,
+        reports_others: bool = True,
     ) -> None:
         super().__init__(candidates.optimizer)
         self._rule, self._candidates, self._draws, self._paid_for = rule, candidates, draws, paid_for
-        self._objective, self._images, self._apart = objective, images, apart
+        self._objective, self._images, self._reports_others = objective, images, reports_others
         self.loss = ScreeningLoss(objective.network, images, isolated=objective.isolated)
         self._total = math.nan  # the sum of the losses at the present weights
         self._rejected_in_a_row = 0
@@ -190,7 +189,7 @@ class Screening(Updates):
         if self._rule.initial_temperature > 0:
             with self._timed():
                 self.loss.sort()
-                self._total = self.loss.total()
+                _, self._total = self.loss.sum_up_to(math.inf)
 
     def step(self) -> bool:
         """Make the candidate's step and keep it, or restore as the rule says. Return True if it is kept."""
@@ -198,13 +197,27 @@ class Screening(Updates):
             self._candidates.step()
             self.tries, self.accepted = self.tries + 1, self.accepted + 1
             return True
-        saved = _State(self.optimizer)
+        weights = [p.detach().clone() for group in self.optimizer.param_groups for p in group["params"]]
+        state = {
+            p: {name: v.clone() if isinstance(v, Tensor) else v for name, v in numbers.items()}
+            for p, numbers in self.optimizer.state.items()
+        }
         self._candidates.step()
         with self._timed():
-            kept = self._keep()
-            if not kept:
-                saved.restore(state=self._rule.restores != WEIGHTS)
-        return kept
+            accepted = self._keep()
+            if not accepted:
+                self._restore(weights, state)
+        return accepted
+
+    @torch.no_grad()
+    def _restore(self, weights: Sequence[Tensor], state: Mapping[Tensor, Any]) -> None:
+        """Restore the weights and, if the rule says so, the optimizer's state, without any later entries."""
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        for parameter, before in zip(parameters, weights, strict=True):
+            parameter.copy_(before)
+        if self._rule.restores != WEIGHTS:
+            self.optimizer.state.clear()
+            self.optimizer.state.update(state)
 
     def _keep(self) -> bool:
         """Apply algorithm 2, lines 10 to 22.
@@ -214,9 +227,11 @@ class Screening(Updates):
         """
         self.tries += 1
         uniform = torch.rand((), dtype=torch.float64, generator=self._draws).item()
-        bound = self._total + len(self.loss) * slack(uniform, self._rule.initial_temperature * self.accepted)
+        temperature = self._rule.initial_temperature * self.accepted
+        slack = -math.log(uniform) / temperature if uniform > 0 and temperature > 0 else math.inf  # by which J may rise
+        bound = self._total + len(self.loss) * slack
         forced = self._rejected_in_a_row >= self._rule.rejection_threshold
-        within, total = self.loss.at_most(math.inf if forced else bound)
+        within, total = self.loss.sum_up_to(math.inf if forced else bound)
         if not (within or forced):
             self._rejected_in_a_row += 1
             return False
@@ -236,7 +251,7 @@ class Screening(Updates):
         """
         tries, accepted = self.tries - self._before_epoch[0], self.accepted - self._before_epoch[1]
         classes = len(reported.class_accuracy)
-        measured = evaluate(self._objective, self._images, classes) if self._apart else reported
+        measured = evaluate(self._objective, self._images, classes) if self._reports_others else reported
         return {
             "tries": self.tries,
             "accepted": self.accepted,
@@ -244,7 +259,7 @@ class Screening(Updates):
             "acceptance_rate": accepted / tries,
             "screening_loss": measured.loss,
             "screening_accuracy": measured.accuracy,
-            "unscreened_accuracy": reported.accuracy if self._apart else math.nan,
+            "unscreened_accuracy": reported.accuracy if self._reports_others else math.nan,
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -259,7 +274,7 @@ class Screening(Updates):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._candidates.load_state_dict(state["candidates"])
         self._draws.set_state(state["draws"])
-        self.loss.put_in_order(state["order"])
+        self.loss.reorder(state["order"])
         self.tries, self.accepted, self.forced, self._rejected_in_a_row = state["counts"]
         self.seconds = state["seconds"]
 
@@ -273,33 +288,6 @@ class Screening(Updates):
         if cuda:
             torch.cuda.synchronize(self.loss.device)
         self.seconds += time.perf_counter() - started
-
-
-def slack(uniform: float, temperature: float) -> float:
-    """Return -ln(U) / Q, by which J may rise; infinite if U or Q is 0."""
-    return -math.log(uniform) / temperature if uniform > 0 and temperature > 0 else math.inf
-
-
-class _State:
-    """A copy of an optimizer's parameters and of its state, for restoring."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self._optimizer = optimizer
-        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self._weights = [p.detach().clone() for p in self._parameters]
-        self._state = {
-            p: {name: v.clone() if isinstance(v, Tensor) else v for name, v in state.items()}
-            for p, state in optimizer.state.items()
-        }
-
-    @torch.no_grad()
-    def restore(self, *, state: bool) -> None:
-        """Restore the weights and, if asked, the optimizer's state, without any later entries."""
-        for parameter, weights in zip(self._parameters, self._weights, strict=True):
-            parameter.copy_(weights)
-        if state:
-            self._optimizer.state.clear()
-            self._optimizer.state.update(self._state)
 
 
 class ScreeningLoss:
@@ -324,11 +312,7 @@ class ScreeningLoss:
     def __len__(self) -> int:
         return len(self._images)
 
-    def total(self) -> float:
-        """Return the whole sum."""
-        return self.at_most(math.inf)[1]
-
-    def at_most(self, bound: float) -> tuple[bool, float]:
+    def sum_up_to(self, bound: float) -> tuple[bool, float]:
         """Return True if the sum is at most `bound` (a NaN is not), and the sum: whole if it is, else maybe partial."""
         total = 0.0
         with self._predictor.evaluating():
@@ -342,13 +326,11 @@ class ScreeningLoss:
         """Sort the images by their losses at the present weights, the largest first."""
         with self._predictor.evaluating():
             losses = torch.cat(list(self._losses()))
-        self._take(losses.argsort(descending=True, stable=True))
+        self.reorder(losses.argsort(descending=True, stable=True))
 
-    def put_in_order(self, order: Tensor) -> None:
-        """Put the images, still in their original order, in the saved `order` of the same images."""
-        self._take(order.to(self.device))
-
-    def _take(self, order: Tensor) -> None:
+    def reorder(self, order: Tensor) -> None:
+        """Put the images in another order, given by their present places."""
+        order = order.to(self.device)
         self._images, self._targets, self.order = self._images[order], self._targets[order], self.order[order]
 
     def _losses(self) -> Iterator[Tensor]:

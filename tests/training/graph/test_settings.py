@@ -36,24 +36,24 @@ def both_ways(
     run: Run, data: tuple[Split, Split], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[Trained], list[Objective]]:
     """Return the measurements and the objective of a run, in float64: call by call, and as a graph takes steps."""
-    initial, made = Run.new_objective, list[Objective]()
+    initial, objectives = Run.new_objective, list[Objective]()
 
-    def in_float64(self: Run) -> Objective:
-        made.append(initial(self).double())
-        return made[-1]
+    def double_precision(self: Run) -> Objective:
+        objectives.append(initial(self).double())
+        return objectives[-1]
 
-    monkeypatch.setattr(Run, "new_objective", in_float64)
+    monkeypatch.setattr(Run, "new_objective", double_precision)
     trained = []
     for step in ("eager", "graph"):
         run.config.runtime.step = step
         trained.append(train(run, data, lambda row: None))
         assert trained[-1].step == step
-    first, second = (torch.cat([p.detach().flatten() for p in objective.parameters()]) for objective in made)
+    first, second = (torch.cat([p.detach().flatten() for p in objective.parameters()]) for objective in objectives)
     assert (second - first).norm() <= 1e-10 * first.norm()
     for name, values in trained[0].history.items():
         assert trained[1].history[name] == pytest.approx(values, rel=1e-9), name
     assert trained[0].examples == trained[1].examples
-    return trained, made
+    return trained, objectives
 
 
 CASES = {
@@ -93,8 +93,8 @@ def test_bounds_on_the_loss_that_move(smoke, monkeypatch: pytest.MonkeyPatch, ca
     private = ("clipping=lipschitz", "constraint=spectral", "runtime.physical_batch=7")
     run = prepared(smoke, *LIPSCHITZ, *private, *COURSES[case], side=8)
     images, targets = data_of(100, 8)[0].images.renorm(2, 0, 1.0), data_of(100, 8)[0].targets
-    _, made = both_ways(run, (Split(images, targets), Split(images, targets)), monkeypatch)
-    eager, graph = (objective.loss.course.share.item() for objective in made)
+    _, objectives = both_ways(run, (Split(images, targets), Split(images, targets)), monkeypatch)
+    eager, graph = (objective.loss.course.share.item() for objective in objectives)
     assert graph == pytest.approx(eager, rel=1e-9)
     assert eager < 0.999, "no bound has moved"
 
@@ -110,6 +110,6 @@ def test_bounds_on_the_loss_that_move(smoke, monkeypatch: pytest.MonkeyPatch, ca
 )
 def test_a_mechanism_that_does_a_step_its_own_way_is_refused(smoke, kind: str, its_own: str) -> None:
     """A fixed sequence of calls does it as DP-SGD's own mechanism: it would release more than is charged."""
-    own = (f"+mechanism._target_=tests.choosing.{kind}", "+mechanism._partial_=true", *NETWORK)
+    users = (f"+mechanism._target_=tests.choosing.{kind}", "+mechanism._partial_=true", *NETWORK)
     with pytest.raises(ConfigError, match=its_own):
-        prepare(smoke(*own, "runtime.step=graph"))
+        prepare(smoke(*users, "runtime.step=graph"))

@@ -15,7 +15,7 @@ from runner.mechanism.normal import standard_normal
 from runner.training.graph import GraphStep, enough
 from runner.training.graph.batches import EpochBatches, draw_epoch
 from runner.training.loop import train
-from runner.training.run import Run, graph_step
+from runner.training.run import Run
 
 DRAWN = 20  # the expected batch size
 
@@ -35,16 +35,16 @@ def trained_both_ways(config, split: Split) -> list[tuple[torch.Tensor, dict]]:
     """The weights after training eagerly and by the graph's step, and the history, of each."""
     config.runtime.step = "graph"
     run = prepare(config)
-    found = []
+    computed = []
     for step in ("eager", "graph"):
         run.config.runtime.step = step
         objective = run.new_objective().double()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Run, "new_objective", lambda self, made=objective: made)
+            patch.setattr(Run, "new_objective", lambda self, copy=objective: copy)
             trained = train(run, (split, split), lambda row: None)
         assert trained.step == step
-        found.append((torch.cat([p.detach().flatten() for p in objective.parameters()]), trained.history))
-    return found
+        computed.append((torch.cat([p.detach().flatten() for p in objective.parameters()]), trained.history))
+    return computed
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_trains_as_the_eager_loop_does(smoke, overrides: list[str]) -> None:
 def ready(config, split: Split) -> tuple[GraphStep, EpochBatches]:
     """The step of a run, and the batches of an epoch, which it has room for."""
     run = prepare(config)
-    step = graph_step(run, run.new_objective().double(), split)
+    step = GraphStep(run, run.new_objective().double(), split)
     batches = draw_epoch(run.mechanism, generator(1))
     step.make_room(batches.indices.shape[1])
     return step, batches
@@ -131,12 +131,12 @@ def test_a_longer_batch_makes_room_and_cuts_nothing(smoke) -> None:
     mechanism = prepare(config).mechanism
     short = draw_epoch(mechanism, generator(1))
     again = draw_epoch(mechanism, generator(1), least=64)
-    assert (short.length, again.length) == (32, 64)
+    assert (short.indices.shape[1], again.indices.shape[1]) == (32, 64)
     for batches in (short, again):
-        drawn = list(mechanism.batches(generator(1)))
-        found = [indices[mask] for indices, mask in zip(batches.indices, batches.mask, strict=True)]
-        assert all(torch.equal(a, b) for a, b in zip(found, drawn, strict=True))
-        assert batches.seen == sum(map(len, drawn))
+        drawn_batches = list(mechanism.batches(generator(1)))
+        computed = [indices[mask] for indices, mask in zip(batches.indices, batches.mask, strict=True)]
+        assert all(torch.equal(a, b) for a, b in zip(computed, drawn_batches, strict=True))
+        assert batches.seen == sum(map(len, drawn_batches))
 
 
 def test_one_length_is_enough_for_a_whole_training(smoke) -> None:
@@ -151,7 +151,7 @@ def test_one_length_is_enough_for_a_whole_training(smoke) -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         ("optimizer._target_=torch.optim.RMSprop", "RMSprop"),
         ("+optimizer.weight_decay=0.1", "weight_decay"),
@@ -164,9 +164,9 @@ def test_one_length_is_enough_for_a_whole_training(smoke) -> None:
         ("architecture._target_=tests.failing.penalised", "known"),
     ],
 )
-def test_what_cannot_be_one_sequence_is_refused_before_the_first_step(smoke, override: str, said: str) -> None:
+def test_what_cannot_be_one_sequence_is_refused_before_the_first_step(smoke, override: str, message: str) -> None:
     config, split = problem(smoke, override, "runtime.step=graph", dtype=torch.float32)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         train(prepare(config), (split, split), lambda row: None)
 
 

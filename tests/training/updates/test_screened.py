@@ -78,7 +78,7 @@ def test_it_is_algorithm_2(momentum: float, q0: float, mu0: int) -> None:
             screening.start_epoch()
         random_gradients(objective, gradients)
         g = torch.cat([p.grad.flatten() for p in objective.parameters()])
-        kept = screening.step()
+        accepted = screening.step()
 
         new_buffer = g if buffer is None or not momentum else momentum * buffer + g
         w_new = w - 0.3 * new_buffer
@@ -94,10 +94,10 @@ def test_it_is_algorithm_2(momentum: float, q0: float, mu0: int) -> None:
             w, buffer, tau, mu = w_new, new_buffer, tau + 1, 0
             forced += not by_rule
             kept_by_rule += by_rule
-            assert kept
+            assert accepted
         else:
             mu += 1
-            assert not kept
+            assert not accepted
         assert torch.allclose(flat(objective), w, atol=1e-5)
         buffers = [optimizer.state[p].get("momentum_buffer") for p in objective.parameters()]
         if momentum:
@@ -132,16 +132,16 @@ def test_momentum_keeps_rejected_gradients_where_weights_alone_are_put_back() ->
     objective, optimizer, screening = make(Annealing(1e9, 2, restores="weights"), momentum=0.9)
     generator = torch.Generator().manual_seed(3)
     w, v = flat(objective), torch.zeros(len(flat(objective)))
-    found = []
+    computed = []
     for size in (1.0, 100.0, 100.0, 100.0):  # the large ones raise the loss; the last is kept by force
         random_gradients(objective, generator, size)
         v = 0.9 * v + torch.cat([p.grad.flatten() for p in objective.parameters()])
-        found.append(screening.step())
-        w = w - 0.3 * v if found[-1] else w
+        computed.append(screening.step())
+        w = w - 0.3 * v if computed[-1] else w
         assert torch.allclose(flat(objective), w, rtol=1e-5)
         buffers = [optimizer.state[p]["momentum_buffer"].flatten() for p in objective.parameters()]
         assert torch.allclose(torch.cat(buffers), v, rtol=1e-5)
-    assert found == [True, False, False, True]
+    assert computed == [True, False, False, True]
     assert (screening.tries, screening.accepted, screening.forced) == (4, 2, 1)
 
 
@@ -192,7 +192,7 @@ class Fixed(nn.Module):
         return torch.cat([-wanted - torch.log(-torch.expm1(-wanted)), torch.zeros_like(wanted)], dim=1)
 
 
-def with_losses(losses: torch.Tensor) -> ScreeningLoss:
+def fixed_losses(losses: torch.Tensor) -> ScreeningLoss:
     return ScreeningLoss(Fixed(), Split(losses.view(-1, 1, 1, 1), torch.zeros(len(losses), dtype=torch.long)))
 
 
@@ -202,17 +202,17 @@ def test_stopping_early_gives_the_answer_of_the_whole_sum() -> None:
     stopped = 0
     for _ in range(25):
         count = int(torch.randint(1, 4000, (), generator=generator))
-        loss = with_losses(10 ** (torch.rand(count, generator=generator) * 8 - 6))
+        loss = fixed_losses(10 ** (torch.rand(count, generator=generator) * 8 - 6))
         if count % 2:
             loss.sort()
-        whole = loss.total()
-        partial = loss.at_most(whole / 2)[1]
-        close = [math.nextafter(b, to) for b in (whole, partial) for to in (0.0, math.inf)]
-        for bound in (whole, partial, *close, 0.0, whole / 3, 2 * whole, math.inf, -1.0, math.nan):
-            within, total = loss.at_most(bound)
-            assert within == (whole <= bound), (whole, bound)
-            assert total == whole if within else total <= whole
-            stopped += total < whole
+        full_sum = loss.sum_up_to(math.inf)[1]
+        partial = loss.sum_up_to(full_sum / 2)[1]
+        close = [math.nextafter(b, to) for b in (full_sum, partial) for to in (0.0, math.inf)]
+        for bound in (full_sum, partial, *close, 0.0, full_sum / 3, 2 * full_sum, math.inf, -1.0, math.nan):
+            within, total = loss.sum_up_to(bound)
+            assert within == (full_sum <= bound), (full_sum, bound)
+            assert total == full_sum if within else total <= full_sum
+            stopped += total < full_sum
     assert stopped > 40
 
 
@@ -224,8 +224,8 @@ def test_a_loss_that_is_not_a_number_is_never_within_a_bound() -> None:
         logits = torch.zeros(1200, 2, 1, 1)
         logits[1100] = bad
         loss = ScreeningLoss(nn.Sequential(network, nn.Flatten()), Split(logits, torch.zeros(1200, dtype=torch.long)))
-        assert loss.at_most(math.inf)[0] is False
-        assert math.isnan(loss.total())
+        assert loss.sum_up_to(math.inf)[0] is False
+        assert math.isnan(loss.sum_up_to(math.inf)[1])
 
 
 def test_the_halves_of_the_public_split_share_no_image() -> None:
