@@ -20,8 +20,7 @@ from runner.build.prepare import prepare
 from runner.cli import help
 from runner.cli import run as command
 from runner.cli.commands import COMMANDS
-from runner.config import REPOSITORY, ConfigError, register
-from runner.config.chosen import chosen
+from runner.config import REPOSITORY, ConfigError, chosen, register
 from runner.data.datasets import ImageDataset
 from runner.records.identity import identify, plain, resolved
 from runner.runs.execute import execute
@@ -348,7 +347,7 @@ def test_a_value_is_chosen_by_the_one_row_that_matches_the_config(tmp_path: Path
 
     def rate(config: dict[str, object]) -> float:
         root = OmegaConf.create({"optimizer": {"lr": 0.0}, **config})
-        return chosen(tmp_path, table.name, 9.0, _node_=root.optimizer._get_node("lr"), _root_=root)
+        return chosen(str(table), 9.0, _node_=root.optimizer._get_node("lr"), _root_=root)
 
     tanh = {"activation": {"_target_": "torch.nn.Tanh"}}
     assert (rate(tanh), rate(tanh | {"clipping": {"norm": 0.1}}), rate({})) == (0.25, 0.5, 9.0)

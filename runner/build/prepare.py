@@ -20,10 +20,9 @@ from runner.build import parts
 from runner.build.groups import Group, check_groups, refusing
 from runner.clipping import NoClipping
 from runner.clipping.interface import NoiseGroup
-from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode, check_ranges, check_values
-from runner.config.origin import is_own
-from runner.data.channels import private_statistics
+from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode, check_ranges, check_values, is_own
 from runner.data.datasets import HOLDOUT_PARTS, ImageDataset, Split, holdout_examples
+from runner.data.originals import private_statistics
 from runner.data.reading import seeded
 from runner.gradients import Engine, Objective, fresh_copy, unknown
 from runner.gradients.interface import OrdinaryPass

@@ -10,8 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.data.bounded import BoundedPixels
-from runner.data.colour import SPACES
+from runner.data.bounded import SPACES, BoundedPixels
 
 
 def images(channels: int = 3) -> torch.Tensor:

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from runner.config import REPOSITORY
 from runner.data import DataError
-from runner.data.channels import CHANNELS, private_statistics
+from runner.data.originals import CHANNELS, private_statistics
 
 MNIST, OWN = {"name": "MNIST"}, {"_target_": "torchvision.datasets.CIFAR10", "root": "x"}
 
