@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from checks.benchmarks import clipless, methods, own, peers, report
+from checks.benchmarks import clipless, own, peers, report
 from checks.benchmarks import run as command
 from checks.benchmarks.problems import problem
 from runner.networks.lipschitz.spectral import projected
 from runner.report.files import read_csv
 
 OTHER = ("backprop", "vmap_compiled")  # another step; what compiles in half a minute
-SAME = [name for name in methods.methods() if not name.startswith("non_private") and name not in OTHER]
+SAME = [name for name in peers.methods() if not name.startswith("non_private") and name not in OTHER]
 
 
 @pytest.mark.parametrize("method", SAME)
@@ -27,7 +27,7 @@ def test_every_private_method_takes_the_same_step(method: str, monkeypatch: pyte
     reference, tried = (problem("M", 8) for _ in range(2))
     own.isolated(reference)()
     before = problem("M", 8).network.state_dict()
-    methods.methods()[method](tried)()
+    peers.methods()[method](tried)()
     for name, weight in tried.network.state_dict().items():
         torch.testing.assert_close(weight, reference.network.state_dict()[name], rtol=1e-4, atol=1e-6)
         assert not torch.equal(weight, before[name])
@@ -39,7 +39,7 @@ def test_a_clipless_step_is_an_ordinary_one_projected(monkeypatch: pytest.Monkey
     monkeypatch.setattr(own, "LEARNING_RATE", 1.0)
     monkeypatch.setattr(own, "examples_in_cache", lambda *_: 3)
     of, reference = problem("VGG5", 8), problem("VGG5", 8)
-    step = methods.methods("VGG5")["clipless"](of)
+    step = peers.methods("VGG5")["clipless"](of)
     step()
     losses = torch.nn.functional.cross_entropy(50 * reference.network(reference.inputs), reference.targets) / 50
     losses.backward()
@@ -107,9 +107,9 @@ def test_the_page_and_the_sentence_have_the_worst_and_the_best() -> None:
     machine = {"rounds": "3", "device": "a CPU", "pytorch": "2", "date": "2026-11-27"}
     page = report.page({"avx512": rows}, [whole | machine])
     assert page.endswith("| this bench | 31 s | 6 | 95.48% |\n")
-    readme = report.with_sentence(f"a {report.BEGIN}old{report.END} b", ("avx512", rows))
+    readme = report.replace_sentence(f"a {report.BEGIN}old{report.END} b", ("avx512", rows))
     assert "has 0.70 (two linear layers) to 1.90 times (CIFAR-10, six convolutions)" in readme
     assert "The best other library has 0.10 to 0.50" in readme
     assert "old" not in readme
     with pytest.raises(ValueError, match="markers"):
-        report.with_sentence("a b", ("avx512", rows))
+        report.replace_sentence("a b", ("avx512", rows))

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from checks.benchmarks.own import padded_length
-from checks.gpu import command, pace, pack, run, runs
+from checks.gpu import command, pace, run, runs
 from checks.gpu.pace import Measured, Pace, kind_of
 from checks.gpu.runs import LIST, Entry, Lease, Progress, read_list
 from checks.rehearsal import made_up_cuda
@@ -166,13 +166,13 @@ def test_a_stopped_run_leaves_its_pace_alone(jobs: Jobs, tmp_path: Path, monkeyp
 
 
 def test_archives_are_below_the_limit(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(pack, "LIMIT", 10_000)
+    monkeypatch.setattr(run, "LIMIT", 10_000)
     root = tmp_path / "elsewhere"
     files = [root / "runs" / f"{number}.json" for number in range(5)]
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(os.urandom(3_500))
-    archives = pack.pack(files, root, tmp_path / "out", "gpu-x")
+    archives = run.pack(files, root, tmp_path / "out", "gpu-x")
     assert [path.name for path in archives] == [f"gpu-x-{number}.tar.gz" for number in (1, 2, 3)]
     assert all(path.stat().st_size < 10_000 for path in archives)
     for path in archives:

@@ -44,7 +44,7 @@ faults = [
 ]
 Path({str(tmp_path / "cache")!r}).mkdir()
 for number, outcome in _tried([([test], f) for f in faults], Path({str(tree)!r}), Path({str(tmp_path / "cache")!r}), 1):
-    print(number, outcome.word, outcome.said)
+    print(number, outcome.word, outcome.message)
 """
     before = (tree / "runner/claims/statistics.py").read_text()
     said = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
