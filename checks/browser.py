@@ -135,17 +135,17 @@ def _search(tab: Any) -> Iterator[str]:
 def _table(tab: Any, path: Path) -> Iterator[str]:
     """Filter a table by a value, open the filtered address again, and sort it."""
     name, count = _TABLES[path.name], tab.locator("#filter-table > p")
-    every, chooser = count.text_content(), tab.locator(f'select[name="{name}"]')
+    total_text, chooser = count.text_content(), tab.locator(f'select[name="{name}"]')
     value = chooser.locator("option").last.text_content()
     chooser.select_option(value)
     few, address = count.text_content(), tab.evaluate("location.hash")
     tab.goto("about:blank")
     tab.goto(path.as_uri() + address)
-    if few == every or count.text_content() != few or chooser.input_value() != value:
+    if few == total_text or count.text_content() != few or chooser.input_value() != value:
         yield f"the address {address!r} does not bring the filter back"
     yield from tab.evaluate(_FAULTS)
     tab.locator("#filter-table button[type=reset]").click()
-    if count.text_content() != every:
+    if count.text_content() != total_text:
         yield f"cleared, it has {count.text_content()!r}"
     heading, first = tab.locator("#filter-table th button").nth(2), tab.locator("#filter-table tbody tr").first
     if heading.is_visible():

@@ -22,8 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from checks.faults.command import measured, send
-from checks.processes import running, with_descendants
+from checks.faults.command import family, measured, running, send
 from runner.config import REPOSITORY, ConfigError
 from runner.launch.slurm import queue_states, queued_runs
 from runner.records.files import progress
@@ -59,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="dp") as folder:
         undisturbed = Path(folder) / "undisturbed"
         wait(start_paper(undisturbed, "--jobs=2"), undisturbed, 0)
-        for name, scene in {"slurm": on_slurm, "ray": on_ray}.items():
+        for name, scene in {"slurm": play_slurm, "ray": play_ray}.items():
             if only in (None, name):
                 rows += [(name, fault, effect) for fault, effect in scene(Path(folder) / name)]
                 wrong += differences(Path(folder) / name, undisturbed)
@@ -71,12 +70,12 @@ def main(arguments: Sequence[str]) -> int:
     return int(bool(wrong))
 
 
-def on_slurm(root: Path) -> Iterator[tuple[str, str]]:
+def play_slurm(root: Path) -> Iterator[tuple[str, str]]:
     """Signal a task, lose a node, and kill a task, while a command waits. Then repeat the command."""
 
-    def training(*others: str) -> str:
+    def training(*tried: str) -> str:
         tasks = [task for run_id, task in (queued_runs(root) or {}).items() if progress(root, run_id) is not None]
-        return next((task for task in tasks if task not in others), "")
+        return next((task for task in tasks if task not in tried), "")
 
     with slurm(root.parent) as daemons:
         command = start_paper(root, *(request := ("--launcher=slurm", "launcher.minutes=0.05")))
@@ -96,7 +95,7 @@ def on_slurm(root: Path) -> Iterator[tuple[str, str]]:
         yield "a task killed", f"{count} run was reported as failed, and the same command trained it"
 
 
-def on_ray(root: Path) -> Iterator[tuple[str, str]]:
+def play_ray(root: Path) -> Iterator[tuple[str, str]]:
     """Kill a process that trains, then lose a node, while a command waits."""
 
     def training() -> list[int]:
@@ -137,13 +136,15 @@ def start(log: Path, *command: str) -> int:
 
 def descendants(roots: Iterable[int]) -> dict[int, str]:
     processes = running()
-    return {pid: processes[pid].command for pid in with_descendants(set(roots), processes) if pid in processes}
+    return {pid: processes[pid].command for pid in family(set(roots), processes) if pid in processes}
 
 
 def processes_of_job(job: str) -> dict[int, str]:
     """Return the command lines of a Slurm job's processes, with the daemons of its steps."""
     number = output("scontrol", "show", "job", job).partition("JobId=")[2].split()[0]
-    return descendants(pid for pid, its in running().items() if its.command.startswith(f"slurmstepd: [{number}."))
+    return descendants(
+        pid for pid, process in running().items() if process.command.startswith(f"slurmstepd: [{number}.")
+    )
 
 
 def kill(processes: Iterable[int]) -> None:
@@ -192,8 +193,8 @@ def ray(folder: Path) -> Iterator[tuple[dict[str, int], str]]:
     head = ("--head", "--port=6399", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={folder}/t")
     try:
         for count, node in enumerate(("head", "n1", "n2")):  # one after the other: on few cores two take too long
-            own = head if node == "head" else (f"--address={address}", "--num-cpus=1")
-            daemons[node] = start(folder / f"{node}.out", *line, *own)
+            role = head if node == "head" else (f"--address={address}", "--num-cpus=1")
+            daemons[node] = start(folder / f"{node}.out", *line, *role)
             wait_until(lambda: output(*_RAY, "status", f"--address={address}").count("1 node_") > count, 120)  # noqa: B023
         yield daemons, address
     finally:

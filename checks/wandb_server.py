@@ -41,8 +41,8 @@ class Server(ThreadingHTTPServer):
             files = [{"name": name, "uploadUrl": f"{self.url}/up/{name}"} for name in variables["files"]]
             return {"createRunFiles": {"runID": "B", "uploadHeaders": [], "files": files}}
         if "createArtifact" in query:
-            given = variables["input"]
-            self.runs[given["runName"]]["artifacts"].append(given["artifactTypeName"])
+            artifact = variables["input"]
+            self.runs[artifact["runName"]]["artifacts"].append(artifact["artifactTypeName"])
             sequence = {"id": "S", "latestArtifact": {"id": "A", "versionIndex": 0}}
             return {"createArtifact": {"artifact": {"id": "A", "state": "COMMITTED", "artifactSequence": sequence}}}
         if "query ArtifactType(" in query:  # no artifact of this name has another type

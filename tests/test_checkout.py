@@ -176,10 +176,10 @@ def drawn(folder: Path, changes: dict[str, str | None]) -> str:
     """Draw a figure in a process with another environment, and return the hash of its file."""
     unreadable = "" if "PWD" in changes else "# Grüße\n"
     (folder / "matplotlibrc").write_text(RC + unreadable, encoding="latin1")
-    given = {name: value and value.format(folder) for name, value in changes.items()}
-    environment = {name: value for name, value in (os.environ | given).items() if value is not None}
+    variables = {name: value and value.format(folder) for name, value in changes.items()}
+    environment = {name: value for name, value in (os.environ | variables).items() if value is not None}
     command = [sys.executable, "-c", FIGURE, folder]
-    place = given.get("PWD", REPOSITORY)
+    place = variables.get("PWD", REPOSITORY)
     return subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=True).stdout
 
 

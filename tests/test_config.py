@@ -20,8 +20,7 @@ from runner.build.prepare import prepare
 from runner.cli import help
 from runner.cli import run as command
 from runner.cli.commands import COMMANDS
-from runner.config import REPOSITORY, ConfigError, register
-from runner.config.chosen import chosen
+from runner.config import REPOSITORY, ConfigError, chosen, register
 from runner.data.datasets import ImageDataset
 from runner.records.identity import identify, plain, resolved
 from runner.runs.execute import execute
@@ -155,10 +154,10 @@ def test_bad_input_is_one_sentence_and_exit_code_2(overrides: str, tmp_path) -> 
     arguments = [f"runtime.results_root={tmp_path}", "tracking=disabled", *overrides.split()]
     code, _, errors = _run_in_fork(arguments, tmp_path)
     assert code == 2
-    said = errors.strip().splitlines()
-    assert len(said) == 1, said
-    assert said[0].startswith("runner: ")
-    assert BAD[overrides] in said[0]
+    message = errors.strip().splitlines()
+    assert len(message) == 1, message
+    assert message[0].startswith("runner: ")
+    assert BAD[overrides] in message[0]
     assert not list(tmp_path.rglob("*.json"))
 
 
@@ -169,9 +168,9 @@ def test_bad_input_is_refused_with_a_reason(overrides: str, composed, tmp_path, 
     monkeypatch.setattr(urllib.request, "urlopen", _no_network)
     with pytest.raises((ConfigError, HydraException, OmegaConfBaseException)) as raised:
         execute(composed("tracking=disabled", *overrides.split()), lambda row, run: None)
-    said, code = command.explained(raised.value)
+    message, code = command.explained(raised.value)
     assert code == 2
-    assert BAD[overrides] in said
+    assert BAD[overrides] in message
     assert capsys.readouterr().err == "", "the sentence is the only one"
     assert not list(tmp_path.rglob("*.json"))
 
@@ -180,7 +179,7 @@ SOFT = "_target_: torch.nn.Softsign\n"
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (f"\ufeff{SOFT}".encode(), "/nowhere"),  # which is read, as every file here without a mistake
         (SOFT.encode("utf-16"), r"mine\.yaml is not UTF-8"),
@@ -194,14 +193,14 @@ SOFT = "_target_: torch.nn.Softsign\n"
     ],
     ids=["BOM", "UTF-16", "Latin-1", "tab", "cut", "twice", "empty", "list", "defaults"],
 )
-def test_a_config_file_with_a_mistake_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_config_file_with_a_mistake_is_named(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "options" / "activation" / "mine.yaml"
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     machine = [f"runtime.results_root={tmp_path}", "runtime.data_root=/nowhere", "tracking=disabled"]
     code, _, errors = _run_in_fork(["--config-dir", str(tmp_path / "options"), "activation=mine", *machine], tmp_path)
     (line,) = (line for line in errors.splitlines() if line.startswith("runner: "))
-    assert (code, bool(re.search(said, line))) == (2, True), errors
+    assert (code, bool(re.search(message, line))) == (2, True), errors
     assert "Traceback" not in errors
 
 
@@ -211,8 +210,8 @@ def test_an_environment_that_asks_for_nothing_known_is_refused(tmp_path, monkeyp
     arguments = [f"runtime.results_root={tmp_path}", "tracking=disabled", "experiment=losing_less/mnist_ours"]
     code, shown, errors = _run_in_fork(arguments, tmp_path)
     assert (code, shown) == (2, "")
-    (said,) = errors.splitlines()
-    assert said.startswith("runner: DP_REPRO_KERNELS is 0 ")
+    (message,) = errors.splitlines()
+    assert message.startswith("runner: DP_REPRO_KERNELS is 0 ")
 
 
 def _run_in_fork(arguments: list[str], folder: Path) -> tuple[int, str, str]:
@@ -244,13 +243,13 @@ def test_a_number_whose_default_is_whole_may_be_a_fraction(composed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "device", "said"),
+    ("devices", "device", "message"),
     [(2, "cuda:2", r"cuda:2, but PyTorch finds 2 CUDA devices, from cuda:0"), (0, "cuda", "no CUDA device")],
 )
-def test_a_device_that_is_not_there_is_named(composed, monkeypatch, found: int, device: str, said: str) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: found > 0)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: found)
-    with pytest.raises(ConfigError, match=said):
+def test_a_device_that_is_not_there_is_named(composed, monkeypatch, devices: int, device: str, message: str) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: devices > 0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: devices)
+    with pytest.raises(ConfigError, match=message):
         prepare(composed(f"runtime.device={device}"))
 
 
@@ -278,10 +277,10 @@ def test_a_composed_config_of_these_tests_is_what_hydra_composes(composed, tmp_p
     with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
         expected = resolved(compose("config", [*folders, *overrides]))
     for _ in range(2):
-        found = composed(*overrides)
-        assert plain(found) == plain(expected)
-        assert identify(found) == identify(expected)
-        found.delta = 0.5  # a test may change its config, and no other sees it
+        config = composed(*overrides)
+        assert plain(config) == plain(expected)
+        assert identify(config) == identify(expected)
+        config.delta = 0.5  # a test may change its config, and no other sees it
 
 
 def test_help_shows_groups_commands_and_defaults() -> None:
@@ -348,7 +347,7 @@ def test_a_value_is_chosen_by_the_one_row_that_matches_the_config(tmp_path: Path
 
     def rate(config: dict[str, object]) -> float:
         root = OmegaConf.create({"optimizer": {"lr": 0.0}, **config})
-        return chosen(tmp_path, table.name, 9.0, _node_=root.optimizer._get_node("lr"), _root_=root)
+        return chosen(str(table), 9.0, _node_=root.optimizer._get_node("lr"), _root_=root)
 
     tanh = {"activation": {"_target_": "torch.nn.Tanh"}}
     assert (rate(tanh), rate(tanh | {"clipping": {"norm": 0.1}}), rate({})) == (0.25, 0.5, 9.0)
@@ -360,12 +359,12 @@ def test_a_value_is_chosen_by_the_one_row_that_matches_the_config(tmp_path: Path
 def test_no_line_of_yaml_is_longer_than_one_of_python() -> None:
     paths = [path for name in ("conf", "sweeps", "studies") for path in tracked(f"{name}/**/*.yaml")]
     lines = [(path, line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
-    assert [found for found in lines if len(found[1]) > 120] == []
+    assert [(path, line) for path, line in lines if len(line) > 120] == []
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("could not create a primitive")])
 def test_a_lack_of_memory_is_said_to_be_one(error: Exception) -> None:
     """The library's words may not say so."""
-    said, code = command.explained(error)
-    assert said.startswith("there is not enough memory: ")
+    message, code = command.explained(error)
+    assert message.startswith("there is not enough memory: ")
     assert code == 1

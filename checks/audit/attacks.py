@@ -10,7 +10,6 @@ on them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, islice, repeat
 
@@ -33,13 +32,18 @@ _PILOT = 4000  # trials from which an attacker learns the noise
 def released(target: Target, world: World, trials: int, stream: str) -> list[dict[str, Tensor]]:
     """Return the release of each step, by parameter [trials, *shape]: a list of steps."""
     sampling, noise = (generator(0, f"{stream}/{purpose}", _CPU) for purpose in ("sampling", "noise"))
-    place: dict[tuple[int, ...], int] = {}
-    which = torch.tensor([[place.setdefault(b, len(place)) for b in run] for run in _runs(target, trials, sampling)])
+    place: dict[tuple[int, ...], int] = {}  # of each batch among the batches of all trials
+    runs = []
+    for _ in range(trials):  # each from the start of an epoch
+        batches = chain.from_iterable(target.mechanism.batches(s) for s in repeat(sampling))
+        run = (tuple(sorted(batch.tolist())) for batch in islice(batches, target.setting.steps))
+        runs.append([place.setdefault(batch, len(place)) for batch in run])
+    numbers = torch.tensor(runs)
     sums = [target.sums(world, list(batch)) for batch in place]
     steps, past = [], PastNoise(target.mechanism.coefficients)
     for step in range(target.setting.steps):
-        of_step = {name: torch.stack([each[name] for each in sums])[which[:, step]] for name in sums[0]}
-        steps.append(target.mechanism.release(of_step, noise, past))
+        totals = {name: torch.stack([part[name] for part in sums])[numbers[:, step]] for name in sums[0]}
+        steps.append(target.mechanism.release(totals, noise, past))
     return steps
 
 
@@ -62,20 +66,12 @@ def turns(target: Target, steps: list[dict[str, Tensor]]) -> list[dict[str, Tens
             row = first + k
             for back, coefficient in enumerate(c[: row + 1]):
                 total = total + weight * coefficient * steps[row - back][name]
-        return total / sum(each**2 for each in c)
+        return total / sum(coefficient**2 for coefficient in c)
 
     return [{name: mean(name, first) for name in steps[0]} for first in range(0, len(steps), len(c))]
 
 
-def _runs(target: Target, trials: int, sampling: Generator) -> Iterator[list[tuple[int, ...]]]:
-    """Yield the batches of one trial after the other, each trial from the start of an epoch."""
-    mechanism, steps = target.mechanism, target.setting.steps
-    for _ in range(trials):
-        batches = chain.from_iterable(mechanism.batches(s) for s in repeat(sampling))
-        yield [tuple(sorted(batch.tolist())) for batch in islice(batches, steps)]
-
-
-def of_releases(target: Target, trials: int, stream: str) -> Scores:
+def release_scores(target: Target, trials: int, stream: str) -> Scores:
     """Return the scores of an attacker who sees every release."""
     seer = _Seer(target, stream)
     names = ["likelihood", "difference"] if target.setting.steps > 1 else ["likelihood"]
@@ -85,7 +81,7 @@ def of_releases(target: Target, trials: int, stream: str) -> Scores:
     return {name: (sides[0][name], sides[1][name]) for name in names}
 
 
-def of_weights(target: Target, trials: int, stream: str) -> Scores:
+def weight_scores(target: Target, trials: int, stream: str) -> Scores:
     """Return the scores of an attacker who sees the weights before the first step and after the last.
 
     All updates are kept. The optimizer of every trial has its own copy of the weights, [trials, *shape]. Gradients must
@@ -106,19 +102,19 @@ def of_weights(target: Target, trials: int, stream: str) -> Scores:
     return {"change": (out, within)}
 
 
-def of_statistics(statistics: PrivateStatistics, trials: int, stream: str) -> tuple[Scores, Ledger]:
+def statistics_scores(statistics: PrivateStatistics, trials: int, stream: str) -> tuple[Scores, Ledger]:
     """Return the scores of an attacker who reads the constants of a normalisation, and the cost of one set-up.
 
     The canary is at both bounds, or zero. The others have means of zero and mean squares at the bound. They are
     numerous enough that no variance is rounded up, so the two noisy means follow from the constants.
     """
-    others = torch.tensor([1e3, -1e3]).expand(100, 2, 2).unsqueeze(3)
+    examples = torch.tensor([1e3, -1e3]).expand(100, 2, 2).unsqueeze(3)
     noise = generator(0, f"{stream}/noise", _CPU)
     layer, ledger, sides = statistics.layer(2), Ledger(), []
     assert isinstance(layer, Standardize)
     norms = np.array([[statistics.mean_norm], [statistics.square_norm]])
     for canary in (0.0, 1e3):
-        features = torch.cat([others, torch.full((1, 2, 2, 1), canary)])
+        features = torch.cat([examples, torch.full((1, 2, 2, 1), canary)])
         seen = np.empty((trials, 2, 2))
         for trial in range(trials):
             ledger = Ledger()

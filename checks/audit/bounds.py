@@ -100,36 +100,36 @@ def lower_bounds(scores: Scores, charged: Releases, delta: float, error: float) 
         delta: the delta of the bounds.
         error: the chance of error.
     """
-    first, rest = {}, {}
+    first, holdout = {}, {}
     for name, pair in scores.items():
-        cut = [max(1, int(CHOOSING * len(each))) for each in pair]
+        cut = [max(1, int(CHOOSING * len(side))) for side in pair]
         first[name] = (pair[0][: cut[0]], pair[1][: cut[1]])
-        rest[name] = (pair[0][cut[0] :], pair[1][cut[1] :])
+        holdout[name] = (pair[0][cut[0] :], pair[1][cut[1] :])
     tests = _candidates(first)
     limit = error / 4  # two bounds, of two limits each
     seen = [_limits(first, test, limit) for test in tests]
-    strongest = tests[int(np.argmax([_any_shape(limits, delta) for limits in seen]))]
-    any_shape = max(0.0, _any_shape(_limits(rest, strongest, limit), delta))
+    strongest = tests[int(np.argmax([_general_bound(limits, delta) for limits in seen]))]
+    any_shape = max(0.0, _general_bound(_limits(holdout, strongest, limit), delta))
     mechanisms = sampled_gaussians(charged, delta)
     if not mechanisms:
         return Found(math.nan, any_shape, accused=mechanisms == [] and any_shape > 0)
     family = tuple(mechanisms)
     chosen = tests[int(np.argmax([_strength(limits, family) for limits in seen]))]
-    limits = _limits(rest, chosen, limit)
+    limits = _limits(holdout, chosen, limit)
     accused = _refuted(limits, family, 1.0) or any_shape > sound_epsilon(charged, delta)
-    return Found(_of_shape(limits, family, delta), any_shape, accused)
+    return Found(_shape_bound(limits, family, delta), any_shape, accused)
 
 
 def _candidates(scores: Scores) -> list[Test]:
     """List tests at quantiles of either kind of trials, and one between the two if they do not overlap."""
-    found = []
+    tests = []
     for name, (out, within) in scores.items():
         levels = [level for tail in _TAILS for level in (tail, 1 - tail)]
         cuts = [*np.quantile(out, levels), *np.quantile(within, levels), out.max(), within.min()]
         if out.max() < within.min():
             cuts.append((out.max() + within.min()) / 2)
-        found += [Test(name, float(cut)) for cut in dict.fromkeys(cuts)]
-    return found
+        tests += [Test(name, float(cut)) for cut in dict.fromkeys(cuts)]
+    return tests
 
 
 def _limits(scores: Scores, test: Test, error: float) -> Limits:
@@ -139,13 +139,13 @@ def _limits(scores: Scores, test: Test, error: float) -> Limits:
     return Limits(false, true)
 
 
-def _any_shape(limits: Limits, delta: float) -> float:
+def _general_bound(limits: Limits, delta: float) -> float:
     """Compute ln((b - delta) / a), or the same with exchanged roles; -inf if neither gives a bound."""
     pairs = ((limits.true, limits.false), (1 - limits.false, 1 - limits.true))
     return max(math.log((likely - delta) / unlikely) if likely > delta else -math.inf for likely, unlikely in pairs)
 
 
-def _of_shape(limits: Limits, family: tuple[SampledGaussian, ...], delta: float) -> float:
+def _shape_bound(limits: Limits, family: tuple[SampledGaussian, ...], delta: float) -> float:
     """Compute epsilon at the least refuted noise, to 0.2% of the noise; 0 if no noise is refuted."""
     if all(m.q == 1 for m in family):
         return gaussian_epsilon(_gaussian_mu(limits), delta)
@@ -216,9 +216,8 @@ def _curve(family: tuple[SampledGaussian, ...], scale: float) -> Array:
 
 
 def _epsilon(family: tuple[SampledGaussian, ...], scale: float, delta: float) -> float:
-    return sound_epsilon(tuple((_event(m, scale), m.times) for m in family), delta)
-
-
-def _event(m: SampledGaussian, scale: float) -> DpEvent:
-    inner = GaussianDpEvent(scale * m.noise_multiplier)
-    return inner if m.q == 1 else PoissonSampledDpEvent(m.q, inner)
+    releases: list[tuple[DpEvent, int]] = []
+    for m in family:
+        inner = GaussianDpEvent(scale * m.noise_multiplier)
+        releases.append((inner if m.q == 1 else PoissonSampledDpEvent(m.q, inner), m.times))
+    return sound_epsilon(tuple(releases), delta)

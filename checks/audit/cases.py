@@ -11,12 +11,12 @@ from typing import Any
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from checks.audit.attacks import of_releases, of_statistics, of_weights
-from checks.audit.bounds import Found, lower_bounds
+from checks.audit.attacks import release_scores, statistics_scores, weight_scores
+from checks.audit.bounds import Scores, lower_bounds
 from checks.audit.faults import FAULTS, Fault
-from checks.audit.screened import Screened, charges, of_screened
+from checks.audit.screened import Screened, charges, screened_scores
 from checks.audit.targets import BANDED, BY_NETWORK, DELTA, PLAIN, Setting, Target, calibrated, option, target
-from runner.accounting import Ledger, Pld, RdpClassic, Releases, calibrate_noise_multiplier, sound_epsilon
+from runner.accounting import Pld, RdpClassic, Releases, calibrate_noise_multiplier, sound_epsilon
 from runner.config import Sampling, options_of
 from runner.mechanism.layerwise import NEIGHBOURS
 from runner.mechanism.statistics import PrivateStatistics
@@ -81,17 +81,17 @@ Case = Callable[[float], list[Row]]  # from the chance of error of a row to the 
 def cases(*, quick: bool) -> list[tuple[Case, int]]:
     """List attacks on the implementation, with the number of rows of each."""
     unbounded = [name for name in options_of("clipping") if not _bounded(name)]
-    found: list[tuple[Case, int]] = [(partial(_refused, name), 1) for name in unbounded]
+    planned: list[tuple[Case, int]] = [(partial(_refused, name), 1) for name in unbounded]
     for setting, trials, sees in settings():
         for epsilon, count in trials.items():
             if not quick or epsilon == 4.0:
                 number = max(2000, int(_QUICK * count)) if quick else count
-                found.append((partial(_attacked, setting, epsilon, number, sees), 1))
+                planned.append((partial(_attacked, setting, epsilon, number, sees), 1))
     for epsilon in (4.0,) if quick else (2.0, 8.0):
-        found.append((partial(_statistics, epsilon, 500 if quick else 6000), 1))
+        planned.append((partial(_statistics, epsilon, 500 if quick else 6000), 1))
     screened, number = (SCREENED_QUICK, 120) if quick else (SCREENED, 2300)
-    found.append((partial(_screened, screened, number), len(SCREENED_DELTAS)))
-    return found
+    planned.append((partial(_screened, screened, number), len(SCREENED_DELTAS)))
+    return planned
 
 
 def rows(*, quick: bool) -> Iterator[Row]:
@@ -158,9 +158,9 @@ def _variants(mechanism: str) -> Iterator[Setting]:
     """
     if mechanism == BANDED:
         return
-    named = option("mechanism", mechanism)
-    setting = Setting("backprop", mechanism, Sampling[named.sampling])
-    arguments: DictConfig = named.mechanism
+    config = option("mechanism", mechanism)
+    setting = Setting("backprop", mechanism, Sampling[config.sampling])
+    arguments: DictConfig = config.mechanism
     if "neighbours" in arguments:
         for neighbours in NEIGHBOURS:
             yield replace(setting, more={"neighbours": neighbours})
@@ -170,13 +170,13 @@ def _variants(mechanism: str) -> Iterator[Setting]:
 
 def _attacked(setting: Setting, epsilon: float, trials: int, sees: str, error: float) -> list[Row]:
     by = "claimed" if "asked_for" in setting.more else "sound"
-    return [_row(calibrated(setting, epsilon, of=by), trials, sees, error)]
+    return [_row(calibrated(setting, epsilon, kind=by), trials, sees, error)]
 
 
 def _row(attacked: Target, trials: int, sees: str, error: float, *, gaussian: bool = True) -> Row:
-    attack = of_weights if sees == "weights" else of_releases
+    attack = weight_scores if sees == "weights" else release_scores
     scores = attack(attacked, trials, f"{sees} {attacked.setting} {attacked.mechanism}")
-    found = lower_bounds(scores, attacked.ledger.actual, DELTA, error)
+    bounds = lower_bounds(scores, attacked.ledger.actual, DELTA, error)
     setting, mechanism = attacked.setting, attacked.mechanism
     name = " ".join([setting.mechanism, *(v for k, v in setting.more.items() if k == "neighbours")])
     if setting.everyone:
@@ -196,9 +196,9 @@ def _row(attacked: Target, trials: int, sees: str, error: float, *, gaussian: bo
         trials=trials,
         claimed=attacked.claimed,
         sound=attacked.sound,
-        of_shape=found.of_shape if gaussian else math.nan,
-        any_shape=found.any_shape,
-        accused=found.accused,
+        of_shape=bounds.of_shape if gaussian else math.nan,
+        any_shape=bounds.any_shape,
+        accused=bounds.accused,
     )
 
 
@@ -210,40 +210,27 @@ def _refused(clipping: str, error: float) -> list[Row]:
 
 def _statistics(epsilon: float, trials: int, error: float) -> list[Row]:
     def made(noise_multiplier: float) -> PrivateStatistics:
-        found: PrivateStatistics = instantiate(
+        bounds: PrivateStatistics = instantiate(
             option("normalization", "private_statistics"), noise_multiplier=noise_multiplier
         )
-        return found
+        return bounds
 
     noise = calibrate_noise_multiplier(Pld(), lambda nm: made(nm).releases, epsilon, DELTA, tolerance=1e-3)
-    scores, ledger = of_statistics(made(noise), trials, f"statistics {epsilon}")
-    found = lower_bounds(scores, ledger.actual, DELTA, error)
+    scores, ledger = statistics_scores(made(noise), trials, f"statistics {epsilon}")
+    bounds = lower_bounds(scores, ledger.actual, DELTA, error)
     claimed, sound = RdpClassic().epsilon(ledger.claimed, DELTA), sound_epsilon(ledger.actual, DELTA)
-    what = (
-        "private_statistics",
-        "before training",
-        "all examples",
-        2,
-        "constants",
-        noise,
-        DELTA,
-        trials,
-        claimed,
-        sound,
-    )
-    return [Row(*what, found.of_shape, found.any_shape, found.accused)]
+    what = ("private_statistics", "before training", "all examples", 2, "constants", noise, DELTA, trials)
+    return [Row(*what, claimed, sound, bounds.of_shape, bounds.any_shape, bounds.accused)]
 
 
 def _screened(setting: Screened, trials: int, error: float) -> list[Row]:
     """Attack screening at several deltas; the claim is the accountant's epsilon of the kept updates at each."""
-    scores, ledger = of_screened(setting, trials, "screened"), charges(setting)
-    return [
-        _screened_row(setting, ledger, ledger.actual, trials, delta, lower_bounds(scores, ledger.actual, delta, error))
-        for delta in SCREENED_DELTAS
-    ]
+    scores, charged = screened_scores(setting, trials, "screened"), charges(setting).actual
+    return [_screened_row(setting, scores, charged, trials, delta, error) for delta in SCREENED_DELTAS]
 
 
-def _screened_row(setting: Screened, ledger: Ledger, charged: Releases, trials: int, delta: float, found: Found) -> Row:
+def _screened_row(setting: Screened, scores: Scores, charged: Releases, trials: int, delta: float, error: float) -> Row:
+    bounds = lower_bounds(scores, charged, delta, error)
     return Row(
         what="annealing",
         mechanism=PLAIN,
@@ -253,27 +240,24 @@ def _screened_row(setting: Screened, ledger: Ledger, charged: Releases, trials: 
         noise_multiplier=setting.noise_multiplier,
         delta=delta,
         trials=trials,
-        claimed=RdpClassic().epsilon(ledger.claimed, delta),
+        claimed=RdpClassic().epsilon(charges(setting).claimed, delta),
         sound=sound_epsilon(charged, delta),
         of_shape=math.nan,
-        any_shape=found.any_shape,
-        accused=found.accused,
+        any_shape=bounds.any_shape,
+        accused=bounds.accused,
     )
 
 
 def _faulty(fault: Fault, trials: int, error: float) -> tuple[Row, Row]:
     right = target(fault.setting, fault.noise_multiplier)
-    return (
-        _row(right, trials, "releases", error),
-        _row(fault.plant(right), trials, "releases", error, gaussian=fault.gaussian),
-    )
+    wrong = _row(fault.plant(right), trials, "releases", error, gaussian=fault.gaussian)
+    return _row(right, trials, "releases", error), wrong
 
 
 def _accepted_only(trials: int, error: float) -> tuple[Row, Row]:
-    setting = SCREENED_QUICK
-    scores, ledger = of_screened(setting, trials, "accepted only"), charges(setting)
-    every, kept = (
-        _screened_row(setting, ledger, charged, trials, DELTA, lower_bounds(scores, charged, DELTA, error))
+    scores, ledger = screened_scores(SCREENED_QUICK, trials, "accepted only"), charges(SCREENED_QUICK)
+    right, wrong = (
+        _screened_row(SCREENED_QUICK, scores, charged, trials, DELTA, error)
         for charged in (ledger.actual, ledger.claimed)
     )
-    return every, kept
+    return right, wrong

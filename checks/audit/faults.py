@@ -78,7 +78,7 @@ class LongColumns(Banded):
 
     @property
     def coefficients(self) -> tuple[float, ...]:
-        return tuple(2 * each for each in super().coefficients)
+        return tuple(2 * coefficient for coefficient in super().coefficients)
 
 
 class BugBelieved(OriginalBug):
@@ -103,8 +103,8 @@ class _Times:
     def sum_contributions(
         self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
     ) -> GradientSum:
-        found = self.clipping.sum_contributions(engine, inputs, targets, groups)
-        return GradientSum({name: self.factor * g for name, g in found.gradients.items()}, found.losses, found.norms)
+        total = self.clipping.sum_contributions(engine, inputs, targets, groups)
+        return GradientSum({name: self.factor * g for name, g in total.gradients.items()}, total.losses, total.norms)
 
 
 class LastLayerUnclipped(PerLayer):
@@ -133,10 +133,7 @@ class MapForgotten(Backprop):
 
 
 def _mechanism(kind: type[Mechanism]) -> Callable[[Target], Target]:
-    def plant(target: Target) -> Target:
-        return replace(target, mechanism=kind(**_arguments(target.mechanism)))
-
-    return plant
+    return lambda target: replace(target, mechanism=kind(**_arguments(target.mechanism)))
 
 
 def _clipping(kind: Any, **changes: Any) -> Callable[[Target], Target]:
@@ -148,8 +145,8 @@ def _clipping(kind: Any, **changes: Any) -> Callable[[Target], Target]:
     return plant
 
 
-def _arguments(of: Any) -> dict[str, Any]:
-    return {field.name: getattr(of, field.name) for field in fields(of)}
+def _arguments(part: Any) -> dict[str, Any]:
+    return {field.name: getattr(part, field.name) for field in fields(part)}
 
 
 @dataclass(frozen=True)

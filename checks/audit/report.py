@@ -24,7 +24,7 @@ _TABLE, _FAULTS = "audit.csv", "faults.csv"
 _COLUMNS = (*Row.__dataclass_fields__, "lower", "verdict")
 _USUAL = "releases"  # is what an attack sees, if its row states nothing else
 _ATTACKED = ("attacked", "batches, steps")
-_OF_FAULTS = (
+_PLANTED = (
     *("fault", "planted in", "sound ε", "ε at least"),
     *("with the fault: ε charged", "with the fault: ε at least", "found"),
 )
@@ -73,13 +73,13 @@ def write_page(folder: Path, *, quick: bool) -> list[Path]:
         (right["fault"], _read(right), _read(wrong)) for right, wrong in zip(planted[::2], planted[1::2], strict=True)
     ]
     with style():
-        drawn = _draw(rows)
-        return [write_text(folder / "README.md", page(rows, faults, quick=quick)), *save(drawn, folder)]
+        drawing = _draw(rows)
+        return [write_text(folder / "README.md", page(rows, faults, quick=quick)), *save(drawing, folder)]
 
 
 def _read(cells: dict[str, str]) -> Row:
-    named = {name: cells[name] or None for name in Row.__dataclass_fields__}
-    return TypeAdapter(Row).validate_python(named | {"sampling": cells["sampling"]})
+    cells_by_name = {name: cells[name] or None for name in Row.__dataclass_fields__}
+    return TypeAdapter(Row).validate_python(cells_by_name | {"sampling": cells["sampling"]})
 
 
 def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
@@ -93,6 +93,19 @@ def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
         row for row in attacked if row.steps == 1 and row.what == "flat" and row.sampling.endswith("all examples")
     ]
     shares = [row.lower / row.sound for row in one_step]
+    words = {"refuted": "yes", "not guaranteed": "no"}
+    unsound = [
+        [*_case(row), bound_text(row.claimed), bound_text(row.sound), _bound_text(row), words[row.verdict]]
+        for row in _claims(rows)
+    ]
+    planted = [
+        [
+            *(name, f"{_attacked(right)}; {_batches(right)}; {_words(right.sees)} seen"),
+            *(bound_text(right.sound), _bound_text(right), bound_text(wrong.sound), _lower(wrong.lower)),
+            "yes" if wrong.accused else "**no**",
+        ]
+        for name, right, wrong in faults
+    ]
     summary = [
         "# What attacks on the code show",
         "Each attack trains with and without one worst-case example, or replaces it where neighbours differ so. It "
@@ -108,7 +121,7 @@ def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
         "![Lower bounds against sound ε](figure.svg)",
         "## As implemented",
         "The columns are the sound ε that the noise is chosen for, the cells `ε at least`.",
-        markdown(_by_level(rows)).strip(),
+        markdown(_level_table(rows)).strip(),
         f"[All columns]({_TABLE})",
         f"*Sound* is the ε of the ledger for exactly the attacked steps, by privacy loss distributions. δ is {DELTA:g} "
         "unless a row states another.",
@@ -122,43 +135,28 @@ def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
         "screening kept. *Constants seen*: it sees the feature statistics with their noise.",
         "## Claims below the sound ε",
         "*Claimed* is the ε by the paper's accounting. It is *refuted* if a lower bound is above it.",
-        markdown(Table((*_ATTACKED, "claimed ε", "sound ε", "ε at least", "refuted"), _unsound(rows))).strip(),
+        markdown(Table((*_ATTACKED, "claimed ε", "sound ε", "ε at least", "refuted"), unsound)).strip(),
         "Updates kept by screening are not Gaussian. So only the first bound applies to them, at each δ by itself. "
         "[Theorem 1](../noise_screening/theorem-1/README.md) has their true cost at the paper's settings. Their sound "
         "ε is the cost of all attempts that the rule may make.",
         "## Planted faults",
         "Each fault is planted in code that is right, and attacked in the same way. It is *found* if the attack "
         "accuses the code with the fault. The ε charged with the fault is that of the faulty ledger.",
-        markdown(Table(_OF_FAULTS, [_fault(*each) for each in faults])).strip(),
+        markdown(Table(_PLANTED, planted)).strip(),
         f"[All columns]({_FAULTS})",
     ]
     return "\n\n".join(summary) + "\n"
 
 
-def _fault(name: str, right: Row, wrong: Row) -> list[str]:
-    place = f"{_attacked(right)}; {_batches(right)}; {_words(right.sees)} seen"
-    charged = [bound_text(right.sound), _at_least(right), bound_text(wrong.sound), _lower(wrong.lower)]
-    return [name, place, *charged, "yes" if wrong.accused else "**no**"]
-
-
-def _by_level(rows: Sequence[Row]) -> Table:
+def _level_table(rows: Sequence[Row]) -> Table:
     """Make a table of the bounds where claims are at least the sound ε: a column for each ε, to one digit."""
-    found: dict[tuple[str, ...], dict[float, str]] = {}
+    bounds: dict[tuple[str, ...], dict[float, str]] = {}
     for row in rows:
         if row.verdict == "guaranteed":
-            found.setdefault(_case(row), {})[float(f"{row.sound:.1g}")] = _at_least(row)
-    levels = sorted({level for cells in found.values() for level in cells})
-    lines = [[*case, *(cells.get(level, "") for level in levels)] for case, cells in found.items()]
+            bounds.setdefault(_case(row), {})[float(f"{row.sound:.1g}")] = _bound_text(row)
+    levels = sorted({level for cells in bounds.values() for level in cells})
+    lines = [[*case, *(cells.get(level, "") for level in levels)] for case, cells in bounds.items()]
     return Table((*_ATTACKED, *(f"{level:g}" for level in levels)), lines)
-
-
-def _unsound(rows: Sequence[Row]) -> list[list[str]]:
-    """Make a line for each row whose claim is below the sound ε."""
-    said = {"refuted": "yes", "not guaranteed": "no"}
-    return [
-        [*_case(row), bound_text(row.claimed), bound_text(row.sound), _at_least(row), said[row.verdict]]
-        for row in _claims(rows)
-    ]
 
 
 def _claims(rows: Sequence[Row]) -> list[Row]:
@@ -185,7 +183,7 @@ def _batches(row: Row) -> str:
     return f"{_words(row.sampling)}, {steps}" if row.sampling else steps
 
 
-def _at_least(row: Row) -> str:
+def _bound_text(row: Row) -> str:
     return f"{_lower(row.lower)}{', **accused**' if row.accused else ''}"
 
 
@@ -216,23 +214,23 @@ def _draw(rows: Sequence[Row]) -> Figure:
     claims = _claims(rows)
     shown = [row for row in attacked if row.delta == DELTA and row not in claims]
     alone = [row for row in shown if row.steps == 1 and row.sampling.endswith("all examples")]
-    drawn = figure(WIDTH, 4.6)
-    panels = drawn.subplots(1, 3)
+    drawing = figure(WIDTH, 4.6)
+    panels = drawing.subplots(1, 3)
     looks = {name: (f"C{i}", MARKERS[i]) for i, name in enumerate(dict.fromkeys(map(_series, attacked)))}
     _panel(panels[0], alone, "sound", "one step, all examples", looks)
     _panel(panels[1], [row for row in shown if row not in alone], "sound", "samples, or several steps", looks)
     _panel(panels[2], claims, "claimed", "claims without a guarantee", looks)
     panels[0].set_ylabel("ε at least, 95% confidence for all together")
-    one_legend(drawn, 3)
-    return drawn
+    one_legend(drawing, 3)
+    return drawing
 
 
 def _panel(axes: Axes, rows: Sequence[Row], against: str, title: str, looks: dict[str, tuple[str, str]]) -> None:
     floor, top = _SPANS[against]
     for name in dict.fromkeys(map(_series, rows)):
-        of = [row for row in rows if _series(row) == name]
+        series_rows = [row for row in rows if _series(row) == name]
         colour, marker = looks[name]
-        x, y = [getattr(row, against) for row in of], [max(row.lower, floor) for row in of]
+        x, y = [getattr(row, against) for row in series_rows], [max(row.lower, floor) for row in series_rows]
         axes.plot(x, y, marker, color=colour, markersize=5, alpha=0.8, label=name)
     ends = [0.05, 50.0] if against == "claimed" else [0.4, 10.0]
     axes.plot(ends, ends, "k-", linewidth=1, label="y = x")
@@ -240,9 +238,9 @@ def _panel(axes: Axes, rows: Sequence[Row], against: str, title: str, looks: dic
         axes.plot(ends, [0.7 * end for end in ends], "k:", linewidth=1, label="y = 0.7 x")
     axes.set_ylim(0.9 * floor, top)
     log_axis(axes, "x")
-    log_axis(axes, "y", [at for at in (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if floor <= at <= top])
+    log_axis(axes, "y", [tick for tick in (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if floor <= tick <= top])
     if any(row.lower < floor for row in rows):
-        axes.set_yticks(axes.get_yticks(), [f"{'≤ ' if at == floor else ''}{at:g}" for at in axes.get_yticks()])
+        axes.set_yticks(axes.get_yticks(), [f"{'≤ ' if tick == floor else ''}{tick:g}" for tick in axes.get_yticks()])
     axes.set_xlabel(f"{against} ε")
     axes.set_title(title)
 

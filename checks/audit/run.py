@@ -32,17 +32,17 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     torch.set_num_threads(1)
     started = time.perf_counter()
-    found, planted = [], []
+    attacked, planted = [], []
     for row in rows(quick=chosen.quick):
-        found.append(row)
+        attacked.append(row)
         print(_line(row), flush=True)
     for name, right, wrong in faults(quick=chosen.quick):
         planted.append((name, right, wrong))
         print(f"{name}: {'caught' if wrong.accused else 'MISSED'}\n  {_line(right)}\n  {_line(wrong)}", flush=True)
-    for path in write(folder, found, planted, quick=chosen.quick):
+    for path in write(folder, attacked, planted, quick=chosen.quick):
         print(path)
     print(f"{time.perf_counter() - started:.0f} s", file=sys.stderr)
-    wrong_verdict = any(row.accused for row in found) or any(r.accused or not w.accused for _, r, w in planted)
+    wrong_verdict = any(row.accused for row in attacked) or any(r.accused or not w.accused for _, r, w in planted)
     return int(wrong_verdict)
 
 

@@ -72,13 +72,13 @@ def screened_target(setting: Screened) -> Target:
     return target(Setting("flat", examples=1, batch_size=1), setting.noise_multiplier)
 
 
-def of_screened(setting: Screened, trials: int, stream: str) -> Scores:
+def screened_scores(setting: Screened, trials: int, stream: str) -> Scores:
     """Return the scores of an attacker who sees the kept weights."""
-    sides = []
-    for canary in (False, True):
-        kept = _kept_weights(setting, trials * setting.kept, canary, f"{stream}/{canary}")
-        sides.append(kept.reshape(trials, setting.kept).sum(1))
-    return {"sum": (sides[0], sides[1])}
+    without, within = (
+        _kept_weights(setting, trials * setting.kept, canary, f"{stream}/{canary}").reshape(trials, setting.kept).sum(1)
+        for canary in (False, True)
+    )
+    return {"sum": (without, within)}
 
 
 def _kept_weights(setting: Screened, count: int, canary: bool, stream: str) -> Array:
@@ -104,19 +104,19 @@ def _kept_weights(setting: Screened, count: int, canary: bool, stream: str) -> A
     engine = OnePassEngine(objective)
     present = 1 if canary else 0
     total = gradient_sum(clipping, engine, torch.ones(present, 1), torch.zeros(present), 1).gradients
-    kept = np.empty(count)
-    found = 0
-    while found < count:
+    weights = np.empty(count)
+    count_kept = 0
+    while count_kept < count:
         for _ in mechanism.batches(sampling):
             release = mechanism.release(total, noise)
             for name, parameter in objective.named_parameters():
                 parameter.grad = release[name]
             if screening.step():
-                kept[found] = weight.weight.item()
-                found += 1
+                weights[count_kept] = weight.weight.item()
+                count_kept += 1
     if screening.forced:
         raise RuntimeError("An update was kept because of the rejections before it: the trials are not independent.")
-    return kept
+    return weights
 
 
 def charges(setting: Screened) -> Ledger:

@@ -184,9 +184,9 @@ class Target:
 
     def sums(self, world: World, indices: list[int]) -> dict[str, Tensor]:
         """Sum a batch's contributions by parameter, as the training loop does."""
-        there = [i for i in indices if i not in world.absent]
-        clipping = self.mechanism.applied(self.clipping, len(there))
-        batch, groups = (world.inputs[there], world.rows[there]), self.mechanism.noise_groups
+        present = [i for i in indices if i not in world.absent]
+        clipping = self.mechanism.applied(self.clipping, len(present))
+        batch, groups = (world.inputs[present], world.rows[present]), self.mechanism.noise_groups
         return gradient_sum(clipping, self.engine, *batch, len(world.rows), groups).gradients
 
     @cached_property
@@ -230,9 +230,9 @@ def target(setting: Setting, noise_multiplier: float) -> Target:
     kind: Any = Mechanism
     accountant = DEFAULT_ACCOUNTANT
     if setting.mechanism != PLAIN:
-        named = option("mechanism", setting.mechanism)
-        kind = instantiate(named.mechanism, **setting.more)
-        accountant = next(line["override /accountant"] for line in named.defaults)
+        config = option("mechanism", setting.mechanism)
+        kind = instantiate(config.mechanism, **setting.more)
+        accountant = next(line["override /accountant"] for line in config.defaults)
     groups = clipping.noise_groups(network_of(setting).objective)
     mechanism = kind(
         sampling=setting.sampling,
@@ -244,12 +244,12 @@ def target(setting: Setting, noise_multiplier: float) -> Target:
     return Target(setting, clipping, mechanism, instantiate(option("accountant", accountant)))
 
 
-def calibrated(setting: Setting, epsilon: float, *, of: str = "sound") -> Target:
+def calibrated(setting: Setting, epsilon: float, *, kind: str = "sound") -> Target:
     """Build the target whose `sound` or `claimed` epsilon is this, or a little less."""
 
     def releases(noise_multiplier: float) -> Releases:
         ledger = target(setting, noise_multiplier).ledger
-        return ledger.actual if of == "sound" else ledger.claimed
+        return ledger.actual if kind == "sound" else ledger.claimed
 
-    accountant = instantiate(option("accountant", "pld")) if of == "sound" else target(setting, 1.0).accountant
+    accountant = instantiate(option("accountant", "pld")) if kind == "sound" else target(setting, 1.0).accountant
     return target(setting, calibrate_noise_multiplier(accountant, releases, epsilon, DELTA, tolerance=1e-3))

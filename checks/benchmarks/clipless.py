@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from checks.benchmarks.command import Command
+from checks.benchmarks import Command
 from checks.benchmarks.measure import digits, interleaved, peak_memory, quartiles
-from checks.benchmarks.methods import methods
 from checks.benchmarks.own import EXAMPLES, waited_for
+from checks.benchmarks.peers import methods
 from checks.benchmarks.problems import LIPSCHITZ, PLAIN, problem
 from runner.config import REPOSITORY
 from runner.records.provenance import device_name
@@ -33,13 +33,16 @@ METHODS = ("non_private_faster", "clipless", "projection", "one_pass", "opacus_h
 
 def rows(network: str, batch: int, device: str, rounds: int, seconds: float, memory: bool) -> list[dict[str, Any]]:
     """Measure one network at one batch size: a row for each method."""
-    of = {name: network + (PLAIN if name not in BOUNDED else "") for name in METHODS}
-    steps = {name: waited_for(methods(of[name])[name](problem(of[name], batch, device)), device) for name in METHODS}
+    networks = {name: network + (PLAIN if name not in BOUNDED else "") for name in METHODS}
+    steps = {
+        name: waited_for(methods(networks[name])[name](problem(networks[name], batch, device)), device)
+        for name in METHODS
+    }
     times = interleaved(steps, rounds, seconds, time.process_time if device == "cpu" else time.perf_counter)
-    found = []
-    for name, taken in times.items():
-        low, median, high = (EXAMPLES // batch * each for each in quartiles(taken))
-        found.append(
+    measured = []
+    for name, seconds_taken in times.items():
+        low, median, high = (EXAMPLES // batch * duration for duration in quartiles(seconds_taken))
+        measured.append(
             {
                 "network": network,
                 "parameters": sum(p.numel() for p in problem(network, 1).network.parameters()),
@@ -48,13 +51,13 @@ def rows(network: str, batch: int, device: str, rounds: int, seconds: float, mem
                 "s_per_epoch": digits(median),
                 "s_q1": digits(low),
                 "s_q3": digits(high),
-                "peak_mib": digits(peak_memory(name, of[name], batch, device)) if memory else "",
-                "rounds": len(taken),
+                "peak_mib": digits(peak_memory(name, networks[name], batch, device)) if memory else "",
+                "rounds": len(seconds_taken),
                 "device": device_name(torch.device(device)),
                 "date": time.strftime("%Y-%m-%d"),
             }
         )
-    return found
+    return measured
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -76,16 +79,16 @@ def main(arguments: Sequence[str]) -> int:
         options.networks, options.batches, options.rounds = ["VGG5"], [16, 32], 3
     torch.set_num_threads(1)
     machine.set_up(1)
-    found: list[dict[str, Any]] = []
+    measured: list[dict[str, Any]] = []
     for network in options.networks:
         for batch in options.batches:
             for row in rows(network, batch, options.device, options.rounds, options.seconds, not options.quick):
-                found.append(row)
+                measured.append(row)
                 print(
                     f"{network:<12}{batch:>6}  {row['method']:<20}{row['s_per_epoch']:>9,.1f} s an epoch "
                     f"[{row['s_q1']:,.1f}, {row['s_q3']:,.1f}]  {row['peak_mib']} MiB",
                     flush=True,
                 )
     if options.output is not None:
-        write_csv(options.output, list(found[0]), found)
+        write_csv(options.output, list(measured[0]), measured)
     return 0

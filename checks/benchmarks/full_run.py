@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from checks.benchmarks.command import Command
+from checks.benchmarks import Command
 from checks.parity.cases import prepared
 from runner.accounting import sound_epsilon
 from runner.config import ConfigError

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
-from checks.benchmarks.methods import methods
 from checks.benchmarks.own import Step
+from checks.benchmarks.peers import methods
 from checks.benchmarks.problems import problem
 
 SLOW = 2.0  # seconds of a step
@@ -74,9 +74,9 @@ def peak_memory(method: str, network: str, batch: int, device: str) -> float:
 def _report_peak(method: str, network: str, batch: int, device: str) -> None:
     torch.set_num_threads(1)
     if device != "cpu":
-        of = problem(network, batch, device)
+        held = problem(network, batch, device)
         allocated = torch.cuda.memory_allocated(device)
-        methods(network)[method](of)()
+        methods(network)[method](held)()
         print(json.dumps((torch.cuda.max_memory_allocated(device) - allocated) / 2**20))
         return
     methods(network)[method](problem(network, 2))()  # memory that libraries load on first use belongs to no method

@@ -34,14 +34,14 @@ _ROUNDING = 1e-5
 Step = Callable[[], None]
 
 
-def non_private_by(of: Problem, losses: Callable[[Tensor, Tensor], Tensor], pieces: int) -> Step:
+def non_private_by(case: Problem, losses: Callable[[Tensor, Tensor], Tensor], pieces: int) -> Step:
     """Take an ordinary step by the losses [batch] of examples and their labels, piece by piece."""
-    batch = len(of.targets)
-    optimizer = torch.optim.SGD(of.network.parameters(), lr=LEARNING_RATE)
+    batch = len(case.targets)
+    optimizer = torch.optim.SGD(case.network.parameters(), lr=LEARNING_RATE)
 
     def step() -> None:
         optimizer.zero_grad()
-        for inputs, targets in zip(of.inputs.split(pieces), of.targets.split(pieces), strict=True):
+        for inputs, targets in zip(case.inputs.split(pieces), case.targets.split(pieces), strict=True):
             (losses(inputs, targets).sum() / batch).backward()
         optimizer.step()
 
@@ -60,18 +60,18 @@ def waited_for(step: Step, device: str) -> Step:
     return take
 
 
-def non_private(of: Problem) -> Step:
+def non_private(case: Problem) -> Step:
     """Take an ordinary step on the whole batch, channels last, the reference of all other methods."""
-    return non_private_by(of, of.objective, len(of.targets))
+    return non_private_by(case, case.objective, len(case.targets))
 
 
-def non_private_faster(of: Problem) -> Step:
+def non_private_faster(case: Problem) -> Step:
     """Take an ordinary step with the engines' optimizations apart from privacy: `faster` and fitting the cache."""
-    return non_private_by(of, faster(of.objective), examples_in_cache(of.network, of.inputs.shape[1:]))
+    return non_private_by(case, faster(case.objective), examples_in_cache(case.network, case.inputs.shape[1:]))
 
 
 def private(
-    of: Problem,
+    case: Problem,
     clipping: Clipping,
     engine: Callable[[Objective], Engine],
     physical_batch: int,
@@ -81,19 +81,19 @@ def private(
 
     `objective` is the problem's, unless it has a constraint.
     """
-    objective = objective or of.objective
+    objective = objective or case.objective
     per_example = engine(objective)
     return released(
-        of,
+        case,
         objective,
         clipping,
-        lambda: gradient_sum(clipping, per_example, of.inputs, of.targets, physical_batch).gradients,
+        lambda: gradient_sum(clipping, per_example, case.inputs, case.targets, physical_batch).gradients,
     )
 
 
-def released(of: Problem, objective: Objective, clipping: Clipping, sums: Callable[[], dict[str, Tensor]]) -> Step:
+def released(case: Problem, objective: Objective, clipping: Clipping, sums: Callable[[], dict[str, Tensor]]) -> Step:
     """Take a step that adds the noise of `clipping` to the sums of a batch, and updates the weights."""
-    batch, generator = len(of.targets), torch.Generator(of.targets.device).manual_seed(0)
+    batch, generator = len(case.targets), torch.Generator(case.targets.device).manual_seed(0)
     mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
 
@@ -107,9 +107,9 @@ def released(of: Problem, objective: Objective, clipping: Clipping, sums: Callab
     return step
 
 
-def one_pass(of: Problem) -> Step:
+def one_pass(case: Problem) -> Step:
     """Take a step with this project's engine on the whole batch."""
-    return private(of, Flat(CLIPPING_NORM), OnePassEngine, len(of.targets))
+    return private(case, Flat(CLIPPING_NORM), OnePassEngine, len(case.targets))
 
 
 def padded_length(batch: int) -> int:
@@ -118,15 +118,15 @@ def padded_length(batch: int) -> int:
     return enough(mechanism, EPOCHS * mechanism.steps_per_epoch)
 
 
-def one_pass_graph(of: Problem, asked: StepMode = StepMode.graph) -> Step:
+def one_pass_graph(case: Problem, asked: StepMode = StepMode.graph) -> Step:
     """Take the one_pass step as one fixed sequence of calls, on CUDA as a graph (see `runner.training.graph`).
 
     The batch is padded as in training, whose shapes cannot depend on the size of a Poisson batch.
     """
-    objective, batch, clipping, device = of.objective, len(of.targets), Flat(CLIPPING_NORM), of.targets.device
+    objective, batch, clipping, device = case.objective, len(case.targets), Flat(CLIPPING_NORM), case.targets.device
     mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
-    data = Split(of.inputs, of.targets)
+    data = Split(case.inputs, case.targets)
     runtime = SimpleNamespace(step=asked, physical_batch=None)
     config = SimpleNamespace(runtime=runtime, seed=0, diagnostics=())
     run: Any = SimpleNamespace(  # what a step reads of a `Run`
@@ -139,41 +139,41 @@ def one_pass_graph(of: Problem, asked: StepMode = StepMode.graph) -> Step:
     return lambda: step.take(batches, 0)
 
 
-def one_pass_compiled(of: Problem) -> Step:
+def one_pass_compiled(case: Problem) -> Step:
     """Take the step of `one_pass_graph`, on CUDA compiled."""
-    return one_pass_graph(of, StepMode.compiled)
+    return one_pass_graph(case, StepMode.compiled)
 
 
-def backprop(of: Problem) -> Step:
+def backprop(case: Problem) -> Step:
     """Take a step of backpropagation clipping: an ordinary pass that clips on its way, with different gradients."""
-    return private(of, Backprop(1.0, 1.0), OnePassEngine, examples_in_cache(of.network, of.inputs.shape[1:]))
+    return private(case, Backprop(1.0, 1.0), OnePassEngine, examples_in_cache(case.network, case.inputs.shape[1:]))
 
 
-def isolated(of: Problem) -> Step:
+def isolated(case: Problem) -> Step:
     """Take a step with the engine for users' own layers: one example's gradient, mapped by torch.func."""
-    return private(of, Flat(CLIPPING_NORM), IsolatedEngine, len(of.targets))
+    return private(case, Flat(CLIPPING_NORM), IsolatedEngine, len(case.targets))
 
 
-def clipless(of: Problem) -> Step:
+def clipless(case: Problem) -> Step:
     """Take a clipless DP-SGD step: an ordinary pass, in slices, noise by bounds, and the projection."""
-    pieces = examples_in_cache(of.network, of.inputs.shape[1:])
-    return private(of, Lipschitz(), OnePassEngine, pieces, _constrained(of))
+    pieces = examples_in_cache(case.network, case.inputs.shape[1:])
+    return private(case, Lipschitz(), OnePassEngine, pieces, _constrained(case))
 
 
-def projection(of: Problem) -> Step:
+def projection(case: Problem) -> Step:
     """Apply the projection after an update alone."""
-    return _constrained(of).project
+    return _constrained(case).project
 
 
-def _constrained(of: Problem) -> Objective:
+def _constrained(case: Problem) -> Objective:
     """Build the network with bounded images and weights."""
     objective = Objective(
-        of.network, SharpCrossEntropy(50.0), InputBound(tuple(of.inputs.shape[1:]), 1.0 + _ROUNDING), Spectral()
+        case.network, SharpCrossEntropy(50.0), InputBound(tuple(case.inputs.shape[1:]), 1.0 + _ROUNDING), Spectral()
     )
     objective.project()
     return objective
 
 
-def clipless_bounded(of: Problem) -> Step:
+def clipless_bounded(case: Problem) -> Step:
     """Take a clipless step of the network "L bounded", which has the layers of L and GroupSort in place of ReLU."""
-    return clipless(problem("L bounded", len(of.targets), str(of.targets.device)))
+    return clipless(problem("L bounded", len(case.targets), str(case.targets.device)))

@@ -8,44 +8,80 @@ methods use PyTorch and Opacus alone.
 
 from __future__ import annotations
 
+import importlib.util
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import torch
+from opacus import GradSampleModule
 from torch import Tensor, nn
 from torch.func import functional_call, grad
 from torch.nn.functional import cross_entropy
 
 from checks.benchmarks import own
-from checks.benchmarks.opacus_engine import OpacusEngine
 from checks.benchmarks.own import Step, waited_for
-from checks.benchmarks.problems import Problem
+from checks.benchmarks.problems import LIPSCHITZ, PLAIN, Problem
 from runner.clipping import Flat
+from runner.gradients.interface import GradientSum, OrdinaryPass, weigh_and_sum
+from runner.gradients.terms import Factors
+from runner.networks.objective import Objective
 
 _SIZES = (64, 256)  # examples of a piece; the whole batch is timed, too
 _MOST = 2 << 30  # bytes of per-example gradients at a time
 
 
-def non_private_compiled(of: Problem) -> Step:
+class OpacusEngine(OrdinaryPass):
+    """An engine that forms every per-example gradient by Opacus' `GradSampleModule`: hooks on every layer it knows.
+
+    It then weighs and sums as `IsolatedEngine` does. This is a second, independent implementation. `PrivacyEngine` is
+    not used, because it replaces the batch size by its own.
+
+    Opacus 1.6 assumes that a convolution's input lies in memory as [batch, channels, height, width]. With channels-last
+    inputs or weights it silently returns wrong gradients, so both are laid out anew here.
+    """
+
+    def __init__(self, objective: Objective) -> None:
+        super().__init__(objective)
+        for parameter in objective.parameters():
+            parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
+        self._hooked = GradSampleModule(objective, loss_reduction="sum")
+        self._hooked.disable_hooks()  # on only inside clipped_sum: other passes must leave nothing behind
+
+    def clipped_sum(
+        self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
+    ) -> GradientSum:
+        """See `Engine.clipped_sum`."""
+        self._hooked.enable_hooks()
+        losses = self._hooked(inputs.clone(memory_format=torch.contiguous_format), targets)
+        losses.sum().backward()
+        self._hooked.disable_hooks()
+        per_example = {name: cast(Any, p).grad_sample for name, p in self.objective.named_parameters()}
+        for p in self.objective.parameters():
+            cast(Any, p).grad_sample, p.grad = None, None
+        return weigh_and_sum(per_example, losses.detach(), groups, factors)
+
+
+def non_private_compiled(case: Problem) -> Step:
     """Take an ordinary step with the network and the loss compiled by torch.compile."""
-    return own.non_private_by(of, torch.compile(of.objective, dynamic=False), len(of.targets))
+    return own.non_private_by(case, torch.compile(case.objective, dynamic=False), len(case.targets))
 
 
-def _fastest(of: Problem, step: Callable[[int], Step], numbers: int = 0) -> Step:
+def _fastest(case: Problem, step: Callable[[int], Step], numbers: int = 0) -> Step:
     """Return the fastest of the steps in pieces of each size. Weights stay.
 
     Sizes whose examples fill more than 2 GiB with `numbers` each are left out, but for the smallest.
     """
-    examples, device = len(of.targets), str(of.targets.device)
+    examples, device = len(case.targets), str(case.targets.device)
     sizes = {min(size, examples) for size in (*_SIZES, examples)}
     steps = [step(size) for size in sorted(sizes) if 4 * numbers * size < _MOST or size == min(sizes)]
-    before = [weight.detach().clone() for weight in of.network.parameters()]
-    clock = time.perf_counter if of.targets.is_cuda else time.process_time  # a busy machine does not decide on a CPU
-    fastest = min(steps, key=lambda each: _seconds(waited_for(each, device), clock))
-    if of.targets.is_cuda:
+    before = [weight.detach().clone() for weight in case.network.parameters()]
+    clock = time.perf_counter if case.targets.is_cuda else time.process_time  # a busy machine does not decide on a CPU
+    fastest = min(steps, key=lambda step: _seconds(waited_for(step, device), clock))
+    if case.targets.is_cuda:
         torch.cuda.reset_peak_memory_stats(device)
     with torch.no_grad():
-        for weight, saved in zip(of.network.parameters(), before, strict=True):
+        for weight, saved in zip(case.network.parameters(), before, strict=True):
             weight.copy_(saved)
     return fastest
 
@@ -57,36 +93,38 @@ def _seconds(step: Step, clock: Callable[[], float]) -> float:
     return clock() - started
 
 
-def _parameters(of: Problem) -> int:
-    return sum(p.numel() for p in of.network.parameters())
+def _parameters(case: Problem) -> int:
+    return sum(p.numel() for p in case.network.parameters())
 
 
-def opacus_hooks(of: Problem) -> Step:
+def opacus_hooks(case: Problem) -> Step:
     """Take a step with Opacus' GradSampleModule. It needs channels first, and gets it (see `OpacusEngine`)."""
-    engine = OpacusEngine(of.objective)
-    return _fastest(of, lambda size: own.private(of, Flat(own.CLIPPING_NORM), lambda _: engine, size), _parameters(of))
+    engine = OpacusEngine(case.objective)
+    return _fastest(
+        case, lambda size: own.private(case, Flat(own.CLIPPING_NORM), lambda _: engine, size), _parameters(case)
+    )
 
 
-def opacus_ghost(of: Problem) -> Step:
+def opacus_ghost(case: Problem) -> Step:
     """Take a step with Opacus' ghost clipping: norms from one backward pass, the sum from a second. Channels first."""
     from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import GradSampleModuleFastGradientClipping
     from opacus.optimizers.optimizer_fast_gradient_clipping import DPOptimizerFastGradientClipping
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 
-    of = _channels_first(of)
-    hooked = GradSampleModuleFastGradientClipping(of.network, max_grad_norm=own.CLIPPING_NORM, loss_reduction="sum")
+    case = _channels_first(case)
+    hooked = GradSampleModuleFastGradientClipping(case.network, max_grad_norm=own.CLIPPING_NORM, loss_reduction="sum")
     optimizer = DPOptimizerFastGradientClipping(
-        torch.optim.SGD(hooked.parameters(), lr=own.LEARNING_RATE / len(of.targets)),  # it steps by the sum
+        torch.optim.SGD(hooked.parameters(), lr=own.LEARNING_RATE / len(case.targets)),  # it steps by the sum
         noise_multiplier=own.NOISE_MULTIPLIER,
         max_grad_norm=own.CLIPPING_NORM,
-        expected_batch_size=len(of.targets),
+        expected_batch_size=len(case.targets),
         loss_reduction="sum",
     )
     criterion = DPLossFastGradientClipping(hooked, optimizer, nn.CrossEntropyLoss(reduction="sum"), "sum")
 
     def step(size: int) -> None:
         optimizer.zero_grad()
-        pieces = list(zip(of.inputs.split(size), of.targets.split(size), strict=True))
+        pieces = list(zip(case.inputs.split(size), case.targets.split(size), strict=True))
         for i, (inputs, targets) in enumerate(pieces, start=1):
             criterion(hooked(inputs), targets).backward()
             optimizer.signal_skip_step(i < len(pieces))
@@ -94,64 +132,64 @@ def opacus_ghost(of: Problem) -> Step:
             if i < len(pieces):
                 optimizer.zero_grad()
 
-    return _fastest(of, lambda size: lambda: step(size))
+    return _fastest(case, lambda size: lambda: step(size))
 
 
-def _channels_first(of: Problem) -> Problem:
+def _channels_first(case: Problem) -> Problem:
     """Return the problem with every tensor laid out in the order of its dimensions."""
-    for parameter in of.network.parameters():
+    for parameter in case.network.parameters():
         parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
-    return Problem(of.network, of.inputs.clone(memory_format=torch.contiguous_format), of.targets)
+    return Problem(case.network, case.inputs.clone(memory_format=torch.contiguous_format), case.targets)
 
 
-def vmap(of: Problem) -> Step:
+def vmap(case: Problem) -> Step:
     """Take a step with `torch.func`: the gradient of one example, mapped over a piece, then clipped and summed."""
-    return _mapped(of, _clipped_sum(of))
+    return _mapped(case, _clipped_sum(case))
 
 
-def vmap_compiled(of: Problem) -> Step:
+def vmap_compiled(case: Problem) -> Step:
     """Take the step of `vmap` with gradients, norms and sums compiled by torch.compile in one piece."""
-    return _mapped(of, torch.compile(_clipped_sum(of), fullgraph=True, dynamic=False))
+    return _mapped(case, torch.compile(_clipped_sum(case), fullgraph=True, dynamic=False))
 
 
 Weights = dict[str, Tensor]
 
 
-def _clipped_sum(of: Problem) -> Callable[[Weights, Tensor, Tensor], Weights]:
+def _clipped_sum(case: Problem) -> Callable[[Weights, Tensor, Tensor], Weights]:
     def loss(weights: Weights, image: Tensor, target: Tensor) -> Tensor:
-        return cross_entropy(functional_call(of.network, weights, (image[None],)), target[None])
+        return cross_entropy(functional_call(case.network, weights, (image[None],)), target[None])
 
     def clipped_sum(weights: Weights, inputs: Tensor, targets: Tensor) -> Weights:
         gradients = torch.vmap(grad(loss), (None, 0, 0))(weights, inputs, targets)
-        norms = torch.stack([each.flatten(1).norm(dim=1) for each in gradients.values()]).norm(dim=0)
+        norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients.values()]).norm(dim=0)
         factors = (own.CLIPPING_NORM / norms).clamp(max=1)
-        return {name: torch.tensordot(factors, each, 1) for name, each in gradients.items()}
+        return {name: torch.tensordot(factors, gradient, 1) for name, gradient in gradients.items()}
 
     return clipped_sum
 
 
-def _mapped(of: Problem, clipped_sum: Callable[[Weights, Tensor, Tensor], Weights]) -> Step:
-    objective = of.objective
+def _mapped(case: Problem, clipped_sum: Callable[[Weights, Tensor, Tensor], Weights]) -> Step:
+    objective = case.objective
 
     def sums(size: int) -> Weights:
-        weights = {name: weight.detach() for name, weight in of.network.named_parameters()}
-        pieces = zip(of.inputs.split(size), of.targets.split(size), strict=True)
+        weights = {name: weight.detach() for name, weight in case.network.named_parameters()}
+        pieces = zip(case.inputs.split(size), case.targets.split(size), strict=True)
         parts = [clipped_sum(weights, *piece) for piece in pieces]
         return {f"network.{name}": torch.stack([part[name] for part in parts]).sum(0) for name in weights}
 
     clipping = Flat(own.CLIPPING_NORM)
-    return _fastest(of, lambda size: own.released(of, objective, clipping, lambda: sums(size)), _parameters(of))
+    return _fastest(case, lambda size: own.released(case, objective, clipping, lambda: sums(size)), _parameters(case))
 
 
-def fastdp(of: Problem) -> Step:
+def fastdp(case: Problem) -> Step:
     """Take a step with fastDP's book-keeping in its mode MixOpt. Channels first, on the whole batch."""
     from fastDP import PrivacyEngine
 
-    of = _channels_first(of)
-    optimizer = torch.optim.SGD(of.network.parameters(), lr=own.LEARNING_RATE)
+    case = _channels_first(case)
+    optimizer = torch.optim.SGD(case.network.parameters(), lr=own.LEARNING_RATE)
     PrivacyEngine(
-        of.network,
-        batch_size=len(of.targets),
+        case.network,
+        batch_size=len(case.targets),
         sample_size=own.EXAMPLES,
         epochs=1,
         noise_multiplier=own.NOISE_MULTIPLIER,
@@ -161,8 +199,38 @@ def fastdp(of: Problem) -> Step:
     ).attach(optimizer)
 
     def step() -> None:
-        cross_entropy(of.network(of.inputs), of.targets).backward()
+        cross_entropy(case.network(case.inputs), case.targets).backward()
         optimizer.step()
         optimizer.zero_grad()
 
     return step
+
+
+def methods(network: str = "M") -> dict[str, Callable[[Problem], own.Step]]:
+    """Return the methods that can run here on this network, by name. The first is an ordinary step."""
+    if network.removesuffix(PLAIN) in LIPSCHITZ:
+        return {
+            "non_private": own.non_private,
+            "non_private_faster": own.non_private_faster,
+            "clipless": own.clipless,
+            "projection": own.projection,
+            "one_pass": own.one_pass,
+            "opacus_hooks": opacus_hooks,
+        }
+    methods_by_name: dict[str, Callable[[Problem], own.Step]] = {
+        "non_private": own.non_private,
+        "non_private_compiled": non_private_compiled,
+        "non_private_faster": own.non_private_faster,
+        "one_pass": own.one_pass,
+        "one_pass_graph": own.one_pass_graph,
+        "one_pass_compiled": own.one_pass_compiled,
+    }
+    if network in ("M", "R", "C"):
+        methods_by_name["backprop"] = own.backprop
+    if network == "L":
+        methods_by_name["clipless"] = own.clipless_bounded
+    methods_by_name |= {"isolated": own.isolated, "vmap": vmap, "vmap_compiled": vmap_compiled}
+    if network != "W":  # their gradients of a standardised convolution are off (Opacus: by 2%)
+        methods_by_name |= {"opacus_hooks": opacus_hooks, "opacus_ghost": opacus_ghost}
+        methods_by_name |= {"fastdp": fastdp} if importlib.util.find_spec("fastDP") else {}
+    return methods_by_name

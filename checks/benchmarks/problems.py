@@ -80,11 +80,11 @@ def _network(name: str, shape: tuple[int, ...]) -> nn.Sequential:
 
 
 def _plain(network: nn.Sequential) -> nn.Sequential:
-    others: dict[type[nn.Module], list[nn.Module]] = {
+    replacements: dict[type[nn.Module], list[nn.Module]] = {
         GroupSort2: [nn.ReLU()],
         L2Pool2d: [nn.MaxPool2d(2)],
         GlobalL2Pool: [nn.AdaptiveAvgPool2d(1), nn.Flatten()],
         Center: [],
         Scale: [],
     }
-    return nn.Sequential(*(part for layer in network for part in others.get(type(layer), [layer])))
+    return nn.Sequential(*(part for layer in network for part in replacements.get(type(layer), [layer])))

@@ -6,14 +6,17 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from checks.benchmarks.figure import NAMES, draw
 from checks.benchmarks.problems import TITLES
 from runner.config import REPOSITORY
+from runner.report import plots
 from runner.report.files import read_csv, write_csv, write_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FOLDER = REPOSITORY / "results" / "benchmark"
 TABLE, WHOLE_RUNS = "engines.csv", "whole_runs.csv"
@@ -21,6 +24,22 @@ SETS = {"avx512": "AVX-512", "avx2": "AVX2 alone"}  # the other folders are GPUs
 OWN = ("one_pass", "backprop", "clipless", "isolated", "non_private_faster")
 PEERS = ("vmap", "vmap_compiled", "opacus_hooks", "opacus_ghost", "fastdp")
 OTHERS = (*PEERS, "non_private_compiled")
+NAMES = {
+    "one_pass": "clipped here",
+    "one_pass_graph": "clipped here, as a graph",
+    "one_pass_compiled": "clipped here, compiled",
+    "backprop": "backpropagation clipping here",
+    "clipless": "without clipping here",
+    "isolated": "own layers here",
+    "vmap": "torch.func",
+    "vmap_compiled": "torch.func, compiled",
+    "opacus_hooks": "Opacus, hooks",
+    "opacus_ghost": "Opacus, ghost clipping",
+    "fastdp": "fastDP",
+    "non_private_compiled": "no privacy, compiled",
+    "non_private_faster": "no privacy, kernels from here",
+}
+_MARKERS = "osD8^v<>Pph*X"  # one for each of NAMES
 BEGIN, END = "<!-- speed: written by `make benchmark` -->", "<!-- end of speed -->"
 
 
@@ -28,14 +47,44 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> None:
     """Write the rows of one instruction set to its folder, and the page and the sentence that have all sets."""
     write_csv(folder / TABLE, list(rows[0]), rows)
     try:
-        draw(list(rows), folder / "engines.svg")
+        with plots.style():
+            plots.write_svg(draw(rows), folder / "engines.svg")
     except ImportError:
         print("No figure: matplotlib is not installed.", file=sys.stderr)
     if folder.parent == FOLDER:
         write_page()
         readme, name = REPOSITORY / "README.md", next(name for name in SETS if (FOLDER / name / TABLE).exists())
-        sentence_of = name, read_csv(FOLDER / name / TABLE)
-        write_text(readme, with_sentence(readme.read_text(encoding="utf-8"), sentence_of))
+        measured = name, read_csv(FOLDER / name / TABLE)
+        write_text(readme, replace_sentence(readme.read_text(encoding="utf-8"), measured))
+
+
+def draw(rows: Sequence[dict[str, Any]]) -> Figure:
+    """Draw the speed of each method relative to the non-private step, a row for each network and batch."""
+    cells = list(dict.fromkeys((row["network"], row["batch"]) for row in rows))
+    methods = [name for name in NAMES if any(row["method"] == name for row in rows)]
+    figure = plots.figure(8, 1.8 + 0.4 * len(cells))
+    axes = figure.subplots()
+    axes.axvline(1, color="0.6", linewidth=1)
+    for method, marker in zip(methods, _MARKERS, strict=False):
+        measured = [row for row in rows if row["method"] == method]
+        places = [cells.index((row["network"], row["batch"])) for row in measured]
+        is_ours = method.startswith("one_pass") or method in ("backprop", "clipless", "isolated")
+        axes.plot(
+            [row["ratio"] for row in measured],
+            places,
+            marker,
+            markersize=7 if is_ours else 5,
+            markerfacecolor=None if is_ours else "none",
+            label=NAMES[method],
+        )
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_yticks(range(len(cells)), [f"{TITLES[network]}, {batch}" for network, batch in cells])
+    axes.set_ylim(len(cells) - 0.5, -0.5)
+    axes.grid(axis="y", linewidth=0.5)
+    axes.set_xlabel("speed / PyTorch's ordinary step (filled: this project)")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+    return figure
 
 
 def gpu_folder(device: str) -> str:
@@ -113,27 +162,27 @@ def _whole_runs(rows: Sequence[dict[str, str]]) -> list[str]:
 
 def sentence(name: str, rows: Sequence[dict[str, str]]) -> str:
     """Return the worst and the best speed of a clipped step, by network, and the best of other libraries."""
-    own = sorted((float(row["ratio"]), TITLES[row["network"]]) for row in rows if row["method"] == "one_pass")
+    clipped = sorted((float(row["ratio"]), TITLES[row["network"]]) for row in rows if row["method"] == "one_pass")
     best: dict[tuple[str, str], float] = {}
     for row in rows:
         if row["method"] in PEERS:
             cell = (row["network"], row["batch"])
             best[cell] = max(best.get(cell, 0.0), float(row["ratio"]))
-    (low, worst), (high, top) = own[0], own[-1]
+    (low, worst), (high, top) = clipped[0], clipped[-1]
     return (
         f"with {SETS[name]}, a clipped step on one core has {low:.2f} ({worst}) to {high:.2f} times ({top}) the speed "
         f"of PyTorch's ordinary step. The best other library has {min(best.values()):.2f} to {max(best.values()):.2f}"
     )
 
 
-def with_sentence(readme: str, measured: tuple[str, Sequence[dict[str, str]]]) -> str:
+def replace_sentence(readme: str, measured: tuple[str, Sequence[dict[str, str]]]) -> str:
     """Return the README with its sentence on speed.
 
     Raises:
         ValueError: it lacks the two markers, in this order.
     """
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, tail = readme.partition(BEGIN)
+    _, end, after = tail.partition(END)
     if not begin or not end:
         raise ValueError("README.md has lost the markers of the sentence on speed.")
     return f"{before}{BEGIN}{sentence(*measured)}{END}{after}"

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from checks.benchmarks.command import Command, whole_number
+from checks.benchmarks import Command, whole_number
 from checks.benchmarks.measure import digits, interleaved, quartiles
-from checks.benchmarks.methods import methods
 from checks.benchmarks.own import padded_length, waited_for
+from checks.benchmarks.peers import methods
 from checks.benchmarks.problems import BATCHES, problem
 from checks.benchmarks.report import FOLDER, gpu_folder, write
 from checks.rehearsal import made_up_cuda
@@ -36,7 +36,7 @@ AVX2_ALONE = (
 )
 
 
-def _arguments(given: Sequence[str]) -> argparse.Namespace:
+def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = Command(prog="python -m checks benchmark", description=__doc__)
     parser.add_argument("--networks", nargs="+", choices=list(BATCHES), help="default: all")
     parser.add_argument("--batches", nargs="+", type=whole_number, help="default: one or two by network")
@@ -50,14 +50,15 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
         "--rehearse", action="store_true", help="use a made-up GPU: the same code; its times mean nothing"
     )
     parser.add_argument("--output", type=Path, help="a folder; default: in results/benchmark (see above)")
-    arguments, default = parser.options(given), parser.parse_args([])
+    arguments, default = parser.options(words), parser.parse_args([])
     cpu = arguments.device == "cpu"
     if not cpu and not arguments.device.startswith("cuda"):
         parser.error(f"--device {arguments.device}: expected cpu or cuda.")
     if not cpu and not arguments.rehearse and not torch.cuda.is_available():
         parser.error(f"--device {arguments.device}: PyTorch finds no CUDA device here.")
     default.device = arguments.device
-    if arguments == default and "fastdp" in EVERY and _unmixed():
+    alike = len({name in os.environ for name in AVX2_ALONE}) == 1  # everything runs with the same instructions
+    if arguments == default and "fastdp" in EVERY and kernels_wanted() == "by rule" and alike:
         capability = torch.backends.cpu.get_cpu_capability().lower().replace(" ", "-")
         arguments.output = FOLDER / (capability if cpu else gpu_folder(arguments.device))
     if arguments.quick:
@@ -74,11 +75,6 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
     return arguments
 
 
-def _unmixed() -> bool:
-    """Return True if all kernels are used by rule, and everything with the same instructions."""
-    return kernels_wanted() == "by rule" and len({name in os.environ for name in AVX2_ALONE}) == 1
-
-
 def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[str, Any]]:
     """Measure one network at one batch size: a row for each method."""
     device = arguments.device
@@ -90,7 +86,7 @@ def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[
     rows = []
     for name, seconds in times.items():
         low, median, high = quartiles(seconds)
-        ratios = quartiles([plain / own for plain, own in zip(times["non_private"], seconds, strict=True)])
+        ratios = quartiles([plain / other for plain, other in zip(times["non_private"], seconds, strict=True)])
         rows.append(
             {
                 "network": network,
@@ -140,26 +136,22 @@ def _heading(arguments: argparse.Namespace) -> str:
     )
 
 
-def main(given: Sequence[str]) -> int:
+def main(words: Sequence[str]) -> int:
     """Measure, and write the table, the figure and the page. Return the exit code."""
-    arguments = _arguments(given)
+    arguments = _arguments(words)
     with ExitStack() as stack:  # code compiled for another instruction set can end the process
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = stack.enter_context(tempfile.TemporaryDirectory())
         if arguments.rehearse:
             stack.enter_context(made_up_cuda())
-        return _measured(arguments)
-
-
-def _measured(arguments: argparse.Namespace) -> int:
-    torch.set_num_threads(arguments.threads)
-    machine.set_up(arguments.threads)
-    print(_heading(arguments), flush=True)
-    rows: list[dict[str, Any]] = []
-    for network in arguments.networks or BATCHES:
-        for batch in arguments.batches or BATCHES[network]:
-            for row in _rows(arguments, network, batch):
-                print(_line(row), flush=True)
-                rows.append(row)
+        torch.set_num_threads(arguments.threads)
+        machine.set_up(arguments.threads)
+        print(_heading(arguments), flush=True)
+        rows: list[dict[str, Any]] = []
+        for network in arguments.networks or BATCHES:
+            for batch in arguments.batches or BATCHES[network]:
+                for row in _rows(arguments, network, batch):
+                    print(_line(row), flush=True)
+                    rows.append(row)
     if arguments.output is None:
         print("Nothing is written: --output FOLDER writes the table and a figure.")
     else:

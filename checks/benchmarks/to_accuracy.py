@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from checks.benchmarks.command import Command, whole_number
+from checks.benchmarks import Command, whole_number
 from checks.benchmarks.report import FOLDER, WHOLE_RUNS, write_page
 from runner.config import REPOSITORY
 from runner.records.provenance import device_name
@@ -42,35 +42,27 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"--data {options.data}: there is no MNIST. A run with dataset=mnist downloads it.")
     with tempfile.TemporaryDirectory() as folder:
         history = _record(Path(folder) / "first", options.data, EPOCHS)["history"]
-        reached = [
-            epoch
-            for epoch, found in zip(history["epoch"], history["test_accuracy"], strict=True)
-            if found >= options.accuracy
-        ]
+        pairs = zip(history["epoch"], history["test_accuracy"], strict=True)
+        reached = [epoch for epoch, percent in pairs if percent >= options.accuracy]
         if not reached:
             parser.error(f"--accuracy {options.accuracy}: {EPOCHS} epochs do not reach it here.")
-        here, there = [], []
+        our_seconds, their_seconds = [], []
         for number in range(options.rounds):
             before = _children()
             record = _record(Path(folder) / str(number), options.data, reached[0])
-            here.append(_children() - before)
+            our_seconds.append(_children() - before)
             before = _children()
-            command = [
-                sys.executable,
-                "-m",
-                "checks.benchmarks.opacus_script",
-                str(options.data),
-                str(options.accuracy),
-            ]
+            script = (sys.executable, "-m", "checks.benchmarks.opacus_script")
+            command = [*script, str(options.data), str(options.accuracy)]
             answer = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
-            there.append(_children() - before)
-    taken, accuracy = answer.split()
-    ours, theirs = (statistics.median(here), statistics.median(there))
-    found = [
+            their_seconds.append(_children() - before)
+    opacus_epochs, accuracy = answer.split()
+    ours, theirs = (statistics.median(our_seconds), statistics.median(their_seconds))
+    programs = [
         ("this bench", ours, reached[0], record["final"]["test_accuracy"]),
-        ("a script with Opacus", theirs, int(taken), float(accuracy)),
+        ("a script with Opacus", theirs, int(opacus_epochs), float(accuracy)),
     ]
-    for program, seconds, epochs, percent in found:
+    for program, seconds, epochs, percent in programs:
         print(f"{program}: {seconds:.1f} s of processor time, {epochs} epochs, {percent:.2f}%")
     if float(accuracy) < options.accuracy:
         print(f"Opacus did not reach {options.accuracy:g}%. Its time is of all its epochs. Nothing is written.")
@@ -79,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
         rows = [
             {"program": program, "seconds": round(seconds, 1), "epochs": epochs, "accuracy": round(percent, 2)}
             | {"wanted": ACCURACY, "rounds": ROUNDS, "date": time.strftime("%Y-%m-%d"), **machine}
-            for program, seconds, epochs, percent in found
+            for program, seconds, epochs, percent in programs
         ]
         write_csv(FOLDER / WHOLE_RUNS, list(rows[0]), rows)
         write_page()

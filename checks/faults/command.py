@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from checks.processes import running, with_descendants
 from runner.config import REPOSITORY
 from runner.records.files import read_record
 
@@ -37,11 +37,11 @@ class Command:
 
         self.log, self.root = log, root
         self.started = time.monotonic()
-        with log.open("w", encoding="utf-8") as said:
+        with log.open("w", encoding="utf-8") as stream:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "checks.faults.driver", str(root)],
                 cwd=REPOSITORY,
-                stdout=said,
+                stdout=stream,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 preexec_fn=prepared,
@@ -122,16 +122,46 @@ def measured(results: Path) -> dict[str, dict[str, Any]]:
     return {run_id: {name: record[name] for name in _MEASURED} for run_id, record in records_by_id.items()}
 
 
+class Process(NamedTuple):
+    """A running process: its parent, its session, and its command line with spaces between the arguments."""
+
+    parent: int
+    session: int
+    command: str
+
+
+def running() -> dict[int, Process]:
+    """Return all processes by number, those left out that have ended and wait for their parent."""
+    processes: dict[int, Process] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended while we looked
+            state, parent, _, session, *_ = stat.read_text(errors="replace").rpartition(")")[2].split()
+            command = (stat.parent / "cmdline").read_text(errors="replace").replace("\0", " ")
+            if state != "Z":
+                processes[int(stat.parent.name)] = Process(int(parent), int(session), command)
+    return processes
+
+
+def family(numbers: Collection[int], among: Mapping[int, Process]) -> set[int]:
+    """Return some processes and all their descendants."""
+    members = set(numbers)
+    while more := {number for number, process in among.items() if process.parent in members and number not in members}:
+        members |= more
+    return members
+
+
 def _members(session: int) -> Iterator[tuple[int, str]]:
     """List the processes of a session that still run.
 
     W&B's processes leave the process group, but keep the session or their parent.
     """
-    found = running()
-    its = with_descendants({process for process, each in found.items() if each.session == session}, found)
-    servers = {p for p in its if "multiprocessing.forkserver" in found[p].command and found[p].parent == session}
-    for process in its:
-        parent, _, line = found[process]
+    processes = running()
+    members = family({pid for pid, process in processes.items() if process.session == session}, processes)
+    servers = {
+        p for p in members if "multiprocessing.forkserver" in processes[p].command and processes[p].parent == session
+    }
+    for process in members:
+        parent, _, line = processes[process]
         if process == session:
             yield process, DRIVER
         elif process in servers:

@@ -15,16 +15,32 @@ import argparse
 import shutil
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from checks.faults.command import Command, measured, records
 from checks.faults.driver import planned
-from checks.faults.report import Found, write
 from checks.faults.scenes import LIMIT, Scene, scenes
 from runner.config import REPOSITORY
+from runner.report.files import Table, markdown, write_text
+
+_HEADER = ("fault", "dealt", "commands", "how they ended", "tracebacks", "wrong afterwards")
+
+
+@dataclass
+class Played:
+    """The result of a scene: numbers of faults and commands, the commands' ends, and the errors."""
+
+    scene: Scene
+    dealt: int = 0
+    commands: int = 0
+    endings: Counter[str] = field(default_factory=Counter)
+    tracebacks: int = 0
+    wrong: list[str] = field(default_factory=list)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,25 +51,26 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", default="", help="scenes whose name contains this; writes no table")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "results" / "faults")
     chosen = parser.parse_args(arguments)
-    random, found = Random(chosen.seed), []
+    random, results = Random(chosen.seed), []
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left behind
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         stage = _Stage(Path(folder))
         for scene in scenes(chosen.kills):
             if chosen.only in scene.name:
-                found.append(stage.play(scene, random))
-                print(_line(found[-1]), flush=True)
+                results.append(stage.play(scene, random))
+                print(_line(results[-1]), flush=True)
         stage.close()
     if not chosen.only:
-        print(write(chosen.output, found, stage.folders, stage.wrong))
+        print(write(chosen.output, results, stage.folders, stage.wrong))
     for text in stage.wrong:
         print(text)
-    return int(bool(stage.wrong) or any(each.wrong for each in found))
+    return int(bool(stage.wrong) or any(result.wrong for result in results))
 
 
-def _line(found: Found) -> str:
-    endings = ", ".join(f"{count} x {ending}" for ending, count in sorted(found.endings.items()))
-    return f"{found.scene.name}: {found.dealt} dealt to {found.commands} commands ({endings}) {'; '.join(found.wrong)}"
+def _line(played: Played) -> str:
+    endings = ", ".join(f"{count} x {ending}" for ending, count in sorted(played.endings.items()))
+    dealt = f"{played.dealt} dealt to {played.commands} commands"
+    return f"{played.scene.name}: {dealt} ({endings}) {'; '.join(played.wrong)}"
 
 
 class _Stage:
@@ -67,32 +84,34 @@ class _Stage:
         self._root: Path | None = None
         self._known: dict[str, tuple[int, int]] = {}
 
-    def play(self, scene: Scene, random: Random) -> Found:
+    def play(self, scene: Scene, random: Random) -> Played:
         """Deal the scene's faults, with as many commands as needed."""
-        found = Found(scene)
-        while not scene.why_not and found.dealt < scene.times and found.commands < 3 * scene.times:
-            self._fresh_if_done()
+        played = Played(scene)
+        while not scene.why_not and played.dealt < scene.times and played.commands < 3 * scene.times:
+            if self._root is not None and len(self._known) > self._runs - 5:
+                self._finish(self._root)  # too few runs are left for another fault
             root = self._present()
             scene.before(root)
             command = self._command(root, scene)
-            found.commands += 1
+            played.commands += 1
             try:
-                found.dealt += scene.deal(command, random)
+                played.dealt += scene.deal(command, random)
                 if not command.ended_within(LIMIT):
-                    found.wrong.append(f"still there after {LIMIT:.0f} s")
-                    found.endings["hangs"] += 1
+                    played.wrong.append(f"still there after {LIMIT:.0f} s")
+                    played.endings["hangs"] += 1
                     shutil.copy(command.log, f"{tempfile.gettempdir()}/faults-hangs.log")
                 else:
-                    found.endings[_ending(command.process.returncode)] += 1
+                    code = command.process.returncode
+                    played.endings[f"by signal {-code}" if code < 0 else f"exit code {code}"] += 1
                     left = command.left_over(30)
-                    found.wrong += [f"left running: {', '.join(left)}"] if left else []
+                    played.wrong += [f"left running: {', '.join(left)}"] if left else []
             finally:
                 command.stop()
                 scene.after(root)
-            said = command.log.read_text(errors="replace")
-            found.tracebacks += said.count("Traceback (most recent call last)")
-            found.wrong += list(self._changed())
-        return found
+            output = command.log.read_text(errors="replace")
+            played.tracebacks += output.count("Traceback (most recent call last)")
+            played.wrong += list(self._changed())
+        return played
 
     def close(self) -> None:
         """Finish the last folder and check it."""
@@ -106,11 +125,6 @@ class _Stage:
             self._root.mkdir()
             self._known = {}
         return self._root
-
-    def _fresh_if_done(self) -> None:
-        """Finish a folder with too few runs left for another fault."""
-        if self._root is not None and len(self._known) > self._runs - 5:
-            self._finish(self._root)
 
     def _command(self, root: Path, scene: Scene | None = None) -> Command:
         self._logs += 1
@@ -132,28 +146,53 @@ class _Stage:
         """Run the same command once more, undisturbed: no run may be missing or different."""
         command = self._command(root)
         if not command.ended_within(LIMIT) or command.process.returncode != 0:
-            said = command.log.read_text(errors="replace")[-500:]
-            self.wrong.append(f"folder {self.folders}: the same command again ends {command.process.poll()}: {said}")
+            output = command.log.read_text(errors="replace")[-500:]
+            self.wrong.append(f"folder {self.folders}: the same command again ends {command.process.poll()}: {output}")
         command.stop()
         self.wrong += [f"folder {self.folders}: {wrong}" for wrong in self._changed()]
         if len(self._known) != self._runs:
             self.wrong.append(f"folder {self.folders}: {len(self._known)} records instead of {self._runs}")
         if self._undisturbed is None:
-            self._undisturbed = self._reference()
-        found = measured(root / "results")
+            undisturbed = self._folder / "undisturbed"
+            undisturbed.mkdir()
+            self._command(undisturbed).process.wait()
+            self._undisturbed = measured(undisturbed / "results")
+        numbers = measured(root / "results")
         for name in self._known:
-            if found.get(name) != self._undisturbed.get(name):
+            if numbers.get(name) != self._undisturbed.get(name):
                 self.wrong.append(f"folder {self.folders}: {name} says something else than undisturbed")
         self._root = None
 
-    def _reference(self) -> dict[str, Any]:
-        """Return the numbers of undisturbed runs."""
-        root = self._folder / "undisturbed"
-        root.mkdir()
-        command = self._command(root)
-        command.process.wait()
-        return measured(root / "results")
+
+def write(folder: Path, results: Sequence[Played], folders: int, wrong: Sequence[str]) -> Path:
+    """Write README.md.
+
+    Returns:
+        Its path.
+    """
+    kills = sum(result.dealt for result in results if result.scene.name.startswith("SIGKILL"))
+    faults, commands = sum(result.dealt for result in results), sum(result.commands for result in results)
+    errors = [*wrong, *(f"{result.scene.name}: {text}" for result in results for text in result.wrong)]
+    lines = [
+        "# What is left of runs when the machine fails",
+        "",
+        "A command carries out ten short runs, two at a time, and is dealt faults at random moments. After each fault, "
+        "every record has to be whole, and none gone or done again. In the end the same command runs without a fault. "
+        "It has to record the missing runs, and every record has to equal that of a run without faults. "
+        "Written by `make faults`.",
+        "",
+        f"- **{faults} faults, {kills} of them SIGKILL, dealt to {commands} commands on {folders} folders of results: "
+        f"{len(errors) or 'nothing'} wrong afterwards.**",
+        *(f"- {text}" for text in errors),
+        "",
+        markdown(Table(_HEADER, [_row(result) for result in results])),
+    ]
+    return write_text(folder / "README.md", "\n".join(lines))
 
 
-def _ending(code: int) -> str:
-    return f"by signal {-code}" if code < 0 else f"exit code {code}"
+def _row(result: Played) -> tuple[str, ...]:
+    if result.scene.why_not:
+        return (result.scene.name, "0", "0", f"left out: {result.scene.why_not}", "", "")
+    endings = ", ".join(f"{count} × {ending}" for ending, count in sorted(result.endings.items()))
+    wrong = str(len(result.wrong)) if result.wrong else "nothing"
+    return (result.scene.name, str(result.dealt), str(result.commands), endings, str(result.tracebacks), wrong)

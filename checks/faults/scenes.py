@@ -9,11 +9,11 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
 from checks.faults.command import DRIVER, FORK_SERVER, WANDB, WORKER, Command, records, send
-from checks.faults.mounts import mounted, unmount
 
 Deed = Callable[[Command, Random], int]
 LIMIT = 900.0  # seconds in which a command has to end, whatever was dealt
@@ -42,7 +42,7 @@ class Scene:
     why_not: str = ""
 
 
-def at_random(kind: str, number: signal.Signals, most: int = 1) -> Deed:
+def send_at_random(kind: str, number: signal.Signals, most: int = 1) -> Deed:
     """Send a signal to a random process of this kind, at random moments."""
 
     def deal(command: Command, random: Random) -> int:
@@ -50,14 +50,14 @@ def at_random(kind: str, number: signal.Signals, most: int = 1) -> Deed:
         while dealt < most and command.wait_until(lambda: kind in command.members().values(), _READY):
             if command.ended_within(random.uniform(0, 3)):
                 break
-            there = sorted(process for process, its in command.members().items() if its == kind)
-            dealt += bool(there) and send(random.choice(there), number)
+            processes = sorted(process for process, name in command.members().items() if name == kind)
+            dealt += bool(processes) and send(random.choice(processes), number)
         return dealt
 
     return deal
 
 
-def to_the_group(*numbers: signal.Signals) -> Deed:
+def send_to_group(*numbers: signal.Signals) -> Deed:
     """Send signals to the driver's whole process group, as a terminal does, a moment apart."""
 
     def deal(command: Command, random: Random) -> int:
@@ -73,7 +73,7 @@ def to_the_group(*numbers: signal.Signals) -> Deed:
     return deal
 
 
-def while_importing(number: signal.Signals) -> Deed:
+def send_while_importing(number: signal.Signals) -> Deed:
     """Send a signal to the driver in its first seconds."""
 
     def deal(command: Command, random: Random) -> int:
@@ -82,7 +82,7 @@ def while_importing(number: signal.Signals) -> Deed:
     return deal
 
 
-def stopped_and_continued(command: Command, random: Random) -> int:
+def stop_and_continue(command: Command, random: Random) -> int:
     """Stop a process of any kind for a while, and let it continue."""
     command.wait_until(lambda: WORKER in command.members().values(), _READY)
     if command.ended_within(random.uniform(0, 3)):
@@ -94,7 +94,7 @@ def stopped_and_continued(command: Command, random: Random) -> int:
     return int(dealt)
 
 
-def without_memory(command: Command, random: Random) -> int:
+def limit_memory(command: Command, random: Random) -> int:
     """Limit the memory of a run's process to its present use."""
     command.wait_until(lambda: WORKER in command.members().values(), _READY)
     if command.ended_within(random.uniform(0, 3)):
@@ -110,7 +110,7 @@ def without_memory(command: Command, random: Random) -> int:
     return 0
 
 
-def beside_another(command: Command, random: Random) -> int:
+def start_another(command: Command, random: Random) -> int:
     """Start a second command on the same folder, and kill one of the two."""
     other = Command(command.root, command.log.with_suffix(".other"))
     command.wait_until(lambda: len(records(command.root)) > 2, _READY)
@@ -123,54 +123,67 @@ def beside_another(command: Command, random: Random) -> int:
     return int(dealt)
 
 
-def nothing_more(command: Command, random: Random) -> int:
+def wait(command: Command, random: Random) -> int:
     """Wait: the fault is in the command's surroundings."""
     return 1
+
+
+def mount_results(options: str, fill: int = 0) -> Callable[[Path], None]:
+    """Return a function that mounts `results` of a folder: read-only ("ro"), or in memory with `fill` bytes in use."""
+
+    def mount(folder: Path) -> None:
+        place = folder / "results"
+        place.mkdir(exist_ok=True)
+        if options == "ro":
+            subprocess.run(["mount", "--bind", str(place), str(place)], check=True)
+            subprocess.run(["mount", "-o", "remount,bind,ro", str(place)], check=True)
+            return
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], check=True)
+        if fill:
+            (place / "filling").write_bytes(b"x" * fill)
+
+    return mount
+
+
+def unmount_results(folder: Path) -> None:
+    """Undo `mounted`."""
+    subprocess.run(["umount", "--lazy", str(folder / "results")], check=False)
 
 
 def _small_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
 
 
-def _read_only(root: Path) -> None:
+def _change_mode(mode: int, root: Path) -> None:
     for folder in [root / "results", *(root / "results").rglob("*/")]:
-        folder.chmod(0o500)
-
-
-def _writable(root: Path) -> None:
-    for folder in [root / "results", *(root / "results").rglob("*/")]:
-        folder.chmod(0o700)
-
-
-def _may_mount() -> bool:
-    """Return True if this process may mount: it has all rights of an administrator."""
-    return subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode == 0
+        folder.chmod(mode)
 
 
 def scenes(kills: int) -> list[Scene]:
     """List all faults, with `kills` SIGKILLs in all."""
-    root = os.geteuid() == 0 and _may_mount()
+    may_mount = subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode == 0
+    root = os.geteuid() == 0 and may_mount  # it has all rights of an administrator
     share = kills // 10
-    found = [
-        Scene("SIGKILL to a run", kills - 8 * share, at_random(WORKER, signal.SIGKILL, 8)),
-        Scene("SIGKILL to W&B's process", 3 * share, at_random(WANDB, signal.SIGKILL, 8)),
-        Scene("SIGKILL to the fork server", 2 * share, at_random(FORK_SERVER, signal.SIGKILL, 3)),
-        Scene("SIGKILL to the driver", 2 * share, at_random(DRIVER, signal.SIGKILL)),
-        Scene("SIGKILL to all at once", share, to_the_group(signal.SIGKILL)),
-        Scene("SIGSTOP, then SIGCONT", 2, stopped_and_continued),
-        Scene("SIGTERM to the driver", 2, at_random(DRIVER, signal.SIGTERM)),
-        Scene("SIGHUP to all", 1, to_the_group(signal.SIGHUP)),
-        Scene("SIGINT to all", 1, to_the_group(signal.SIGINT)),
-        Scene("SIGINT to all, twice", 2, to_the_group(signal.SIGINT, signal.SIGINT)),
-        Scene("SIGINT while importing", 2, while_importing(signal.SIGINT)),
-        Scene("no more memory for a run", 2, without_memory),
-        Scene("SIGKILL to one of two commands", 1, beside_another),
-        Scene("no file beyond 1 KiB", 1, nothing_more, limits=_small_files),
+    listed = [
+        Scene("SIGKILL to a run", kills - 8 * share, send_at_random(WORKER, signal.SIGKILL, 8)),
+        Scene("SIGKILL to W&B's process", 3 * share, send_at_random(WANDB, signal.SIGKILL, 8)),
+        Scene("SIGKILL to the fork server", 2 * share, send_at_random(FORK_SERVER, signal.SIGKILL, 3)),
+        Scene("SIGKILL to the driver", 2 * share, send_at_random(DRIVER, signal.SIGKILL)),
+        Scene("SIGKILL to all at once", share, send_to_group(signal.SIGKILL)),
+        Scene("SIGSTOP, then SIGCONT", 2, stop_and_continue),
+        Scene("SIGTERM to the driver", 2, send_at_random(DRIVER, signal.SIGTERM)),
+        Scene("SIGHUP to all", 1, send_to_group(signal.SIGHUP)),
+        Scene("SIGINT to all", 1, send_to_group(signal.SIGINT)),
+        Scene("SIGINT to all, twice", 2, send_to_group(signal.SIGINT, signal.SIGINT)),
+        Scene("SIGINT while importing", 2, send_while_importing(signal.SIGINT)),
+        Scene("no more memory for a run", 2, limit_memory),
+        Scene("SIGKILL to one of two commands", 1, start_another),
+        Scene("no file beyond 1 KiB", 1, wait, limits=_small_files),
     ]
     if root:
-        found.append(Scene("disk full", 1, nothing_more, mounted("size=64k"), unmount))
-        found.append(Scene("results read-only", 1, nothing_more, mounted("ro"), unmount))
+        listed.append(Scene("disk full", 1, wait, mount_results("size=64k"), unmount_results))
+        listed.append(Scene("results read-only", 1, wait, mount_results("ro"), unmount_results))
     else:
-        found.append(Scene("disk full", 1, nothing_more, why_not="takes an administrator's rights to mount one"))
-        found.append(Scene("results read-only", 1, nothing_more, _read_only, _writable))
-    return found
+        listed.append(Scene("disk full", 1, wait, why_not="takes an administrator's rights to mount one"))
+        listed.append(Scene("results read-only", 1, wait, partial(_change_mode, 0o500), partial(_change_mode, 0o700)))
+    return listed

@@ -14,9 +14,10 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from multiprocessing import forkserver
@@ -28,7 +29,6 @@ from typing import NoReturn
 import torch
 
 from checks.benchmarks.report import gpu_folder
-from checks.gpu.pack import pack
 from checks.gpu.runs import LEAST, LIST, Entry, Lease, Progress, check_data, read_list, unrecorded
 from checks.rehearsal import made_up_cuda
 from runner.build.parts import device_of
@@ -41,6 +41,8 @@ from runner.terminal import Line, Parser, duration
 
 PARTS = ("parity", "benchmark", "runs")
 _RESERVE = 10.0  # seconds at the end, to end processes and to pack
+LIMIT = 15 << 20  # bytes of an archive's files before compression
+_HEADER = 1024  # bytes of a file's header and padding
 _METHODS = ("non_private", "one_pass", "one_pass_graph", "one_pass_compiled")
 
 
@@ -57,11 +59,17 @@ def main(arguments: Sequence[str]) -> int:
     with ExitStack() as stack:
         if chosen.rehearse:
             chosen.results = chosen.results or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            _rehearse_in_processes()
+            # The processes of runs have a made-up device, too: the server they are forked from enters it.
+            multiprocessing.set_forkserver_preload(["checks.gpu.rehearsed", "runner.runs.execute"])
+            forkserver.ensure_running()
             stack.enter_context(made_up_cuda())
         else:
             chosen.results = chosen.results or RESULTS
-            _require_device(chosen.device)
+            try:
+                device_of(chosen.device)
+            except ConfigError as error:
+                reason = str(error).replace("runtime.device=", "--device ")
+                raise ConfigError(f"{reason} --rehearse makes one up.") from error
         return _Call(chosen, began).carry_out()
 
 
@@ -88,19 +96,6 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     if chosen.jobs < 1:
         parser.error(f"Expected --jobs >= 1, got {chosen.jobs}.")
     return chosen
-
-
-def _require_device(device: str) -> None:
-    try:
-        device_of(device)
-    except ConfigError as error:
-        raise ConfigError(f"{str(error).replace('runtime.device=', '--device ')} --rehearse makes one up.") from error
-
-
-def _rehearse_in_processes() -> None:
-    """Let the processes of runs have a made-up device, too: the server they are forked from enters it."""
-    multiprocessing.set_forkserver_preload(["checks.gpu.rehearsed", "runner.runs.execute"])
-    forkserver.ensure_running()
 
 
 class _Call:
@@ -159,8 +154,8 @@ class _Call:
     def _measure(self, part: str) -> None:
         """Carry out another check in a process of its own, and keep what it prints, unless it is there already."""
         path, began = self._folder / f"{part}.txt", time.time()
-        if self._chosen.only is None and _first_line(path).endswith(self._code):
-            lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        if self._chosen.only is None and lines and lines[0].endswith(self._code):
             self._differs |= any(line.startswith("DIFFERS") for line in lines)
             self._rows.append((part, f"there already: {_result(path, lines)}", 0.0))
             return
@@ -217,9 +212,9 @@ class _Call:
         self._wrong |= bool(progress.failed)
         parts = [f"{done} runs recorded", *(f"{job.label}: {why}" for job, why in progress.failed[:3])]
         self._rows.append((str(progress.entry), "; ".join(parts), seconds))
-        known = [progress.estimates[job.run_id] for job in left if job.run_id in progress.estimates]
+        estimates = [progress.estimates[job.run_id] for job in left if job.run_id in progress.estimates]
         if left:
-            price = f"{duration(median(known))} each" if known else "of unknown time"
+            price = f"{duration(median(estimates))} each" if estimates else "of unknown time"
             self._next.append(f"{progress.entry}: {len(left)} runs, {price}")
 
     def _made(self, *paths: Path) -> None:
@@ -235,6 +230,33 @@ class _Call:
         packed = "nothing is packed" if self._chosen.output is None else f"packed in {self._chosen.output}"
         last = f"{len(self._files)} new files, {packed}. {duration(max(0.0, self._end - time.time()))} are left."
         return "\n".join(["", *rows, *(f"next: {text}" for text in self._next), last])
+
+
+def pack(files: Iterable[Path], root: Path, output: Path, name: str) -> list[Path]:
+    """Write files below `root` to `output`/NAME-1.tar.gz and so on, under results/. Older archives of a name go.
+
+    Args:
+        root: the folder of all results.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    groups: list[list[Path]] = []
+    filled = LIMIT
+    for file in files:
+        size = file.stat().st_size + _HEADER
+        if filled + size > LIMIT:
+            groups.append([])
+            filled = 0
+        groups[-1].append(file)
+        filled += size
+    archives = []
+    for number, group in enumerate(groups, 1):
+        archives.append(output / f"{name}-{number}.tar.gz")
+        part = archives[-1].with_suffix(".part")
+        with tarfile.open(part, "w:gz") as archive:
+            for file in group:
+                archive.add(file, Path("results") / file.relative_to(root))
+        part.replace(archives[-1])
+    return archives
 
 
 @contextmanager
@@ -267,10 +289,6 @@ def _printed(command: list[str]) -> tuple[int, list[str]]:
             process.kill()
             raise
     return process.returncode, lines
-
-
-def _first_line(path: Path) -> str:
-    return path.read_text(encoding="utf-8").partition("\n")[0] if path.exists() else ""
 
 
 def _result(path: Path, lines: list[str]) -> str:

@@ -71,9 +71,9 @@ def check_data(jobs: Sequence[Job]) -> None:
         root = Path(job.config.runtime.data_root).expanduser()
         bundled = getattr(build_dataset(Group(job.config, "dataset"), job.config), "bundled", False)
         if not bundled and (absent := missing(name, root)):
-            others = f" and {len(absent) - 1} more files are" if len(absent) > 1 else " is"
+            number = f" and {len(absent) - 1} more files are" if len(absent) > 1 else " is"
             raise DataError(
-                f"{absent[0]}{others} missing: put {FOLDERS[name]} of {name} below the folder that DP_DATA_ROOT names."
+                f"{absent[0]}{number} missing: put {FOLDERS[name]} of {name} below the folder that DP_DATA_ROOT names."
             )
 
 
@@ -115,11 +115,11 @@ class Lease:
 
     def estimates(self, jobs: Sequence[Job]) -> dict[str, float]:
         """Return the seconds of runs by run id: by the pace of a run that was stopped, else by records of this GPU."""
-        known = durations.estimated(jobs, durations.recorded(jobs[0].config)) if jobs else {}
+        estimated = durations.estimated(jobs, durations.recorded(jobs[0].config)) if jobs else {}
         paces = measured(self.pace, self.code)
-        own = {job.run_id: paces[kind_of(job)] for job in jobs if kind_of(job) in paces}
+        paces_by_run = {job.run_id: paces[kind_of(job)] for job in jobs if kind_of(job) in paces}
         epochs = {job.run_id: int(job.values["epochs"]) for job in jobs}
-        return known | {run_id: pace.seconds(epochs[run_id]) for run_id, pace in own.items()}
+        return estimated | {run_id: pace.seconds(epochs[run_id]) for run_id, pace in paces_by_run.items()}
 
     def carry_out(self, progress: Progress, line: Line) -> Iterator[None]:
         """Carry out the runs of an entry that can end in time, a batch with each step of the iterator.
@@ -137,24 +137,19 @@ class Lease:
             ]
             if not fitting:
                 return
-            batch = self._batch(fitting, estimates)
+            first = fitting[0]
+            if first.run_id in estimates:
+                batch = list(takewhile(lambda job: job.run_id in progress.estimates, fitting))
+            else:
+                batch = [job for job in fitting if kind_of(job) == kind_of(first)][: self.at_once]
             watched = [replace(job, goes_on=Pace(job, self.deadline, self.pace, self.code)) for job in batch]
-            others = [path for job in batch if not (path := _stopped(job)).exists()]  # what a search stopped stays
+            paths = [stopped_path(results_folder(job.values), job.run_id) for job in batch]
+            absent = [path for path in paths if not path.exists()]  # what a search stopped stays
             tally = Tally()
             try:
                 tally = run_jobs(launcher_of("local"), Work(watched, self.at_once, 1, estimates, self.deadline), line)
             finally:
-                for path in others:
+                for path in absent:
                     path.unlink(missing_ok=True)
                 progress.count(tally.failed)
             yield
-
-    def _batch(self, fitting: Sequence[Job], estimates: Mapping[str, float]) -> list[Job]:
-        first = fitting[0]
-        if first.run_id in estimates:
-            return list(takewhile(lambda job: job.run_id in estimates, fitting))
-        return [job for job in fitting if kind_of(job) == kind_of(first)][: self.at_once]
-
-
-def _stopped(job: Job) -> Path:
-    return stopped_path(results_folder(job.values), job.run_id)

@@ -60,7 +60,7 @@ class Mutant:
         Raises:
             ValueError: see `apply`.
         """
-        found = source.count(self.old)
-        if found != 1 or self.new == self.old:
-            raise ValueError(f"{self.file}, '{self.why}': the old text is there {found} times, not once: {self.old!r}.")
+        count = source.count(self.old)
+        if count != 1 or self.new == self.old:
+            raise ValueError(f"{self.file}, '{self.why}': the old text is there {count} times, not once: {self.old!r}.")
         return source.replace(self.old, self.new)

@@ -13,30 +13,14 @@ _HEADER = ("part", "file", "fault", "noticed by")
 
 
 def write(folder: Path, faults: Sequence[tuple[str, Mutant]], outcomes: Sequence[Outcome]) -> Path:
-    """Write README.md.
-
-    Returns:
-        Its path.
-    """
-    return write_text(folder / "README.md", page(faults, outcomes))
-
-
-def page(faults: Sequence[tuple[str, Mutant]], outcomes: Sequence[Outcome]) -> str:
-    """Make the page: the score, the score by part, and a row for each fault."""
+    """Write README.md: the score, the score by part, and a row for each fault. Return its path."""
     noticed = [outcome.word != PASSED for outcome in outcomes]
-    parts = sorted({part for part, _ in faults})
-    by_part = [
-        (
-            part,
-            sum(n for n, (p, _) in zip(noticed, faults, strict=True) if p == part),
-            sum(p == part for p, _ in faults),
-        )
-        for part in parts
-    ]
-    rows = [
-        (part, f"`{mutant.file}`", mutant.why, _by(outcome))
-        for (part, mutant), outcome in zip(faults, outcomes, strict=True)
-    ]
+    by_part: dict[str, list[bool]] = {}
+    rows = []
+    for (part, mutant), outcome in zip(faults, outcomes, strict=True):
+        by_part.setdefault(part, []).append(outcome.word != PASSED)
+        test = f"`{outcome.message}`" if outcome.word == NOTICED else outcome.message
+        rows.append((part, f"`{mutant.file}`", mutant.why, "**nothing**" if outcome.word == PASSED else test))
     lines = [
         "# Faults that the tests notice",
         "",
@@ -44,14 +28,8 @@ def page(faults: Sequence[tuple[str, Mutant]], outcomes: Sequence[Outcome]) -> s
         "`checks/mutants/catalogue/` has the changed texts. Written by `make mutants`.",
         "",
         f"- **{sum(noticed)} of {len(noticed)} faults are noticed.**",
-        *(f"- {part}: {found} of {all_}" for part, found, all_ in by_part),
+        *(f"- {part}: {sum(marks)} of {len(marks)}" for part, marks in sorted(by_part.items())),
         "",
         markdown(Table(_HEADER, rows)),
     ]
-    return "\n".join(lines)
-
-
-def _by(outcome: Outcome) -> str:
-    if outcome.word == PASSED:
-        return "**nothing**"
-    return f"`{outcome.said}`" if outcome.word == NOTICED else outcome.said
+    return write_text(folder / "README.md", "\n".join(lines))

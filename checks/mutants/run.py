@@ -55,23 +55,23 @@ def main(arguments: Sequence[str]) -> int:
     started = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-            found = _all(faults, Path(folder), chosen.jobs)
+            outcomes = _all(faults, Path(folder), chosen.jobs)
     except ValueError as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 2
-    noticed = sum(outcome.word in (NOTICED, HANGS) for outcome in found)
-    print(f"{noticed} of {len(found)} faults noticed, {time.monotonic() - started:.0f} s")
+    noticed = sum(outcome.word in (NOTICED, HANGS) for outcome in outcomes)
+    print(f"{noticed} of {len(outcomes)} faults noticed, {time.monotonic() - started:.0f} s")
     if not chosen.only:
         from checks.mutants.report import write  # here, because no trial may find modules of the package imported
 
-        print(write(chosen.output, faults, found))
-    return 0 if noticed == len(found) else 1
+        print(write(chosen.output, faults, outcomes))
+    return 0 if noticed == len(outcomes) else 1
 
 
 def tests() -> list[str]:
     """Return the tests that have to notice a fault, each once, file by file."""
-    named = {f"tests/{test}" for mutants in every().values() for mutant in mutants for test in mutant.tests.split()}
-    return sorted(test for test in named if test.partition("::")[0] == test or test.partition("::")[0] not in named)
+    names = {f"tests/{test}" for mutants in every().values() for mutant in mutants for test in mutant.tests.split()}
+    return sorted(test for test in names if test.partition("::")[0] == test or test.partition("::")[0] not in names)
 
 
 def _all(faults: list[tuple[str, Mutant]], folder: Path, jobs: int) -> list[Outcome]:
@@ -85,20 +85,22 @@ def _all(faults: list[tuple[str, Mutant]], folder: Path, jobs: int) -> list[Outc
         mutant.mutated((tree / "runner" / mutant.file).read_text(encoding="utf-8"))
     cache = folder / "cache"
     compiled(tree, cache)
-    found: dict[int, Outcome] = {}
+    outcomes: dict[int, Outcome] = {}
     trials = [(mutant.tests.split(), mutant) for _, mutant in faults]
     for number, outcome in _tried(trials, tree, cache, jobs):
         part, mutant = faults[number]
-        found[number] = outcome
-        print(f"{part}, {mutant.file}: {mutant.why}: {outcome.word} {outcome.said}", flush=True)
-    unusable = [f"{faults[n][1].file}, '{faults[n][1].why}'" for n, of in found.items() if of.word == UNUSABLE]
+        outcomes[number] = outcome
+        print(f"{part}, {mutant.file}: {mutant.why}: {outcome.word} {outcome.message}", flush=True)
+    unusable = [
+        f"{faults[n][1].file}, '{faults[n][1].why}'" for n, outcome in outcomes.items() if outcome.word == UNUSABLE
+    ]
     if unusable:
         raise ValueError(f"pytest could not try {'; '.join(unusable)}.")
-    noticing = sorted({outcome.said for outcome in found.values() if outcome.word == NOTICED and outcome.test})
+    noticing = sorted({outcome.message for outcome in outcomes.values() if outcome.word == NOTICED and outcome.test})
     for _, outcome in _tried([(noticing, None)] if noticing else [], tree, cache, 1):
         if outcome.word != PASSED:
-            raise ValueError(f"fails without a fault, too: {outcome.said}")
-    return [found[number] for number in sorted(found)]
+            raise ValueError(f"fails without a fault, too: {outcome.message}")
+    return [outcomes[number] for number in sorted(outcomes)]
 
 
 def _tried(

@@ -33,8 +33,8 @@ class Outcome:
     """The outcome of a trial: one of the words above, and the first test that failed or pytest's message."""
 
     word: str
-    said: str
-    test: bool = False  # True if `said` is the name of a test
+    message: str
+    test: bool = False  # True if `message` is the name of a test
 
 
 @dataclass
@@ -53,18 +53,18 @@ class Trial:
                 return None
             self.stop()
             return Outcome(HANGS, f"no answer within {_LIMIT:.0f} s")
-        said = (self.folder / "said").read_text(encoding="utf-8", errors="replace")
+        output = (self.folder / "said").read_text(encoding="utf-8", errors="replace")
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process, signal.SIGKILL)  # whatever a test left behind
         code = os.waitstatus_to_exitcode(status)
-        failed = _FAILED.findall(said)
+        failed = _FAILED.findall(output)
         if code == 0:
             return Outcome(PASSED, "")
         if failed:
             return Outcome(NOTICED, str(failed[0]), test=True)
         if code < 0:
             return Outcome(NOTICED, f"the process ends by signal {-code}")
-        return Outcome(UNUSABLE, said[-2000:])
+        return Outcome(UNUSABLE, output[-2000:])
 
     def stop(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -134,9 +134,9 @@ def _test(copy: Path, folder: Path, cache: Path, tests: list[str]) -> None:
     code = 70
     try:
         os.setpgid(0, 0)
-        said = os.open(folder / "said", os.O_WRONLY | os.O_CREAT, 0o644)
-        os.dup2(said, 1)
-        os.dup2(said, 2)
+        output = os.open(folder / "said", os.O_WRONLY | os.O_CREAT, 0o644)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
         os.chdir(copy)
         sys.dont_write_bytecode = True
         for name in [name for name in sys.modules if name.partition(".")[0] in _ROOMS]:

@@ -69,9 +69,9 @@ def prepared(*overrides: str) -> Run:
 
 
 def _candidates(group: str, option: str) -> Iterator[tuple[str, ...]]:
-    named = [(f"experiment={name}",) for name, chosen in _experiments().items() if chosen.get(group) == option]
+    namesakes = [(f"experiment={name}",) for name, chosen in _experiments().items() if chosen.get(group) == option]
     defaults = (f"{group}={option}",)
-    yield from [*named, defaults] if group in ("architecture", "mechanism") else [defaults, *named]
+    yield from [*namesakes, defaults] if group in ("architecture", "mechanism") else [defaults, *namesakes]
     one_each: dict[tuple[str | None, str | None], str] = {}
     for name, chosen in _experiments().items():
         one_each.setdefault((chosen.get("architecture"), chosen.get("clipping")), name)
@@ -90,11 +90,11 @@ def _experiments() -> dict[str, dict[str, str]]:
 
 
 def _chosen(path: Any) -> dict[str, str]:
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for default in read_yaml(path).plain.get("defaults", []):
         if isinstance(default, dict):
-            found |= {name.removeprefix("override").strip(" /"): option for name, option in default.items()}
+            options |= {name.removeprefix("override").strip(" /"): option for name, option in default.items()}
         elif default != "_self_":
             base = CONF / default.lstrip("/") if default.startswith("/") else path.parent / default
-            found |= _chosen(base.with_suffix(".yaml"))
-    return found
+            options |= _chosen(base.with_suffix(".yaml"))
+    return options

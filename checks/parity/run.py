@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 
 from checks.parity.cases import STEPS, case
 from checks.parity.runs import compiled_against_eager, graph_against_eager
-from checks.parity.step import CPU, Difference, Side, compared
+from checks.parity.step import CPU, Difference, compared
 from checks.rehearsal import made_up_cuda
 from runner.build.parts import device_of
 from runner.config import ConfigError, options_of
@@ -46,8 +45,8 @@ def main(arguments: Sequence[str]) -> int:
     with made_up_cuda(devices=2) if chosen.rehearse else nullcontext():
         for name, times, what, why in checked(device, chosen.only):
             wrong += bool(why)
-            found = f"{times:8.3f} of what is let pass, in {what} {why}".rstrip()
-            print(f"{'DIFFERS' if why else 'agrees'}  {name:<48} {found}", flush=True)
+            text = f"{times:8.3f} of what is let pass, in {what} {why}".rstrip()
+            print(f"{'DIFFERS' if why else 'agrees'}  {name:<48} {text}", flush=True)
     on = f"a made-up {device}" if chosen.rehearse else device
     print(f"{wrong} differ, {time.perf_counter() - started:.0f} s on {on}", flush=True)
     return int(wrong > 0)
@@ -58,18 +57,14 @@ def checked(device: str, only: Sequence[str] | None) -> Iterator[tuple[str, floa
     other = replace(CPU, device=device)
     for group in (group for group in STEPS if only is None or group in only):
         for option in options_of(group):
-            yield _said(f"{group}={option}", partial(_compared, group, option, other))
+            yield _checked(f"{group}={option}", lambda: compared(case(group, option), CPU, other))  # noqa: B023
     for name, comparisons in RUNS.items():
         if only is None or name in only:
-            for each, check in comparisons(device):
-                yield _said(each, check)
+            for label, check in comparisons(device):
+                yield _checked(label, check)
 
 
-def _compared(group: str, option: str, other: Side) -> Difference:
-    return compared(case(group, option), CPU, other)
-
-
-def _said(name: str, check: Callable[[], Difference]) -> tuple[str, float, str, str]:
+def _checked(name: str, check: Callable[[], Difference]) -> tuple[str, float, str, str]:
     try:
         worst = check()
     except Exception as error:  # a kernel that is not there, no memory: the other cases are compared all the same

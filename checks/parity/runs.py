@@ -51,7 +51,7 @@ class _Doubled(Run):
 def on(run: Run, device: str, step: StepMode = StepMode.auto, dtype: torch.dtype = torch.float64) -> Run:
     """Return the run on another device, with another way to take steps."""
     kind = _Doubled if dtype == torch.float64 else Run
-    changed = {each.name: getattr(run, each.name) for each in fields(run)}
+    changed = {name.name: getattr(run, name.name) for name in fields(run)}
     changed |= {"config": copy.deepcopy(run.config), "device": torch.device(device)}
     changed["config"].runtime.step = step
     return kind(**changed)
@@ -76,28 +76,28 @@ def graph_against_eager(device: str) -> Iterator[Comparison]:
 def compiled_against_eager(device: str) -> Iterator[Comparison]:
     """Compare compiled steps of some options with single calls."""
     for group, option in COMPILED:
-        made = partial(_run_of, group, option)
-        yield f"compiled: {group}={option}", partial(_against_eager, device, made, StepMode.compiled)
+        build = partial(_run_of, group, option)
+        yield f"compiled: {group}={option}", partial(_against_eager, device, build, StepMode.compiled)
 
 
 def _run_of(group: str, option: str) -> Run:
     return case(group, option, *SMALL).run
 
 
-def _against_eager(device: str, made: Callable[[], Run], step: StepMode = StepMode.auto) -> Difference:
-    run = made()
+def _against_eager(device: str, build: Callable[[], Run], step: StepMode = StepMode.auto) -> Difference:
+    run = build()
     eager, other = (trained(on(run, device, mode)) for mode in (StepMode.eager, step))
     if step is StepMode.compiled and other.step != step.value:
         raise RuntimeError("its step is not compiled")
     return apart(other, eager)
 
 
-def apart(found: Trained, expected: Trained, agree: float = AGREE) -> Difference:
+def apart(actual: Trained, expected: Trained, agree: float = AGREE) -> Difference:
     """Return the difference of the last weights, in units of `agree` times their norm."""
     weights = [
-        torch.cat([p.detach().flatten().double().cpu() for p in each.objective.parameters()])
-        for each in (found, expected)
-        if each.objective is not None
+        torch.cat([p.detach().flatten().double().cpu() for p in side.objective.parameters()])
+        for side in (actual, expected)
+        if side.objective is not None
     ]
     times = ((weights[0] - weights[1]).norm() / (agree * weights[1].norm())).item()
-    return Difference(math.inf if math.isnan(times) else times, f"weights, step {found.step}")
+    return Difference(math.inf if math.isnan(times) else times, f"weights, step {actual.step}")

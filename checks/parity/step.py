@@ -18,7 +18,6 @@ from torch import Tensor
 from checks.parity.cases import Case
 from runner.clipping import gradient_sum
 from runner.gradients import ENGINES
-from runner.mechanism.dp_sgd import Mechanism
 from runner.speed.slices import channels_last
 from runner.training.run import Run
 
@@ -101,7 +100,11 @@ def take(run: Run, side: Side, dtype: torch.dtype = torch.float32, seed: int = 0
     }
     return Step(
         {kind: {name: _plain(tensor) for name, tensor in numbers.items()} for kind, numbers in parts.items()},
-        {name: _plain(drawn) for name, drawn in _standardised(mechanism, noise).items()},
+        {
+            name: _plain(noise[name] * mechanism.denominator / mechanism.noise_std(group))
+            for group in (mechanism.noise_groups if mechanism.private else ())
+            for name in group.parameters
+        },
     )
 
 
@@ -109,49 +112,39 @@ def _plain(tensor: Tensor) -> Tensor:
     return tensor.detach().double().cpu()
 
 
-def _standardised(mechanism: Mechanism, noise: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    if not mechanism.private:
-        return {}
-    return {
-        name: noise[name] * mechanism.denominator / mechanism.noise_std(group)
-        for group in mechanism.noise_groups
-        for name in group.parameters
-    }
-
-
 def compared(case: Case, reference: Side, other: Side) -> Difference:
     """Return the largest difference of the step: in 64 bits, and in 32 bits on the batch that agrees best."""
-    found = [worst(case.run, reference, other, torch.float64)]
+    differences = [worst(case.run, reference, other, torch.float64)]
     batches: list[Difference] = []
     while len(batches) < BATCHES and all(batch.wrong for batch in batches):
         batches.append(worst(case.run, reference, other, torch.float32, len(batches)))
-    return max(*found, min(batches))
+    return max(*differences, min(batches))
 
 
 def worst(run: Run, reference: Side, other: Side, dtype: torch.dtype, seed: int = 0) -> Difference:
     """Return the largest difference of two steps on one batch."""
-    expected, found = (take(run, side, dtype, seed) for side in (reference, other))
-    return max([*_differences(expected, found, AGREE[dtype]), *_of_noise(found)])
+    expected, actual = (take(run, side, dtype, seed) for side in (reference, other))
+    return max([*_differences(expected, actual, AGREE[dtype]), *_noise_difference(actual)])
 
 
-def _differences(expected: Step, found: Step, agree: float) -> Iterator[Difference]:
+def _differences(expected: Step, actual: Step, agree: float) -> Iterator[Difference]:
     for kind, numbers in expected.numbers.items():
         floor = _FLOOR * max(tensor.norm().item() for tensor in numbers.values())
-        for name in numbers.keys() | found.numbers[kind].keys():
-            if name in numbers and name in found.numbers[kind]:
-                apart = (found.numbers[kind][name] - numbers[name]).norm().item()
+        for name in numbers.keys() | actual.numbers[kind].keys():
+            if name in numbers and name in actual.numbers[kind]:
+                apart = (actual.numbers[kind][name] - numbers[name]).norm().item()
                 let_pass = agree * max(numbers[name].norm().item(), floor)
                 yield Difference(_number(apart / let_pass if let_pass else apart), f"{kind} {name}".strip())
             elif name != "norms":  # which an engine need not know
                 yield Difference(math.inf, f"{kind} {name}, which one side has not")
 
 
-def _of_noise(found: Step) -> Iterator[Difference]:
+def _noise_difference(actual: Step) -> Iterator[Difference]:
     """Check that the other side's own noise has the standard deviation that is charged."""
-    if found.noise:
-        drawn = torch.cat([numbers.flatten() for numbers in found.noise.values()])
-        let_pass = _SIGMAS * math.sqrt(2 / len(drawn))
-        yield Difference(_number(((drawn.square().mean() - 1).abs() / let_pass).item()), "noise")
+    if actual.noise:
+        noise = torch.cat([numbers.flatten() for numbers in actual.noise.values()])
+        let_pass = _SIGMAS * math.sqrt(2 / len(noise))
+        yield Difference(_number(((noise.square().mean() - 1).abs() / let_pass).item()), "noise")
 
 
 def _number(times: float) -> float:

@@ -67,7 +67,7 @@ def _indexed(device: Any) -> Any:
 
 
 def _moved(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    return _to(self, *map(_indexed, args), **{name: _indexed(each) for name, each in kwargs.items()})
+    return _to(self, *map(_indexed, args), **{name: _indexed(value) for name, value in kwargs.items()})
 
 
 def _unknown(module: torch.nn.Module) -> str | None:

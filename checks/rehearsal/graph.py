@@ -34,8 +34,8 @@ class Graph:
             RuntimeError: it draws from a generator that is not registered.
         """
         asked: Any = kwargs.get("generator")
-        known = [each._cdata for each, _ in self._generators]
-        if asked is not None and asked._cdata not in known:
+        registered = [generator_._cdata for generator_, _ in self._generators]
+        if asked is not None and asked._cdata not in registered:
             raise RuntimeError("Attempt to increase offset for a CUDA generator not in capture mode.")
         self._before.extend((tensor, tensor.clone()) for tensor in written)
         out = func(*args, **kwargs)
@@ -52,9 +52,9 @@ class Graph:
 
     def replay(self) -> None:
         with torch.no_grad(), torch._C._DisableTorchDispatch():
-            for func, args, kwargs, kept in self._calls:
-                made = func(*args, **kwargs)
-                for old, new in zip(tree_leaves(kept), tree_leaves(made), strict=True):
+            for func, args, kwargs, recorded in self._calls:
+                repeated = func(*args, **kwargs)
+                for old, new in zip(tree_leaves(recorded), tree_leaves(repeated), strict=True):
                     if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
                         old.copy_(new)
 

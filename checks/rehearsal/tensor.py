@@ -28,12 +28,12 @@ class CudaTensor(Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor, index: int, requires_grad: bool = False) -> CudaTensor:
-        made: CudaTensor = Tensor._make_wrapper_subclass(
+        wrapper: CudaTensor = Tensor._make_wrapper_subclass(
             cls, held.size(), strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype,
             layout=held.layout, device=torch.device("meta"), requires_grad=requires_grad,
         )  # fmt: skip
-        made.held, made.index = held, index
-        return made
+        wrapper.held, wrapper.index = held, index
+        return wrapper
 
     def __init__(self, *_: Any) -> None: ...
 
@@ -89,11 +89,11 @@ class CudaTensor(Tensor):
         formats = {} if memory_format is None else {"memory_format": memory_format}
         return _aten._to_copy(self, dtype=dtype or self.dtype, device=device or self.device, **formats)  # type: ignore[no-any-return]
 
-    def __getitem__(self, at: Any) -> Tensor:
-        def on_device(index: Any) -> Any:
+    def __getitem__(self, position: Any) -> Tensor:
+        def move(index: Any) -> Any:
             return torch.tensor(index, device=self.device) if isinstance(index, list) else index
 
-        return super().__getitem__(tuple(map(on_device, at)) if isinstance(at, tuple) else on_device(at))
+        return super().__getitem__(tuple(map(move, position)) if isinstance(position, tuple) else move(position))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if id(self) not in memo:
@@ -112,7 +112,7 @@ class Mode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if _asked(kwargs) is not None or any(isinstance(each, CudaTensor) for each in _tensors((args, kwargs))):
+        if _asked(kwargs) is not None or any(isinstance(tensor, CudaTensor) for tensor in _tensors((args, kwargs))):
             return call(func, args, kwargs)
         return func(*args, **kwargs)
 
@@ -127,16 +127,16 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
     if name == "prim::device":
         return args[0].device
     tensors = list(_tensors((args, kwargs)))
-    ours = [each for each in tensors if isinstance(each, CudaTensor)]
-    others = [each for each in tensors if not isinstance(each, CudaTensor)]
+    ours = [tensor for tensor in tensors if isinstance(tensor, CudaTensor)]
+    host = [tensor for tensor in tensors if not isinstance(tensor, CudaTensor)]
     index = _asked(kwargs)
     leaves_device = kwargs.get("device") is not None and index is None
     if index is None or (ours and torch.device(kwargs["device"]).type == "meta"):
         index = ours[0].index if ours else gpu.current
-    _check(gpu, func, args, ours, others, index, leaves_device)
+    _check(gpu, func, args, ours, host, index, leaves_device)
     if gpu.capturing is not None and gpu.capturing.device != index:
         raise RuntimeError(f"{name} on cuda:{index} during a capture on cuda:{gpu.capturing.device} ({place()})")
-    known: dict[int, CudaTensor] = {id(each.held): each for each in ours}
+    wrappers: dict[int, CudaTensor] = {id(tensor.held): tensor for tensor in ours}
     held_args, held_kwargs = _mapped(_held, (args, kwargs))
     if held_kwargs.get("device") is not None:
         held_kwargs = {**held_kwargs, "device": _CPU}
@@ -149,18 +149,18 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
     if not func.is_view and not name.startswith(_NO_KERNEL):
         gpu.launches[name] += 1
 
-    def wrapped(each: Tensor) -> Tensor:
-        if id(each) in known:
-            return known[id(each)]
+    def wrapped(tensor: Tensor) -> Tensor:
+        if id(tensor) in wrappers:
+            return wrappers[id(tensor)]
         if not func.is_view:
-            gpu.allocate(each.numel() * each.element_size())
-        return CudaTensor(each, index)
+            gpu.allocate(tensor.numel() * tensor.element_size())
+        return CudaTensor(tensor, index)
 
     return _mapped(wrapped, out)
 
 
 def _check(
-    gpu: Gpu, func: Any, args: Any, ours: list[CudaTensor], others: list[Tensor], index: int, leaves_device: bool
+    gpu: Gpu, func: Any, args: Any, ours: list[CudaTensor], host: list[Tensor], index: int, leaves_device: bool
 ) -> None:
     """Count waits and uploads, and refuse tensors of several devices."""
     name = func._schema.name
@@ -168,19 +168,21 @@ def _check(
         to_cpu = leaves_device or (name == "aten::copy_" and not isinstance(args[0], CudaTensor))
         if ours and to_cpu:
             gpu.wait("a copy to the CPU")
-        elif others:
+        elif host:
             gpu.upload("a copy from the CPU")
         return
-    if others and ours and name in _INDEXED and isinstance(args[0], CudaTensor):
+    if host and ours and name in _INDEXED and isinstance(args[0], CudaTensor):
         gpu.upload("indices on the CPU")
-    elif ours and (any(each.dim() for each in others) or any(each.index != index for each in ours if each.dim())):
-        devices = sorted({str(each.device) for each in (*ours, *others)})
+    elif ours and (
+        any(tensor.dim() for tensor in host) or any(tensor.index != index for tensor in ours if tensor.dim())
+    ):
+        devices = sorted({str(tensor.device) for tensor in (*ours, *host)})
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but found at least two devices, {' and '.join(devices)}! "
             f"({name} in {place()})"
         )
     if name in _INDEXED:
-        if any(isinstance(each, Tensor) and each.dtype in (torch.bool, torch.uint8) for each in args[1]):
+        if any(isinstance(tensor, Tensor) and tensor.dtype in (torch.bool, torch.uint8) for tensor in args[1]):
             gpu.wait("a mask as an index")
     elif name in _CHECKED or _DATA.intersection(func.tags):
         gpu.wait(name.removeprefix("aten::"))
@@ -198,31 +200,31 @@ def _asked(kwargs: Any) -> int | None:
 
 def _tensors(values: Any) -> Iterator[Tensor]:
     """Yield the tensors in tuples, lists and dicts, faster than PyTorch's function for any structure."""
-    for each in values.values() if isinstance(values, dict) else values:
-        if isinstance(each, Tensor):
-            yield each
-        elif isinstance(each, (tuple, list, dict)):
-            yield from _tensors(each)
+    for tensor in values.values() if isinstance(values, dict) else values:
+        if isinstance(tensor, Tensor):
+            yield tensor
+        elif isinstance(tensor, (tuple, list, dict)):
+            yield from _tensors(tensor)
 
 
 def _mapped(function: Callable[[Tensor], Tensor], values: Any) -> Any:
     if isinstance(values, Tensor):
         return function(values)
     if isinstance(values, dict):
-        return {name: _mapped(function, each) for name, each in values.items()}
-    return type(values)(_mapped(function, each) for each in values) if isinstance(values, (tuple, list)) else values
+        return {name: _mapped(function, tensor) for name, tensor in values.items()}
+    return type(values)(_mapped(function, tensor) for tensor in values) if isinstance(values, (tuple, list)) else values
 
 
-def _held(each: Tensor) -> Tensor:
-    return each.held if isinstance(each, CudaTensor) else each
+def _held(tensor: Tensor) -> Tensor:
+    return tensor.held if isinstance(tensor, CudaTensor) else tensor
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
     """Return the values of the arguments that a call changes."""
-    named = zip(func._schema.arguments, args, strict=False)
-    given = [*named, *((each, kwargs.get(each.name)) for each in func._schema.arguments)]
+    pairs = zip(func._schema.arguments, args, strict=False)
+    values = [*pairs, *((tensor, kwargs.get(tensor.name)) for tensor in func._schema.arguments)]
     return [
         value.held
-        for each, value in given
-        if isinstance(value, CudaTensor) and each.alias_info is not None and each.alias_info.is_write
+        for tensor, value in values
+        if isinstance(value, CudaTensor) and tensor.alias_info is not None and tensor.alias_info.is_write
     ]

@@ -21,8 +21,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
-from runner.config import FIELDS, ConfigError
-from runner.config.origin import is_own
+from runner.config import FIELDS, ConfigError, is_own
 from runner.terminal import nearest
 from runner.trust.targets import LIBRARIES, import_target, targets
 

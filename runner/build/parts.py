@@ -24,8 +24,7 @@ from torch.nn.parameter import is_lazy
 
 from runner.build.groups import Group, refusing
 from runner.clipping import Clipping
-from runner.config import ConfigError
-from runner.config.origin import is_own
+from runner.config import ConfigError, is_own
 from runner.data.augmentation import Augmentation
 from runner.data.datasets import ImageDataset, OwnDataset
 from runner.data.examples import Examples, splits_of

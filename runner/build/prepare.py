@@ -19,10 +19,9 @@ from runner.accounting.calibration import LARGEST_NOISE, PATIENCE, Accountant
 from runner.build import parts
 from runner.build.groups import check_groups, refusing
 from runner.clipping import NoClipping
-from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode, check_ranges, check_values
-from runner.config.origin import is_own
-from runner.data.channels import private_statistics
+from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode, check_ranges, check_values, is_own
 from runner.data.datasets import HOLDOUT_PARTS, Split, holdout_examples
+from runner.data.originals import private_statistics
 from runner.data.reading import seeded
 from runner.gradients import Engine, Objective, fresh_copy, unknown
 from runner.gradients.interface import OrdinaryPass

@@ -44,7 +44,7 @@ from torch import Tensor, nn
 
 from runner.clipping.interface import NoiseGroup
 from runner.clipping.per_example import cut_to
-from runner.config.origin import defined_in
+from runner.config import defined_in
 from runner.gradients import Engine, GradientSum, MappedEngine
 from runner.gradients.terms import squared_norms
 from runner.networks.objective import layers_with_parameters

@@ -7,11 +7,13 @@ states its other properties, for example if it is part of a run's id: see `runne
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import math
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache, partial
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,7 +22,6 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, Container, DictConfig, Node, OmegaConf
 
 from runner.config.checkout import scan
-from runner.config.chosen import chosen
 from runner.config.fields import (
     COUNT,
     COUNTS,
@@ -30,7 +31,7 @@ from runner.config.fields import (
     POSITIVE,
     THREADS,
     Part,
-    of_class,
+    class_group,
     properties_of,
     ranged,
     ranges_of,
@@ -47,6 +48,16 @@ YOURS, FRESH = RESULTS / "yours", RESULTS / "fresh"  # of a user, ignored by git
 _LARGEST = (2 - 2.0**-23) * 2.0**127  # of 32 bits
 PAPER = "paper"  # the scale that limits nothing
 BUDGETS = ("noise_multiplier", "target_epsilon", "max_epsilon")  # fields that `sound_epsilon` takes the place of
+
+
+def defined_in(kind: type, *packages: str) -> bool:
+    """Return True if one of these packages, by dotted name, defines a class."""
+    return f"{kind.__module__}.".startswith(tuple(f"{package}." for package in packages))
+
+
+def is_own(part: object) -> bool:
+    """Return True if an object's class is the user's, so neither this package nor PyTorch defines it."""
+    return not defined_in(type(part), PACKAGE.name, "torch")
 
 
 class ConfigError(ValueError):
@@ -144,21 +155,21 @@ class Scale:
 class Config:
     """One run. The comments next to the defaults in conf/config.yaml explain the fields."""
 
-    dataset: Any = of_class("runner.data.datasets.ImageDataset")
-    features: Any = of_class("runner.data.features.Features")
-    augmentation: Any = of_class("runner.data.augmentation.Augmentation", optional=True)
-    normalization: Any = of_class("runner.mechanism.statistics.Normalization", optional=True)
-    architecture: Any = of_class("torch.nn.Module")
-    activation: Any = of_class("torch.nn.Module")
-    loss: Any = of_class("torch.nn.Module")
-    clipping: Any = of_class("runner.clipping.Clipping")
-    accountant: Any = of_class("runner.accounting.calibration.Accountant")
-    mechanism: Any = of_class("runner.mechanism.dp_sgd.Mechanism", optional=True)
-    optimizer: Any = of_class("torch.optim.Optimizer")
-    schedule: Any = of_class("torch.optim.lr_scheduler.LRScheduler", optional=True)
-    averaging: Any = of_class("runner.training.averaging.Averaging", optional=True)
-    constraint: Any = of_class("runner.networks.objective.Constraint", optional=True)
-    screening: Any = of_class("runner.training.updates.UpdateRule", optional=True)
+    dataset: Any = class_group("runner.data.datasets.ImageDataset")
+    features: Any = class_group("runner.data.features.Features")
+    augmentation: Any = class_group("runner.data.augmentation.Augmentation", optional=True)
+    normalization: Any = class_group("runner.mechanism.statistics.Normalization", optional=True)
+    architecture: Any = class_group("torch.nn.Module")
+    activation: Any = class_group("torch.nn.Module")
+    loss: Any = class_group("torch.nn.Module")
+    clipping: Any = class_group("runner.clipping.Clipping")
+    accountant: Any = class_group("runner.accounting.calibration.Accountant")
+    mechanism: Any = class_group("runner.mechanism.dp_sgd.Mechanism", optional=True)
+    optimizer: Any = class_group("torch.optim.Optimizer")
+    schedule: Any = class_group("torch.optim.lr_scheduler.LRScheduler", optional=True)
+    averaging: Any = class_group("runner.training.averaging.Averaging", optional=True)
+    constraint: Any = class_group("runner.networks.objective.Constraint", optional=True)
+    screening: Any = class_group("runner.training.updates.UpdateRule", optional=True)
     runtime: Runtime = stated(part=Part.machine)
     tracking: Tracking = stated(part=Part.machine)
     scale: Scale = stated(part=Part.setting)
@@ -198,8 +209,8 @@ def check_ranges(config: DictConfig) -> None:
     Raises:
         ConfigError: a number is out of range, the scale is unknown, or bundled data is used at the paper's scale.
     """
-    if config.scale.name not in (known := options_of("scale")):
-        raise ConfigError(f"scale.name={config.scale.name} is no scale: choose scale={' or scale='.join(known)}.")
+    if config.scale.name not in (scales := options_of("scale")):
+        raise ConfigError(f"scale.name={config.scale.name} is no scale: choose scale={' or scale='.join(scales)}.")
     bundled = config.scale.bundled_data or OmegaConf.select(config, "dataset.bundled")
     if bundled and config.scale.name == PAPER:
         raise ConfigError("Bundled data is not for results at the paper's scale: choose scale=smoke.")
@@ -250,6 +261,37 @@ def log_uniform(low: float, high: float, *, _node_: Node, _root_: Container) -> 
     return float(f"{math.exp(_random_of(_node_, _root_).uniform(math.log(low), math.log(high))):.3g}")
 
 
+def chosen(table: str, otherwise: float, *, _node_: Node, _root_: Container) -> float:
+    """Return `${chosen:sweeps/tempered_sigmoid/table_4_chosen.csv,-1}`: the number that a search chose for this field.
+
+    A column of the table is a field of the config ("optimizer.lr", "activation._target_"). A row is one setting and the
+    values chosen for it. All other columns of a row have to equal the config, numbers as numbers. An empty cell stands
+    for a field that is null or missing. Without such a row it is `otherwise`. The table is a part of the configuration,
+    like a YAML file. The resolved config still defines a run.
+
+    Raises:
+        FileNotFoundError: the table does not exist.
+        ValueError: two rows match this config, or the field has no column or no number.
+    """
+    field = _node_._get_full_key("")
+    with (REPOSITORY / table).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    config = {name: OmegaConf.select(_root_, name) for name in dict.fromkeys(chain(*rows)) if name != field}
+    matches = [row for row in rows if all(_equals(value, row[name]) for name, value in config.items())]
+    if len(matches) > 1 or any(field not in row for row in matches):
+        raise ValueError(f"{table} has {len(matches)} rows for one setting, or no column {field}.")
+    return float(matches[0][field]) if matches else float(otherwise)
+
+
+def _equals(value: Any, text: str) -> bool:
+    if value is None or not text:
+        return value is None and not text
+    try:
+        return float(value) == float(text)
+    except ValueError:
+        return str(value) == text
+
+
 def register() -> None:
     """Make the schema, the resolvers and the way to read YAML known to Hydra. Safe to call again."""
     from runner.config.yaml_file import read_as_typed
@@ -260,4 +302,4 @@ def register() -> None:
     OmegaConf.register_new_resolver("place", lambda: str(PLACE), replace=True)
     OmegaConf.register_new_resolver("uniform", uniform, replace=True)
     OmegaConf.register_new_resolver("log_uniform", log_uniform, replace=True)
-    OmegaConf.register_new_resolver("chosen", partial(chosen, REPOSITORY), replace=True)
+    OmegaConf.register_new_resolver("chosen", chosen, replace=True)

@@ -79,7 +79,7 @@ def stated(default: Any = MISSING, *, part: Part, unhashed_at: Any = None, withi
     return _field(default, Properties(part, unhashed_at=unhashed_at), within)
 
 
-def of_class(takes: str, *, optional: bool = False) -> Any:
+def class_group(takes: str, *, optional: bool = False) -> Any:
     """Declare a field of `Config` that is a group whose options are classes, of a type named by its dotted path."""
     properties = Properties(Part.setting, takes=takes, optional=optional)
     return _field(None if optional else MISSING, properties, None)
@@ -103,12 +103,12 @@ def properties_of(schema: type) -> dict[str, Properties]:
     Raises:
         TypeError: a field states no properties.
     """
-    found: dict[str, Properties] = {}
+    properties: dict[str, Properties] = {}
     for field in dataclasses.fields(schema):
         if field.metadata.get("properties") is None:
             raise TypeError(f"{schema.__name__}.{field.name} does not state its properties: see runner.config.fields.")
-        found[field.name] = field.metadata["properties"]
-    return found
+        properties[field.name] = field.metadata["properties"]
+    return properties
 
 
 def ranges_of(schema: type, prefix: str = "") -> Iterator[tuple[str, Range]]:

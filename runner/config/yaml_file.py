@@ -126,8 +126,8 @@ def read_yaml(path: Path) -> Entry:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        said = getattr(error, "strerror", None) or "it is no UTF-8 text"
-        raise ConfigError(f"{shown} cannot be read: {said}.") from error
+        reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        raise ConfigError(f"{shown} cannot be read: {reason}.") from error
     try:
         node = yaml.compose(text, Loader=_LOADER)
         return Entry(shown, "", {}) if node is None else _entry(shown, node, (), node.start_mark.line)
@@ -144,22 +144,22 @@ def read_yaml(path: Path) -> Entry:
 
 def _entry(path: str, node: yaml.Node, names: Sequence[str], line: int) -> Entry:
     """Return the entry of a node, which begins in a line (from 0), or whose name does."""
-    this = Entry(f"{path}, line {line + 1}", ".".join(names), None)
+    place = Entry(f"{path}, line {line + 1}", ".".join(names), None)
     if isinstance(node, yaml.ScalarNode):
-        return Entry(this.place, this.name, None if not node.style and node.value in _NULL else node.value)
+        return Entry(place.place, place.name, None if not node.style and node.value in _NULL else node.value)
     if isinstance(node, yaml.SequenceNode):
         items = [_entry(path, item, names, item.start_mark.line) for item in node.value]
-        return Entry(this.place, this.name, items)
+        return Entry(place.place, place.name, items)
     entries: dict[str, Entry] = {}
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
-            raise this.wrong("a name is a text")
+            raise place.wrong("a name is a text")
         inner = (*names, key.value)
         entry = _entry(path, value, inner, key.start_mark.line)
         if key.value in entries:
             raise ConfigError(f"{entry.place}: {entry.name} is here twice.")
         entries[key.value] = entry
-    return Entry(this.place, this.name, entries)
+    return Entry(place.place, place.name, entries)
 
 
 @cache
@@ -179,8 +179,8 @@ def _loader_of_hydra() -> Any:
 
     loader = Loader
     loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in known if tag.rpartition(":")[2] not in _TYPED]
-        for first, known in loader.yaml_implicit_resolvers.items()
+        first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in _TYPED]
+        for first, resolvers in loader.yaml_implicit_resolvers.items()
     }
     for tag, (pattern, first) in _TYPED.items():
         loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{pattern})$"), list(first))

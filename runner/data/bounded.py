@@ -1,15 +1,46 @@
-"""Images of bounded L2 norm, from which bounds on gradients follow."""
+"""Images of bounded L2 norm, from which bounds on gradients follow, and their colour spaces.
+
+A colour is that of images [examples, 3, height, width] in [0, 1], by fixed constants for each pixel separately.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from runner.data.colour import SPACES
 from runner.data.features import Pixels
+
+# Each row gives one channel of the result from red, green and blue (ITU-R BT.601; NTSC's and PAL's differences).
+_GREY = [[0.299, 0.587, 0.114]]
+_YIQ = [[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]]
+_YUV = [[0.299, 0.587, 0.114], [-0.14714119, -0.28886916, 0.43601035], [0.61497538, -0.51496512, -0.10001026]]
+
+
+def hsv(images: Tensor) -> Tensor:
+    """Return hue, saturation and value, each in [0, 1], by matplotlib; pixels are clamped to [0, 1] first."""
+    from matplotlib.colors import rgb_to_hsv
+
+    pixels = images.clamp(0, 1).movedim(1, -1).cpu().numpy()
+    return torch.from_numpy(rgb_to_hsv(pixels)).movedim(-1, 1).contiguous().to(images)
+
+
+def _linear(matrix: list[list[float]]) -> Callable[[Tensor], Tensor]:
+    def transform(images: Tensor) -> Tensor:
+        return torch.einsum("or,nrhw->nohw", torch.tensor(matrix, dtype=images.dtype, device=images.device), images)
+
+    return transform
+
+
+SPACES: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {  # name: number of channels, and conversion from RGB
+    "rgb": (3, lambda images: images),
+    "hsv": (3, hsv),
+    "yiq": (3, _linear(_YIQ)),
+    "yuv": (3, _linear(_YUV)),
+    "grey": (1, _linear(_GREY)),
+}
 
 MAKES = ("clip", "normalize")
 _AT_ONCE = 4096  # images, so that few copies of a data set are in memory
@@ -60,17 +91,16 @@ class BoundedPixels:
         return Pixels(self.mean, self.std).shape([channels, *space])
 
     def __call__(self, images: Tensor) -> Tensor:
-        return torch.cat([self._bounded(some) for some in images.split(_AT_ONCE)])
-
-    def _bounded(self, images: Tensor) -> Tensor:
-        coloured = SPACES[self.space][1](images) if images.shape[1] == 3 else images
-        found = Pixels(self.mean, self.std)(coloured)
-        if self.centered:
-            found = found - found.mean((1, 2, 3), keepdim=True)
-        finite = torch.isfinite(images).flatten(1).all(1) & torch.isfinite(found).flatten(1).all(1)
-        found = torch.where(finite[:, None, None, None], found, 0.0)
-        norms = torch.linalg.vector_norm(found, dim=(1, 2, 3), keepdim=True, dtype=torch.float64)
-        factors = _LEFT * self.largest_norm / norms
-        factors = factors.clamp(max=1.0) if self.make == "clip" else factors.nan_to_num(0.0, posinf=0.0)
-        bounded: Tensor = found * factors
-        return bounded.to(images.dtype)
+        bounded = []
+        for batch in images.split(_AT_ONCE):
+            coloured = SPACES[self.space][1](batch) if batch.shape[1] == 3 else batch
+            pixels = Pixels(self.mean, self.std)(coloured)
+            if self.centered:
+                pixels = pixels - pixels.mean((1, 2, 3), keepdim=True)
+            finite = torch.isfinite(batch).flatten(1).all(1) & torch.isfinite(pixels).flatten(1).all(1)
+            pixels = torch.where(finite[:, None, None, None], pixels, 0.0)
+            norms = torch.linalg.vector_norm(pixels, dim=(1, 2, 3), keepdim=True, dtype=torch.float64)
+            factors = _LEFT * self.largest_norm / norms
+            factors = factors.clamp(max=1.0) if self.make == "clip" else factors.nan_to_num(0.0, posinf=0.0)
+            bounded.append((pixels * factors).to(batch.dtype))
+        return torch.cat(bounded)

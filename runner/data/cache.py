@@ -43,7 +43,10 @@ def kept(name: str, shape: Sequence[int], compute: Callable[[], Iterable[Tensor]
                 if not _is_whole(path, shape):  # else another process was first
                     if path.exists():
                         line.keep(f"{path} is damaged or open to others, so it is computed again")
-                    _remove_unfinished(path)
+                    for part in path.parent.glob(f".{path.name}.*.part"):  # of processes that were killed
+                        with suppress(OSError):  # it was renamed in the meantime
+                            if time.time() - part.stat().st_mtime > _LONGEST:
+                                part.unlink(missing_ok=True)
                     write_whole(path, _pieces(shape, compute()), replace=True, private=True)
     except OSError as error:
         raise DataError(
@@ -74,11 +77,3 @@ def _pieces(shape: Sequence[int], rows: Iterable[Tensor]) -> Iterator[bytes | me
     if count != shape[0]:
         raise ValueError(f"Expected {shape[0]} rows, got {count}.")
     yield digest.digest()
-
-
-def _remove_unfinished(path: Path) -> None:
-    """Remove unfinished copies of a file from killed processes. A process that still writes has changed its copy."""
-    for part in path.parent.glob(f".{path.name}.*.part"):
-        with suppress(OSError):  # it was renamed in the meantime
-            if time.time() - part.stat().st_mtime > _LONGEST:
-                part.unlink(missing_ok=True)

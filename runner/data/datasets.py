@@ -59,10 +59,10 @@ class ImageDataset:
             if self.bundled
             else _torchvision(self.name, Path(root).expanduser(), self.shape)
         )
-        found = (list(train.images.shape[1:]), len(train), len(test))
-        if found != (list(self.shape), self.train_examples, self.test_examples):
+        sizes = (list(train.images.shape[1:]), len(train), len(test))
+        if sizes != (list(self.shape), self.train_examples, self.test_examples):
             raise DataError(
-                f"{self.name} under {root} has images of shape {found[0]}, {found[1]} for training and {found[2]} for "
+                f"{self.name} under {root} has images of shape {sizes[0]}, {sizes[1]} for training and {sizes[2]} for "
                 f"test, but the configuration says {list(self.shape)}, {self.train_examples} and {self.test_examples}."
             )
         if int(torch.maximum(train.targets.max(), test.targets.max())) >= self.classes:
@@ -125,11 +125,11 @@ class OwnDataset:
         """
         both = dict(zip(SPLITS, self.load(root), strict=True))
         counts = {name: torch.bincount(split.targets, minlength=self.classes) for name, split in both.items()}
-        every = torch.stack([*counts.values()]).sum(0)
-        without = {"example": every == 0} | {f"{n} example": (c == 0) & (every > 0) for n, c in counts.items()}
+        totals = torch.stack([*counts.values()]).sum(0)
+        without = {"example": totals == 0} | {f"{n} example": (c == 0) & (totals > 0) for n, c in counts.items()}
         absent = {what: classes.nonzero().flatten().tolist() for what, classes in without.items()}
-        found = [*getattr(self.own, "notes", ())]
-        found += [f"{self.classes} classes, of which {_some(some)} no {what}" for what, some in absent.items() if some]
+        notes = [*getattr(self.own, "notes", ())]
+        notes += [f"{self.classes} classes, of which {_some(some)} no {what}" for what, some in absent.items() if some]
         ranges: dict[str, list[str]] = {}
         for name, split in both.items():
             lowest, highest = (float(number) for number in split.images.aminmax())
@@ -139,8 +139,8 @@ class OwnDataset:
             elif highest < _DARK:
                 wrong = "white is 1: whole numbers are divided by 255, or by 65535 if one is above 255 or has 16 bits"
                 ranges.setdefault(f"{lowest:.4g} to {highest:.4g}, where {wrong}", []).append(name)
-        found += [f"{' and '.join(names)} images have numbers from {text}" for text, names in ranges.items()]
-        return found
+        notes += [f"{' and '.join(names)} images have numbers from {text}" for text, names in ranges.items()]
+        return notes
 
     def _read(self, root: Path) -> tuple[Split, Split]:
         try:
@@ -158,32 +158,32 @@ class OwnDataset:
             ) from error
         return _evenly(train, self.train_examples), _evenly(test, self.test_examples)
 
-    def _check(self, split: Split, size: int, which: str) -> None:
+    def _check(self, split: Split, size: int, split_name: str) -> None:
         name, images, targets = type(self.own).__qualname__, split.images, split.targets
         for kind in (type(images), type(targets)):
             if kind is not torch.Tensor:
                 raise DataError(f"{name} loads a {kind.__qualname__}: expected a plain tensor.")
-        found = (list(images.shape), images.dtype, list(targets.shape), targets.dtype)
-        if found != ([size, *self.shape], torch.float32, [size], torch.int64):
+        actual = (list(images.shape), images.dtype, list(targets.shape), targets.dtype)
+        if actual != ([size, *self.shape], torch.float32, [size], torch.int64):
             raise DataError(
-                f"{name} loads {which} images {found[0]} of {found[1]} and targets {found[2]} of {found[3]}, but it "
-                f"states {[size, *self.shape]} of float32 and {[size]} of int64."
+                f"{name} loads {split_name} images {actual[0]} of {actual[1]} and targets {actual[2]} of {actual[3]}, "
+                f"but it states {[size, *self.shape]} of float32 and {[size]} of int64."
             )
         for place in ((targets < 0) | (targets >= self.classes)).nonzero().flatten()[:1]:
             label = int(targets[place])
             raise DataError(
-                f"{name} has a {which} example, number {int(place)}, with the target {label}, which is not in 0 to "
-                f"{self.classes - 1}."
+                f"{name} has a {split_name} example, number {int(place)}, with the target {label}, which is not in 0 "
+                f"to {self.classes - 1}."
             )
         for place in (~images.isfinite().flatten(1).all(1)).nonzero().flatten()[:1]:
-            raise DataError(f"{name} has a {which} image, number {int(place)}, with a number that is not finite.")
+            raise DataError(f"{name} has a {split_name} image, number {int(place)}, with a number that is not finite.")
 
 
 def _some(classes: Sequence[int]) -> str:
     """Return a few numbers with their verb: `0 has`, `0, 3 and 2 others have`."""
-    named = ", ".join(map(str, classes[:_NAMED]))
+    shown = ", ".join(map(str, classes[:_NAMED]))
     more = f" and {len(classes) - _NAMED} others" if len(classes) > _NAMED else ""
-    return f"{named}{more} {'has' if len(classes) == 1 else 'have'}"
+    return f"{shown}{more} {'has' if len(classes) == 1 else 'have'}"
 
 
 def _evenly(split: Split, count: int) -> Split:
@@ -201,11 +201,9 @@ def holdout_examples(train_examples: int) -> int:
 
 def hold_out(train: Split) -> tuple[Split, Split]:
     """Return the training split without its last twelfth, and that twelfth."""
-    kept = len(train) - holdout_examples(len(train))
-    return (
-        Split(train.images[:kept], train.targets[:kept]),
-        Split(train.images[kept:], train.targets[kept:]),
-    )
+    count = len(train) - holdout_examples(len(train))
+    fitted = Split(train.images[:count], train.targets[:count])
+    return fitted, Split(train.images[count:], train.targets[count:])
 
 
 def _torchvision(name: str, root: Path, shape: Sequence[int]) -> tuple[Split, Split]:
@@ -229,20 +227,21 @@ def _torchvision(name: str, root: Path, shape: Sequence[int]) -> tuple[Split, Sp
         if not absent:
             with suppress(OSError, RuntimeError):  # torchvision raises them if files are missing or damaged
                 return _read(kind, root, shape, download=False)
-        found = _read(kind, root, shape, download=True)
+        splits = _read(kind, root, shape, download=True)
     except Exception as error:  # of every kind, by data set
-        there = f"{absent[0]} is missing" if absent else f"{name} cannot be read from {place}"
+        reason = f"{absent[0]} is missing" if absent else f"{name} cannot be read from {place}"
         raise DataError(
-            f"{there}, and it could not be downloaded ({one_line(f'{type(error).__name__}: {error}')}): put the "
+            f"{reason}, and it could not be downloaded ({one_line(f'{type(error).__name__}: {error}')}): put the "
             f"original files of {name} into {place}, or set DP_DATA_ROOT (or runtime.data_root) to another folder."
         ) from error
     missing(name, root)
-    return found
+    return splits
 
 
 def _read(kind: Any, root: Path, shape: Sequence[int], download: bool) -> tuple[Split, Split]:
     with reproducible():
-        train, test = as_splits((kind(root=str(root), download=download, **which) for which in splits_of(kind)), shape)
+        pair = (kind(root=str(root), download=download, **arguments) for arguments in splits_of(kind))
+        train, test = as_splits(pair, shape)
     return train, test
 
 

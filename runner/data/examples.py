@@ -46,7 +46,7 @@ class Examples:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, given: Any) -> Examples:
+    def of(cls, source: Any) -> Examples:
         """Take the training and the test examples from a pair, each as `as_splits` takes it.
 
         There is one class more than the largest label.
@@ -55,31 +55,31 @@ class Examples:
             ValueError: it is no such pair, or the two splits do not belong together.
         """
         try:
-            train, test = map(_paired, given)
+            train, test = map(_paired, source)
         except (TypeError, ValueError) as error:
-            raise ValueError(_expected(f"got {_kind(given)}")) from error
+            raise ValueError(_expected(f"got {_kind(source)}")) from error
         read = []
-        for which, examples in zip(SPLITS, (train, test), strict=True):
+        for split_name, examples in zip(SPLITS, (train, test), strict=True):
             try:
                 _check_shown(examples)
                 split, white = _read(examples)
             except (AttributeError, IndexError, KeyError, TypeError) as error:
-                raise ValueError(_expected(f"{which} split: {error}")) from error
+                raise ValueError(_expected(f"{split_name} split: {error}")) from error
             except ValueError as error:
-                raise ValueError(f"{which} split: {error}") from error
+                raise ValueError(f"{split_name} split: {error}") from error
             if not len(split) or len(split.images) != len(split):
-                raise ValueError(_expected(f"{which} split: {len(split.images)} images with {len(split)} labels"))
+                raise ValueError(_expected(f"{split_name} split: {len(split.images)} images with {len(split)} labels"))
             read.append((split, white))
         _check_numbering(train, test)
-        one, other = scaled(read)
-        if one.images.shape[1:] != other.images.shape[1:]:
-            sizes = (_size(split.images[0]) for split in (one, other))
+        first, second = scaled(read)
+        if first.images.shape[1:] != second.images.shape[1:]:
+            sizes = (_size(split.images[0]) for split in (first, second))
             raise ValueError("training images are {} and test images {}: resize them".format(*sizes))
-        classes = 1 + int(torch.maximum(one.targets.max(), other.targets.max()))
+        classes = 1 + int(torch.maximum(first.targets.max(), second.targets.max()))
         if classes > _CLASSES:
             raise ValueError(f"{classes - 1} is no label: classes are numbered from 0, without large gaps")
         notes = [note for note in map(_drawn_once, (train, test)) if note][:1]
-        return cls((one, other), tuple(one.images.shape[1:]), classes, len(one), len(other), tuple(notes))
+        return cls((first, second), tuple(first.images.shape[1:]), classes, len(first), len(second), tuple(notes))
 
     def load(self, root: str | Path) -> tuple[Split, Split]:
         """Return the splits."""
@@ -93,9 +93,9 @@ def _expected(got: str) -> str:
     )
 
 
-def _kind(given: Any) -> str:
-    shape = getattr(given, "shape", None)
-    return f"{type(given).__name__} of shape {list(shape)}" if shape is not None else type(given).__name__
+def _kind(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return f"{type(value).__name__} of shape {list(shape)}" if shape is not None else type(value).__name__
 
 
 def _size(image: Tensor) -> str:
@@ -110,15 +110,15 @@ def _check_numbering(train: Any, test: Any) -> None:
     """
     numbers: dict[str, int] = {}
     names: dict[int, tuple[str, str]] = {}
-    for which, examples in zip(SPLITS, (train, test), strict=True):
+    for split_name, examples in zip(SPLITS, (train, test), strict=True):
         for name, number in _numbers(examples):
             other, where = names.get(number, ("no class", SPLITS[0]))
             if numbers.get(name, number) != number or other not in (name, "no class"):
                 raise ValueError(
-                    f"class {name!r} is number {number} in the {which} split, but in the {where} split {number} is "
-                    f"{other!r}: give both splits a folder for every class, or one class_to_idx"
+                    f"class {name!r} is number {number} in the {split_name} split, but in the {where} split {number} "
+                    f"is {other!r}: give both splits a folder for every class, or one class_to_idx"
                 )
-            numbers[name], names[number] = number, (name, which)
+            numbers[name], names[number] = number, (name, split_name)
 
 
 def _numbers(examples: Any) -> Iterator[tuple[str, int]]:
@@ -174,8 +174,9 @@ def _paired(examples: Any) -> Any:
 
 def _drawn_once(examples: Any) -> str | None:
     """Return what is to be said of examples whose images differ from one reading to the next, or None."""
-    if _in_one_piece(examples):
-        return None
+    labelled = hasattr(examples, "targets") or hasattr(examples, "labels")
+    if isinstance(examples, Split) or _is_pair(examples) or (labelled and _whole(examples)):
+        return None  # they are not read item by item
     some = range(min(len(examples), _TRIED))
     first, again = ([_item(examples, place) for place in some] for _ in range(2))
     if all(torch.equal(image, other) for (image, _), (other, _) in zip(first, again, strict=True)):
@@ -192,10 +193,10 @@ def splits_of(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     Raises:
         ValueError: it has no such arguments.
     """
-    taken = inspect.signature(kind).parameters
-    if "train" in taken:
+    parameters = inspect.signature(kind).parameters
+    if "train" in parameters:
         return {"train": True}, {"train": False}
-    if "split" in taken:
+    if "split" in parameters:
         return {"split": "train"}, {"split": "test"}
     raise ValueError(f"{kind.__qualname__} has neither an argument train=True nor split='train'")
 
@@ -235,17 +236,11 @@ def _read(examples: Any, shape: Sequence[int] | None = None) -> tuple[Split, int
             images = images.permute(0, 3, 1, 2)
     if targets.dim() != 1:
         raise ValueError(f"labels of shape {list(targets.shape)}: give one number for each image")
-    whole = targets.long()
-    if targets.is_floating_point() and not torch.equal(whole.to(targets.dtype), targets):
-        raise ValueError(f"labels have to be whole numbers, not {float(targets[whole != targets][0]):g}")
+    whole_labels = targets.long()
+    if targets.is_floating_point() and not torch.equal(whole_labels.to(targets.dtype), targets):
+        raise ValueError(f"labels have to be whole numbers, not {float(targets[whole_labels != targets][0]):g}")
     white = _white(images)
-    return Split((images if white else images.float()).contiguous(), whole), white
-
-
-def _in_one_piece(examples: Any) -> bool:
-    """Return True if examples are not read item by item."""
-    labelled = hasattr(examples, "targets") or hasattr(examples, "labels")
-    return isinstance(examples, Split) or _is_pair(examples) or (labelled and _whole(examples))
+    return Split((images if white else images.float()).contiguous(), whole_labels), white
 
 
 def _is_pair(examples: Any) -> bool:

@@ -59,7 +59,16 @@ def write_whole(path: Path, content: Content, *, replace: bool, private: bool = 
         if replace:
             os.replace(part, path)
             return True
-        return _placed(part, path)
+        try:
+            os.link(part, path)  # unlike a rename, fails if the file exists
+        except FileExistsError:
+            return False
+        except OSError:  # no hard links here; file systems raise different errors
+            with locked(path.parent, wait=_MOMENT):
+                if os.path.lexists(path):
+                    return False
+                os.replace(part, path)
+        return True
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
@@ -88,16 +97,16 @@ def make_folder(folder: Path) -> None:
         _share(folder, folder.parent)
 
 
-def _share(made: int | Path, folder: Path) -> None:
+def _share(target: int | Path, folder: Path) -> None:
     """Open a new file or folder to those who may write to the folder around it, unless it is sticky, as /tmp is."""
     with suppress(OSError):  # another process made it, or there are no modes here
-        around, mode = folder.stat().st_mode, os.stat(made).st_mode
+        around, mode = folder.stat().st_mode, os.stat(target).st_mode
         if around & stat.S_ISVTX:
             return
         shared = (stat.S_IRWXG if around & stat.S_IWGRP else 0) | (stat.S_IRWXO if around & stat.S_IWOTH else 0)
         wanted = mode | (shared if stat.S_ISDIR(mode) else shared & ~_EXECUTABLE)
         if wanted != mode:
-            os.chmod(made, stat.S_IMODE(wanted))
+            os.chmod(target, stat.S_IMODE(wanted))
 
 
 def content_of(path: Path) -> bytes:
@@ -138,7 +147,12 @@ def locked(path: Path, *, wait: float = 0.0, on_wait: Callable[[], None] = lambd
     descriptor, alone = None, True
     try:
         make_folder(path.parent)
-        descriptor = _opened(path)
+        flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
+            _share(descriptor, path.parent)
+        except (PermissionError, IsADirectoryError):  # another user's file, or a folder
+            descriptor = os.open(path, os.O_RDONLY | flags)
         alone = _flocked(descriptor, wait, on_wait)
     except OSError as error:
         _say_once(f"Locks in {path.parent} do not work ({error.strerror}), so another process may do the same work.")
@@ -147,17 +161,6 @@ def locked(path: Path, *, wait: float = 0.0, on_wait: Callable[[], None] = lambd
     finally:
         if descriptor is not None:
             os.close(descriptor)
-
-
-def _opened(path: Path) -> int:
-    """Open the file of a lock, which another user may own, or a folder."""
-    flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
-        _share(descriptor, path.parent)
-        return descriptor
-    except (PermissionError, IsADirectoryError):
-        return os.open(path, os.O_RDONLY | flags)
 
 
 def _write(file: BinaryIO, content: Content) -> None:
@@ -169,20 +172,6 @@ def _write(file: BinaryIO, content: Content) -> None:
     except OSError as error:
         if error.errno in _LOST:
             raise
-
-
-def _placed(part: Path, path: Path) -> bool:
-    """Rename a whole file to its final name, unless that name exists."""
-    try:
-        os.link(part, path)  # unlike a rename, fails if the file exists
-    except FileExistsError:
-        return False
-    except OSError:  # no hard links here; file systems raise different errors
-        with locked(path.parent, wait=_MOMENT):
-            if os.path.lexists(path):
-                return False
-            os.replace(part, path)
-    return True
 
 
 def _flocked(descriptor: int, wait: float, on_wait: Callable[[], None]) -> bool:

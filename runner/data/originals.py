@@ -1,6 +1,7 @@
-"""The original files of the papers' data sets, by which a damaged, truncated, swapped or foreign file is named.
+"""The papers' data sets: their original files, and the statistics of their training images' channels.
 
-A run is identified by its config, which names its data. So a name must always mean the same images.
+A run is identified by its config, which names its data. So a name must always mean the same images: a damaged,
+truncated, swapped or foreign file is named.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ import gzip
 import hashlib
 import shlex
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
 from runner.data import DataError
 from runner.data.files import content_of
@@ -42,6 +44,16 @@ _FILES = {  # bytes and SHA-256 of each file
 }
 
 
+# By torchvision's name, of the training images: each channel's mean and deviation. On CIFAR-10 the third is the mean
+# over images of an image's own deviation, which is as common.
+CHANNELS = {
+    "MNIST": ([0.1307], [0.3081]),
+    "FashionMNIST": ([0.2860], [0.3530]),
+    "CIFAR10": ([0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616], [0.2023, 0.1994, 0.2010]),
+}
+_CLOSE = 0.002  # constants that differ by no more are the same statistic, written with fewer digits
+
+
 def known(name: str) -> bool:
     """Return True if the original files of a data set are known, so that its name always means the same images."""
     return name in _FILES
@@ -68,9 +80,23 @@ def missing(name: str, root: Path) -> list[Path]:
             absent.append(path)
             continue
         except OSError as error:
-            _refuse(name, path, f"cannot be read ({error.strerror})")
-        if hashlib.sha256(content).hexdigest() != digest:
-            _refuse(name, path, _difference(content, size))
+            reason = f"cannot be read ({error.strerror})"
+        else:
+            actual = hashlib.sha256(content).hexdigest()
+            if actual == digest:
+                continue
+            originals = {
+                sha: f"{original} of {other}" for other, files in _FILES.items() for original, (_, sha) in files.items()
+            }
+            if actual in originals:
+                reason = f"is {originals[actual]}"
+            elif len(content) != size:
+                reason = f"has {len(content)} of {size} bytes"
+            else:
+                reason = "is not the original file: its bytes differ"
+        raise DataError(
+            f"{path} {reason}: move it away, and the next run downloads {name} again, or put the original file there."
+        )
     return absent
 
 
@@ -85,12 +111,25 @@ def elsewhere(name: str, root: Path, absent: Sequence[Path]) -> str | None:
     """
     if not absent:
         return None
+
+    def digest(path: Path) -> str | None:
+        """Return the SHA-256 of a file's content, unpacked if it is compressed. None if no original has that size."""
+        try:
+            if path.suffix == ".gz" and path.is_file():
+                with gzip.open(path) as file:
+                    content = file.read(max(sizes) + 1)
+            else:
+                content = content_of(path) if path.is_file() and path.stat().st_size in sizes else b""
+        except (OSError, EOFError, zlib.error):
+            return None
+        return hashlib.sha256(content).hexdigest() if len(content) in sizes else None
+
     sizes = {size for size, _ in _FILES[name].values()}
     near = [*root.glob("*"), *root.glob("*/*"), *(root / Path(FOLDERS[name]).parts[0]).glob("**/*")]
-    there = {_digest(path, sizes): path for path in near}
+    paths = {digest(path): path for path in near}
     commands = []
     for path in absent:
-        other = there.get(_FILES[name][path.name][1])
+        other = paths.get(_FILES[name][path.name][1])
         if other is None:
             continue
         if other.is_relative_to(path):  # a folder with the name of the file
@@ -103,36 +142,38 @@ def elsewhere(name: str, root: Path, absent: Sequence[Path]) -> str | None:
         commands.append(f"{unpacked} {shlex.quote(str(other))}{copied}{shlex.quote(str(path))}")
     if not commands:
         return None
-    there_are = f"{absent[0]} is missing, but files of {name} are there under other names."
-    return f"{there_are} This puts them into place: {' && '.join(commands)}"
-
-
-def _digest(path: Path, sizes: set[int]) -> str | None:
-    """Return the SHA-256 of what a file holds, unpacked if it is compressed. None if no original has that size."""
-    try:
-        if path.suffix == ".gz" and path.is_file():
-            with gzip.open(path) as file:
-                content = file.read(max(sizes) + 1)
-        else:
-            content = content_of(path) if path.is_file() and path.stat().st_size in sizes else b""
-    except (OSError, EOFError, zlib.error):
-        return None
-    return hashlib.sha256(content).hexdigest() if len(content) in sizes else None
-
-
-def _difference(content: bytes, size: int) -> str:
-    digest = hashlib.sha256(content).hexdigest()
-    others = [
-        f"{file} of {name}" for name, files in _FILES.items() for file, (_, known) in files.items() if known == digest
-    ]
-    if others:
-        return f"is {others[0]}"
     return (
-        f"has {len(content)} of {size} bytes" if len(content) != size else "is not the original file: its bytes differ"
+        f"{absent[0]} is missing, but files of {name} are there under other names. This puts them into place: "
+        f"{' && '.join(commands)}"
     )
 
 
-def _refuse(name: str, path: Path, why: str) -> NoReturn:
-    raise DataError(
-        f"{path} {why}: move it away, and the next run downloads {name} again, or put the original file there."
-    )
+def private_statistics(features: Mapping[str, Any], dataset: Mapping[str, Any]) -> str | None:
+    """Return the reason why features cost privacy that no ledger holds, in one sentence, or None.
+
+    A map of single images costs nothing if its constants are public. If `mean` or `std` is a statistic of the training
+    images, a neighbouring data set has another one, and nothing is charged for its release. The values tell such
+    statistics, so this holds for recorded configs, too. Of data sets that are not in `CHANNELS` constants are believed
+    to be public.
+
+    Args:
+        features: the config's group `features`.
+        dataset: the config's group `dataset`. A class of torchvision counts by its own name.
+
+    >>> print(private_statistics({"mean": [0.1307], "std": [0.3081]}, {"name": "FashionMNIST"}))
+    None
+    >>> private_statistics({"mean": [0.1307], "std": [0.3081]}, {"name": "MNIST"})
+    "The features have statistics of MNIST's training images as constants, which no ledger holds."
+    """
+    name = dataset.get("name") or str(dataset["_target_"]).rpartition(".")[2]
+    pairs = product((features.get("mean"), features.get("std")), CHANNELS.get(name, ()))
+    if not any(_close(constants, statistic) for constants, statistic in pairs):
+        return None
+    return f"The features have statistics of {name}'s training images as constants, which no ledger holds."
+
+
+def _close(constants: Any, statistic: list[float]) -> bool:
+    try:
+        return all(abs(constant - number) <= _CLOSE for constant, number in zip(constants, statistic, strict=True))
+    except (TypeError, ValueError):  # of a user's class: no numbers, or other channels
+        return False

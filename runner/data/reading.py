@@ -64,8 +64,8 @@ def reproducible() -> Iterator[None]:
     with seeded(_SEED):
         try:
             vars(os).update(
-                listdir=lambda *place, **named: sorted(listed(*place, **named)),
-                scandir=lambda *place, **named: _Sorted(scanned(*place, **named)),
+                listdir=lambda *place, **options: sorted(listed(*place, **options)),
+                scandir=lambda *place, **options: _Sorted(scanned(*place, **options)),
             )
             yield
         finally:
@@ -103,8 +103,8 @@ def digest(splits: Iterable[Split]) -> str:
     >>> digest([Split(torch.zeros(2, 3), torch.zeros(2))]) == digest([Split(torch.zeros(3, 2), torch.zeros(2))])
     False
     """
-    found = hashlib.sha256()
-    for tensor in (each for split in splits for each in (split.images, split.targets)):
-        found.update(f"{tensor.dtype} {list(tensor.shape)} ".encode())
-        found.update(tensor.contiguous().numpy().data.cast("B") if tensor.numel() else b"")
-    return found.hexdigest()
+    hasher = hashlib.sha256()
+    for tensor in (part for split in splits for part in (split.images, split.targets)):
+        hasher.update(f"{tensor.dtype} {list(tensor.shape)} ".encode())
+        hasher.update(tensor.contiguous().numpy().data.cast("B") if tensor.numel() else b"")
+    return hasher.hexdigest()

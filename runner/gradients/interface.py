@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from runner.config.origin import defined_in
+from runner.config import defined_in
 from runner.gradients.terms import Factors, as_rows, silenced, squared_norms
 from runner.networks.objective import Objective
 

@@ -176,7 +176,9 @@ def is_chain(objective: Objective, inputs: Tensor, targets: Tensor) -> bool:
     reads: list[tuple[Tensor, int]] = []  # a tensor that is read, and the number of layers called before
 
     def cut(_: str, __: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
-        reads.extend((each, len(leaves)) for each in arguments if isinstance(each, Tensor) and each.requires_grad)
+        reads.extend(
+            (tensor, len(leaves)) for tensor in arguments if isinstance(tensor, Tensor) and tensor.requires_grad
+        )
         leaves.append(output.detach().requires_grad_())
         return leaves[-1]
 

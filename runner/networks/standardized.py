@@ -20,13 +20,13 @@ import torch
 from torch import Tensor, nn
 
 _EPSILON = 1e-4
-_OF_ONE_CHANNEL = (-3, -2, -1)
+_CHANNEL = (-3, -2, -1)
 
 
 def standardized(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return u [..., out, in, kh, kw] and 1 / s [..., out, 1, 1, 1] of weights [..., out, in, kh, kw]."""
-    centred = weight - weight.mean(_OF_ONE_CHANNEL, keepdim=True)
-    inverse = (centred.square().sum(_OF_ONE_CHANNEL, keepdim=True) + _EPSILON).rsqrt()
+    centred = weight - weight.mean(_CHANNEL, keepdim=True)
+    inverse = (centred.square().sum(_CHANNEL, keepdim=True) + _EPSILON).rsqrt()
     return centred * inverse, inverse
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runner.data.channels import private_statistics
+from runner.data.originals import private_statistics
 
 _AT_MOST = "epsilon_sound_at_max_tries"
 

@@ -44,9 +44,8 @@ import torch
 from runner.accounting import epsilon_by
 from runner.accounting.accountants import ANSWERS, Question
 from runner.build.prepare import prepare
-from runner.config import RESULTS, ConfigError, EvaluationSplit, Sampling
+from runner.config import RESULTS, ConfigError, EvaluationSplit, Sampling, is_own
 from runner.config.checkout import scan
-from runner.config.origin import is_own
 from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.data.files import content_of
 from runner.mechanism.dp_sgd import Mechanism

@@ -49,7 +49,7 @@ def seconds_of_epoch(config: DictConfig) -> float:
             objective(images if run.augmentation is None else images[:, 0], targets)
 
     step = _seconds(release) * math.ceil(run.config.batch_size / count)
-    return float(mechanism.steps_per_epoch * step) + _seconds(evaluate) * run.dataset.test_examples / count
+    return float(mechanism.steps_per_epoch * step) + float(_seconds(evaluate) * run.dataset.test_examples / count)
 
 
 def _seconds(work: Callable[[], None]) -> float:

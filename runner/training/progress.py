@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from runner.accounting import Ledger, epsilon_by
-from runner.config import ConfigError, StepMode
-from runner.config.origin import is_own
+from runner.config import ConfigError, StepMode, is_own
 from runner.data.datasets import Split
 from runner.gradients import Objective, fresh_copy
 from runner.mechanism.normal import generator

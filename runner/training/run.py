@@ -15,9 +15,9 @@ from runner.accounting.calibration import Accountant
 from runner.clipping import Clipping, NoClipping
 from runner.config import EngineName, StepMode
 from runner.data.augmentation import Augmentation
-from runner.data.channels import private_statistics
 from runner.data.datasets import ImageDataset
 from runner.data.features import Features
+from runner.data.originals import private_statistics
 from runner.gradients import (
     ENGINES,
     Engine,

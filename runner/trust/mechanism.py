@@ -32,8 +32,7 @@ from typing import Any
 
 from runner.accounting import Releases
 from runner.clipping import NoiseGroup
-from runner.config import Sampling
-from runner.config.origin import PACKAGE, defined_in
+from runner.config import PACKAGE, Sampling, defined_in
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
 
 CHOICES = ("shares", "noise_factor")
@@ -46,7 +45,7 @@ def own_noise(mechanism: object) -> str | None:
     kind = type(mechanism)
     if not issubclass(kind, Mechanism):
         return f"{kind.__qualname__} is no subclass of Mechanism, so its noise and charges are not known."
-    names = set() if defined_in(kind, PACKAGE) else _overridden(kind) - set(CHOICES)
+    names = set() if defined_in(kind, PACKAGE.name) else _overridden(kind) - set(CHOICES)
     listed = ", ".join(sorted(names))
     return f"{kind.__qualname__} overrides {listed}, so its noise or charges are not known." if names else None
 
@@ -54,7 +53,7 @@ def own_noise(mechanism: object) -> str | None:
 def own_releases(normalization: object) -> str | None:
     """Return the reason why no sound epsilon is known for a normalization's releases, or None if it is known."""
     kind = type(normalization)
-    if normalization is None or defined_in(kind, PACKAGE):
+    if normalization is None or defined_in(kind, PACKAGE.name):
         return None
     return f"{kind.__qualname__} is a user's normalization, so its releases of the examples are not known."
 
@@ -85,12 +84,12 @@ def mechanism_for(
         raise ValueError(f"A mechanism is a class, named with _partial_: true, and {target!r} is none.")
     arguments, groups = (sampling, examples, batch_size), tuple(noise_groups)
     package = partial(Mechanism, *arguments, noise_groups=groups, before=before)
-    if defined_in(target, PACKAGE) and issubclass(target, Mechanism):
+    if defined_in(target, PACKAGE.name) and issubclass(target, Mechanism):
         if isinstance(kind, partial) and kind.args:
             raise ValueError("A mechanism takes the config's arguments by their names.")
         keywords = kind.keywords if isinstance(kind, partial) else {}
         further = {name: _plain(name, value) for name, value in keywords.items()}
-        if target is not Mechanism and any(defined_in(subclass, PACKAGE) for subclass in target.__subclasses__()):
+        if target is not Mechanism and any(defined_in(subclass, PACKAGE.name) for subclass in target.__subclasses__()):
             raise ValueError(f"{target.__qualname__} is the base of other mechanisms, and none by itself.")
         return lambda nm: target(*arguments, nm, noise_groups=groups, before=before, **further)
 

@@ -16,8 +16,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Generator, Tensor
 
-from runner.config import ConfigError
-from runner.config.origin import is_own
+from runner.config import ConfigError, is_own
 from runner.data.cache import kept
 from runner.data.datasets import OwnDataset
 from runner.terminal import Line

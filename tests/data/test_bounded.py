@@ -10,16 +10,15 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.data.bounded import BoundedPixels
-from runner.data.colour import SPACES
+from runner.data.bounded import SPACES, BoundedPixels
 
 
 def images(channels: int = 3) -> torch.Tensor:
     torch.manual_seed(0)
-    found = torch.rand(6, channels, 5, 4)
-    found[0] = 0
-    found[1] *= 1e-3
-    return found
+    images = torch.rand(6, channels, 5, 4)
+    images[0] = 0
+    images[1] *= 1e-3
+    return images
 
 
 @pytest.mark.parametrize("make", ["clip", "normalize"])
@@ -27,9 +26,9 @@ def images(channels: int = 3) -> torch.Tensor:
 @pytest.mark.parametrize("space", SPACES)
 def test_no_image_is_longer_than_the_bound(make, centered, space):
     features = BoundedPixels(0.7, make, space, centered=centered)
-    found = features(images())
-    norms = found.double().flatten(1).norm(dim=1)
-    assert list(found.shape[1:]) == features.shape([3, 5, 4])
+    bounded = features(images())
+    norms = bounded.double().flatten(1).norm(dim=1)
+    assert list(bounded.shape[1:]) == features.shape([3, 5, 4])
     assert norms.max() <= 0.7
     assert norms[0] == 0 or space == "hsv"
     if make == "normalize":
@@ -38,13 +37,13 @@ def test_no_image_is_longer_than_the_bound(make, centered, space):
         assert norms[1] == pytest.approx(features(images()[1:2]).norm().item())
         assert norms[1] < 0.1
     if centered:
-        assert found.mean((1, 2, 3)).abs().max() < 1e-6
+        assert bounded.mean((1, 2, 3)).abs().max() < 1e-6
 
 
 def test_order_standardise_then_centre_then_bound():
     features = BoundedPixels(1e6, "clip", mean=[0.5], std=[0.25], centered=True)
-    one = torch.tensor([[[[0.0, 1.0, 0.5, 0.75]]]])
-    assert features(one).flatten().tolist() == pytest.approx([-2.25, 1.75, -0.25, 0.75])
+    image = torch.tensor([[[[0.0, 1.0, 0.5, 0.75]]]])
+    assert features(image).flatten().tolist() == pytest.approx([-2.25, 1.75, -0.25, 0.75])
 
 
 @pytest.mark.parametrize("centered", [False, True])
@@ -52,9 +51,9 @@ def test_what_is_not_finite_becomes_zero_and_changes_no_other_image(centered):
     features, broken = BoundedPixels(1.0, centered=centered), images()
     broken[3, 0, 0, 0] = torch.nan
     broken[4, 0, 0, 0] = torch.inf
-    found = features(broken)
-    assert (found[3:5] == 0).all()
-    assert torch.equal(found[[0, 1, 2, 5]], features(images())[[0, 1, 2, 5]])
+    bounded = features(broken)
+    assert (bounded[3:5] == 0).all()
+    assert torch.equal(bounded[[0, 1, 2, 5]], features(images())[[0, 1, 2, 5]])
 
 
 PIXEL = st.one_of(st.floats(width=32), st.sampled_from([0.0, 1.0, 1e-45, 1e-38, 3e38, -3e38, 3.4028234663852886e38]))
@@ -75,9 +74,9 @@ def test_whatever_the_pixels_are_features_are_finite_and_within_the_bound(
 ):
     channels = SPACES[space][0]
     by = {"mean": [0.5] * channels, "std": [1e-3] * channels} if standardised else {}
-    found = BoundedPixels(largest_norm, make, space, centered=centered, **by)(torch.tensor(pixels).view(1, 3, 2, 2))
-    norm = found.double().norm().item()
-    assert torch.isfinite(found).all()
+    bounded = BoundedPixels(largest_norm, make, space, centered=centered, **by)(torch.tensor(pixels).view(1, 3, 2, 2))
+    norm = bounded.double().norm().item()
+    assert torch.isfinite(bounded).all()
     assert norm <= largest_norm
     if not all(map(math.isfinite, pixels)):
         assert norm == 0
@@ -87,8 +86,8 @@ def test_colours_are_those_of_the_standard_library():
     pixels = images().movedim(1, -1).reshape(-1, 3)
     for name, function in (("hsv", colorsys.rgb_to_hsv), ("yiq", colorsys.rgb_to_yiq)):
         expected = torch.tensor([function(*pixel) for pixel in pixels.tolist()])
-        found = SPACES[name][1](images()).movedim(1, -1).reshape(-1, 3)
-        assert torch.allclose(found, expected, atol=2e-2 if name == "yiq" else 1e-5)  # colorsys rounds its matrix
+        bounded = SPACES[name][1](images()).movedim(1, -1).reshape(-1, 3)
+        assert torch.allclose(bounded, expected, atol=2e-2 if name == "yiq" else 1e-5)  # colorsys rounds its matrix
     grey = SPACES["grey"][1](torch.ones(1, 3, 1, 1))
     assert grey.item() == pytest.approx(1.0)
     assert SPACES["yuv"][1](torch.ones(1, 3, 1, 1)).flatten().tolist() == pytest.approx([1, 0, 0], abs=1e-6)

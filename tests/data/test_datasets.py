@@ -28,8 +28,8 @@ def test_bundled_digits(shape: list[int]) -> None:
     labels = torch.from_numpy(load_digits().target)
     for split, chosen in ((train, labels[torch.arange(1797) % 5 != 4]), (test, labels[4::5])):
         assert torch.equal(split.targets, chosen)
-    every = torch.cat([train.images, test.images]).flatten(1)
-    assert len(every.unique(dim=0)) == len(every), "no test image is a training image"
+    pixels = torch.cat([train.images, test.images]).flatten(1)
+    assert len(pixels.unique(dim=0)) == len(pixels), "no test image is a training image"
 
 
 def _write_idx(path, array: torch.Tensor) -> None:
@@ -92,7 +92,7 @@ def test_missing_data_is_said_in_one_sentence(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("NoSuch", "torchvision has no data set named NoSuch"),
         ("wrap_dataset_for_transforms_v2", "torchvision has no data set named"),
@@ -102,9 +102,11 @@ def test_missing_data_is_said_in_one_sentence(tmp_path, monkeypatch) -> None:
         ("UCF101", "UCF101 cannot be read from"),
     ],
 )
-def test_a_name_in_torchvision_that_is_no_such_data_set_is_refused(tmp_path, monkeypatch, name: str, said: str) -> None:
+def test_a_name_in_torchvision_that_is_no_such_data_set_is_refused(
+    tmp_path, monkeypatch, name: str, message: str
+) -> None:
     monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: (_ for _ in ()).throw(OSError("no network")))
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         ImageDataset(**(MNIST | {"name": name})).load(tmp_path)
 
 
@@ -137,8 +139,8 @@ def test_a_data_set_of_ones_own_is_as_large_as_the_bundled_one_at_smoke_scale() 
     assert (len(train), len(test)) == (small.train_examples, small.test_examples) == (BUNDLED_TRAIN, BUNDLED_TEST)
     assert torch.bincount(train.targets).min() == BUNDLED_TRAIN // 10
     assert len(train.images.unique(dim=0)) == BUNDLED_TRAIN
-    whole = OwnDataset(own(), small=False)
-    assert (len(whole.load("/nowhere")[0]), whole.train_examples, whole.test_examples) == (6000, 6000, 600)
+    stated = OwnDataset(own(), small=False)
+    assert (len(stated.load("/nowhere")[0]), stated.train_examples, stated.test_examples) == (6000, 6000, 600)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +167,10 @@ class Pair(NamedTuple):
 @pytest.mark.parametrize("small", [False, True])
 def test_a_split_of_ones_own_type_has_its_examples_once(small: bool) -> None:
     """Its length may be another: this pair has the length 2."""
-    given = own().load("")
-    images = OwnDataset(own(load=lambda root: [Pair(*vars(each).values()) for each in given]), small).load("")[0].images
+    source = own().load("")
+    images = (
+        OwnDataset(own(load=lambda root: [Pair(*vars(split).values()) for split in source]), small).load("")[0].images
+    )
     assert len(images.unique(dim=0)) == len(images) == (BUNDLED_TRAIN if small else 6000)
 
 
@@ -188,7 +192,7 @@ def loads(images: object) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (own(load=lambda: None), "has to return the training and the test split: TypeError: .* takes 0 positional"),
         (own(load=lambda root: None), "TypeError: cannot unpack"),
@@ -199,6 +203,6 @@ def loads(images: object) -> SimpleNamespace:
         (loads(torch.full((6000, 1, 2, 2), torch.inf)), "a training image, number 0, with a number that is not finite"),
     ],
 )
-def test_what_is_wrong_in_a_data_set_of_ones_own_is_told_in_a_sentence(wrong: SimpleNamespace, said: str) -> None:
-    with pytest.raises(DataError, match=said):
+def test_what_is_wrong_in_a_data_set_of_ones_own_is_told_in_a_sentence(wrong: SimpleNamespace, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         OwnDataset(wrong, small=False).load("/nowhere")

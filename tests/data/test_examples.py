@@ -74,8 +74,8 @@ def test_examples_are_the_items_where_a_class_has_its_own() -> None:
 
 
 def test_sizes_are_those_of_the_examples() -> None:
-    found = Examples.of(((PIXELS / 255, torch.tensor(LABELS)), (PIXELS[:2] / 255, torch.tensor([4, 0]))))
-    assert (found.shape, found.classes, found.train_examples, found.test_examples) == ((3, 5, 6), 5, 4, 2)
+    read = Examples.of(((PIXELS / 255, torch.tensor(LABELS)), (PIXELS[:2] / 255, torch.tensor([4, 0]))))
+    assert (read.shape, read.classes, read.train_examples, read.test_examples) == ((3, 5, 6), 5, 4, 2)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_pixels_have_the_scale_of_their_type(images: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("made", "shape"),
+    ("build", "shape"),
     [
         (lambda grey: Image.fromarray(grey), (1, 1, 6)),  # I;16
         (lambda grey: Image.fromarray(grey.astype(np.int32)), (1, 1, 6)),  # I, as older versions open such files
@@ -141,8 +141,8 @@ def test_pixels_have_the_scale_of_their_type(images: Any, tmp_path: Path) -> Non
     ],
     ids=["16 bits", "32 bits", "8 bits", "palette", "array"],
 )
-def test_pictures_have_the_scale_of_their_mode(made: Any, shape: tuple[int, ...]) -> None:
-    split = only(Items([made(grey) for grey in GREY], LABELS))
+def test_pictures_have_the_scale_of_their_mode(build: Any, shape: tuple[int, ...]) -> None:
+    split = only(Items([build(grey) for grey in GREY], LABELS))
     assert split.images.shape[1:] == shape
     torch.testing.assert_close(split.images[:, 0], torch.from_numpy(GREY / 65535).float(), rtol=0, atol=1 / 255)
 
@@ -160,7 +160,7 @@ COLOUR = np.stack([U8, U8, U8], -1)
 
 
 def pictures(mode: str, numbers: Any = U8) -> Items:
-    return Items([Image.fromarray(each).convert(mode) for each in numbers], Y)
+    return Items([Image.fromarray(image).convert(mode) for image in numbers], Y)
 
 
 READ = {  # examples, the shape of an image, the range that is trained on
@@ -189,7 +189,7 @@ READ = {  # examples, the shape of an image, the range that is trained on
     "mode PA": (pictures("PA"), (4, 4, 4), (0, 1)),
     "mode F": (pictures("F"), (1, 4, 4), (0, 255)),
     "mode I of bytes": (pictures("I"), (1, 4, 4), (0, 255 / 65535)),
-    "to a tensor": (Items([ToTensor()(Image.fromarray(each)) for each in U8], Y), (1, 4, 4), (0, 1)),
+    "to a tensor": (Items([ToTensor()(Image.fromarray(image)) for image in U8], Y), (1, 4, 4), (0, 1)),
     "two lists": ((U8.tolist(), Y.tolist()), (1, 4, 4), (0, 1)),
     "lists of arrays": ([list(U8), list(Y)], (1, 4, 4), (0, 1)),
     "lists of pictures": ((list(map(Image.fromarray, U8)), tuple(Y)), (1, 4, 4), (0, 1)),
@@ -206,8 +206,8 @@ READ = {  # examples, the shape of an image, the range that is trained on
 
 @pytest.mark.parametrize("kind", READ)
 def test_examples_are_read_as_they_are_meant(kind: str) -> None:
-    given, shape, (lowest, highest) = READ[kind]
-    dataset = OwnDataset(Examples.of((given, given)), small=False)
+    source, shape, (lowest, highest) = READ[kind]
+    dataset = OwnDataset(Examples.of((source, source)), small=False)
     for split in dataset.load("/nowhere"):
         assert tuple(split.images.shape[1:]) == shape
         limits = [float(number) for number in split.images.aminmax()]
@@ -241,7 +241,10 @@ REFUSED = {
     "a dict": ({"images": U8, "labels": Y}, "example 0 cannot be read: KeyError: 0"),
     "a loader": (DataLoader(TensorDataset(torch.from_numpy(U8), torch.from_numpy(Y))), "DataLoader has no items"),
     "a generator": ((pair for pair in zip(U8, Y, strict=True)), "object of type 'generator' has no len"),
-    "three tensors": (TensorDataset(*(torch.from_numpy(of) for of in (U8, Y, Y))), "example 0 is tuple, and no pair"),
+    "three tensors": (
+        TensorDataset(*(torch.from_numpy(array) for array in (U8, Y, Y))),
+        "example 0 is tuple, and no pair",
+    ),
     "joined folders": (
         ConcatDataset([Items(U8, Y, class_to_idx=NAMED), Items(U8, Y, class_to_idx=MOVED)]),
         "class 'b' is number 0 in the training split, but in the training split 0 is 'a'",
@@ -251,9 +254,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_examples_without_a_clear_meaning_are_refused(kind: str) -> None:
-    given, said = REFUSED[kind]
-    with pytest.raises(ValueError, match=said):
-        Examples.of((given, given))
+    source, message = REFUSED[kind]
+    with pytest.raises(ValueError, match=message):
+        Examples.of((source, source))
 
 
 def test_a_concatenated_test_folder_is_compared_too() -> None:
@@ -284,7 +287,7 @@ def test_copies_in_a_hidden_folder_are_named(place: str, tmp_path: Path) -> None
     for path in (root / "train/a/0.png", root / "train/b/0.png", root / "test/a/0.png", root / "test/b/0.png"):
         path.parent.mkdir(parents=True)
         Image.fromarray(U8[0]).save(path)
-    train, test = (ImageFolder(str(root / which)) for which in ("train", "test"))
+    train, test = (ImageFolder(str(root / split_name)) for split_name in ("train", "test"))
     assert Examples.of((train, test)).classes == 2
     (root / "test" / place).mkdir()
     Image.fromarray(U8[0]).save(root / "test" / place / "0-checkpoint.png")
@@ -313,7 +316,7 @@ BOTH = {"a": 0, "b": 1, "c": 2}
 
 
 @pytest.mark.parametrize(
-    ("train", "test", "said"),
+    ("train", "test", "message"),
     [
         ((torch.full((4, 5, 5), 70_000), LABELS), None, "training split: .* from 70000 to 70000, but pixels are 0 to"),
         (None, (torch.full((4, 5, 5), -1), LABELS), "test split: images of whole numbers from -1 to -1"),
@@ -340,9 +343,9 @@ BOTH = {"a": 0, "b": 1, "c": 2}
         ),
     ],
 )
-def test_examples_that_mean_something_else_are_refused(train: Any, test: Any, said: str) -> None:
+def test_examples_that_mean_something_else_are_refused(train: Any, test: Any, message: str) -> None:
     good = X, torch.tensor(LABELS)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         Examples.of((train or good, test or good))
 
 

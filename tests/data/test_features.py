@@ -1,14 +1,16 @@
-"""ScatterNet features: shapes and values, and a cache that never gives other features than those asked for."""
+"""ScatterNet features, the cache that never gives others than those asked for, and random views of images."""
 
 from __future__ import annotations
 
 import multiprocessing
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from runner.data import DataError
+from runner.data.augmentation import Views
 from runner.data.cache import kept
 from runner.data.features import Pixels, ScatterNet
 from runner.terminal import Line
@@ -28,10 +30,10 @@ def pictures(channels: int = 1, size: int = 8, seed: int = 0) -> torch.Tensor:
 def test_values() -> None:
     """Order 0 of a constant is the constant, wavelets see nothing in it; image channels stay apart and in order."""
     images = torch.stack([torch.full((28, 28), value) for value in (0.2, 0.5, 0.9)])[None]
-    found = ScatterNet(2, 8, [0.1, 0.1, 0.1], [1.0, 2.0, 4.0])(images).view(3, 81, 7, 7)
+    features = ScatterNet(2, 8, [0.1, 0.1, 0.1], [1.0, 2.0, 4.0])(images).view(3, 81, 7, 7)
     expected = torch.tensor([0.1, 0.2, 0.2]).view(3, 1, 1).expand(3, 7, 7)
-    torch.testing.assert_close(found[:, 0], expected)
-    torch.testing.assert_close(found[:, 1:], torch.zeros(3, 80, 7, 7), rtol=0, atol=1e-5)
+    torch.testing.assert_close(features[:, 0], expected)
+    torch.testing.assert_close(features[:, 1:], torch.zeros(3, 80, 7, 7), rtol=0, atol=1e-5)
 
 
 def test_a_photograph_does_not_expand() -> None:
@@ -158,8 +160,8 @@ def test_processes_at_once_compute_once(tmp_path: Path) -> None:
 
 def test_pixels_standardises_by_channel() -> None:
     images = torch.rand(4, 3, 2, 2)
-    found = Pixels([0.1, 0.2, 0.3], [1.0, 2.0, 4.0])(images)
-    torch.testing.assert_close(found[:, 1], (images[:, 1] - 0.2) / 2)
+    features = Pixels([0.1, 0.2, 0.3], [1.0, 2.0, 4.0])(images)
+    torch.testing.assert_close(features[:, 1], (images[:, 1] - 0.2) / 2)
     assert Pixels()(images) is images
 
 
@@ -182,3 +184,43 @@ def test_pixels_refuses(mean, std) -> None:
 def test_sizes_that_do_not_halve_and_settings_without_a_meaning_are_refused(arguments, image) -> None:
     with pytest.raises(ValueError, match="features"):
         ScatterNet(*arguments).shape(image)
+
+
+MODES = {"reflect": "reflect", "zeros": "constant"}
+
+
+@pytest.mark.parametrize("fill", MODES)
+@pytest.mark.parametrize(("channels", "height", "width"), [(1, 6, 7), (3, 8, 5)])
+def test_a_view_is_a_crop_of_the_padded_image_reflected_or_not(
+    fill: str, channels: int, height: int, width: int
+) -> None:
+    views = Views(views=5, padding=2, fill=fill)
+    images = torch.rand(4, channels, height, width)
+    numbers = views.draw(4, torch.Generator().manual_seed(0))
+    images_seen = views(images, numbers)
+    assert images_seen.shape == (4, 5, channels, height, width)
+    for example in range(4):
+        padded = np.pad(images[example].numpy(), ((0, 0), (2, 2), (2, 2)), mode=MODES[fill])
+        for view in range(5):
+            row, column, flipped = numbers[example, view].tolist()
+            expected = padded[:, row : row + height, column : column + width]
+            np.testing.assert_array_equal(images_seen[example, view], expected[..., ::-1] if flipped else expected)
+
+
+def test_no_image_has_no_view() -> None:
+    views = Views(views=3)
+    assert views(torch.rand(0, 1, 8, 8), views.draw(0, torch.Generator())).shape == (0, 3, 1, 8, 8)
+
+
+def test_all_crops_and_reflections_are_drawn_alike() -> None:
+    numbers = Views(views=2, padding=1).draw(20_000, torch.Generator().manual_seed(0)).flatten(0, 1)
+    counts = torch.bincount((numbers[:, 0] * 3 + numbers[:, 1]) * 2 + numbers[:, 2], minlength=18)
+    assert counts.min() > 0.9 * 40_000 / 18
+    assert counts.max() < 1.1 * 40_000 / 18
+    assert Views(views=2, flip=False).draw(100, torch.Generator())[..., 2].max() == 0
+
+
+@pytest.mark.parametrize("wrong", [{"views": 0}, {"views": 1, "padding": -1}, {"views": 1, "fill": "x"}])
+def test_what_is_out_of_range_is_refused(wrong) -> None:
+    with pytest.raises(ValueError, match=r"augmentation\."):
+        Views(**wrong)

@@ -79,9 +79,9 @@ def test_a_kill_between_any_two_calls_leaves_nothing_or_all(tmp_path: Path, repl
         writer = context.Process(target=_written_until, args=(kill, path, replace, links))
         writer.start()
         writer.join()
-        seen.add(there := path.exists())
-        assert not there or path.read_text() == CONTENT
-        assert write_whole(path, CONTENT, replace=False) != there, "what a killed writer left is in nobody's way"
+        seen.add(exists := path.exists())
+        assert not exists or path.read_text() == CONTENT
+        assert write_whole(path, CONTENT, replace=False) != exists, "what a killed writer left is in nobody's way"
         assert path.read_text() == CONTENT
         if writer.exitcode == 0:
             break

@@ -1,4 +1,4 @@
-"""Files in place of the original ones are named, with the difference."""
+"""Files in place of the original ones are named; constants are told to be statistics of the training images."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
 
+from runner.config import REPOSITORY
 from runner.data import DataError, originals
+from runner.data.originals import CHANNELS, private_statistics
 
 CONTENT = {"images": b"pixels" * 9, "labels": b"digits"}
 
@@ -19,10 +23,10 @@ CONTENT = {"images": b"pixels" * 9, "labels": b"digits"}
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The whole files of a data set, next to another one whose images are the same length."""
-    known = {"A": CONTENT, "B": {"images": b"prices" * 9}}
+    data_sets = {"A": CONTENT, "B": {"images": b"prices" * 9}}
     hashed = {
         name: {file: (len(content), hashlib.sha256(content).hexdigest()) for file, content in files.items()}
-        for name, files in known.items()
+        for name, files in data_sets.items()
     }
     monkeypatch.setattr(originals, "_FILES", hashed)
     monkeypatch.setattr(originals, "FOLDERS", {"A": "a", "B": "b"})
@@ -48,7 +52,7 @@ def _folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (lambda path: path.write_bytes(b""), "has 0 of 54 bytes"),
         (lambda path: path.write_bytes(CONTENT["images"] * 2), "has 108 of 54 bytes"),
@@ -60,9 +64,9 @@ def _folder(path: Path) -> None:
         (_unreadable, "cannot be read|0 of 54 bytes"),
     ],
 )
-def test_a_wrong_file_is_named_with_its_difference(folder: Path, damage: Any, said: str) -> None:
+def test_a_wrong_file_is_named_with_its_difference(folder: Path, damage: Any, message: str) -> None:
     damage(folder / "images")
-    with pytest.raises(DataError, match=f"{folder}/images .*{said}.*: move it away"):
+    with pytest.raises(DataError, match=f"{folder}/images .*{message}.*: move it away"):
         originals.missing("A", folder.parent)
 
 
@@ -98,3 +102,39 @@ def test_whole_files_pass_and_absent_ones_are_listed(folder: Path) -> None:
     assert originals.missing("A", folder.parent) == [folder / "labels"]
     assert originals.missing("B", folder.parent) == [folder.parent / "b" / "images"]
     assert originals.missing("SVHN", folder.parent) == []
+
+
+MNIST, OWN = {"name": "MNIST"}, {"_target_": "torchvision.datasets.CIFAR10", "root": "x"}
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "dataset", "private"),
+    [
+        ([0.1307], [0.3081], MNIST, True),
+        ([0.13], [0.31], MNIST, True),  # fewer digits of the same statistics
+        ([0.5], [0.3081], MNIST, True),  # one of the two is enough
+        ([0.5], [0.5], MNIST, False),
+        (None, None, MNIST, False),
+        ([0.1307], [0.3081], {"name": "FashionMNIST"}, False),  # another data set's
+        ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225], {"name": "CIFAR10"}, False),  # ImageNet's
+        ([0.4914, 0.4822, 0.4465], [0.2023, 0.1994, 0.201], {"name": "CIFAR10"}, True),
+        ([0.4914, 0.4822, 0.4465], [1.0, 1.0, 1.0], OWN, True),  # torchvision's own class
+        (["a", "b", "c"], [0.4914], {"name": "CIFAR10"}, False),
+    ],
+)
+def test_which_constants_are_statistics_of_training_images(mean, std, dataset, private: bool) -> None:
+    assert bool(private_statistics({"mean": mean, "std": std}, dataset)) == private
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "conf" / "dataset").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_data_set_has_the_statistics_of_its_images(path: Path) -> None:
+    """They are measured where this machine has the images."""
+    option = OmegaConf.load(path)
+    stated = CHANNELS[option.name]
+    try:
+        train, _ = instantiate(option, _convert_="all").load(os.environ.get("DP_DATA_ROOT", "~/.cache/dp-data"))
+    except DataError:
+        pytest.skip(f"{option.name} is not here")
+    deviations = train.images.std((0, 2, 3)), train.images.std((2, 3)).mean(0)
+    for measured, statistic in zip((train.images.mean((0, 2, 3)), *deviations), stated, strict=False):
+        assert measured.tolist() == pytest.approx(statistic, abs=1e-4)

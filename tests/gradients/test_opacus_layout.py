@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from checks.benchmarks.opacus_engine import OpacusEngine
+from checks.benchmarks.peers import OpacusEngine
 from runner.clipping import Flat
 from runner.gradients import MappedEngine, Objective
 from runner.speed.slices import channels_last

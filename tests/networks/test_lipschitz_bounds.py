@@ -84,14 +84,14 @@ class _SmoothPool(nn.Module):
         return (nn.functional.avg_pool2d(x.square(), self.size) * self.size**2).sqrt()
 
 
-def with_smooth_pools(module: nn.Module) -> nn.Module:
+def smooth_pools(module: nn.Module) -> nn.Module:
     """The module with its poolings exchanged."""
     if isinstance(module, L2Pool2d):
         return _SmoothPool(module.kernel_size)
     if isinstance(module, GlobalL2Pool):
         return _SmoothPool(None)
     for name, child in module.named_children():
-        setattr(module, name, with_smooth_pools(child))
+        setattr(module, name, smooth_pools(child))
     return module
 
 
@@ -101,11 +101,11 @@ def largest_ratios(objective: Objective, bounds: Mapping[str, float], steps: int
     What is ascended is free; what is tried is within the constraint: weights over their spectral norm where that is
     above 1, biases and the input likewise.
     """
-    with_smooth_pools(objective.network)
+    smooth_pools(objective.network)
     assert objective.inputs is not None
     assert objective.inputs.norm is not None
     names = list(bounds)
-    found = dict.fromkeys(names, 0.0)
+    ratios = dict.fromkeys(names, 0.0)
     for name in names:
         free = {key: p.detach().clone().requires_grad_() for key, p in objective.named_parameters()}
         example = torch.randn(1, *objective.inputs.shape, dtype=torch.float64, requires_grad=True)
@@ -117,14 +117,14 @@ def largest_ratios(objective: Objective, bounds: Mapping[str, float], steps: int
             loss = functional_call(objective, weights, (inputs, label))
             gradients = torch.autograd.grad(loss.sum(), list(weights.values()), create_graph=True)
             for key, gradient in zip(weights, gradients, strict=True):
-                found[key] = max(found[key], gradient.norm().item() / bounds[key])
+                ratios[key] = max(ratios[key], gradient.norm().item() / bounds[key])
             ascended = dict(zip(weights, gradients, strict=True))[name].norm()
             if not ascended.requires_grad:  # the gradient of the last bias depends on the loss alone
                 break
             ascent.zero_grad()
             ascended.backward()
             ascent.step()
-    return found
+    return ratios
 
 
 def _within(values: Tensor, radius: float) -> Tensor:
@@ -138,9 +138,9 @@ def test_no_example_and_no_weights_pass_a_bound(build, bias):
     """Ascent on weights, biases, input and label, in float64, at every tensor's gradient in turn."""
     torch.manual_seed(0)
     network, shape = build(bias)
-    made = objective(network, shape)
-    bounds = gradient_bounds(made)
-    ratios = largest_ratios(made, bounds.gradients, steps=60 if build in (mlp, mixer) else 20)
+    built = objective(network, shape)
+    bounds = gradient_bounds(built)
+    ratios = largest_ratios(built, bounds.gradients, steps=60 if build in (mlp, mixer) else 20)
     assert max(ratios.values()) <= 1
     assert bias or max(ratios.values()) >= REACHED[build], ratios
 
@@ -148,16 +148,16 @@ def test_no_example_and_no_weights_pass_a_bound(build, bias):
 def test_a_chain_of_linear_layers_reaches_every_bound():
     """Identity weights and an input along the gradient: u x^T has the norm L X in every layer, by hand."""
     chain = nn.Sequential(nn.Linear(CLASSES, CLASSES, False), nn.Identity(), nn.Linear(CLASSES, CLASSES, False))
-    made = objective(chain, (CLASSES,), norm=2.0)
+    built = objective(chain, (CLASSES,), norm=2.0)
     for layer in (chain[0], chain[2]):
         nn.init.eye_(layer.weight)
-    loss = made(torch.tensor([[2.0, 0, 0]], dtype=torch.float64), torch.tensor([1]))
-    for name, parameter in made.named_parameters():
+    loss = built(torch.tensor([[2.0, 0, 0]], dtype=torch.float64), torch.tensor([1]))
+    for name, parameter in built.named_parameters():
         (gradient,) = torch.autograd.grad(loss.sum(), parameter, retain_graph=True)
         expected = 2 * math.sqrt(CLASSES / (CLASSES - 1))
         assert gradient.norm().item() == pytest.approx(expected)
-        assert gradient_bounds(made).gradients[name] == pytest.approx(expected, rel=1e-4)
-        assert gradient_bounds(made).gradients[name] >= expected
+        assert gradient_bounds(built).gradients[name] == pytest.approx(expected, rel=1e-4)
+        assert gradient_bounds(built).gradients[name] >= expected
 
 
 def test_bounds_by_hand():
@@ -170,16 +170,16 @@ def test_bounds_by_hand():
         nn.Flatten(),
         nn.Linear(36, CLASSES),
     )
-    found = gradient_bounds(objective(network, (1, 5, 5), SharpCrossEntropy(3.0, gradient_bound=0.25), norm=2.0))
+    bounds = gradient_bounds(objective(network, (1, 5, 5), SharpCrossEntropy(3.0, gradient_bound=0.25), norm=2.0))
     after = 0.5 * (2 * 2.0 + 3 * 0.5)  # Scale of: sqrt(m) X + sqrt(9) B
-    assert found.loss == 0.25
-    assert found.gradients == {
+    assert bounds.loss == 0.25
+    assert bounds.gradients == {
         "network.0.weight": pytest.approx(0.25 * 0.5 * 2 * 2.0, rel=1e-4),
         "network.0.bias": pytest.approx(0.25 * 0.5 * 3, rel=1e-4),
         "network.4.weight": pytest.approx(0.25 * after, rel=1e-4),
         "network.4.bias": pytest.approx(0.25, rel=1e-4),
     }
-    assert found.largest["4"] == pytest.approx(after + 0.5, rel=1e-4)
+    assert bounds.largest["4"] == pytest.approx(after + 0.5, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def hooked(register: Callable[[nn.Linear], object]) -> nn.Module:
     return nn.Sequential(nn.Flatten(), layer)
 
 
-def with_forward(layer: nn.Linear) -> None:
+def replace_forward(layer: nn.Linear) -> None:
     layer.forward = lambda x: 10 * nn.functional.linear(x, layer.weight)  # type: ignore[method-assign]
 
 
@@ -253,7 +253,10 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: nn.Sequential(nn.Flatten(), type("Own", (nn.Linear,), {})(4, 2)),
         "no bound is known for a Own",
     ),
-    "shared": (lambda: (lambda one: nn.Sequential(nn.Flatten(), one, one))(linear(4, 4, False)), "shares its weights"),
+    "shared": (
+        lambda: (lambda layer: nn.Sequential(nn.Flatten(), layer, layer))(linear(4, 4, False)),
+        "shares its weights",
+    ),
     "overlapping": (lambda: nn.Sequential(nn.MaxPool2d(2, 1), nn.Flatten(), linear(1, 2, False)), "MaxPool2d"),
     "groups": (lambda: nn.Sequential(nn.Conv2d(1, 2, 1, padding_mode="circular"), nn.Flatten()), "padding other"),
     "divisor": (
@@ -266,7 +269,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         "hooks",
     ),
     "hooked at its weights": (lambda: hooked(lambda layer: layer.weight.register_hook(lambda *_: None)), "hooks"),
-    "its own way": (lambda: hooked(with_forward), "another forward pass"),
+    "its own way": (lambda: hooked(replace_forward), "another forward pass"),
     "sigmoid": (lambda: nn.Sequential(nn.Flatten(), nn.Sigmoid(), linear(4, 2, False)), "Sigmoid"),
 }
 
@@ -297,11 +300,11 @@ def test_a_pool_is_that_of_autograd():
     images[0, 0, :2, :2] = 0
     for pool in (L2Pool2d(2), GlobalL2Pool()):
         mine, theirs = images.clone().requires_grad_(), images.clone().requires_grad_()
-        found, expected = pool(mine), with_smooth_pools(pool)(theirs)
-        weights = torch.randn_like(found)
-        (gradient,) = torch.autograd.grad((found * weights).sum(), mine)
+        pooled, expected = pool(mine), smooth_pools(pool)(theirs)
+        weights = torch.randn_like(pooled)
+        (gradient,) = torch.autograd.grad((pooled * weights).sum(), mine)
         (reference,) = torch.autograd.grad((expected * weights).sum(), theirs)
-        assert torch.allclose(found, expected)
+        assert torch.allclose(pooled, expected)
         assert torch.allclose(gradient, reference.nan_to_num(0.0))
     assert (pool(images).norm(dim=1) <= images.flatten(1).norm(dim=1) * (1 + 1e-12)).all()
     assert not torch.isnan(gradient).any()

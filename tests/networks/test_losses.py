@@ -75,9 +75,9 @@ def test_losses_are_their_formulas_one_example_at_a_time(name: str) -> None:
     loss, formula = CASES[name]
     logits, targets = 2 * torch.randn(7, 10, dtype=torch.float64), torch.randint(10, (7,))
     hidden = [torch.randn(7, *shape, dtype=torch.float64) for shape in HIDDEN]
-    found = call(loss, logits, targets, hidden)
+    values = call(loss, logits, targets, hidden)
     expected = [formula(logits[i].numpy(), int(targets[i]), [h[i].numpy() for h in hidden]) for i in range(7)]
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-12)
+    torch.testing.assert_close(values, torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["focal", "losing_less"])
@@ -108,23 +108,23 @@ def test_the_focal_gradient_is_finite_and_right_as_the_probability_nears_one_or_
 
 def objective(epoch: int = 3) -> Objective:
     torch.manual_seed(2)
-    made = Objective(small_cnn([1, 28, 28], 10, nn.Tanh, [4, 5], 6, 3), LosingLess(2, 3, 4)).double()
-    made.start_epoch(epoch)
-    return made
+    model = Objective(small_cnn([1, 28, 28], 10, nn.Tanh, [4, 5], 6, 3), LosingLess(2, 3, 4)).double()
+    model.start_epoch(epoch)
+    return model
 
 
 def test_the_regulariser_reads_every_hidden_pre_activation_before_pooling_and_no_logit() -> None:
-    made, x = objective(), torch.randn(3, 1, 28, 28, dtype=torch.float64)
-    made.loss = LosingLess(2, 1e-6, 4).double()  # the regulariser outweighs the rest
-    made.start_epoch(0)
+    model, x = objective(), torch.randn(3, 1, 28, 28, dtype=torch.float64)
+    model.loss = LosingLess(2, 1e-6, 4).double()  # the regulariser outweighs the rest
+    model.start_epoch(0)
     seen, h = [], x
-    for layer in made.network:
+    for layer in model.network:
         h = layer(h)
         if isinstance(layer, nn.Conv2d | nn.Linear):
             seen.append(h)
     expected = (1 - sigmoid(-2)) / 1e-6 * sum(m.flatten(1).square().mean(1) for m in seen[:-1])
     assert len(seen) == 4
-    torch.testing.assert_close(made(x, torch.tensor([1, 2, 3])), expected, rtol=1e-4, atol=0)
+    torch.testing.assert_close(model(x, torch.tensor([1, 2, 3])), expected, rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
@@ -136,18 +136,18 @@ def test_the_regularisers_derivatives_in_a_pre_activation(order: torch.memory_fo
     h[2] = 0
     h.requires_grad_()
     weights = torch.randn(5)
-    (found,) = torch.autograd.grad((weights * loss(logits, targets, [h])).sum(), [h], create_graph=True)
-    (second,) = torch.autograd.grad(found.sum(), [h])
+    (values,) = torch.autograd.grad((weights * loss(logits, targets, [h])).sum(), [h], create_graph=True)
+    (second,) = torch.autograd.grad(values.sum(), [h])
     scale = (1 - sigmoid(-2)) / 0.5 * 2 / (3 * 4 * 6)
-    torch.testing.assert_close(found, scale * weights.view(5, 1, 1, 1) * h.detach(), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(values, scale * weights.view(5, 1, 1, 1) * h.detach(), rtol=1e-5, atol=1e-7)
     torch.testing.assert_close(second, (scale * weights).view(5, 1, 1, 1).expand(h.shape), rtol=1e-5, atol=1e-7)
     assert len(loss(logits[:0], targets[:0], [h[:0]])) == 0
 
 
 @pytest.mark.parametrize(("engine", "epoch"), [("one_pass", 0), ("one_pass", 5), ("isolated", 5)])
 def test_every_engine_clips_the_whole_gradient_regulariser_included(engine: str, epoch: int) -> None:
-    made, norm = objective(epoch), 0.3
+    model, norm = objective(epoch), 0.3
     x, y = torch.randn(6, 1, 28, 28, dtype=torch.float64), torch.arange(6)
-    found = gradient_sum(Flat(norm), ENGINES[engine](made), x, y, 4).gradients
-    for name, total in clipped_sum(per_example(made, x, y), norm).items():
-        torch.testing.assert_close(found[name], total, rtol=1e-8, atol=1e-10, msg=name)
+    values = gradient_sum(Flat(norm), ENGINES[engine](model), x, y, 4).gradients
+    for name, total in clipped_sum(per_example(model, x, y), norm).items():
+        torch.testing.assert_close(values[name], total, rtol=1e-8, atol=1e-10, msg=name)

@@ -32,12 +32,12 @@ def test_parameter_counts(composed, overrides: str, parameters: int) -> None:
 
 @pytest.mark.parametrize(("padding", "sizes"), [(3, [14, 13, 5, 4]), (2, [13, 12, 5, 4])])
 def test_small_cnn_feature_maps(padding: int, sizes: list[int]) -> None:
-    network, x, found = small_cnn([1, 28, 28], 10, nn.Tanh, [16, 32], 32, padding), torch.zeros(1, 1, 28, 28), []
+    network, x, widths = small_cnn([1, 28, 28], 10, nn.Tanh, [16, 32], 32, padding), torch.zeros(1, 1, 28, 28), []
     for layer in network:
         x = layer(x)
         if isinstance(layer, (nn.Conv2d, nn.MaxPool2d)):
-            found.append(x.shape[-1])
-    assert found == sizes
+            widths.append(x.shape[-1])
+    assert widths == sizes
     assert x.shape == (1, 10)
 
 
@@ -67,5 +67,5 @@ def test_a_class_says_itself_that_it_is_monotone() -> None:
     class Leaky(nn.LeakyReLU):
         monotone = True
 
-    assert all(is_monotone(each) for each in (nn.ReLU(), nn.Tanh(), nn.Sigmoid(), TemperedSigmoid(2, 2, 1), Leaky()))
-    assert not any(is_monotone(each) for each in (Bump(2, 2, 1), nn.LeakyReLU(), nn.GELU(), None))
+    assert all(is_monotone(part) for part in (nn.ReLU(), nn.Tanh(), nn.Sigmoid(), TemperedSigmoid(2, 2, 1), Leaky()))
+    assert not any(is_monotone(part) for part in (Bump(2, 2, 1), nn.LeakyReLU(), nn.GELU(), None))

@@ -70,7 +70,7 @@ def test_the_lower_bound_by_hand() -> None:
 def test_the_code_as_it_was() -> None:
     """The authors' network, pixels, batches and noise, and nothing else that differs from the run on figure 3's."""
     code, bug = (
-        ledger_of(*of) for of in ((CODE, f"{NAME}/mnist_original_code"), (TABLE_1, f"{NAME}/mnist_original_bug"))
+        ledger_of(*place) for place in ((CODE, f"{NAME}/mnist_original_code"), (TABLE_1, f"{NAME}/mnist_original_bug"))
     )
     run = code[0]
     assert (run.parameters, bug[0].parameters) == (25_920, 18_752)
@@ -87,9 +87,9 @@ def test_the_code_as_it_was() -> None:
 
 def test_the_repositorys_epsilons_and_what_its_script_counts() -> None:
     epsilons = claims(item="repo-mnist", quantity="epsilon")
-    found = [judge(claim, measure(claim, NOTHING, PAPER.formulas), "paper") for claim in epsilons]
-    assert [each.measured for each in found] == pytest.approx([3.593, 1.032, 0.2005, 0.0996], rel=1e-3)
-    assert {each.guarantee for each in found} == {"not guaranteed"}
+    rows = [judge(claim, measure(claim, NOTHING, PAPER.formulas), "paper") for claim in epsilons]
+    assert [row.measured for row in rows] == pytest.approx([3.593, 1.032, 0.2005, 0.0996], rel=1e-3)
+    assert {row.guarantee for row in rows} == {"not guaranteed"}
 
 
 def test_theorem_1_and_the_bug() -> None:

@@ -42,7 +42,7 @@ def test_every_folder_with_claims_is_a_paper() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("PAPER = Paper(", r": '\(' was never closed \(__init__.py, line 2\)\."),
         ("\nimport not_there", ", line 3: No module named 'not_there'."),
@@ -55,7 +55,7 @@ def test_every_folder_with_claims_is_a_paper() -> None:
     ],
 )
 def test_wrong_files_of_a_paper_are_refused_in_a_sentence(
-    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "runner" / "papers" / "lost" / "__init__.py"
     path.parent.mkdir(parents=True)
@@ -64,5 +64,5 @@ def test_wrong_files_of_a_paper_are_refused_in_a_sentence(
     monkeypatch.setattr(papers, "paper_names", lambda: ["lost"])
     monkeypatch.setitem(sys.modules, "runner.papers.lost", None)
     del sys.modules["runner.papers.lost"]
-    with pytest.raises(ValueError, match=f"^runner/papers/lost/__init__.py.*{said}"):
+    with pytest.raises(ValueError, match=f"^runner/papers/lost/__init__.py.*{message}"):
         load("lost")

@@ -41,7 +41,7 @@ MEANS, CLIPPED = ("corollary-2", "probability over the bound", 1e-6), ("prop-2",
 
 
 @pytest.mark.parametrize(
-    ("of", "method", "value"),
+    ("constant", "method", "value"),
     [
         (SLOPES, "Softmax cross-entropy, temperature τ", 1.0),
         (SLOPES, "Cosine similarity", 1.0),
@@ -63,8 +63,8 @@ MEANS, CLIPPED = ("corollary-2", "probability over the bound", 1e-6), ("prop-2",
         (CLIPPED, "Clipped binary cross-entropy", 0.0),
     ],
 )
-def test_constants_are_those_derived(of: tuple[str, str, float], method: str, value: float) -> None:
-    item, quantity, off = of
+def test_constants_are_those_derived(constant: tuple[str, str, float], method: str, value: float) -> None:
+    item, quantity, off = constant
     assert measured(item, "any", method, quantity).value == pytest.approx(value, rel=off, abs=1e-12)
 
 
@@ -98,8 +98,8 @@ def test_jacobians_in_the_input():
 def test_the_three_regimes_follow_the_closed_form():
     for slope in bounds.SLOPES:
         for layers in (1, 2, 9, 32):
-            found, expected = bounds.bound_of_depth(slope, layers), bounds.closed_form(slope, layers)
-            assert expected <= found <= expected * (1 + 3e-5 * layers)
+            result, expected = bounds.bound_of_depth(slope, layers), bounds.closed_form(slope, layers)
+            assert expected <= result <= expected * (1 + 3e-5 * layers)
 
 
 def test_the_centring_of_the_library_couples_examples():
@@ -145,9 +145,9 @@ def test_the_notebooks_network_is_not_centred():
     ],
 )
 def test_the_notebooks_cost_what_they_say_by_their_accountant(dataset, method, claimed, sound):
-    found = measured("repo", dataset, method, "epsilon")
-    assert found.value == pytest.approx(claimed, abs=1e-5)
-    assert found.epsilon_sound == pytest.approx(sound, abs=1e-3)
+    result = measured("repo", dataset, method, "epsilon")
+    assert result.value == pytest.approx(claimed, abs=1e-5)
+    assert result.epsilon_sound == pytest.approx(sound, abs=1e-3)
 
 
 def recorded(**names: Any) -> Any:
@@ -157,7 +157,7 @@ def recorded(**names: Any) -> Any:
     )
 
 
-def with_norms(space: str, largest: float, inputs: list[int], gradients: list[int], seed: int = 0) -> Any:
+def norms_run(space: str, largest: float, inputs: list[int], gradients: list[int], seed: int = 0) -> Any:
     histograms = {
         "inputs": {"largest": 1.0, "counts": inputs},
         "gradients": [{}, {"largest": 2.0, "counts": gradients}],
@@ -171,20 +171,20 @@ def with_norms(space: str, largest: float, inputs: list[int], gradients: list[in
 def test_the_narrowest_norms_are_over_those_of_plain_images():
     """Counts at 1/4 and 3/4 alike: mean 1/2, deviation 1/4. All in one bin: no deviation."""
     runs = Runs(
-        [with_norms("rgb", 56.0, [50, 50], [50, 50]), with_norms("hsv", 56.0, [50, 50], [0, 9]),
-         with_norms("yiq", 56.0, [10, 90], [50, 50])]
+        [norms_run("rgb", 56.0, [50, 50], [50, 50]), norms_run("hsv", 56.0, [50, 50], [0, 9]),
+         norms_run("yiq", 56.0, [10, 90], [50, 50])]
     )  # fmt: skip
     assert measures.variation({"largest": 8.0, "counts": [50, 50]})[0] == pytest.approx(0.5)
     claim = next(c for c in PAPER.claims if str(c.number) == "narrowest(inputs)")
-    found = measures.least_spread(claim, runs)
-    assert found.value == pytest.approx(0.15 / 0.7 / 0.5)
-    assert found.interval_at(0.95).low < found.value < found.interval_at(0.95).high
-    assert found.explanation == "HSV 0.500, YIQ 0.214; RGB 0.500"
+    result = measures.least_spread(claim, runs)
+    assert result.value == pytest.approx(0.15 / 0.7 / 0.5)
+    assert result.interval_at(0.95).low < result.value < result.interval_at(0.95).high
+    assert result.explanation == "HSV 0.500, YIQ 0.214; RGB 0.500"
     of_gradients = next(c for c in PAPER.claims if str(c.number) == "narrowest(gradients)")
     assert measures.least_spread(of_gradients, runs).value == 0.0
-    more = [with_norms("rgb", 56.0, [1, 1], [50, 50], seed=1), with_norms("hsv", 56.0, [1, 1], [10, 90], seed=1)]
-    found = measures.least_spread(of_gradients, Runs([*runs, *more]))
-    assert found.samples[0] == pytest.approx((0.0, 0.15 / 0.7 / 0.5))
+    more = [norms_run("rgb", 56.0, [1, 1], [50, 50], seed=1), norms_run("hsv", 56.0, [1, 1], [10, 90], seed=1)]
+    result = measures.least_spread(of_gradients, Runs([*runs, *more]))
+    assert result.samples[0] == pytest.approx((0.0, 0.15 / 0.7 / 0.5))
 
 
 def test_a_bias_is_compared_with_the_bound_of_the_library(tmp_path, fabricate):
@@ -193,9 +193,9 @@ def test_a_bias_is_compared_with_the_bound_of_the_library(tmp_path, fabricate):
     for job, ratio in zip(sweep_jobs(claim.sweep), (0.1, 0.08, 0.09, 0.09), strict=False):
         ratios = {"epoch": [0, 1], "largest": {"network.5.bias": [ratio, 0.9]}, "mean": {"network.5.bias": [0.0, 0.0]}}
         fabricate(job, [50.0], diagnostics={"bound_ratios": ratios})
-    found = measure(claim, collect([claim.sweep], "paper", tmp_path), PAPER.formulas)
-    assert found.sample == pytest.approx((1.4, 1.12, 1.26, 1.26))
-    assert judge(claim, found, "paper").verdict == "fails"
+    result = measure(claim, collect([claim.sweep], "paper", tmp_path), PAPER.formulas)
+    assert result.sample == pytest.approx((1.4, 1.12, 1.26, 1.26))
+    assert judge(claim, result, "paper").verdict == "fails"
 
 
 def test_runs_with_a_violation_are_a_share_with_an_interval():
@@ -220,8 +220,8 @@ def test_the_command_tables_the_bounds_of_any_config(capsys):
     assert noise == pytest.approx(2 * math.sqrt(2) * sensitivity, rel=1e-4)
     calibrated = ["experiment=lipschitz/mnist_mlp", "target_epsilon=3", "noise_multiplier=null"]
     assert command.main([*calibrated, "scale=smoke"]) == command.main(calibrated) == 0
-    small, whole = (float(text.split()[2]) for text in capsys.readouterr().out.splitlines()[1::3])
-    assert small < whole / 2, "the smoke scale has fewer epochs, so each step may cost more"
+    small, full = (float(text.split()[2]) for text in capsys.readouterr().out.splitlines()[1::3])
+    assert small < full / 2, "the smoke scale has fewer epochs, so each step may cost more"
     assert carry_out("bounds", ["experiment=lipschitz/mnist_mlp", "activation=tempered_sigmoid"]) == 2
     assert "TemperedSigmoid" in capsys.readouterr().err
 
@@ -231,23 +231,23 @@ def test_times_and_memory_are_over_those_of_the_way_to_clip_that_a_reading_names
 
     The two networks are the sample, not their batches.
     """
-    of = {"clipless": (3, 4), "one_pass": (2, 1), "opacus_hooks": (6, 8)}
+    times = {"clipless": (3, 4), "one_pass": (2, 1), "opacus_hooks": (6, 8)}
     rows = [
         {"network": network, "batch": str(batch), "method": name, "s_per_epoch": str(seconds), "peak_mib": str(memory)}
         for batch in (128, 512, 2048, 4096)
         for network in ("small", "large")
-        for name, (seconds, memory) in of.items()
+        for name, (seconds, memory) in times.items()
     ]
     for row in rows[-6:]:
         row["s_per_epoch"] = row["peak_mib"] = "nan"
     monkeypatch.setattr(timing, "measured", lambda: rows)
     claims = {(c.quantity, c.reading): c for c in PAPER.claims if c.item == "fig-4" and c.reading}
-    found = {key: measure(claim, None, PAPER.formulas) for key, claim in claims.items()}
-    paper, own = "clipping by Opacus, as in the paper", "clipping by this project"
-    assert {key: one.value for key, one in found.items()} == {
+    ratios = {key: measure(claim, None, PAPER.formulas) for key, claim in claims.items()}
+    paper, ours = "clipping by Opacus, as in the paper", "clipping by this project"
+    assert {key: ratio.value for key, ratio in ratios.items()} == {
         ("time_ratio", paper): 0.5,
-        ("time_ratio", own): 1.5,
+        ("time_ratio", ours): 1.5,
         ("memory_ratio", "clipping by Opacus"): 0.5,
-        ("memory_ratio", own): 4.0,
+        ("memory_ratio", ours): 4.0,
     }
-    assert all(len(one.samples[0]) == 2 for one in found.values())
+    assert all(len(ratio.samples[0]) == 2 for ratio in ratios.values())

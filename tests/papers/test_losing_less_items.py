@@ -33,23 +33,23 @@ OURS, CE = (to_rgba(LOOKS[figures.LOSSES[loss][1]][0]) for loss in ("ours", "ce"
 def record(tmp_path, fabricate, jobs) -> Callable[..., Path]:
     """`record("fig_3", "mnist_ours", [90.0, 98.0], seed=1, ...)`: fabricate one run's record."""
 
-    def write(sweep: str, experiment: str, accuracy=(90.0,), seed: int = 0, **given) -> Path:
+    def write(sweep: str, experiment: str, accuracy=(90.0,), seed: int = 0, **fields) -> Path:
         (job,) = (job for job in jobs(sweep, experiment, paper="losing_less") if job.config.seed == seed)
-        return fabricate(job, list(accuracy), **given)
+        return fabricate(job, list(accuracy), **fields)
 
     return write
 
 
 def claims(item: str, **fields: str) -> list[Claim]:
-    found = [c for c in PAPER.claims if c.item == item]
-    return [c for c in found if c.has(fields)]
+    measured = [c for c in PAPER.claims if c.item == item]
+    return [c for c in measured if c.has(fields)]
 
 
 def only_verdict(root: Path, item: str, **fields: str) -> tuple[Measured, ClaimRow]:
     """Measure and judge the only such claim."""
     (claim,) = claims(item, **fields)
-    found = measure(claim, collect(claim.sweeps, results_root=root), PAPER.formulas)
-    return found, judge(claim, found, "paper")
+    measured = measure(claim, collect(claim.sweeps, results_root=root), PAPER.formulas)
+    return measured, judge(claim, measured, "paper")
 
 
 def evidence_of(root: Path, item: str) -> Evidence:
@@ -59,11 +59,11 @@ def evidence_of(root: Path, item: str) -> Evidence:
 
 def lines(axes) -> dict[tuple, tuple[list[float], list[float]]]:
     """x and y of the lines with data, by colour; the first drawn where there are several."""
-    found: dict[tuple, tuple[list[float], list[float]]] = {}
+    measured: dict[tuple, tuple[list[float], list[float]]] = {}
     for line in axes.lines:
         if len(line.get_xdata()) and line.get_linestyle() in "-:":  # one run is dotted
-            found.setdefault(to_rgba(line.get_color()), (list(line.get_xdata()), list(line.get_ydata())))
-    return found
+            measured.setdefault(to_rgba(line.get_color()), (list(line.get_xdata()), list(line.get_ydata())))
+    return measured
 
 
 def norms(layers: int, weights: float, pre_activations: float, last: float) -> dict:
@@ -76,9 +76,9 @@ def norms(layers: int, weights: float, pre_activations: float, last: float) -> d
 
 def test_the_best_of_the_runs_below_the_budget_by_hand(tmp_path, record):
     # The last epoch is the one for 3, whose 3.005 the paper rounds; below 1.5 is the first.
-    for seed, at in enumerate((61.0, 60.0, 59.2)):
+    for seed, last in enumerate((61.0, 60.0, 59.2)):
         spent = {"epsilon": [1.4, 2.99, 3.005], "sound": [0.8, 1.6, 2.365]}
-        record("fig_3", "cifar10_ours", (55.0 - seed, 70.0 + seed, at), seed, **spent)
+        record("fig_3", "cifar10_ours", (55.0 - seed, 70.0 + seed, last), seed, **spent)
     measured, row = only_verdict(tmp_path, "fig-3", at_epsilon="<3", claimed="63.2")
     assert (measured.value, list(measured.values), measured.n, measured.planned) == (61.0, [61.0, 60.0, 59.2], 3, 5)
     assert (measured.epsilon, measured.epsilon_sound) == (3.005, 2.365)
@@ -102,19 +102,19 @@ def test_the_gain_on_cifar10_is_above_the_others_seed_by_seed(tmp_path, record):
             record("fig_3", f"{dataset}_ours", [float(ours)], seed)
             record("fig_3", f"{dataset}_ce", [float(ce)], seed)
     record("fig_3", "mnist_ours", [10.0], 2)
-    found, _ = only_verdict(tmp_path, "fig-3", number="gain_beyond_the_others")
-    assert (found.value, found.reference) == (2.5, 0.0)
-    assert (found.sample, found.against) == ((5.0, 3.0), (1.0, 2.0))
-    assert (found.n, found.planned) == (9, 30)
-    assert "cifar10_ours 4.00, mnist_ours 1.50" in found.explanation
+    measured, _ = only_verdict(tmp_path, "fig-3", number="gain_beyond_the_others")
+    assert (measured.value, measured.reference) == (2.5, 0.0)
+    assert (measured.sample, measured.against) == ((5.0, 3.0), (1.0, 2.0))
+    assert (measured.n, measured.planned) == (9, 30)
+    assert "cifar10_ours 4.00, mnist_ours 1.50" in measured.explanation
 
 
 def test_ratios_of_norms_are_cross_entropys_over_ours(tmp_path, record):
     record("fig_1", "cifar10_ours", diagnostics=norms(8, 4.0, 5.0, 2))
     record("fig_1", "cifar10_ce", diagnostics=norms(8, 6.0, 10.0, 3))
     for item, ratio in (("fig-1a", 30 / 10), ("fig-1b", 18 / 8)):
-        found, row = only_verdict(tmp_path, item)
-        assert (found.value, row.verdict) == (pytest.approx(ratio), "open")
+        measured, row = only_verdict(tmp_path, item)
+        assert (measured.value, row.verdict) == (pytest.approx(ratio), "open")
     for draw, ours, ce in ((dynamics.figure_1a, 10.0, 30.0), (dynamics.figure_1b, 8.0, 18.0)):
         (axes,) = draw(evidence_of(tmp_path, "fig-1a")).axes
         assert lines(axes) == {OURS: ([0, 1], [1.0, ours]), CE: ([0, 1], [1.0, ce])}
@@ -138,8 +138,8 @@ def test_what_is_released_before_the_steps_is_a_reading_of_its_own_of_table_5():
         for claim in claims("table-5")
         if "ScatterNet" in claim.method
     }
-    found = {key: (round(judged.measured, 3), judged.verdict) for key, judged in costs.items()}
-    assert found == {
+    measured = {key: (round(judged.measured, 3), judged.verdict) for key, judged in costs.items()}
+    assert measured == {
         ("MNIST", "steps_epsilon"): (3.005, "holds"),
         ("MNIST", "setting_epsilon"): (3.135, "fails"),
         ("CIFAR10", "steps_epsilon"): (2.856, "fails"),
@@ -169,9 +169,9 @@ LOSSES = {
 def test_the_loss_that_a_claim_names_first_is_the_first_of_each_pair() -> None:
     checked = 0
     for claim in PAPER.claims:
-        found = re.fullmatch(r"(.*) (?:over|minus|above) (.*?)(?:, scatternet features)?", claim.method.lower())
-        for pair in claim.pairs if found else ():
-            for text, experiment in zip(found.groups(), pair, strict=True):
+        measured = re.fullmatch(r"(.*) (?:over|minus|above) (.*?)(?:, scatternet features)?", claim.method.lower())
+        for pair in claim.pairs if measured else ():
+            for text, experiment in zip(measured.groups(), pair, strict=True):
                 if text in LOSSES:
                     assert re.sub(r".*(mnist|cifar10)_|_(printed|hessian)$", "", experiment) == LOSSES[text], (
                         claim.place

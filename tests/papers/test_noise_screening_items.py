@@ -57,15 +57,17 @@ def made_up(experiment: str, seed: int, final_accuracy: float, tries_per_kept: f
 
 
 def evidence(accuracies: dict[str, float], sweeps: tuple[str, ...], seeds: int = 2) -> Evidence:
-    found = {}
+    measured = {}
     for sweep in sweeps:
         runs = []
         for job in sweep_jobs(sweep):
             accuracy = accuracies.get(job.experiment)
-            known = accuracy is not None and job.config.seed < seeds
-            runs.append(PlannedRun(job, made_up(job.experiment, job.config.seed, accuracy) if known else None))
-        found[sweep] = runs
-    return Evidence("paper", found)
+            recorded_accuracies = accuracy is not None and job.config.seed < seeds
+            runs.append(
+                PlannedRun(job, made_up(job.experiment, job.config.seed, accuracy) if recorded_accuracies else None)
+            )
+        measured[sweep] = runs
+    return Evidence("paper", measured)
 
 
 TABLE_1 = {
@@ -92,15 +94,15 @@ def claim_of(item: str, experiment: str, quantity: str = "test_accuracy"):
 
 def test_the_limit_on_tries_cannot_come_first() -> None:
     """(mu0 + 1) tau tries, for the experiments that end at the paper's epsilon; and tau is the paper's."""
-    kept = {}
+    kept_steps = {}
     for job in sweep_jobs(settings.SWEEP):
         if job.field("seed") == 0 and job.experiment.endswith("_screened"):
             run = prepare(job.config)
             tries = run.epochs * run.mechanism.steps_per_epoch
             least = (run.rule.rejection_threshold + 1) * run.paid_for
             assert least <= tries < least + run.mechanism.steps_per_epoch
-            kept[job.experiment.rpartition("/")[2]] = run.paid_for
-    assert kept == {"mnist_screened": 4698, "fashion_mnist_screened": 1157, "cifar10_screened": 1435}
+            kept_steps[job.experiment.rpartition("/")[2]] = run.paid_for
+    assert kept_steps == {"mnist_screened": 4698, "fashion_mnist_screened": 1157, "cifar10_screened": 1435}
 
 
 def test_screened_runs_are_held_to_the_most_tries(runs: Evidence) -> None:
@@ -152,7 +154,7 @@ def carried_on(seed: int, **more: float) -> PlannedRun:
     return PlannedRun(job, record)
 
 
-def with_carried_on(*longer: PlannedRun) -> Evidence:
+def carried_on_evidence(*longer: PlannedRun) -> Evidence:
     """Two runs of DP-SGD with tanh end at 97.9 and 98; the first ends short of 98."""
     short = evidence({"losing_less/mnist_ce": 97.9}, (settings.SWEEP,))
     return Evidence("paper", short.sweeps | {measures.CARRIED_ON: list(longer)})
@@ -162,8 +164,8 @@ REACHES_98 = claim_of("table-3", "losing_less/mnist_ce", "epsilon at 98% accurac
 
 
 def test_a_run_carried_on_takes_the_place_of_the_shorter_one() -> None:
-    found = with_carried_on(carried_on(0), carried_on(1))
-    measured = measures.epsilon_at_accuracy(REACHES_98, found)
+    evidence_ = carried_on_evidence(carried_on(0), carried_on(1))
+    measured = measures.epsilon_at_accuracy(REACHES_98, evidence_)
     assert (measured.at_least, measured.value) == (False, pytest.approx((3.3 + 3.0) / 2))
     assert (measured.n, measured.planned, measured.epsilon_sound) == (2, 5, 3.41)
 
@@ -174,7 +176,7 @@ def test_no_other_draw_takes_the_place_of_a_run_that_fell_short() -> None:
     less_noise.record["history"]["epsilon"][3] *= 1.01
     stopped.record["status"] = "diverged"
     for run in (another, less_noise, stopped):
-        measured = measures.epsilon_at_accuracy(REACHES_98, with_carried_on(run))
+        measured = measures.epsilon_at_accuracy(REACHES_98, carried_on_evidence(run))
         assert (measured.at_least, measured.value) == (True, pytest.approx(3.0))
 
 
@@ -200,27 +202,27 @@ def test_a_budget_of_kept_updates_guarantees_the_most_tries_that_they_take(runs:
 
 def test_every_record_of_a_setting_guarantees_the_same() -> None:
     """Seeds of one setting may take the same tries at most, whenever they were computed."""
-    found: dict[str, set[tuple[int, float]]] = {}
+    measured: dict[str, set[tuple[int, float]]] = {}
     for path in tracked("results/runs/*.json"):
         if '"screening": {},' in path.read_text(encoding="utf-8"):
             continue  # to check a record takes time, and most have no screening
         record = read_record(path)
         if record["config"].get("screening"):
             final = record["final"]
-            known = found.setdefault(record["setting_id"], set())
-            known.add((final.get("max_tries", final["steps"]), final["epsilon_sound"]))
-    assert len(found) >= 10
-    assert all(len(guarantees) == 1 for guarantees in found.values())
-    assert (51678, 9.3155) in set.union(*found.values())
+            accuracies = measured.setdefault(record["setting_id"], set())
+            accuracies.add((final.get("max_tries", final["steps"]), final["epsilon_sound"]))
+    assert len(measured) >= 10
+    assert all(len(guarantees) == 1 for guarantees in measured.values())
+    assert (51678, 9.3155) in set.union(*measured.values())
 
 
 def test_who_leads(runs: Evidence) -> None:
     claim = claim_of("fig-3", "noise_screening/mnist_screened", "share of epochs in the lead")
     assert measures.lead(claim, runs).value == 1.0
     tie = evidence({**TABLE_1, "noise_screening/mnist_screened": 97.0}, (settings.SWEEP,), seeds=5)
-    found = measures.lead(claim, tie)
-    assert found.value == 0.0  # a tie is no lead, but with other draws of the same runs it might be one
-    interval = found.interval_at(0.95)
+    measured = measures.lead(claim, tie)
+    assert measured.value == 0.0  # a tie is no lead, but with other draws of the same runs it might be one
+    interval = measured.interval_at(0.95)
     assert (interval.low, interval.high) == (0.0, 1.0)
     assert measures.lead(replace(claim, number=Call("lead", "test_loss")), tie).value == 0.0
     behind = evidence({**TABLE_1, "noise_screening/mnist_screened": 96.0}, (settings.SWEEP,))
@@ -231,9 +233,9 @@ def test_the_printed_equations_are_one_misprint() -> None:
     """A_2 = 1 + q^2 (exp(1 / sigma^2) - 1), by hand; and the values that the steps of table 2 would have."""
     assert settings.log_moment(0.5, 1.0, 2) == pytest.approx(math.log(1 + 0.25 * (math.e - 1)))
     (claim,) = (claim for claim in CLAIMS if claim.number.name == "printed_epsilon")
-    found = settings.printed_epsilon(claim, NOTHING)
-    assert round(found.value) == 48
-    assert found.explanation == (
+    measured = settings.printed_epsilon(claim, NOTHING)
+    assert round(measured.value) == 48
+    assert measured.explanation == (
         "365.6 on MNIST (3 with the logarithm), 47.89 on FashionMNIST (2.999 with the logarithm), "
         "89.67 on CIFAR-10 (2.999 with the logarithm)"
     )
@@ -269,24 +271,24 @@ def test_the_committed_table_of_theorem_1_is_above_bounds_found_otherwise() -> N
 def test_always_cheaper_is_a_statement_for_each_accuracy_and_method() -> None:
     """Accuracy climbs by one from epoch to epoch, epsilon by 0.3: what ends a point higher needs 0.3 less."""
     accuracies = {"screened_momentum": 98.5, "auto": 98.0, "relu": 95.0}
-    known = {f"noise_screening/mnist_{name}": value for name, value in accuracies.items()} | {
+    recorded_accuracies = {f"noise_screening/mnist_{name}": value for name, value in accuracies.items()} | {
         "losing_less/mnist_ce": 97.5
     }
-    found = evidence(known, (settings.SWEEP,))
+    evidence_ = evidence(recorded_accuracies, (settings.SWEEP,))
     always, grows = (c for c in CLAIMS if c.dataset == "MNIST" and c.number.name == "cheaper")
-    measured = measure(always, found, PAPER.formulas)
+    measured = measure(always, evidence_, PAPER.formulas)
     assert len(measured.every) == 9
-    gaps = [one.value - one.reference for one in measured.every]
+    gaps = [statement.value - statement.reference for statement in measured.every]
     assert gaps == pytest.approx([-0.9, -0.3, 0.0, -0.6, -0.3, 0.0, 0.0, 0.0, 0.0], abs=0.16)
     assert measured.value - measured.reference == max(gaps)
     assert not measured.at_least
-    rise = measure(grows, found, PAPER.formulas)
+    rise = measure(grows, evidence_, PAPER.formulas)
     assert (rise.value, rise.reference) == pytest.approx((1.2, 1.2))
 
 
 def test_the_best_batch_size_is_that_of_all_sizes_together() -> None:
     (claim,) = (c for c in CLAIMS if c.number.name == "pooled")
-    known = {"noise_screening/mnist_screened_batch": 97.0, "noise_screening/mnist_free": 98.0}
-    found = evidence(known, ("noise_screening/fig_4b", settings.SWEEP))
-    measured = measure(claim, found, PAPER.formulas)
+    accuracies = {"noise_screening/mnist_screened_batch": 97.0, "noise_screening/mnist_free": 98.0}
+    evidence_ = evidence(accuracies, ("noise_screening/fig_4b", settings.SWEEP))
+    measured = measure(claim, evidence_, PAPER.formulas)
     assert (measured.value, measured.n, measured.planned) == (256, 2 * 3 + 2, 3 * 3 + 5)

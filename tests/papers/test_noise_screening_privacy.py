@@ -41,9 +41,9 @@ def test_the_bound_never_passes_the_exact_value_of_one_step() -> None:
         chosen = sum(rejected**before for before in range(k)) if y > t * sigma else 0.0
         return norm.pdf(y, x, sigma) * (chosen + rejected**k)
 
-    def delta(epsilon: float, one: int) -> float:
+    def delta(epsilon: float, side: int) -> float:
         def excess(y: float) -> float:
-            return max(0.0, density(y, one) - math.exp(epsilon) * density(y, 1 - one))
+            return max(0.0, density(y, side) - math.exp(epsilon) * density(y, 1 - side))
 
         cuts = np.sort([*np.linspace(-12 * sigma, 1 + 12 * sigma, 200), t * sigma])
         return sum(quad(excess, a, b, epsabs=1e-14)[0] for a, b in pairwise(cuts))
@@ -54,9 +54,9 @@ def test_the_bound_never_passes_the_exact_value_of_one_step() -> None:
         )
         assert pieces == pytest.approx(1, abs=1e-8)
     bound = mechanism.epsilon_at_least(1, DELTA)
-    exact = max(delta(bound, one) for one in (0, 1))
+    exact = max(delta(bound, side) for side in (0, 1))
     assert exact >= DELTA, "at the bound, delta is still above the one asked for"
-    assert max(delta(bound + 0.11, one) for one in (0, 1)) < DELTA, "and the bound is within its rounding of 0.1"
+    assert max(delta(bound + 0.11, side) for side in (0, 1)) < DELTA, "and the bound is within its rounding of 0.1"
 
 
 COMPOSED = [  # q, sigma, kept steps, k, t / sigma, P(accept), lower bound at least, upper bound by RDP

@@ -63,47 +63,49 @@ def test_gradient_norms_are_bounded_and_the_bounds_are_reached():
 def test_runs_at_chosen_rates_are_at_what_the_whole_search_chose(table: str) -> None:
     """By the records of this repository: a rate in sweeps/ is not written from hope."""
     claims = [c for c in load("tempered_sigmoid").claims if c.sweep == f"tempered_sigmoid/{table}_chosen"]
-    found = collect(dict.fromkeys(sweep for claim in claims for sweep in (claim.sweep, *claim.searches)))
-    for claim, experiment in ((one, name) for one in claims for name in one.experiments):
-        searched = [run for sweep in claim.searches for run in found.planned(sweep, experiment)]
+    evidence = collect(dict.fromkeys(sweep for claim in claims for sweep in (claim.sweep, *claim.searches)))
+    for claim, experiment in ((c, name) for c in claims for name in c.experiments):
+        searched = [run for sweep in claim.searches for run in evidence.planned(sweep, experiment)]
         assert searched
         assert all(run.record for run in searched), f"{experiment}: the search is not done"
         best = max(searched, key=last_accuracy).field("optimizer.lr")
-        assert {run.field("optimizer.lr") for run in found.planned(claim.sweep, experiment)} == {best}
+        assert {run.field("optimizer.lr") for run in evidence.planned(claim.sweep, experiment)} == {best}
 
 
 def test_tanh_above_relu_is_of_the_rates_that_their_searches_chose(tmp_path, fabricate) -> None:
     """The searches choose what the committed table has; one run that is at another rate does not count."""
-    (one,) = (
+    (claim,) = (
         c
         for c in load("tempered_sigmoid").claims
         if (c.method, c.dataset) == ("tanh above ReLU, each at its best", "MNIST")
     )
-    rates = {job.experiment: job.config.optimizer.lr for job in sweep_jobs(one.sweep, ("scale=paper",))}
-    reached = dict(zip(one.experiments, (98.0, 96.5), strict=True))
-    for job in sweep_jobs(one.sweep, ("scale=paper",)):
+    rates = {job.experiment: job.config.optimizer.lr for job in sweep_jobs(claim.sweep, ("scale=paper",))}
+    reached = dict(zip(claim.experiments, (98.0, 96.5), strict=True))
+    for job in sweep_jobs(claim.sweep, ("scale=paper",)):
         if job.experiment in reached and job.config.seed < 2:
             fabricate(job, [reached[job.experiment] + job.config.seed], sound=2.0)
-    sweeps = [one.sweep, *one.searches]
-    found = measure(one, collect(sweeps, results_root=tmp_path), {})
-    assert (found.value, found.n, found.planned) == (None, 4, 20)
-    assert found.explanation.count("the search has not run (0 of 8 settings)") == 2
+    sweeps = [claim.sweep, *claim.searches]
+    measured = measure(claim, collect(sweeps, results_root=tmp_path), {})
+    assert (measured.value, measured.n, measured.planned) == (None, 4, 20)
+    assert measured.explanation.count("the search has not run (0 of 8 settings)") == 2
 
-    for job in sweep_jobs(one.searches[0], ("scale=paper",)):
+    for job in sweep_jobs(claim.searches[0], ("scale=paper",)):
         if job.experiment in reached:
             best = job.config.optimizer.lr == rates[job.experiment]
             fabricate(job, [95.0 if best else 94.0], sound=2.0)
-    found = measure(one, collect(sweeps, results_root=tmp_path), {})
-    assert (found.value, found.reference, found.n, found.epsilon_sound) == (98.5, 97.0, 4, 2.0)
-    assert (found.comparison, found.sample, found.against) == ("order", (98.0, 99.0), (96.5, 97.5))
+    measured = measure(claim, collect(sweeps, results_root=tmp_path), {})
+    assert (measured.value, measured.reference, measured.n, measured.epsilon_sound) == (98.5, 97.0, 4, 2.0)
+    assert (measured.comparison, measured.sample, measured.against) == ("order", (98.0, 99.0), (96.5, 97.5))
 
-    searched = [job for job in sweep_jobs(one.searches[0], ("scale=paper",)) if job.experiment == one.experiments[1]]
+    searched = [
+        job for job in sweep_jobs(claim.searches[0], ("scale=paper",)) if job.experiment == claim.experiments[1]
+    ]
     other = next(job for job in searched if job.config.optimizer.lr != rates[job.experiment])
     next(tmp_path.rglob(f"{other.run_id}.json")).unlink()
     fabricate(other, [96.0], sound=2.0)  # it is chosen now, and has no run
-    found = measure(one, collect(sweeps, results_root=tmp_path), {})
-    assert found.value is None
-    assert "not run" in found.explanation
+    measured = measure(claim, collect(sweeps, results_root=tmp_path), {})
+    assert measured.value is None
+    assert "not run" in measured.explanation
 
 
 def test_triples_are_compared_with_relu_and_tanh(tmp_path, fabricate, jobs) -> None:

@@ -21,7 +21,7 @@ def every() -> dict[str, tuple[Mutant, ...]]:
 
 def _lists(written: Mapping[str, Mapping[str, list[str]]]) -> dict[str, str]:
     """Return the tests that the name of a list stands for, in pytest's syntax."""
-    return {name: " ".join(named(file, *tests) for file, tests in its.items()) for name, its in written.items()}
+    return {name: " ".join(named(file, *tests) for file, tests in by_file.items()) for name, by_file in written.items()}
 
 
 def _faults(part: dict[str, Any], shared: Mapping[str, str]) -> tuple[Mutant, ...]:

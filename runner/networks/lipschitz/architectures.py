@@ -97,11 +97,9 @@ def lipschitz_resnet(
             layers += [*convolution(width, 2 * width, 1, padding=0, bias=bias), L2Pool2d(2)]
             width *= 2
         for _ in range(blocks):
-            inner = [
-                part
-                for _ in range(2)
-                for part in (*convolution(width, width, 3, padding=1, bias=bias), Center(), activation())
-            ]
+            inner: list[nn.Module] = []
+            for _ in range(2):
+                inner += [*convolution(width, width, 3, padding=1, bias=bias), Center(), activation()]
             layers.append(Residual(nn.Sequential(*inner)))
     return nn.Sequential(*layers, GlobalL2Pool(), _linear(width, classes, bias))
 

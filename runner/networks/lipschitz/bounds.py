@@ -81,11 +81,11 @@ def gradient_bounds(objective: Objective) -> Bounds:
     loss = lipschitz_constant(objective.loss, shape[0])
     backward(loss)
     names = {id(parameter): f"network.{name}" for name, parameter in objective.network.named_parameters()}
-    found = {names[key]: bound for key, bound in walk.gradients.items()}
-    unbounded = sorted({name for name, _ in objective.named_parameters()} - found.keys())
+    bounds = {names[key]: bound for key, bound in walk.gradients.items()}
+    unbounded = sorted({name for name, _ in objective.named_parameters()} - bounds.keys())
     if unbounded:
         raise ValueError(f"the gradient of {unbounded[0]} has no bound")
-    return Bounds({name: found[name] for name, _ in objective.named_parameters()}, walk.largest, loss)
+    return Bounds({name: bounds[name] for name, _ in objective.named_parameters()}, walk.largest, loss)
 
 
 class _Walk:
@@ -99,21 +99,30 @@ class _Walk:
 
     def through(self, name: str, module: nn.Module, shape: Sequence[int], norm: float) -> Passed:
         """Return the shape and largest norm of an output, from the input's, and the backward pass."""
-        if "forward" in vars(module) or _has_hooks(module):
+        hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+        hooked = any(hooks) or any(parameter._backward_hooks for parameter in module.parameters(recurse=False))
+        if hooked or "forward" in vars(module):
             raise ValueError(f"{name or 'the network'}: it has hooks, or another forward pass")
         if type(module) is nn.Sequential:
             return self._chain(name, module, shape, norm)
         if type(module) is Residual:
             return self._residual(name, module, shape, norm)
-        after = _shape_after(name, module, shape)
+        # A pass of one example on the meta device, for which weights need no numbers.
+        weights = {key: parameter.detach().to("meta", torch.float32) for key, parameter in module.named_parameters()}
+        try:
+            output = functional_call(module, weights, (torch.empty(1, *shape, device="meta"),))
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise ValueError(f"{name}: {str(error).splitlines()[0]}") from error
+        if output.shape[0] != 1:
+            raise ValueError(f"{name}: it makes {output.shape[0]} rows of one example")
+        after = tuple(output.shape[1:])
         if isinstance(module, (nn.Linear, nn.Conv2d)) and type(module) in (nn.Linear, nn.Conv2d):
             positions = math.prod(after[:-1]) if isinstance(module, nn.Linear) else math.prod(after[1:])
-            found = self._layer(name, module, positions, norm)
-        else:
-            slope = _slope(name, module)
-            found = slope * norm, lambda behind: slope * behind
-        self.largest[name] = found[0]
-        return after, *found
+            self.largest[name], backward = self._layer(name, module, positions, norm)
+            return after, self.largest[name], backward
+        slope = _slope(name, module)
+        self.largest[name] = slope * norm
+        return after, self.largest[name], lambda behind: slope * behind
 
     def _chain(self, name: str, chain: nn.Sequential, shape: Sequence[int], norm: float) -> Passed:
         ways: list[Backward] = []
@@ -138,7 +147,12 @@ class _Walk:
         return tuple(shape), self.largest[name], lambda behind: weight * behind + way(weight * behind)
 
     def _layer(self, name: str, layer: nn.Linear | nn.Conv2d, positions: int, norm: float) -> tuple[float, Backward]:
-        reads = 1 if isinstance(layer, nn.Linear) else _reads(name, layer)
+        if isinstance(layer, nn.Linear):
+            reads = 1
+        elif layer.groups != 1 or layer.dilation != (1, 1) or layer.padding_mode != "zeros":
+            raise ValueError(f"{name}: a convolution has groups, dilation or a padding other than zeros")
+        else:
+            reads = reads_of(layer.kernel_size, layer.stride)
         slope = math.sqrt(reads) * ROUNDING
         bias = 0.0 if layer.bias is None else math.sqrt(positions)
         for parameter in layer.parameters():
@@ -155,21 +169,9 @@ class _Walk:
         return slope * norm + bias * ROUNDING * self._bias_radius, backward
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    """Return True if a module, or one of its parameters, has a hook that may change its passes."""
-    own = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
-    return any(own) or any(parameter._backward_hooks for parameter in module.parameters(recurse=False))
-
-
 def reads_of(kernel: Sequence[int], stride: Sequence[int]) -> int:
     """Return the largest number of positions of a convolution that read one pixel: m of the module's text."""
     return math.prod(-(-k // s) for k, s in zip(kernel, stride, strict=True))
-
-
-def _reads(name: str, layer: nn.Conv2d) -> int:
-    if layer.groups != 1 or layer.dilation != (1, 1) or layer.padding_mode != "zeros":
-        raise ValueError(f"{name}: a convolution has groups, dilation or a padding other than zeros")
-    return reads_of(layer.kernel_size, layer.stride)
 
 
 def _slope(name: str, module: nn.Module) -> float:
@@ -191,15 +193,3 @@ def _disjoint(pool: nn.MaxPool2d | nn.AvgPool2d) -> bool:
     if isinstance(pool, nn.AvgPool2d):
         return windows and pool.divisor_override is None
     return windows and pair(pool.dilation) == (1, 1)
-
-
-def _shape_after(name: str, module: nn.Module, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of one example's output, by a pass on the meta device, for which weights need no numbers."""
-    weights = {key: parameter.detach().to("meta", torch.float32) for key, parameter in module.named_parameters()}
-    try:
-        output = functional_call(module, weights, (torch.empty(1, *shape, device="meta"),))
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise ValueError(f"{name}: {str(error).splitlines()[0]}") from error
-    if output.shape[0] != 1:
-        raise ValueError(f"{name}: it makes {output.shape[0]} rows of one example")
-    return tuple(output.shape[1:])

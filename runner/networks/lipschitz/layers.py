@@ -35,8 +35,8 @@ class GroupSort2(nn.Module):
         channels = 1 if x.dim() == 4 else -1
         if x.shape[channels] % 2:
             raise ValueError(f"GroupSort2 sorts pairs of channels, and there are {x.shape[channels]}.")
-        one, other = x.chunk(2, channels)
-        return torch.cat([torch.maximum(one, other), torch.minimum(one, other)], channels)
+        first, second = x.chunk(2, channels)
+        return torch.cat([torch.maximum(first, second), torch.minimum(first, second)], channels)
 
 
 class Scale(nn.Module):
@@ -179,5 +179,5 @@ class _L2Pool(torch.autograd.Function):
         x, inverses = ctx.saved_tensors
         (height, width), (down, right) = x.shape[2:], ctx.window
         spread = (of_norms * inverses).repeat_interleave(down, 2).repeat_interleave(right, 3)
-        rest = (0, width - spread.shape[3], 0, height - spread.shape[2])  # the part that no window covers
-        return x * (F.pad(spread, rest) if any(rest) else spread), None
+        uncovered = (0, width - spread.shape[3], 0, height - spread.shape[2])  # the part that no window covers
+        return x * (F.pad(spread, uncovered) if any(uncovered) else spread), None

@@ -132,7 +132,7 @@ class Cosine(LipschitzLoss):
 
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
         norms: Tensor = torch.linalg.vector_norm(logits, dim=1)
-        return -_of_target(logits, targets) / norms.clamp_min(self.smallest_norm)
+        return -_target_logits(logits, targets) / norms.clamp_min(self.smallest_norm)
 
 
 class Hinge(LipschitzLoss):
@@ -209,19 +209,19 @@ def lipschitz_constant(loss: nn.Module, classes: int) -> float:
     return float(stated(classes))
 
 
-def _of_target(logits: Tensor, targets: Tensor) -> Tensor:
+def _target_logits(logits: Tensor, targets: Tensor) -> Tensor:
     return logits.gather(1, targets[:, None]).squeeze(1)
 
 
 def _difference_of_means(logits: Tensor, targets: Tensor) -> Tensor:
-    own = _of_target(logits, targets)
-    return (logits.sum(1) - own) / (logits.shape[1] - 1) - own
+    target = _target_logits(logits, targets)
+    return (logits.sum(1) - target) / (logits.shape[1] - 1) - target
 
 
 def _hinge(logits: Tensor, targets: Tensor, margin: float) -> Tensor:
-    classes, own = logits.shape[1], _of_target(logits, targets)
-    others = F.relu(margin / 2 + logits).sum(1) - F.relu(margin / 2 + own)
-    return ((classes - 1) * F.relu(margin / 2 - own) + others) / classes
+    classes, target = logits.shape[1], _target_logits(logits, targets)
+    open_hinges = F.relu(margin / 2 + logits).sum(1) - F.relu(margin / 2 + target)
+    return ((classes - 1) * F.relu(margin / 2 - target) + open_hinges) / classes
 
 
 def _checked_margin(margin: float) -> float:
@@ -233,13 +233,10 @@ def _checked_margin(margin: float) -> float:
 def _clipped_backward(
     logits: Tensor, bound: float | Tensor, unit: float | Tensor = 1.0, counters: Tensor | None = None
 ) -> Tensor:
-    clipped: Tensor = _ClippedBackward.apply(logits, _number(bound, logits), _number(unit, logits), counters)
+    # Numbers without dimensions are made on the device, as a captured step may not copy them from the CPU.
+    scales = (n if isinstance(n, Tensor) else logits.new_full((), n) for n in (bound, unit))
+    clipped: Tensor = _ClippedBackward.apply(logits, *scales, counters)
     return clipped
-
-
-def _number(number: float | Tensor, like: Tensor) -> Tensor:
-    """Return a number without dimensions on the device, where a captured step may not copy it from the CPU."""
-    return number if isinstance(number, Tensor) else like.new_full((), number)
 
 
 class _ClippedBackward(torch.autograd.Function):

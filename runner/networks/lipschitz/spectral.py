@@ -63,9 +63,7 @@ def projected(weights: Tensor) -> Tensor:
     wide = weights.shape[-2] <= weights.shape[-1]
     matrices = weights if wide else weights.mT
     largest = matrices.abs().amax((-2, -1)).clamp_min(torch.finfo(weights.dtype).tiny)
-    matrices = (
-        matrices / largest[..., None, None]
-    )  # entries within [-1, 1], so that no square leaves the range of floats
+    matrices = matrices / largest[..., None, None]  # entries within [-1, 1], so no square leaves the range of floats
     gram = matrices @ matrices.mT
     size = torch.minimum(largest, _WITHIN / schatten_bound(gram))[..., None, None]
     left = 1 - 2e-6 - sum(matrices.shape[-2:]) * _ROUNDING
@@ -79,15 +77,12 @@ def schatten_bound(gram: Tensor) -> Tensor:
     size = torch.linalg.matrix_norm(gram).clamp_min(tiny)
     logarithm = size.log() / 2
     power = gram / size[..., None, None]  # of norm 1, so that no power of it leaves the range of floats
-    for k in range(1, 1 + _squarings(gram.shape[-1])):
+    # The smallest k with rank^(1/2^(k+2)) below 1.9.
+    squarings = max(0, math.ceil(math.log2(math.log(max(gram.shape[-1], 2)) / math.log(_WITHIN))) - 2)
+    for k in range(1, 1 + squarings):
         power = power @ power
         size = torch.linalg.matrix_norm(power).clamp_min(tiny)
         power = power / size[..., None, None]
         logarithm = logarithm + size.log() / 2 ** (k + 1)
     bound: Tensor = logarithm.exp()
     return bound
-
-
-def _squarings(rank: int) -> int:
-    """Return the smallest k with rank^(1/2^(k+2)) below 1.9."""
-    return max(0, math.ceil(math.log2(math.log(max(rank, 2)) / math.log(_WITHIN))) - 2)

@@ -7,7 +7,7 @@ import warnings
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
 
-from runner.config.origin import is_own
+from runner.config import is_own
 
 _DECAYS = ("cosine", "linear")
 

@@ -12,12 +12,12 @@ from scipy.stats import norm
 
 from checks.audit import cases
 from checks.audit import run as command
-from checks.audit.attacks import of_statistics, of_weights, released
+from checks.audit.attacks import released, statistics_scores, weight_scores
 from checks.audit.bounds import lower_bounds
 from checks.audit.cases import settings
 from checks.audit.faults import FAULTS, Fault
 from checks.audit.report import write_page
-from checks.audit.screened import Screened, charges, of_screened
+from checks.audit.screened import Screened, charges, screened_scores
 from checks.audit.targets import DELTA, PLAIN, Setting, Target, option, target
 from runner.accounting import sound_epsilon
 from runner.config import REPOSITORY
@@ -120,20 +120,20 @@ def test_seen_by_the_weights_gradients_do_not_depend_on_them() -> None:
             parameter.normal_()
     after = attacked.sums(attacked.worlds[1], [0, 15])
     assert all(torch.allclose(before[name], after[name]) for name in before)
-    scores = of_weights(target(Setting("flat", steps=4, network="one layer"), 2.0), 5000, "test")
+    scores = weight_scores(target(Setting("flat", steps=4, network="one layer"), 2.0), 5000, "test")
     out, within = scores["change"]
     assert within.mean() - out.mean() == pytest.approx(4, abs=0.32)  # four steps
     assert out.std() == pytest.approx(2 * 2.0, rel=0.05)  # of noise 2 each
 
 
 def test_statistics_are_charged_as_two_releases() -> None:
-    scores, ledger = of_statistics(PrivateStatistics(2.0, 1.0, 0.5), 1500, "test")
+    scores, ledger = statistics_scores(PrivateStatistics(2.0, 1.0, 0.5), 1500, "test")
     out, within = scores["sum"]
     apart = (within.mean() - out.mean()) / out.std()
     assert apart == pytest.approx(math.sqrt(2) / 2.0, rel=0.12)
-    found = lower_bounds(scores, ledger.actual, DELTA, ERROR)
-    assert not found.accused
-    assert 0.3 < found.of_shape <= sound_epsilon(ledger.actual, DELTA)
+    bounds = lower_bounds(scores, ledger.actual, DELTA, ERROR)
+    assert not bounds.accused
+    assert 0.3 < bounds.of_shape <= sound_epsilon(ledger.actual, DELTA)
     once = ((ledger.actual[0][0], 1),)
     assert lower_bounds({"sum": (out, within + 0.8 * out.std())}, once, DELTA, ERROR).accused
 
@@ -151,30 +151,30 @@ def test_faults_are_caught_and_what_they_are_planted_in_is_not_accused(fault: Fa
 def test_screening_publishes_what_the_theory_says() -> None:
     """Compare the weights kept by the project's own rule with the density of one screened step."""
     setting = Screened(kept=1, noise_multiplier=1.5, threshold=1.0)
-    scores = of_screened(setting, 500, "test")["sum"]
-    for x, kept in enumerate(scores):
-        assert (abs(kept - 0.5) > 1.5).all()
+    scores = screened_scores(setting, 500, "test")["sum"]
+    for x, wrong in enumerate(scores):
+        assert (abs(wrong - 0.5) > 1.5).all()
         outside = norm.cdf(-1.0, x, 1.5) + norm.sf(2.0, x, 1.5)  # of 1/2 -+ t
         for y in (0.5, 3.0):
             expected = norm.sf(max(y, 2.0), x, 1.5) / outside
-            assert (kept > y).mean() == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 500))
+            assert (wrong > y).mean() == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 500))
     ledger = charges(Screened(kept=2, noise_multiplier=1.5, threshold=1.5, rejections=3))
     assert [count for _, count in ledger.actual] == [8]
     assert [count for _, count in ledger.claimed] == [2]
 
 
 def test_charging_kept_updates_alone_is_caught() -> None:
-    every, kept = cases._accepted_only(400, OF_A_FAULT)
-    assert every.accused is False
-    assert kept.accused is True
+    right, wrong = cases._accepted_only(400, OF_A_FAULT)
+    assert right.accused is False
+    assert wrong.accused is True
 
 
 def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some of the attacks are made; the tests above have the list of all."""
     monkeypatch.setattr(cases, "FAULTS", FAULTS[:1])
     monkeypatch.setattr(cases, "_accepted_only", lambda *_: cases._faulty(FAULTS[1], 5000, OF_A_FAULT))
-    every = cases.cases(quick=True)
-    some = every[:6] + every[12::18]
+    right = cases.cases(quick=True)
+    some = right[:6] + right[12::18]
     monkeypatch.setattr(cases, "cases", lambda quick: some)
     assert command.main(["--quick", "--output", str(tmp_path)]) == 0
     rows = read_csv(tmp_path / "audit.csv")

@@ -41,10 +41,10 @@ def test_the_limits_of_a_test_that_never_errs() -> None:
     Of 1,000 trials of each kind, 800 measure. Two bounds of two limits each share the error of 5%.
     """
     sure = (ERROR / 4) ** (1 / 800)
-    found = lower_bounds({"score": (np.zeros(1000), np.ones(1000))}, gaussian(1.0), DELTA, ERROR)
-    assert found.any_shape == pytest.approx(math.log((sure - DELTA) / (1 - sure)))
-    assert found.of_shape == pytest.approx(closed_form(2 * stats.norm.ppf(sure), DELTA), rel=1e-6)
-    assert found.accused
+    bounds = lower_bounds({"score": (np.zeros(1000), np.ones(1000))}, gaussian(1.0), DELTA, ERROR)
+    assert bounds.any_shape == pytest.approx(math.log((sure - DELTA) / (1 - sure)))
+    assert bounds.of_shape == pytest.approx(closed_form(2 * stats.norm.ppf(sure), DELTA), rel=1e-6)
+    assert bounds.accused
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -56,15 +56,15 @@ def test_a_rare_sign_of_either_world_is_seen(swapped: bool) -> None:
     rare, never = np.zeros(100_000), np.zeros(100_000)
     rare[::20] = 1
     pair = (-rare, never) if swapped else (never, rare)
-    found = lower_bounds({"score": pair}, gaussian(1.0), DELTA, ERROR)
+    bounds = lower_bounds({"score": pair}, gaussian(1.0), DELTA, ERROR)
     limit = ERROR / 4
     often = stats.beta.ppf(limit, 4000, 80_000 - 4000 + 1)
-    assert found.any_shape == pytest.approx(math.log((often - DELTA) / (1 - limit ** (1 / 80_000))), rel=1e-3)
+    assert bounds.any_shape == pytest.approx(math.log((often - DELTA) / (1 - limit ** (1 / 80_000))), rel=1e-3)
 
 
 def test_too_few_trials_say_nothing() -> None:
-    found = lower_bounds(normal_scores(0.1, 20, 0), gaussian(0.1), DELTA, ERROR)
-    assert (found.of_shape, found.any_shape, found.accused) == (0.0, 0.0, False)
+    bounds = lower_bounds(normal_scores(0.1, 20, 0), gaussian(0.1), DELTA, ERROR)
+    assert (bounds.of_shape, bounds.any_shape, bounds.accused) == (0.0, 0.0, False)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 8.0])
@@ -73,10 +73,10 @@ def test_bounds_hold_and_are_tight_for_a_gaussian(epsilon: float) -> None:
     mu = mu_of(epsilon)
     assert closed_form(mu, DELTA) == pytest.approx(epsilon)
     assert sound_epsilon(gaussian(mu), DELTA) == pytest.approx(epsilon, abs=1e-6)
-    found = [lower_bounds(normal_scores(mu, 100_000, seed), gaussian(mu), DELTA, ERROR) for seed in range(20)]
-    assert sum(max(f.of_shape, f.any_shape) > epsilon for f in found) <= 4
-    assert sum(f.accused for f in found) <= 4
-    assert np.median([f.of_shape for f in found]) > 0.7 * epsilon
+    bounds = [lower_bounds(normal_scores(mu, 100_000, seed), gaussian(mu), DELTA, ERROR) for seed in range(20)]
+    assert sum(max(f.of_shape, f.any_shape) > epsilon for f in bounds) <= 4
+    assert sum(f.accused for f in bounds) <= 4
+    assert np.median([f.of_shape for f in bounds]) > 0.7 * epsilon
 
 
 def test_the_error_is_what_is_asked_for() -> None:
@@ -100,8 +100,8 @@ def sampled_scores(q: float, sigma: float, steps: int, trials: int, seed: int) -
     draws = np.random.default_rng(seed)
     members = draws.random((trials, steps)) < q
     sides = []
-    for there in (False, True):
-        y = members * there + sigma * draws.standard_normal((trials, steps))
+    for present in (False, True):
+        y = members * present + sigma * draws.standard_normal((trials, steps))
         sides.append(np.logaddexp(math.log1p(-q), math.log(q) + (y - 0.5) / sigma**2).sum(1))
     return {"score": (sides[0], sides[1])}
 
@@ -111,10 +111,10 @@ def test_bounds_hold_and_are_tight_for_sampled_gaussians(q: float, sigma: float,
     """Of 3 audits, 5% may fail: more than 1 does in 0.8% of all cases."""
     charged = ((PoissonSampledDpEvent(q, GaussianDpEvent(sigma)), steps),)
     sound = sound_epsilon(charged, DELTA)
-    found = [lower_bounds(sampled_scores(q, sigma, steps, 50_000, s), charged, DELTA, ERROR) for s in range(3)]
-    assert sum(max(f.of_shape, f.any_shape) > sound for f in found) <= 1
-    assert sum(f.accused for f in found) <= 1
-    assert np.median([f.of_shape for f in found]) > 0.7 * sound
+    bounds = [lower_bounds(sampled_scores(q, sigma, steps, 50_000, s), charged, DELTA, ERROR) for s in range(3)]
+    assert sum(max(f.of_shape, f.any_shape) > sound for f in bounds) <= 1
+    assert sum(f.accused for f in bounds) <= 1
+    assert np.median([f.of_shape for f in bounds]) > 0.7 * sound
     less = ((PoissonSampledDpEvent(q, GaussianDpEvent(1.2 * sigma)), steps),)
     assert lower_bounds(sampled_scores(q, sigma, steps, 50_000, 0), less, DELTA, ERROR).accused
 
@@ -129,9 +129,9 @@ def test_the_curve_of_a_sampled_gaussian_is_an_upper_bound_and_close() -> None:
     y = 0.5 + sigma**2 * np.log((np.expm1(losses) + q) / q)
     within = (1 - q) * stats.norm.sf(y / sigma) + q * stats.norm.sf((y - 1) / sigma)
     exact = within - np.exp(losses) * stats.norm.sf(y / sigma)
-    found = _curve((SampledGaussian(q, sigma, 1),), 1.0)[(_LOSSES > 0) & (_LOSSES < 6)]
-    assert (found >= exact * (1 - 1e-9)).all()
-    assert found == pytest.approx(exact, rel=2e-3, abs=1e-7)
+    bounds = _curve((SampledGaussian(q, sigma, 1),), 1.0)[(_LOSSES > 0) & (_LOSSES < 6)]
+    assert (bounds >= exact * (1 - 1e-9)).all()
+    assert bounds == pytest.approx(exact, rel=2e-3, abs=1e-7)
 
 
 def test_what_is_charged_as_nothing_is_accused_of_anything() -> None:

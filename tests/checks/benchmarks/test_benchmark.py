@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from checks.benchmarks import clipless, methods, own, peers, report
+from checks.benchmarks import clipless, own, peers, report
 from checks.benchmarks import run as command
 from checks.benchmarks.problems import problem
 from runner.networks.lipschitz.spectral import projected
 from runner.report.files import read_csv
 
 OTHER = ("backprop", "vmap_compiled")  # another step; what compiles in half a minute
-SAME = [name for name in methods.methods() if not name.startswith("non_private") and name not in OTHER]
+SAME = [name for name in peers.methods() if not name.startswith("non_private") and name not in OTHER]
 
 
 @pytest.mark.parametrize("method", SAME)
@@ -27,7 +27,7 @@ def test_every_private_method_takes_the_same_step(method: str, monkeypatch: pyte
     reference, tried = (problem("M", 8) for _ in range(2))
     own.isolated(reference)()
     before = problem("M", 8).network.state_dict()
-    methods.methods()[method](tried)()
+    peers.methods()[method](tried)()
     for name, weight in tried.network.state_dict().items():
         torch.testing.assert_close(weight, reference.network.state_dict()[name], rtol=1e-4, atol=1e-6)
         assert not torch.equal(weight, before[name])
@@ -38,12 +38,12 @@ def test_a_clipless_step_is_an_ordinary_one_projected(monkeypatch: pytest.Monkey
     monkeypatch.setattr(own, "NOISE_MULTIPLIER", 0.0)
     monkeypatch.setattr(own, "LEARNING_RATE", 1.0)
     monkeypatch.setattr(own, "examples_in_cache", lambda *_: 3)
-    of, reference = problem("VGG5", 8), problem("VGG5", 8)
-    step = methods.methods("VGG5")["clipless"](of)
+    case, reference = problem("VGG5", 8), problem("VGG5", 8)
+    step = peers.methods("VGG5")["clipless"](case)
     step()
     losses = torch.nn.functional.cross_entropy(50 * reference.network(reference.inputs), reference.targets) / 50
     losses.backward()
-    for weight, now in zip(reference.network.parameters(), of.network.parameters(), strict=True):
+    for weight, now in zip(reference.network.parameters(), case.network.parameters(), strict=True):
         assert weight.grad is not None
         moved = (weight - weight.grad).detach()
         if weight.dim() > 1:
@@ -63,17 +63,17 @@ def test_the_ordinary_network_has_the_same_convolutions_and_nothing_of_the_lipsc
 def test_times_of_an_epoch_are_of_all_methods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The table of figure 4, with made-up times: a step takes 2 s."""
     built = list[str]()
-    monkeypatch.setattr(clipless, "problem", lambda name, *of: built.append(name) or problem(name, *of))
+    monkeypatch.setattr(clipless, "problem", lambda name, *case: built.append(name) or problem(name, *case))
     monkeypatch.setattr(clipless, "interleaved", lambda steps, *_: {name: [2.0] * 3 for name in steps})
-    of = dict[str, str]()
-    monkeypatch.setattr(clipless, "peak_memory", lambda name, network, *_: of.update({name: network}) or 7.0)
+    case = dict[str, str]()
+    monkeypatch.setattr(clipless, "peak_memory", lambda name, network, *_: case.update({name: network}) or 7.0)
     assert clipless.main(["--networks", "VGG5", "--batches", "20", "--output", f"{tmp_path}/clipless.csv"]) == 0
     rows = read_csv(tmp_path / "clipless.csv")
     assert [row["method"] for row in rows] == list(clipless.METHODS)
-    assert {name: network == "VGG5" for name, network in of.items()} == {
+    assert {name: network == "VGG5" for name, network in case.items()} == {
         name: name in ("clipless", "projection") for name in clipless.METHODS
     }
-    assert built[: len(clipless.METHODS)] == [of[name] for name in clipless.METHODS]
+    assert built[: len(clipless.METHODS)] == [case[name] for name in clipless.METHODS]
     assert {row["s_per_epoch"] for row in rows} == {"5000"}  # 2,500 steps
     assert {row["parameters"] for row in rows} == {str(122 * 32**2 + 155 * 32 + 490)}  # weights by the width, biases
 
@@ -103,13 +103,13 @@ def test_the_page_and_the_sentence_have_the_worst_and_the_best() -> None:
     page = report.page({"avx512": rows})
     assert "| two linear layers, 512 | 0.70 |" in page
     assert "| two linear layers, 512 | – | 0.10 | – |" in page
-    whole = {"program": "this bench", "seconds": "30.9", "epochs": "6", "accuracy": "95.48", "wanted": "95.0"}
+    run_row = {"program": "this bench", "seconds": "30.9", "epochs": "6", "accuracy": "95.48", "wanted": "95.0"}
     machine = {"rounds": "3", "device": "a CPU", "pytorch": "2", "date": "2026-11-27"}
-    page = report.page({"avx512": rows}, [whole | machine])
+    page = report.page({"avx512": rows}, [run_row | machine])
     assert page.endswith("| this bench | 31 s | 6 | 95.48% |\n")
-    readme = report.with_sentence(f"a {report.BEGIN}old{report.END} b", ("avx512", rows))
+    readme = report.replace_sentence(f"a {report.BEGIN}old{report.END} b", ("avx512", rows))
     assert "has 0.70 (two linear layers) to 1.90 times (CIFAR-10, six convolutions)" in readme
     assert "The best other library has 0.10 to 0.50" in readme
     assert "old" not in readme
     with pytest.raises(ValueError, match="markers"):
-        report.with_sentence("a b", ("avx512", rows))
+        report.replace_sentence("a b", ("avx512", rows))

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from checks.benchmarks.own import padded_length
-from checks.gpu import command, pace, pack, run, runs
+from checks.gpu import command, pace, run, runs
 from checks.gpu.pace import Measured, Pace, kind_of
 from checks.gpu.runs import LIST, Entry, Lease, Progress, read_list
 from checks.rehearsal import made_up_cuda
@@ -128,8 +128,8 @@ class Lent:
 def test_a_few_runs_measure_before_the_rest_starts(jobs: Jobs, tmp_path: Path, monkeypatch) -> None:
     """Two at a time, 100 s each, in 450 s: two to measure, six more, and the eighth and ninth cannot end."""
     lent = Lent(monkeypatch, lambda job: 100.0)
-    every = jobs("fig_3", "mnist_tanh")[:10]
-    progress = Progress(Entry("fig_3"), list(every))
+    entries = jobs("fig_3", "mnist_tanh")[:10]
+    progress = Progress(Entry("fig_3"), list(entries))
     for _ in Lease(450.0, 2, tmp_path / "pace.jsonl", "code").carry_out(progress, None):  # type: ignore[arg-type]
         pass
     assert [len(batch) for batch in lent.batches] == [2, 8]
@@ -140,10 +140,10 @@ def test_a_few_runs_measure_before_the_rest_starts(jobs: Jobs, tmp_path: Path, m
 def test_a_run_too_slow_is_not_started_again(jobs: Jobs, tmp_path: Path, monkeypatch) -> None:
     """Neither in this call nor in a later one that is as short, but in a longer one."""
     lent = Lent(monkeypatch, lambda job: 500.0)
-    every = jobs("fig_3", "mnist_tanh")[:4]
+    entries = jobs("fig_3", "mnist_tanh")[:4]
     for deadline, batches in ((400.0, 1), (400.0, 1), (600.0, 2)):
         lent.now = 0.0
-        progress = Progress(Entry("fig_3"), list(every))
+        progress = Progress(Entry("fig_3"), list(entries))
         for _ in Lease(deadline, 2, tmp_path / "pace.jsonl", "code").carry_out(progress, None):  # type: ignore[arg-type]
             pass
         assert len(lent.batches) == batches
@@ -166,13 +166,13 @@ def test_a_stopped_run_leaves_its_pace_alone(jobs: Jobs, tmp_path: Path, monkeyp
 
 
 def test_archives_are_below_the_limit(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(pack, "LIMIT", 10_000)
+    monkeypatch.setattr(run, "LIMIT", 10_000)
     root = tmp_path / "elsewhere"
     files = [root / "runs" / f"{number}.json" for number in range(5)]
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(os.urandom(3_500))
-    archives = pack.pack(files, root, tmp_path / "out", "gpu-x")
+    archives = run.pack(files, root, tmp_path / "out", "gpu-x")
     assert [path.name for path in archives] == [f"gpu-x-{number}.tar.gz" for number in (1, 2, 3)]
     assert all(path.stat().st_size < 10_000 for path in archives)
     for path in archives:

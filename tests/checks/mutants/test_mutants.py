@@ -44,11 +44,11 @@ faults = [
 ]
 Path({str(tmp_path / "cache")!r}).mkdir()
 for number, outcome in _tried([([test], f) for f in faults], Path({str(tree)!r}), Path({str(tmp_path / "cache")!r}), 1):
-    print(number, outcome.word, outcome.said)
+    print(number, outcome.word, outcome.message)
 """
     before = (tree / "runner/claims/statistics.py").read_text()
-    said = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert said.stdout.splitlines() == [
+    result = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines() == [
         f"0 {NOTICED} {NOTICING}",
         f"1 {PASSED} ",
     ]
@@ -57,8 +57,8 @@ for number, outcome in _tried([([test], f) for f in faults], Path({str(tree)!r})
 
 def test_a_fault_or_a_test_that_is_not_there_is_an_error() -> None:
     """The text of a fault has to be there once."""
-    for old, found in (("b", 2), ("c", 0)):
-        with pytest.raises(ValueError, match=f"there {found} times"):
+    for old, count in (("b", 2), ("c", 0)):
+        with pytest.raises(ValueError, match=f"there {count} times"):
             Mutant("x.py", old, "d", "wrong", "test_fields.py").mutated("ab b")
     for test in ("no_such.py", "test_fields.py::test_no_such"):
         with pytest.raises(ValueError, match="there is no tests/"):

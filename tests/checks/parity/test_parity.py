@@ -34,26 +34,26 @@ def rounded(numbers: Tensor, bits: int) -> Tensor:
 class Tf32(OnePassEngine):
     """An engine with inputs rounded as in TF32."""
 
-    def clipped_sum(self, inputs: Tensor, targets: Tensor, *rest: object) -> GradientSum:
-        return super().clipped_sum(rounded(inputs, 10), targets, *rest)  # type: ignore[arg-type]
+    def clipped_sum(self, inputs: Tensor, targets: Tensor, *remaining: object) -> GradientSum:
+        return super().clipped_sum(rounded(inputs, 10), targets, *remaining)  # type: ignore[arg-type]
 
 
 def test_every_option_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the defaults, or else in the first experiment that can have it; an architecture in one that names it."""
     monkeypatch.setattr(cases_module, "prepared", lambda *overrides: overrides)
-    monkeypatch.setattr(command, "compared", lambda made, *_: Difference(0, str(made.run)))
+    monkeypatch.setattr(command, "compared", lambda build, *_: Difference(0, str(build.run)))
     monkeypatch.setattr(command, "options_of", tracked_options)
-    found = {name: what for name, _, what, _ in command.checked("cpu", STEPS)}
-    assert list(found) == [f"{group}={option}" for group in STEPS for option in tracked_options(group)]
-    assert "('clipping=per_layer',)" in found["clipping=per_layer"]
-    assert "experiment=lipschitz/cifar10_mixer" in found["architecture=lipschitz_mixer"]
+    differences = {name: what for name, _, what, _ in command.checked("cpu", STEPS)}
+    assert list(differences) == [f"{group}={option}" for group in STEPS for option in tracked_options(group)]
+    assert "('clipping=per_layer',)" in differences["clipping=per_layer"]
+    assert "experiment=lipschitz/cifar10_mixer" in differences["architecture=lipschitz_mixer"]
 
 
 def test_the_cpu_agrees_with_itself() -> None:
     """By two engines, in two layouts, in one piece and in two."""
-    found = compared(case(*MNIST), OTHERWISE, CPU)
-    assert not found.wrong
-    assert found.times > 1e-6, "the computation differs"
+    differences = compared(case(*MNIST), OTHERWISE, CPU)
+    assert not differences.wrong
+    assert differences.times > 1e-6, "the computation differs"
 
 
 def test_too_few_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,14 +68,14 @@ def test_a_clip_that_is_off_by_a_thousandth_is_found(monkeypatch: pytest.MonkeyP
     expected = Flat.sum_contributions
 
     def off(self: Flat, engine: object, inputs: Tensor, targets: Tensor, groups: object = ()) -> GradientSum:
-        of = Flat(self.norm * 1.001) if isinstance(engine, OnePassEngine) else self
-        return expected(of, engine, inputs, targets)  # type: ignore[arg-type]
+        weights = Flat(self.norm * 1.001) if isinstance(engine, OnePassEngine) else self
+        return expected(weights, engine, inputs, targets)  # type: ignore[arg-type]
 
     assert not compared(theirs, OTHERWISE, CPU).wrong
     monkeypatch.setattr(Flat, "sum_contributions", off)
-    found = compared(theirs, OTHERWISE, CPU)
-    assert found.wrong
-    assert found.what.startswith(("sum of", "weights"))
+    differences = compared(theirs, OTHERWISE, CPU)
+    assert differences.wrong
+    assert differences.what.startswith(("sum of", "weights"))
 
 
 def test_noise_of_another_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,8 +88,8 @@ def test_noise_of_another_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(
         "checks.parity.step.made_up", lambda run, examples, seed=0: (torch.ones(6, 1, 28, 28), torch.arange(6))
     )
-    found = compared(case(*MNIST), OTHERWISE, CPU)
-    assert (found.wrong, found.what) == (True, "noise")
+    differences = compared(case(*MNIST), OTHERWISE, CPU)
+    assert (differences.wrong, differences.what) == (True, "noise")
 
 
 def test_graphs_agree_and_less_noise_in_them_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,8 +97,8 @@ def test_graphs_agree_and_less_noise_in_them_does_not(monkeypatch: pytest.Monkey
 
     def wrong() -> list[bool]:
         with made_up_cuda():
-            every = graph_against_eager, compiled_against_eager
-            checks = dict(pair for compared_by in every for pair in compared_by("cuda:0"))
+            cases = graph_against_eager, compiled_against_eager
+            checks = dict(pair for compared_by in cases for pair in compared_by("cuda:0"))
             names = "run: sampling=shuffled", "compiled: clipping=per_layer"
             return [checks[name]().wrong for name in names]
 
@@ -119,5 +119,5 @@ def test_the_command_says_what_differs_and_what_fails(monkeypatch, capsys) -> No
     assert "agrees  architecture=tempered_sigmoid_mnist" in capsys.readouterr().out
     monkeypatch.setattr(Mechanism, "release", lambda *_: 1 / 0)
     assert command.main(arguments) == 1
-    assert "DIFFERS  architecture=tempered_sigmoid_mnist" in (said := capsys.readouterr().out)
-    assert "ZeroDivisionError" in said
+    assert "DIFFERS  architecture=tempered_sigmoid_mnist" in (text := capsys.readouterr().out)
+    assert "ZeroDivisionError" in text
