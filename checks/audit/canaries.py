@@ -19,16 +19,17 @@ with the sum over the groups that the canary reaches. So the log-likelihood rati
 
     sum_t ln(1 - q + q exp((x_t - 1/2) / sigma^2)).
 
-`audit.one_run` turns the ratios of all canaries into a lower bound. Reading weights leaves rounding errors of about 1e-5
-of the noise.
+If the quartiles of all x_t show clearly less noise than is charged, the attacker takes the measured sigma of the step.
+`audit.one_run` turns the ratios of all canaries into a lower bound. Reading weights leaves rounding errors of about
+1e-5 of the noise.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -38,14 +39,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from checks.audit.bounds import Array
+from runner.build.prepare import prepare
 from runner.clipping import Clipping, NoiseGroup, gradient_sum
 from runner.config import StepMode
 from runner.data.datasets import Split
 from runner.gradients import Engine, GradientSum, MappedEngine, Objective
-from runner.mechanism.dp_sgd import Mechanism
 from runner.records.identity import resolved
 from runner.records.jobs import composed
-from runner.build.prepare import prepare
 from runner.training.graph.sums import MaskedEngine
 from runner.training.loop import load, training
 from runner.training.progress import Trained
@@ -56,6 +56,8 @@ ABSENT = -1  # the target of a canary that did not join
 _STRONG = 1e3  # a canary's gradient, in sensitivities
 _PIXEL = 1e6  # of a canary that is an example of the data set
 _LARGEST = 700.0  # exponent in float64
+_QUARTILES = 1.349  # their distance, in standard deviations of normal noise
+_CLEARLY, _LEAST_NOISE = 0.8, 1e-2  # of the charged noise; in sensitivities
 _EVERYWHERE = ("tracking=disabled", "runtime.device=cpu", "diagnostics=[]")
 
 
@@ -119,7 +121,7 @@ class Canaries:
         """Return which targets [batch] are those of canaries, joined or absent."""
         return (targets >= self.classes) | (targets == ABSENT)
 
-    def gradients(self, rows: Tensor, like: dict[str, Tensor]) -> dict[str, Tensor]:
+    def gradients(self, rows: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the gradients of canaries, by parameter name [batch, *shape], for their numbers `rows` [batch]."""
         made = {name: p.new_zeros(len(rows), *p.shape) for name, p in like.items()}
         for group, places in self.places.items():
@@ -164,7 +166,7 @@ class Attacker:
         self._before: dict[NoiseGroup, Tensor] | None = None
         self._known: dict[NoiseGroup, Tensor] = {}
 
-    def _along(self, tensors: dict[str, Tensor]) -> dict[NoiseGroup, Tensor]:
+    def _along(self, tensors: Mapping[str, Tensor]) -> dict[NoiseGroup, Tensor]:
         """Return the canaries' coordinates of tensors by parameter name, by group [k], float64."""
         return {
             group: torch.cat([tensors[name].detach().flatten() for name in group.parameters])[places].double()
@@ -177,7 +179,7 @@ class Attacker:
         A look at weights that have not changed is of the same step: the first batch is summed several times.
         """
         parameters = dict(objective.named_parameters())
-        weights = self._along({name: p for name, p in parameters.items()})
+        weights = self._along(parameters)
         before = self._before
         if before is not None and any(not torch.equal(weights[g], before[g]) for g in weights):
             if self._by_weights:
@@ -190,23 +192,34 @@ class Attacker:
 
     def _release(self, group: NoiseGroup, moved: Tensor) -> Tensor:
         """Return the noisy mean [k] that moved the weights by SGD, with momentum."""
-        velocity = moved / self._optimizer.lr
-        release = velocity - self._optimizer.momentum * self._velocity.get(group, torch.zeros_like(velocity))
+        velocity: Tensor = moved / self._optimizer.lr
+        release: Tensor = velocity - self._optimizer.momentum * self._velocity.get(group, torch.zeros_like(velocity))
         self._velocity[group] = velocity
         return release
 
     def _add(self, releases: dict[NoiseGroup, Tensor]) -> None:
         exponent = np.zeros(len(self.scores))
         for group, release in releases.items():
-            seen = (release * self._mechanism.denominator - self._known[group]) / group.sensitivity
-            exponent += self._squares[group] * (seen.numpy() - 0.5)
+            seen = ((release * self._mechanism.denominator - self._known[group]) / group.sensitivity).numpy()
+            exponent += self._square(group, seen) * (seen - 0.5)
         self.scores += ratio(exponent, self._mechanism.sampling_rate)
         self.steps += 1
+
+    def _square(self, group: NoiseGroup, seen: Array) -> float:
+        """Return the inverse variance of a group's noise: as charged, or as measured if it is clearly too small.
+
+        Most canaries are not in a batch, so the quartiles of what is seen are those of the noise.
+        """
+        low, high = np.quantile(seen, [0.25, 0.75])
+        spread = max(_LEAST_NOISE, (high - low) / _QUARTILES)
+        charged = self._squares[group]
+        return charged if spread**2 * charged > _CLEARLY**2 else 1 / spread**2
 
 
 def ratio(exponent: Array, sampling_rate: float) -> Array:
     """Return ln(1 - q + q e^exponent), elementwise, in float64."""
-    return np.log1p(sampling_rate * np.expm1(np.minimum(exponent, _LARGEST)))
+    losses: Array = np.log1p(sampling_rate * np.expm1(np.minimum(exponent, _LARGEST)))
+    return losses
 
 
 @dataclass(frozen=True)
@@ -242,7 +255,8 @@ class _Observed:
             others = self.clipping.sum_contributions(engine, inputs, targets.masked_fill(among, 0), groups)
         else:
             some = self._sum(engine, inputs[~among], targets[~among], groups)
-            others = GradientSum(some.gradients, *(_placed(each, ~among) for each in (some.losses, some.norms)))
+            norms = None if some.norms is None else _placed(some.norms, ~among)
+            others = GradientSum(some.gradients, _placed(some.losses, ~among), norms)
         self.attacker.look(engine.objective, others.gradients)
         if self.real:
             return self.clipping.sum_contributions(engine, inputs, targets, groups)
@@ -257,9 +271,9 @@ class _Observed:
         return gradient_sum(self.clipping, engine, inputs, targets, max(1, len(targets)), groups)
 
 
-def _placed(numbers: Tensor | None, where: Tensor) -> Tensor | None:
+def _placed(numbers: Tensor, where: Tensor) -> Tensor:
     """Return numbers, one for each true value of `where` [batch], at their places in zeros [batch]."""
-    return None if numbers is None else numbers.new_zeros(len(where)).masked_scatter(where, numbers)
+    return numbers.new_zeros(len(where)).masked_scatter(where, numbers)
 
 
 @dataclass(frozen=True)

@@ -1,41 +1,43 @@
 """Lower bounds on epsilon from one run, with k canaries that joined it independently with probability 1/2.
 
-The auditor ranks the canaries by scores and guesses the membership of some. This many guesses, r of k, is chosen on
-simulated scores before the run, so the real scores choose nothing but which canaries are guessed. Let v guesses be
-right. Two bounds follow, which hold together with the chance of error that is asked for:
+The auditor ranks the canaries by scores, and guesses of the r surest whether they joined. The number r is chosen on
+simulated scores, so the real ones choose only which canaries are guessed. Let v guesses be right. Two bounds follow.
+Neither assumes that canaries are independent of each other.
 
-`approximate_dp` (Steinke, Nasr and Jagielski, 2023, theorem 3.1). If the run is (epsilon, delta)-DP, the guesses are no
-better than r coins of probability p = e^epsilon / (1 + e^epsilon), but for a probability of failure by delta:
+`approximate_dp` (Steinke, Nasr and Jagielski, 2023) holds for every mechanism. If the run is (epsilon, delta)-DP, the
+guesses are as good as r coins of probability p = e^epsilon / (1 + e^epsilon), but for a failure by delta:
 
     P(v or more are right) <= P(B >= v) + k delta max_i 2/i P(v > B >= v - i),    B ~ Binomial(r, p).
 
-It holds for every mechanism.
-
-`charged_curve` (Mahloujifar, Melis and Chaudhuri, 2024, theorem 9 and algorithm 3) tests a whole trade-off curve. Let
-G(b) be the least false positives of a test with true positives b that the curve allows. Write p_j for the probability of
-j right guesses, and for c <= i
+`charged_curve` (Mahloujifar, Melis and Chaudhuri, 2024, algorithm 3) tests the trade-off curve of a mechanism: let G(b)
+be the least false positives that it allows a test with true positives b. G is convex and grows. Write p_j for the
+probability of j right guesses, and
 
     right_i = sum_{j >= i} p_j j / k,    wrong_i = sum_{j >= i} p_j (r - j) / k.
 
-These are the probabilities that a canary, drawn at random, is guessed rightly (or wrongly) in a run with at least i
-right guesses. "The canary is guessed as it is, in a run with that many right guesses among the others" is a test of its
-membership, which is why wrong_i >= G(right_{i + 1}). And as p_i = k (wrong_i - wrong_{i+1}) / (r - i),
+These are the probabilities that a canary, drawn at random, is guessed rightly, or wrongly, in a run with at least i
+right guesses. Take "canary c is guessed as in, and i or more others rightly" as a test of c, for fixed coins of the
+others. If c is in, it is a right guess among i + 1 or more. If c is out, it is a wrong one, with i or more right ones.
+The same holds for guesses of out. So wrong_i >= G(right_{i+1}), after averaging, as G is convex. By their definition,
 
-    right_i = right_{i + 1} + i / (r - i) (wrong_i - wrong_{i + 1}).
+    right_i = right_{i+1} + i / (r - i) (wrong_i - wrong_{i+1}),    right_0 + wrong_0 = r / k.
 
-If v or more right guesses had the probability p, then right_v >= p v / k in total, so with the least values from i = v - 1
-to 0, right_0 + wrong_0 has to stay within r / k. A curve is refuted if it does not for p = error. The curves are those of
-the ledger's releases with noise of s times the charged noise, as in `audit.bounds.of_shape`. The bound is the sound
-epsilon at the smallest refuted s. It needs the shape of the charge.
+Let v or more be right with a probability above p. Start from right_v = p v / k and wrong_v = p (r - v) / k, and take
+the least wrong_i = max(wrong_{i+1}, G(right_{i+1})) from i = v - 1 down to 0. The sum right_0 + wrong_0 is then at most
+the true one, r / k. (The true start has D >= 0 more in right_v. Where it has less in wrong_v, this is at most D.
+Summation by parts, with i / (r - i) growing in i, shows by induction that right_i stays D larger and wrong_i at most D
+smaller.) So a sum above r / k refutes the curve, with the chance of error p. The curves are those of the ledger's
+releases with noise of s times the charged noise, as in `bounds.lower_bounds`. The bound is the sound epsilon at the
+smallest refuted s.
 
-The ceiling is what the same estimator gives for exact scores: those of the Gaussian mechanism of the ledger, with as
-many canaries and steps, drawn by NumPy.
+A ceiling is what the same estimator gives for exact scores: those of the Gaussian mechanism that the ledger charges,
+with as many canaries and steps (`canaries.exact`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
