@@ -46,7 +46,7 @@ from runner.data.datasets import Split
 from runner.gradients import Engine, GradientSum, MappedEngine, Objective
 from runner.records.identity import resolved
 from runner.records.jobs import composed
-from runner.training.graph.sums import MaskedEngine
+from runner.training.graph.network import MaskedEngine
 from runner.training.loop import load, training
 from runner.training.progress import Trained
 from runner.training.run import Run

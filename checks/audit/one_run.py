@@ -44,7 +44,7 @@ import numpy as np
 from scipy.stats import binom
 
 from checks.audit.bounds import LOSSES, Array, curve, epsilon_of_curve
-from runner.accounting.mechanisms import SampledGaussian
+from runner.accounting.ledger import SampledGaussian
 
 Allowed = Callable[[float], float]  # from the true positives of a test to its least false positives
 SHARES = (0.001, 0.0015, 0.002, 0.003, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2)

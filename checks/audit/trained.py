@@ -16,7 +16,7 @@ from checks.audit.canaries import Attack, Outcome, Plant, carry_out, exact
 from checks.audit.faults import NoiseHalved
 from checks.audit.one_run import SHARES, allowed_by, approximate_dp, charged_curve, guess, refuted
 from runner.accounting import Releases
-from runner.accounting.mechanisms import SampledGaussian, sampled_gaussians
+from runner.accounting.ledger import SampledGaussian, sampled_gaussians
 from runner.clipping import Flat
 from runner.mechanism.dp_sgd import Mechanism
 from runner.report.files import Table, bound_text, markdown, plus_minus, read_csv, write_csv

@@ -11,7 +11,7 @@ from scipy import stats
 from checks.audit.bounds import epsilon_of_curve
 from checks.audit.canaries import exact
 from checks.audit.one_run import Guesses, allowed_by, approximate_dp, charged_curve, guess, p_value, refuted
-from runner.accounting.mechanisms import SampledGaussian
+from runner.accounting.ledger import SampledGaussian
 
 DELTA = 1e-5
 
