@@ -43,7 +43,7 @@ from runner.build.prepare import prepare
 from runner.clipping import Clipping, NoiseGroup, gradient_sum
 from runner.config import StepMode
 from runner.data.datasets import Split
-from runner.gradients import Engine, GradientSum, MappedEngine, Objective
+from runner.gradients import Engine, GradientSum, MappedEngine, Objective, OnePassEngine
 from runner.records.identity import resolved
 from runner.records.jobs import composed
 from runner.training.graph.network import MaskedEngine
@@ -226,13 +226,15 @@ def ratio(exponent: Array, sampling_rate: float) -> Array:
 class _Observed:
     """A run's clipping, with canaries among the examples, and an attacker who knows the sum of the others.
 
-    Canaries are examples of the data set (`real`), or gradients that the clipping gets instead of theirs.
+    Canaries are examples of the data set (`real`), or gradients that the clipping gets instead of theirs. For real ones
+    the attacker computes the sum of the others by the one-pass engine, which is faster than the isolated one.
     """
 
     clipping: Clipping
     canaries: Canaries
     attacker: Attacker
     real: bool
+    engines: dict[int, Engine] = field(default_factory=dict)  # of the attacker, by the objective's identity
 
     @property
     def needs_engine(self) -> bool:
@@ -254,7 +256,7 @@ class _Observed:
             engine = replace(engine, mask=engine.mask & ~among)
             others = self.clipping.sum_contributions(engine, inputs, targets.masked_fill(among, 0), groups)
         else:
-            some = self._sum(engine, inputs[~among], targets[~among], groups)
+            some = self._sum(self._own(engine) if self.real else engine, inputs[~among], targets[~among], groups)
             norms = None if some.norms is None else _placed(some.norms, ~among)
             others = GradientSum(some.gradients, _placed(some.losses, ~among), norms)
         self.attacker.look(engine.objective, others.gradients)
@@ -266,6 +268,12 @@ class _Observed:
             others.losses.masked_fill(among, 0),
             None if others.norms is None else others.norms.masked_fill(joined, _STRONG),
         )
+
+    def _own(self, engine: Engine) -> Engine:
+        key = id(engine.objective)
+        if key not in self.engines:
+            self.engines[key] = OnePassEngine(engine.objective)
+        return self.engines[key]
 
     def _sum(self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup]) -> GradientSum:
         return gradient_sum(self.clipping, engine, inputs, targets, max(1, len(targets)), groups)

@@ -65,7 +65,7 @@ def _attack_runs(folder: Path) -> int:
             flush=True,
         )
     print(write_runs(folder, rows))
-    return int(any(row.accused != bool(row.fault) for row in rows))
+    return int(any(row.accused != row.faulty for row in rows))
 
 
 def _line(row: Row) -> str:

@@ -26,6 +26,7 @@ from runner.training.run import Run
 TABLE = "canaries.csv"
 CONFIDENCE = 0.95  # that all bounds of the runs hold together, and all of the faults
 _NAMES = ("one_run", "curve", "independent")  # of the bounds of a run
+NONE = "none"  # is the fault of the run that faults are planted in
 _DRAWS = 2  # of exact scores
 ATTACKS = (
     Attack("tempered_sigmoid/mnist_tanh", 24_000),
@@ -98,7 +99,7 @@ class TrainedRow:
     """A run under attack.
 
     Attributes:
-        fault: the planted one, or "".
+        fault: the planted one, "none" for the run that these are planted in, or "" for a whole run.
         setting, way, canaries: see `canaries.Attack`.
         share: of the charged squared shift, what the canaries reach.
         accuracy: of the run, in percent.
@@ -130,6 +131,10 @@ class TrainedRow:
     accused: bool
     minutes: float
 
+    @property
+    def faulty(self) -> bool:
+        return self.fault not in ("", NONE)
+
 
 def runs(attacks: Sequence[Attack] = ATTACKS) -> Iterator[TrainedRow]:
     """Attack the code that trains. All bounds hold together with 95% confidence."""
@@ -141,7 +146,7 @@ def runs(attacks: Sequence[Attack] = ATTACKS) -> Iterator[TrainedRow]:
 def faulty_runs() -> Iterator[TrainedRow]:
     """Attack runs with planted faults, and first the run without any."""
     error = (1 - CONFIDENCE) / (len(_NAMES) * (len(FAULTS) + 1))
-    yield attacked(SHORT, error)
+    yield attacked(SHORT, error, NONE)
     draw = GraphStep._draw
     for name, attack, plant in FAULTS:
         yield attacked(attack, error, name, plant)
@@ -232,8 +237,8 @@ def section(folder: Path) -> list[str]:
     if not (folder / TABLE).exists():
         return []
     rows = TypeAdapter(list[TrainedRow]).validate_python(read_csv(folder / TABLE))
-    whole = [row for row in rows if not row.fault and not _is_short(row)]
-    (right,), wrong = [row for row in rows if _is_short(row) and not row.fault], [row for row in rows if row.fault]
+    whole, planted = [row for row in rows if not row.fault], [row for row in rows if row.fault]
+    wrong = [row for row in planted if row.faulty]
     shares = [max(row.one_run, row.curve) / row.sound for row in whole]
     accused, caught = sum(row.accused for row in whole), sum(row.accused for row in wrong)
     return [
@@ -262,15 +267,11 @@ def section(folder: Path) -> list[str]:
         markdown(
             Table(
                 ("fault", "steps", "ε charged", "ε at least", "if canaries are independent", "found"),
-                [_fault_line(row) for row in (right, *wrong)],
+                [_fault_line(row) for row in planted],
             )
         ).strip(),
         f"[All columns]({TABLE})",
     ]
-
-
-def _is_short(row: TrainedRow) -> bool:
-    return bool(row.fault) or row.steps < 200
 
 
 def _line(row: TrainedRow) -> list[str]:
@@ -287,9 +288,10 @@ def _line(row: TrainedRow) -> list[str]:
 
 
 def _fault_line(row: TrainedRow) -> list[str]:
-    found = "yes" if row.accused else "**no**"
+    words = {(True, True): "yes", (True, False): "**no**", (False, True): "**accused**", (False, False): "–"}
+    found = words[row.faulty, row.accused]
     bounds = _least(max(row.one_run, row.curve)), _least(row.independent)
-    return [row.fault or "none", f"{row.way}, {row.steps}", bound_text(row.sound), *bounds, found if row.fault else "–"]
+    return [row.fault, f"{row.way}, {row.steps}", bound_text(row.sound), *bounds, found]
 
 
 def _least(bound: float) -> str:

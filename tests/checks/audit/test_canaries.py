@@ -97,9 +97,11 @@ def test_the_section_says_what_the_table_does(tmp_path) -> None:
         "", "a/b", "graph", 24_000, 0.01, 1.2, 4680, 1.0, 98.0, 1e-5, 2.4, 1.1, 1.5, 1.9, 1.2, 1.6, 2.0, False, 9.1
     )
     assert section(tmp_path) == []
-    write(tmp_path, [row, replace(row, steps=140), replace(row, steps=140, fault="noise halved", accused=True)])
+    write(tmp_path, [row, replace(row, fault="none"), replace(row, fault="noise halved", accused=True)])
     text = "\n".join(section(tmp_path))
     assert "0 of 1 runs are accused" in text
     assert "0.62 to 0.62 of its sound ε" in text
     assert "| a/b | graph, 4,680 | 24,000 | 2.4 | 1.5 (1.6) | 1.9 (2) | 9.1 |" in text
     assert "1 of 1 faults" in text
+    assert "| none | graph, 4680 | 2.4 | 1.5 | 1.9 | – |" in text
+    assert "| noise halved | graph, 4680 | 2.4 | 1.5 | 1.9 | yes |" in text
