@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from runner.accounting import Releases
 from runner.accounting.ledger import SampledGaussian, sampled_gaussians
 from runner.clipping import Flat
 from runner.mechanism.dp_sgd import Mechanism
-from runner.report.files import Table, bound_text, markdown, plus_minus, read_csv, write_csv
+from runner.report.files import Table, bound_text, markdown, read_csv, write_csv
 from runner.training.graph import GraphStep
 from runner.training.run import Run
 
@@ -246,7 +247,7 @@ def section(folder: Path) -> list[str]:
         f"**{accused} of {len(whole)} runs are accused**, and one run alone shows {min(shares):.2f} to "
         f"{max(shares):.2f} of its sound ε. These are runs of committed settings, by the loop that trains all "
         "records. Each canary joined by a coin. Its gradient is one coordinate of the weights, clipped to the "
-        "sensitivity. The attacker reads the weights before every step.",
+        "sensitivity. The attacker reads the weights before every step, or the noisy sums where these are projected.",
         markdown(
             Table(
                 (
@@ -295,4 +296,4 @@ def _fault_line(row: TrainedRow) -> list[str]:
 
 
 def _least(bound: float) -> str:
-    return plus_minus(bound, None, at_least=True).removeprefix("≥ ")
+    return f"{math.floor(100 * bound) / 100:.2f}"

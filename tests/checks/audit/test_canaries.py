@@ -101,7 +101,7 @@ def test_the_section_says_what_the_table_does(tmp_path) -> None:
     text = "\n".join(section(tmp_path))
     assert "0 of 1 runs are accused" in text
     assert "0.62 to 0.62 of its sound ε" in text
-    assert "| a/b | graph, 4,680 | 24,000 | 2.4 | 1.5 (1.6) | 1.9 (2) | 9.1 |" in text
+    assert "| a/b | graph, 4,680 | 24,000 | 2.4 | 1.50 (1.60) | 1.90 (2.00) | 9.1 |" in text
     assert "1 of 1 faults" in text
-    assert "| none | graph, 4680 | 2.4 | 1.5 | 1.9 | – |" in text
-    assert "| noise halved | graph, 4680 | 2.4 | 1.5 | 1.9 | yes |" in text
+    assert "| none | graph, 4680 | 2.4 | 1.50 | 1.90 | – |" in text
+    assert "| noise halved | graph, 4680 | 2.4 | 1.50 | 1.90 | yes |" in text
