@@ -49,7 +49,7 @@ Scores: TypeAlias = Mapping[str, tuple[Array, Array]]  # by name: trials without
 
 CHOOSING = 0.2  # the share of trials for choosing score and threshold
 _POINTS = 2000  # of the grid of one release's loss
-_LOSSES = np.concatenate([np.linspace(0, 2, 101), np.linspace(2.1, 30, 280)])  # points of the tested curves
+LOSSES = np.concatenate([np.linspace(0, 2, 101), np.linspace(2.1, 30, 280)])  # points of the tested curves
 # Noise over charged noise, to find the strongest test.
 _SCALES = (1 / 32, 1 / 8, 1 / 4, 0.5, 0.7, 0.85, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 4.0)
 _TAILS = (0.5, 0.35, 0.25, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 2e-4, 1e-4)
@@ -153,11 +153,11 @@ def _shape_bound(limits: Limits, family: tuple[SampledGaussian, ...], delta: flo
     if not _refuted(limits, family, math.exp(high)):
         return 0.0
     if _refuted(limits, family, math.exp(low)):
-        return _epsilon(family, math.exp(low), delta)
+        return epsilon_of_curve(family, math.exp(low), delta)
     while high - low > 2e-3:
         middle = (low + high) / 2
         low, high = (low, middle) if _refuted(limits, family, math.exp(middle)) else (middle, high)
-    return _epsilon(family, math.exp(high), delta)
+    return epsilon_of_curve(family, math.exp(high), delta)
 
 
 def _gaussian_mu(limits: Limits) -> float:
@@ -188,15 +188,15 @@ def _excess(limits: Limits, family: tuple[SampledGaussian, ...], scale: float) -
 
     A loss that is too large for e^e allows everything.
     """
-    allowed = _curve(family, scale)
-    growth = np.exp(_LOSSES)
+    allowed = curve(family, scale)
+    growth = np.exp(LOSSES)
     forward = limits.true - growth * limits.false - allowed
     backward = (1 - limits.false) - growth * (1 - limits.true) - allowed
     return float(max(forward.max(), backward.max()))
 
 
 @lru_cache(maxsize=4096)
-def _curve(family: tuple[SampledGaussian, ...], scale: float) -> Array:
+def curve(family: tuple[SampledGaussian, ...], scale: float) -> Array:
     """Compute a pessimistic delta(e) at the losses e, for noise of that scale."""
     composed = None
     noises = [scale * m.noise_multiplier for m in family]
@@ -212,10 +212,10 @@ def _curve(family: tuple[SampledGaussian, ...], scale: float) -> Array:
         part = part.self_compose(m.times) if m.times > 1 else part
         composed = part if composed is None else composed.compose(part)
     assert composed is not None
-    return np.asarray(composed.get_delta_for_epsilon(_LOSSES))
+    return np.asarray(composed.get_delta_for_epsilon(LOSSES))
 
 
-def _epsilon(family: tuple[SampledGaussian, ...], scale: float, delta: float) -> float:
+def epsilon_of_curve(family: tuple[SampledGaussian, ...], scale: float, delta: float) -> float:
     releases: list[tuple[DpEvent, int]] = []
     for m in family:
         inner = GaussianDpEvent(scale * m.noise_multiplier)

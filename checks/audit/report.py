@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from checks.audit.cases import CONFIDENCE, Row
 from checks.audit.targets import DELTA, PLAIN
+from checks.audit.trained import section
 from runner.report.files import Table, bound_text, markdown, plus_minus, read_csv, write_csv, write_text
 from runner.report.plots import MARKERS, WIDTH, figure, log_axis, one_legend, save, style
 
@@ -74,7 +75,8 @@ def write_page(folder: Path, *, quick: bool) -> list[Path]:
     ]
     with style():
         drawing = _draw(rows)
-        return [write_text(folder / "README.md", page(rows, faults, quick=quick)), *save(drawing, folder)]
+        text = page(rows, faults, quick=quick) + "".join(f"\n{part}\n" for part in section(folder))
+        return [write_text(folder / "README.md", text), *save(drawing, folder)]
 
 
 def _read(cells: dict[str, str]) -> Row:

@@ -121,15 +121,15 @@ def test_bounds_hold_and_are_tight_for_sampled_gaussians(q: float, sigma: float,
 
 def test_the_curve_of_a_sampled_gaussian_is_an_upper_bound_and_close() -> None:
     """One step: P_1(y > y*) - e^eps P_0(y > y*) by normal tails, at the y* with a likelihood ratio of e^eps."""
-    from checks.audit.bounds import _LOSSES, _curve
+    from checks.audit.bounds import LOSSES, curve
     from runner.accounting.ledger import SampledGaussian
 
     q, sigma = 0.1, 0.7
-    losses = _LOSSES[(_LOSSES > 0) & (_LOSSES < 6)]
+    losses = LOSSES[(LOSSES > 0) & (LOSSES < 6)]
     y = 0.5 + sigma**2 * np.log((np.expm1(losses) + q) / q)
     within = (1 - q) * stats.norm.sf(y / sigma) + q * stats.norm.sf((y - 1) / sigma)
     exact = within - np.exp(losses) * stats.norm.sf(y / sigma)
-    bounds = _curve((SampledGaussian(q, sigma, 1),), 1.0)[(_LOSSES > 0) & (_LOSSES < 6)]
+    bounds = curve((SampledGaussian(q, sigma, 1),), 1.0)[(LOSSES > 0) & (LOSSES < 6)]
     assert (bounds >= exact * (1 - 1e-9)).all()
     assert bounds == pytest.approx(exact, rel=2e-3, abs=1e-7)
 
