@@ -99,14 +99,7 @@ class Normalised(coupling.Plain):
         return nn.functional.batch_norm(x, None, None, training=True)
 
 
-class Frozen(coupling.Plain):
-    def __init__(self, **arguments: object) -> None:
-        super().__init__(**arguments)  # type: ignore[arg-type]
-        self.first.requires_grad_(False)
-
-
 REFUSED = {
-    "Frozen": "first.weight is frozen, and all parameters are trained: make it a buffer",
     "Cast": "has type torch.bfloat16: weights have to be float32 or float64",
     "Complex": "has type torch.complex64: weights have to be float32 or float64",
     "Lazy": "gets its shape in the first pass",
