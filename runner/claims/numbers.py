@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from inspect import signature
 from statistics import fmean, geometric_mean, pstdev
 from typing import TypeAlias, TypeVar
@@ -28,18 +29,22 @@ _ROUNDING = 1e-9  # records are rounded up
 
 def epochs_of(claim: Claim) -> list[Epoch]:
     """List the epochs that a claim is about: one of each run, or five with `each_fifth`."""
+
+    def fifth(run: PlannedRun, part: int) -> int:
+        return max(1, (run.last_epoch + 1) * part // FIFTHS) - 1
+
     if claim.at.name == "each_fifth":
-        return [_fifth(part) for part in range(1, FIFTHS + 1)]
+        return [partial(fifth, part=part) for part in range(1, FIFTHS + 1)]
     return [_EPOCHS[claim.at.name](claim, claim.at.argument)]
 
 
-def check_epoch(at: Call) -> None:
+def check_epoch(epoch: Call) -> None:
     """Check the name of an epoch.
 
     Raises:
         ValueError: there is no such epoch.
     """
-    name, argument = at.name, at.argument
+    name, argument = epoch.name, epoch.argument
     if name not in (*_EPOCHS, "each_fifth"):
         raise ValueError(f"no epoch {name!r}: choose from {', '.join((*_EPOCHS, 'each_fifth'))}")
     if (name in _WITH_NUMBER) != bool(argument):
@@ -53,34 +58,24 @@ def _last_within(run: PlannedRun, bound: float, by: str = "epsilon") -> int | No
     return run.last_epoch if math.isinf(run.history(by)[0]) else run.last_within(bound, by)
 
 
-def _fifth(part: int) -> Epoch:
-    return lambda run: max(1, (run.last_epoch + 1) * part // FIFTHS) - 1
-
-
-def _quarter(run: PlannedRun) -> int:
-    """Return a quarter of the epochs in the config, or the run's last epoch if it diverged before."""
-    return min(max(1, int(run.field("epochs")) // 4) - 1, run.last_epoch)
-
-
 _EPOCHS: dict[str, Callable[[Claim, str], Epoch]] = {
     "last": lambda *_: lambda run: run.last_epoch,
     "first": lambda *_: lambda _: 0,
-    "quarter": lambda *_: _quarter,
+    # Of the epochs in the config. A run that diverged before has its last one.
+    "quarter": lambda *_: lambda run: min(max(1, int(run.field("epochs")) // 4) - 1, run.last_epoch),
     "epoch": lambda _, number: lambda run: int(number) - 1 if int(number) <= run.last_epoch + 1 else None,
     "below": lambda claim, _: lambda run: _last_within(run, math.nextafter(claim.bound, 0)),
     "within": lambda claim, _: lambda run: _last_within(run, claim.bound),
     "sound_within": lambda _, number: lambda run: _last_within(run, float(number) + _ROUNDING, "epsilon_sound"),
 }
 _WITH_NUMBER = ("epoch", "sound_within")
-
-
 READERS: dict[str, Callable[..., float | Sequence[float]]] = {}
 
 
 def reader_of(number: Call) -> Reader:
     """Return the reader that a claim names, with its argument."""
-    named = READERS[number.name]
-    return (lambda run, epoch: named(run, epoch, number.argument)) if number.argument else named
+    read = READERS[number.name]
+    return (lambda run, epoch: read(run, epoch, number.argument)) if number.argument else read
 
 
 def check_number(number: Call, formulas: Collection[str]) -> None:

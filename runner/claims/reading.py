@@ -105,7 +105,7 @@ def read_claims(paper: str, items: Collection[str], formulas: Collection[str]) -
             _check_field(name, value, {**_CHOICES, "item": items}, formulas)
         claim = _claim(entry.place, paper, fields)
         _check_claim(claim, entry)
-        reason = FOR_CONTEXT if claim.for_context else ANOTHER_READING if claim.identity in leading else COUNTED
+        reason = FOR_CONTEXT if claim.contextual else ANOTHER_READING if claim.identity in leading else COUNTED
         claims.append(replace(claim, counted=reason))
         leading |= {claim.identity} if reason == COUNTED else set()
     return claims

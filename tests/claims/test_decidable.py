@@ -16,7 +16,7 @@ import numpy as np
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
 from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.judgement import ClaimRow
-from runner.claims.measurement import Comparison, Measured, of_sample, of_two
+from runner.claims.measurement import Comparison, Measured, compare_samples, measure_sample
 from runner.claims.verdicts import CONFIRMED, DIFFERS, FAILS, verdict_of
 from runner.config import REPOSITORY
 from runner.report.claim_rows import rows_of
@@ -102,12 +102,12 @@ def _drawn(planned: Planned, off: float, draws: int) -> Iterator[Measured]:
             theirs = 0.0 if planned.exact else _error(planned, dice, best)
             one = _runs(middle - theirs, planned.runs[0], planned.spreads[0], dice, ratio)
             if len(planned.runs) == 1:
-                every.append(of_sample("best" if best else "mean", one))
+                every.append(measure_sample("best" if best else "mean", one))
                 continue
             other = _runs(0.0, planned.runs[1], planned.spreads[1], dice, ratio)
             comparison: Comparison = "order" if claim.direction in ORDERS else "ratio" if ratio else "difference"
-            every.append(of_two(comparison, "geometric" if ratio else "best" if best else "mean", one, other))
-        yield replace(every[0], every=tuple(every)) if len(every) > 1 else every[0]
+            every.append(compare_samples(comparison, "geometric" if ratio else "best" if best else "mean", one, other))
+        yield replace(every[0], statements=tuple(every)) if len(every) > 1 else every[0]
 
 
 def _runs(mean: float, runs: int, spread: float, dice: np.random.Generator, ratio: bool) -> tuple[float, ...]:

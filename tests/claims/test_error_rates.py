@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from runner.claims.measurement import of_sample
+from runner.claims.measurement import measure_sample
 from runner.claims.statistics import Spread
 from runner.claims.verdicts import verdict_of
 from tests.claims.made_up import claim
@@ -25,7 +25,7 @@ def words(direction: str, off: float, runs: int, claimed_runs: int, margin: floa
     for _ in range(DRAWS):
         theirs = dice.normal(0, 1, claimed_runs).mean()
         one = claim(claimed=str(theirs), of=f"mean of {claimed_runs}", margin=margin, direction=direction)
-        found[verdict_of(one, of_sample("mean", tuple(dice.normal(off, 1, runs)))).word] += 1
+        found[verdict_of(one, measure_sample("mean", tuple(dice.normal(off, 1, runs)))).word] += 1
     return found
 
 
@@ -52,7 +52,7 @@ def test_what_is_off_by_the_margin_holds_in_one_of_twenty(runs: int, claimed_run
 def test_fewer_than_three_runs_confirm_nothing_and_contradict_what_is_far_off() -> None:
     cases = ((60.9, "open"), (59.0, "open"), (39.65, "fails"), (80.0, "open"))
     for value, word in cases:
-        one = replace(of_sample("mean", (value,)), typical=Spread(0.5, 40))
+        one = replace(measure_sample("mean", (value,)), typical=Spread(0.5, 40))
         assert verdict_of(claim(claimed="60.92"), one).word == word
 
 
@@ -62,7 +62,7 @@ def test_the_pooled_spread_contradicts_true_claims_in_one_of_forty(runs: int, tr
     dice, bad = np.random.default_rng(0), 0
     for _ in range(DRAWS):
         theirs, spread = dice.normal(), math.sqrt(dice.chisquare(true) / true)
-        found = of_sample("mean", tuple(dice.normal(0, 1, runs)))
+        found = measure_sample("mean", tuple(dice.normal(0, 1, runs)))
         judged = verdict_of(claim(claimed=str(theirs), margin=1e-9), replace(found, typical=Spread(spread, true)))
         bad += judged.word == "fails"
     assert bad / DRAWS == pytest.approx(0.025, abs=BY_CHANCE)

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from runner.claims.intervals import interval_of
-from runner.claims.measurement import of_two
+from runner.claims.measurement import compare_samples
 from runner.claims.statistics import (
     Mean,
     Spread,
@@ -76,7 +76,7 @@ def test_a_single_run_is_beyond_its_interval_by_a_typical_spread_in_one_of_twent
 
 def test_a_claimed_ratio_is_of_runs_that_spread_too() -> None:
     """Logs of FIVE and of FIVE: variance 2 s^2 (1/5 + 1) against 2 s^2 / 5, the same degrees of freedom."""
-    both = of_two("ratio", "geometric", tuple(FIVE), tuple(FIVE))
+    both = compare_samples("ratio", "geometric", tuple(FIVE), tuple(FIVE))
     alone = interval_of(claim(compare="ratio", direction="above", level=0.0), both)
     beside = interval_of(claim(compare="ratio", direction="match", claimed="0", of="single"), both)
     assert alone is not None

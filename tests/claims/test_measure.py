@@ -8,7 +8,7 @@ import pytest
 
 from runner.claims.claim import Call
 from runner.claims.measure import measure
-from runner.claims.measurement import of_sample, of_two
+from runner.claims.measurement import compare_samples, measure_sample
 from runner.claims.numbers import check_epoch, epochs_of
 from runner.claims.runs import Evidence
 from runner.claims.verdicts import judge
@@ -22,19 +22,19 @@ INF = (math.inf,) * 4
     ("statistic", "value"), [("mean", 291.5 / 3), ("best", 98.0), ("geometric", (98 * 96 * 97.5) ** (1 / 3))]
 )
 def test_a_statistic_of_a_sample_keeps_the_sample(statistic, value):
-    found = of_sample(statistic, ONE)
+    found = measure_sample(statistic, ONE)
     assert found.value == pytest.approx(value, rel=1e-15)
     assert (found.sample, found.statistic, found.values) == (ONE, statistic, ONE)
     assert (found.against, found.comparison) == (None, None)
 
 
 def test_a_comparison_keeps_both_samples():
-    gain = of_two("difference", "best", ONE, OTHER)
+    gain = compare_samples("difference", "best", ONE, OTHER)
     assert (gain.value, gain.sample, gain.against) == (1.0, ONE, OTHER)
     assert not gain.values  # no run has a difference of its own
-    ratio = of_two("ratio", "geometric", (3.0,), (1.5,))
+    ratio = compare_samples("ratio", "geometric", (3.0,), (1.5,))
     assert (ratio.value, ratio.comparison, ratio.reference) == (pytest.approx(2.0, rel=1e-15), "ratio", None)
-    order = of_two("order", "mean", ONE, OTHER)
+    order = compare_samples("order", "mean", ONE, OTHER)
     assert (order.value, order.reference, order.values) == (pytest.approx(291.5 / 3), 96.0, ONE)
 
 
@@ -112,7 +112,7 @@ def test_of_several_pairs_the_least_favourable_is_shown_and_all_are_kept():
     runs = evidence(*(run(name, seed, (value + seed,)) for name, value in at.items() for seed in range(2)))
     pairs = (("p/a", "p/b"), ("p/a", "p/c"))
     found = measure(claim(*pairs, compare="difference", direction="above_other"), runs, {})
-    assert (found.value, found.reference, found.n, len(found.every), found.lacking) == (2.0, 0.0, 4, 2, ())
+    assert (found.value, found.reference, found.n, len(found.statements), found.lacking) == (2.0, 0.0, 4, 2, ())
     below = measure(claim(*pairs, compare="difference", direction="below", level=20.0), runs, {})
     assert below.value == 10.0, "the larger one, where less is claimed"
     order = measure(claim(("p/a", "p/c"), ("p/b", "p/d"), compare="order", direction="above_other"), runs, {})
@@ -138,7 +138,7 @@ def test_every_number_of_a_reader_is_a_statement():
         ("p/a", "p/b"), number="pre_activation_norms", compare="ratio", statistic="geometric", direction="above"
     )
     found = measure(one, runs, {})
-    assert [of.value for of in found.every] == [pytest.approx(3.0), pytest.approx(0.5)]
+    assert [of.value for of in found.statements] == [pytest.approx(3.0), pytest.approx(0.5)]
     assert found.value == pytest.approx(0.5)
 
 

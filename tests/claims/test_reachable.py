@@ -9,13 +9,13 @@ import pytest
 
 from runner.claims.claim import ORDERS, OVER_VALUES, THRESHOLDS, Claim
 from runner.claims.formulas import Computed
-from runner.claims.measurement import Comparison, Measured, Statistic, of_sample, of_two
+from runner.claims.measurement import Comparison, Measured, Statistic, compare_samples, measure_sample
 from runner.claims.statistics import Interval
 from runner.claims.verdicts import FAILS, GUARANTEED, HOLDS, NOT_GUARANTEED, REFUTED, judge
 from runner.report.items import Paper
 from runner.report.papers import every_paper
 
-CLAIMS = [(paper, claim) for paper in every_paper() for claim in paper.claims if not claim.for_context]
+CLAIMS = [(paper, claim) for paper in every_paper() for claim in paper.claims if not claim.contextual]
 
 
 def evidence(paper: Paper, claim: Claim, *, good: bool) -> Measured:
@@ -36,13 +36,15 @@ def evidence(paper: Paper, claim: Claim, *, good: bool) -> Measured:
     around = [step / 1000 * (place / (runs - 1) - 1) for place in range(runs)]  # the best is 0
     if claim.compare == "ratio":
         value = max(value, level / 100, 0.01)
-        return of_two("ratio", "geometric", tuple(value * math.exp(each / step) for each in around), (1.0, 1.001, 1.0))
+        return compare_samples(
+            "ratio", "geometric", tuple(value * math.exp(each / step) for each in around), (1.0, 1.001, 1.0)
+        )
     one, other = tuple(value + each for each in around), tuple(each / 10 for each in around)
     statistic: Statistic = "best" if claim.statistic == "best" else "mean"
     if claim.compare == "value" and claim.direction not in ORDERS:
-        return of_sample(statistic, one)
+        return measure_sample(statistic, one)
     comparison: Comparison = "order" if claim.direction in ORDERS else "difference"
-    return of_two(comparison, statistic, one, other)
+    return compare_samples(comparison, statistic, one, other)
 
 
 @pytest.mark.parametrize(("good", "word"), [(True, HOLDS), (False, FAILS)])

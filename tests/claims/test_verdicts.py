@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from runner.claims.claim import Claim
-from runner.claims.measurement import Measured, of_sample, of_two
+from runner.claims.measurement import Measured, compare_samples, measure_sample
 from runner.claims.statistics import best_less_claim, bests_less_claim, measured_mean
 from runner.claims.verdicts import judge
 from tests.claims import made_up
@@ -63,7 +63,7 @@ def test_a_mean_fails_against_a_best_if_its_best_does(of, claimed, verdict):
 
 
 def mean_of(*values: float, **columns: object) -> Measured:
-    return replace(of_sample("mean", values), n=len(values), planned=len(values), **columns)
+    return replace(measure_sample("mean", values), n=len(values), planned=len(values), **columns)
 
 
 def decided(one: Claim, measured: Measured) -> tuple[str, float | None, float | None, int | None]:
@@ -126,7 +126,7 @@ def test_one_run_without_a_known_spread_decides_nothing():
 
 def test_a_best_of_five_is_judged_by_five_runs():
     one = claim(claimed="98.4", of="max of 5 (not said)")
-    four, five = (of_sample("best", FIVE[:n]) for n in (4, 5))
+    four, five = (measure_sample("best", FIVE[:n]) for n in (4, 5))
     assert decided(one, four)[0] == "open"
     found = judge(one, five, "paper")
     assert found.interval == best_less_claim(measured_mean(FIVE), 98.4, 5)
@@ -141,11 +141,11 @@ def test_a_number_says_what_it_is():
         ("mean", FIVE[:1], "mean of 5 and one run"),
         ("best", FIVE[:4], "bests of 5 and 4, by means 0.05"),  # 98.2 - 98.15
     ):
-        found = of_two("difference", statistic, FIVE, other) if other else of_sample(statistic, FIVE)
+        found = compare_samples("difference", statistic, FIVE, other) if other else measure_sample(statistic, FIVE)
         assert found.what == text
-    assert of_two("ratio", "geometric", FIVE, FIVE).what == "geometric means of 5 and 5"
-    assert replace(of_sample("mean", FIVE), at_least=True).what == "bound on the mean of 5"
-    assert of_sample("mean", (math.inf, *FIVE)).what == "by 1 of 6 runs"
+    assert compare_samples("ratio", "geometric", FIVE, FIVE).what == "geometric means of 5 and 5"
+    assert replace(measure_sample("mean", FIVE), at_least=True).what == "bound on the mean of 5"
+    assert measure_sample("mean", (math.inf, *FIVE)).what == "by 1 of 6 runs"
     assert [Measured(1.0, computed=True).what, Measured(1.0, n=3).what] == ["by formula", "from 3 runs"]
     assert [mean_of(98.0).what, Measured().what] == ["one run", ""]
 
@@ -153,7 +153,7 @@ def test_a_number_says_what_it_is():
 def test_a_difference_of_bests_has_an_interval_of_bests():
     """Single runs would have 2.306004 * 0.158114 * sqrt(2 (1/5 + 1)) = 0.564855 to either side."""
     one = claim(claimed="0", of="max of 5", statistic="best")
-    found = judge(one, of_two("difference", "best", FIVE, FIVE), "paper").interval
+    found = judge(one, compare_samples("difference", "best", FIVE, FIVE), "paper").interval
     assert found == bests_less_claim(measured_mean(FIVE), measured_mean(FIVE), 0.0, 5)
     assert found.high > 0.58
 
@@ -195,7 +195,7 @@ def test_a_level_is_passed_by_the_whole_interval(direction, target, verdict):
     ],
 )
 def test_an_order_by_the_interval_of_the_difference(shift, direction, verdict):
-    found = of_two("order", "mean", tuple(value + shift for value in FIVE), FIVE)
+    found = compare_samples("order", "mean", tuple(value + shift for value in FIVE), FIVE)
     judged = judge(claim(direction=direction, margin=None), found, "paper")
     assert (judged.verdict, judged.difference) == (verdict, pytest.approx(shift))
     assert judged.interval.low == pytest.approx(shift - 0.2306, abs=1e-5)
@@ -210,14 +210,14 @@ def test_of_several_statements_all_have_to_hold():
         ((unsure, low, high), "fails"),
     ):
         least = min(every, key=lambda found: found.value)
-        judged = judge(one, replace(least, every=every), "paper")
+        judged = judge(one, replace(least, statements=every), "paper")
         assert judged.verdict == verdict
         assert judged.interval == judge(one, least, "paper").interval, "that of the value shown"
     single = mean_of(97.5)
-    judged = judge(one, replace(single, every=(single, low)), "paper")
+    judged = judge(one, replace(single, statements=(single, low)), "paper")
     assert (judged.verdict, judged.interval) == ("fails", None)
     assert judged.reason == "1 of 2 statements: fails, such as one with 97.2, which lies in [97, 97.4]"
-    lacking = replace(high, every=(high, high), lacking=("cifar10_ours",))
+    lacking = replace(high, statements=(high, high), lacking=("cifar10_ours",))
     assert judge(one, lacking, "paper").verdict == "open"
     assert judge(one, replace(low, lacking=("cifar10_ours",)), "paper").verdict == "fails"
 
@@ -228,7 +228,7 @@ def test_one_of_several_fails_only_beyond_what_so_many_may_by_chance():
     for target, verdict in (("98.41", "open"), ("98.47", "open"), ("98.49", "fails")):
         one = claim(direction="above", level=float(target), margin=None)
         assert judge(one, low, "paper").verdict == "fails"
-        assert judge(one, replace(low, every=(low, high, high)), "paper").verdict == verdict
+        assert judge(one, replace(low, statements=(low, high, high)), "paper").verdict == verdict
 
 
 def test_few_runs_that_agree_are_no_proof_of_no_spread():
