@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import sys
 import time
 import traceback
@@ -147,7 +148,7 @@ class _Execution:
             "diagnostics": trained.diagnostics,
             "provenance": provenance(self.run, trained, seconds, worked, resumed_after),
         }
-        schema.validate(files.parsed(files.dumps(record)))
+        schema.validate(json.loads(files.dumps(record)))
         elsewhere: OSError | None = None
         if self.config.save_model and trained.objective is not None:
             try:

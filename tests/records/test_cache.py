@@ -12,7 +12,7 @@ import pytest
 from runner import config
 from runner.config import REPOSITORY
 from runner.data.files import SEAL
-from runner.records import answers, cache, jobs
+from runner.records import cache, jobs, verify
 from runner.records.identity import resolved
 from runner.records.jobs import command_of, composed, sweep_jobs
 
@@ -28,7 +28,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for module in (cache, jobs, config):
         monkeypatch.setattr(module, "REPOSITORY", tmp_path / "checkout")
     monkeypatch.setattr(cache, "PACKAGE", tmp_path / "checkout" / "runner")
-    monkeypatch.setattr(cache, "hash_of", cache.hash_of.__wrapped__)
+    hash_of = cache.hash_of.__wrapped__
+    for module in (cache, verify):
+        monkeypatch.setattr(module, "hash_of", hash_of)
     return tmp_path / "checkout"
 
 
@@ -36,13 +38,13 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def by_hydra(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
     """Say whether the sweep is composed, and not taken from the cache, by a process that has not listed it yet."""
     composed: list[str] = []
-    list_runs = jobs._by_hydra
+    list_runs = jobs._list_by_hydra
 
     def counted(sweep: str, extra: tuple[str, ...]) -> object:
         composed.append(sweep)
         return list_runs(sweep, extra)
 
-    monkeypatch.setattr(jobs, "_by_hydra", counted)
+    monkeypatch.setattr(jobs, "_list_by_hydra", counted)
 
     def again() -> bool:
         composed.clear()
@@ -103,13 +105,13 @@ def test_damaged_entries_and_those_open_to_others_are_composed_again(by_hydra) -
 
 
 def test_answers_of_accountants_are_those_of_one_version_of_their_code(checkout: Path, monkeypatch) -> None:
-    before = answers._path()
+    before = verify._answers_path()
     (checkout / "runner/records/verify.py").write_text("changed")
-    assert answers._path() == before
+    assert verify._answers_path() == before
     (checkout / "runner/accounting/accountants.py").write_text("changed")
-    assert (changed := answers._path()) != before
+    assert (changed := verify._answers_path()) != before
     monkeypatch.setattr(cache, "version", lambda package: "newer")
-    assert answers._path() not in (before, changed)
+    assert verify._answers_path() not in (before, changed)
 
 
 def test_a_table_of_what_was_chosen_is_read_too(checkout: Path) -> None:
@@ -119,7 +121,7 @@ def test_a_table_of_what_was_chosen_is_read_too(checkout: Path) -> None:
 
 
 def test_runs_come_out_of_the_cache_as_they_went_in() -> None:
-    first = jobs._by_hydra(SWEEP, ("scale=smoke",))
+    first = jobs._list_by_hydra(SWEEP, ("scale=smoke",))
     assert sweep_jobs(SWEEP, ("scale=smoke",)) == first
     assert [job.run_id for job in first] == [jobs.Job.of("", {}, job.config).run_id for job in first]
     assert first[0].config.evaluation.value == first[0].field("evaluation") == "test"
@@ -128,7 +130,7 @@ def test_runs_come_out_of_the_cache_as_they_went_in() -> None:
 
 def test_fields_of_a_machine_are_set_without_composing(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = sweep_jobs(SWEEP, ("scale=smoke",))
-    monkeypatch.setattr(jobs, "_by_hydra", lambda *_: pytest.fail("composed"))
+    monkeypatch.setattr(jobs, "_list_by_hydra", lambda *_: pytest.fail("composed"))
     overrides = ("scale=smoke", "runtime.results_root=${oc.env:HOME}/x", "runtime.threads=2", "save_model=true")
     elsewhere = sweep_jobs(SWEEP, overrides)
     assert [job.run_id for job in elsewhere] == [job.run_id for job in plain]

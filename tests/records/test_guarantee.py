@@ -13,8 +13,7 @@ from runner.build.prepare import prepare
 from runner.claims.formulas import charged_epsilon
 from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY
-from runner.records.files import read_record, write_record
-from runner.records.guarantee import as_today
+from runner.records.files import as_today, read_record, write_record
 from runner.records.jobs import sweep_jobs
 from runner.records.verify import run_of, verify
 from runner.report.explain import cost_text, released_text
