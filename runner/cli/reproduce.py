@@ -22,7 +22,7 @@ from runner.build.groups import Group
 from runner.build.parts import build_dataset, device_of
 from runner.build.prepare import prepare
 from runner.build.trial import check_own
-from runner.claims.runs import check_scale, folder_of
+from runner.claims.runs import check_scale, folder_of, grouped
 from runner.config import FIELDS, FRESH, PAPER, YOURS, ConfigError, options_of
 from runner.config.fields import Part
 from runner.launch import Launcher, Work, launcher_of, run_jobs
@@ -52,28 +52,24 @@ def main(arguments: Sequence[str]) -> int:
     items = tuple(item for item in paper.items if item in wanted)
     budget = None if options.budget is None else parse_duration(options.budget)
     launcher, overrides = requested(options)
-    jobs = _by_item(paper, items, (f"scale={options.scale}", *overrides))
-    jobs = {item: first_seeds(of_item, options.seeds) for item, of_item in jobs.items()}
+    jobs = _list_jobs(paper, items, (f"scale={options.scale}", *overrides), options.seeds)
     if options.status:
         print(status_text(jobs))
         return 0
-    first = next((job for of_item in jobs.values() for job in of_item), None)
+    planned = {job.run_id: job for item_jobs in jobs.values() for job in item_jobs}
+    first = next(iter(planned.values()), None)
+    pending = [job for job in planned.values() if not is_recorded(results_folder(job.values), job.run_id)]
     if options.plan:
-        print(_plan(jobs, first, options.jobs, budget, options.record))
+        print(_plan(jobs, first, pending, options, budget))
         return 0
-    every = {job.run_id: job for of_item in jobs.values() for job in of_item}
-    pending = [
-        job for job in every.values()
-        if not is_recorded(results_folder(job.values), job.run_id)
-    ]  # fmt: skip
     check_settings([*([first] if first else []), *pending])  # finds wrong overrides even if all are recorded
     estimates = {} if first is None else estimated(pending, durations.recorded(first.config))
     check_data(pending)
 
-    if done := len(every) - len(pending):
-        yours = sum(record_path(results_folder(job.values), job.run_id).exists() for job in every.values())
+    if done := len(planned) - len(pending):
+        yours = sum(record_path(results_folder(job.values), job.run_id).exists() for job in planned.values())
         whose = f" ({yours} by you, the others here)" if options.scale == PAPER and not options.record else ""
-        print(f"{done} of {len(every)} runs are already recorded{whose}.", file=sys.stderr)
+        print(f"{done} of {len(planned)} runs are already recorded{whose}.", file=sys.stderr)
     if (why := why_off()) and not torch.cuda.is_available():
         print(why, file=sys.stderr)
     deadline = None if budget is None else time.time() + budget
@@ -142,47 +138,7 @@ def requested(options: Namespace) -> tuple[Launcher, list[str]]:
     for name in ("jobs", "threads", "seeds"):
         if (value := getattr(options, name)) is not None and value < 1:
             raise ConfigError(f"Expected --{name} >= 1, got {value}.")
-    of_launcher, overrides = split_overrides(options.overrides)
-    check_overrides(overrides)
-    overrides = [*overrides, *_place(options, overrides)]
-    return launcher_of(options.launcher, of_launcher), overrides
-
-
-def _place(options: Namespace, overrides: Sequence[str]) -> list[str]:
-    """Return the override of the folder that new records go to, as --record and --fresh choose it.
-
-    Raises:
-        ConfigError: the request names two folders.
-    """
-    named = any(text.startswith("runtime.results_root=") for text in overrides)
-    if sum((options.record, options.fresh, named)) > 1:
-        raise ConfigError("Choose one of --record (RECORD=1), --fresh (FRESH=1) and runtime.results_root=FOLDER.")
-    if options.fresh:
-        return [f"runtime.results_root='{FRESH}'"]
-    return [] if options.record or named or options.scale != PAPER else [f"runtime.results_root='{YOURS}'"]
-
-
-def first_seeds(jobs: Sequence[Job], count: int | None) -> list[Job]:
-    """Keep the first seeds of each setting, `count` of them; None: all."""
-    seeds: dict[str, set[int]] = {}
-    for job in jobs:
-        seeds.setdefault(job.setting_id, set()).add(job.values["seed"])
-    return [job for job in jobs if job.values["seed"] in sorted(seeds[job.setting_id])[:count]]
-
-
-def print_failed(failed: Iterable[tuple[Job, str]]) -> None:
-    """Print a line for each failed run, with the file that has its error."""
-    for job, why in failed:
-        path = failure_path(results_folder(job.config), job.run_id)
-        print(f"failed: {job.sweep} {job.label}: {why} (see {path})", file=sys.stderr)
-
-
-def check_overrides(overrides: Sequence[str]) -> None:
-    """Check that overrides change the machine only, because a table has the settings of its sweeps.
-
-    Raises:
-        ConfigError: one changes a setting.
-    """
+    launcher_options, overrides = split_overrides(options.overrides)
     allowed = [name for name, field in FIELDS.items() if field.part is Part.machine]
     for override in overrides:
         if override.startswith("scale="):
@@ -195,10 +151,25 @@ def check_overrides(overrides: Sequence[str]) -> None:
                 f"the paper or the study. Run others with python -m runner."
             )
     check_options(overrides)
+    chooses_folder = any(text.startswith("runtime.results_root=") for text in overrides)
+    if sum((options.record, options.fresh, chooses_folder)) > 1:
+        raise ConfigError("Choose one of --record (RECORD=1), --fresh (FRESH=1) and runtime.results_root=FOLDER.")
+    if options.fresh:
+        overrides.append(f"runtime.results_root='{FRESH}'")
+    elif not (options.record or chooses_folder) and options.scale == PAPER:
+        overrides.append(f"runtime.results_root='{YOURS}'")
+    return launcher_of(options.launcher, launcher_options), overrides
 
 
-def _by_item(paper: Paper, items: Sequence[Item], extra: Sequence[str]) -> dict[str, list[Job]]:
-    """List the runs of each item, by its name, under further overrides."""
+def print_failed(failed: Iterable[tuple[Job, str]]) -> None:
+    """Print a line for each failed run, with the file that has its error."""
+    for job, why in failed:
+        path = failure_path(results_folder(job.config), job.run_id)
+        print(f"failed: {job.sweep} {job.label}: {why} (see {path})", file=sys.stderr)
+
+
+def _list_jobs(paper: Paper, items: Sequence[Item], extra: Sequence[str], seeds: int | None) -> dict[str, list[Job]]:
+    """List the runs of each item, by its name, under further overrides: the first `seeds` seeds of each setting."""
     sweeps, line = dict[str, list[Job]](), Line(at_once=False)
     needs = {item.name: paper.needs(item) for item in items}
     names = list(dict.fromkeys(sweep for needed in needs.values() for sweep in needed))
@@ -208,20 +179,21 @@ def _by_item(paper: Paper, items: Sequence[Item], extra: Sequence[str]) -> dict[
             sweeps[sweep] = sweep_jobs(sweep, extra)
     finally:
         line.clear()
-    return {
-        item: [job for sweep, of in needed.items() for job in sweeps[sweep] if job.experiment in of]
-        for item, needed in needs.items()
-    }
+    jobs = {}
+    for item, needed in needs.items():
+        planned = [job for sweep, names in needed.items() for job in sweeps[sweep] if job.experiment in names]
+        settings = grouped(planned, lambda job: job.setting_id)
+        first = {name: sorted({job.values["seed"] for job in group})[:seeds] for name, group in settings.items()}
+        jobs[item] = [job for job in planned if job.values["seed"] in first[job.setting_id]]
+    return jobs
 
 
 def _plan(
-    jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | None, budget: float | None, record: bool
+    jobs: Mapping[str, Sequence[Job]], first: Job | None, left: Sequence[Job], options: Namespace, budget: float | None
 ) -> str:
     """Return the table of what is left."""
-    every = {job.run_id: job for of_item in jobs.values() for job in of_item}
-    left = [job for job in every.values() if not is_recorded(results_folder(job.values), job.run_id)]
-    estimates = {} if first is None else estimated(left, _known_times(first.config, left, record))
-    workers = workers or usual_workers([] if first is None else [first])
+    estimates = {} if first is None else estimated(left, _known_times(first.config, left, options.record))
+    workers = options.jobs or usual_workers([] if first is None else [first])
     text = plan_text(jobs, {job.run_id for job in left}, estimates, workers)
     if budget is None:
         return text
@@ -281,7 +253,7 @@ def ordered(jobs: Mapping[str, Sequence[Job]], pending: Sequence[Job], estimates
             if job.run_id in left:
                 seconds = estimates.get(job.run_id)
                 ranked.append((seconds is None, repetitions[job.experiment] * (seconds or 1.0), job))
-        for _, _, job in sorted(ranked, key=lambda each: each[:2]):
+        for _, _, job in sorted(ranked, key=lambda rank: rank[:2]):
             ordered.setdefault(job.run_id, job)
     return list(ordered.values())
 

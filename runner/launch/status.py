@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from runner.launch.slurm import queued_runs
@@ -17,16 +16,8 @@ from runner.terminal import one_line
 KINDS = ("recorded", "running", "queued", "failed", "left")
 
 
-@dataclass(frozen=True)
-class State:
-    """One of `KINDS`, and a text about it."""
-
-    kind: str
-    text: str = ""
-
-
-def states(jobs: Sequence[Job]) -> dict[str, State]:
-    """Return the states of runs by run id. All runs have the same results folder.
+def states(jobs: Sequence[Job]) -> dict[str, tuple[str, str]]:
+    """Return the states of runs by run id: one of `KINDS`, and a text about it. All have the same results folder.
 
     A run is running while a process holds its claim there. What waits elsewhere than at Slurm is left.
     """
@@ -42,27 +33,27 @@ def status_text(jobs: Mapping[str, Sequence[Job]]) -> str:
     runs: dict[str, Job] = {}
     for job in (job for planned in jobs.values() for job in planned):
         runs.setdefault(job.run_id, job)  # the first of the items that share a run, as `make reproduce` prints it
-    known = states(list(runs.values()))
+    by_run = states(list(runs.values()))
 
     def cells(ids: set[str]) -> str:
-        counts = Counter(known[run_id].kind for run_id in ids)
+        counts = Counter(by_run[run_id][0] for run_id in ids)
         return f"{len(ids):>6}" + "".join(f"{counts[kind]:>10}" for kind in KINDS)
 
     lines = table_of_items(f"{'runs':>6}" + "".join(f"{kind:>10}" for kind in KINDS), jobs, cells)
     for kind in ("running", "failed"):
         for run_id, job in runs.items():
-            if known[run_id].kind == kind:
-                lines.append(f"{kind}: {job.sweep} {job.label} · {known[run_id].text}")
+            if by_run[run_id][0] == kind:
+                lines.append(f"{kind}: {job.sweep} {job.label} · {by_run[run_id][1]}")
     return "\n".join(lines)
 
 
-def _state(results: Path, root: Path, run_id: str, queued: Mapping[str, str]) -> State:
+def _state(results: Path, root: Path, run_id: str, queued: Mapping[str, str]) -> tuple[str, str]:
     if is_recorded(results, run_id):
-        return State("recorded")
+        return "recorded", ""
     if (epoch := progress(root, run_id)) is not None:
-        return State("running", epoch or "before its first epoch")
+        return "running", epoch or "before its first epoch"
     try:
         failure = json.loads(failure_path(results, run_id).read_text(encoding="utf-8"))
-        return State("failed", one_line(str(failure["error"])))
+        return "failed", one_line(str(failure["error"]))
     except (OSError, ValueError, KeyError):
-        return State("queued", f"Slurm job {queued[run_id]}") if run_id in queued else State("left")
+        return ("queued", f"Slurm job {queued[run_id]}") if run_id in queued else ("left", "")

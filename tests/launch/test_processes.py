@@ -39,11 +39,11 @@ def test_a_slow_start_does_not_decide_the_time_that_is_left(monkeypatch: pytest.
     jobs, now = smoke_jobs(4), 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     clock = _Clock(jobs, {job.run_id: 100.0 for job in jobs[:2]}, 2)  # and two of unknown time
-    clock.at(jobs[0].run_id, 0.05)
+    clock.done[jobs[0].run_id] = 0.05
     now = 50.0  # twenty times the estimate, over two workers
     assert clock.left() == "6m16s left for all 4"  # 395 s at (100 + 100) / (5 + 100), by two
     for job in jobs[:3]:
-        clock.at(job.run_id, 1.0)
+        clock.done[job.run_id] = 1.0
     now = 350.0
     assert clock.left() == "1m40s left for all 4"  # the last 100 s at (700 + 100) / (300 + 100), by two
 
@@ -54,7 +54,7 @@ def test_a_budget_says_how_many_runs_fit(monkeypatch: pytest.MonkeyPatch, smoke_
     monkeypatch.setattr(time, "time", lambda: 1000.0)
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     clock = _Clock(jobs, {job.run_id: 200.0 for job in jobs}, 2, deadline=1150.0)
-    clock.at(jobs[0].run_id, 0.5)
+    clock.done[jobs[0].run_id] = 0.5
     assert clock.left() == "2m30s of the budget left, 2 of 3 runs fit"
 
 
