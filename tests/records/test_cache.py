@@ -35,7 +35,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def by_hydra(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+def composes(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
     """Say whether the sweep is composed, and not taken from the cache, by a process that has not listed it yet."""
     composed: list[str] = []
     list_runs = jobs._list_by_hydra
@@ -65,43 +65,43 @@ def files_of(path: Path) -> list[str]:
     return json.loads(path.read_bytes()[:-SEAL])["made_of"]["files"]
 
 
-def test_a_sweep_is_composed_again_when_a_file_that_it_read_changes(checkout: Path, by_hydra, monkeypatch) -> None:
+def test_a_sweep_is_composed_again_when_a_file_that_it_read_changes(checkout: Path, composes, monkeypatch) -> None:
     read = {Path(name).relative_to(checkout) for name in files_of(entry())}
-    own = {Path(f"sweeps/{SWEEP}.yaml"), Path("conf/config.yaml"), Path("conf/optimizer/sgd.yaml")}
-    assert own <= read
+    expected = {Path(f"sweeps/{SWEEP}.yaml"), Path("conf/config.yaml"), Path("conf/optimizer/sgd.yaml")}
+    assert expected <= read
     assert Path("conf/optimizer/adam.yaml") not in read
-    for name in sorted(own):
+    for name in sorted(expected):
         text = (checkout / name).read_text()
         (checkout / name).write_text(f"{text}\n# changed\n")
-        assert by_hydra()
-        assert not by_hydra()
+        assert composes()
+        assert not composes()
     monkeypatch.setenv("DP_DATA_ROOT", "/elsewhere")
-    assert by_hydra(), "a variable that a file names"
+    assert composes(), "a variable that a file names"
     (checkout / "runner/records/identity.py").write_text("changed")
-    assert by_hydra(), "the code of ids"
+    assert composes(), "the code of ids"
 
 
-def test_what_a_sweep_does_not_read_leaves_it_as_it_is(checkout: Path, by_hydra, monkeypatch) -> None:
+def test_what_a_sweep_does_not_read_leaves_it_as_it_is(checkout: Path, composes, monkeypatch) -> None:
     (checkout / "conf/optimizer/new.yaml").write_text("_target_: torch.optim.SGD\n")
     (checkout / "conf/optimizer/adam.yaml").write_text("_target_: torch.optim.Adam\n")
     (checkout / EXPERIMENT / "new.yaml").write_text("# @package _global_\n")
     (checkout / "sweeps/tempered_sigmoid/new.yaml").write_text("# @package _global_\n")
     (checkout / "runner/records/verify.py").write_text("")
     monkeypatch.setenv("ANOTHER", "1")
-    assert not by_hydra()
+    assert not composes()
 
 
-def test_damaged_entries_and_those_open_to_others_are_composed_again(by_hydra) -> None:
-    whole = entry().read_bytes()
-    forged = whole.replace(b'"seed": 0', b'"seed": 9')
-    assert forged != whole
-    for content in (b"", whole[:-1], forged):
+def test_damaged_entries_and_those_open_to_others_are_composed_again(composes) -> None:
+    intact = entry().read_bytes()
+    forged = intact.replace(b'"seed": 0', b'"seed": 9')
+    assert forged != intact
+    for content in (b"", intact[:-1], forged):
         entry().write_bytes(content)
-        assert by_hydra()
-        assert entry().read_bytes() == whole
+        assert composes()
+        assert entry().read_bytes() == intact
     entry().chmod(0o602)
-    assert by_hydra()
-    assert not by_hydra(), "it is the user's alone again"
+    assert composes()
+    assert not composes(), "it is the user's alone again"
 
 
 def test_answers_of_accountants_are_those_of_one_version_of_their_code(checkout: Path, monkeypatch) -> None:

@@ -254,10 +254,10 @@ def test_files_of_an_unknown_set_are_a_part_of_the_run(smoke: Callable[..., Dict
         write_mnist_files(tmp_path / root, 30, 20)
     labels = tmp_path / "other/KMNIST/raw/t10k-labels-idx1-ubyte"
     labels.write_bytes(labels.read_bytes()[:-1] + b"\0")
-    one, two, other = (config(root, "scale.bundled_data=false") for root in ("one", "two", "other"))
-    assert len(one.examples) == 64
-    assert identify(one) == identify(two)
-    assert not set(identify(one)) & set(identify(other))
+    first, two, other = (config(root, "scale.bundled_data=false") for root in ("one", "two", "other"))
+    assert len(first.examples) == 64
+    assert identify(first) == identify(two)
+    assert not set(identify(first)) & set(identify(other))
     assert config("one").examples is None, "the bundled images are known"
 
 
@@ -267,11 +267,11 @@ def test_records_of_another_scale_are_no_other_data(listed: Listed) -> None:
     small = listed(source)
     small.delta = 1e-5
     assert execute(small, quietly) == "finished"
-    whole = copy.deepcopy(small)
-    whole.scale.bundled_data, whole.examples = False, None
-    whole = resolved(whole)
-    assert whole.examples != small.examples
-    check_examples(whole, results_folder(whole), build_dataset(Group(whole, "dataset"), whole))
+    full = copy.deepcopy(small)
+    full.scale.bundled_data, full.examples = False, None
+    full = resolved(full)
+    assert full.examples != small.examples
+    check_examples(full, results_folder(full), build_dataset(Group(full, "dataset"), full))
 
 
 def test_an_edited_source_may_give_other_examples(listed: Listed) -> None:
@@ -310,7 +310,9 @@ def test_the_hash_cannot_be_set_and_built_in_sets_have_none(composed: Callable[.
 
 def test_the_hash_counts_images_labels_shapes_and_splits() -> None:
     x, y = torch.zeros(2, 1, 2, 2), torch.tensor([0, 1])
-    one = Split(x, y)
-    others = [Split(x, y.flip(0)), Split(x + 1, y), Split(x.view(2, 1, 4, 1), y), Split(x[:1], y[:1])]
-    hashes = {digest(splits) for each in others for splits in ((one, each), (each, one))} | {digest((one, one))}
+    first = Split(x, y)
+    changed = [Split(x, y.flip(0)), Split(x + 1, y), Split(x.view(2, 1, 4, 1), y), Split(x[:1], y[:1])]
+    hashes = {digest(splits) for second in changed for splits in ((first, second), (second, first))} | {
+        digest((first, first))
+    }
     assert len(hashes) == 9

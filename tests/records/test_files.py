@@ -126,7 +126,7 @@ def test_what_another_version_wrote_stays_and_is_not_written_over(path, jobs, pl
     with pytest.raises(UnreadableRecordError):
         set_aside(path)
     assert not is_recorded(path.parent.parent, path.stem)
-    assert [each.read_text() for each in path.parent.iterdir()] == [content]
+    assert [file.read_text() for file in path.parent.iterdir()] == [content]
 
 
 HUGE, DEEP = "9" * 400, "[" * 100_000
@@ -202,16 +202,16 @@ def test_records_of_the_repository_stand_behind_those_of_a_user(tmp_path: Path, 
     """The user's own record comes first; another folder has only its own; scales do not mix."""
     monkeypatch.setattr(files, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(files, "YOURS", tmp_path / "results" / "yours")
-    committed, own = (files.record_path(folder, "0" * 12) for folder in (files.RESULTS, files.YOURS))
-    assert files.find_record(files.YOURS, "0" * 12) == own, "where it would be"
+    committed, yours = (files.record_path(folder, "0" * 12) for folder in (files.RESULTS, files.YOURS))
+    assert files.find_record(files.YOURS, "0" * 12) == yours, "where it would be"
     committed.parent.mkdir(parents=True)
     committed.touch()
     assert files.find_record(files.YOURS, "0" * 12) == committed
     assert files.find_record(files.YOURS / "smoke", "0" * 12) != committed
     assert files.find_record(tmp_path / "results" / "fresh", "0" * 12).parent.parent.name == "fresh"
-    own.parent.mkdir(parents=True)
-    own.touch()
-    assert files.find_record(files.YOURS, "0" * 12) == own
+    yours.parent.mkdir(parents=True)
+    yours.touch()
+    assert files.find_record(files.YOURS, "0" * 12) == yours
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def composed(folder: Path, *overrides: str, **contents: str) -> DictConfig:
     return loader_of(folder).load_configuration("config", list(overrides), RunMode.RUN)
 
 
-def with_argument(config: DictConfig, folder: Path, value: str) -> DictConfig:
+def add_argument(config: DictConfig, folder: Path, value: str) -> DictConfig:
     """Return a config with an activation that has an argument of no type, read from a file."""
     path = folder / "mine.yaml"
     path.write_text(f"_target_: tests.choosing.AnyArgument\nx: {value}\n", encoding="utf-8")
@@ -159,9 +159,9 @@ def with_argument(config: DictConfig, folder: Path, value: str) -> DictConfig:
 def test_a_word_in_place_of_an_option_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
     with pytest.raises(HydraException) as refused:
         composed(tmp_path, "experiment=mine", experiment__mine=f"{EXPERIMENT}{line}\n")
-    said = sentence(refused.value)
-    assert "mine.yaml" in said or "has no option" in said
-    assert re.search(GROUPS[line], said), said
+    message = sentence(refused.value)
+    assert "mine.yaml" in message or "has no option" in message
+    assert re.search(GROUPS[line], message), message
 
 
 @pytest.mark.parametrize("line", AS_TYPED)
@@ -183,13 +183,13 @@ def test_a_word_in_place_of_an_argument_is_refused(smoke, tmp_path: Path, text: 
 
 @pytest.mark.parametrize("kind", FILES)
 def test_a_file_is_read_however_it_was_saved(tmp_path: Path, kind: str) -> None:
-    content, said = FILES[kind]
+    content, message = FILES[kind]
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "mine.yaml").write_bytes(content)
-    if said:
+    if message:
         with pytest.raises(HydraException) as refused:
             composed(tmp_path, "experiment=mine")
-        assert re.search(said, sentence(refused.value)), sentence(refused.value)
+        assert re.search(message, sentence(refused.value)), sentence(refused.value)
     else:
         config = composed(tmp_path, "experiment=mine")
         assert (config.seed, config.title) == (5, "Grüße")
@@ -197,7 +197,7 @@ def test_a_file_is_read_however_it_was_saved(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("value", VALUES)
 def test_what_no_record_can_hold_is_refused_before_a_step(smoke, tmp_path: Path, value: str) -> None:
-    config = with_argument(smoke(), tmp_path, value)
+    config = add_argument(smoke(), tmp_path, value)
     for command in (identify, prepare):
         with pytest.raises(ConfigError, match=VALUES[value]):
             command(config)
@@ -212,7 +212,7 @@ def test_an_option_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> No
 
 @pytest.mark.parametrize("value", HELD)
 def test_what_a_record_can_hold_is_read_again(smoke, tmp_path: Path, value: str) -> None:
-    config = resolved(with_argument(smoke("epochs=1"), tmp_path, value))
+    config = resolved(add_argument(smoke("epochs=1"), tmp_path, value))
     assert execute(config, quietly) == "finished"
     assert record_of(config)["config"]["activation"]["x"] == OmegaConf.to_container(config)["activation"]["x"]
 
