@@ -31,11 +31,6 @@ MEANINGS = {
     FAILS: "It is not so here: worse by more than the margin, or on the other side.",
     OPEN: "Nothing can be said yet. In brackets is the number of runs of each setting that would decide, if known.",
 }
-OLD_WORDS = {  # of earlier versions, with the words that now stand for them; "" is no word
-    **dict.fromkeys(("reproduced", "exceeds"), HOLDS),
-    **{"consistent": NOT_CONTRADICTED, "not reproduced": FAILS, "too few runs": OPEN, "not run": OPEN},
-    **dict.fromkeys(("not judged", "not private", "none claimed", "not reached"), ""),
-}
 GUARANTEED, REFUTED = "guaranteed", "refuted"
 ON_EPSILON = (GUARANTEED, NOT_GUARANTEED, REFUTED)
 
@@ -105,30 +100,26 @@ def judge(claim: Claim, measured: Measured, scale: str) -> ClaimRow:
 
     At any scale but the paper's, only claims computed without runs are judged.
     """
+    difference, guarantee = None, ""
     if measured.value is None:
-        return _row(claim, measured, scale, None, Verdict(None if claim.contextual else UNMEASURED), "")
-    if scale != PAPER_SCALE and not measured.computed:
-        return _row(claim, measured, scale, None, Verdict(None, _shown_alone(claim, measured)), "")
-    difference = _difference(claim, measured.value)
-    if claim.direction in ORDERS and measured.reference is not None:
-        difference = measured.value - measured.reference
-    return _row(claim, measured, scale, difference, verdict_of(claim, measured), privacy(claim, measured))
-
-
-def _row(
-    claim: Claim, measured: Measured, scale: str, difference: float | None, decided: Verdict, guarantee: str
-) -> ClaimRow:
-    interval, summary = decided.interval, dict[str, Any](summarise(measured.values))
-    sizes = [len(sample) for sample in measured.samples]
+        verdict = Verdict(None if claim.contextual else UNMEASURED)
+    elif scale != PAPER_SCALE and not measured.computed:
+        verdict = Verdict(None, _shown_alone(claim, measured))
+    else:
+        verdict, guarantee = verdict_of(claim, measured), privacy(claim, measured)
+        difference = _difference(claim, measured.value)
+        if claim.direction in ORDERS and measured.reference is not None:
+            difference = measured.value - measured.reference
+    interval, sizes = verdict.interval, [len(sample) for sample in measured.samples]
     return ClaimRow(
         claim,
         scale,
-        decided.word,
+        verdict.word,
         guarantee,
-        rule=decided.rule.text if decided.rule else "",
+        rule=verdict.rule.text if verdict.rule else "",
         measured=measured.value,
         measured_is=measured.what,
-        **summary,
+        **dict[str, Any](summarise(measured.values)),
         **{name: getattr(measured, name) for name in _AS_MEASURED},
         n_each=" + ".join(map(str, sizes)) if len(sizes) > 1 else "",
         n_planned=measured.planned,
@@ -138,12 +129,12 @@ def _row(
         interval_low=interval.low if interval else None,
         interval_high=interval.high if interval else None,
         runs_have=min(sizes, default=None),
-        runs_needed=_runs_needed(claim, measured) if decided.word == OPEN else None,
+        runs_needed=_runs_needed(claim, measured) if verdict.word == OPEN else None,
         planned_each=" + ".join(map(str, measured.planned_each)),
         spread_each=" + ".join(f"{spread:.4g}" for spread in spreads_of(measured)),
         statements=max(len(measured.statements), 1),
-        own_precision=own_precision(claim, measured) if decided.rule else None,
-        reason=decided.reason,
+        own_precision=own_precision(claim, measured) if verdict.rule else None,
+        reason=verdict.reason,
         how=measured.explanation,
     )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.claims.verdicts import OLD_WORDS, ON_EPSILON, WORDS
+from runner.claims.verdicts import ON_EPSILON, WORDS
 from runner.config import REPOSITORY, RESULTS
 from runner.report.cells import chosen_cells
 from runner.report.claim_rows import row_alone
@@ -81,14 +81,10 @@ def _values(name: str, text: str, rows: Sequence[Row]) -> set[str]:
         column: {value.translate(_ALIKE): value for value in _FIXED.get(column, sorted({row[column] for row in rows}))}
         for column in _FILTERS
     }
-    old = {word.translate(_ALIKE): new for word, new in OLD_WORDS.items()}
     values = [value.strip() for value in text.split(",")]
     for value in values:
         if (plain := value.translate(_ALIKE)) in by_column[name]:
             continue
-        if plain in old and name in _FIXED:
-            new = f"is now {old[plain]!r}. Try --verdict {old[plain].translate(_ALIKE)}"
-            raise ValueError(f"The word {value!r} {new if old[plain] else 'is no longer used: such claims have none'}.")
         hints = [f"Try --{column} {value}." for column in _FILTERS if plain in by_column[column]]
         way = hints[0] if hints else nearest(value, list(by_column[name].values()))
         raise ValueError(f"No claim has the {name} {value!r}. {way}")

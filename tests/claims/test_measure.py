@@ -69,13 +69,7 @@ def test_runs_are_counted_and_charged_up_to_their_epoch():
     planned = evidence(*runs, run(seed=2, recorded=False))
     full = measure(claim(), planned, {})
     assert (full.value, full.sample, full.best) == (91.0, (91.0, 91.0), 92.5)
-    assert (full.n, full.planned, full.epsilon, full.epsilon_sound, full.delta) == (
-        2,
-        3,
-        3.0,
-        1.5,
-        1e-5,
-    )
+    assert (full.n, full.planned, full.epsilon, full.epsilon_sound, full.delta) == (2, 3, 3.0, 1.5, 1e-5)
     below = measure(claim(at="below", at_epsilon="3"), planned, {})
     assert (below.value, below.n, below.epsilon, below.epsilon_sound) == (92.5, 2, 2.0, 1.0)
     best = measure(claim(at="within", at_epsilon="2", statistic="best"), planned, {})
@@ -88,25 +82,14 @@ def test_runs_are_counted_and_charged_up_to_their_epoch():
 
 def test_the_largest_of_a_search_has_no_sample_to_compare():
     result = measure(claim(statistic="largest"), evidence(run(), run(seed=1, accuracy=(97.0, 93.0))), {})
-    assert (result.value, result.values, result.sample, result.chosen_on_test) == (
-        95.0,
-        (95.0, 93.0),
-        None,
-        True,
-    )
+    assert (result.value, result.values, result.sample, result.chosen_on_test) == (95.0, (95.0, 93.0), None, True)
 
 
 def test_only_what_is_private_is_charged_where_something_is():
     pair = ("p/a", "p/b")
     runs = evidence(run("p/a", epsilon=INF), run("p/b", accuracy=(80.0,) * 4))
     result = measure(claim(pair, compare="difference", at="below", at_epsilon="<3"), runs, {})
-    assert (result.value, result.epsilon, result.epsilon_sound, result.n, result.planned) == (
-        15.0,
-        2.0,
-        1.0,
-        2,
-        2,
-    )
+    assert (result.value, result.epsilon, result.epsilon_sound, result.n, result.planned) == (15.0, 2.0, 1.0, 2, 2)
     free = measure(claim(("p/a",)), runs, {})
     assert free.epsilon == math.inf
 
@@ -129,13 +112,7 @@ def test_of_several_pairs_the_least_favourable_is_shown_and_all_are_kept():
     runs = evidence(*(run(name, seed, (value + seed,)) for name, value in accuracies.items() for seed in range(2)))
     pairs = (("p/a", "p/b"), ("p/a", "p/c"))
     result = measure(claim(*pairs, compare="difference", direction="above_other"), runs, {})
-    assert (result.value, result.reference, result.n, len(result.statements), result.lacking) == (
-        2.0,
-        0.0,
-        4,
-        2,
-        (),
-    )
+    assert (result.value, result.reference, result.n, len(result.statements), result.lacking) == (2.0, 0.0, 4, 2, ())
     below = measure(claim(*pairs, compare="difference", direction="below", level=20.0), runs, {})
     assert below.value == 10.0, "the larger one, where less is claimed"
     order = measure(claim(("p/a", "p/c"), ("p/b", "p/d"), compare="order", direction="above_other"), runs, {})

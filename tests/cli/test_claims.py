@@ -83,16 +83,3 @@ def test_a_word_that_no_claim_has_is_refused_with_those_like_it(folder: Path, re
     assert sentence == "claims: No claim has the guarantee 'refutted'. Did you mean refuted?"
     assert "Choose from one_paper, other" in refusal(main, ["--paper", "x", "--results", str(folder)])
     assert "has no aggregated claims" in refusal(main, ["--results", str(folder / "none")])
-
-
-@pytest.mark.parametrize(
-    ("old", "sentence"),
-    [
-        ("not-reproduced", "The word 'not-reproduced' is now 'fails'. Try --verdict fails."),
-        ("consistent", "The word 'consistent' is now 'not contradicted'. Try --verdict not-contradicted."),
-        ("too few runs", "The word 'too few runs' is now 'open'. Try --verdict open."),
-        ("not judged", "The word 'not judged' is no longer used: such claims have none."),
-    ],
-)
-def test_an_old_word_is_answered_with_the_new_one(folder: Path, refusal, old: str, sentence: str) -> None:
-    assert refusal(main, ["--verdict", old, "--results", str(folder)]) == f"claims: {sentence}"

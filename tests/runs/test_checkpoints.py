@@ -127,32 +127,25 @@ def loaded(config: DictConfig) -> Any:
     return Checkpoint(config, prepare(config)).load()
 
 
-def test_a_checkpoint_is_of_the_code_that_is_there(half, monkeypatch, capsys) -> None:
+def test_a_checkpoint_of_other_code_config_or_rounding_is_not_used(half, monkeypatch, capsys) -> None:
+    """Threads, instructions and kernels decide how sums are rounded."""
     assert loaded(half)["parts"]["progress"]["history"]["epoch"] == [1]
-    monkeypatch.setattr(checkpoints, "code_digest", lambda: "0" * 64)
+    for place, name, value in (
+        (checkpoints, "code_digest", "0" * 64),
+        (torch, "get_num_threads", 3),
+        (torch.backends.cpu, "get_cpu_capability", "ANOTHER"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(place, name, lambda: value)  # noqa: B023
+            assert loaded(half) is None
+    monkeypatch.setenv("DP_REPRO_KERNELS", "0")
     assert loaded(half) is None
     assert "is of another code, so the run starts over" in capsys.readouterr().err
-
-
-def test_a_checkpoint_under_another_runs_name_is_not_gone_on_from(half, capsys) -> None:
     other = half.copy()
     other.seed = 1
     checkpoint_path(half).rename(checkpoint_path(other))
     assert loaded(other) is None
     assert "is of another config" in capsys.readouterr().err
-
-
-def test_other_threads_are_another_rounding(half: DictConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert loaded(half) is None
-
-
-def test_other_instructions_and_kernels_are_another_rounding(half: DictConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ANOTHER")
-        assert loaded(half) is None
-    monkeypatch.setenv("DP_REPRO_KERNELS", "0")
-    assert loaded(half) is None
 
 
 def test_an_engine_goes_on_as_it_was(half: DictConfig) -> None:

@@ -188,13 +188,13 @@ def test_an_online_run_begins_at_once_and_is_whole(composed, server: Server) -> 
     config = composed(*SMALL, "tracking=online")
     run_id, begun = identify(config)[0], list[bool]()
 
-    def end_early(row: dict[str, float], run: Any) -> None:
+    def wait_for_server(row: dict[str, float], run: Any) -> None:
         deadline = time.monotonic() + 60
         while run_id not in server.runs and time.monotonic() < deadline:
             time.sleep(0.1)
         begun.append(run_id in server.runs)
 
-    assert execute(config, end_early) == "finished"
+    assert execute(config, wait_for_server) == "finished"
     assert begun == [True, True], "before its record"
     assert [row["epoch"] for row in server.runs[run_id]["history"].values()] == [1, 2]
     assert server.runs[run_id]["summary"]["best_epoch"] == record_of(config)["final"]["best_epoch"]
@@ -266,11 +266,11 @@ def test_no_fault_of_wandb_stops_or_holds_a_run(composed, fake_wandb, capfd, mon
     monkeypatch.setattr(tracking, "_PATIENCE", 5.0)
     config, shown = composed(*SMALL), list[float]()
 
-    def press_after(path: Path) -> None:
+    def show_recorded(path: Path) -> None:
         shown.append(read_record(path)["final"]["test_accuracy"])
 
     began = time.monotonic()
-    assert execute(config, quietly, on_record=press_after) == "finished"
+    assert execute(config, quietly, on_record=show_recorded) == "finished"
     assert time.monotonic() - began < 30
     assert shown == [record_of(config)["final"]["test_accuracy"]]
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("tracking:")]
@@ -325,11 +325,11 @@ def test_what_cannot_begin_online_is_refused(composed, fake_wandb, monkeypatch, 
 
 
 def test_a_run_that_fails_online_is_sent_as_failed(composed, server: Server, monkeypatch) -> None:
-    def end_early(row: dict[str, float], run: Any) -> None:
+    def fail(row: dict[str, float], run: Any) -> None:
         raise RuntimeError("a fault of the run")
 
     with pytest.raises(RuntimeError, match="a fault of the run"):
-        execute(config := composed(*SMALL, "tracking=online"), end_early)
+        execute(config := composed(*SMALL, "tracking=online"), fail)
     deadline = time.monotonic() + 60
     while not server.runs.get(identify(config)[0], {}).get("exit_code") and time.monotonic() < deadline:
         time.sleep(0.1)
