@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from omegaconf import OmegaConf
 
@@ -26,38 +26,25 @@ from runner.config.checkout import scan
 from runner.report.files import Table, aligned
 from runner.terminal import Parser, bound_text, number
 
-
-@dataclass(frozen=True)
-class Training:
-    """The noisy sums of a training loop, without its noise.
-
-    Attributes:
-        rate: the probability with which an example joins a batch.
-        steps: the number of batches.
-        epochs: the number of passes over shuffled data; None: batches are Poisson samples.
-    """
-
-    rate: float
-    steps: int
-    epochs: int | None = None
-
-    def releases(self, noise_multiplier: float) -> Releases:
-        """Return the events that this loop costs at a noise multiplier."""
-        return training_releases(noise_multiplier, self.rate, self.steps, self.epochs)
+Charged: TypeAlias = Callable[[float], Releases]  # the events of a training loop at a noise multiplier
 
 
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    training = _training(options)
+    rate, steps, epochs = _loop(options)
     rates = f"{options.batch:,}/{options.examples:,} = " if options.rate is None else ""
     batches = (
-        f"{training.steps:,} Poisson batches at a rate of {rates}{training.rate:.4g}"
-        if training.epochs is None
-        else f"shuffled examples, passed {training.epochs:,} times, {training.steps:,} batches"
+        f"{steps:,} Poisson batches at a rate of {rates}{rate:.4g}"
+        if epochs is None
+        else f"shuffled examples, passed {epochs:,} times, {steps:,} batches"
     )
     noise = f", noise multiplier {options.noise:g}" if options.noise is not None else f", ε = {options.target:g}"
     print(f"{batches}{noise}, δ = {options.delta:g}")  # so that a wrong number shows
-    print(aligned(_costs(training, options) if options.noise is not None else _noises(training, options)))
+    poisson: Charged = partial(training_releases, sampling_rate=rate, steps=steps)
+    loop: Charged = partial(poisson, epochs=epochs)
+    # Papers count shuffled batches as if they were Poisson samples.
+    loops = {"ε": loop} if epochs is None else {"ε, shuffled": loop, "as if Poisson": poisson}
+    print(aligned(_costs(loops, options) if options.noise is not None else _noises(loop, options)))
     return 0
 
 
@@ -98,8 +85,8 @@ def _whole(text: str) -> int:
     return int(digits)
 
 
-def _training(options: argparse.Namespace) -> Training:
-    """Read the sampling rate and the number of steps.
+def _loop(options: argparse.Namespace) -> tuple[float, int, int | None]:
+    """Return the sampling rate, the number of steps, and of passes over shuffled data; None for Poisson samples.
 
     Raises:
         ConfigError: one is missing, given twice or out of range.
@@ -124,31 +111,28 @@ def _training(options: argparse.Namespace) -> Training:
     # Rounded up, as loaders have a last batch that is not full.
     in_epoch = math.ceil(options.examples / options.batch if options.rate is None else round(1 / rate, 6))
     steps = options.steps if options.epochs is None else options.epochs * in_epoch
-    return Training(rate, steps, math.ceil(steps / in_epoch) if options.sampling == "shuffled" else None)
+    return rate, steps, math.ceil(steps / in_epoch) if options.sampling == "shuffled" else None
 
 
-def _costs(training: Training, options: argparse.Namespace) -> Table:
+def _costs(loops: Mapping[str, Charged], options: argparse.Namespace) -> Table:
     """Tabulate ε by every accountant, the sound one first."""
-    loops = {"ε": training}
-    if training.epochs is not None:  # papers count it as if its batches were Poisson samples
-        loops = {"ε, shuffled": training, "as if Poisson": replace(training, epochs=None)}
     rows = []
     for name, accountant, text in _accountants(slow=options.all):
-        costs = [accountant.epsilon(loop.releases(options.noise), options.delta) for loop in loops.values()]
+        costs = [accountant.epsilon(releases(options.noise), options.delta) for releases in loops.values()]
         rows.append([name, *map(bound_text, costs), _KINDS[accountant.bound], text])
     return Table(("accountant", *loops, "it is", ""), rows)
 
 
-def _noises(training: Training, options: argparse.Namespace) -> Table:
+def _noises(releases: Charged, options: argparse.Namespace) -> Table:
     """Tabulate the least noise multiplier by every accountant, and what that costs soundly."""
     sound = accounting.Pld()
     rows = []
     for name, accountant, text in _accountants(slow=options.all):
         noise_text = cost = "–"
         with suppress(ValueError):  # it has no noise multiplier for this ε
-            noise = calibrate_noise_multiplier(accountant, training.releases, options.target, options.delta)
+            noise = calibrate_noise_multiplier(accountant, releases, options.target, options.delta)
             noise_text = number(noise, bound="upper")
-            cost = bound_text(sound.epsilon(training.releases(noise), options.delta))
+            cost = bound_text(sound.epsilon(releases(noise), options.delta))
         rows.append([name, noise_text, cost, _KINDS[accountant.bound], text])
     return Table(("accountant", "noise multiplier", "sound ε", "it is", ""), rows)
 
