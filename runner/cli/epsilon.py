@@ -40,10 +40,10 @@ def main(arguments: Sequence[str]) -> int:
     )
     noise = f", noise multiplier {options.noise:g}" if options.noise is not None else f", ε = {options.target:g}"
     print(f"{batches}{noise}, δ = {options.delta:g}")  # so that a wrong number shows
-    poisson: Charged = partial(training_releases, sampling_rate=rate, steps=steps)
+    poisson = partial(training_releases, sampling_rate=rate, steps=steps)
     loop: Charged = partial(poisson, epochs=epochs)
     # Papers count shuffled batches as if they were Poisson samples.
-    loops = {"ε": loop} if epochs is None else {"ε, shuffled": loop, "as if Poisson": poisson}
+    loops: dict[str, Charged] = {"ε": loop} if epochs is None else {"ε, shuffled": loop, "as if Poisson": poisson}
     print(aligned(_costs(loops, options) if options.noise is not None else _noises(loop, options)))
     return 0
 
