@@ -6,11 +6,13 @@ Exit codes: 0 all that was started is recorded, 1 a run failed, 2 the request or
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
 import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -26,21 +28,22 @@ from runner.claims.runs import check_scale, folder_of, grouped
 from runner.config import FIELDS, FRESH, PAPER, YOURS, ConfigError, options_of
 from runner.config.fields import Part
 from runner.launch import Launcher, Work, launcher_of, run_jobs
-from runner.launch.launcher import split_overrides
 from runner.launch.processes import Tally
 from runner.launch.processes import workers as usual_workers
-from runner.launch.status import status_text
+from runner.launch.slurm import queued_runs
 from runner.records.examples import check_examples
-from runner.records.files import failure_path, is_recorded, record_path, results_folder
+from runner.records.files import failure_path, is_recorded, progress, record_path, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.records.options import check_options
 from runner.report.files import read_csv, write_csv
 from runner.report.items import Item, Paper, names_of
 from runner.report.papers import load, paper_names
 from runner.runs import durations
-from runner.runs.durations import estimated, plan_text
+from runner.runs.durations import estimated, plan_text, table_of_items
 from runner.speed.kernels import kernels_wanted, why_off
-from runner.terminal import Line, Parser, command, duration
+from runner.terminal import Line, Parser, command, duration, one_line
+
+_KINDS = ("recorded", "running", "queued", "failed", "left")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -138,7 +141,8 @@ def requested(options: Namespace) -> tuple[Launcher, list[str]]:
     for name in ("jobs", "threads", "seeds"):
         if (value := getattr(options, name)) is not None and value < 1:
             raise ConfigError(f"Expected --{name} >= 1, got {value}.")
-    launcher_options, overrides = split_overrides(options.overrides)
+    launcher_options = [text.removeprefix("launcher.") for text in options.overrides if text.startswith("launcher.")]
+    overrides = [text for text in options.overrides if not text.startswith("launcher.")]
     allowed = [name for name, field in FIELDS.items() if field.part is Part.machine]
     for override in overrides:
         if override.startswith("scale="):
@@ -204,14 +208,57 @@ def _plan(
 
 def _known_times(config: DictConfig, left: Sequence[Job], record: bool) -> durations.Durations:
     """Return the durations of runs, after an epoch of each unknown kind is timed, which --record writes down."""
-    known = durations.recorded(config)
+    times = durations.recorded(config)
     if device_of(config.runtime.device).type == "cpu":
-        timed = durations.time_unknown(left, known, Line())
+        timed = durations.time_unknown(left, times, Line())
         if timed and record:
             older = read_csv(durations.EPOCHS) if durations.EPOCHS.exists() else []
             newer = [{"like": k, "seconds": f"{s:.3g}", "example": label} for k, (label, s) in timed.items()]
             write_csv(durations.EPOCHS, ["like", "seconds", "example"], [*older, *newer])
-    return known
+    return times
+
+
+def states(jobs: Sequence[Job]) -> dict[str, tuple[str, str]]:
+    """Return the states of runs by run id: one of `_KINDS`, and a text about it. All have the same results folder.
+
+    A run is running while a process holds its claim there. What waits elsewhere than at Slurm is left.
+    """
+    if not jobs:
+        return {}
+    root = Path(jobs[0].values["runtime"]["results_root"]).expanduser()
+    queued = queued_runs(root) or {}
+    return {job.run_id: _state(results_folder(job.values), root, job.run_id, queued) for job in jobs}
+
+
+def status_text(jobs: Mapping[str, Sequence[Job]]) -> str:
+    """Make a table of items by state, and a line for every run that is running or failed."""
+    runs: dict[str, Job] = {}
+    for job in (job for planned in jobs.values() for job in planned):
+        runs.setdefault(job.run_id, job)  # the first of the items that share a run, as `make reproduce` prints it
+    by_run = states(list(runs.values()))
+
+    def cells(ids: set[str]) -> str:
+        counts = Counter(by_run[run_id][0] for run_id in ids)
+        return f"{len(ids):>6}" + "".join(f"{counts[kind]:>10}" for kind in _KINDS)
+
+    lines = table_of_items(f"{'runs':>6}" + "".join(f"{kind:>10}" for kind in _KINDS), jobs, cells)
+    for kind in ("running", "failed"):
+        for run_id, job in runs.items():
+            if by_run[run_id][0] == kind:
+                lines.append(f"{kind}: {job.sweep} {job.label} · {by_run[run_id][1]}")
+    return "\n".join(lines)
+
+
+def _state(results: Path, root: Path, run_id: str, queued: Mapping[str, str]) -> tuple[str, str]:
+    if is_recorded(results, run_id):
+        return "recorded", ""
+    if (epoch := progress(root, run_id)) is not None:
+        return "running", epoch or "before its first epoch"
+    try:
+        failure = json.loads(failure_path(results, run_id).read_text(encoding="utf-8"))
+        return "failed", one_line(str(failure["error"]))
+    except (OSError, ValueError, KeyError):
+        return ("queued", f"Slurm job {queued[run_id]}") if run_id in queued else ("left", "")
 
 
 def check_settings(jobs: Sequence[Job]) -> None:

@@ -34,13 +34,6 @@ def run_jobs(launcher: Launcher, work: Work, line: Line) -> Tally:
     return tally
 
 
-def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separate overrides of the launcher (`launcher.gpus=1`), without their prefix, from overrides of runs."""
-    prefix = "launcher."
-    options = [text.removeprefix(prefix) for text in overrides if text.startswith(prefix)]
-    return options, [text for text in overrides if not text.startswith(prefix)]
-
-
 def launcher_of(name: str, overrides: Sequence[str] = ()) -> Launcher:
     """Return the launcher of a file in conf/launcher/, with the options in `overrides`, ready to carry jobs out.
 

@@ -11,9 +11,8 @@ import pytest
 
 from runner.cli import reproduce
 from runner.cli.commands import carry_out
+from runner.cli.reproduce import states, status_text
 from runner.config import REPOSITORY, RESULTS
-from runner.launch import status
-from runner.launch.status import states, status_text
 from runner.records.files import claim, failure_path, progress, results_folder, write_progress
 from runner.records.jobs import Job
 
@@ -25,7 +24,7 @@ def test_every_kind_of_run_is_counted(tmp_path: Path, smoke_jobs, fabricate, mon
     path.parent.mkdir(parents=True)
     path.write_text('{"error": "RuntimeError: no\\nluck"}')
     assert states([queued]) == {queued.run_id: ("left", "")}
-    monkeypatch.setattr(status, "queued_runs", lambda root: {job.run_id: "8_1" for job in (done, running, queued)})
+    monkeypatch.setattr(reproduce, "queued_runs", lambda root: {job.run_id: "8_1" for job in (done, running, queued)})
     with claim(tmp_path, running.run_id):
         assert states([running])[running.run_id] == ("running", "before its first epoch")
         write_progress(tmp_path, running.run_id, "epoch 2/3 · ε 1.1")
