@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from runner.cli.commands import carry_out, listed, unknown
-from runner.cli.signals import on_termination_as_on_interrupt
+from runner.cli.commands import carry_out, interrupt_on_termination, listed, unknown
 from runner.terminal import prepare_process
 
 COMMANDS = {
@@ -37,7 +36,7 @@ def main() -> int:
     if name not in COMMANDS:
         print(unknown("checks", name, COMMANDS), file=sys.stderr)
         return 2
-    on_termination_as_on_interrupt()
+    interrupt_on_termination()
     return carry_out(name, sys.argv[2:], COMMANDS)
 
 

@@ -15,8 +15,7 @@ import re
 import sys
 from importlib.util import find_spec
 
-from runner.cli.commands import COMMANDS, carry_out, unknown
-from runner.cli.signals import on_termination_as_on_interrupt
+from runner.cli.commands import COMMANDS, carry_out, interrupt_on_termination, unknown
 from runner.terminal import prepare_process
 
 
@@ -28,7 +27,7 @@ def main() -> int:
             print(f"runner: {needed} is not installed here: source .venv/bin/activate", file=sys.stderr)
             return 2
     name = sys.argv[1] if len(sys.argv) > 1 else ""
-    on_termination_as_on_interrupt()
+    interrupt_on_termination()
     if name in COMMANDS:
         return carry_out(name, sys.argv[2:])
     if name in ("", "-h", "--help"):

@@ -13,7 +13,7 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 import sys
 from typing import TYPE_CHECKING
 
-from runner.cli.signals import STOPPED, on_termination_as_on_interrupt
+from runner.cli.commands import STOPPED, interrupt_on_termination
 
 if TYPE_CHECKING:
     from runner.records.jobs import Job
@@ -31,7 +31,7 @@ def planned(folder: str) -> list[Job]:
 
 def main(folder: str) -> int:
     """Carry out the runs that are not recorded in the folder, and return the exit code."""
-    on_termination_as_on_interrupt()
+    interrupt_on_termination()
     try:
         from runner.launch.processes import Work, run_processes
         from runner.records.files import recorded

@@ -285,7 +285,7 @@ SMALLEST_DELTA = 1e-10  # the FFT's rounding and the 1e-15 tails it cuts stay fa
 
 Question: TypeAlias = tuple[tuple[SampledGaussian, ...], float, float]
 ANSWERS: dict[Question, float] = {}
-"""What `pld_epsilon` has returned in this process, by its arguments. `runner.records.answers` keeps them in a file."""
+"""What `pld_epsilon` has returned in this process, by its arguments. `runner.records.verify` keeps them in a file."""
 
 
 def pld_epsilon(mechanisms: tuple[SampledGaussian, ...], delta: float, interval: float) -> float:

@@ -245,8 +245,8 @@ class Claim:
         The runs at the chosen settings may be another sweep: `table_4_chosen` has the searches of `table_4`.
         """
         paper, _, name = self.sweep.removesuffix("_chosen").partition("/")
-        found = scan(REPOSITORY / "sweeps" / paper, f"{name}_search*.yaml") if name else ()
-        return [f"{paper}/{path.stem}" for path in found if path.stem.isidentifier()]
+        paths = scan(REPOSITORY / "sweeps" / paper, f"{name}_search*.yaml") if name else ()
+        return [f"{paper}/{path.stem}" for path in paths if path.stem.isidentifier()]
 
     @property
     def runs(self) -> int:
@@ -259,7 +259,7 @@ class Claim:
         return self.of.text == "copied"
 
     @property
-    def for_context(self) -> bool:
+    def contextual(self) -> bool:
         """True if the number is shown and never judged, with runs or without."""
         return self.direction == "none" or self.copied
 

@@ -102,7 +102,7 @@ def first_activation_norms(run: PlannedRun) -> tuple[list[int], list[float]]:
 
 def triangular_average(values: Sequence[float]) -> list[float]:
     """Compute the moving average with the weights 1, 2, 1 (window 3), at either end over the two values there."""
-    sums, weights = (np.convolve(of, (1, 2, 1))[1:-1] for of in (values, np.ones(len(values))))
+    sums, weights = (np.convolve(terms, (1, 2, 1))[1:-1] for terms in (values, np.ones(len(values))))
     return _floats(sums / weights)
 
 

@@ -37,21 +37,17 @@ def formulas_in(module: ModuleType) -> Mapping[str, Formula]:
 
 def computed(formula: Callable[[Claim], Measured]) -> Computed:
     """Make a formula that needs no run."""
-
-    def of_none(claim: Claim, _: Evidence) -> Measured:
-        return replace(formula(claim), computed=True)
-
-    return Computed(of_none)
+    return Computed(lambda claim, evidence: replace(formula(claim), computed=True))
 
 
-def of_runs(formula: Callable[[Claim, Runs], Measured]) -> Formula:
+def run_formula(formula: Callable[[Claim, Runs], Measured]) -> Formula:
     """Make a formula of the planned runs of the claim's experiment, if any of them is recorded."""
 
-    def of_one(claim: Claim, evidence: Evidence) -> Measured:
+    def measured(claim: Claim, evidence: Evidence) -> Measured:
         planned = planned_for(claim, evidence, claim.experiment)
         return counted(planned, formula(claim, planned) if planned.recorded else Measured())
 
-    return Formula(of_one)
+    return Formula(measured)
 
 
 @lru_cache
@@ -93,15 +89,11 @@ def charged_epsilon(claim: Claim) -> Measured:
 _planned: dict[str, Run] = {}  # by setting
 
 
-def guaranteed_for(run: PlannedRun, kept: int) -> float:
-    """Compute the sound epsilon of all that a run could have released, had it been told to end at `kept` kept steps."""
-    planned = _plan(run)
-    steps = planned.rule.most_steps(planned.most_steps, kept)
-    return upper_bound(planned.sound_epsilon(planned.mechanism.charges(steps)))
-
-
-def _plan(run: PlannedRun) -> Run:
+def guaranteed_for(run: PlannedRun, steps: int) -> float:
+    """Compute the sound epsilon of all that a run could have released, told to end after `steps` kept steps."""
     setting = run.job.setting_id
     if setting not in _planned:
         _planned[setting] = prepare(run.job.config)
-    return _planned[setting]
+    planned = _planned[setting]
+    most = planned.rule.most_steps(planned.most_steps, steps)
+    return upper_bound(planned.sound_epsilon(planned.mechanism.charges(most)))

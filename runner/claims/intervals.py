@@ -33,20 +33,17 @@ def interval_of(claim: Claim, measured: Measured, level: float = LEVEL) -> Inter
         return None
     if measured.runs is not None:
         means = [mean.of(measured.runs) for mean in means]
-    found = _interval(claim, measured, means, aim, level)
-    return Interval(found.low, math.inf) if measured.at_least else found
-
-
-def _interval(claim: Claim, measured: Measured, means: Sequence[Mean], aim: float, level: float) -> Interval:
-    exact = claim.direction in (*ORDERS, *THRESHOLDS)
+    runs = None if claim.direction in (*ORDERS, *THRESHOLDS) else claim.runs  # None: the claim is exact
     if measured.comparison == "ratio":
-        found = statistics.less_claim(means, 0.0, None if exact else claim.runs, level)
-        return Interval(math.exp(found.low), math.exp(found.high)).less(aim)
-    if measured.statistic == "best":
-        if len(means) == 1:
-            return statistics.best_less_claim(means[0], aim, claim.runs, level)
-        return statistics.bests_less_claim(means[0], means[1], aim, claim.runs, level)
-    return statistics.less_claim(means, aim, None if exact else claim.runs, level)
+        logarithm = statistics.less_claim(means, 0.0, runs, level)
+        interval = Interval(math.exp(logarithm.low), math.exp(logarithm.high)).less(aim)
+    elif measured.statistic == "best" and len(means) == 1:
+        interval = statistics.best_less_claim(means[0], aim, claim.runs, level)
+    elif measured.statistic == "best":
+        interval = statistics.bests_less_claim(means[0], means[1], aim, claim.runs, level)
+    else:
+        interval = statistics.less_claim(means, aim, runs, level)
+    return Interval(interval.low, math.inf) if measured.at_least else interval
 
 
 def enough_runs(claim: Claim, measured: Measured) -> bool:

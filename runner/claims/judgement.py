@@ -115,11 +115,11 @@ def counted(rows: Sequence[ClaimRow]) -> list[ClaimRow]:
     return [row for row in rows if row.claim.counts and row.verdict]
 
 
-def by_word(rows: Sequence[ClaimRow]) -> Counter[str]:
+def count_words(rows: Sequence[ClaimRow]) -> Counter[str]:
     """Count claims by verdict."""
     return Counter(row.verdict for row in counted(rows))
 
 
-def by_guarantee(rows: Sequence[ClaimRow]) -> Counter[str]:
+def count_guarantees(rows: Sequence[ClaimRow]) -> Counter[str]:
     """Count claims by the word on their epsilon, if they have one."""
     return Counter(row.guarantee for row in counted(rows) if row.guarantee)

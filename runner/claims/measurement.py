@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from statistics import fmean, geometric_mean
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from runner.claims.runs import RunsAt, decides
-from runner.claims.statistics import Interval, Spread, summarise
+from runner.claims.statistics import Interval, Spread
 
 Statistic: TypeAlias = Literal["mean", "geometric", "best"]
 Sample: TypeAlias = tuple[float, ...]  # a number of each run
@@ -29,8 +31,8 @@ class Measured:
     planned_each: the planned runs of each sample's setting.
     interval_at: the interval of the value by confidence, if the measure has its own way to compute it.
     lacks: what `interval_at` lacks to confirm a claim, in words: three runs of a setting, or some of the draws.
-    every: the measurement of each of several statements that all have to hold (one for each data set or layer). The
-        value is then taken from the statement that supports the claim least. Empty if there is one statement.
+    statements: the measurement of each of several statements that all have to hold (one for each data set or layer).
+        The value is then taken from the statement that supports the claim least. Empty if there is one statement.
     lacking: experiments of the claim without any run, if the others give a measurement without it.
     chosen_on_test: True if the test data chose the epoch or the setting that was measured.
     n, planned, diverged: numbers of recorded, planned, and recorded but diverged runs. All 0 if `computed`.
@@ -56,7 +58,7 @@ class Measured:
     planned_each: tuple[int, ...] = ()
     interval_at: Callable[[float], Interval] | None = None
     lacks: str = ""
-    every: tuple[Measured, ...] = ()
+    statements: tuple[Measured, ...] = ()
     lacking: tuple[str, ...] = ()
     chosen_on_test: bool = False
     n: int = 0
@@ -77,17 +79,12 @@ class Measured:
 
     def as_if(self, runs: int) -> Measured:
         """Return the same measurement with a hypothetical number of runs of each setting."""
-        return replace(self, runs=runs, every=tuple(one.as_if(runs) for one in self.every))
+        return replace(self, runs=runs, statements=tuple(statement.as_if(runs) for statement in self.statements))
 
     @property
     def samples(self) -> list[Sample]:
         """The one or two samples that are compared."""
         return [sample for sample in (self.sample, self.against) if sample is not None]
-
-    @property
-    def sizes(self) -> str:
-        """The numbers of runs of two samples, "5 + 5"; empty for one sample."""
-        return f"{len(self.sample)} + {len(self.against)}" if self.sample and self.against else ""
 
     @property
     def what(self) -> str:
@@ -114,18 +111,19 @@ class Measured:
         return f"bound on the {text}" if self.at_least else text
 
 
-def of_sample(statistic: Statistic, sample: Sample, *, best: float | None = None, explanation: str = "") -> Measured:
+def measure_sample(
+    statistic: Statistic, sample: Sample, *, best: float | None = None, explanation: str = ""
+) -> Measured:
     """Take a statistic of a sample."""
-    value = _taken(statistic, sample)
-    return Measured(value, sample, sample, statistic, best=best, explanation=explanation)
+    return Measured(_statistic(statistic, sample), sample, sample, statistic, best=best, explanation=explanation)
 
 
-def of_two(
+def compare_samples(
     comparison: Comparison, statistic: Statistic, sample: Sample, against: Sample, explanation: str = ""
 ) -> Measured:
     """Compare a statistic of two samples: by their difference, their ratio or their order."""
-    one, other = _taken(statistic, sample), _taken(statistic, against)
-    values = {"difference": one - other, "ratio": one / other if other else math.inf, "order": one}
+    first, second = _statistic(statistic, sample), _statistic(statistic, against)
+    values = {"difference": first - second, "ratio": first / second if second else math.inf, "order": first}
     return Measured(
         values[comparison],
         sample if comparison == "order" else (),
@@ -133,36 +131,38 @@ def of_two(
         statistic,
         against,
         comparison,
-        reference=other if comparison == "order" else None,
+        reference=second if comparison == "order" else None,
         explanation=explanation,
     )
 
 
-def _taken(statistic: Statistic, sample: Sample) -> float:
+def _statistic(statistic: Statistic, sample: Sample) -> float:
     if statistic == "best":
         return max(sample)
     if statistic == "geometric":
         return geometric_mean(sample) if min(sample) > 0 else math.nan
-    mean = summarise(sample)["mean"]  # of one number, that number
-    assert mean is not None
-    return mean
+    return float(np.mean(sample))
 
 
-def charged(found: Measured, at: RunsAt) -> Measured:
+def charged(measured: Measured, runs_at: RunsAt) -> Measured:
     """Charge a number with the largest epsilons of its runs, each up to its epoch.
 
     Runs without privacy count only if there are no others. If a run decides how much it releases, `epsilon_sound`
     covers the most that it could have released. `epsilon_spent` is the cost of its steps, if it differs for any run.
     """
-    of = RunsAt([pair for pair in at if math.isfinite(pair[0].history("epsilon")[pair[1]])] or at)
-    if not of:
-        return found
-    sound = [run.final("epsilon_sound") if decides(run) else run.history("epsilon_sound")[epoch] for run, epoch in of]
-    spent = [run.history("epsilon_spent")[epoch] for run, epoch in of if run.has_spent]
+    private = RunsAt(
+        [(run, epoch) for run, epoch in runs_at if math.isfinite(run.history("epsilon")[epoch])] or runs_at
+    )
+    if not private:
+        return measured
+    sound = [
+        run.final("epsilon_sound") if decides(run) else run.history("epsilon_sound")[epoch] for run, epoch in private
+    ]
+    spent = [run.history("epsilon_spent")[epoch] for run, epoch in private if run.has_spent]
     return replace(
-        found,
-        epsilon=of.largest("epsilon"),
+        measured,
+        epsilon=private.largest("epsilon"),
         epsilon_sound=max(sound),
         epsilon_spent=max(spent, default=None),
-        delta=of.runs.delta,
+        delta=private.runs.delta,
     )

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +28,9 @@ from scipy.stats import spearmanr, studentized_range
 
 from runner.claims.claim import THRESHOLDS, Claim
 from runner.claims.intervals import FEWEST_RUNS
-from runner.claims.measurement import Measured, charged, of_sample
+from runner.claims.measurement import Measured, charged, measure_sample
 from runner.claims.runs import Evidence, PlannedRun, Runs
 from runner.claims.statistics import Interval, Spread, between, redrawn
-
-Samples: TypeAlias = dict[float, Sequence[float]]  # accuracies (percent, last epoch) by a field's value
 
 _MISSING = object()
 
@@ -44,19 +42,31 @@ def over_values(claim: Claim, evidence: Evidence, experiments: Sequence[Runs]) -
     have a run. For the best value two settings are enough.
     """
     least = -math.inf if claim.among is None else claim.among
-    every = [Runs(run for run in runs if float(field_of(claim, run, claim.by)) >= least) for runs in experiments]
-    found = [(runs, _samples(claim, runs)) for runs in every if _enough(claim, runs)]
-    if not found:
+    chosen = [Runs(run for run in runs if float(field_of(claim, run, claim.by)) >= least) for runs in experiments]
+    measured, texts = list[Measured](), list[str]()
+    for runs in chosen:
+        settings = list(runs.recorded.by(lambda run: run.job.setting_id).values())
+        values = runs.recorded.groups_by(claim.by)
+        samples = {value: recorded.finals("test_accuracy") for value, recorded in values.items()}
+        if claim.statistic == "best_value":
+            enough = len(settings) > 1
+        else:
+            enough = len(samples) >= max(2, len(runs.groups_by(claim.by)) / 2)
+        if enough:
+            measured.append(_measured(claim, settings, evidence.spread(runs[0].field("dataset.name"))))
+            if len(settings) > len(samples):  # a grid
+                best = max(fmean(setting.finals("test_accuracy")) for setting in settings)
+                texts.append(f"{best:.2f}% with the best of {runs.recorded_of} settings")
+            else:
+                means = ", ".join(f"{value:g}: {fmean(sample):.2f}" for value, sample in samples.items())
+                texts.append(f"{runs[0].name}, {measured[-1].value:.3g} by {claim.by} ({means})")
+    if not measured:
         return Measured(explanation="less than half of the values have run")
-    measured = [
-        (_found(claim, runs, evidence.spread(runs[0].field("dataset.name"))), runs, samples) for runs, samples in found
-    ]
     falling = claim.direction in ("below", "below_other")
-    shown, _, _ = (max if falling else min)(measured, key=lambda one: one[0].value or 0.0)
-    text = "; ".join(_text(claim, *one) for one in measured)
-    planned = Runs(run for runs in every for run in runs)
-    counts = replace(shown, values=(), explanation=text, n=len(planned.recorded), planned=len(planned))
-    return charged(counts, planned.last)
+    shown = (max if falling else min)(measured, key=lambda experiment: experiment.value or 0.0)
+    planned = Runs(run for runs in chosen for run in runs)
+    n = len(planned.recorded)
+    return charged(replace(shown, values=(), explanation="; ".join(texts), n=n, planned=len(planned)), planned.last)
 
 
 def field_of(claim: Claim, run: PlannedRun, name: str) -> Any:
@@ -65,29 +75,20 @@ def field_of(claim: Claim, run: PlannedRun, name: str) -> Any:
     Raises:
         ValueError: there is no such field.
     """
-    found = run.job.field(name, _MISSING)
-    if found is _MISSING:
+    value = run.job.field(name, _MISSING)
+    if value is _MISSING:
         raise ValueError(f"{claim.place}: {run.job.experiment} has no field {name!r}.")
-    return found
+    return value
 
 
-def _enough(claim: Claim, runs: Runs) -> bool:
-    if claim.statistic == "best_value":
-        return len(runs.recorded.by(_setting)) > 1
-    return len(_samples(claim, runs)) >= max(2, len(runs.by_value(claim.by)) / 2)
-
-
-def _samples(claim: Claim, runs: Runs) -> Samples:
-    return {value: of.finals("test_accuracy") for value, of in runs.recorded.by_value(claim.by).items()}
-
-
-def _found(claim: Claim, runs: Runs, spread: Spread | None) -> Measured:
-    settings = sorted(runs.recorded.by(_setting).values(), key=lambda of: float(of[0].field(claim.by)))
-    means = [fmean(of.finals("test_accuracy")) for of in settings]
+def _measured(claim: Claim, settings: Sequence[Runs], spread: Spread | None) -> Measured:
+    """Measure the claim's number of a sweep from the recorded runs of its settings."""
+    settings = sorted(settings, key=lambda runs: float(runs[0].field(claim.by)))
+    means = [fmean(runs.finals("test_accuracy")) for runs in settings]
     if claim.statistic == "lowest":
-        found = of_sample("mean", tuple(settings[means.index(min(means))].finals("test_accuracy")))
-        return replace(found, kind=f"lowest of {len(means)} values, {found.what}")
-    values = [float(of[0].field(claim.by)) for of in settings]  # the smallest first
+        lowest = measure_sample("mean", tuple(settings[means.index(min(means))].finals("test_accuracy")))
+        return replace(lowest, kind=f"lowest of {len(means)} values, {lowest.what}")
+    values = [float(runs[0].field(claim.by)) for runs in settings]  # the smallest first
     number = partial(_NUMBERS[claim.statistic], values)
     value = float(number(np.array(means)))
     sizes = [*map(len, settings)]
@@ -95,12 +96,13 @@ def _found(claim: Claim, runs: Runs, spread: Spread | None) -> Measured:
     if spread is None:
         return Measured(value, kind=kind)
     if claim.statistic == "spread":
-        at = partial(_range_of, means, sizes, spread)
+        interval_at = partial(_range, means, sizes, spread)
     else:
         theirs = 0.0 if claim.direction in THRESHOLDS else 1 / claim.runs
         draws = redrawn(number, means, [spread.std * math.sqrt(1 / size + theirs) for size in sizes])
-        at = partial(_between, draws, (values[0], values[-1]) if claim.statistic == "best_value" else None)
-    return Measured(value, interval_at=at, lacks="" if min(sizes) >= FEWEST_RUNS else _FEW, kind=kind)
+        tried = (values[0], values[-1]) if claim.statistic == "best_value" else None
+        interval_at = partial(_quantiles, draws, tried)
+    return Measured(value, interval_at=interval_at, lacks="" if min(sizes) >= FEWEST_RUNS else _FEW, kind=kind)
 
 
 def _means_text(sizes: Sequence[int]) -> str:
@@ -115,7 +117,7 @@ def _means_text(sizes: Sequence[int]) -> str:
     return f"{len(sizes)} means of {least if least == most else f'{least} to {most}'} runs"
 
 
-def _range_of(means: Sequence[float], sizes: Sequence[int], spread: Spread, level: float) -> Interval:
+def _range(means: Sequence[float], sizes: Sequence[int], spread: Spread, level: float) -> Interval:
     """Return Tukey and Kramer's simultaneous interval of the range of the true means."""
     q = float(studentized_range.ppf(level, len(means), spread.freedom))
     all_means, variances = np.array(means), 1 / np.array(sizes)
@@ -124,25 +126,12 @@ def _range_of(means: Sequence[float], sizes: Sequence[int], spread: Spread, leve
     return Interval(max(float((differences - half).max()), 0.0), float((differences + half).max()))
 
 
-def _between(draws: NDArray[np.float64], tried: tuple[float, float] | None, level: float) -> Interval:
-    found = between(draws, level)
+def _quantiles(draws: NDArray[np.float64], tried: tuple[float, float] | None, level: float) -> Interval:
+    interval = between(draws, level)
     if tried is None:
-        return found
-    low, high = found.low, found.high
+        return interval
+    low, high = interval.low, interval.high
     return Interval(-math.inf if low <= tried[0] else low, math.inf if high >= tried[1] else high)
-
-
-def _text(claim: Claim, found: Measured, runs: Runs, samples: Samples) -> str:
-    settings = runs.recorded.by(_setting)
-    if len(settings) > len(samples):  # of a grid
-        best = max(fmean(of.finals("test_accuracy")) for of in settings.values())
-        return f"{best:.2f}% with the best of {runs.recorded_of} settings"
-    means = ", ".join(f"{value:g}: {fmean(sample):.2f}" for value, sample in samples.items())
-    return f"{runs[0].name}, {found.value:.3g} by {claim.by} ({means})"
-
-
-def _setting(run: PlannedRun) -> str:
-    return str(run.job.setting_id)
 
 
 _FEW = f"some value has fewer than {FEWEST_RUNS} runs"

@@ -105,20 +105,30 @@ def read_claims(paper: str, items: Collection[str], formulas: Collection[str]) -
             _check_field(name, value, {**_CHOICES, "item": items}, formulas)
         claim = _claim(entry.place, paper, fields)
         _check_claim(claim, entry)
-        reason = FOR_CONTEXT if claim.for_context else ANOTHER_READING if claim.identity in leading else COUNTED
+        reason = FOR_CONTEXT if claim.contextual else ANOTHER_READING if claim.identity in leading else COUNTED
         claims.append(replace(claim, counted=reason))
         leading |= {claim.identity} if reason == COUNTED else set()
     return claims
 
 
 def _claim(place: str, paper: str, fields: Fields) -> Claim:
-    given = {name: value.text for name, value in fields.items() if name in _AS_GIVEN}
-    numbers = {name: float(text) if text else None for name, text in given.items() if name in _NUMBERS}
+    texts = {name: value.text for name, value in fields.items() if name in _AS_GIVEN}
+    numbers = {name: float(text) if text else None for name, text in texts.items() if name in _NUMBERS}
     epsilon, delta = (fields.get(name, _NONE).text for name in ("epsilon", "delta"))
-    item, dataset = given["item"], given.get("dataset", "")
-    quantity = re.sub(r"\(([^()]*)\)", r"_\1", given.get("number", "test_accuracy"))
-    best, ratio = given.get("of", "").startswith("max of "), given.get("compare") == "ratio"
-    measured = given.get("quantity", quantity)
+    item, dataset = texts["item"], texts.get("dataset", "")
+
+    def paths(name: str, dataset: str) -> list[str]:
+        listed = [value.text for value in fields.get(name, _NONE).listed if value.text]
+        names = [text.replace("{dataset}", DATASETS.get(dataset, dataset)) for text in listed]
+        return [text if "/" in text else f"{paper}/{text}" for text in names]
+
+    pairs: list[tuple[str, ...]] = []
+    for tested in [value.text for value in fields.get("every", _NONE).listed if value.text] or [dataset]:
+        runs, against = paths("runs", tested), paths("against", tested)
+        pairs += [(*runs, other) for other in against] or ([tuple(runs)] if runs else [])
+    quantity = re.sub(r"\(([^()]*)\)", r"_\1", texts.get("number", "test_accuracy"))
+    best, ratio = texts.get("of", "").startswith("max of "), texts.get("compare") == "ratio"
+    measured = texts.get("quantity", quantity)
     usual = {
         "dataset": "",
         "method": "",
@@ -130,30 +140,10 @@ def _claim(place: str, paper: str, fields: Fields) -> Claim:
     return Claim(
         place=place,
         paper=paper,
-        **typed({**usual, **given, **numbers, "at_epsilon": epsilon, "at_delta": "0" if epsilon == "inf" else delta}),
-        sweeps=tuple(_path_of(paper, sweep, dataset) for sweep in _texts(fields, "sweep")),
-        pairs=tuple(_pairs(paper, fields, dataset)),
+        **typed({**usual, **texts, **numbers, "at_epsilon": epsilon, "at_delta": "0" if epsilon == "inf" else delta}),
+        sweeps=tuple(paths("sweep", dataset)),
+        pairs=tuple(pairs),
     )
-
-
-def _pairs(paper: str, fields: Fields, dataset: str) -> Iterator[tuple[str, ...]]:
-    """Yield the experiments of each data set, paired with each that they are compared with."""
-    runs, against = _texts(fields, "runs"), _texts(fields, "against")
-    for tested in _texts(fields, "every") or (dataset,):
-        names = [_path_of(paper, name, tested) for name in runs]
-        if against:
-            yield from ((*names, _path_of(paper, other, tested)) for other in against)
-        elif names:
-            yield tuple(names)
-
-
-def _texts(fields: Fields, name: str) -> list[str]:
-    return [value.text for value in fields.get(name, _NONE).listed if value.text]
-
-
-def _path_of(paper: str, name: str, dataset: str) -> str:
-    name = name.replace("{dataset}", DATASETS.get(dataset, dataset))
-    return name if "/" in name else f"{paper}/{name}"
 
 
 def _check_field(name: str, value: Entry, choices: dict[str, Collection[str]], formulas: Collection[str]) -> None:
@@ -192,8 +182,8 @@ def _check_claim(claim: Claim, entry: Entry) -> None:
         if not (REPOSITORY / "conf" / "experiment" / f"{name}.yaml").exists():
             raise entry.wrong(f"no experiment {name!r}")
         if not any(name in (experiments_of(sweep) or ()) for sweep in claim.sweeps):
-            of = ", ".join(claim.sweeps) or "none is named"
-            raise entry.wrong(f"{name} is an experiment of none of the claim's sweeps ({of})")
+            sweeps = ", ".join(claim.sweeps) or "none is named"
+            raise entry.wrong(f"{name} is an experiment of none of the claim's sweeps ({sweeps})")
 
 
 @cache
@@ -202,8 +192,8 @@ def experiments_of(sweep: str) -> tuple[str, ...] | None:
     path = REPOSITORY / "sweeps" / f"{sweep}.yaml"
     if not path.exists():
         return None
-    named = OmegaConf.select(OmegaConf.load(path), "hydra.sweeper.params.experiment") or ""
-    return tuple(name.strip() for name in str(named).split(",") if name.strip())
+    names = OmegaConf.select(OmegaConf.load(path), "hydra.sweeper.params.experiment") or ""
+    return tuple(name.strip() for name in str(names).split(",") if name.strip())
 
 
 def claims_in(file: Entry) -> Iterator[tuple[Fields, Entry]]:
@@ -216,9 +206,9 @@ def claims_in(file: Entry) -> Iterator[tuple[Fields, Entry]]:
         ConfigError: the file is not made as described above, or a field is misspelt.
     """
     items = dict(file.entries)
-    given = items.pop("defaults").entries if "defaults" in items else {}
-    everywhere = _fields({name: entry for name, entry in given.items() if name not in DATASETS})
-    of_datasets = {name: _fields(entry.entries) for name, entry in given.items() if name in DATASETS}
+    defaults = items.pop("defaults").entries if "defaults" in items else {}
+    everywhere = _fields({name: entry for name, entry in defaults.items() if name not in DATASETS})
+    of_datasets = {name: _fields(entry.entries) for name, entry in defaults.items() if name in DATASETS}
     for item, block in items.items():
         for layers, place in _leaves(block, [{"item": replace(block, content=item)}], {}):
             dataset = _merged(layers).get("dataset", replace(place, content=None)).text
@@ -239,17 +229,17 @@ def _fields(entries: Mapping[str, Entry]) -> Fields:
 
 def _leaves(block: Entry, outer: Sequence[Fields], settings: Mapping[str, Fields]) -> Leaves:
     """Yield the layers of fields of each claim in a block, the outermost first, and the claim's entry."""
-    own: dict[str, Entry] = {}
+    fields: Fields = {}
     inside: dict[str, Entry] = {}
     for name, entry in block.entries.items():
         if name == "settings":
-            for method, fields in entry.entries.items():
-                settings = {**settings, method: {**settings.get(method, {}), **_fields(fields.entries)}}
+            for method, setting in entry.entries.items():
+                settings = {**settings, method: {**settings.get(method, {}), **_fields(setting.entries)}}
         elif name in (*DATASETS, "claims") or (name == "claimed" and isinstance(entry.content, dict)):
             inside[name] = entry
         else:
-            own |= _fields({name: entry})
-    layers = [*outer, own]
+            fields |= _fields({name: entry})
+    layers = [*outer, fields]
     if not inside:
         yield layers, block
     for name, entry in inside.items():

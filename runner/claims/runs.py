@@ -52,7 +52,7 @@ class PlannedRun:
 
     def last_within(self, epsilon: float, by: str = "epsilon_sound") -> int | None:
         """Return the last epoch, from 0, whose sound (or other) epsilon is within a bound, or None if none is."""
-        return max((at for at, spent in enumerate(self.history(by)) if spent <= epsilon), default=None)
+        return max((epoch for epoch, spent in enumerate(self.history(by)) if spent <= epsilon), default=None)
 
     @property
     def has_spent(self) -> bool:
@@ -110,20 +110,18 @@ def decides(run: PlannedRun) -> bool:
     """
     if run.record is not None:
         return "max_tries" in run.record["final"]
-    return run.field("max_epsilon") is not None and bool(run.field("screening")) and _takes_back(run)
+    if run.field("max_epsilon") is None or not run.field("screening"):
+        return False
+    setting = run.job.setting_id
+    if setting not in _reversible:
+        from runner.build.groups import Group  # PyTorch takes a second to import
+        from runner.build.parts import build_rule
+
+        _reversible[setting] = build_rule(Group(run.job.config, "screening")).takes_back
+    return _reversible[setting]
 
 
 _reversible: dict[str, bool] = {}  # by setting
-
-
-def _takes_back(run: PlannedRun) -> bool:
-    from runner.build.groups import Group  # PyTorch takes a second to import
-    from runner.build.parts import build_rule
-
-    setting = run.job.setting_id
-    if setting not in _reversible:
-        _reversible[setting] = build_rule(Group(run.job.config, "screening")).takes_back
-    return _reversible[setting]
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
@@ -174,9 +172,9 @@ class Runs(tuple[PlannedRun, ...]):
 
     def by(self, key: Callable[[PlannedRun], Hashable]) -> dict[Any, Runs]:
         """Group the runs by a key, in the order in which its values first occur."""
-        return {of: Runs(runs) for of, runs in grouped(self, key).items()}
+        return {value: Runs(runs) for value, runs in grouped(self, key).items()}
 
-    def by_value(self, field: str) -> dict[float, Runs]:
+    def groups_by(self, field: str) -> dict[float, Runs]:
         """Group the runs by the number in a field of their config, the smallest first."""
         return dict(sorted(self.by(lambda run: float(run.field(field))).items()))
 
@@ -199,7 +197,8 @@ class Runs(tuple[PlannedRun, ...]):
 
     def at(self, epoch: Callable[[PlannedRun], int | None]) -> RunsAt:
         """Return the recorded runs, each at its epoch, from 0, without runs for which `epoch` returns None."""
-        return RunsAt((run, found) for run in self.recorded if (found := epoch(run)) is not None)
+        epochs = ((run, epoch(run)) for run in self.recorded)
+        return RunsAt((run, number) for run, number in epochs if number is not None)
 
     def last_below(self, bound: float, by: str = "epsilon") -> RunsAt:
         """Return the recorded runs at their last epoch with an epsilon (or epsilon_sound) below a bound, if any."""
@@ -262,33 +261,36 @@ class Evidence:
 
     @cached_property
     def _spreads(self) -> dict[str, Spread | None]:
-        runs = {run.job.run_id: run for of in self.sweeps.values() for run in of if run.record is not None}
+        runs = {run.job.run_id: run for planned in self.sweeps.values() for run in planned if run.record is not None}
         finished = Runs(run for run in runs.values() if not run.diverged and run.field("epochs") > 1)
-        return {
-            str(dataset): typical(of.finals("test_accuracy") for of in its.by(lambda run: run.job.setting_id).values())
-            for dataset, its in finished.by(lambda run: run.field("dataset.name")).items()
-        }
+        spreads = {}
+        for dataset, runs_of_dataset in finished.by(lambda run: run.field("dataset.name")).items():
+            settings = runs_of_dataset.by(lambda run: run.job.setting_id).values()
+            spreads[str(dataset)] = typical(setting.finals("test_accuracy") for setting in settings)
+        return spreads
 
     def only_in(self, folder: Path) -> Evidence:
         """Return the same plan with the records of another folder alone."""
-        sweeps = {
-            sweep: Runs(
-                PlannedRun(run.job, stored(path) if (path := record_path(folder, run.job.run_id)).exists() else None)
-                for run in runs
-            )
-            for sweep, runs in self.sweeps.items()
-        }
-        return Evidence(self.scale, sweeps, folder)
+
+        def paired(run: PlannedRun) -> PlannedRun:
+            path = record_path(folder, run.job.run_id)
+            return PlannedRun(run.job, stored(path) if path.exists() else None)
+
+        return Evidence(self.scale, {sweep: Runs(map(paired, runs)) for sweep, runs in self.sweeps.items()}, folder)
 
     def of(self, jobs: Iterable[Job]) -> Runs:
         """Pair runs that no sweep plans with their records."""
         folder = self.folder
         return Runs(PlannedRun(job, None if folder is None else record_of(folder, job.run_id)) for job in jobs)
 
-    def of_trials(self, jobs: Iterable[Job]) -> Runs:
+    def trials(self, jobs: Iterable[Job]) -> Runs:
         """Pair trials with their records, or with the first epochs of those that a search stopped."""
-        runs = self.of(jobs)
-        return runs if self.folder is None else Runs(_with_stopped(self.folder, run) for run in runs)
+        runs = []
+        for run in self.of(jobs):
+            path = None if self.folder is None else stopped_path(self.folder, run.job.run_id)
+            stopped = run.record is None and path is not None and path.exists()
+            runs.append(PlannedRun(run.job, stored(path)) if path and stopped else run)
+        return Runs(runs)
 
 
 def check_scale(scale: str) -> None:
@@ -297,8 +299,8 @@ def check_scale(scale: str) -> None:
     Raises:
         ValueError: there is no such scale; the message lists them.
     """
-    if scale not in (known := options_of("scale")):
-        raise ValueError(f"Unknown scale {scale!r}: choose from {', '.join(known)}.")
+    if scale not in (scales := options_of("scale")):
+        raise ValueError(f"Unknown scale {scale!r}: choose from {', '.join(scales)}.")
 
 
 def folder_of(scale: str, results_root: Path | None = None) -> Path:
@@ -322,8 +324,3 @@ def collect(sweeps: Iterable[str], scale: str = PAPER_SCALE, results_root: Path 
     extra = (f"scale={scale}",)  # as the driver of a reproduction lists them: composed once, then cached
     plan = Evidence(scale, {}, folder)
     return replace(plan, sweeps={sweep: plan.of(sweep_jobs(sweep, extra)) for sweep in dict.fromkeys(sweeps)})
-
-
-def _with_stopped(folder: Path, run: PlannedRun) -> PlannedRun:
-    path = stopped_path(folder, run.job.run_id)
-    return PlannedRun(run.job, stored(path)) if run.record is None and path.exists() else run

@@ -102,15 +102,13 @@ def typical(groups: Iterable[Sequence[float]]) -> Spread | None:
     under some seeds only would decide a pooled variance. A median is less precise, so half of the degrees of freedom
     count.
     """
-    several = [values for values in groups if len(values) > 1]
-    found = sorted(
-        (stdev(values) / math.sqrt(scipy.stats.chi2.median(k) / k), k) for values in several for k in [len(values) - 1]
-    )
-    freedom = sum(k for _, k in found)
-    if not freedom:
+    several = [(values, len(values) - 1) for values in groups if len(values) > 1]
+    deviations = sorted((stdev(values) / math.sqrt(scipy.stats.chi2.median(k) / k), k) for values, k in several)
+    if not deviations:
         return None
-    below = np.cumsum([k for _, k in found])
-    return Spread(found[int(np.searchsorted(below, freedom / 2, side="right"))][0], max(1, freedom // 2))
+    below = np.cumsum([k for _, k in deviations])
+    freedom = int(below[-1])
+    return Spread(deviations[int(np.searchsorted(below, freedom / 2, side="right"))][0], max(1, freedom // 2))
 
 
 def less_claim(means: Sequence[Mean], claimed: float, runs: int | None, level: float = LEVEL) -> Interval:
@@ -131,9 +129,9 @@ def mean_of(values: Sequence[float]) -> Interval:
     return less_claim([measured_mean(values)], 0.0, None)
 
 
-def difference(one: Sequence[float], other: Sequence[float]) -> Interval:
-    """Compute Welch's interval of the difference of two means, one minus the other, of two or more runs each."""
-    return less_claim([measured_mean(one), measured_mean(other)], 0.0, None)
+def difference(first: Sequence[float], second: Sequence[float]) -> Interval:
+    """Compute Welch's interval of the difference of two means, first minus second, of two or more runs each."""
+    return less_claim([measured_mean(first), measured_mean(second)], 0.0, None)
 
 
 def best_less_claim(mean: Mean, claimed: float, runs: int, level: float = LEVEL) -> Interval:
@@ -144,22 +142,21 @@ def best_less_claim(mean: Mean, claimed: float, runs: int, level: float = LEVEL)
     return Interval(low, high)
 
 
-def bests_less_claim(one: Mean, other: Mean, claimed: float, runs: int, level: float = LEVEL) -> Interval:
+def bests_less_claim(first: Mean, second: Mean, claimed: float, runs: int, level: float = LEVEL) -> Interval:
     """Compute the interval of a difference of bests minus a claim, each best of `runs` further runs of a setting.
 
     Let T_i be (maximum of k new values - m_i) / s_i, as in `best`. The difference of the new bests is then
     m_1 - m_2 + s_1 T_1 - s_2 T_2 with independent T_1 and T_2. Its quantiles are read off 100,000 pairs of draws, the
     same in every call.
 
-    >>> one, other = Mean(64.0, 5, Spread(0.0, 4)), Mean(60.0, 5, Spread(0.0, 4))
-    >>> bests_less_claim(one, other, 3.0, 5)
+    >>> bests_less_claim(Mean(64.0, 5, Spread(0.0, 4)), Mean(60.0, 5, Spread(0.0, 4)), 3.0, 5)
     Interval(low=1.0, high=1.0)
     """
-    drawn = [
+    bests = [
         mean.value + mean.spread.std * _further_bests(runs, mean.runs, mean.spread.freedom, place)
-        for place, mean in enumerate((one, other))
+        for place, mean in enumerate((first, second))
     ]
-    return between(drawn[0] - drawn[1], level).less(claimed)
+    return between(bests[0] - bests[1], level).less(claimed)
 
 
 @lru_cache
@@ -168,8 +165,8 @@ def _further_bests(runs: int, measured: int, freedom: int, place: int) -> NDArra
     dice = np.random.default_rng(place)
     maximum = dice.normal(size=(_PAIRS, runs)).max(1)
     mean = dice.normal(size=_PAIRS) / math.sqrt(measured)
-    drawn: NDArray[np.float64] = (maximum - mean) / np.sqrt(dice.chisquare(freedom, _PAIRS) / freedom)
-    return drawn
+    bests: NDArray[np.float64] = (maximum - mean) / np.sqrt(dice.chisquare(freedom, _PAIRS) / freedom)
+    return bests
 
 
 @lru_cache
@@ -201,8 +198,7 @@ def redrawn(
     This is a parametric bootstrap. The draws are the same in every call.
     """
     noise = np.random.default_rng(0).normal(size=(_DRAWS, len(means)))
-    drawn = np.asarray(means) + np.asarray(errors) * noise
-    return np.sort([statistic(row) for row in drawn])
+    return np.sort([statistic(row) for row in np.asarray(means) + np.asarray(errors) * noise])
 
 
 def more_runs(decided: Callable[[int], bool], have: int) -> int | None:
@@ -251,5 +247,5 @@ def summarise(values: Sequence[float]) -> dict[str, float | None]:
         return dict.fromkeys(("mean", "std", "min", "median", "max"))
     array = np.asarray(values, dtype=float)
     std = float(array.std(ddof=1)) if len(array) > 1 and np.isfinite(array).all() else None
-    mean, low, median, high = (float(of(array)) for of in (np.mean, np.min, np.median, np.max))
-    return {"mean": mean, "std": std, "min": low, "median": median, "max": high}
+    numbers = {"mean": array.mean(), "std": std, "min": array.min(), "median": np.median(array), "max": array.max()}
+    return {name: None if value is None else float(value) for name, value in numbers.items()}

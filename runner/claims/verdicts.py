@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import Any
 
 import scipy
@@ -29,11 +30,6 @@ MEANINGS = {
     DIFFERS: "The number here is another one, but it may lie within the margin.",
     FAILS: "It is not so here: worse by more than the margin, or on the other side.",
     OPEN: "Nothing can be said yet. In brackets is the number of runs of each setting that would decide, if known.",
-}
-OLD_WORDS = {  # of earlier versions, with the words that now stand for them; "" is no word
-    **dict.fromkeys(("reproduced", "exceeds"), HOLDS),
-    **{"consistent": NOT_CONTRADICTED, "not reproduced": FAILS, "too few runs": OPEN, "not run": OPEN},
-    **dict.fromkeys(("not judged", "not private", "none claimed", "not reached"), ""),
 }
 GUARANTEED, REFUTED = "guaranteed", "refuted"
 ON_EPSILON = (GUARANTEED, NOT_GUARANTEED, REFUTED)
@@ -104,44 +100,41 @@ def judge(claim: Claim, measured: Measured, scale: str) -> ClaimRow:
 
     At any scale but the paper's, only claims computed without runs are judged.
     """
+    difference, guarantee = None, ""
     if measured.value is None:
-        return _row(claim, measured, scale, None, Verdict(None if claim.for_context else UNMEASURED), "")
-    if scale != PAPER_SCALE and not measured.computed:
-        return _row(claim, measured, scale, None, Verdict(None, _shown_alone(claim, measured)), "")
-    difference = _difference(claim, measured.value)
-    if claim.direction in ORDERS and measured.reference is not None:
-        difference = measured.value - measured.reference
-    return _row(claim, measured, scale, difference, verdict_of(claim, measured), privacy(claim, measured))
-
-
-def _row(
-    claim: Claim, measured: Measured, scale: str, difference: float | None, decided: Verdict, guarantee: str
-) -> ClaimRow:
-    interval, summary = decided.interval, dict[str, Any](summarise(measured.values))
+        verdict = Verdict(None if claim.contextual else UNMEASURED)
+    elif scale != PAPER_SCALE and not measured.computed:
+        verdict = Verdict(None, _shown_alone(claim, measured))
+    else:
+        verdict, guarantee = verdict_of(claim, measured), privacy(claim, measured)
+        difference = _difference(claim, measured.value)
+        if claim.direction in ORDERS and measured.reference is not None:
+            difference = measured.value - measured.reference
+    interval, sizes = verdict.interval, [len(sample) for sample in measured.samples]
     return ClaimRow(
         claim,
         scale,
-        decided.word,
+        verdict.word,
         guarantee,
-        rule=decided.rule.text if decided.rule else "",
+        rule=verdict.rule.text if verdict.rule else "",
         measured=measured.value,
         measured_is=measured.what,
-        **summary,
+        **dict[str, Any](summarise(measured.values)),
         **{name: getattr(measured, name) for name in _AS_MEASURED},
-        n_each=measured.sizes,
+        n_each=" + ".join(map(str, sizes)) if len(sizes) > 1 else "",
         n_planned=measured.planned,
         n_diverged=measured.diverged,
         best_epoch_mean=measured.best,
         difference=difference,
         interval_low=interval.low if interval else None,
         interval_high=interval.high if interval else None,
-        runs_have=min((len(sample) for sample in measured.samples), default=None),
-        runs_needed=_runs_needed(claim, measured) if decided.word == OPEN else None,
+        runs_have=min(sizes, default=None),
+        runs_needed=_runs_needed(claim, measured) if verdict.word == OPEN else None,
         planned_each=" + ".join(map(str, measured.planned_each)),
         spread_each=" + ".join(f"{spread:.4g}" for spread in spreads_of(measured)),
-        statements=max(len(measured.every), 1),
-        own_precision=own_precision(claim, measured) if decided.rule else None,
-        reason=decided.reason,
+        statements=max(len(measured.statements), 1),
+        own_precision=own_precision(claim, measured) if verdict.rule else None,
+        reason=verdict.reason,
         how=measured.explanation,
     )
 
@@ -159,10 +152,10 @@ def verdict_of(claim: Claim, measured: Measured) -> Verdict:
         return Verdict(None, _shown_alone(claim, measured), claim.because)
     if claim.copied:
         return Verdict(None, reason="copied from another paper, judged there")
-    found = _of_all(claim, measured) if len(measured.every) > 1 else _of_one(claim, measured)
-    if measured.lacking and found.word != FAILS:
-        return replace(found, rule=LACKING, reason=f"without a run: {', '.join(measured.lacking)}")
-    return found
+    verdict = _worst(claim, measured) if len(measured.statements) > 1 else _statement_verdict(claim, measured)
+    if measured.lacking and verdict.word != FAILS:
+        return replace(verdict, rule=LACKING, reason=f"without a run: {', '.join(measured.lacking)}")
+    return verdict
 
 
 def _shown_alone(claim: Claim, measured: Measured) -> Interval | None:
@@ -178,13 +171,13 @@ def _shown_alone(claim: Claim, measured: Measured) -> Interval | None:
 
 def _runs_needed(claim: Claim, measured: Measured) -> int | None:
     """Return a sufficient number of runs of each setting, with the present mean and spread; None if there is none."""
-    sizes = [len(sample) for one in (measured, *measured.every) for sample in one.samples]
+    sizes = [len(sample) for statement in (measured, *measured.statements) for sample in statement.samples]
     if not sizes or measured.lacking or measured.at_least or measured.interval_at is not None:
         return None
     return more_runs(lambda runs: verdict_of(claim, measured.as_if(runs)).word != OPEN, min(sizes))
 
 
-def _of_all(claim: Claim, measured: Measured) -> Verdict:
+def _worst(claim: Claim, measured: Measured) -> Verdict:
     """Judge several statements, which all have to hold: the worst word decides.
 
     All of m hold by chance no more often than one does. One of m true statements is contradicted at 95% with a
@@ -192,37 +185,37 @@ def _of_all(claim: Claim, measured: Measured) -> Verdict:
 
     The interval belongs to the statement whose value is shown. If another one decides, its interval is in the reason.
     """
-    each = [(one, _of_one(claim, one, len(measured.every))) for one in measured.every]
-    shown = next(verdict for one, verdict in each if one.sample is measured.sample and one.against is measured.against)
+    count = len(measured.statements)
+    verdicts = [(statement, _statement_verdict(claim, statement, count)) for statement in measured.statements]
+    samples = measured.sample, measured.against
+    shown = next(v for statement, v in verdicts if all(map(is_, (statement.sample, statement.against), samples)))
     for word in _WORST_FIRST:
-        deciding = [(one, verdict) for one, verdict in each if verdict.word == word]
+        deciding = [(statement, verdict) for statement, verdict in verdicts if verdict.word == word]
         if deciding:
-            one, verdict = next((found for found in deciding if found[1] is shown), deciding[0])
-            count = f"{len(deciding)} of {len(each)} statements: {word}"
-            where = verdict.reason if verdict is shown else _elsewhere(claim, one, verdict)
-            return Verdict(verdict.rule, shown.interval, f"{count}, {where}" if where else count)
+            statement, verdict = next((pair for pair in deciding if pair[1] is shown), deciding[0])
+            where = verdict.reason
+            if verdict is not shown and (interval := verdict.interval) is not None:
+                level = 0.0 if claim.direction in ORDERS or claim.aim is None else claim.aim
+                value = number(statement.value, bound="upper" if claim.unit == "epsilon" else None)
+                low, high = number(interval.low + level), number(interval.high + level)
+                where = f"such as one with {value}, which lies in [{low}, {high}]"
+            text = f"{len(deciding)} of {count} statements: {word}"
+            return Verdict(verdict.rule, shown.interval, f"{text}, {where}" if where else text)
     return shown
 
 
-def _elsewhere(claim: Claim, one: Measured, verdict: Verdict) -> str:
-    """Describe the statement that decides, if another one is shown."""
-    if verdict.interval is None:
-        return verdict.reason
-    level = 0.0 if claim.direction in ORDERS or claim.aim is None else claim.aim
-    value = number(one.value, bound="upper" if claim.unit == "epsilon" else None)
-    low, high = (number(end + level) for end in (verdict.interval.low, verdict.interval.high))
-    return f"such as one with {value}, which lies in [{low}, {high}]"
-
-
-def _of_one(claim: Claim, measured: Measured, statements: int = 1) -> Verdict:
+def _statement_verdict(claim: Claim, measured: Measured, statements: int = 1) -> Verdict:
+    """Judge one of a number of statements that all have to hold."""
     assert measured.value is not None
     if measured.computed:
         return Verdict(DERIVED if _holds(claim, measured) else REFUTED_BY_FORMULA)
     if measured.sample and any(map(math.isinf, measured.sample)):
-        return _of_never_reached(claim, measured.sample, statements)
+        return _unreached_verdict(claim, measured.sample, statements)
     interval = interval_of(claim, measured)
     if interval is None:
-        return Verdict(FEW, reason=_without_interval(measured))
+        sizes = [len(sample) for sample in measured.samples]
+        alike = "one run has no spread" if min(sizes, default=0) < 2 else "few runs that all came out the same"
+        return Verdict(FEW, reason=alike if sizes else "no number of each run, so no interval")
     rule = _rule(claim, measured, statements)
     if rule.word != OPEN:
         return Verdict(rule, interval)
@@ -234,18 +227,11 @@ def _of_one(claim: Claim, measured: Measured, statements: int = 1) -> Verdict:
     return Verdict(rule, interval, "the spread is that of the data set's settings" if few else "")
 
 
-def _without_interval(measured: Measured) -> str:
-    sizes = [len(sample) for sample in measured.samples]
-    if not sizes:
-        return "no number of each run, so no interval"
-    return "one run has no spread" if min(sizes) < 2 else "few runs that all came out the same"
-
-
 def _rule(claim: Claim, measured: Measured, statements: int) -> Rule:
     def at(level: float) -> Interval:
-        found = interval_of(claim, measured, level)
-        assert found is not None
-        return found
+        interval = interval_of(claim, measured, level)
+        assert interval is not None
+        return interval
 
     enough = enough_runs(claim, measured)
     usual, strict = at(LEVEL), at(1 - (1 - LEVEL) / statements)
@@ -254,11 +240,11 @@ def _rule(claim: Claim, measured: Measured, statements: int) -> Rule:
         if enough and min(sign * usual.low, sign * usual.high) > 0:
             return PASSED
         return MISSED if max(sign * strict.low, sign * strict.high) < 0 else WIDE if enough else FEW
-    margin = _margin(claim)
+    margin, sign = _margin(claim), _SIGNS.get(claim.direction, 0)
     if enough and at(EQUIVALENCE).within(margin):
         return EQUAL
     if strict.low > margin or strict.high < -margin:
-        if strict.low * _sign(claim) <= 0:
+        if strict.low * sign <= 0:
             return BEYOND if _best_beyond(claim, measured) else BEST_WITHIN
         return FEW if not enough else CHOSEN if measured.chosen_on_test else BETTER
     if not enough:
@@ -270,19 +256,17 @@ def _rule(claim: Claim, measured: Measured, statements: int) -> Rule:
 
 def _best_beyond(claim: Claim, measured: Measured) -> bool:
     """Return False if a mean is compared with a best, and the best of its own runs is not worse by the margin."""
-    sign = _sign(claim)
+    sign = _SIGNS.get(claim.direction, 0)
     if not claim.of.is_best or measured.statistic != "mean" or measured.comparison == "ratio" or not sign:
         return True
-    one, *other = (max(sign * value for value in sample) for sample in measured.samples)
-    return one - sum(other) - sign * (claim.aim or 0.0) < -_margin(claim)
+    best, *against = (max(sign * value for value in sample) for sample in measured.samples)
+    return best - sum(against) - sign * (claim.aim or 0.0) < -_margin(claim)
 
 
-def _sign(claim: Claim) -> int:
-    """Return 1 if higher is better, -1 if lower is, 0 if neither is."""
-    return {"higher": 1, "lower": -1}.get(claim.direction, 0)
+_SIGNS = {"higher": 1, "lower": -1}  # of a better number, by direction
 
 
-def _of_never_reached(claim: Claim, values: Sequence[float], statements: int) -> Verdict:
+def _unreached_verdict(claim: Claim, values: Sequence[float], statements: int) -> Verdict:
     """Judge the cost of reaching a target, if some runs never reach it: their cost is infinite, as in the paper.
 
     A finite claim means that all of the paper's runs reached the target. It fails if Fisher's exact test distinguishes
@@ -310,7 +294,7 @@ def _holds(claim: Claim, measured: Measured) -> bool:
         return False
     if claim.direction in THRESHOLDS:
         return difference > 0 if above else difference < 0
-    return abs(difference) <= _margin(claim) or difference * _sign(claim) > 0
+    return abs(difference) <= _margin(claim) or difference * _SIGNS.get(claim.direction, 0) > 0
 
 
 def _margin(claim: Claim) -> float:

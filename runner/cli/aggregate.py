@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from runner.claims.claim import Claim
 from runner.claims.judgement import ClaimRow
 from runner.claims.measure import measure
 from runner.claims.runs import PAPER_SCALE, Evidence, Runs, collect, folder_of
@@ -47,28 +48,26 @@ def aggregate(
     Raises:
         ValueError: an unknown paper, scale or item, a damaged record or a claim that cannot be read.
     """
-    known = load(paper)
-    chosen = known.items if items is None else tuple(known.item(name) for name in items)
+    loaded = load(paper)
+    chosen = loaded.items if items is None else tuple(loaded.item(name) for name in items)
     folder = folder_of(scale, results_root)
-    claims = [c for c in known.claims if c.item in {item.name for item in chosen}]
-    sweeps = [
-        *(sweep for item in chosen for sweep in (*known.needs(item), *item.also)),
-        *(sweep for c in claims for sweep in (*c.sweeps, *c.searches)),
-    ]
-    evidence = collect(sweeps, scale, results_root)
+    claims = [claim for claim in loaded.claims if claim.item in {item.name for item in chosen}]
+    also = [sweep for item in chosen for sweep in item.also]
+    evidence = collect([*_sweeps(loaded, chosen, claims), *also], scale, results_root)
     written: list[Path] = []
     line = Line()
     for number, item in enumerate(chosen, 1):
-        line.show(f"{known.name}: tables and figures of {item.name}, item {number} of {len(chosen)} ...")
-        judged = [judge(c, measure(c, evidence, known.formulas), scale) for c in claims if c.item == item.name]
-        shown = known.evidence_of(item, evidence)
-        runs = Runs(run for sweep in known.needs(item) for run in shown.sweeps[sweep])
-        written += _write_item(folder / known.name / item.name, known, item, shown, runs, judged)
+        line.show(f"{loaded.name}: tables and figures of {item.name}, item {number} of {len(chosen)} ...")
+        measured = [(c, measure(c, evidence, loaded.formulas)) for c in claims if c.item == item.name]
+        shown = loaded.evidence_of(item, evidence)
+        runs = Runs(run for sweep in loaded.needs(item) for run in shown.sweeps[sweep])
+        judged = [judge(claim, measurement, scale) for claim, measurement in measured]
+        written += _write_item(folder / loaded.name / item.name, loaded, item, shown, runs, judged)
     line.clear()
     if items is None:
         label = scale if scale != PAPER_SCALE else ""
-        runs = run_figure.runs_of(known, evidence)
-        written += _draw(folder / known.name / run_figure.FOLDER, run_figure.TITLE, run_figure.draw, runs, label)
+        runs = run_figure.runs_of(loaded, evidence)
+        written += _draw(folder / loaded.name / run_figure.FOLDER, run_figure.TITLE, run_figure.draw, runs, label)
         written += _write_index(folder, scale)
     return written
 
@@ -80,15 +79,19 @@ def compared_text(paper: str, items: Sequence[str], folder: Path) -> str:
     """
     loaded = load(paper)
     claims = [claim for claim in loaded.claims if claim.item in items]
-    needed = [sweep for name in items for sweep in loaded.needs(loaded.item(name))]
-    sweeps = [*needed, *(sweep for claim in claims for sweep in (*claim.sweeps, *claim.searches))]
-    recorded = collect(sweeps)
-    yours = recorded.only_in(folder)
+    recorded = collect(_sweeps(loaded, [loaded.item(name) for name in items], claims))
     rows = []
     for claim in claims:
-        cells = [cells_of(judge(claim, measure(claim, of, loaded.formulas), PAPER_SCALE)) for of in (yours, recorded)]
-        rows.append([claim.item, cells[0].what, *(of.measured_of for of in cells), cells[1].claimed])
+        measured = [measure(claim, runs, loaded.formulas) for runs in (recorded.only_in(folder), recorded)]
+        yours, ours = (cells_of(judge(claim, measurement, PAPER_SCALE)) for measurement in measured)
+        rows.append([claim.item, yours.what, yours.measured_of, ours.measured_of, ours.claimed])
     return aligned(Table(("item", "what", "yours", "recorded here", "the paper's"), rows))
+
+
+def _sweeps(paper: Paper, items: Sequence[Item], claims: Sequence[Claim]) -> list[str]:
+    """List the sweeps that items need and claims use."""
+    needed = [sweep for item in items for sweep in paper.needs(item)]
+    return [*needed, *(sweep for claim in claims for sweep in (*claim.sweeps, *claim.searches))]
 
 
 def aggregate_studies() -> list[Path]:
@@ -97,16 +100,16 @@ def aggregate_studies() -> list[Path]:
     A mistake in any file of a study is refused before any page is written.
     """
     written: list[Path] = []
-    every = [(study, progress_of(study, settings_of(study))) for study in map(read, study_files())]
-    for study, progress in every:
+    studies = [(study, progress_of(study, settings_of(study))) for study in map(read, study_files())]
+    for study, progress in studies:
         if (RESULTS / "studies" / study.name).exists():
             repeated = command("study", study.path.relative_to(REPOSITORY).as_posix())
             written += write(study, progress, RESULTS, PAPER_SCALE, repeated)
-    return written + _write_index(RESULTS, PAPER_SCALE, {study.name: (study, arms) for study, arms in every})
+    return written + _write_index(RESULTS, PAPER_SCALE, {study.name: (study, arms) for study, arms in studies})
 
 
-def _write_index(folder: Path, scale: str, known: Mapping[str, Known] = MappingProxyType({})) -> list[Path]:
-    sources = sources_of(folder, known, scale)
+def _write_index(folder: Path, scale: str, studies: Mapping[str, Known] = MappingProxyType({})) -> list[Path]:
+    sources = sources_of(folder, studies, scale)
     written = pages.write_report(scale, sources)
     return [*written, write_readme(sources)] if folder == RESULTS else written
 
@@ -116,9 +119,9 @@ def shown(paths: Sequence[Path]) -> str:
     names: dict[Path, list[str]] = {}
     for path in paths:
         names.setdefault(path.parent, []).append(path.name)
-    here = Path.cwd()
-    folders = {folder: folder.relative_to(here) if folder.is_relative_to(here) else folder for folder in names}
-    return "\n".join(f"{folders[folder]}: {', '.join(of)}" for folder, of in names.items())
+    current = Path.cwd()
+    folders = {folder: folder.relative_to(current) if folder.is_relative_to(current) else folder for folder in names}
+    return "\n".join(f"{folders[folder]}: {', '.join(files)}" for folder, files in names.items())
 
 
 def _write_item(
@@ -137,27 +140,22 @@ def _write_item(
         shown = markdown(table) + ("\n[All columns](table.csv)\n" if table.shown else "")
         written.append(write_table_csv(folder / "table.csv", table))
     if item.draw:
-        own = Runs(run for run in runs if run.job.sweep in item.sweeps)
-        drawable = own.recorded or not item.sweeps
-        written += _draw(folder, item.title, item.draw, evidence, label) if drawable else _undrawn(folder)
+        drawable = not item.sweeps or Runs(run for run in runs if run.job.sweep in item.sweeps).recorded
+        written += _draw(folder, item.title, item.draw if drawable else lambda _: None, evidence, label)
     mark = _BANNER.format(scale=label.upper()) if label else ""
     text = item_page.page(paper, item, judged, shown, mark, [path.name for path in written])
     return [*written, write_text(folder / "README.md", text)]
 
 
 def _draw(folder: Path, title: str, draw: Callable[..., Any], evidence: Evidence | Runs, label: str) -> list[Path]:
+    """Draw a figure, or remove an old one where there is nothing to draw."""
     with plots.style():
-        drawn = draw(evidence)
-        if drawn is None:
-            return _undrawn(folder)
-        drawn.suptitle(drawn.get_suptitle() or title, fontsize=10)
-        return plots.save(drawn, folder, label)
-
-
-def _undrawn(folder: Path) -> list[Path]:
-    """Remove an old figure."""
-    (folder / plots.FILE).unlink(missing_ok=True)
-    return []
+        figure = draw(evidence)
+        if figure is None:
+            (folder / plots.FILE).unlink(missing_ok=True)
+            return []
+        figure.suptitle(figure.get_suptitle() or title, fontsize=10)
+        return plots.save(figure, folder, label)
 
 
 def main(arguments: Sequence[str]) -> int:

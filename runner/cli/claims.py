@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.claims.verdicts import OLD_WORDS, ON_EPSILON, WORDS
+from runner.claims.verdicts import ON_EPSILON, WORDS
 from runner.config import REPOSITORY, RESULTS
 from runner.report.cells import chosen_cells
 from runner.report.claim_rows import row_alone
@@ -47,49 +47,45 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--csv", action="store_true", help="print all columns as CSV")
     parser.add_argument("--results", type=Path, help="the runs' runtime.results_root")
     chosen = parser.parse_args(arguments)
-    own = RESULTS if any(RESULTS.glob("*/*/claims.csv")) else REPOSITORY / "results"  # an installed package has tables
-    folder = chosen.results.expanduser() if chosen.results else own
-    every = [(row, row_alone(row)) for path in sorted(folder.glob("*/*/claims.csv")) for row in read_csv(path)]
-    if not every:
+    usual = (
+        RESULTS if any(RESULTS.glob("*/*/claims.csv")) else REPOSITORY / "results"
+    )  # an installed package has tables
+    folder = chosen.results.expanduser() if chosen.results else usual
+    judged = [(row, row_alone(row)) for path in sorted(folder.glob("*/*/claims.csv")) for row in read_csv(path)]
+    rows = [row for row, _ in judged]
+    if not rows:
         raise ValueError(f"{folder} has no aggregated claims: expected PAPER/ITEM/claims.csv in it.")
-    matching = every
+    matching = judged
     for name in _FILTERS:
-        if asked := getattr(chosen, name):
-            wanted = _values(name, asked, [row for row, _ in every])
-            matching = [(row, of) for row, of in matching if row[name] in wanted]
-    claims = [(row, of) for row, of in matching if of.claim.counts]
-    shown = matching if chosen.all else claims
+        if text := getattr(chosen, name):
+            values = _values(name, text, rows)
+            matching = [(row, claim_row) for row, claim_row in matching if row[name] in values]
+    counted = [(row, claim_row) for row, claim_row in matching if claim_row.claim.counts]
+    shown = matching if chosen.all else counted
     if chosen.csv:
-        print(
-            csv_text(list(dict.fromkeys(name for row, _ in every for name in row)), [row for row, _ in shown]), end=""
-        )
+        print(csv_text(list(dict.fromkeys(name for row in rows for name in row)), [row for row, _ in shown]), end="")
         return 0
-    rows = [of for _, of in shown]
-    cells = zip(rows, chosen_cells(rows, _COLUMNS), strict=True)
-    table = Table(("place", *_COLUMNS), [[f"{of.claim.paper}/{of.claim.item}", *cell] for of, cell in cells])
+    claims = [claim_row for _, claim_row in shown]
+    cells = zip(claims, chosen_cells(claims, _COLUMNS), strict=True)
+    table = Table(("place", *_COLUMNS), [[f"{row.claim.paper}/{row.claim.item}", *cell] for row, cell in cells])
     print(aligned(table, terminal_width()))
-    others = len(matching) - len(claims)
-    print(f"{len(claims)} of {sum(of.claim.counts for _, of in every)} claims.")
-    if others:
-        print(f"Of other readings or for context, and so not counted: {others}. `--all` shows such rows, too.")
+    print(f"{len(counted)} of {sum(claim_row.claim.counts for _, claim_row in judged)} claims.")
+    if uncounted := len(matching) - len(counted):
+        print(f"Of other readings or for context, and so not counted: {uncounted}. `--all` shows such rows, too.")
     return 0
 
 
-def _values(name: str, asked: str, rows: Sequence[Row]) -> set[str]:
+def _values(name: str, text: str, rows: Sequence[Row]) -> set[str]:
     """Return the values of a column that were asked for, in which a dash may stand for a space or an underscore."""
-    known = {
+    by_column = {
         column: {value.translate(_ALIKE): value for value in _FIXED.get(column, sorted({row[column] for row in rows}))}
         for column in _FILTERS
     }
-    old = {word.translate(_ALIKE): new for word, new in OLD_WORDS.items()}
-    values = [value.strip() for value in asked.split(",")]
+    values = [value.strip() for value in text.split(",")]
     for value in values:
-        if (plain := value.translate(_ALIKE)) in known[name]:
+        if (plain := value.translate(_ALIKE)) in by_column[name]:
             continue
-        if plain in old and name in _FIXED:
-            new = f"is now {old[plain]!r}. Try --verdict {old[plain].translate(_ALIKE)}"
-            raise ValueError(f"The word {value!r} {new if old[plain] else 'is no longer used: such claims have none'}.")
-        others = [f"Try --{column} {value}." for column in _FILTERS if plain in known[column]]
-        way = others[0] if others else nearest(value, list(known[name].values()))
+        hints = [f"Try --{column} {value}." for column in _FILTERS if plain in by_column[column]]
+        way = hints[0] if hints else nearest(value, list(by_column[name].values()))
         raise ValueError(f"No claim has the {name} {value!r}. {way}")
-    return {known[name][value.translate(_ALIKE)] for value in values}
+    return {by_column[name][value.translate(_ALIKE)] for value in values}

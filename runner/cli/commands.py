@@ -1,15 +1,20 @@
-"""The commands by name, and their execution: errors become one sentence and an exit code."""
+"""The commands by name, and their execution: errors become one sentence and an exit code, a SIGTERM an interrupt."""
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import NoReturn
 
-from runner.cli.signals import STOPPED
 from runner.terminal import nearest, one_line
 
+STOPPED = "Stopped. What is recorded stays; the same command goes on from there."
+_TWICE = 1.0  # seconds within which one signal may arrive twice
 _UNREAD = 141  # a shell's exit code for a command whose pipe was closed
 
 Commands = Mapping[str, tuple[str, str]]  # by name: the module with its `main`, and one line for the list of commands
@@ -59,8 +64,34 @@ def carry_out(name: str, arguments: Sequence[str], commands: Commands = COMMANDS
     except Exception as error:
         from runner.cli.errors import refused
 
-        said = refused(error)
-        if said is None:
+        sentence = refused(error)
+        if sentence is None:
             raise
-        print(f"{name}: {one_line(said)}", file=sys.stderr)
+        print(f"{name}: {one_line(sentence)}", file=sys.stderr)
         return 2
+
+
+def interrupt_on_termination() -> None:
+    """Make SIGTERM raise KeyboardInterrupt, as SIGINT does; a second one of either ends the process at once.
+
+    Nothing is lost: records are written whole, and the processes of runs end with their parent. A signal within
+    `_TWICE` of the first counts as the first, because `make` passes on a SIGTERM that its whole group also got.
+    """
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        first = time.monotonic()
+
+        def end(number: int, frame: object) -> None:
+            if time.monotonic() > first + _TWICE:
+                os._exit(130)
+
+        for number in numbers:
+            signal.signal(number, end)
+        raise KeyboardInterrupt
+
+    # A shell has SIGINT ignored in jobs started by "&". It stays ignored.
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    for number in numbers:
+        signal.signal(number, interrupt)
+    # At its end, Python removes handlers before the process ends. A SIGTERM in between would change the exit code.
+    atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)

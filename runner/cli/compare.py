@@ -43,18 +43,22 @@ def main(arguments: Sequence[str]) -> int:
     rows = leaderboard_rows()
     bounds = sorted({float(row["sound_epsilon_at_most"]) for row in rows})
     if chosen.epsilon not in bounds:
-        known = ", ".join(f"{bound:g}" for bound in bounds)
-        raise ConfigError(f"The leaderboard has no bound of {chosen.epsilon:g}: choose from {known}.")
-    for dataset in _datasets(chosen.dataset):
-        print(_compared(dataset, chosen.epsilon, first, second, standing(rows, dataset, chosen.epsilon)))
+        choices = ", ".join(f"{bound:g}" for bound in bounds)
+        raise ConfigError(f"The leaderboard has no bound of {chosen.epsilon:g}: choose from {choices}.")
+    for dataset in [*DATASETS] if chosen.dataset is None else [named_dataset(chosen.dataset)]:
+        print(f"{dataset_name(dataset)}, at a sound ε of at most {chosen.epsilon:g}:")
+        best = standing(rows, dataset, chosen.epsilon)
+        for name in (first, second):
+            print(f"  {name}: {_described(best[name]) if name in best else 'not run'}")
+        if first in best and second in best:
+            print(f"  {_difference(best[first], best[second])}")
     return 0
 
 
 @cache
 def leaderboard_rows() -> list[dict[str, str]]:
     """Read leaderboard.csv, of these results or of the installed package."""
-    own = RESULTS / _PLACE
-    return read_csv(own if own.exists() else REPOSITORY / "results" / _PLACE)
+    return read_csv(RESULTS / _PLACE if (RESULTS / _PLACE).exists() else REPOSITORY / "results" / _PLACE)
 
 
 def named_method(text: str) -> str:
@@ -75,25 +79,12 @@ def _plain(text: str) -> str:
     return re.sub(r"[\s_,-]+", "", text).casefold()
 
 
-def _datasets(named: str | None) -> list[str]:
-    return [*DATASETS] if named is None else [named_dataset(named)]
-
-
-def named_dataset(named: str) -> str:
+def named_dataset(text: str) -> str:
     """Return the data set that a text names, as the leaderboard writes it."""
-    by_name = {_plain(text): name for name, file in DATASETS.items() for text in (name, file)}
-    if _plain(named) not in by_name:
-        raise ConfigError(f"There is no data set {named!r}. {nearest(named, DATASETS.values())}")
-    return by_name[_plain(named)]
-
-
-def _compared(dataset: str, epsilon: float, first: str, second: str, rows: Mapping[str, Row]) -> str:
-    lines = [f"{dataset_name(dataset)}, at a sound ε of at most {epsilon:g}:"]
-    for name in (first, second):
-        lines.append(f"  {name}: {_described(rows[name]) if name in rows else 'not run'}")
-    if first in rows and second in rows:
-        lines.append(f"  {_difference(rows[first], rows[second])}")
-    return "\n".join(lines)
+    datasets = {_plain(name): dataset for dataset, file in DATASETS.items() for name in (dataset, file)}
+    if _plain(text) not in datasets:
+        raise ConfigError(f"There is no data set {text!r}. {nearest(text, DATASETS.values())}")
+    return datasets[_plain(text)]
 
 
 def _described(row: Row) -> str:
@@ -109,6 +100,6 @@ def _difference(first: Row, second: Row) -> str:
         )
     means = [Mean(float(r["mean"]), int(r["n"]), Spread(float(r["std"]), int(r["n"]) - 1)) for r in (second, first)]
     interval = less_claim(means, 0.0, None)
-    told = "the two are told apart" if interval.low > 0 or interval.high < 0 else "the two are not told apart"
+    word = "the two are told apart" if interval.low > 0 or interval.high < 0 else "the two are not told apart"
     alike = "" if first["held_out"] == second["held_out"] == "yes" else ". They were not tuned alike"
-    return f"Difference: {difference_text(points, '', interval, places=2)} points (Welch, 95%): {told}{alike}."
+    return f"Difference: {difference_text(points, '', interval, places=2)} points (Welch, 95%): {word}{alike}."

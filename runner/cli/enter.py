@@ -35,12 +35,12 @@ def main(arguments: Sequence[str]) -> int:
     entrant = read_entrant(chosen.folder)
     use_classes_of(entrant)
     options = entrant.folder / "options"
-    own = ["--config-dir", str(options)] if options.is_dir() else []
-    if chosen.smoke and (code := study_command.main([str(entrant.study), *own, "--scale", "smoke", "--seeds", "1"])):
+    extra = ["--config-dir", str(options)] if options.is_dir() else []
+    if chosen.smoke and (code := study_command.main([str(entrant.study), *extra, "--scale", "smoke", "--seeds", "1"])):
         return code
     study = read(entrant.study)
     root = f"runtime.results_root='{entrant.folder.resolve()}'"
-    arms = progress_of(study, settings_of(study, PAPER, [*search_path(own[1] if own else None), root]))
+    arms = progress_of(study, settings_of(study, PAPER, [*search_path(extra[1] if extra else None), root]))
     faults = [*broken_rules(entrant, study, arms), *differences(entrant, arms), *_wrong_records(entrant, arms)]
     for fault in faults:
         print(f"{entrant.folder}: {fault}")

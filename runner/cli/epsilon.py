@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeAlias
 
 from omegaconf import OmegaConf
 
@@ -25,46 +26,25 @@ from runner.config.checkout import scan
 from runner.report.files import Table, aligned
 from runner.terminal import Parser, bound_text, number
 
-
-@dataclass(frozen=True)
-class Training:
-    """The noisy sums of a training loop, without its noise.
-
-    Attributes:
-        rate: the probability with which an example joins a batch.
-        steps: the number of batches.
-        epochs: the number of passes over shuffled data; None: batches are Poisson samples.
-    """
-
-    rate: float
-    steps: int
-    epochs: int | None = None
-
-    def releases(self, noise_multiplier: float) -> Releases:
-        """Return the events that this loop costs at a noise multiplier."""
-        return training_releases(noise_multiplier, self.rate, self.steps, self.epochs)
-
-
-def accountants() -> dict[str, tuple[Any, str]]:
-    """Return the accountants of this package and a line about each, by the name of its option."""
-    named = {}
-    for path in scan(REPOSITORY / "conf" / "accountant", "*.yaml"):
-        arguments: Any = OmegaConf.to_container(OmegaConf.load(path))
-        package, _, kind = arguments.pop("_target_").rpartition(".")
-        if package == accounting.__name__:
-            about = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
-            named[path.stem] = getattr(accounting, kind)(**arguments), about
-    return named
+Charged: TypeAlias = Callable[[float], Releases]  # the events of a training loop at a noise multiplier
 
 
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    training = _training(options)
-    print(_stated(training, options))
-    if options.noise is not None:
-        print(aligned(_costs(training, options.noise, options.delta, options.all)))
-    else:
-        print(aligned(_noises(training, options.target, options.delta, options.all)))
+    rate, steps, epochs = _loop(options)
+    rates = f"{options.batch:,}/{options.examples:,} = " if options.rate is None else ""
+    batches = (
+        f"{steps:,} Poisson batches at a rate of {rates}{rate:.4g}"
+        if epochs is None
+        else f"shuffled examples, passed {epochs:,} times, {steps:,} batches"
+    )
+    noise = f", noise multiplier {options.noise:g}" if options.noise is not None else f", ε = {options.target:g}"
+    print(f"{batches}{noise}, δ = {options.delta:g}")  # so that a wrong number shows
+    poisson = partial(training_releases, sampling_rate=rate, steps=steps)
+    loop: Charged = partial(poisson, epochs=epochs)
+    # Papers count shuffled batches as if they were Poisson samples.
+    loops: dict[str, Charged] = {"ε": loop} if epochs is None else {"ε, shuffled": loop, "as if Poisson": poisson}
+    print(aligned(_costs(loops, options) if options.noise is not None else _noises(loop, options)))
     return 0
 
 
@@ -74,9 +54,9 @@ def _parser() -> Parser:
         description=(__doc__ or "").strip(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument("--noise", type=_positive, help="the noise's standard deviation over the clipping norm")
-    asked.add_argument("--target", type=_positive, help="an ε, for which the least noise multiplier is computed")
+    goal = parser.add_mutually_exclusive_group(required=True)
+    goal.add_argument("--noise", type=_positive, help="the noise's standard deviation over the clipping norm")
+    goal.add_argument("--target", type=_positive, help="an ε, for which the least noise multiplier is computed")
     parser.add_argument("--batch", type=_whole, help="the (expected) batch size")
     parser.add_argument("--examples", type=_whole, help="the number of training examples")
     parser.add_argument("--rate", type=_positive, help="the sampling rate, in place of --batch and --examples")
@@ -105,8 +85,8 @@ def _whole(text: str) -> int:
     return int(digits)
 
 
-def _training(options: argparse.Namespace) -> Training:
-    """Read the sampling rate and the number of steps.
+def _loop(options: argparse.Namespace) -> tuple[float, int, int | None]:
+    """Return the sampling rate, the number of steps, and of passes over shuffled data; None for Poisson samples.
 
     Raises:
         ConfigError: one is missing, given twice or out of range.
@@ -131,53 +111,45 @@ def _training(options: argparse.Namespace) -> Training:
     # Rounded up, as loaders have a last batch that is not full.
     in_epoch = math.ceil(options.examples / options.batch if options.rate is None else round(1 / rate, 6))
     steps = options.steps if options.epochs is None else options.epochs * in_epoch
-    return Training(rate, steps, math.ceil(steps / in_epoch) if options.sampling == "shuffled" else None)
+    return rate, steps, math.ceil(steps / in_epoch) if options.sampling == "shuffled" else None
 
 
-def _stated(training: Training, options: argparse.Namespace) -> str:
-    """Say what is accounted for, in one line, so that a wrong number shows."""
-    of = f"{options.batch:,}/{options.examples:,} = " if options.rate is None else ""
-    batches = (
-        f"{training.steps:,} Poisson batches at a rate of {of}{training.rate:.4g}"
-        if training.epochs is None
-        else f"shuffled examples, passed {training.epochs:,} times, {training.steps:,} batches"
-    )
-    noise = f", noise multiplier {options.noise:g}" if options.noise is not None else f", ε = {options.target:g}"
-    return f"{batches}{noise}, δ = {options.delta:g}"
-
-
-def _costs(training: Training, noise_multiplier: float, delta: float, slow: bool) -> Table:
+def _costs(loops: Mapping[str, Charged], options: argparse.Namespace) -> Table:
     """Tabulate ε by every accountant, the sound one first."""
-    loops = {"ε": training}
-    if training.epochs is not None:  # papers count it as if its batches were Poisson samples
-        loops = {"ε, shuffled": training, "as if Poisson": replace(training, epochs=None)}
     rows = []
-    for name, (accountant, text) in _ordered(slow):
-        costs = [accountant.epsilon(loop.releases(noise_multiplier), delta) for loop in loops.values()]
-        rows.append([name, *map(bound_text, costs), _kind(accountant), text])
+    for name, accountant, text in _accountants(slow=options.all):
+        costs = [accountant.epsilon(releases(options.noise), options.delta) for releases in loops.values()]
+        rows.append([name, *map(bound_text, costs), _KINDS[accountant.bound], text])
     return Table(("accountant", *loops, "it is", ""), rows)
 
 
-def _noises(training: Training, target: float, delta: float, slow: bool) -> Table:
+def _noises(releases: Charged, options: argparse.Namespace) -> Table:
     """Tabulate the least noise multiplier by every accountant, and what that costs soundly."""
     sound = accounting.Pld()
     rows = []
-    for name, (accountant, text) in _ordered(slow):
-        try:
-            noise = calibrate_noise_multiplier(accountant, training.releases, target, delta)
-        except ValueError:
-            rows.append([name, "–", "–", _kind(accountant), text])
-            continue
-        cost = bound_text(sound.epsilon(training.releases(noise), delta))
-        rows.append([name, number(noise, bound="upper"), cost, _kind(accountant), text])
+    for name, accountant, text in _accountants(slow=options.all):
+        noise_text = cost = "–"
+        with suppress(ValueError):  # it has no noise multiplier for this ε
+            noise = calibrate_noise_multiplier(accountant, releases, options.target, options.delta)
+            noise_text = number(noise, bound="upper")
+            cost = bound_text(sound.epsilon(releases(noise), options.delta))
+        rows.append([name, noise_text, cost, _KINDS[accountant.bound], text])
     return Table(("accountant", "noise multiplier", "sound ε", "it is", ""), rows)
 
 
-def _ordered(slow: bool) -> list[tuple[str, tuple[Any, str]]]:
-    """Return the accountants, the sound one first and estimates last."""
-    named = {name: part for name, part in accountants().items() if slow or not isinstance(part[0], accounting.Prv)}
-    return sorted(named.items(), key=lambda entry: (entry[0] != "pld", not entry[1][0].bound))
+_KINDS = {True: "a bound", False: "an estimate"}
 
 
-def _kind(accountant: Any) -> str:
-    return "a bound" if accountant.bound else "an estimate"
+def _accountants(*, slow: bool) -> list[tuple[str, Any, str]]:
+    """Return this package's accountants with the name of its option and a line about each: the sound one is first.
+
+    Estimates are last. Opacus' PRV accountant, which loads PyTorch, is there only if `slow`.
+    """
+    accountants = []
+    for path in scan(REPOSITORY / "conf" / "accountant", "*.yaml"):
+        arguments: Any = OmegaConf.to_container(OmegaConf.load(path))
+        package, _, kind = arguments.pop("_target_").rpartition(".")
+        if package == accounting.__name__ and (slow or kind != accounting.Prv.__name__):
+            about = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+            accountants.append((path.stem, getattr(accounting, kind)(**arguments), about))
+    return sorted(accountants, key=lambda entry: (entry[0] != "pld", not entry[1].bound))

@@ -18,11 +18,7 @@ from runner.config.yaml_file import read_yaml
 from runner.records.hydra_errors import sentence
 from runner.trust.sources import is_installed
 
-_EXTRAS = {
-    "playwright": "browser",
-    "optuna": "search",
-    "wandb_workspaces": "dashboard",
-}
+_EXTRAS = {"playwright": "browser", "optuna": "search", "wandb_workspaces": "dashboard"}
 _MEMORY = re.compile("MemoryError|allocate memory|out of memory|bad_alloc|could not create a primitive")
 _FRAMES = "\nException raised from"  # the beginning of a stack of C++ in some of PyTorch's messages
 
@@ -48,33 +44,33 @@ def explained(error: Exception) -> tuple[str, int]:
     if isinstance(error, (HydraException, OmegaConfBaseException)):
         return sentence(error), 2
     if isinstance(error, (ConfigError, DataError)):
-        said = str(error).partition(_FRAMES)[0]
-        said, code = said + (file_of(said) or line_of(error)), 2
+        message = str(error).partition(_FRAMES)[0]
+        message, code = message + (file_of(message) or line_of(error)), 2
     else:
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        said, code = f"failed, {type(error).__name__}: {error}{line_of(error)}{notes}", 1
-    return ("there is not enough memory: " if _MEMORY.search(said) else "") + said, code
+        message, code = f"failed, {type(error).__name__}: {error}{line_of(error)}{notes}", 1
+    return ("there is not enough memory: " if _MEMORY.search(message) else "") + message, code
 
 
 def line_of(error: BaseException | None) -> str:
     """Return the last line of a user's own code that an error or its causes left, in brackets, or ""."""
-    found, seen = "", set[int]()
+    place, seen = "", set[int]()
     while error is not None and id(error) not in seen:
         for frame, line in walk_tb(error.__traceback__):
             path = Path(frame.f_code.co_filename)
             if path.is_file() and not is_installed(path):
-                found = f" ({os.path.relpath(path)}, line {line})"
+                place = f" ({os.path.relpath(path)}, line {line})"
         seen.add(id(error))
         error = error.__cause__
-    return found
+    return place
 
 
-def file_of(said: str) -> str:
+def file_of(message: str) -> str:
     """Return the file and the line that set the field which a message begins with, in brackets.
 
     Returns "" if no option of the user's own sets it, but the command line or this package.
     """
-    match = re.search(r"\b([a-z_]+)\.(\w+)(?:=| is | has )", said)
+    match = re.search(r"\b([a-z_]+)\.(\w+)(?:=| is | has )", message)
     if match is None or not HydraConfig.initialized() or any(f"{match[1]}.{match[2]}=" in text for text in sys.argv):
         return ""
     runtime = HydraConfig.get().runtime

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
-from pathlib import Path
+from itertools import takewhile
 
 from runner.cli.commands import COMMANDS
 from runner.config import PACKAGE, REPOSITORY, ConfigError
@@ -37,26 +37,26 @@ def text() -> str:
     config = (REPOSITORY / "conf" / "config.yaml").read_text(encoding="utf-8")
     groups = re.findall(r"(?m)^  - (\w+): (\S+) *# (.*)$", config)
     _, defaults = config.split("\n\n", 1)
-    return "\n".join(
-        [
-            "python -m runner [group=option ...] [field=value ...]",
-            "",
-            "One run, made of one option per group. Exit codes: 0 recorded, 1 failed, 2 it cannot be run as asked.",
-            *_section("Examples", _listed({f"python -m runner {words}": does for words, does in EXAMPLES.items()})),
-            *_section("Options", _listed(_HYDRA)),
-            *_section("Commands: python -m runner COMMAND --help", _listed({n: t for n, (_, t) in COMMANDS.items()})),
-            *_section(
-                "Groups: python -m runner --help GROUP lists the options",
-                _listed({name: f"{words} [{option}]" for name, option, words in groups} | {"launcher": _LAUNCHER}),
-            ),
-            *_section("Diagnostics: diagnostics=[NAME,NAME]", _listed(diagnostics())),
-            *_section("Fields and their defaults", defaults.partition("\nhydra:")[0].strip().splitlines()),
-        ]
-    )
+    sections = {
+        "Examples": _listed({f"python -m runner {words}": does for words, does in EXAMPLES.items()}),
+        "Options": _listed(_HYDRA),
+        "Commands: python -m runner COMMAND --help": _listed({name: words for name, (_, words) in COMMANDS.items()}),
+        "Groups: python -m runner --help GROUP lists the options": _listed(
+            {name: f"{words} [{option}]" for name, option, words in groups} | {"launcher": _LAUNCHER}
+        ),
+        "Diagnostics: diagnostics=[NAME,NAME]": _listed(diagnostics()),
+        "Fields and their defaults": defaults.partition("\nhydra:")[0].strip().splitlines(),
+    }
+    lines = [
+        "python -m runner [group=option ...] [field=value ...]",
+        "",
+        "One run, made of one option per group. Exit codes: 0 recorded, 1 failed, 2 it cannot be run as asked.",
+    ]
+    return "\n".join([*lines, *(line for title, text in sections.items() for line in ["", f"== {title} ==", *text])])
 
 
 def group_text(group: str) -> str:
-    """Return the options of a group, each with the first line of its comment.
+    """Return the options of a group, each with the first sentence of the comment at the top of its file.
 
     Raises:
         ConfigError: there is no such group.
@@ -69,7 +69,10 @@ def group_text(group: str) -> str:
     for path in scan(folders[group], "**/*.yaml"):
         name = path.relative_to(folders[group]).with_suffix("").as_posix()
         if not path.name.startswith("base_"):
-            options[name] = _comment(path)
+            text = path.read_text(encoding="utf-8")
+            comment = takewhile(lambda line: line.startswith("#"), text.splitlines())
+            words = " ".join(line[1:].strip() for line in comment if not line.startswith("# @package"))
+            options[name] = re.split(r"(?<=[a-z)])\. ", words)[0].rstrip(".")  # the first sentence
     return "\n".join(_listed({f"{group}={name}": words for name, words in options.items()}))
 
 
@@ -90,21 +93,6 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _section(title: str, lines: Sequence[str]) -> list[str]:
-    return ["", f"== {title} ==", *lines]
-
-
 def _listed(texts: dict[str, str]) -> list[str]:
     width = max(map(len, texts))
     return [f"{name.ljust(width)}  {words}".rstrip() for name, words in texts.items()]
-
-
-def _comment(path: Path) -> str:
-    """Return the first sentence of the comment at the top of a file, or ""."""
-    lines = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            break
-        if not line.startswith("# @package"):
-            lines.append(line.removeprefix("#").strip())
-    return re.split(r"(?<=[a-z)])\. ", " ".join(lines))[0].rstrip(".")

@@ -29,26 +29,22 @@ def write(folder: Path, shown: Sequence[Entry], runs: Runs, searched: int) -> li
     `runs` are those of the entries that are `shown`, and `searched` is the number of recorded runs of searches.
     """
     place = folder / "leaderboard"
-    written = [
+    return [
         write_text(place / "README.md", page(shown, comparisons(shown), read_published(), searched)),
         write_csv(place / "leaderboard.csv", COLUMNS, csv_rows(shown)),
+        front_figure.write(folder, shown, runs),
     ]
-    return [*written, front_figure.write(folder, shown, runs)]
-
-
-def _installed_table() -> Table:
-    """Tabulate the methods of leaderboard.csv at the bounds of the page."""
-    rows = read_csv(REPOSITORY / "results" / "leaderboard" / "leaderboard.csv")
-    places = [(dataset, bound) for dataset in DATASETS for bound in SHOWN]
-    best = [standing(rows, *place) for place in places]
-    cells = [[name, *(accuracy_text(at[name]) if name in at else "–" for at in best)] for name in NAMES]
-    return Table(("method", *(f"{dataset_name(dataset)} ε ≤ {bound:g}" for dataset, bound in places)), cells)
 
 
 def main(arguments: Sequence[str]) -> int:
     Parser(prog="python -m runner leaderboard", description=__doc__).parse_args(arguments)
     if not (RESULTS / "runs").is_dir():  # an installed package has the table and no records
-        print(aligned(_installed_table()))
+        recorded = read_csv(REPOSITORY / "results" / "leaderboard" / "leaderboard.csv")
+        places = [(dataset, bound) for dataset in DATASETS for bound in SHOWN]
+        best = [standing(recorded, *place) for place in places]
+        cells = [[name, *(accuracy_text(row[name]) if name in row else "–" for row in best)] for name in NAMES]
+        headings = [f"{dataset_name(dataset)} ε ≤ {bound:g}" for dataset, bound in places]
+        print(aligned(Table(("method", *headings), cells)))
         return 0
     folder, line = folder_of(PAPER_SCALE), Line()
     line.show("leaderboard: the runs of all sweeps and studies, and their records ...")

@@ -41,22 +41,19 @@ def write_paper(name: str, root: Path = REPOSITORY) -> list[Path]:
         raise ConfigError(f"{name!r} is no identifier of small letters, digits and underscores{hint}.")
     if not (root / "pyproject.toml").is_file():
         raise ConfigError("a paper is written into a checkout of this repository, and this is an installed package.")
-    taken = [folder for folder in _FOLDERS if (root / folder / name).exists()]
-    if taken or name in options_of("scale"):
-        raise ConfigError(f"{name} exists{f': {taken[0]}/{name}' if taken else ''}. Choose another name.")
-    given = {"name": name, "words": name.replace("_", " "), "place": str(_next_place(root))}
+    existing = [folder for folder in _FOLDERS if (root / folder / name).exists()]
+    if existing or name in options_of("scale"):
+        raise ConfigError(f"{name} exists{f': {existing[0]}/{name}' if existing else ''}. Choose another name.")
+    # The position after all papers comes from their source, because importing them takes seconds.
+    sources = (path.read_text(encoding="utf-8") for path in (root / "runner" / "papers").glob("*/__init__.py"))
+    last = max((int(place) for text in sources for place in re.findall(r"\bplace=(\d+)", text)), default=0)
+    words = {"name": name, "words": name.replace("_", " "), "place": str(last + 1)}
     written = []
     for place, template in _TEMPLATES.items():
         text = Path(__file__).with_name("paper").joinpath(template).read_text(encoding="utf-8")
-        path = root / Template(place).substitute(given)
-        written.append(write_text(path, Template(text).substitute(given)))
+        path = root / Template(place).substitute(words)
+        written.append(write_text(path, Template(text).substitute(words)))
     return written
-
-
-def _next_place(root: Path) -> int:
-    """Return the position after all papers, from their source, because importing them takes seconds."""
-    sources = (path.read_text(encoding="utf-8") for path in (root / "runner" / "papers").glob("*/__init__.py"))
-    return 1 + max((int(place) for text in sources for place in re.findall(r"\bplace=(\d+)", text)), default=0)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -62,23 +62,23 @@ def main(arguments: Sequence[str]) -> int:
         setting.epsilon: setting.finals({}, range(min(options.seeds or SEEDS, SEEDS)))
         for setting in (_setting(dataset, method, epsilon, overrides) for epsilon in EPSILONS)
     }
-    every = [job for group in jobs.values() for job in group]
-    pending = [job for job in every if not is_recorded(results_folder(job.values), job.run_id)]
+    plans = [job for group in jobs.values() for job in group]
+    pending = [job for job in plans if not is_recorded(results_folder(job.values), job.run_id)]
     for group in jobs.values():
         prepare(group[0].config)
-    times = durations.estimated(pending, durations.recorded(every[0].config))
-    at_once = options.jobs or workers(every)
-    known, unknown = sum(times.values()) / at_once, len(pending) - len(times)
+    times = durations.estimated(pending, durations.recorded(plans[0].config))
+    at_once = options.jobs or workers(plans)
+    seconds, unknown = sum(times.values()) / at_once, len(pending) - len(times)
     print(
-        f"{method} on {dataset_name(dataset)}: {len(jobs)} ε, {len(every)} runs, {len(pending)} of them to be trained: "
-        f"about {duration(known)} with --jobs {at_once}{f', and {unknown} runs of unknown time' if unknown else ''}.",
+        f"{method} on {dataset_name(dataset)}: {len(jobs)} ε, {len(plans)} runs, {len(pending)} of them to be trained: "
+        f"about {duration(seconds)} with --jobs {at_once}{f', and {unknown} runs of unknown time' if unknown else ''}.",
         file=sys.stderr,
     )
     check_data(pending)
     started = time.monotonic()
     tally = run_jobs(launcher, Work(pending, options.jobs, options.threads, times), Line())
-    place = results_folder(every[0].values) / "pareto" / f"{_slug(dataset_name(dataset))}_{_slug(method)}"
-    evidence = Evidence(options.scale, {}, results_folder(every[0].values))
+    place = results_folder(plans[0].values) / "pareto" / f"{_slug(dataset_name(dataset))}_{_slug(method)}"
+    evidence = Evidence(options.scale, {}, results_folder(plans[0].values))
     runs = {epsilon: evidence.of(group).recorded for epsilon, group in jobs.items()}
     table = _table(runs)
     written = [write_table_csv(place / "table.csv", table)]
@@ -123,8 +123,8 @@ def _table(runs: Mapping[float, Runs]) -> Table:
 
 def _figure(dataset: str, method: str, runs: Mapping[float, Runs]) -> Figure:
     """Draw the mean and its 95% interval at each epsilon, with plain DP-SGD's from the leaderboard."""
-    drawn = plots.figure(5.2, 3.6)
-    axes = drawn.subplots()
+    figure = plots.figure(5.2, 3.6)
+    axes = figure.subplots()
     measured = {epsilon: [run.final("test_accuracy") for run in group] for epsilon, group in runs.items() if group}
     around = {epsilon: mean_of(values) for epsilon, values in measured.items() if len(values) > 1}
     means = {epsilon: sum(values) / len(values) for epsilon, values in measured.items()}
@@ -141,7 +141,7 @@ def _figure(dataset: str, method: str, runs: Mapping[float, Runs]) -> Figure:
     axes.set_ylabel("test accuracy (%)")
     axes.set_title(f"{method} on {dataset_name(dataset)}: mean and 95% interval")
     axes.legend()
-    return drawn
+    return figure
 
 
 def _slug(text: str) -> str:

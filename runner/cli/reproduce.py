@@ -6,11 +6,13 @@ Exit codes: 0 all that was started is recorded, 1 a run failed, 2 the request or
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
 import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -22,25 +24,26 @@ from runner.build.groups import Group
 from runner.build.parts import build_dataset, device_of
 from runner.build.prepare import prepare
 from runner.build.trial import check_own
-from runner.claims.runs import check_scale, folder_of
+from runner.claims.runs import check_scale, folder_of, grouped
 from runner.config import FIELDS, FRESH, PAPER, YOURS, ConfigError, options_of
 from runner.config.fields import Part
 from runner.launch import Launcher, Work, launcher_of, run_jobs
-from runner.launch.launcher import split_overrides
 from runner.launch.processes import Tally
 from runner.launch.processes import workers as usual_workers
-from runner.launch.status import status_text
+from runner.launch.slurm import queued_runs
 from runner.records.examples import check_examples
-from runner.records.files import failure_path, is_recorded, record_path, results_folder
+from runner.records.files import failure_path, is_recorded, progress, record_path, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.records.options import check_options
 from runner.report.files import read_csv, write_csv
 from runner.report.items import Item, Paper, names_of
 from runner.report.papers import load, paper_names
 from runner.runs import durations
-from runner.runs.durations import estimated, plan_text
+from runner.runs.durations import estimated, plan_text, table_of_items
 from runner.speed.kernels import kernels_wanted, why_off
-from runner.terminal import Line, Parser, command, duration
+from runner.terminal import Line, Parser, command, duration, one_line
+
+_KINDS = ("recorded", "running", "queued", "failed", "left")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,28 +55,24 @@ def main(arguments: Sequence[str]) -> int:
     items = tuple(item for item in paper.items if item in wanted)
     budget = None if options.budget is None else parse_duration(options.budget)
     launcher, overrides = requested(options)
-    jobs = _by_item(paper, items, (f"scale={options.scale}", *overrides))
-    jobs = {item: first_seeds(of_item, options.seeds) for item, of_item in jobs.items()}
+    jobs = _list_jobs(paper, items, (f"scale={options.scale}", *overrides), options.seeds)
     if options.status:
         print(status_text(jobs))
         return 0
-    first = next((job for of_item in jobs.values() for job in of_item), None)
+    planned = {job.run_id: job for item_jobs in jobs.values() for job in item_jobs}
+    first = next(iter(planned.values()), None)
+    pending = [job for job in planned.values() if not is_recorded(results_folder(job.values), job.run_id)]
     if options.plan:
-        print(_plan(jobs, first, options.jobs, budget, options.record))
+        print(_plan(jobs, first, pending, options, budget))
         return 0
-    every = {job.run_id: job for of_item in jobs.values() for job in of_item}
-    pending = [
-        job for job in every.values()
-        if not is_recorded(results_folder(job.values), job.run_id)
-    ]  # fmt: skip
     check_settings([*([first] if first else []), *pending])  # finds wrong overrides even if all are recorded
     estimates = {} if first is None else estimated(pending, durations.recorded(first.config))
     check_data(pending)
 
-    if done := len(every) - len(pending):
-        yours = sum(record_path(results_folder(job.values), job.run_id).exists() for job in every.values())
+    if done := len(planned) - len(pending):
+        yours = sum(record_path(results_folder(job.values), job.run_id).exists() for job in planned.values())
         whose = f" ({yours} by you, the others here)" if options.scale == PAPER and not options.record else ""
-        print(f"{done} of {len(every)} runs are already recorded{whose}.", file=sys.stderr)
+        print(f"{done} of {len(planned)} runs are already recorded{whose}.", file=sys.stderr)
     if (why := why_off()) and not torch.cuda.is_available():
         print(why, file=sys.stderr)
     deadline = None if budget is None else time.time() + budget
@@ -142,47 +141,8 @@ def requested(options: Namespace) -> tuple[Launcher, list[str]]:
     for name in ("jobs", "threads", "seeds"):
         if (value := getattr(options, name)) is not None and value < 1:
             raise ConfigError(f"Expected --{name} >= 1, got {value}.")
-    of_launcher, overrides = split_overrides(options.overrides)
-    check_overrides(overrides)
-    overrides = [*overrides, *_place(options, overrides)]
-    return launcher_of(options.launcher, of_launcher), overrides
-
-
-def _place(options: Namespace, overrides: Sequence[str]) -> list[str]:
-    """Return the override of the folder that new records go to, as --record and --fresh choose it.
-
-    Raises:
-        ConfigError: the request names two folders.
-    """
-    named = any(text.startswith("runtime.results_root=") for text in overrides)
-    if sum((options.record, options.fresh, named)) > 1:
-        raise ConfigError("Choose one of --record (RECORD=1), --fresh (FRESH=1) and runtime.results_root=FOLDER.")
-    if options.fresh:
-        return [f"runtime.results_root='{FRESH}'"]
-    return [] if options.record or named or options.scale != PAPER else [f"runtime.results_root='{YOURS}'"]
-
-
-def first_seeds(jobs: Sequence[Job], count: int | None) -> list[Job]:
-    """Keep the first seeds of each setting, `count` of them; None: all."""
-    seeds: dict[str, set[int]] = {}
-    for job in jobs:
-        seeds.setdefault(job.setting_id, set()).add(job.values["seed"])
-    return [job for job in jobs if job.values["seed"] in sorted(seeds[job.setting_id])[:count]]
-
-
-def print_failed(failed: Iterable[tuple[Job, str]]) -> None:
-    """Print a line for each failed run, with the file that has its error."""
-    for job, why in failed:
-        path = failure_path(results_folder(job.config), job.run_id)
-        print(f"failed: {job.sweep} {job.label}: {why} (see {path})", file=sys.stderr)
-
-
-def check_overrides(overrides: Sequence[str]) -> None:
-    """Check that overrides change the machine only, because a table has the settings of its sweeps.
-
-    Raises:
-        ConfigError: one changes a setting.
-    """
+    launcher_options = [text.removeprefix("launcher.") for text in options.overrides if text.startswith("launcher.")]
+    overrides = [text for text in options.overrides if not text.startswith("launcher.")]
     allowed = [name for name, field in FIELDS.items() if field.part is Part.machine]
     for override in overrides:
         if override.startswith("scale="):
@@ -195,10 +155,25 @@ def check_overrides(overrides: Sequence[str]) -> None:
                 f"the paper or the study. Run others with python -m runner."
             )
     check_options(overrides)
+    chooses_folder = any(text.startswith("runtime.results_root=") for text in overrides)
+    if sum((options.record, options.fresh, chooses_folder)) > 1:
+        raise ConfigError("Choose one of --record (RECORD=1), --fresh (FRESH=1) and runtime.results_root=FOLDER.")
+    if options.fresh:
+        overrides.append(f"runtime.results_root='{FRESH}'")
+    elif not (options.record or chooses_folder) and options.scale == PAPER:
+        overrides.append(f"runtime.results_root='{YOURS}'")
+    return launcher_of(options.launcher, launcher_options), overrides
 
 
-def _by_item(paper: Paper, items: Sequence[Item], extra: Sequence[str]) -> dict[str, list[Job]]:
-    """List the runs of each item, by its name, under further overrides."""
+def print_failed(failed: Iterable[tuple[Job, str]]) -> None:
+    """Print a line for each failed run, with the file that has its error."""
+    for job, why in failed:
+        path = failure_path(results_folder(job.config), job.run_id)
+        print(f"failed: {job.sweep} {job.label}: {why} (see {path})", file=sys.stderr)
+
+
+def _list_jobs(paper: Paper, items: Sequence[Item], extra: Sequence[str], seeds: int | None) -> dict[str, list[Job]]:
+    """List the runs of each item, by its name, under further overrides: the first `seeds` seeds of each setting."""
     sweeps, line = dict[str, list[Job]](), Line(at_once=False)
     needs = {item.name: paper.needs(item) for item in items}
     names = list(dict.fromkeys(sweep for needed in needs.values() for sweep in needed))
@@ -208,20 +183,21 @@ def _by_item(paper: Paper, items: Sequence[Item], extra: Sequence[str]) -> dict[
             sweeps[sweep] = sweep_jobs(sweep, extra)
     finally:
         line.clear()
-    return {
-        item: [job for sweep, of in needed.items() for job in sweeps[sweep] if job.experiment in of]
-        for item, needed in needs.items()
-    }
+    jobs = {}
+    for item, needed in needs.items():
+        planned = [job for sweep, names in needed.items() for job in sweeps[sweep] if job.experiment in names]
+        settings = grouped(planned, lambda job: job.setting_id)
+        first = {name: sorted({job.values["seed"] for job in group})[:seeds] for name, group in settings.items()}
+        jobs[item] = [job for job in planned if job.values["seed"] in first[job.setting_id]]
+    return jobs
 
 
 def _plan(
-    jobs: Mapping[str, Sequence[Job]], first: Job | None, workers: int | None, budget: float | None, record: bool
+    jobs: Mapping[str, Sequence[Job]], first: Job | None, left: Sequence[Job], options: Namespace, budget: float | None
 ) -> str:
     """Return the table of what is left."""
-    every = {job.run_id: job for of_item in jobs.values() for job in of_item}
-    left = [job for job in every.values() if not is_recorded(results_folder(job.values), job.run_id)]
-    estimates = {} if first is None else estimated(left, _known_times(first.config, left, record))
-    workers = workers or usual_workers([] if first is None else [first])
+    estimates = {} if first is None else estimated(left, _known_times(first.config, left, options.record))
+    workers = options.jobs or usual_workers([] if first is None else [first])
     text = plan_text(jobs, {job.run_id for job in left}, estimates, workers)
     if budget is None:
         return text
@@ -232,14 +208,57 @@ def _plan(
 
 def _known_times(config: DictConfig, left: Sequence[Job], record: bool) -> durations.Durations:
     """Return the durations of runs, after an epoch of each unknown kind is timed, which --record writes down."""
-    known = durations.recorded(config)
+    times = durations.recorded(config)
     if device_of(config.runtime.device).type == "cpu":
-        timed = durations.time_unknown(left, known, Line())
+        timed = durations.time_unknown(left, times, Line())
         if timed and record:
             older = read_csv(durations.EPOCHS) if durations.EPOCHS.exists() else []
             newer = [{"like": k, "seconds": f"{s:.3g}", "example": label} for k, (label, s) in timed.items()]
             write_csv(durations.EPOCHS, ["like", "seconds", "example"], [*older, *newer])
-    return known
+    return times
+
+
+def states(jobs: Sequence[Job]) -> dict[str, tuple[str, str]]:
+    """Return the states of runs by run id: one of `_KINDS`, and a text about it. All have the same results folder.
+
+    A run is running while a process holds its claim there. What waits elsewhere than at Slurm is left.
+    """
+    if not jobs:
+        return {}
+    root = Path(jobs[0].values["runtime"]["results_root"]).expanduser()
+    queued = queued_runs(root) or {}
+    return {job.run_id: _state(results_folder(job.values), root, job.run_id, queued) for job in jobs}
+
+
+def status_text(jobs: Mapping[str, Sequence[Job]]) -> str:
+    """Make a table of items by state, and a line for every run that is running or failed."""
+    runs: dict[str, Job] = {}
+    for job in (job for planned in jobs.values() for job in planned):
+        runs.setdefault(job.run_id, job)  # the first of the items that share a run, as `make reproduce` prints it
+    by_run = states(list(runs.values()))
+
+    def cells(ids: set[str]) -> str:
+        counts = Counter(by_run[run_id][0] for run_id in ids)
+        return f"{len(ids):>6}" + "".join(f"{counts[kind]:>10}" for kind in _KINDS)
+
+    lines = table_of_items(f"{'runs':>6}" + "".join(f"{kind:>10}" for kind in _KINDS), jobs, cells)
+    for kind in ("running", "failed"):
+        for run_id, job in runs.items():
+            if by_run[run_id][0] == kind:
+                lines.append(f"{kind}: {job.sweep} {job.label} · {by_run[run_id][1]}")
+    return "\n".join(lines)
+
+
+def _state(results: Path, root: Path, run_id: str, queued: Mapping[str, str]) -> tuple[str, str]:
+    if is_recorded(results, run_id):
+        return "recorded", ""
+    if (epoch := progress(root, run_id)) is not None:
+        return "running", epoch or "before its first epoch"
+    try:
+        failure = json.loads(failure_path(results, run_id).read_text(encoding="utf-8"))
+        return "failed", one_line(str(failure["error"]))
+    except (OSError, ValueError, KeyError):
+        return ("queued", f"Slurm job {queued[run_id]}") if run_id in queued else ("left", "")
 
 
 def check_settings(jobs: Sequence[Job]) -> None:
@@ -281,7 +300,7 @@ def ordered(jobs: Mapping[str, Sequence[Job]], pending: Sequence[Job], estimates
             if job.run_id in left:
                 seconds = estimates.get(job.run_id)
                 ranked.append((seconds is None, repetitions[job.experiment] * (seconds or 1.0), job))
-        for _, _, job in sorted(ranked, key=lambda each: each[:2]):
+        for _, _, job in sorted(ranked, key=lambda rank: rank[:2]):
             ordered.setdefault(job.run_id, job)
     return list(ordered.values())
 

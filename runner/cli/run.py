@@ -18,8 +18,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from runner.cli.commands import STOPPED
 from runner.cli.errors import explained
-from runner.cli.signals import STOPPED
 from runner.config import BUDGETS, FIELDS, REPOSITORY, ConfigError, register
 from runner.terminal import one_line
 
@@ -45,12 +45,12 @@ def run(composed: DictConfig) -> None:
             _stop(f"Stopped. The same command {' and '.join(notes)}." if notes else "Stopped. Nothing was begun.", 130)
         raise
     except Exception as error:
-        said, code = explained(error)
+        message, code = explained(error)
         if _whole_errors:
             traceback.print_exc()
         if HydraConfig.get().mode == RunMode.RUN:
-            _stop(said, code)
-        print(f"runner: {one_line(said)}", file=sys.stderr)
+            _stop(message, code)
+        print(f"runner: {one_line(message)}", file=sys.stderr)
         raise
 
 
@@ -72,8 +72,8 @@ def _run(composed: DictConfig) -> None:
     config = resolved(composed)
     use_own_folder(config, overrides.task)
     folders = [text for text in overrides.hydra if text.startswith("hydra.searchpath=")]
-    folders += [f"--config-dir={each.path}" for each in HydraConfig.get().runtime.config_sources
-                if each.provider == "command-line"]  # fmt: skip
+    folders += [f"--config-dir={source.path}" for source in HydraConfig.get().runtime.config_sources
+                if source.provider == "command-line"]  # fmt: skip
     config.tracking.command = command_of([*overrides.task, *folders])
     config.tracking.job_type = config.tracking.job_type or choices.get("experiment")
     if config.tracking.group is None and HydraConfig.get().mode == RunMode.MULTIRUN:
@@ -81,17 +81,17 @@ def _run(composed: DictConfig) -> None:
     line, started = Line(), time.monotonic()
     behind: list[float] = []  # the part of the run that was done before this process resumed it
 
-    def on_epoch(row: dict[str, float], run: Run) -> None:
+    def show_epoch(row: dict[str, float], run: Run) -> None:
         done = part_done(row, run.epochs, run.paid_for)
         behind.append(done * (1 - 1 / row["epoch"]))
         left = (time.monotonic() - started) * (1 - done) / (done - behind[0])
         line.show(f"{epoch_text(row, run.epochs, run.paid_for)} · {duration(left)} left")
 
-    def on_step(epoch: int, step: int, run: Run) -> None:
+    def show_step(epoch: int, step: int, run: Run) -> None:
         if line.silent:
             line.show(f"epoch {epoch}, step {step} of {run.mechanism.steps_per_epoch}")
 
-    def on_start(run: Run) -> None:
+    def show_start(run: Run) -> None:
         for name in FIELDS:
             follows = config.sound_epsilon is not None and name in BUDGETS
             if not (follows or isinstance(config[name], DictConfig)) and config[name] != composed[name]:
@@ -110,11 +110,11 @@ def _run(composed: DictConfig) -> None:
         for believed in run.rests_on:
             line.keep(f"ε rests on {believed}")
 
-    def on_record(path: Path) -> None:
+    def show_record(path: Path) -> None:
         _ENDED.append(path)
         line.keep(result_text(read_record(path)))
 
-    outcome = execute(config, on_epoch, on_start, on_step, on_record)
+    outcome = execute(config, show_epoch, show_start, show_step, show_record)
     run_id = identify(config)[0]
     path = find_record(results_folder(config), run_id)
     if outcome == "busy":
@@ -124,7 +124,7 @@ def _run(composed: DictConfig) -> None:
         if path in _ENDED:  # for example because scale=smoke reduces the seeds
             line.keep(f"run {run_id}: shown above")
             return
-        on_record(path)
+        show_record(path)
         unsaved = config.save_model and not model_path(results_folder(config), run_id).exists()
         no_weights = ", so there are no weights to save" if unsaved else ""
         again = f"{config.tracking.command} runtime.results_root=again"
@@ -155,23 +155,18 @@ def main() -> None:
     except (ConfigError, DataError):
         _stop("a run of the sweep cannot be run as configured; the others are recorded.", 2)
     except Exception as error:
-        said, code = explained(error)
-        _stop(f"{said}; finished runs are recorded." if code == 1 else said, code)
+        message, code = explained(error)
+        _stop(f"{message}; finished runs are recorded." if code == 1 else message, code)
     finally:
-        _show_ended()
+        if len(_ENDED) > 1:  # a table of the runs of a multirun, with earlier ones
+            from runner.records.files import read_record
+            from runner.report.listing import records_text
 
-
-def _show_ended() -> None:
-    """Print a table of the runs of a multirun, with earlier ones, or only the last of very many."""
-    if len(_ENDED) > 1:
-        from runner.records.files import read_record
-        from runner.report.listing import records_text
-
-        lines = [records_text([read_record(path) for path in _ENDED[-_SHOWN:]])]
-        if len(_ENDED) > _SHOWN:
-            lines.append(f"These are the last {_SHOWN} of {len(_ENDED)} runs.")
-        with suppress(OSError):  # it is not read, and all runs are recorded
-            print("\n".join(lines), flush=True)
+            lines = [records_text([read_record(path) for path in _ENDED[-_SHOWN:]])]
+            if len(_ENDED) > _SHOWN:
+                lines.append(f"These are the last {_SHOWN} of {len(_ENDED)} runs.")
+            with suppress(OSError):  # it is not read, and all runs are recorded
+                print("\n".join(lines), flush=True)
 
 
 def _stop(text: str, code: int) -> NoReturn:

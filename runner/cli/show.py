@@ -12,12 +12,12 @@ from __future__ import annotations
 import shutil
 import sys
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from runner.claims.runs import grouped
 from runner.config import PAPER, RESULTS, ConfigError
 from runner.records.store import Record, columns_of
 from runner.report.files import aligned, cell, csv_text, terminal_width
@@ -49,19 +49,14 @@ def main(arguments: Sequence[str]) -> int:
         unsure = "" if shutil.which("git") else " (without git, results/runs counts as the repository's)"
         print(f"No runs in {folder} but those of this repository{unsure}: python -m runner --help says how to run one.")
         return 0
-    if records := _at_scale(records, chosen.scale):
+    scales = grouped(records, lambda record: record["config"]["scale"]["name"])
+    if chosen.scale in scales:
+        records = scales[chosen.scale]
         _show(_selected([columns_of(record) for record in records], chosen), records, chosen)
+    elif records:
+        counts = ", ".join(f"{len(runs)} of --scale {name}" for name, runs in scales.items())
+        print(f"You have no runs at the scale {chosen.scale}, but {counts}.")
     return 1 if refused else 0
-
-
-def _at_scale(records: Sequence[Record], scale: str) -> list[Record]:
-    """Keep the records of a scale. If there are others alone, say how to see them."""
-    kept = [record for record in records if record["config"]["scale"]["name"] == scale]
-    others = Counter(record["config"]["scale"]["name"] for record in records if record not in kept)
-    if others and not kept:
-        shown = ", ".join(f"{count} of --scale {name}" for name, count in others.items())
-        print(f"You have no runs at the scale {scale}, but {shown}.")
-    return kept
 
 
 def _parser() -> Parser:
@@ -92,7 +87,7 @@ def _selected(runs: Sequence[Columns], chosen: Namespace) -> list[list[Columns]]
         rows[key] = [*rows.pop(key, []), run]  # at the end: the setting with the latest run is the last
     ordered = list(rows.values())
     if chosen.sort:
-        name = _named(chosen.sort, [*runs, {"runs": None}])
+        name = _column(chosen.sort, [*runs, {"runs": None}])
         ordered = sorted(ordered, key=lambda row: _rank(row, name))
     return ordered[::-1] if chosen.reverse else ordered
 
@@ -101,22 +96,22 @@ def _where(runs: Sequence[Columns], text: str) -> list[Columns]:
     column, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"--where {text} is no COLUMN=VALUE.")
-    name = _named(column, runs)
-    found = [run for run in runs if _is(run.get(name), value)]
-    if not found:
-        others = dict.fromkeys(each for run in runs for each in run if each != name and _is(run[each], value))
-        near = [f"{each}={value}" for each in others if each.startswith(f"{name}.")]
+    name = _column(column, runs)
+    matching = [run for run in runs if _is(run.get(name), value)]
+    if not matching:
+        holders = dict.fromkeys(field for run in runs for field in run if field != name and _is(run[field], value))
+        near = [f"{field}={value}" for field in holders if field.startswith(f"{name}.")]
         values = ["null" if run.get(name) is None else cell(run[name]) for run in runs]
         hint = f"Did you mean {' or '.join(near)}?" if near else nearest(value, values)
         raise ConfigError(f"No run has {column}={value}. {hint}")
-    return found
+    return matching
 
 
-def _named(column: str, runs: Sequence[Columns]) -> str:
+def _column(column: str, runs: Sequence[Columns]) -> str:
     name = _AS_CSV.get(column, column)
-    names = dict.fromkeys(each for run in runs for each in run)
+    names = dict.fromkeys(field for run in runs for field in run)
     if name not in names:
-        inner = [each for each in names if each.rpartition(".")[2] == column]
+        inner = [field for field in names if field.rpartition(".")[2] == column]
         hint = f"Did you mean {' or '.join(inner)}?" if inner else nearest(column, [*names, *_AS_CSV])
         raise ConfigError(f"There is no column {column!r}. {hint}")
     return name

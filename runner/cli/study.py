@@ -10,7 +10,6 @@ Exit codes: 0 done, 1 a run failed, 2 the file or a configuration is wrong, 130 
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +57,6 @@ def carry_out(arguments: Sequence[str]) -> tuple[int, list[Compared]]:
     study = replace(study, seeds=study.seeds[: options.seeds])
     settings = settings_of(study, options.scale, [*search_path(options.config_dir), *overrides])
     progress = progress_of(study, settings)
-    _check_equal(settings)
     _check(study, progress, line)
     times = durations.recorded(settings[0].trial({}).config)
     print(_plan(study, progress, options.jobs, times), file=sys.stdout if options.plan else sys.stderr)
@@ -71,7 +69,10 @@ def carry_out(arguments: Sequence[str]) -> tuple[int, list[Compared]]:
         tally = run_jobs(launcher, work, line)
         progress = progress_of(study, settings)
     line.clear()
-    written = write(study, progress, folder_of(settings), options.scale, _repeated(options))
+    config_dir = [f"--config-dir={options.config_dir}"] if options.config_dir else []
+    scale = [] if options.scale == PAPER else [f"--scale={options.scale}"]
+    repeated = command("study", str(options.file), *config_dir, *scale, *options.overrides)
+    written = write(study, progress, folder_of(settings), options.scale, repeated)
     if options.scale != PAPER:
         print(f"{options.scale.upper()}: no result. Shrunk runs on stand-in data test the file.")
     arms = compared(progress)
@@ -86,25 +87,14 @@ def _next(progress: Sequence[Progress]) -> list[Job]:
     return list({job.run_id: job for arm in progress for job in arm.next}.values())
 
 
-def _repeated(options: Namespace) -> str:
-    """Return the command that repeats a study on any machine."""
-    own = [f"--config-dir={options.config_dir}"] if options.config_dir else []
-    scale = [] if options.scale == PAPER else [f"--scale={options.scale}"]
-    return command("study", str(options.file), *own, *scale, *options.overrides)
-
-
-def _check_equal(settings: Sequence[Setting]) -> None:
-    """Refuse two arms with the same config and the same search."""
-    for of in grouped(settings, lambda setting: setting.pair).values():
+def _check(study: Study, progress: Sequence[Progress], line: Line) -> None:
+    """Refuse two arms with the same config and search; prepare all runs planned so far, and try the user's parts."""
+    for arms in grouped([arm.setting for arm in progress], lambda setting: setting.pair).values():
         first: dict[tuple[str, str], Setting] = {}
-        for setting in of:
+        for setting in arms:
             other = first.setdefault((setting.trial({}).run_id, repr(sorted(setting.search.items()))), setting)
             if other is not setting:
                 raise ConfigError(f"{setting.arm.place}: it is the same as {other.arm.name}.")
-
-
-def _check(study: Study, progress: Sequence[Progress], line: Line) -> None:
-    """Prepare every run that is planned so far, before any work, and try the user's parts on made-up examples."""
     tried = set[str]()  # names of arms
     planned = list({job.run_id: (arm.setting, job) for arm in progress for job in arm.next}.values())
     for number, (setting, job) in enumerate(planned, 1):
@@ -138,19 +128,24 @@ def _searched(setting: Setting, job: Job) -> str:
 def _plan(study: Study, progress: Sequence[Progress], at_once: int | None, times: durations.Durations) -> str:
     """State the numbers of runs, and the time that the missing ones take."""
     searches = [arm for arm in progress if not study.front or arm.setting.epsilon == study.epsilons[0]]
-    trials = [_trials(study, arm) if arm in searches else 0 for arm in progress]
+    trials = []
+    for arm in progress:
+        search = arm.setting.search
+        planned = (study.trials or combinations_of(search) or 0) if search else 0
+        listed = len(arm.trials) + (len(arm.next) if arm.chosen is None else 0)  # more if its range was widened
+        trials.append(max(planned, listed) if arm in searches else 0)
     finals = [len(arm.finals) or len(arm.setting.finals({}, study.seeds)) for arm in progress]
     done = [arm.recorded * (arm in searches) + len(arm.finals.recorded) for arm in progress]
     firsts = [arm.setting.trial({}) for arm in progress]
     seconds = durations.estimated(firsts, times)
-    known, unknown = 0.0, 0
+    estimate, unknown = 0.0, 0
     for place, first in enumerate(firsts):
         runs = trials[place] + finals[place] - done[place]
-        known += runs * seconds.get(first.run_id, 0.0)
+        estimate += runs * seconds.get(first.run_id, 0.0)
         unknown += runs if first.run_id not in seconds else 0
     at_once = at_once or workers(firsts)
-    about = f"about {duration(known / at_once)} with --jobs {at_once}, on a machine that does nothing else"
-    left = [*([about] if known else []), *([f"{unknown} runs of unknown time"] if unknown else [])]
+    about = f"about {duration(estimate / at_once)} with --jobs {at_once}, on a machine that does nothing else"
+    left = [*([about] if estimate else []), *([f"{unknown} runs of unknown time"] if unknown else [])]
     plural = "s" * (len(study.datasets) > 1)
     lines = [
         f"{study.title}: {len(study.arms)} arms, {len(study.datasets)} data set{plural}, {len(study.epsilons)} ε: "
@@ -160,13 +155,6 @@ def _plan(study: Study, progress: Sequence[Progress], at_once: int | None, times
     if study.widen and any(arm.setting.search and arm.chosen is None for arm in progress):
         lines.append(f"A best value at the edge of its range gives each arm up to {MOST_WIDENED} further trials.")
     return "\n".join(lines)
-
-
-def _trials(study: Study, arm: Progress) -> int:
-    """Count the trials of an arm: those that the file asks for, or more if its range was widened."""
-    search = arm.setting.search
-    planned = (study.trials or combinations_of(search) or 0) if search else 0
-    return max(planned, len(arm.trials) + (len(arm.next) if arm.chosen is None else 0))
 
 
 def _parser() -> Parser:

@@ -17,8 +17,6 @@ from runner.launch.processes import Tally, Work
 from runner.records.files import recorded
 from runner.terminal import Line, nearest, one_line
 
-_PREFIX = "launcher."
-
 
 class Launcher(Protocol):
     """Carries jobs out. Its options are in its file in conf/launcher/, and are no part of a run."""
@@ -29,18 +27,11 @@ class Launcher(Protocol):
 
 def run_jobs(launcher: Launcher, work: Work, line: Line) -> Tally:
     """Carry out the jobs without records. The tally counts the others as recorded."""
-    done = [job for job in work.jobs if recorded(job.config)]
-    done_ids = {job.run_id for job in done}
-    left = [job for job in work.jobs if job.run_id not in done_ids]
+    done = {job.run_id: job for job in work.jobs if recorded(job.config)}
+    left = [job for job in work.jobs if job.run_id not in done]
     tally = launcher.carry_out(replace(work, jobs=left), line) if left else Tally()
-    tally.recorded[:0] = done
+    tally.recorded[:0] = done.values()
     return tally
-
-
-def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separate overrides of the launcher (`launcher.gpus=1`), without their prefix, from overrides of runs."""
-    options = [text.removeprefix(_PREFIX) for text in overrides if text.startswith(_PREFIX)]
-    return options, [text for text in overrides if not text.startswith(_PREFIX)]
 
 
 def launcher_of(name: str, overrides: Sequence[str] = ()) -> Launcher:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from multiprocessing.connection import wait
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from pydantic.dataclasses import dataclass as options
@@ -112,7 +113,7 @@ def run_processes(work: Work, line: Line, devices: Sequence[str] = ()) -> Tally:
                 job = queue.popleft()
                 if work.deadline is not None and time.time() + estimates.get(job.run_id, 0.0) > work.deadline:
                     tally.not_started.append(job)
-                    clock.drop(job)
+                    clock.estimates[job.run_id] = 0.0
                     continue
                 device = min(devices, key=lambda name: _USERS[name], default=None)
                 _USERS[device] += 1
@@ -126,7 +127,7 @@ def run_processes(work: Work, line: Line, devices: Sequence[str] = ()) -> Tally:
                 name = f"run {worker.number} of {len(jobs)} · {job.sweep} {job.label}"
                 if kind == "epoch":
                     text, done = content
-                    clock.at(job.run_id, done)
+                    clock.done[job.run_id] = done
                     line.show(f"{name} · {text} · {clock.left()}")
                     continue
                 running.remove(worker)
@@ -139,7 +140,7 @@ def run_processes(work: Work, line: Line, devices: Sequence[str] = ()) -> Tally:
                         time.sleep(BUSY_PAUSE)
                     queue.append(job)
                     continue
-                clock.at(job.run_id, 1.0)
+                clock.done[job.run_id] = 1.0
                 if outcome == "failed":
                     tally.failed.append((job, text))
                 else:
@@ -157,38 +158,33 @@ class _Clock:
 
     A run of unknown time counts as the mean of the others. The ratio counts one such run more, as if it had taken its
     estimate. So the start of the first run does not decide it.
+
+    Attributes:
+        estimates: seconds by run id; 0 for a run that is not started.
+        done: the part of each run that is done, in [0, 1].
     """
 
     def __init__(
         self, jobs: Sequence[Job], estimates: dict[str, float], workers: int, deadline: float | None = None
     ) -> None:
-        known = [estimates[job.run_id] for job in jobs if job.run_id in estimates]
-        self._usual = sum(known) / len(known) if known else 0.0
-        self._estimates = {job.run_id: estimates.get(job.run_id, self._usual or 1.0) for job in jobs}
-        self._done = dict.fromkeys(self._estimates, 0.0)
+        self._usual = fmean([estimates[job.run_id] for job in jobs if job.run_id in estimates] or [0.0])
+        self.estimates = {job.run_id: estimates.get(job.run_id, self._usual or 1.0) for job in jobs}
+        self.done = dict.fromkeys(self.estimates, 0.0)
         self._workers = workers
         self._started = time.monotonic()
         self._deadline = deadline
 
-    def at(self, run_id: str, done: float) -> None:
-        """Set the part of a run that is done, in [0, 1]."""
-        self._done[run_id] = done
-
-    def drop(self, job: Job) -> None:
-        """Leave out a job that is not started."""
-        self._estimates[job.run_id] = 0.0
-
     def left(self) -> str:
-        done = sum(seconds * self._done[run_id] for run_id, seconds in self._estimates.items())
-        elapsed = (time.monotonic() - self._started) * min(self._workers, len(self._estimates))
+        done = sum(seconds * self.done[run_id] for run_id, seconds in self.estimates.items())
+        elapsed = (time.monotonic() - self._started) * min(self._workers, len(self.estimates))
         ratio = (elapsed + self._usual) / (done + self._usual) if done else 1.0
-        seconds = (sum(self._estimates.values()) - done) * ratio / self._workers
-        if self._deadline is not None and (budget := self._deadline - time.time()) < seconds:
-            return f"{duration(max(0.0, budget))} of the budget left, {self._fitting(budget * self._workers)}"
-        return f"{duration(seconds)} left for all {len(self._estimates)}"
-
-    def _fitting(self, budget: float) -> str:
-        """Say how many of the runs that are left fit into so many seconds of work, in their order."""
-        left = {run_id: 1 - done for run_id, done in self._done.items() if done < 1 and self._estimates[run_id]}
-        fitting = sum(total <= budget for total in accumulate(left[name] * self._estimates[name] for name in left))
-        return f"{fitting} of {len(left)} runs fit"
+        seconds = (sum(self.estimates.values()) - done) * ratio / self._workers
+        if self._deadline is None or (budget := self._deadline - time.time()) >= seconds:
+            return f"{duration(seconds)} left for all {len(self.estimates)}"
+        left = [
+            (1 - self.done[run_id]) * estimate
+            for run_id, estimate in self.estimates.items()
+            if self.done[run_id] < 1 and estimate
+        ]
+        fitting = sum(total <= budget * self._workers for total in accumulate(left))
+        return f"{duration(max(0.0, budget))} of the budget left, {fitting} of {len(left)} runs fit"

@@ -38,7 +38,14 @@ class Ray:
 
     def carry_out(self, work: Work, line: Line) -> Tally:
         """See `Launcher`. At most `work.at_once` runs are at Ray at a time."""
-        ray = self._connected()
+        import ray
+
+        with _CONNECTING:  # until the process ends; several requests may use it at a time
+            try:
+                ray.init(self.address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                absent = f"There is no Ray cluster at {self.address} (ray start --head starts one)"
+                raise ConfigError(f"{absent}: {one_line(str(error))}") from error
         remote = ray.remote(run_on_node).options(
             num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, retry_exceptions=False
         )
@@ -60,15 +67,3 @@ class Ray:
                 left = len(waiting) + len(running)
                 line.keep(f"{left} of {len(work.jobs)} runs left · {job.sweep} {job.label} · {outcome}")
         return tally
-
-    def _connected(self) -> Any:
-        """Return Ray, connected to the cluster until the process ends. Several requests may use it at a time."""
-        import ray
-
-        with _CONNECTING:
-            try:
-                ray.init(self.address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                absent = f"There is no Ray cluster at {self.address} (ray start --head starts one)"
-                raise ConfigError(f"{absent}: {one_line(str(error))}") from error
-        return ray

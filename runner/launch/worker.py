@@ -36,11 +36,11 @@ def start(job: Job, threads: int | None, number: int, *, device: str | None = No
     """
     context: Any = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["runner.runs.execute"])  # PyTorch is imported once, and forked
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(job, threads, there, device), daemon=True)
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(job, threads, sender, device), daemon=True)
     process.start()
-    there.close()
-    return Worker(job, process, here, number, device)
+    sender.close()
+    return Worker(job, process, receiver, number, device)
 
 
 def received(worker: Worker) -> tuple[str, Any]:
@@ -50,8 +50,7 @@ def received(worker: Worker) -> tuple[str, Any]:
         return message
     except (EOFError, OSError):  # the process was killed, ran out of memory, or crashed
         worker.process.join()
-        why = f"its process ended with exit code {worker.process.exitcode}"
-        return "ended", ("failed", why)
+        return "ended", ("failed", f"its process ended with exit code {worker.process.exitcode}")
 
 
 def _work(job: Job, threads: int | None, connection: Connection, device: str | None) -> None:
@@ -59,7 +58,14 @@ def _work(job: Job, threads: int | None, connection: Connection, device: str | N
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes, and the parent handles it
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = device  # read when the first tensor goes to a GPU, which is later
-    _end_with_parent()
+    parent = os.getppid()
+
+    def watch() -> None:  # so that a killed sweep leaves nothing running
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
     from runner.config import register
     from runner.records.files import write_progress
     from runner.runs.execute import execute
@@ -72,33 +78,21 @@ def _work(job: Job, threads: int | None, connection: Connection, device: str | N
     def send(*message: Any) -> None:
         try:
             connection.send(message)
-        except BrokenPipeError:  # the parent is dead: end as `_end_with_parent` does
+        except BrokenPipeError:  # the parent is dead
             os._exit(1)
 
-    def on_epoch(row: dict[str, float], run: Run) -> None:
+    def report_epoch(row: dict[str, float], run: Run) -> None:
         nonlocal last
         last = epoch_text(row, run.epochs, run.paid_for)
         write_progress(run.config.runtime.results_root, job.run_id, last)
         send("epoch", (last, part_done(row, run.epochs, run.paid_for)))
 
-    def on_start(run: Run) -> None:  # a run that was killed has left an epoch of then
+    def clear_progress(run: Run) -> None:  # a run that was killed has left an epoch of then
         write_progress(run.config.runtime.results_root, job.run_id, "")
 
     try:
-        outcome = execute(job.config, on_epoch, on_start, goes_on=job.goes_on)
+        outcome = execute(job.config, report_epoch, clear_progress, goes_on=job.goes_on)
     except Exception as error:
         send("ended", ("failed", one_line(f"{type(error).__name__}: {error}")))
     else:
         send("ended", (outcome, last))
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent is dead, so that a killed sweep leaves nothing running."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

@@ -45,27 +45,19 @@ def cached(key: Sequence[str], compose: Callable[[], Any], keep: Callable[[Any],
     """
     name = hashlib.sha256(json.dumps([str(REPOSITORY), *key]).encode()).hexdigest()[:32]
     path = cache_folder() / "configs" / f"{name}.json"
-    known = _recalled(path)
-    if known is not None:
-        for around in _under_way:
-            around.update(known["made_of"]["files"])
-        return known["content"]
+    try:
+        entry = json.loads(path.read_bytes()[:-SEAL]) if is_sealed(path) else None
+        if entry is not None and entry["made_of"] == _made_of(entry["made_of"]["files"]):
+            for outer in _under_way:
+                outer.update(entry["made_of"]["files"])
+            return entry["content"]
+    except (OSError, ValueError, KeyError, TypeError):  # there is none, or it is damaged
+        pass
     with _reading() as read:
         content = compose()
     if keep(content):
         write_entry(path, json.dumps({"made_of": _made_of(read), "content": content}))
     return content
-
-
-def _recalled(path: Path) -> Any:
-    """Read an entry; None if there is none, or it is damaged, not of the user alone, or made of other things."""
-    try:
-        if not is_sealed(path):
-            return None
-        entry = json.loads(path.read_bytes()[:-SEAL])
-        return entry if entry["made_of"] == _made_of(entry["made_of"]["files"]) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def write_entry(path: Path, text: str) -> None:
@@ -82,9 +74,9 @@ def _made_of(files: Iterable[str]) -> dict[str, Any]:
     tables: set[str] = set()
     for file in files:
         state = Path(file).stat()
-        hashes[file], named, read = _told(file, state.st_mtime_ns, state.st_size)
-        variables.update(named)
-        tables.update(str(REPOSITORY / name) for name in read)
+        hashes[file], file_variables, file_tables = _hash_and_names(file, state.st_mtime_ns, state.st_size)
+        variables.update(file_variables)
+        tables.update(str(REPOSITORY / name) for name in file_tables)
     for table in sorted(tables - hashes.keys()):
         hashes[table] = hashlib.sha256(Path(table).read_bytes()).hexdigest()
     environment = {name: os.environ.get(name) for name in sorted(variables)}
@@ -92,7 +84,7 @@ def _made_of(files: Iterable[str]) -> dict[str, Any]:
 
 
 @cache
-def _told(file: str, _changed: int, _size: int) -> tuple[str, list[str], list[str]]:
+def _hash_and_names(file: str, _changed: int, _size: int) -> tuple[str, list[str], list[str]]:
     """Return the hash of a file, and the variables and tables that it names; read once unless it changes."""
     content = Path(file).read_bytes()
     text = content.decode(errors="replace")
@@ -112,21 +104,21 @@ def hash_of(packages: tuple[str, ...], files: tuple[str, ...]) -> str:
 @contextmanager
 def _reading() -> Iterator[Iterable[str]]:
     """Collect the paths of the config files that Hydra reads, and have each file parsed once."""
-    found: dict[str, ConfigResult | None] = {}
+    parsed: dict[str, ConfigResult | None] = {}
     read: set[str] = set()
     load = ConfigRepository.load_config
 
-    def noted(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
+    def load_once(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
         key = repr([config_path, *((source.provider, source.path) for source in repository.get_sources())])
-        if key not in found:
-            found[key] = load(repository, config_path)
-        result = copy.deepcopy(found[key])  # Hydra merges others into it
+        if key not in parsed:
+            parsed[key] = load(repository, config_path)
+        result = copy.deepcopy(parsed[key])  # Hydra merges others into it
         if result is not None and result.path.startswith(_FILE):
             read.add(f"{result.path.removeprefix(_FILE)}/{config_path.removesuffix('.yaml')}.yaml")
         return result
 
     repositories: Any = ConfigRepository
-    repositories.load_config = noted
+    repositories.load_config = load_once
     _under_way.append(read)
     try:
         yield read

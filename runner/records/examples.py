@@ -79,11 +79,15 @@ def check_examples(config: DictConfig, folder: Path, dataset: ImageDataset) -> N
             f"listed. PyTorch, NumPy and random have fixed seeds, so take away what else it draws from: {_OTHERS}."
         )
     group: Any = OmegaConf.to_container(config.dataset, resolve=True)
-    own = sources_of(config, ["dataset"])
-    for path, recorded in _recorded(folder, json.dumps(group["_target_"])).items():
+    sources = sources_of(config, ["dataset"])
+    for path in scan(folder / "runs", "*.json"):
+        text = _config_text(path, path.stat().st_mtime_ns, json.dumps(group["_target_"]))
+        if not text:
+            continue
+        recorded: Mapping[str, Any] = json.loads(text)
         stated = recorded.get("examples")
         alike = recorded["dataset"] == group and recorded["scale"]["bundled_data"] == config.scale.bundled_data
-        same_source = all(recorded.get("sources", {}).get(name) == digest for name, digest in own.items())
+        same_source = all(recorded.get("sources", {}).get(name) == digest for name, digest in sources.items())
         if stated not in (None, config.examples) and alike and same_source:
             raise ConfigError(
                 f"dataset: {config.dataset._target_} gives other images or labels than in {path}, so the runs cannot "
@@ -95,17 +99,8 @@ def check_examples(config: DictConfig, folder: Path, dataset: ImageDataset) -> N
 _OTHERS = "the clock, a generator without a seed, or the order of a set"
 
 
-def _recorded(folder: Path, target: str) -> dict[Path, Mapping[str, Any]]:
-    """Return the configs of the records that name a data set's class, by file."""
-    found = {}
-    for path in scan(folder / "runs", "*.json"):
-        if text := _naming(path, path.stat().st_mtime_ns, target):
-            found[path] = json.loads(text)
-    return found
-
-
 @cache
-def _naming(path: Path, changed: int, target: str) -> str:
+def _config_text(path: Path, _changed: int, target: str) -> str:
     """Return the config of a record as JSON, or "" if it does not name a target or is no record."""
     text = path.read_text(encoding="utf-8", errors="replace")
     if target not in text:

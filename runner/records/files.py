@@ -3,6 +3,15 @@
 `runner.records.schema` checks what a record holds. Each carries a digest of itself, so that one that was cut off,
 damaged or edited is found wherever it is read. Measured numbers keep five significant digits; those that JSON cannot
 hold are the strings "inf", "-inf" and "nan", which float() reads.
+
+`epsilon_sound` is a guarantee, or it is null. Three things in older records have another meaning, so `as_today`
+translates each record when it is read, and every page, table and command has the result:
+
+- If the data decide the number of steps, `final.epsilon_sound` was what the steps cost. The guarantee, the cost of the
+  most steps that there could have been, was `epsilon_sound_at_max_tries`. They are `epsilon_spent` and `epsilon_sound`.
+- With screening to a budget, the history's `epsilon_sound` was what the steps cost. It is `epsilon_spent`.
+- If features are standardised by statistics of the training images, there was an `epsilon_sound` for the steps alone.
+  It is `epsilon_spent`, and `epsilon_sound` is null, with the reason in `provenance.epsilon_unsound`.
 """
 
 from __future__ import annotations
@@ -11,7 +20,7 @@ import fcntl
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from decimal import ROUND_HALF_EVEN, ROUND_UP, Context
 from itertools import count
@@ -22,11 +31,11 @@ from omegaconf import DictConfig
 
 from runner.config import PAPER, RESULTS, YOURS, ConfigError
 from runner.data.files import locked, write_or_rescue
-from runner.records import guarantee, schema
+from runner.data.originals import private_statistics
+from runner.records import schema
 from runner.records.identity import identify, identify_recorded
 from runner.terminal import printable
 
-_MOST_DIGITS = 300  # of a whole number, so that it is a float, too
 _MOMENT = 0.2  # seconds to wait for the lock of a claim
 STOPPED = "stopped"  # what a search did to a run before its last epoch: its status, and the folder of its kind
 
@@ -42,8 +51,8 @@ def results_folder(config: DictConfig | Mapping[str, Any]) -> Path:
 
 def use_own_folder(config: DictConfig, overrides: Sequence[str]) -> None:
     """Send the records of a user's run to results/yours, which git ignores, unless an override names a folder."""
-    named = any(text.startswith("runtime.results_root=") for text in overrides)
-    if not named and config.scale.name == PAPER and Path(config.runtime.results_root) == RESULTS:
+    chosen = any(text.startswith("runtime.results_root=") for text in overrides)
+    if not chosen and config.scale.name == PAPER and Path(config.runtime.results_root) == RESULTS:
         config.runtime.results_root = str(YOURS)
 
 
@@ -58,11 +67,11 @@ def find_record(folder: Path, run_id: str) -> Path:
     Behind the folder of a user's own results stand the records of this repository: a run that these have is not
     trained again. To train it all the same, use another folder.
     """
-    own = record_path(folder, run_id)
-    if own.exists() or own.is_symlink() or not folder.is_relative_to(YOURS):
-        return own
+    path = record_path(folder, run_id)
+    if path.exists() or path.is_symlink() or not folder.is_relative_to(YOURS):
+        return path
     committed = record_path(RESULTS / folder.relative_to(YOURS), run_id)
-    return committed if committed.exists() else own
+    return committed if committed.exists() else path
 
 
 def failure_path(folder: Path, run_id: str) -> Path:
@@ -151,7 +160,7 @@ class UnreadableRecordError(ConfigError):
 def read_record(path: Path) -> dict[str, Any]:
     """Read a record and check that it is the run it is filed under.
 
-    An older record gets the fields of ε that records have today: see `runner.records.guarantee`.
+    An older record gets the fields of ε that records have today: see `as_today`.
 
     Raises:
         FileNotFoundError: there is no file.
@@ -161,7 +170,7 @@ def read_record(path: Path) -> dict[str, Any]:
     try:
         if path.exists() and not path.is_file():  # a folder, or a pipe, which would be waited for
             raise ValueError("it is not a file")
-        record = parsed(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -169,29 +178,34 @@ def read_record(path: Path) -> dict[str, Any]:
     except (RecursionError, ValueError) as error:
         _refuse(path, str(error) if type(error) is ValueError else f"{type(error).__name__} {error}")
     check_record(path, record)
-    return guarantee.as_today(record)
+    return as_today(record)
 
 
-def parsed(text: str) -> Any:
-    """Return the content of a record's text.
+def as_today(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record with the fields of ε that today's code writes. One of today's stays as it is.
 
-    Raises:
-        RecursionError, ValueError: the text is no JSON, has a key twice or a number of hundreds of digits.
+    No number is lost, so `runner.records.verify` compares the result with the config for both forms.
     """
-    return json.loads(text, object_pairs_hook=_without_duplicates, parse_int=_whole_number)
 
+    def spent(history: Mapping[str, Any]) -> dict[str, Any]:
+        return {"epsilon_spent" if name == "epsilon_sound" else name: column for name, column in history.items()}
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("an object has a key twice")
-    return found
-
-
-def _whole_number(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
-        raise ValueError("a whole number has hundreds of digits")
-    return int(digits)
+    history, final = dict(record["history"]), dict(record["final"])
+    config, provenance = record["config"], dict(record["provenance"])
+    if schema.AT_MOST in final:
+        budget = config.get("max_epsilon") is not None and "accepted" in history
+        at_most = final.pop(schema.AT_MOST)
+        all_tries = final["steps"] == final.get("max_tries") and final["epsilon_sound"] == at_most
+        if record["status"] == "finished" and all_tries and not budget:
+            del final["max_tries"]
+        elif at_most is not None:
+            final |= {"epsilon_spent": final["epsilon_sound"], "epsilon_sound": at_most}
+            history = spent(history) if budget else history
+    unsound = private_statistics(config["features"], config["dataset"])
+    if unsound and config.get("noise_multiplier") != 0 and "epsilon_unsound" not in provenance:
+        final = {"epsilon_spent": final["epsilon_sound"], **final, "epsilon_sound": None}
+        history, provenance = spent(history), {"epsilon_unsound": unsound, **provenance}
+    return {**record, "history": history, "final": final, "provenance": provenance}
 
 
 def check_record(path: Path, record: Any) -> None:
@@ -210,8 +224,8 @@ def check_record(path: Path, record: Any) -> None:
     except RecursionError:
         _refuse(path, "it is nested too deeply")
     except schema.SchemaError as error:
-        said = f"{path} was written by a newer version, or changed by hand: {error}. Update, or move it away."
-        raise UnreadableRecordError(printable(said)) from error
+        text = f"{path} was written by a newer version, or changed by hand: {error}. Update, or move it away."
+        raise UnreadableRecordError(printable(text)) from error
     if record["run_id"] != path.stem:
         _refuse(path, "its run_id is not its file's name")
     if ids != (record["run_id"], record["setting_id"]):
@@ -244,15 +258,11 @@ def dumps(record: dict[str, Any]) -> str:
 
 def text_of(record: dict[str, Any]) -> str:
     """Write a record as JSON text without rounding. A list is one line, so that a diff of two records is readable."""
-    lines = [f"{json.dumps(name)}: {_indented(value)}" for name, value in record.items()]
-    return "{\n" + ",\n".join(lines) + "\n}\n"
 
+    def block(values: Mapping[str, Any], indent: str, text: Callable[[Any], str]) -> str:
+        return "{\n" + ",\n".join(f"{indent}{json.dumps(name)}: {text(v)}" for name, v in values.items()) + "\n}"
 
-def _indented(value: Any) -> str:
-    if not isinstance(value, dict):
-        return json.dumps(value)
-    inner = ",\n".join(f"  {json.dumps(name)}: {json.dumps(v)}" for name, v in value.items())
-    return "{\n" + inner + "\n}"
+    return block(record, "", lambda v: block(v, "  ", json.dumps) if isinstance(v, dict) else json.dumps(v)) + "\n"
 
 
 def rounded(value: Any, name: str = "") -> Any:

@@ -90,12 +90,12 @@ def hashed_config(values: dict[str, Any]) -> dict[str, Any]:
     `runner.config.fields`), which keeps the ids of old records. Any other class is given by its whole path. If it is
     the user's, `sources` has the hash of its source, and `identify_recorded` takes its arguments as they stand.
     """
-    kept = {
+    identifying = {
         name: value
         for name, value in values.items()
         if _part(name).identifies and (name not in FIELDS or value != FIELDS[name].unhashed_at)
     }
-    return dict(_without_absent(_by_bare_names(kept)))
+    return dict(_normalized(identifying))
 
 
 def identify(config: DictConfig) -> tuple[str, str]:
@@ -134,26 +134,23 @@ def _as_they_stand(value: Any) -> Any:
     return [_as_they_stand(v) for v in value] if isinstance(value, list) else value
 
 
-def _by_bare_names(value: Any) -> Any:
-    """Replace classes that may move by their bare names, and drop `_partial_`, which changes no run."""
+def _normalized(value: Any, *, in_list: bool = False) -> Any:
+    """Give classes that may move their bare names, and drop `_partial_`, which changes no run.
+
+    Null and empty values are dropped, too, unless they are in a list.
+    """
     if isinstance(value, dict):
-        kept = {name: _by_bare_names(v) for name, v in value.items() if name != "_partial_"}
-        target: Any = kept.get("_target_")
+        entries = {name: _normalized(v, in_list=in_list) for name, v in value.items() if name != "_partial_"}
+        entries = {name: v for name, v in entries.items() if in_list or (v is not None and v != [] and v != {})}
+        target: Any = entries.get("_target_")
         may_move = isinstance(target, str) and target.startswith(_MAY_MOVE)
-        return kept | {"_target_": bare_name(target)} if may_move else kept
-    return [_by_bare_names(v) for v in value] if isinstance(value, list) else value
+        return entries | {"_target_": bare_name(target)} if may_move else entries
+    return [_normalized(v, in_list=True) for v in value] if isinstance(value, list) else value
 
 
 def _digest(content: dict[str, Any]) -> str:
     text = json.dumps(_floats(content), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _without_absent(value: Any) -> Any:
-    if isinstance(value, dict):
-        kept = {name: _without_absent(v) for name, v in value.items()}
-        return {name: v for name, v in kept.items() if v is not None and v != [] and v != {}}
-    return value
 
 
 def _floats(value: Any) -> Any:

@@ -59,8 +59,8 @@ class Job:
     @property
     def label(self) -> str:
         """For people: `mnist_tanh seed=0`."""
-        others = [f"{name}={value}" for name, value in self.overrides.items() if name != "experiment"]
-        return " ".join([self.experiment.rpartition("/")[2], *others]).strip()
+        varied = [f"{name}={value}" for name, value in self.overrides.items() if name != "experiment"]
+        return " ".join([self.experiment.rpartition("/")[2], *varied]).strip()
 
     def field(self, name: str, otherwise: Any = None) -> Any:
         """Return a field of the resolved config ("optimizer.lr") as a JSON value; `otherwise` if there is none."""
@@ -82,9 +82,14 @@ def sweep_jobs(sweep: str, extra: Sequence[str] = (_PAPER_SCALE,)) -> list[Job]:
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where the sweep or an override is wrong.
         ConfigError: a number is not in its range, or a class may not be named.
     """
-    # The data's folder is of the machine, too, but a user's data set is read from it to list its runs.
-    of_machine = [text for text in extra if _sets_machine(text) and not text.startswith("runtime.data_root=")]
-    return _with(_listed(sweep, tuple(text for text in extra if text not in of_machine)), of_machine)
+    machine = []
+    for text in extra:
+        name, equals, _ = text.partition("=")
+        is_option = not equals or (REPOSITORY / "conf" / name).is_dir()
+        # The data's folder is of the machine, too, but a user's data set is read from it to list its runs.
+        if _is_machine(text) and not is_option and name != "runtime.data_root":
+            machine.append(text)
+    return _set_machine(_listed(sweep, tuple(text for text in extra if text not in machine)), machine)
 
 
 def composed(overrides: Sequence[str]) -> DictConfig:
@@ -103,12 +108,12 @@ def composed_values(overrides: Sequence[str]) -> dict[str, Any]:
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where an override is wrong.
     """
 
-    def work_out() -> Any:
+    def compose_values() -> Any:
         with _hydra():
             return OmegaConf.to_container(compose("config", list(overrides)), resolve=False, enum_to_str=True)
 
     register()  # what it interpolates
-    values: dict[str, Any] = cached(["composed", *overrides], work_out)
+    values: dict[str, Any] = cached(["composed", *overrides], compose_values)
     return values
 
 
@@ -122,13 +127,12 @@ def restored(values: Mapping[str, Any]) -> DictConfig:
 
 def command_of(overrides: Sequence[str]) -> str:
     """Return the command that repeats the run of some overrides, without those that speak of a machine."""
-    own = [text for text in overrides if text != _PAPER_SCALE and not _of_machine(text.lstrip("+~"))]
-    return command(*own)
+    return command(*(text for text in overrides if text != _PAPER_SCALE and not _is_machine(text.lstrip("+~"))))
 
 
 @cache
 def _listed(sweep: str, extra: tuple[str, ...]) -> tuple[Job, ...]:
-    return tuple(cached_jobs(["jobs", sweep, *extra], lambda: _by_hydra(sweep, extra)))
+    return tuple(cached_jobs(["jobs", sweep, *extra], lambda: _list_by_hydra(sweep, extra)))
 
 
 def cached_jobs(key: Sequence[str], make: Callable[[], Sequence[Job]]) -> list[Job]:
@@ -143,7 +147,7 @@ def cached_jobs(key: Sequence[str], make: Callable[[], Sequence[Job]]) -> list[J
     return [Job(**job) for job in jobs]
 
 
-def _by_hydra(sweep: str, extra: Sequence[str]) -> list[Job]:
+def _list_by_hydra(sweep: str, extra: Sequence[str]) -> list[Job]:
     with _hydra():
         base = [f"sweeps={sweep}", *extra]
         overlay = compose("config", base, return_hydra_config=True)
@@ -192,19 +196,13 @@ def _parsed(override: str) -> Override:
     return parsed
 
 
-def _of_machine(override: str) -> bool:
+def _is_machine(override: str) -> bool:
     """Return True if an override sets the device, the speed or the tracking of a run, and not its numbers."""
     top = override.partition("=")[0].partition(".")[0]
     return top in FIELDS and FIELDS[top].part is Part.machine
 
 
-def _sets_machine(override: str) -> bool:
-    """Return True where `_of_machine` does, for the value of a field: not an option of a group, nor a field to add."""
-    name, given, _ = override.partition("=")
-    return bool(given) and _of_machine(override) and not (REPOSITORY / "conf" / name).is_dir()
-
-
-def _with(jobs: Sequence[Job], overrides: Sequence[str]) -> list[Job]:
+def _set_machine(jobs: Sequence[Job], overrides: Sequence[str]) -> list[Job]:
     """Set fields of a machine in all jobs, as Hydra sets them. No id depends on them."""
     if not jobs or not overrides:
         return list(jobs)
@@ -213,7 +211,7 @@ def _with(jobs: Sequence[Job], overrides: Sequence[str]) -> list[Job]:
     OmegaConf.resolve(config)
     check_ranges(config)
     changed = replace(jobs[0], values=plain(config))
-    found = []
+    changed_jobs = []
     for job in jobs:
         values = copy.deepcopy(job.values)
         for name in (override.key_or_group for override in parsed):
@@ -222,5 +220,5 @@ def _with(jobs: Sequence[Job], overrides: Sequence[str]) -> list[Job]:
             for group in groups:
                 node = node[group]
             node[last] = changed.field(name)
-        found.append(replace(job, values=values))
-    return found
+        changed_jobs.append(replace(job, values=values))
+    return changed_jobs

@@ -8,7 +8,7 @@ this package they stay, because the papers' experiments are varied in this way.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -42,13 +42,13 @@ class Loader(ConfigLoaderImpl):
     """
 
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
-        if [each.path for each in config_search_path.get_path() if each.provider == "main"] != [_CONF]:
+        if [entry.path for entry in config_search_path.get_path() if entry.provider == "main"] != [_CONF]:
             raise ConfigCompositionException("A run starts from conf/config.yaml: name more folders by --config-dir.")
         super().__init__(config_search_path)
         self._chosen: frozenset[str] = frozenset()  # the groups whose options are typed, of what is composed
 
     def load_configuration(
-        self, config_name: str | None, overrides: list[str], run_mode: RunMode, *others: Any, **named: Any
+        self, config_name: str | None, overrides: list[str], run_mode: RunMode, *args: Any, **kwargs: Any
     ) -> DictConfig:
         """Compose a config as Hydra does.
 
@@ -61,25 +61,25 @@ class Loader(ConfigLoaderImpl):
         for source in repository.get_sources():
             if source.provider.endswith(_TYPED) and source.scheme() == "file":
                 _check_names(Path(source.path))
-        self._chosen = frozenset(each.key_or_group for each in parsed if isinstance(each.value(), str))
+        self._chosen = frozenset(override.key_or_group for override in parsed if isinstance(override.value(), str))
         try:
-            config = super().load_configuration(config_name, overrides, run_mode, *others, **named)
+            config = super().load_configuration(config_name, overrides, run_mode, *args, **kwargs)
         except yaml.YAMLError as error:  # it names its file and line
             raise ConfigCompositionException(str(error)) from error
         except (ConfigCompositionException, RecursionError, ValueError) as error:
             folders = [Path(source.path) for source in repository.get_sources() if source.scheme() == "file"]
             cause = error.__cause__ if isinstance(error, ConfigCompositionException) else error
-            known = isinstance(cause, (OmegaConfBaseException, RecursionError, UnicodeDecodeError))
-            if known and (file := _unreadable(folders, cause)) is not None:
+            in_file = isinstance(cause, (OmegaConfBaseException, RecursionError, UnicodeDecodeError))
+            if in_file and (file := _unreadable(folders, cause)) is not None:
                 raise ConfigCompositionException(f"{file} {_why(cause)}.") from None
             if isinstance(error, ConfigCompositionException):
                 raise
             raise ConfigCompositionException(str(error)) from error
         for group in sorted(_GROUPS & config.keys()):
             if OmegaConf.is_missing(config, group):
-                taken = self._taken_in(group, config_name, overrides, run_mode)
+                place = self._removal_of(group, config_name, overrides, run_mode)
                 names = ", ".join(options_of(group))
-                raise ConfigCompositionException(f"{taken}{group} cannot be without an option: choose from {names}.")
+                raise ConfigCompositionException(f"{place}{group} cannot be without an option: choose from {names}.")
         return config
 
     def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
@@ -89,8 +89,8 @@ class Loader(ConfigLoaderImpl):
         except ConfigCompositionException as error:
             raise ConfigCompositionException(f"{error}{_line_of(str(error), repo)}") from error.__cause__
         for group in (name for name, field in FIELDS.items() if field.names_class and name in self._chosen):
-            files = [each for each in defaults if (each.config_path or "").rpartition("/")[0] == group]
-            if any(self._load_single_config(each, repo).provider.endswith(_TYPED) for each in files):
+            files = [default for default in defaults if (default.config_path or "").rpartition("/")[0] == group]
+            if any(self._load_single_config(file, repo).provider.endswith(_TYPED) for file in files):
                 assert isinstance(repo, CachingConfigRepository)  # what it holds was merged into, and is read anew
                 config[group] = None
                 config.merge_with(super()._compose_config_from_defaults_list(files, repo.delegate))
@@ -111,25 +111,20 @@ class Loader(ConfigLoaderImpl):
                     _check_group(file, group, content[group], is_option=file.parent.name == group)
         return loaded
 
-    def _taken_in(self, group: str, config_name: str | None, overrides: list[str], run_mode: RunMode) -> str:
+    def _removal_of(self, group: str, config_name: str | None, overrides: list[str], run_mode: RunMode) -> str:
         """Return the file, line and a colon of the last list of defaults that takes a group's option away, or ""."""
-        for file, _ in self._files(config_name, overrides, run_mode):
+        _, repository = self._parse_overrides_and_create_caching_repo(config_name, overrides)
+        for default in reversed(self.compute_defaults_list(config_name, overrides, run_mode).defaults):
+            loaded = super()._load_single_config(default, repository)
+            if default.primary or not loaded.path.startswith("file://"):
+                continue
+            file = Path(loaded.path.removeprefix("file://")) / f"{default.config_path}.yaml"
             defaults = read_yaml(file).inside(("defaults",))
             for item in defaults.listed if defaults else ():
                 for name, option in item.content.items() if isinstance(item.content, dict) else ():
                     if option.content is None and re.fullmatch(rf"(?:override )?/?{group}", name):
                         return f"{option.place}: "
         return ""
-
-    def _files(
-        self, config_name: str | None, overrides: list[str], run_mode: RunMode
-    ) -> Iterator[tuple[Path, ConfigResult]]:
-        """Yield the files that a config is composed of, the last one first, without the primary one."""
-        _, repository = self._parse_overrides_and_create_caching_repo(config_name, overrides)
-        for default in reversed(self.compute_defaults_list(config_name, overrides, run_mode).defaults):
-            loaded = super()._load_single_config(default, repository)
-            if loaded.path.startswith("file://") and not default.primary:
-                yield Path(loaded.path.removeprefix("file://")) / f"{default.config_path}.yaml", loaded
 
 
 def _check_group(file: Path, group: str, content: Any, *, is_option: bool) -> None:
@@ -166,10 +161,10 @@ def _place(file: Path, key: str) -> str:
 def _check_names(folder: Path) -> None:
     """Check that no option in a folder of the user's has the name of one of this package, which Hydra would take."""
     conf = Path(_CONF)
-    for known in (*scan(conf, "*/**/*.yaml"), *scan(REPOSITORY / "sweeps", "**/*.yaml")):
-        name = known.relative_to(conf if known.is_relative_to(conf) else REPOSITORY)
+    for ours in (*scan(conf, "*/**/*.yaml"), *scan(REPOSITORY / "sweeps", "**/*.yaml")):
+        name = ours.relative_to(conf if ours.is_relative_to(conf) else REPOSITORY)
         path = folder / name
-        if path.exists() and not path.samefile(known):
+        if path.exists() and not path.samefile(ours):
             group, _, option = name.with_suffix("").as_posix().partition("/")
             raise ConfigCompositionException(
                 f"{path} is not used, as {group}={option} is an option of this package: give the file another name."

@@ -39,14 +39,19 @@ def migrate(folder: Path, moved: dict[str, str]) -> dict[str, str]:
     if not paths:
         raise ValueError(f"{folder} has no records: expected runs/*.json in it.")
     moves = {path: _planned(folder, path, moved) for path in paths}
-    known: dict[Path, Path] = {}
-    for old, (place, text) in moves.items():
-        same = known.setdefault(place, old)
+    first: dict[Path, Path] = {}  # by new place
+    for old, (new_path, text) in moves.items():
+        same = first.setdefault(new_path, old)
         if moves[same][1] != text:  # an interrupted migration leaves the same record twice
-            raise ValueError(f"{same} and {old} would both be {place.name}, and are not the same record.")
-    for old, (place, text) in moves.items():
-        _carry_out(old, place, text)
-    return {old.stem: place.stem for old, (place, _) in moves.items()}
+            raise ValueError(f"{same} and {old} would both be {new_path.name}, and are not the same record.")
+    for old, (new_path, text) in moves.items():
+        if new_path != old:
+            if not write_whole(new_path, text, replace=False) and new_path.read_text(encoding="utf-8") != text:
+                raise ValueError(f"{new_path} was written by another process meanwhile, so {old} was left.")
+            old.unlink()
+        elif text != old.read_text(encoding="utf-8"):
+            write_whole(old, text, replace=True)
+    return {old.stem: new_path.stem for old, (new_path, _) in moves.items()}
 
 
 def _planned(folder: Path, path: Path, moved: dict[str, str]) -> tuple[Path, str]:
@@ -55,7 +60,7 @@ def _planned(folder: Path, path: Path, moved: dict[str, str]) -> tuple[Path, str
         record = json.loads(path.read_text(encoding="utf-8"))
         if record["run_id"] != path.stem:
             raise ValueError("its run_id is not its file's name")
-        config = _with_moved_classes(record["config"], moved)
+        config = _move_classes(record["config"], moved)
         run_id, setting_id = identify_recorded(config)
         if record.get("digest") != digest_of(record):
             raise ValueError("its digest is not that of what it says")
@@ -68,36 +73,21 @@ def _planned(folder: Path, path: Path, moved: dict[str, str]) -> tuple[Path, str
     return new, text_of(updated)
 
 
-def _carry_out(old: Path, new: Path, text: str) -> None:
-    if new == old:
-        if text != old.read_text(encoding="utf-8"):
-            write_whole(old, text, replace=True)
-        return
-    if not write_whole(new, text, replace=False) and new.read_text(encoding="utf-8") != text:
-        raise ValueError(f"{new} was written by another process meanwhile, so {old} was left.")
-    old.unlink()
-
-
-def _with_moved_classes(content: Any, moved: dict[str, str]) -> Any:
+def _move_classes(content: Any, moved: dict[str, str]) -> Any:
     if isinstance(content, dict):
         return {
-            name: _moved_class(value, moved) if name == "_target_" else _with_moved_classes(value, moved)
+            name: _moved_class(value, moved) if name == "_target_" else _move_classes(value, moved)
             for name, value in content.items()
         }
-    return [_with_moved_classes(value, moved) for value in content] if isinstance(content, list) else content
+    return [_move_classes(value, moved) for value in content] if isinstance(content, list) else content
 
 
 def _moved_class(target: str, moved: dict[str, str]) -> str:
     """Return the present path of a class. The longest matching old path counts. A path that has moved already stays."""
-    within = [old for old, new in moved.items() if _is_in(target, old) and not _is_in(target, new)]
-    if not within:
-        return target
-    old = max(within, key=len)
-    return moved[old] + target.removeprefix(old)
-
-
-def _is_in(target: str, path: str) -> bool:
-    return target == path or target.startswith(f"{path}.")
+    dotted = f"{target}."
+    paths = [old for old, new in moved.items() if dotted.startswith(f"{old}.") and not dotted.startswith(f"{new}.")]
+    old = max(paths, key=len, default="")
+    return moved[old] + target.removeprefix(old) if old else target
 
 
 def main(arguments: Sequence[str]) -> int:

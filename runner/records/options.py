@@ -37,12 +37,12 @@ def arranged(arguments: Sequence[str]) -> list[str]:
         ConfigError: --config-dir names no folder.
         SystemExit: an option of Hydra has no value.
     """
-    known, more = get_args_parser().parse_known_args(list(arguments))
-    overrides, options = [*known.overrides, *more], list(arguments)
+    parsed, unknown = get_args_parser().parse_known_args(list(arguments))
+    overrides, options = [*parsed.overrides, *unknown], list(arguments)
     for override in reversed(overrides):
         del options[len(options) - 1 - options[::-1].index(override)]
-    folder = own_folder(known.config_dir)
-    if known.config_dir is None and folder is not None:
+    folder = own_folder(parsed.config_dir)
+    if parsed.config_dir is None and folder is not None:
         options = [f"--config-dir={folder}", *options]
     return [*options, *as_typed(overrides)]
 
@@ -80,7 +80,7 @@ def _option(text: str) -> str:
     return re.sub(r"^\+?(experiment|sweeps)=(.*)", lambda m: f"{m[1]}={m[2].replace('-', '_')}", text, flags=re.DOTALL)
 
 
-def own_folder(named: str | None) -> Path | None:
+def own_folder(config_dir: str | None) -> Path | None:
     """Return the folder of the user's own options: the one that --config-dir names, or conf/ of the current folder.
 
     It is None where --config-dir is not given and there is no such folder other than the checkout's.
@@ -88,26 +88,26 @@ def own_folder(named: str | None) -> Path | None:
     Raises:
         ConfigError: --config-dir names no folder.
     """
-    if named is None:
+    if config_dir is None:
         usual = Path("conf")
         return usual if usual.is_dir() and not usual.samefile(REPOSITORY / "conf") else None
-    if not (named and Path(named).expanduser().is_dir()):
-        raise ConfigError(f"--config-dir={named}: there is no such folder.")
-    return Path(named)
+    if not (config_dir and Path(config_dir).expanduser().is_dir()):
+        raise ConfigError(f"--config-dir={config_dir}: there is no such folder.")
+    return Path(config_dir)
 
 
-def search_path(named: str | None) -> list[str]:
+def search_path(config_dir: str | None) -> list[str]:
     """Return the override of Hydra that finds the options in `own_folder`, for configs composed in this process.
 
     Raises:
         ConfigError: --config-dir names no folder.
     """
-    folder = own_folder(named)
+    folder = own_folder(config_dir)
     if folder is None:
         return []
     use_loader()  # a user's option replaces all that the experiment says of its group
-    folders = [str(each).replace("'", "\\'") for each in (REPOSITORY, folder.expanduser().resolve())]
-    return ["hydra.searchpath=[" + ",".join(f"'file://{each}'" for each in folders) + "]"]
+    paths = [str(path).replace("'", "\\'") for path in (REPOSITORY, folder.expanduser().resolve())]
+    return ["hydra.searchpath=[" + ",".join(f"'file://{path}'" for path in paths) + "]"]
 
 
 def check_options(arguments: Sequence[str]) -> None:
@@ -135,9 +135,19 @@ def check_options(arguments: Sequence[str]) -> None:
         group = override.key_or_group
         if override.is_delete() or not (REPOSITORY / "conf" / group).is_dir():
             continue
-        chosen = override.value()
-        for each in chosen.list if isinstance(chosen, ChoiceSweep) else [chosen]:
-            _check(group, each)
+        value = override.value()
+        for choice in value.list if isinstance(value, ChoiceSweep) else [value]:
+            if choice in (None, ""):
+                raise ConfigError(
+                    f"{group} cannot be null: leave it out, or where an experiment chooses one, take it away with "
+                    f"~{group}"
+                )
+            names = choice if isinstance(choice, list) else [choice]
+            if isinstance(choice, (bool, int, float, list)) and not all(isinstance(name, str) for name in names):
+                raise ConfigError(
+                    f"{group}={choice} is read as a number or as a truth value, and an option has a name: choose from "
+                    f"{', '.join(options_of(group))}, or give your file another name"
+                )
 
 
 def _check_values(argument: str, override: Override, several: bool) -> None:
@@ -178,8 +188,8 @@ def check_budgets(composed: DictConfig, overrides: Sequence[str]) -> None:
 
 def _check_quotes(argument: str, error: HydraException) -> None:
     """Check that an override that Hydra cannot read would not be one with quotes around its value."""
-    name, given, value = argument.partition("=")
-    if not given or argument.startswith("-"):
+    name, equals, value = argument.partition("=")
+    if not equals or argument.startswith("-"):
         return
     if re.search(r"\s[+~]*[\w./]+=", value):
         raise ConfigError(f"{argument}: these are several overrides: give each as an argument of its own.") from error
@@ -189,16 +199,3 @@ def _check_quotes(argument: str, error: HydraException) -> None:
     except HydraException:
         return
     raise ConfigError(f"{argument}: this value needs quotes for Hydra: write {shlex.quote(quoted)}.") from error
-
-
-def _check(group: str, chosen: object) -> None:
-    if chosen in (None, ""):
-        raise ConfigError(
-            f"{group} cannot be null: leave it out, or where an experiment chooses one, take it away with ~{group}"
-        )
-    names = chosen if isinstance(chosen, list) else [chosen]
-    if isinstance(chosen, (bool, int, float, list)) and not all(isinstance(name, str) for name in names):
-        raise ConfigError(
-            f"{group}={chosen} is read as a number or as a truth value, and an option has a name: choose from "
-            f"{', '.join(options_of(group))}, or give your file another name"
-        )

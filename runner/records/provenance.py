@@ -36,7 +36,7 @@ def provenance(
     the instruction set that PyTorch uses, and `kernels` a hash of the compiled kernels that the run used. `noise` is
     how this package drew and added a private run's noise: see `runner.mechanism.normal`.
     """
-    named, believed = run.rule.share_name, run.rests_on
+    share, believed = run.rule.share_name, run.rests_on
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
     if run.device.type == "cuda":
         memory = torch.cuda.max_memory_allocated(run.device) / 2**20
@@ -44,7 +44,7 @@ def provenance(
         **({"epsilon_unsound": run.unsound} if run.unsound else {}),
         **({"epsilon_rests_on": believed} if believed else {}),
         **({"resumed_after": list(resumed_after)} if resumed_after else {}),
-        **({} if named is None else {named: trained.seconds_deciding / trained.seconds_training}),
+        **({} if share is None else {share: trained.seconds_deciding / trained.seconds_training}),
         **({} if resumed_after else {"processor_seconds": processor_seconds}),
         **({"instructions": torch.backends.cpu.get_cpu_capability()} if run.device.type == "cpu" else {}),
         **({} if (used := kernels.used()) is None else {"kernels": used}),
@@ -66,7 +66,13 @@ def provenance(
 
 def versions() -> dict[str, str | None]:
     """Return the installed versions of the packages that numbers depend on."""
-    return {name: _version(name) for name in _PACKAGES}
+    installed: dict[str, str | None] = {}
+    for package in _PACKAGES:
+        try:
+            installed[package] = version(package)
+        except PackageNotFoundError:
+            installed[package] = None
+    return installed
 
 
 def git_revision() -> str | None:
@@ -74,23 +80,14 @@ def git_revision() -> str | None:
 
     It ends with "+changes" if code or configs differ from the commit.
     """
-    changes, commit = (
-        git(REPOSITORY, "status", "--porcelain", "--", "runner", "conf"),
-        git(REPOSITORY, "rev-parse", "HEAD"),
-    )
+    changes = git(REPOSITORY, "status", "--porcelain", "--", "runner", "conf")
+    commit = git(REPOSITORY, "rev-parse", "HEAD")
     if changes is None or commit is None:
         return os.environ.get("DP_REPRO_REVISION")
     return commit.strip() + ("+changes" if changes.strip() else "")
 
 
 LOADED_REVISION = git_revision()  # of the code that was imported, whatever is committed while it runs
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def device_name(device: torch.device) -> str:

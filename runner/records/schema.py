@@ -38,7 +38,7 @@ Epoch = Annotated[int, Field(ge=1)]
 Percent = Annotated[Finite, Field(ge=0, le=100)]
 Epsilon = Amount | Literal["inf"]
 _GROWS = ("steps", "epsilon", "epsilon_sound", "epsilon_spent")  # columns that never fall from epoch to epoch
-_AT_MOST = "epsilon_sound_at_max_tries"
+AT_MOST = "epsilon_sound_at_max_tries"
 
 
 class _Strict(BaseModel):
@@ -80,7 +80,7 @@ class History(_Strict):
         if None in self.epsilon_sound and any(value is not None for value in self.epsilon_sound):
             raise ValueError("its epsilon_sound is known after some epochs and not after others")
         for name in columns.keys() & set(_GROWS):
-            if None not in columns[name] and any(float(one) > float(next_) for one, next_ in pairwise(columns[name])):
+            if None not in columns[name] and any(float(last) > float(now) for last, now in pairwise(columns[name])):
                 raise ValueError(f"its {name} falls from one epoch to the next")
         return self
 
@@ -93,7 +93,7 @@ class Final(_Strict):
     epoch: Epoch
     steps: Count
     epsilon: Epsilon
-    epsilon_sound: Epsilon | None  # what is guaranteed; in older records see `runner.records.guarantee`
+    epsilon_sound: Epsilon | None  # what is guaranteed; in older records see `runner.records.files.as_today`
     epsilon_spent: Epsilon = 0.0  # what the steps cost, where that guarantees nothing
     test_accuracy: Percent
     best_test_accuracy: Percent
@@ -132,38 +132,37 @@ class Provenance(_Strict):
     versions: dict[str, str | None] = {}
 
 
-def _group(value: dict[str, Any]) -> dict[str, Any]:
-    if value and not isinstance(value.get("_target_"), str):
-        raise ValueError("it names no class")
-    return value
-
-
-def _in_range(within: Range, value: Any) -> Any:
-    if value is not None and not within.holds(value):
-        raise ValueError(f"it has to be {within.words}")
-    return value
-
-
 def _model_of(kind: type) -> type[BaseModel]:
     """Make a model of the recorded fields of a schema of `runner.config`, with their types in JSON."""
+
+    def check_group(value: dict[str, Any]) -> dict[str, Any]:
+        if value and not isinstance(value.get("_target_"), str):
+            raise ValueError("it names no class")
+        return value
+
+    def check_range(limits: Range, value: Any) -> Any:
+        if value is not None and not limits.holds(value):
+            raise ValueError(f"it has to be {limits.words}")
+        return value
+
     hints, fields = typing.get_type_hints(kind), dict[str, Any]()
     for field in dataclasses.fields(kind):
         hint: Any = hints[field.name]
-        of: Properties | None = field.metadata.get("properties")
-        within: Range | None = field.metadata.get("within")
-        if of is not None and not of.part.recorded:
+        properties: Properties | None = field.metadata.get("properties")
+        limits: Range | None = field.metadata.get("within")
+        if properties is not None and not properties.part.recorded:
             continue
-        if of is not None and of.names_class:
-            hint = Annotated[dict[str, Any], AfterValidator(_group)]
-            hint = hint | None if of.optional else hint
+        if properties is not None and properties.names_class:
+            hint = Annotated[dict[str, Any], AfterValidator(check_group)]
+            hint = hint | None if properties.optional else hint
         elif isinstance(hint, EnumType):
             hint = Annotated[hint, Field(strict=False)]
         elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
             hint = _model_of(hint)
         elif hint in (float, float | None):
             hint = Finite | None if hint == float | None else Finite
-        if within is not None:
-            hint = Annotated[hint, AfterValidator(partial(_in_range, within))]
+        if limits is not None:
+            hint = Annotated[hint, AfterValidator(partial(check_range, limits))]
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         may_lack = default in (None, [], {})  # as in the ids: a record from before the field lacks it
         fields[field.name] = hint, None if may_lack else ...
@@ -191,12 +190,11 @@ class Record(BaseModel):
     @model_validator(mode="after")
     def _parts_agree(self) -> Record:
         history, final = self.history.model_dump(exclude_unset=True), self.final.model_dump(exclude_unset=True)
-        apart = {"epsilon_sound"} if "max_tries" in final and _AT_MOST not in final else set()
-        if any(str(final.get(name)) != str(history[name][-1]) for name in history.keys() - apart):
+        differing = {"epsilon_sound"} if "max_tries" in final and AT_MOST not in final else set()
+        if any(str(final.get(name)) != str(history[name][-1]) for name in history.keys() - differing):
             raise ValueError("its final metrics are not the last of its history")
         unsound = self.provenance.epsilon_unsound is not None
-        known = [final[name] is not None for name in {"epsilon_sound", _AT_MOST} & self.final.model_fields_set]
-        if any(each == unsound for each in known):
+        if any((final[name] is None) != unsound for name in {"epsilon_sound", AT_MOST} & self.final.model_fields_set):
             raise ValueError("its sound epsilon is null without provenance.epsilon_unsound, or the other way round")
         if len(history["epoch"]) > self.config.epochs:
             raise ValueError("it has more epochs than its config")

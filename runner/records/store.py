@@ -85,14 +85,14 @@ def columns_of(record: Record) -> dict[str, Any]:
 
 def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config's fields by dotted name; the value of a group is its class, by its bare name."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in config.items():
         if name in FIELDS and FIELDS[name].part is Part.setting and isinstance(value, Mapping):
             for inner, leaf in value.items():
                 if inner == "_target_":
-                    found[name] = leaf.rpartition(".")[2]
+                    fields[name] = leaf.rpartition(".")[2]
                 elif not inner.startswith("_") and name != "scale":
-                    found[f"{name}.{inner}"] = leaf[:8] if name == "sources" else leaf
+                    fields[f"{name}.{inner}"] = leaf[:8] if name == "sources" else leaf
         elif name != "scale":
-            found[name] = value[:8] if name == "examples" and value else value
-    return found
+            fields[name] = value[:8] if name == "examples" and value else value
+    return fields

@@ -13,8 +13,8 @@ description of machine and code. They only have to be possible. An accuracy has 
 count must not fall. `draw` is believed, too. A change of such values alone is not noticed.
 
 Nothing is trained, and no record is written. Settings are shared out to processes, and faults are printed as they come.
-What `runner.accounting` computes is kept in the user's cache folder (see `runner.records.answers`), so a check that
-was stopped goes on where it was. All 3,370 records take at most 17 minutes of processor time at first, and 3.2 later,
+What `runner.accounting` computes is kept in the user's cache folder, so a check that was stopped goes on where it
+was. All 3,370 records take at most 17 minutes of processor time at first, and 3.2 later,
 which is half of that on two free cores. `--fresh` uses nothing that was kept. The last line but one bounds δ from below
 for older records, whose noise was drawn in float32 (see `runner.mechanism.normal`).
 
@@ -29,13 +29,13 @@ import multiprocessing
 import signal
 import sys
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import cache, lru_cache
-from itertools import chain, islice
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,15 +43,16 @@ import torch
 
 from runner.accounting import epsilon_by
 from runner.accounting.accountants import ANSWERS, Question
+from runner.accounting.ledger import SampledGaussian
 from runner.build.prepare import prepare
 from runner.config import RESULTS, ConfigError, EvaluationSplit, Sampling, is_own
 from runner.config.checkout import scan
 from runner.data.datasets import ImageDataset, Split, holdout_examples
-from runner.data.files import content_of
+from runner.data.files import SEAL, cache_folder, content_of, is_sealed
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import DRAWN, PRECISION, cost_of_rounding, delta_of_end, delta_of_radii
-from runner.records import answers
-from runner.records.files import parsed, read_record, rounded
+from runner.records.cache import hash_of, write_entry
+from runner.records.files import read_record, rounded
 from runner.records.jobs import restored
 from runner.speed.machine import cores, memory
 from runner.terminal import Line, Parser, number, printable
@@ -69,11 +70,10 @@ _CHARGED = (  # fields that the charges of most runs follow from
     "noise_multiplier", "target_epsilon", "sound_epsilon", "max_epsilon", "delta", "evaluation", "scale",
 )  # fmt: skip
 _RECORDS = 25  # for each process, as it takes seconds to start one
-_TURNS = 8  # processes after each other, as the first record of one takes a second of imports
+_TURNS = 8  # parts of the records for each process, which it reports together
 _MEMORY = 2 * 2**30  # bytes for each process
 _INTERVAL = 30.0  # seconds after which new answers of accountants are kept
 
-Columns = Mapping[str, Sequence[Any]]
 Difference = tuple[str, Any, Any]  # what, what the record says, and what it should say
 Cost = tuple[float, float] | float | str  # see `cost_of_noise`
 
@@ -99,47 +99,41 @@ def verify(record: dict[str, Any]) -> list[str]:
     if history.keys() != set(names):
         return [f"its history has the columns {', '.join(sorted(history))}, and should have {', '.join(sorted(names))}"]
     due = _due_history(run, record)
-    differences = [
-        [*_of_history(history, due, up), *_of_final(run, record, up), *_of_others(run, record)] for up in _ROUNDED_UP
-    ]
-    return [f"{what} is {said}, and should be {right}" for what, said, right in min(differences, key=len)]
+    differences = [list(_differences(run, record, due, up)) for up in _ROUNDED_UP]
+    return [f"{what} is {value}, and should be {right}" for what, value, right in min(differences, key=len)]
 
 
-def _of_history(history: Columns, due: Columns, up: tuple[str, ...]) -> Iterator[Difference]:
+def _differences(
+    run: Run, record: dict[str, Any], due: Mapping[str, Sequence[Any]], up: tuple[str, ...]
+) -> Iterator[Difference]:
+    """Compare a record with what is due by its config, its epsilons rounded up in the columns that `up` begins."""
+    history, final, provenance = record["history"], record["final"], record["provenance"]
     for name, column in history.items():
-        for epoch, said, right in zip(history["epoch"], column, due[name], strict=False):
-            if said not in (allowed := _rounded(name, right, up)):
-                yield f"{name} after epoch {epoch}", said, allowed[0]
+        for epoch, value, right in zip(history["epoch"], column, due[name], strict=False):
+            if value not in (allowed := _rounded(name, right, up)):
+                yield f"{name} after epoch {epoch}", value, allowed[0]
                 break
-
-
-def _of_final(run: Run, record: dict[str, Any], up: tuple[str, ...]) -> Iterator[Difference]:
-    """Compare the final metrics with the history, and check the epoch after which the run ended."""
-    final, history = record["final"], record["history"]
-    if final["epoch"] != (last := _last_epoch(run, record)):
+    early = record["status"] != "finished" or _spent(run, record)
+    last = min(len(history["epoch"]), run.epochs) if early else run.epochs
+    if final["epoch"] != last:
         yield "the last epoch", final["epoch"], last
     metrics = final_metrics(run, Trained(status=record["status"], history=history))
-    if record["provenance"]["git_revision"] == _WITHOUT_NEIGHBOURS:
+    if provenance["git_revision"] == _WITHOUT_NEIGHBOURS:
         del metrics["neighbouring_relation"]
     for name in dict.fromkeys([*metrics, *final]):
-        said, allowed = final.get(name, "missing"), _rounded(name, metrics.get(name, "missing"), up)
-        if said not in allowed:
-            yield name, said, allowed[0]
-
-
-def _of_others(run: Run, record: dict[str, Any]) -> Iterator[Difference]:
-    """Compare the names of the diagnostics, and the provenance of classes and decisions."""
-    measured, asked_for = sorted(record["diagnostics"]), sorted(run.config.diagnostics)
-    if measured != asked_for:
-        yield "diagnostics", measured, asked_for
-    unsound = record["provenance"].get("epsilon_unsound")
-    if unsound != run.unsound:
-        yield "epsilon_unsound", unsound, run.unsound
-    said = record["provenance"].get("epsilon_rests_on", [])
-    if said != (due := run.rests_on if own_targets(record["config"]) else []):
-        yield "epsilon_rests_on", said, due
+        value, allowed = final.get(name, "missing"), _rounded(name, metrics.get(name, "missing"), up)
+        if value not in allowed:
+            yield name, value, allowed[0]
+    believed = run.rests_on if own_targets(record["config"]) else []
+    for name, value, right in (
+        ("diagnostics", sorted(record["diagnostics"]), sorted(run.config.diagnostics)),
+        ("epsilon_unsound", provenance.get("epsilon_unsound"), run.unsound),
+        ("epsilon_rests_on", provenance.get("epsilon_rests_on", []), believed),
+    ):
+        if value != right:
+            yield name, value, right
     share = run.rule.share_name
-    if share is not None and not 0 <= (part := record["provenance"].get(share, math.nan)) <= 1:
+    if share is not None and not 0 <= (part := provenance.get(share, math.nan)) <= 1:
         yield share, part, "between 0 and 1"
 
 
@@ -150,43 +144,31 @@ def _due_history(run: Run, record: dict[str, Any]) -> dict[str, list[Any]]:
     """
     setting, per_epoch = _text(record["config"]), run.mechanism.steps_per_epoch
     due: dict[str, list[Any]] = {name: column[: run.epochs] for name, column in record["history"].items()}
-    steps = kept = [epoch * per_epoch for epoch in due["epoch"]]
+    steps = accepted = [epoch * per_epoch for epoch in due["epoch"]]
     if _spent(run, record):
         steps[-1] = min(max(steps[-1] - per_epoch + 1, due["steps"][-1]), steps[-1])
     if run.rule.takes_back:
-        kept = due["accepted"] = list(_possible(due["accepted"], steps, run.paid_for))
+        # Accepted steps grow by no more than the steps, and reach what is paid for at the end only.
+        accepted, before, steps_before = [], 0, 0
+        for count, step in zip(due["accepted"], steps, strict=True):
+            most = before + step - steps_before
+            if run.paid_for is not None:
+                most = min(most, run.paid_for if step == steps[-1] else run.paid_for - 1)
+            accepted.append(max(before, min(count, most)))
+            before, steps_before = count, step
+        due["accepted"] = accepted
     due |= {"steps": steps, **run.rule.due(run, due | {"steps": steps})}
-    due["epsilon"] = [_epsilon(setting, count) for count in kept]
+    due["epsilon"] = [_epsilon(setting, count) for count in accepted]
     due[run.cost_column] = [_epsilon_spent(setting, count) for count in steps]
     if (images := _images(run)) is not None:
         for name in due.keys() & {"test_accuracy", LAST[1]}:
-            due[name] = [round(float(said) * images / 100) * 100 / images for said in due[name]]
+            due[name] = [round(float(value) * images / 100) * 100 / images for value in due[name]]
     return due
-
-
-def _possible(accepted: Sequence[int], steps: Sequence[int], paid_for: int | None) -> Iterator[int]:
-    """Yield the nearest possible counts of accepted steps.
-
-    They grow by no more than the steps, and reach `paid_for` at the end only.
-    """
-    kept = taken = 0
-    for count, now in zip(accepted, steps, strict=True):
-        most = kept + now - taken
-        if paid_for is not None:
-            most = min(most, paid_for if now == steps[-1] else paid_for - 1)
-        yield max(kept, min(count, most))
-        kept, taken = count, now
 
 
 def _spent(run: Run, record: dict[str, Any]) -> bool:
     """Return True if a run ended because it had accepted as many steps as its budget pays for."""
     return run.rule.takes_back and bool(record["history"]["accepted"][-1] == run.paid_for)
-
-
-def _last_epoch(run: Run, record: dict[str, Any]) -> int:
-    """After which epoch a run should have ended: the last one, unless it ended early."""
-    early = record["status"] != "finished" or _spent(run, record)
-    return min(len(record["history"]["epoch"]), run.epochs) if early else run.epochs
 
 
 def _images(run: Run) -> int | None:
@@ -275,10 +257,10 @@ def _run_of_setting(text: str) -> Run:
 
 
 @cache
-def _epsilon(text: str, kept: int) -> float:
-    """Compute epsilon as the paper counts it after `kept` accepted steps of a setting."""
+def _epsilon(text: str, accepted: int) -> float:
+    """Compute epsilon as the paper counts it after some accepted steps of a setting."""
     run = _run_of_setting(text)
-    return epsilon_by(run.accountant, run.mechanism.charges(kept).claimed, run.config.delta)
+    return epsilon_by(run.accountant, run.mechanism.charges(accepted).claimed, run.config.delta)
 
 
 @cache
@@ -316,13 +298,13 @@ def main(arguments: Sequence[str]) -> int:
         print(f"verify: {chosen.folder} has no records: expected runs/*.json in it.", file=sys.stderr)
         return 2
     if not chosen.fresh:
-        answers.recall()
+        ANSWERS.update(_stored_answers())
     groups = _groups(paths)
     jobs = min(chosen.jobs or max(1, min(cores(), memory() // _MEMORY, len(paths) // _RECORDS)), len(groups))
     line, wrong, noise, last = Line(), 0, [], time.monotonic()
     try:
-        one_by_one = map(check_file, chain.from_iterable(groups))
-        for position, checked in enumerate(_in_processes(groups, jobs) if jobs > 1 else one_by_one, 1):
+        results = _checked_by_processes(groups, jobs) if jobs > 1 else map(check_file, chain.from_iterable(groups))
+        for position, checked in enumerate(results, 1):
             line.show(f"verify: {position} of {len(paths)} records ...")
             if checked.faults:
                 wrong += 1
@@ -331,10 +313,10 @@ def main(arguments: Sequence[str]) -> int:
             if checked.noise is not None:
                 noise.append(checked.noise)
             if time.monotonic() > last + _INTERVAL:
-                answers.keep()
+                _store_answers()
                 last = time.monotonic()
     finally:
-        answers.keep()
+        _store_answers()
     line.clear()
     print(_noise_line(noise))
     print(f"{len(paths)} records, {wrong} of which do not say what follows from their config")
@@ -348,63 +330,46 @@ def _groups(paths: Iterable[Path]) -> list[list[Path]]:
     """
     groups: dict[str, list[tuple[str, Path]]] = defaultdict(list)
     for path in paths:
-        config = _config_in(path)
+        config: dict[str, Any] = {}
+        with suppress(OSError, ValueError, RecursionError, KeyError, TypeError):  # it is no record, as its check says
+            config = dict(json.loads(content_of(path))["config"])
         groups[json.dumps([config.get(name) for name in _CHARGED])].append((_text(config), path))
     return sorted(([path for _, path in sorted(group)] for group in groups.values()), key=len, reverse=True)
 
 
-def _config_in(path: Path) -> dict[str, Any]:
-    """Return the config in a file, unchecked, or nothing where there is none."""
-    with suppress(OSError, ValueError, RecursionError, KeyError, TypeError):
-        return dict(parsed(content_of(path).decode())["config"])
-    return {}
+def _checked_by_processes(groups: Sequence[list[Path]], jobs: int) -> Iterator[Checked]:
+    """Check each group in one process, with `jobs` at a time, and take over the answers of their accountants.
 
-
-def _in_processes(groups: Sequence[list[Path]], jobs: int) -> Iterator[Checked]:
-    """Check each group in one process, with `jobs` at a time, and take over the answers of their accountants."""
+    Raises:
+        ConfigError: a process was killed.
+    """
     context: Any = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # PyTorch is imported once, and forked
-    waiting: deque[list[Path]] = deque([] for _ in range(min(_TURNS * jobs, len(groups))))
+    parts: list[list[Path]] = [[] for _ in range(min(_TURNS * jobs, len(groups)))]
     for group in groups:
-        min(waiting, key=len).extend(group)
-    going: dict[Any, tuple[BaseProcess, deque[Path]]] = {}  # by connection
+        min(parts, key=len).extend(group)
+    pool = ProcessPoolExecutor(jobs, context, _prepare_process, (dict(ANSWERS),))
     try:
-        while waiting or going:
-            while waiting and len(going) < jobs:
-                here, there = context.Pipe(duplex=False)
-                process = context.Process(target=_check, args=(group := waiting.popleft(), ANSWERS, there), daemon=True)
-                process.start()
-                there.close()
-                going[here] = process, deque(group)
-            ready: list[Any] = wait(list(going))
-            for connection in ready:
-                process, due = going[connection]
-                try:
-                    checked, new = connection.recv()
-                except (EOFError, OSError):
-                    process.join()
-                    del going[connection]
-                    if due:  # it was killed, or there was too little memory
-                        yield Checked(due.popleft(), [f"its process ended with exit code {process.exitcode}"])
-                        waiting.extend([list(due)] if due else [])
-                else:
-                    due.popleft()
-                    ANSWERS.update(new)
-                    yield checked
+        for part in as_completed([pool.submit(_check, part) for part in parts]):
+            checked, answers = part.result()
+            ANSWERS.update(answers)
+            yield from checked
+    except BrokenProcessPool as error:
+        raise ConfigError("a process was killed, perhaps for want of memory: --jobs 1 needs least.") from error
     finally:
-        for process, _ in going.values():
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
             process.terminate()
 
 
-def _check(group: Iterable[Path], known: Mapping[Question, float], connection: Connection) -> None:
-    """Check a group of records in this process. Send each result, with the answers of accountants that are new."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes, and the parent handles it
+def _prepare_process(answers: Mapping[Question, float]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a terminal sends it to all processes
     torch.set_num_threads(1)
-    ANSWERS.update(known)
-    with suppress(BrokenPipeError):  # the parent is dead
-        for path in group:
-            before = len(ANSWERS)
-            connection.send((check_file(path), dict(islice(ANSWERS.items(), before, None))))
+    ANSWERS.update(answers)
+
+
+def _check(paths: Iterable[Path]) -> tuple[list[Checked], dict[Question, float]]:
+    return [check_file(path) for path in paths], ANSWERS
 
 
 def check_file(path: Path) -> Checked:
@@ -422,3 +387,34 @@ def check_file(path: Path) -> Checked:
     if precision is None:
         return Checked(path, [])
     return Checked(path, [], (precision, cost_of_noise(record, _run_of_setting(_text(record["config"])))))
+
+
+def _answers_path() -> Path:
+    """Return the file of what `runner.accounting.pld` computed, by version of its code and of the packages it uses.
+
+    An answer is kept by the charges, δ and grid that it follows from, so it says nothing about a record.
+    """
+    code = hash_of(("dp-accounting", "numpy", "scipy"), ("runner/accounting/*.py",))
+    return cache_folder() / f"epsilons-{code[:16]}.json"
+
+
+def _stored_answers() -> dict[Question, float]:
+    """Return the answers in the cache: none if there are none, or if the file is damaged or not of the user alone."""
+    path = _answers_path()
+    try:
+        if not is_sealed(path):
+            return {}
+        rows = json.loads(path.read_bytes()[:-SEAL])
+        return {
+            (tuple(SampledGaussian(*mechanism) for mechanism in mechanisms), delta, interval): epsilon
+            for mechanisms, delta, interval, epsilon in rows
+        }
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _store_answers() -> None:
+    """Add the answers of this process to those in the cache."""
+    before = _stored_answers()
+    if (answers := before | ANSWERS) != before:
+        write_entry(_answers_path(), json.dumps([[*question, epsilon] for question, epsilon in answers.items()]))

@@ -159,7 +159,7 @@ def signed(value: float, unit: str, places: int | None) -> str:
 def verdict_text(row: ClaimRow) -> str:
     """Format the word with, in brackets, what belongs to it: the needed runs, a formula, and that it is not counted."""
     if not row.verdict:
-        return "for context" if row.claim.for_context else "–"
+        return "for context" if row.claim.contextual else "–"
     parts = ["by formula"] if row.computed else []
     if row.verdict == OPEN:
         needed = f"about {row.runs_needed} runs needed" if row.runs_needed else ""

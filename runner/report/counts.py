@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runner.claims.claim import ANOTHER_READING, Claim
-from runner.claims.judgement import ClaimRow, by_guarantee, by_word, counted
+from runner.claims.judgement import ClaimRow, count_guarantees, count_words, counted
 from runner.claims.verdicts import GUARANTEED, ON_EPSILON, WORDS
 from runner.mechanism.normal import DRAWN, PRECISION
 from runner.records.files import record_path
@@ -31,10 +31,10 @@ def totals(by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
     numbers, epsilons = [], []
     everything = [row for rows in by_paper.values() for row in rows]
     for name, rows in {**by_paper, "**all**": everything}.items():
-        words, formulas = by_word(rows), by_word([row for row in rows if row.computed])
+        words, formulas = count_words(rows), count_words([row for row in rows if row.computed])
         cells = [f"{words[w]} ({formulas[w]} by formula)" if formulas[w] else str(words[w]) for w in WORDS]
         numbers.append([name, *cells, str(len(counted(rows)))])
-        guarantees, wrong = by_guarantee(rows), sum(map(wrong_epsilon, counted(rows)))
+        guarantees, wrong = count_guarantees(rows), sum(map(wrong_epsilon, counted(rows)))
         epsilons.append([name, *(str(guarantees[word]) for word in ON_EPSILON), str(wrong)])
     headers = ("paper", *WORDS, "all"), ("paper, claimed ε", *ON_EPSILON, _NO_EPSILON)
     tables = [Table(header, rows) for header, rows in zip(headers, (numbers, epsilons), strict=True)]
@@ -51,7 +51,7 @@ def _not_counted(rows: Sequence[ClaimRow]) -> str:
     readings = [row for row in rows if row.claim.counted == ANOTHER_READING]
     words = Counter(row.verdict for row in readings)
     verdicts = ", ".join(f"{words[word]} *{word}*" for word in WORDS if words[word])
-    context = sum(row.claim.for_context for row in rows)
+    context = sum(row.claim.contextual for row in rows)
     parts = [f"{len(readings)} of other readings" + (f" ({verdicts})" if verdicts else "")] * bool(readings)
     parts += [f"{context} for context"] * bool(context)
     return f"Rows that are shown, but not counted: {enumerated(parts)}." if parts else ""

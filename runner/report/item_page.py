@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from runner.claims.claim import dataset_name
-from runner.claims.judgement import ClaimRow, by_word, capitalised
+from runner.claims.judgement import ClaimRow, capitalised, count_words
 from runner.claims.runs import grouped
 from runner.claims.verdicts import DIFFERS, FAILS, GUARANTEED, HOLDS, NOT_CONTRADICTED, NOT_GUARANTEED, OPEN, REFUTED
 from runner.report.cells import cells_of, method_text, sound_bound_text, wrong_epsilon
@@ -68,7 +68,7 @@ def claims_text(rows: Sequence[ClaimRow]) -> str:
 
 def words_text(rows: Sequence[ClaimRow]) -> str:
     """Count the claims of an item by their words: "of 4 claims, 2 hold, 1 fails and 1 is open"."""
-    counts = {word: count for word, count in by_word(rows).items() if word and count}
+    counts = {word: count for word, count in count_words(rows).items() if word and count}
     texts = [f"{count} {_SINGULAR.get(word, word) if count == 1 else _PLURAL[word]}" for word, count in counts.items()]
     total = sum(counts.values())
     return f"of {total} claim{'s' * (total > 1)}, {enumerated(texts)}" if texts else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.claims.judgement import ClaimRow, by_guarantee, by_word, counted
+from runner.claims.judgement import ClaimRow, count_guarantees, count_words, counted
 from runner.claims.runs import PAPER_SCALE
 from runner.claims.verdicts import CONFIRMED, DIFFERS, FAILS, OPEN, REFUTED, WORDS
 from runner.records.files import find_record
@@ -92,7 +92,7 @@ def page(
 
 def _score(rows: Sequence[ClaimRow]) -> str:
     """Count the claims by their words, and the claimed epsilons by theirs."""
-    words, epsilons = by_word(rows), by_guarantee(rows)
+    words, epsilons = count_words(rows), count_guarantees(rows)
     formulas = sum(row.computed for row in counted(rows) if row.verdict)
     numbers = enumerated([f"{words[word]} *{word}*" for word in WORDS])
     text = f"**Score.** Of {sum(words.values())} claims, {numbers}; {formulas} of them follow from formulas. "

@@ -34,9 +34,8 @@ _NOT_TRAINING = ("cli", "papers", "study", "report", "claims", "search", "launch
 @cache
 def code_digest() -> str:
     """Hash all code that a run may depend on, by SHA-256, as it is on the disk, committed or not."""
-    sources = scan(PACKAGE, "**/*.py", "**/*.cpp", "**/*.h")
     digest = hashlib.sha256()
-    for path in sources:
+    for path in scan(PACKAGE, "**/*.py", "**/*.cpp", "**/*.h"):
         name = path.relative_to(PACKAGE)
         if name.parts[0] not in _NOT_TRAINING:
             digest.update(f"{name.as_posix()}\n".encode() + hashlib.sha256(path.read_bytes()).digest())
@@ -69,9 +68,9 @@ class Checkpoint:
             return None
         try:
             content = _read(self.path)
-            others = [name for name, value in self._bound.items() if content["bound"].get(name) != value]
-            if others:
-                raise ValueError(f"is of another {' and '.join(others)}")
+            differing = [name for name, value in self._bound.items() if content["bound"].get(name) != value]
+            if differing:
+                raise ValueError(f"is of another {' and '.join(differing)}")
         except (OSError, ValueError) as error:
             reason = f"cannot be read ({error.strerror})" if isinstance(error, OSError) else error
             print(f"{self.path} {reason}, so the run starts over.", file=sys.stderr)

@@ -40,12 +40,10 @@ def like(config: Mapping[str, Any]) -> str:
     Their data have the same shapes, and they have the same views of an example, network and batch size. Classes of the
     user's, which may take any time, are the same, too.
     """
-    same: dict[str, Any] = {
-        name: config.get(name) for name in ("features", "augmentation", "architecture", "batch_size")
-    }
+    alike = {name: config.get(name) for name in ("features", "augmentation", "architecture", "batch_size")}
     shapes = {name: value for name, value in config["dataset"].items() if name not in ("name", "_target_")}
-    own = {"own": sorted(own_targets(config))} if own_targets(config) else {}
-    return identify_recorded({**same, **own, "dataset": shapes})[1]
+    targets = {"own": sorted(own_targets(config))} if own_targets(config) else {}
+    return identify_recorded({**alike, **targets, "dataset": shapes})[1]
 
 
 class Durations:
@@ -59,12 +57,12 @@ class Durations:
         self._epochs: dict[str, dict[str, list[float]]] = {}
         for record in records:
             with suppress(ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
-                by = _measured_by(record["provenance"], gpu) if record["status"] == "finished" else None
-                if by is not None:
-                    seconds = float(record["provenance"][by])
+                clock = _clock(record["provenance"], gpu) if record["status"] == "finished" else None
+                if clock is not None:
+                    seconds = float(record["provenance"][clock])
                     an_epoch, alike = seconds / len(record["history"]["epoch"]), like(record["config"])
-                    self._epochs.setdefault(alike, {}).setdefault(by, []).append(an_epoch)
-                    self._runs.setdefault(record["setting_id"], {}).setdefault(by, []).append(seconds)
+                    self._epochs.setdefault(alike, {}).setdefault(clock, []).append(an_epoch)
+                    self._runs.setdefault(record["setting_id"], {}).setdefault(clock, []).append(seconds)
 
     def seconds(self, setting_id: str, like: str, epochs: int) -> float | None:
         """Estimate the seconds of a run, given its setting, its `like` and its epochs; None: they are unknown.
@@ -87,7 +85,7 @@ def _median(seconds: Mapping[str, Sequence[float]]) -> float:
     return median(seconds.get(_PROCESSOR) or seconds[_CLOCK])
 
 
-def _measured_by(provenance: Mapping[str, Any], gpu: str | None) -> str | None:
+def _clock(provenance: Mapping[str, Any], gpu: str | None) -> str | None:
     """Return the name of the seconds that a record tells.
 
     None: the run went on after a stop, or was computed by something else.
@@ -151,8 +149,8 @@ def read(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
 
 def estimated(jobs: Iterable[Job], durations: Durations) -> dict[str, float]:
     """Estimate the seconds of runs, by run id. Those of unknown time are left out."""
-    found = {job.run_id: durations.seconds(job.setting_id, like(job.values), job.values["epochs"]) for job in jobs}
-    return {run_id: seconds for run_id, seconds in found.items() if seconds is not None}
+    estimates = {job.run_id: durations.seconds(job.setting_id, like(job.values), job.values["epochs"]) for job in jobs}
+    return {run_id: seconds for run_id, seconds in estimates.items() if seconds is not None}
 
 
 def plan_text(jobs: Mapping[str, Sequence[Job]], left: set[str], seconds: Mapping[str, float], workers: int) -> str:
@@ -162,11 +160,11 @@ def plan_text(jobs: Mapping[str, Sequence[Job]], left: set[str], seconds: Mappin
     """
 
     def cells(ids: set[str]) -> str:
-        known = [seconds[each] for each in ids & left if each in seconds]
-        seconds_left = sum(known) / workers
+        estimates = [seconds[run_id] for run_id in ids & left if run_id in seconds]
+        seconds_left = sum(estimates) / workers
         time_left = duration(seconds_left) if seconds_left < 360_000 else f"{seconds_left / 3600:,.0f}h"
-        counts = f"{len(ids):>6}{len(ids - left):>6}{len(ids & left):>6}{len(ids & left) - len(known):>9}"
-        return f"{counts}{'unknown' if ids & left and not known else time_left:>14}"
+        counts = f"{len(ids):>6}{len(ids - left):>6}{len(ids & left):>6}{len(ids & left) - len(estimates):>9}"
+        return f"{counts}{'unknown' if ids & left and not estimates else time_left:>14}"
 
     return "\n".join([
         *table_of_items(f"{'runs':>6}{'done':>6}{'left':>6}{'unknown':>9}{'time left':>14}", jobs, cells),

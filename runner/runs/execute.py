@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import sys
 import time
 import traceback
@@ -104,30 +105,26 @@ class _Execution:
             schema.validate(recorded_config(config), schema.RecordedConfig)
         except schema.SchemaError as error:
             raise ConfigError(f"a record cannot hold this config: {error}.") from error
-        self._check_places()
+        for name in ("runtime.results_root", "runtime.data_root", "tracking.directory"):
+            if not OmegaConf.select(config, name):
+                raise ConfigError(f"{name} is empty: it has to be the name of a folder.")
+        paths = [files.record_path(self.folder, self.identity), files.failure_path(self.folder, self.identity)]
+        if config.save_model:
+            paths.append(models.model_path(self.folder, self.identity))
+        if config.runtime.checkpoint_above is not None:
+            paths.append(checkpoint_path(config))
+        for place in (files.claims_folder(config.runtime.results_root), *(path.parent for path in paths)):
+            try:
+                check_writable(place)
+            except OSError as error:
+                why = f"results cannot be written to {place} ({error.strerror})"
+                raise ConfigError(f"{why}: runtime.results_root=FOLDER chooses another folder.") from error
         if not claims.enter_context(files.claim(config.runtime.results_root, self.identity)):
             self.outcome = "busy"
         elif files.recorded(config):  # finished between the first look and the claim
             self.outcome = "skipped"
         elif broken := files.set_aside(path := files.record_path(self.folder, self.identity)):
             print(f"{path} was no whole record: it is {broken.name} now, and the run is done again.", file=sys.stderr)
-
-    def _check_places(self) -> None:
-        """Try once to write wherever the run will."""
-        for name in ("runtime.results_root", "runtime.data_root", "tracking.directory"):
-            if not OmegaConf.select(self.config, name):
-                raise ConfigError(f"{name} is empty: it has to be the name of a folder.")
-        paths = [files.record_path(self.folder, self.identity), files.failure_path(self.folder, self.identity)]
-        if self.config.save_model:
-            paths.append(models.model_path(self.folder, self.identity))
-        if self.config.runtime.checkpoint_above is not None:
-            paths.append(checkpoint_path(self.config))
-        for place in (files.claims_folder(self.config.runtime.results_root), *(path.parent for path in paths)):
-            try:
-                check_writable(place)
-            except OSError as error:
-                why = f"results cannot be written to {place} ({error.strerror})"
-                raise ConfigError(f"{why}: runtime.results_root=FOLDER chooses another folder.") from error
 
     def record(self, trained: Trained, seconds: float, worked: float, resumed_after: Sequence[int]) -> Path:
         """Write the record of the run, after its weights if `save_model` is set. Return its file.
@@ -147,7 +144,7 @@ class _Execution:
             "diagnostics": trained.diagnostics,
             "provenance": provenance(self.run, trained, seconds, worked, resumed_after),
         }
-        schema.validate(files.parsed(files.dumps(record)))
+        schema.validate(json.loads(files.dumps(record)))
         elsewhere: OSError | None = None
         if self.config.save_model and trained.objective is not None:
             try:
@@ -164,9 +161,9 @@ class _Execution:
                 written = files.write_record(path, record)
         # Where it was not written, another machine on the same file system was first, and its record stands.
         self.outcome = trained.status if written else "skipped"
-        for done_with in (files.failure_path(self.folder, self.identity), checkpoint_path(self.config)):
+        for path_before in (files.failure_path(self.folder, self.identity), checkpoint_path(self.config)):
             with suppress(OSError):
-                done_with.unlink(missing_ok=True)
+                path_before.unlink(missing_ok=True)
         if elsewhere is not None:
             raise elsewhere
         return path
@@ -211,23 +208,19 @@ def _carry_out(
     def seconds() -> float:
         return checkpoint.seconds + time.perf_counter() - started
 
-    def on_state(state: Callable[[], State]) -> None:
+    def save_state(state: Callable[[], State]) -> None:
         above, row = config.runtime.checkpoint_above, execution.rows[-1]
         if above is not None and seconds() / part_done(row, run.epochs, run.paid_for) > above:
             checkpoint.save(state(), int(row["epoch"]), seconds())
 
-    train = training(
-        run,
-        data,
-        lambda epoch, step: on_step(epoch, step, run),
-        on_state if checkpoint.possible else lambda state: None,
-        state,
-    )
+    saves = save_state if checkpoint.possible else lambda state: None
+    train = training(run, data, lambda epoch, step: on_step(epoch, step, run), saves, state)
     on_start(run)
     try:
         with tracking.tracked(config, execution.identity, execution.setting) as (log, end):
             if state is not None:
-                execution.rows = _rows(state)
+                history: dict[str, list[float]] = state["parts"]["progress"]["history"]
+                execution.rows = [dict(zip(history, row, strict=True)) for row in zip(*history.values(), strict=True)]
 
             def after_epoch(row: dict[str, float]) -> bool:
                 execution.rows.append(row)
@@ -257,8 +250,3 @@ def _carry_out(
             except OSError as lost:
                 error.add_note(f"traceback: {lost}")
         raise
-
-
-def _rows(state: State) -> list[dict[str, float]]:
-    history: dict[str, list[float]] = state["parts"]["progress"]["history"]
-    return [dict(zip(history, row, strict=True)) for row in zip(*history.values(), strict=True)]

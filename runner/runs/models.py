@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,7 @@ def load(path: Path) -> Objective:
     """
     content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(content, dict) or not content.keys() >= {"config", "weights"}:
-        held = ", ".join(map(str, islice(content, _NAMED))) if isinstance(content, dict) else type(content).__name__
+        held = ", ".join(map(str, [*content][:_NAMED])) if isinstance(content, dict) else type(content).__name__
         raise ConfigError(
             f"{path} holds {held or 'nothing'}, and not the config and weights that save_model=true writes: load the "
             f"checkpoint of another program with torch.load."

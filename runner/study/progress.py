@@ -123,7 +123,7 @@ def _take(arm: Progress, points: Sequence[Point], study: Study, evidence: Eviden
     """
     epsilon, trials = arm.setting.epsilon, []
     limit = max(study.epsilons) if study.front else epsilon
-    for number, run in enumerate(evidence.of_trials(arm.setting.trials(points)), len(arm.trials)):
+    for number, run in enumerate(evidence.trials(arm.setting.trials(points)), len(arm.trials)):
         judge = Judge(limit, study.front, int(run.field("epochs"))).after(arm.curves, number, most)
         stops = study.front or most > 0
         ended = _until_stopped(run, judge) if stops and run.record else run

@@ -89,22 +89,26 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
     whole run. The end of the context, after the record, waits at most 35 seconds.
     """
     writer: _Writer | None = None
-    begin = None if config.tracking.mode == TrackingMode.disabled else _begin(config, run_id, setting_id)
+
+    def start_writer() -> None:
+        nonlocal writer
+        try:
+            writer = writer or _Writer(_begin(config, run_id, setting_id))
+        except OSError as error:  # no memory for another process
+            _print_failure(_describe(error))
 
     def log(row: Row) -> None:
         if writer is not None:
             writer.tell(row=row)
 
     def end(path: Path) -> None:
-        nonlocal writer
-        if begin is not None:
-            writer = writer or _writer(begin)
+        if config.tracking.mode != TrackingMode.disabled:
+            start_writer()
         if writer is not None:
             writer.tell(record=str(path.resolve()))
 
     if config.tracking.mode == TrackingMode.online:
-        assert begin is not None
-        writer = _writer(begin)
+        start_writer()
     try:
         yield log, end
     except BaseException:
@@ -121,7 +125,7 @@ def _begin(config: DictConfig, run_id: str, setting_id: str) -> Row:
 
     tracking = config.tracking
     name = tracking.job_type or config.dataset.get("name") or bare_name(config.dataset._target_)
-    called = {
+    arguments = {
         "mode": tracking.mode.value,
         "project": tracking.project,
         "entity": tracking.entity,
@@ -134,7 +138,7 @@ def _begin(config: DictConfig, run_id: str, setting_id: str) -> Row:
         "config": recorded_config(config),
     }
     axes = AXES if config.noise_multiplier != 0 else AXES[-1:]  # null: it is calibrated
-    return {"init": called, "axes": axes, "bin": BIN}
+    return {"init": arguments, "axes": axes, "bin": BIN}
 
 
 def _varied(command: str | None) -> list[str]:
@@ -167,10 +171,10 @@ class _Writer:
     def tell(self, **message: Any) -> None:
         line = json.dumps(message).encode() + b"\n"
         try:
-            whole = os.write(self._pipe, line) == len(line)
+            written = os.write(self._pipe, line)
         except OSError:  # it ended, does not read, or was told to end
-            whole = False
-        if not whole:
+            written = 0
+        if written < len(line):
             self.close()
 
     def close(self) -> None:
@@ -191,19 +195,11 @@ class _Writer:
             _print_failure(f"its process was ended by {signal.Signals(-code).name}")
 
 
-def _writer(begin: Row) -> _Writer | None:
-    try:
-        return _Writer(begin)
-    except OSError as error:  # no memory for another process
-        _print_failure(_named(error))
-    return None
+def _print_failure(why: str, remedy: str = _WITHOUT) -> None:
+    print(f"tracking: W&B failed ({why}). {remedy}", file=sys.stderr, flush=True)
 
 
-def _print_failure(why: str, then: str = _WITHOUT) -> None:
-    print(f"tracking: W&B failed ({why}). {then}", file=sys.stderr, flush=True)
-
-
-def _named(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return one_line(f"{type(error).__name__} {error}")
 
 
@@ -223,24 +219,28 @@ def main() -> int:
         begin, live, code = json.loads(sys.stdin.readline()), False, 1  # of a run that does not come to its record
         run = _start(wandb, begin)
         for line in sys.stdin:
-            told = json.loads(line)
-            if "row" in told:
+            message = json.loads(line)
+            if "row" in message:
                 live = True
-                run.log(_finite(told["row"]))
+                run.log(_finite(message["row"]))
             else:
                 signal.alarm(_LONGEST_END)  # this process ends then, whatever W&B does
-                _write_record(wandb, run, Path(told["record"]), begin["bin"], with_history=not live)
+                _write_record(wandb, run, Path(message["record"]), begin["bin"], with_history=not live)
                 code = 0
                 break
         signal.alarm(_LONGEST_END)
         run.finish(exit_code=code)
-        _move(Path(run.dir).parent)
+        written = Path(run.dir).parent
+        folder = written.parents[1]
+        if folder.name.startswith(_UNFINISHED):  # to where W&B's commands look; one file that ends early stops them all
+            written.rename(folder.parent / written.name)
+            shutil.rmtree(folder, ignore_errors=True)
     except ImportError:
         print("tracking: wandb is not installed, so nothing is written for it.", file=sys.stderr)
     except Exception as error:
         folder = Path(getattr(run, "dir", "")).parent
         send = f"This sends the rest: wandb sync --include-online {shlex.quote(str(folder))}"
-        _print_failure(_named(error), send if folder.name.startswith("run-") else _WITHOUT)  # else "offline-run-"
+        _print_failure(_describe(error), send if folder.name.startswith("run-") else _WITHOUT)  # else "offline-run-"
         os._exit(1)  # at its end, W&B would wait for its server again
     return 0
 
@@ -263,7 +263,7 @@ def _start(wandb: Any, begin: Row) -> Any:
         try:
             run = wandb.init(**begin["init"], resume="allow", settings=settings)
         except Exception as error:
-            _print_failure(_named(error), "The run is written for `make wandb-sync`.")
+            _print_failure(_describe(error), "The run is written for `make wandb-sync`.")
     if run is None:
         offline = {"mode": TrackingMode.offline.value, "dir": tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder)}
         run = wandb.init(**begin["init"] | offline, settings=settings)
@@ -271,14 +271,6 @@ def _start(wandb: Any, begin: Row) -> Any:
         run.define_metric(axis)  # against nothing but W&B's own counter
     run.define_metric("*", step_metric=begin["axes"][0])
     return run
-
-
-def _move(written: Path) -> None:
-    """Move a finished offline run to where W&B's commands look for it: one file that ends early stops them all."""
-    own = written.parents[1]
-    if own.name.startswith(_UNFINISHED):
-        written.rename(own.parent / written.name)
-        shutil.rmtree(own, ignore_errors=True)
 
 
 def _write_record(wandb: Any, run: Any, path: Path, width: float, *, with_history: bool) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
 from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.judgement import ClaimRow
-from runner.claims.measurement import Comparison, Measured, of_sample, of_two
+from runner.claims.measurement import Comparison, Measured, compare_samples, measure_sample
 from runner.claims.verdicts import CONFIRMED, DIFFERS, FAILS, verdict_of
 from runner.config import REPOSITORY
 from runner.report.claim_rows import rows_of
@@ -75,8 +75,8 @@ def contradicted(planned: Planned, draws: int = DRAWS) -> float:
 
 
 def _share(planned: Planned, off: float, words: Sequence[str], draws: int) -> float:
-    found = [verdict_of(planned.claim, one).word in words for one in _drawn(planned, off, draws)]
-    return sum(found) / len(found)
+    hits = [verdict_of(planned.claim, plan).word in words for plan in _drawn(planned, off, draws)]
+    return sum(hits) / len(hits)
 
 
 def _margin(planned: Planned) -> float:
@@ -97,17 +97,19 @@ def _drawn(planned: Planned, off: float, draws: int) -> Iterator[Measured]:
     level = 0.0 if claim.direction in ORDERS or claim.aim is None else claim.aim
     middle = (math.log(level) if ratio else level) + off * _margin(planned) * (-1 if bad_is_high else 1)
     for _ in range(draws):
-        every = []
+        statements = []
         for _ in range(planned.statements):
             theirs = 0.0 if planned.exact else _error(planned, dice, best)
-            one = _runs(middle - theirs, planned.runs[0], planned.spreads[0], dice, ratio)
+            sample = _runs(middle - theirs, planned.runs[0], planned.spreads[0], dice, ratio)
             if len(planned.runs) == 1:
-                every.append(of_sample("best" if best else "mean", one))
+                statements.append(measure_sample("best" if best else "mean", sample))
                 continue
             other = _runs(0.0, planned.runs[1], planned.spreads[1], dice, ratio)
             comparison: Comparison = "order" if claim.direction in ORDERS else "ratio" if ratio else "difference"
-            every.append(of_two(comparison, "geometric" if ratio else "best" if best else "mean", one, other))
-        yield replace(every[0], every=tuple(every)) if len(every) > 1 else every[0]
+            statements.append(
+                compare_samples(comparison, "geometric" if ratio else "best" if best else "mean", sample, other)
+            )
+        yield replace(statements[0], statements=tuple(statements)) if len(statements) > 1 else statements[0]
 
 
 def _runs(mean: float, runs: int, spread: float, dice: np.random.Generator, ratio: bool) -> tuple[float, ...]:
@@ -119,28 +121,28 @@ def _error(planned: Planned, dice: np.random.Generator, best: bool) -> float:
     """Draw the error of the claimed number, which comes from the paper's own runs."""
     k = planned.claim.runs
     errors = [dice.normal(0, spread, k) for spread in planned.spreads]
-    taken = [float(error.max() if best else error.mean()) for error in errors]
-    return taken[0] - sum(taken[1:])
+    statistics = [float(error.max() if best else error.mean()) for error in errors]
+    return statistics[0] - sum(statistics[1:])
 
 
 def test_a_true_claim_is_confirmed_and_a_false_one_contradicted() -> None:
     rows = [row for paper in map(load, tracked_papers()) for row in rows_of(REPOSITORY / "results", paper)]
     plans = {f"{row.claim.place}: {row.claim.dataset}, {row.claim.method}": planned_of(row) for row in rows}
-    shares = {name: (confirmed(one), contradicted(one)) for name, one in plans.items() if one is not None}
+    shares = {name: (confirmed(plan), contradicted(plan)) for name, plan in plans.items() if plan is not None}
     assert len(shares) >= 150
     assert {name: both for name, both in shares.items() if min(both) < OFTEN} == {}
 
 
 def test_one_run_confirms_nothing_and_a_wide_spread_contradicts_nothing() -> None:
-    one = claim(claimed="98", margin=0.5, unit="%")
-    assert confirmed(Planned(one, (1,), (0.1,))) == 0
-    assert confirmed(Planned(one, (5,), (0.1,))) >= 0.9
-    assert contradicted(Planned(one, (5,), (3.0,))) < OFTEN
+    plan = claim(claimed="98", margin=0.5, unit="%")
+    assert confirmed(Planned(plan, (1,), (0.1,))) == 0
+    assert confirmed(Planned(plan, (5,), (0.1,))) >= 0.9
+    assert contradicted(Planned(plan, (5,), (3.0,))) < OFTEN
     order = claim(margin=0.5, direction="above_other")
     assert confirmed(Planned(order, (5, 5), (0.2, 0.2))) >= 0.9
     assert confirmed(Planned(order, (3, 3), (3.0, 3.0))) < OFTEN
-    assert planned_of(ClaimRow(one, "paper", "open", "")) is None
-    row = ClaimRow(one, "paper", "not contradicted", "", n=8, planned_each="5 + 3", spread_each="0.1 + 0.2")
-    assert planned_of(row) == Planned(one, (5, 3), (0.1, 0.2))
-    assert planned_of(replace(row, n=2)) == Planned(one, (5, 3), (0.1, 0.2))
-    assert planned_of(replace(row, n=2, claim=replace(one, unit="points"))) is None
+    assert planned_of(ClaimRow(plan, "paper", "open", "")) is None
+    row = ClaimRow(plan, "paper", "not contradicted", "", n=8, planned_each="5 + 3", spread_each="0.1 + 0.2")
+    assert planned_of(row) == Planned(plan, (5, 3), (0.1, 0.2))
+    assert planned_of(replace(row, n=2)) == Planned(plan, (5, 3), (0.1, 0.2))
+    assert planned_of(replace(row, n=2, claim=replace(plan, unit="points"))) is None

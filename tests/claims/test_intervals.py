@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from runner.claims.intervals import interval_of
-from runner.claims.measurement import of_two
+from runner.claims.measurement import compare_samples
 from runner.claims.statistics import (
     Mean,
     Spread,
@@ -42,25 +42,25 @@ FIVE = [98.0, 98.1, 98.2, 98.3, 98.4]  # mean 98.2, standard deviation sqrt(0.02
 def test_a_mean_against_a_claim_by_hand(
     mean: Mean, claimed: float, runs: int, level: float, middle: float, half: float
 ) -> None:
-    found = less_claim([mean], claimed, runs, level)
-    assert (found.low, found.high) == pytest.approx((middle - half, middle + half), abs=1e-5)
+    interval = less_claim([mean], claimed, runs, level)
+    assert (interval.low, interval.high) == pytest.approx((middle - half, middle + half), abs=1e-5)
 
 
 def test_means_and_differences_of_settings_are_students_and_welchs() -> None:
-    other = [97.0, 98.0, 99.0]
-    for found, test in (
+    second = [97.0, 98.0, 99.0]
+    for interval, test in (
         (mean_of(FIVE), stats.ttest_1samp(FIVE, 0)),
-        (difference(FIVE, other), stats.ttest_ind(FIVE, other, equal_var=False)),
+        (difference(FIVE, second), stats.ttest_ind(FIVE, second, equal_var=False)),
     ):
         expected = test.confidence_interval()
-        assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+        assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
 
 
 def test_a_typical_spread_is_the_median_by_degrees_of_freedom() -> None:
     """Of 4 and 1 degrees of freedom the first decides. Tables have 3.357 as the median of chi2 with 4."""
-    found = typical([FIVE, [1.0, 30.0], [7.0]])
-    assert found is not None
-    assert (found.std, found.freedom) == (pytest.approx(math.sqrt(0.025 / (3.357 / 4)), rel=1e-4), 2)
+    interval = typical([FIVE, [1.0, 30.0], [7.0]])
+    assert interval is not None
+    assert (interval.std, interval.freedom) == (pytest.approx(math.sqrt(0.025 / (3.357 / 4)), rel=1e-4), 2)
     assert typical([[7.0]]) is None
 
 
@@ -68,15 +68,15 @@ def test_a_typical_spread_is_the_median_by_degrees_of_freedom() -> None:
 def test_a_single_run_is_beyond_its_interval_by_a_typical_spread_in_one_of_twenty(settings: int, runs: int) -> None:
     stream, beyond = np.random.default_rng(0), []
     for _ in range(1000):
-        found = typical(stream.standard_normal((settings, runs)).tolist())
-        assert found is not None
-        beyond.append(abs(stream.standard_normal()) > found.std * stats.t.ppf(0.975, found.freedom))
+        interval = typical(stream.standard_normal((settings, runs)).tolist())
+        assert interval is not None
+        beyond.append(abs(stream.standard_normal()) > interval.std * stats.t.ppf(0.975, interval.freedom))
     assert 0.01 < np.mean(beyond) < 0.065
 
 
 def test_a_claimed_ratio_is_of_runs_that_spread_too() -> None:
     """Logs of FIVE and of FIVE: variance 2 s^2 (1/5 + 1) against 2 s^2 / 5, the same degrees of freedom."""
-    both = of_two("ratio", "geometric", tuple(FIVE), tuple(FIVE))
+    both = compare_samples("ratio", "geometric", tuple(FIVE), tuple(FIVE))
     alone = interval_of(claim(compare="ratio", direction="above", level=0.0), both)
     beside = interval_of(claim(compare="ratio", direction="match", claimed="0", of="single"), both)
     assert alone is not None
@@ -111,22 +111,22 @@ def test_a_bootstrap_of_one_mean_is_its_standard_error() -> None:
 
 def test_two_bests_of_settings_that_are_known_are_two_maxima() -> None:
     """P(D < q) is the integral of F(x + q) dF(x), with F the distribution function of the maximum of five."""
-    known = Mean(0.0, 10**9, Spread(1.0, 10**9))
+    exact = Mean(0.0, 10**9, Spread(1.0, 10**9))
     x = np.linspace(-6, 8, 20_001)
     mass = np.diff(stats.norm.cdf(x) ** 5)
     below = [float((stats.norm.cdf((x[1:] + x[:-1]) / 2 + q) ** 5 * mass).sum()) for q in (1.8, 1.85, 1.9, 1.95)]
     expected = float(np.interp(0.975, below, (1.8, 1.85, 1.9, 1.95)))
-    found = bests_less_claim(known, known, 0.0, 5)
-    assert (found.low, found.high) == pytest.approx((-expected, expected), abs=0.03)
-    assert bests_less_claim(known, known, 1.0, 5).low == pytest.approx(found.low - 1)
+    interval = bests_less_claim(exact, exact, 0.0, 5)
+    assert (interval.low, interval.high) == pytest.approx((-expected, expected), abs=0.03)
+    assert bests_less_claim(exact, exact, 1.0, 5).low == pytest.approx(interval.low - 1)
 
 
 def test_a_true_difference_of_bests_is_missed_in_one_of_twenty() -> None:
     """By drawing: five runs here and five of the paper, of two settings, and the second spreads twice as much."""
     dice, missed = np.random.default_rng(0), 0
     for _ in range(1000):
-        (one, theirs), (other, their_other) = (dice.normal(0, std, (2, 5)) for std in (1.0, 2.0))
+        (first, theirs), (second, their_other) = (dice.normal(0, std, (2, 5)) for std in (1.0, 2.0))
         claimed = float(theirs.max() - their_other.max())
-        found = bests_less_claim(measured_mean(list(one)), measured_mean(list(other)), claimed, 5)
-        missed += not found.low <= 0 <= found.high
+        interval = bests_less_claim(measured_mean(list(first)), measured_mean(list(second)), claimed, 5)
+        missed += not interval.low <= 0 <= interval.high
     assert missed / 1000 == pytest.approx(0.045, abs=0.02)

@@ -8,7 +8,7 @@ import pytest
 
 from runner.claims.claim import Call
 from runner.claims.measure import measure
-from runner.claims.measurement import of_sample, of_two
+from runner.claims.measurement import compare_samples, measure_sample
 from runner.claims.numbers import check_epoch, epochs_of
 from runner.claims.runs import Evidence
 from runner.claims.verdicts import judge
@@ -22,24 +22,24 @@ INF = (math.inf,) * 4
     ("statistic", "value"), [("mean", 291.5 / 3), ("best", 98.0), ("geometric", (98 * 96 * 97.5) ** (1 / 3))]
 )
 def test_a_statistic_of_a_sample_keeps_the_sample(statistic, value):
-    found = of_sample(statistic, ONE)
-    assert found.value == pytest.approx(value, rel=1e-15)
-    assert (found.sample, found.statistic, found.values) == (ONE, statistic, ONE)
-    assert (found.against, found.comparison) == (None, None)
+    result = measure_sample(statistic, ONE)
+    assert result.value == pytest.approx(value, rel=1e-15)
+    assert (result.sample, result.statistic, result.values) == (ONE, statistic, ONE)
+    assert (result.against, result.comparison) == (None, None)
 
 
 def test_a_comparison_keeps_both_samples():
-    gain = of_two("difference", "best", ONE, OTHER)
+    gain = compare_samples("difference", "best", ONE, OTHER)
     assert (gain.value, gain.sample, gain.against) == (1.0, ONE, OTHER)
     assert not gain.values  # no run has a difference of its own
-    ratio = of_two("ratio", "geometric", (3.0,), (1.5,))
+    ratio = compare_samples("ratio", "geometric", (3.0,), (1.5,))
     assert (ratio.value, ratio.comparison, ratio.reference) == (pytest.approx(2.0, rel=1e-15), "ratio", None)
-    order = of_two("order", "mean", ONE, OTHER)
+    order = compare_samples("order", "mean", ONE, OTHER)
     assert (order.value, order.reference, order.values) == (pytest.approx(291.5 / 3), 96.0, ONE)
 
 
 @pytest.mark.parametrize(
-    ("at", "epochs"),
+    ("epoch", "epochs"),
     [
         ("last", [7]),
         ("first", [0]),
@@ -52,24 +52,24 @@ def test_a_comparison_keeps_both_samples():
         ("each_fifth", [0, 2, 3, 5, 7]),
     ],
 )
-def test_the_epoch_of_a_run(at, epochs):
-    of = run(accuracy=tuple(range(90, 98)))
-    assert [epoch(of) for epoch in epochs_of(claim(at=at, at_epsilon="<3"))] == epochs
-    check_epoch(Call.parse(at))
+def test_the_epoch_of_a_run(epoch, epochs):
+    subject = run(accuracy=tuple(range(90, 98)))
+    assert [epoch(subject) for epoch in epochs_of(claim(at=epoch, at_epsilon="<3"))] == epochs
+    check_epoch(Call.parse(epoch))
 
 
-@pytest.mark.parametrize("at", ["lst", "epoch", "last(3)", "epoch(three)"])
-def test_a_misspelt_epoch_is_refused(at):
+@pytest.mark.parametrize("epoch", ["lst", "epoch", "last(3)", "epoch(three)"])
+def test_a_misspelt_epoch_is_refused(epoch):
     with pytest.raises(ValueError, match=r"epoch|last|three"):
-        check_epoch(Call.parse(at))
+        check_epoch(Call.parse(epoch))
 
 
 def test_runs_are_counted_and_charged_up_to_their_epoch():
     runs = [run(seed=seed, accuracy=(90.0, 92.0 + seed, 91.0)) for seed in range(2)]
     planned = evidence(*runs, run(seed=2, recorded=False))
-    whole = measure(claim(), planned, {})
-    assert (whole.value, whole.sample, whole.best) == (91.0, (91.0, 91.0), 92.5)
-    assert (whole.n, whole.planned, whole.epsilon, whole.epsilon_sound, whole.delta) == (2, 3, 3.0, 1.5, 1e-5)
+    full = measure(claim(), planned, {})
+    assert (full.value, full.sample, full.best) == (91.0, (91.0, 91.0), 92.5)
+    assert (full.n, full.planned, full.epsilon, full.epsilon_sound, full.delta) == (2, 3, 3.0, 1.5, 1e-5)
     below = measure(claim(at="below", at_epsilon="3"), planned, {})
     assert (below.value, below.n, below.epsilon, below.epsilon_sound) == (92.5, 2, 2.0, 1.0)
     best = measure(claim(at="within", at_epsilon="2", statistic="best"), planned, {})
@@ -81,15 +81,15 @@ def test_runs_are_counted_and_charged_up_to_their_epoch():
 
 
 def test_the_largest_of_a_search_has_no_sample_to_compare():
-    found = measure(claim(statistic="largest"), evidence(run(), run(seed=1, accuracy=(97.0, 93.0))), {})
-    assert (found.value, found.values, found.sample, found.chosen_on_test) == (95.0, (95.0, 93.0), None, True)
+    result = measure(claim(statistic="largest"), evidence(run(), run(seed=1, accuracy=(97.0, 93.0))), {})
+    assert (result.value, result.values, result.sample, result.chosen_on_test) == (95.0, (95.0, 93.0), None, True)
 
 
 def test_only_what_is_private_is_charged_where_something_is():
     pair = ("p/a", "p/b")
     runs = evidence(run("p/a", epsilon=INF), run("p/b", accuracy=(80.0,) * 4))
-    found = measure(claim(pair, compare="difference", at="below", at_epsilon="<3"), runs, {})
-    assert (found.value, found.epsilon, found.epsilon_sound, found.n, found.planned) == (15.0, 2.0, 1.0, 2, 2)
+    result = measure(claim(pair, compare="difference", at="below", at_epsilon="<3"), runs, {})
+    assert (result.value, result.epsilon, result.epsilon_sound, result.n, result.planned) == (15.0, 2.0, 1.0, 2, 2)
     free = measure(claim(("p/a",)), runs, {})
     assert free.epsilon == math.inf
 
@@ -100,19 +100,19 @@ def test_runs_made_for_another_epsilon_do_not_count():
         run("p/a", seed=1, target_epsilon=3.0, accuracy=(99.0,)),
         run("p/b", target_epsilon=None, accuracy=(95.0,), epsilon=(math.inf,)),
     )
-    one = claim(("p/b", "p/a"), compare="difference", where="target_epsilon = claimed", at_epsilon="1")
-    found = measure(one, runs, {})
-    assert (found.value, found.n, found.planned) == (5.0, 2, 2)
+    compared = claim(("p/b", "p/a"), compare="difference", where="target_epsilon = claimed", at_epsilon="1")
+    result = measure(compared, runs, {})
+    assert (result.value, result.n, result.planned) == (5.0, 2, 2)
     with pytest.raises(ValueError, match=r"claims.yaml, line 1: p/a has no field 'target_epsilom'"):
         measure(claim(where="target_epsilom = 3"), runs, {})
 
 
 def test_of_several_pairs_the_least_favourable_is_shown_and_all_are_kept():
-    at = {"p/a": 90.0, "p/b": 80.0, "p/c": 88.0, "p/d": 60.0}
-    runs = evidence(*(run(name, seed, (value + seed,)) for name, value in at.items() for seed in range(2)))
+    accuracies = {"p/a": 90.0, "p/b": 80.0, "p/c": 88.0, "p/d": 60.0}
+    runs = evidence(*(run(name, seed, (value + seed,)) for name, value in accuracies.items() for seed in range(2)))
     pairs = (("p/a", "p/b"), ("p/a", "p/c"))
-    found = measure(claim(*pairs, compare="difference", direction="above_other"), runs, {})
-    assert (found.value, found.reference, found.n, len(found.every), found.lacking) == (2.0, 0.0, 4, 2, ())
+    result = measure(claim(*pairs, compare="difference", direction="above_other"), runs, {})
+    assert (result.value, result.reference, result.n, len(result.statements), result.lacking) == (2.0, 0.0, 4, 2, ())
     below = measure(claim(*pairs, compare="difference", direction="below", level=20.0), runs, {})
     assert below.value == 10.0, "the larger one, where less is claimed"
     order = measure(claim(("p/a", "p/c"), ("p/b", "p/d"), compare="order", direction="above_other"), runs, {})
@@ -123,10 +123,10 @@ def test_a_setting_that_is_compared_with_several_counts_once_all_of_them_have_ru
     runs = evidence(run("p/a"), run("p/b"), run("p/c", recorded=False), run("p/d"), run("p/e"))
     best = claim(("p/a", "p/b"), ("p/a", "p/c"), compare="difference", direction="above_other")
     assert measure(best, runs, {}).value is None
-    apart = claim(("p/a", "p/c"), ("p/d", "p/e"), compare="difference", direction="above_other")
-    found = measure(apart, runs, {})
-    assert (found.value, found.lacking) == (0.0, ("c",))
-    assert judge(apart, found, "paper").verdict == "open"
+    interval = claim(("p/a", "p/c"), ("p/d", "p/e"), compare="difference", direction="above_other")
+    result = measure(interval, runs, {})
+    assert (result.value, result.lacking) == (0.0, ("c",))
+    assert judge(interval, result, "paper").verdict == "open"
 
 
 def test_every_number_of_a_reader_is_a_statement():
@@ -134,12 +134,12 @@ def test_every_number_of_a_reader_is_a_statement():
         return {"layer_norms": {"pre_activations": {str(i): [1.0, w] for i, w in enumerate(weights)}, "weights": {}}}
 
     runs = evidence(run("p/a", diagnostics=norms((6.0, 2.0))), run("p/b", diagnostics=norms((2.0, 4.0))))
-    one = claim(
+    compared = claim(
         ("p/a", "p/b"), number="pre_activation_norms", compare="ratio", statistic="geometric", direction="above"
     )
-    found = measure(one, runs, {})
-    assert [of.value for of in found.every] == [pytest.approx(3.0), pytest.approx(0.5)]
-    assert found.value == pytest.approx(0.5)
+    result = measure(compared, runs, {})
+    assert [subject.value for subject in result.statements] == [pytest.approx(3.0), pytest.approx(0.5)]
+    assert result.value == pytest.approx(0.5)
 
 
 def swept(*accuracies: float | None):
@@ -153,9 +153,9 @@ def swept(*accuracies: float | None):
 )
 def test_accuracies_by_the_values_of_a_field(statistic, value):
     """The accuracies have the ranks 3, 4, 1, 2, each 2 off: 1 - 6 * 16 / (4 * 15) = -0.6."""
-    found = measure(claim(by="x", statistic=statistic), swept(95.0, 97.0, 93.0, 94.0), {})
-    assert found.value == pytest.approx(value)
-    assert (found.n, found.planned) == (4, 4)
+    result = measure(claim(by="x", statistic=statistic), swept(95.0, 97.0, 93.0, 94.0), {})
+    assert result.value == pytest.approx(value)
+    assert (result.n, result.planned) == (4, 4)
 
 
 def seeds(*means: float, spread: float = 0.1):
@@ -175,32 +175,32 @@ def seeds(*means: float, spread: float = 0.1):
     ],
 )
 def test_the_best_of_the_values_tried_has_an_end_unless_one_beyond_may_be_better(means, ends):
-    found = measure(claim(by="x", statistic="best_value"), seeds(*means), {}).interval_at(0.95)
-    assert (found.low, found.high) == ends
+    result = measure(claim(by="x", statistic="best_value"), seeds(*means), {}).interval_at(0.95)
+    assert (result.low, result.high) == ends
 
 
 @pytest.mark.parametrize(("direction", "ends"), [("above", (2.0, 2.0)), ("match", (-math.inf, math.inf))])
 def test_a_claimed_best_value_has_the_spread_of_the_papers_own_runs(direction, ends):
     """Means are 0.3 apart. Their difference has an error of 0.08, and with a run each of the paper's 0.16."""
-    of = claim(by="x", statistic="best_value", direction=direction)
-    found = measure(of, seeds(95.0, 95.3, 95.0), {}).interval_at(0.95)
-    assert (found.low, found.high) == ends
+    subject = claim(by="x", statistic="best_value", direction=direction)
+    result = measure(subject, seeds(95.0, 95.3, 95.0), {}).interval_at(0.95)
+    assert (result.low, result.high) == ends
 
 
 def test_a_range_of_means_that_are_equal_may_be_nothing():
     """Tables have q = 5.910 for three means and three degrees of freedom: 5.910 * 0.1 / sqrt(3 ln 2) = 0.4098."""
     equal = measure(claim(by="x", statistic="spread"), seeds(95.0, 95.05, 95.0), {}).interval_at(0.95)
     assert equal.low == 0.0
-    apart = measure(claim(by="x", statistic="spread"), seeds(95.0, 97.0, 95.0), {}).interval_at(0.95)
-    assert (apart.low, apart.high) == pytest.approx((2 - 0.4098, 2 + 0.4098), abs=1e-4)
+    interval = measure(claim(by="x", statistic="spread"), seeds(95.0, 97.0, 95.0), {}).interval_at(0.95)
+    assert (interval.low, interval.high) == pytest.approx((2 - 0.4098, 2 + 0.4098), abs=1e-4)
 
 
 def test_single_runs_of_swept_values_confirm_nothing():
     """The spread is typical of the settings, and a range of 0.05 is surely below 3."""
     negligible = claim(by="x", statistic="spread", direction="below", level=3.0)
     assert judge(negligible, measure(negligible, seeds(95.0, 95.05), {}), "paper").verdict == "holds"
-    one = seeds(95.0, 95.05).sweeps["p/s"][:4]
-    assert judge(negligible, measure(negligible, evidence(*one), {}), "paper").verdict == "open"
+    compared = seeds(95.0, 95.05).sweeps["p/s"][:4]
+    assert judge(negligible, measure(negligible, evidence(*compared), {}), "paper").verdict == "open"
 
 
 def test_the_spread_of_a_data_set_is_of_its_settings_and_of_runs_that_finished():
@@ -210,22 +210,22 @@ def test_the_spread_of_a_data_set_is_of_its_settings_and_of_runs_that_finished()
     """
     name = {"name": "MNIST"}
     both = [
-        run(setting, accuracy=(0.0, mean + apart * step), seed=step, dataset=name)
-        for setting, mean, apart in (("p/a", 95, 0.1), ("p/b", 80, 0.3))
+        run(setting, accuracy=(0.0, mean + interval * step), seed=step, dataset=name)
+        for setting, mean, interval in (("p/a", 95, 0.1), ("p/b", 80, 0.3))
         for step in (-1, 0, 1)
     ]
     broken = run("p/b", accuracy=(0.0, 10.0), seed=5, dataset=name)
     broken.record["status"] = "diverged"
     first_steps = [run("p/c", accuracy=(mean,), seed=mean, dataset=name) for mean in (10, 20, 30, 40)]
-    found = evidence(*both, broken, *first_steps).spread("MNIST")
-    assert (found.std, found.freedom) == (pytest.approx(0.3 / math.log(2) ** 0.5), 2)
+    result = evidence(*both, broken, *first_steps).spread("MNIST")
+    assert (result.std, result.freedom) == (pytest.approx(0.3 / math.log(2) ** 0.5), 2)
     assert evidence(*both).spread("CIFAR10") is None
 
 
 def test_half_of_the_values_have_to_be_there_and_those_asked_for_count():
     assert measure(claim(by="x", statistic="spread"), swept(95.0, None, None), {}).value is None
     assert measure(claim(by="x", statistic="spread"), swept(95.0, 97.0, None, None), {}).value == 2.0
-    found = measure(claim(by="x", statistic="spread", among=2.0), swept(80.0, 97.0, 95.0), {})
-    assert (found.value, found.n, found.planned) == (2.0, 2, 2)
+    result = measure(claim(by="x", statistic="spread", among=2.0), swept(80.0, 97.0, 95.0), {})
+    assert (result.value, result.n, result.planned) == (2.0, 2, 2)
     with pytest.raises(ValueError, match="has no field 'y'"):
         measure(claim(by="y", statistic="spread"), swept(95.0, 97.0), {})

@@ -50,8 +50,8 @@ CONFUSION = {"epoch": [2, 4], "counts": [[[30, 10], [0, 20]], [[40, 0], [10, 10]
     ],
 )
 def test_a_number_by_hand(text: str, epoch: int, diagnostics: dict[str, Any], value: float | list[float]) -> None:
-    of = run(diagnostics=diagnostics, diagnostics_every=20)
-    assert reader_of(Call.parse(text))(of, epoch) == pytest.approx(value, rel=1e-12)
+    recorded = run(diagnostics=diagnostics, diagnostics_every=20)
+    assert reader_of(Call.parse(text))(recorded, epoch) == pytest.approx(value, rel=1e-12)
 
 
 def test_every_reader_is_tried_above_and_named_by_a_claim() -> None:
@@ -62,7 +62,7 @@ def test_every_reader_is_tried_above_and_named_by_a_claim() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("test_acuracy", "no number 'test_acuracy': choose from .*test_accuracy"),
         ("test_accuracy(3)", "test_accuracy takes no argument in brackets"),
@@ -70,12 +70,12 @@ def test_every_reader_is_tried_above_and_named_by_a_claim() -> None:
         ("config(a, (b))", "is not a name"),
     ],
 )
-def test_a_misspelt_reader_is_refused(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_misspelt_reader_is_refused(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
         check_number(Call.parse(text), ["theorem_1"])
     check_number(Call("theorem_1"), ["theorem_1"])
 
 
 def test_a_norm_that_is_no_number_stays_one() -> None:
-    of = run(diagnostics={"layer_norms": {**NORMS, "pre_activations": {"0": [1.0, "NaN"]}}})
-    assert math.isnan(float(reader_of(Call("logit_norm"))(of, 0)))  # type: ignore[arg-type]
+    recorded = run(diagnostics={"layer_norms": {**NORMS, "pre_activations": {"0": [1.0, "NaN"]}}})
+    assert math.isnan(float(reader_of(Call("logit_norm"))(recorded, 0)))  # type: ignore[arg-type]

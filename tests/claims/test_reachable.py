@@ -9,13 +9,13 @@ import pytest
 
 from runner.claims.claim import ORDERS, OVER_VALUES, THRESHOLDS, Claim
 from runner.claims.formulas import Computed
-from runner.claims.measurement import Comparison, Measured, Statistic, of_sample, of_two
+from runner.claims.measurement import Comparison, Measured, Statistic, compare_samples, measure_sample
 from runner.claims.statistics import Interval
 from runner.claims.verdicts import FAILS, GUARANTEED, HOLDS, NOT_GUARANTEED, REFUTED, judge
 from runner.report.items import Paper
 from runner.report.papers import every_paper
 
-CLAIMS = [(paper, claim) for paper in every_paper() for claim in paper.claims if not claim.for_context]
+CLAIMS = [(paper, claim) for paper in every_paper() for claim in paper.claims if not claim.contextual]
 
 
 def evidence(paper: Paper, claim: Claim, *, good: bool) -> Measured:
@@ -36,20 +36,24 @@ def evidence(paper: Paper, claim: Claim, *, good: bool) -> Measured:
     around = [step / 1000 * (place / (runs - 1) - 1) for place in range(runs)]  # the best is 0
     if claim.compare == "ratio":
         value = max(value, level / 100, 0.01)
-        return of_two("ratio", "geometric", tuple(value * math.exp(each / step) for each in around), (1.0, 1.001, 1.0))
-    one, other = tuple(value + each for each in around), tuple(each / 10 for each in around)
+        return compare_samples(
+            "ratio", "geometric", tuple(value * math.exp(offset / step) for offset in around), (1.0, 1.001, 1.0)
+        )
+    sample, against = tuple(value + offset for offset in around), tuple(offset / 10 for offset in around)
     statistic: Statistic = "best" if claim.statistic == "best" else "mean"
     if claim.compare == "value" and claim.direction not in ORDERS:
-        return of_sample(statistic, one)
+        return measure_sample(statistic, sample)
     comparison: Comparison = "order" if claim.direction in ORDERS else "difference"
-    return of_two(comparison, statistic, one, other)
+    return compare_samples(comparison, statistic, sample, against)
 
 
 @pytest.mark.parametrize(("good", "word"), [(True, HOLDS), (False, FAILS)])
 def test_every_claim_can_hold_and_can_fail(good: bool, word: str) -> None:
-    made = [(claim, judge(claim, evidence(paper, claim, good=good), "paper")) for paper, claim in CLAIMS]
-    assert len({(claim.direction, claim.compare, claim.statistic) for claim, _ in made}) >= 20
-    assert [(of.place, of.method, of.direction, row.verdict) for of, row in made if row.verdict != word] == []
+    judged = [(claim, judge(claim, evidence(paper, claim, good=good), "paper")) for paper, claim in CLAIMS]
+    assert len({(claim.direction, claim.compare, claim.statistic) for claim, _ in judged}) >= 20
+    assert [
+        (claim.place, claim.method, claim.direction, row.verdict) for claim, row in judged if row.verdict != word
+    ] == []
 
 
 def test_every_claimed_epsilon_can_be_guaranteed_and_not() -> None:
@@ -59,5 +63,5 @@ def test_every_claimed_epsilon_can_be_guaranteed_and_not() -> None:
         spent = Measured(1.0, epsilon_sound=0.0, delta=0.0)
         worse = replace(spent, epsilon_sound=2 * claim.bound, delta=claim.delta or 1e-5)
         shown = replace(worse, epsilon_least=1.5 * claim.bound)
-        words = [judge(claim, one, "paper").guarantee for one in (spent, worse, shown)]
+        words = [judge(claim, sample, "paper").guarantee for sample in (spent, worse, shown)]
         assert words == [GUARANTEED, NOT_GUARANTEED, REFUTED if claim.delta else NOT_GUARANTEED], claim.place

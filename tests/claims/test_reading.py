@@ -80,7 +80,7 @@ def test_one_claim_may_be_of_every_data_set(claims_in) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "said"),
+    ("old", "new", "line", "sentence"),
     [
         ("  of: mean", "  off: mean", 6, "no field or data set 'off': choose from item, "),
         ("MNIST:\n    claimed", "MNISTT:\n    claimed", 10, "no field or data set 'MNISTT'"),
@@ -108,9 +108,9 @@ def test_one_claim_may_be_of_every_data_set(claims_in) -> None:
         ("MNIST:\n    claimed:\n", "MNIST:\n    settings: 3\n    claimed:\n", 11, "a mapping of names to values"),
     ],
 )
-def test_a_mistake_is_named_with_its_line(claims_in, old: str, new: str, line: int, said: str) -> None:
+def test_a_mistake_is_named_with_its_line(claims_in, old: str, new: str, line: int, sentence: str) -> None:
     assert old in TABLE
-    with pytest.raises(ValueError, match=f"claims.yaml, line {line}: .*{said}"):
+    with pytest.raises(ValueError, match=f"claims.yaml, line {line}: .*{sentence}"):
         claims_in(TABLE.replace(old, new, 1))
 
 

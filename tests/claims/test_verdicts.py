@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from runner.claims.claim import Claim
-from runner.claims.measurement import Measured, of_sample, of_two
+from runner.claims.measurement import Measured, compare_samples, measure_sample
 from runner.claims.statistics import best_less_claim, bests_less_claim, measured_mean
 from runner.claims.verdicts import judge
 from tests.claims import made_up
@@ -41,8 +41,8 @@ def test_what_is_computed_is_judged_by_its_value(direction, claimed, value, verd
 
 @pytest.mark.parametrize(("direction", "verdict"), [("above_other", "holds"), ("below_other", "fails")])
 def test_the_difference_of_an_order_is_that_of_the_two(direction, verdict):
-    one = Measured(value=0.5, reference=0.4, computed=True)
-    judged = judge(claim(direction=direction, claimed="0.27"), one, "paper")
+    subject = Measured(value=0.5, reference=0.4, computed=True)
+    judged = judge(claim(direction=direction, claimed="0.27"), subject, "paper")
     assert (judged.verdict, judged.difference) == (verdict, pytest.approx(0.1))
 
 
@@ -50,26 +50,26 @@ FIVE = (98.0, 98.1, 98.2, 98.3, 98.4)  # mean 98.2, s = 0.158114
 
 
 @pytest.mark.parametrize(
-    ("of", "claimed", "verdict"),
+    ("aggregate", "claimed", "verdict"),
     [
         ("single", "98.78", "fails"),  # the mean, 98.03, is known to 0.225, and the margin is 0.5
         ("best of search", "98.78", "differs"),  # the best, 98.3, is 0.48 below
         ("best of search", "98.81", "fails"),
     ],
 )
-def test_a_mean_fails_against_a_best_if_its_best_does(of, claimed, verdict):
+def test_a_mean_fails_against_a_best_if_its_best_does(aggregate, claimed, verdict):
     runs = mean_of(*[98.0] * 9, 98.3)
-    assert judge(claim(claimed=claimed, of=of), runs, "paper").verdict == verdict
+    assert judge(claim(claimed=claimed, of=aggregate), runs, "paper").verdict == verdict
 
 
 def mean_of(*values: float, **columns: object) -> Measured:
-    return replace(of_sample("mean", values), n=len(values), planned=len(values), **columns)
+    return replace(measure_sample("mean", values), n=len(values), planned=len(values), **columns)
 
 
-def decided(one: Claim, measured: Measured) -> tuple[str, float | None, float | None, int | None]:
-    found = judge(one, measured, "paper")
-    ends = (round(found.interval.low, 4), round(found.interval.high, 4)) if found.interval else (None, None)
-    return (found.verdict, *ends, found.runs_needed)
+def decided(subject: Claim, measured: Measured) -> tuple[str, float | None, float | None, int | None]:
+    judged = judge(subject, measured, "paper")
+    ends = (round(judged.interval.low, 4), round(judged.interval.high, 4)) if judged.interval else (None, None)
+    return (judged.verdict, *ends, judged.runs_needed)
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ def decided(one: Claim, measured: Measured) -> tuple[str, float | None, float | 
     ],
 )
 def test_a_mean_of_five_by_its_intervals(direction, claimed, verdict):
-    one = claim(direction=direction, claimed=claimed, of="mean of 5")
-    assert decided(one, mean_of(*FIVE)) == verdict
-    own = judge(one, mean_of(*FIVE), "paper").own_precision
-    assert own == pytest.approx(0.196324, abs=1e-5)  # t(4) s / sqrt(5), and t(4) = 2.776445
-    assert judge(one, replace(mean_of(*FIVE), at_least=True), "paper").own_precision is None
+    subject = claim(direction=direction, claimed=claimed, of="mean of 5")
+    assert decided(subject, mean_of(*FIVE)) == verdict
+    precision = judge(subject, mean_of(*FIVE), "paper").own_precision
+    assert precision == pytest.approx(0.196324, abs=1e-5)  # t(4) s / sqrt(5), and t(4) = 2.776445
+    assert judge(subject, replace(mean_of(*FIVE), at_least=True), "paper").own_precision is None
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_an_interval_of_two_margins_does_not_contradict(margin, verdict):
 def test_a_single_run_claimed_is_judged_by_the_prediction_interval():
     """2.776445 * 0.158114 * sqrt(1/5 + 1) = 0.480895: 0.3 off and inside."""
     for aggregation in ("single", "single run", "unspecified", ""):
-        one = claim(claimed="98.5", margin=0.25, of=aggregation)
-        assert decided(one, mean_of(*FIVE)) == ("not contradicted", -0.7809, 0.1809, None)
-        assert judge(one, mean_of(*FIVE), "paper").own_precision is None
+        subject = claim(claimed="98.5", margin=0.25, of=aggregation)
+        assert decided(subject, mean_of(*FIVE)) == ("not contradicted", -0.7809, 0.1809, None)
+        assert judge(subject, mean_of(*FIVE), "paper").own_precision is None
     assert decided(claim(claimed="98.2"), mean_of(*FIVE)) == ("holds", -0.4809, 0.4809, None)
 
 
@@ -125,12 +125,12 @@ def test_one_run_without_a_known_spread_decides_nothing():
 
 
 def test_a_best_of_five_is_judged_by_five_runs():
-    one = claim(claimed="98.4", of="max of 5 (not said)")
-    four, five = (of_sample("best", FIVE[:n]) for n in (4, 5))
-    assert decided(one, four)[0] == "open"
-    found = judge(one, five, "paper")
-    assert found.interval == best_less_claim(measured_mean(FIVE), 98.4, 5)
-    assert found.verdict == "holds"
+    subject = claim(claimed="98.4", of="max of 5 (not said)")
+    four, five = (measure_sample("best", FIVE[:n]) for n in (4, 5))
+    assert decided(subject, four)[0] == "open"
+    judged = judge(subject, five, "paper")
+    assert judged.interval == best_less_claim(measured_mean(FIVE), 98.4, 5)
+    assert judged.verdict == "holds"
 
 
 def test_a_number_says_what_it_is():
@@ -141,26 +141,26 @@ def test_a_number_says_what_it_is():
         ("mean", FIVE[:1], "mean of 5 and one run"),
         ("best", FIVE[:4], "bests of 5 and 4, by means 0.05"),  # 98.2 - 98.15
     ):
-        found = of_two("difference", statistic, FIVE, other) if other else of_sample(statistic, FIVE)
-        assert found.what == text
-    assert of_two("ratio", "geometric", FIVE, FIVE).what == "geometric means of 5 and 5"
-    assert replace(of_sample("mean", FIVE), at_least=True).what == "bound on the mean of 5"
-    assert of_sample("mean", (math.inf, *FIVE)).what == "by 1 of 6 runs"
+        judged = compare_samples("difference", statistic, FIVE, other) if other else measure_sample(statistic, FIVE)
+        assert judged.what == text
+    assert compare_samples("ratio", "geometric", FIVE, FIVE).what == "geometric means of 5 and 5"
+    assert replace(measure_sample("mean", FIVE), at_least=True).what == "bound on the mean of 5"
+    assert measure_sample("mean", (math.inf, *FIVE)).what == "by 1 of 6 runs"
     assert [Measured(1.0, computed=True).what, Measured(1.0, n=3).what] == ["by formula", "from 3 runs"]
     assert [mean_of(98.0).what, Measured().what] == ["one run", ""]
 
 
 def test_a_difference_of_bests_has_an_interval_of_bests():
     """Single runs would have 2.306004 * 0.158114 * sqrt(2 (1/5 + 1)) = 0.564855 to either side."""
-    one = claim(claimed="0", of="max of 5", statistic="best")
-    found = judge(one, of_two("difference", "best", FIVE, FIVE), "paper").interval
-    assert found == bests_less_claim(measured_mean(FIVE), measured_mean(FIVE), 0.0, 5)
-    assert found.high > 0.58
+    subject = claim(claimed="0", of="max of 5", statistic="best")
+    judged = judge(subject, compare_samples("difference", "best", FIVE, FIVE), "paper").interval
+    assert judged == bests_less_claim(measured_mean(FIVE), measured_mean(FIVE), 0.0, 5)
+    assert judged.high > 0.58
 
 
 def test_better_by_an_epoch_picked_on_test_data_differs():
-    one = claim(claimed="97.4", of="mean of 5")
-    judged = judge(one, mean_of(*FIVE, chosen_on_test=True), "paper")
+    subject = claim(claimed="97.4", of="mean of 5")
+    judged = judge(subject, mean_of(*FIVE, chosen_on_test=True), "paper")
     assert judged.verdict == "differs"
     same = claim(claimed="98.2", of="mean of 5")
     assert judge(same, mean_of(*FIVE, chosen_on_test=True), "paper").verdict == "holds"
@@ -195,46 +195,46 @@ def test_a_level_is_passed_by_the_whole_interval(direction, target, verdict):
     ],
 )
 def test_an_order_by_the_interval_of_the_difference(shift, direction, verdict):
-    found = of_two("order", "mean", tuple(value + shift for value in FIVE), FIVE)
-    judged = judge(claim(direction=direction, margin=None), found, "paper")
+    judgement = compare_samples("order", "mean", tuple(value + shift for value in FIVE), FIVE)
+    judged = judge(claim(direction=direction, margin=None), judgement, "paper")
     assert (judged.verdict, judged.difference) == (verdict, pytest.approx(shift))
     assert judged.interval.low == pytest.approx(shift - 0.2306, abs=1e-5)
 
 
 def test_of_several_statements_all_have_to_hold():
-    one = claim(direction="above", level=98, margin=None)
+    subject = claim(direction="above", level=98, margin=None)
     high, unsure, low = mean_of(*FIVE), mean_of(98.0, 98.1, 98.2), mean_of(*(value - 1 for value in FIVE))
-    for every, verdict in (
+    for statements, verdict in (
         ((high, high), "holds"),
         ((high, unsure), "open"),
         ((unsure, low, high), "fails"),
     ):
-        least = min(every, key=lambda found: found.value)
-        judged = judge(one, replace(least, every=every), "paper")
+        least = min(statements, key=lambda judged: judged.value)
+        judged = judge(subject, replace(least, statements=statements), "paper")
         assert judged.verdict == verdict
-        assert judged.interval == judge(one, least, "paper").interval, "that of the value shown"
+        assert judged.interval == judge(subject, least, "paper").interval, "that of the value shown"
     single = mean_of(97.5)
-    judged = judge(one, replace(single, every=(single, low)), "paper")
+    judged = judge(subject, replace(single, statements=(single, low)), "paper")
     assert (judged.verdict, judged.interval) == ("fails", None)
     assert judged.reason == "1 of 2 statements: fails, such as one with 97.2, which lies in [97, 97.4]"
-    lacking = replace(high, every=(high, high), lacking=("cifar10_ours",))
-    assert judge(one, lacking, "paper").verdict == "open"
-    assert judge(one, replace(low, lacking=("cifar10_ours",)), "paper").verdict == "fails"
+    lacking = replace(high, statements=(high, high), lacking=("cifar10_ours",))
+    assert judge(subject, lacking, "paper").verdict == "open"
+    assert judge(subject, replace(low, lacking=("cifar10_ours",)), "paper").verdict == "fails"
 
 
 def test_one_of_several_fails_only_beyond_what_so_many_may_by_chance():
     """t(4) s/sqrt(5): 2.776445 * 0.070711 = 0.1963 at 95%, 3.960 * 0.070711 = 0.2800 at 98.33%, for one of three."""
     high, low = mean_of(*(value + 1 for value in FIVE)), mean_of(*FIVE)
     for target, verdict in (("98.41", "open"), ("98.47", "open"), ("98.49", "fails")):
-        one = claim(direction="above", level=float(target), margin=None)
-        assert judge(one, low, "paper").verdict == "fails"
-        assert judge(one, replace(low, every=(low, high, high)), "paper").verdict == verdict
+        subject = claim(direction="above", level=float(target), margin=None)
+        assert judge(subject, low, "paper").verdict == "fails"
+        assert judge(subject, replace(low, statements=(low, high, high)), "paper").verdict == verdict
 
 
 def test_few_runs_that_agree_are_no_proof_of_no_spread():
-    one = claim(direction="above", level=0.9, margin=None)
-    assert judge(one, mean_of(0.0, 0.0), "paper").verdict == "open"
-    assert judge(one, mean_of(*[0.0] * 5), "paper").verdict == "fails"
+    subject = claim(direction="above", level=0.9, margin=None)
+    assert judge(subject, mean_of(0.0, 0.0), "paper").verdict == "open"
+    assert judge(subject, mean_of(*[0.0] * 5), "paper").verdict == "fails"
 
 
 @pytest.mark.parametrize(
@@ -243,11 +243,11 @@ def test_few_runs_that_agree_are_no_proof_of_no_spread():
     [(1, "open"), (3, "open"), (4, "fails"), (5, "fails")],
 )
 def test_a_cost_that_some_runs_never_reach(never, verdict):
-    found = mean_of(*[math.inf] * never, *[2.5] * (5 - never))
-    one = claim(direction="lower", claimed="2.5", margin=0.2, of="mean of 5")
-    assert judge(one, found, "paper").verdict == verdict
+    judged = mean_of(*[math.inf] * never, *[2.5] * (5 - never))
+    subject = claim(direction="lower", claimed="2.5", margin=0.2, of="mean of 5")
+    assert judge(subject, judged, "paper").verdict == verdict
     beyond = claim(direction="above", claimed=">6", margin=0, of="mean of 5")
-    assert judge(beyond, found, "paper").verdict == ("holds" if never == 5 else "open")
+    assert judge(beyond, judged, "paper").verdict == ("holds" if never == 5 else "open")
     assert judge(beyond, mean_of(*[math.inf] * 4), "paper").verdict == "open", "half of all runs may reach it"
 
 
@@ -258,7 +258,7 @@ def test_what_the_paper_does_not_claim_is_not_judged():
 
 
 @pytest.mark.parametrize(
-    ("claimed", "at", "sound", "least", "delta", "privacy"),
+    ("claimed", "at_delta", "sound", "least", "delta", "privacy"),
     [
         ("2.93", "", 2.93, None, 1e-5, "guaranteed"),
         ("2.93", "", 2.9301, None, 1e-5, "not guaranteed"),
@@ -282,17 +282,17 @@ def test_what_the_paper_does_not_claim_is_not_judged():
         ("3", "1e-5", 5.0, 2.9, 1e-5, "not guaranteed"),
     ],
 )
-def test_privacy(claimed, at, sound, least, delta, privacy):
-    one = claim(at_epsilon=claimed, at_delta=at, claimed="98.1")
+def test_privacy(claimed, at_delta, sound, least, delta, privacy):
+    subject = claim(at_epsilon=claimed, at_delta=at_delta, claimed="98.1")
     measured = Measured(value=98.0, n=1, planned=1, epsilon=2.0, epsilon_sound=sound, epsilon_least=least, delta=delta)
-    assert judge(one, measured, "paper").guarantee == privacy
+    assert judge(subject, measured, "paper").guarantee == privacy
 
 
 def test_nothing_is_judged_at_another_scale_but_what_is_computed():
-    one = claim(at_epsilon="2.93", claimed="98.1")
-    judged = judge(one, Measured(value=98.1, n=1, planned=1, epsilon_sound=1.0), "smoke")
+    subject = claim(at_epsilon="2.93", claimed="98.1")
+    judged = judge(subject, Measured(value=98.1, n=1, planned=1, epsilon_sound=1.0), "smoke")
     assert (judged.verdict, judged.guarantee, judged.difference) == ("", "", None)
-    assert judge(one, Measured(value=98.1, computed=True), "smoke").verdict == "holds"
+    assert judge(subject, Measured(value=98.1, computed=True), "smoke").verdict == "holds"
 
 
 def test_not_run_has_no_number():

@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_row_has_claim_measurement_runs_and_both_epsilons(folder: Path, capsys) -> None:
     assert main(["--results", str(folder)]) == 0
-    header, tanh, relu, bug, count, others = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    header, tanh, relu, bug, count, uncounted = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
     cells = [[cell.strip() for cell in line if cell.strip()] for line in (header, tanh, relu, bug)]
     epsilons = ["claimed ε", "sound ε", "the claimed ε is"]
     assert cells[0] == ["place", "claim", "paper's number", "here", "verdict", *epsilons]
@@ -55,7 +55,7 @@ def test_a_row_has_claim_measurement_runs_and_both_epsilons(folder: Path, capsys
     assert cells[2] == ["one_paper/fig-3", "MNIST, ReLU", "60", "–", "open (not run)", "–", "–", "–"]
     assert cells[3][3:] == ["98.60 (one run, 1 of 10 planned)", "fails", "0.07", "2034", "refuted"]
     assert count == ["3 of 3 claims."]
-    assert others == ["Of other readings or for context, and so not counted: 1. `--all` shows such rows, too."]
+    assert uncounted == ["Of other readings or for context, and so not counted: 1. `--all` shows such rows, too."]
 
 
 @pytest.mark.parametrize(
@@ -79,20 +79,7 @@ def test_filters_all_have_to_hold_and_csv_has_every_column(
 
 
 def test_a_word_that_no_claim_has_is_refused_with_those_like_it(folder: Path, refusal) -> None:
-    said = refusal(main, ["--guarantee", "refutted", "--results", str(folder)])
-    assert said == "claims: No claim has the guarantee 'refutted'. Did you mean refuted?"
+    sentence = refusal(main, ["--guarantee", "refutted", "--results", str(folder)])
+    assert sentence == "claims: No claim has the guarantee 'refutted'. Did you mean refuted?"
     assert "Choose from one_paper, other" in refusal(main, ["--paper", "x", "--results", str(folder)])
     assert "has no aggregated claims" in refusal(main, ["--results", str(folder / "none")])
-
-
-@pytest.mark.parametrize(
-    ("old", "said"),
-    [
-        ("not-reproduced", "The word 'not-reproduced' is now 'fails'. Try --verdict fails."),
-        ("consistent", "The word 'consistent' is now 'not contradicted'. Try --verdict not-contradicted."),
-        ("too few runs", "The word 'too few runs' is now 'open'. Try --verdict open."),
-        ("not judged", "The word 'not judged' is no longer used: such claims have none."),
-    ],
-)
-def test_an_old_word_is_answered_with_the_new_one(folder: Path, refusal, old: str, said: str) -> None:
-    assert refusal(main, ["--verdict", old, "--results", str(folder)]) == f"claims: {said}"

@@ -38,10 +38,10 @@ def test_a_target_gives_the_noise_that_opacus_finds(capsys) -> None:
     assert epsilon.main([*MNIST, "--target", "3"]) == 0
     shown = capsys.readouterr().out
     noise = column(shown, "noise multiplier")
-    found = get_noise_multiplier(
+    opacus = get_noise_multiplier(
         target_epsilon=3, target_delta=1e-5, sample_rate=256 / 60000, steps=14_040, accountant="rdp"
     )
-    assert float(noise["rdp"]) == pytest.approx(found, abs=5e-3)
+    assert float(noise["rdp"]) == pytest.approx(opacus, abs=5e-3)
     assert column(shown, "sound ε")["pld"] == "3"
     assert set(column(shown, "it is").items()) >= {("pld", "a bound"), ("gdp", "an estimate")}
 

@@ -81,9 +81,9 @@ def test_show_names_the_command_that_explains_a_run(results: Path, parsed, capsy
 def test_explain_names_the_command_that_makes_an_item(results: Path, parsed, capsys) -> None:
     for item, least in (("tempered_sigmoid/fig-3", "reproduce"), ("tempered_sigmoid/theorem-1", "aggregate")):
         assert explain.main([item, "--results", str(results)]) == 0
-        said = capsys.readouterr().out
-        assert f"Made by: python -m runner {least} " in said
-        chosen = parsed(said)
+        text = capsys.readouterr().out
+        assert f"Made by: python -m runner {least} " in text
+        chosen = parsed(text)
         assert f"{chosen.paper}/{chosen.items}" == item
         overrides = getattr(chosen, "overrides", [])
         where = Path(composed(overrides).runtime.results_root) if overrides else chosen.results

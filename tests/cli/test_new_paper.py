@@ -28,10 +28,10 @@ def test_a_new_paper_loads_lists_its_runs_aggregates_and_passes_the_tests_of_pap
     both = "from runner.cli.commands import carry_out\n" + "".join(
         f"assert carry_out({name!r}, {words!r}) == 0\n" for name, *words in commands
     )
-    said = carry_out("-c", both)
-    plan = next(line for line in said.splitlines() if "table-1" in line)
+    text = carry_out("-c", both)
+    plan = next(line for line in text.splitlines() if "table-1" in line)
     assert plan.split()[1:3] == ["10", "0"], "runs, recorded"
-    assert "Method above baseline" in said
+    assert "Method above baseline" in text
     assert (tmp_path / "results" / NAME / "table-1" / "claims.csv").exists()
     tests = ("papers/test_every_paper.py", "records/test_sweeps.py")
     carry_out(
@@ -39,11 +39,11 @@ def test_a_new_paper_loads_lists_its_runs_aggregates_and_passes_the_tests_of_pap
     )
     sweep = tmp_path / "sweeps" / NAME / "table_1.yaml"
     good = sweep.read_text()
-    for old, new, said in (
+    for old, new, text in (
         ("hydra:", "hydra", f'"{sweep}", line '),
         (good[good.index("  sweeper:") :], "", f"is an experiment of none of the claim's sweeps ({NAME}/table_1)"),
     ):
         sweep.write_text(good.replace(old, new))
         error = carry_out("-m", "runner", "reproduce", NAME, "--plan", code=2)
-        assert said in error
+        assert text in error
         assert error.count("\n") == 1

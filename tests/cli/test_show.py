@@ -20,12 +20,12 @@ def folder(tmp_path: Path, fabricate, jobs) -> Path:
     tanh, relu = (jobs("fig_3", name)[0] for name in ("mnist_tanh", "mnist_relu"))
     tanh_again, slow = copy.deepcopy(tanh.config), copy.deepcopy(relu.config)
     tanh_again.seed, slow.optimizer.lr, slow.loss = 7, 0.123456, {"_target_": "torch.nn.HuberLoss", "delta": 2.0}
-    made = [
+    paths = [
         fabricate(tanh, [97.0]),
         fabricate(Job.of(tanh.sweep, tanh.overrides, tanh_again), [98.0], epsilon=2.95, sound=2.40001),
         fabricate(Job.of(relu.sweep, relu.overrides, slow), [96.0]),
     ]
-    for age, path in enumerate(made):
+    for age, path in enumerate(paths):
         os.utime(path, (age, age))
     return tmp_path
 
@@ -33,7 +33,11 @@ def folder(tmp_path: Path, fabricate, jobs) -> Path:
 def _table(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, str]]:
     assert main(["--results", str(folder), *options]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
-    starts = [at for at in range(len(header)) if header[at] != " " and (at == 0 or header[at - 2 : at] == "  ")]
+    starts = [
+        place
+        for place in range(len(header))
+        if header[place] != " " and (place == 0 or header[place - 2 : place] == "  ")
+    ]
     rows = [header, *(line for line in lines if not line.startswith("The"))]
     cells = [[line[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)] for line in rows]
     return [dict(zip(cells[0], row, strict=True)) for row in cells[1:]]

@@ -19,7 +19,7 @@ REPRODUCE = "reproduce tempered-sigmoid --items fig-4"
 
 
 @pytest.mark.parametrize(
-    ("request_", "said"),
+    ("request_", "sentence"),
     [
         ("reproduce", "paper"),
         ("reproduce papered-sigmoid", "tempered"),
@@ -80,7 +80,7 @@ REPRODUCE = "reproduce tempered-sigmoid --items fig-4"
         ("parity --device cpu", "--rehearse"),
     ],
 )
-def test_a_wrong_request_is_one_sentence(request_: str, said: str, refusal, monkeypatch) -> None:
+def test_a_wrong_request_is_one_sentence(request_: str, sentence: str, refusal, monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(reproduce, "run_jobs", lambda *_: pytest.fail("a run was started"))
     for name, instead in (
@@ -91,7 +91,7 @@ def test_a_wrong_request_is_one_sentence(request_: str, said: str, refusal, monk
     ):
         monkeypatch.setattr(reproduce, name, instead)
     command, *arguments = shlex.split(request_)
-    assert said in refusal(import_module({**COMMANDS, **CHECKS}[command][0]).main, arguments)
+    assert sentence in refusal(import_module({**COMMANDS, **CHECKS}[command][0]).main, arguments)
 
 
 @pytest.mark.parametrize("arguments", [["show"], ["--help"], ["scale=smoke"]])

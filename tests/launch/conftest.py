@@ -21,27 +21,27 @@ def smoke_jobs(tmp_path: Path) -> Jobs:
     """`smoke_jobs(3)`: short runs with results in the test's folder; `smoke_jobs(3, r1="a.Loss")`: one with a loss."""
 
     def make(count: int, device: str = "cpu", **losses: str) -> list[Job]:
-        found = sweep_jobs("tempered_sigmoid/text_sgd", ("scale=smoke", "scale.epochs=1", "tracking=disabled"))[:count]
-        made = []
-        for place, job in enumerate(found):
+        listed = sweep_jobs("tempered_sigmoid/text_sgd", ("scale=smoke", "scale.epochs=1", "tracking=disabled"))[:count]
+        jobs = []
+        for place, job in enumerate(listed):
             config = copy.deepcopy(job.config)
             config.runtime.results_root, config.runtime.device = str(tmp_path), device
             config.loss._target_ = losses.get(f"r{place}", config.loss._target_)
-            made.append(Job.of(job.sweep, job.overrides, resolved(config)))
-        return made
+            jobs.append(Job.of(job.sweep, job.overrides, resolved(config)))
+        return jobs
 
     return make
 
 
 @pytest.fixture
-def said() -> io.StringIO:
+def output() -> io.StringIO:
     """The stream that the progress line writes to."""
     return io.StringIO()
 
 
 @pytest.fixture
-def line(said: io.StringIO) -> Line:
-    return Line(said)
+def line(output: io.StringIO) -> Line:
+    return Line(output)
 
 
 @pytest.fixture

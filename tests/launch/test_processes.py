@@ -30,20 +30,20 @@ MEASURED = ("run_id", "status", "config", "history", "final", "diagnostics")
 
 
 def run(jobs: list[Job], deadline: float | None = None, estimate: float = 0.0):
-    said = io.StringIO()
+    output = io.StringIO()
     estimates = {job.run_id: estimate for job in jobs}
-    return run_processes(Work(jobs, 2, 1, estimates, deadline), Line(said)), said.getvalue()
+    return run_processes(Work(jobs, 2, 1, estimates, deadline), Line(output)), output.getvalue()
 
 
 def test_a_slow_start_does_not_decide_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch, smoke_jobs) -> None:
     jobs, now = smoke_jobs(4), 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     clock = _Clock(jobs, {job.run_id: 100.0 for job in jobs[:2]}, 2)  # and two of unknown time
-    clock.at(jobs[0].run_id, 0.05)
+    clock.done[jobs[0].run_id] = 0.05
     now = 50.0  # twenty times the estimate, over two workers
     assert clock.left() == "6m16s left for all 4"  # 395 s at (100 + 100) / (5 + 100), by two
     for job in jobs[:3]:
-        clock.at(job.run_id, 1.0)
+        clock.done[job.run_id] = 1.0
     now = 350.0
     assert clock.left() == "1m40s left for all 4"  # the last 100 s at (700 + 100) / (300 + 100), by two
 
@@ -54,7 +54,7 @@ def test_a_budget_says_how_many_runs_fit(monkeypatch: pytest.MonkeyPatch, smoke_
     monkeypatch.setattr(time, "time", lambda: 1000.0)
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     clock = _Clock(jobs, {job.run_id: 200.0 for job in jobs}, 2, deadline=1150.0)
-    clock.at(jobs[0].run_id, 0.5)
+    clock.done[jobs[0].run_id] = 0.5
     assert clock.left() == "2m30s of the budget left, 2 of 3 runs fit"
 
 
@@ -64,7 +64,7 @@ def test_a_failing_and_a_dying_job_stop_no_other_and_recorded_runs_are_skipped(t
     failed_before = failure_path(folder, jobs[2].run_id)
     failed_before.parent.mkdir(parents=True)
     failed_before.write_text("{}")
-    tally, said = run(jobs)
+    tally, output = run(jobs)
     assert {job.run_id for job in tally.recorded} == {job.run_id for job in jobs[2:]}
     why = {job.run_id: text for job, text in tally.failed}
     assert why[jobs[0].run_id] == "its process ended with exit code 7"
@@ -74,13 +74,13 @@ def test_a_failing_and_a_dying_job_stop_no_other_and_recorded_runs_are_skipped(t
     assert failure["status"] == "failed"
     assert "made to fail" in failure["traceback"]
     assert not failed_before.exists()
-    assert "run 4 of 4" in said
-    assert "accuracy" in said
-    assert "\r" not in said, "a log file is read line by line"
+    assert "run 4 of 4" in output
+    assert "accuracy" in output
+    assert "\r" not in output, "a log file is read line by line"
 
     before = _records(tmp_path)
-    tally, said = run(jobs[2:])
-    assert "skipped" in said
+    tally, output = run(jobs[2:])
+    assert "skipped" in output
     assert len(tally.recorded) == 2
     assert _records(tmp_path) == before
 
@@ -147,13 +147,13 @@ def test_images_that_are_not_there_are_missed_once_and_before_any_run(tmp_path: 
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
     """`gpus(2)`: PyTorch finds two; `gpus(2, "3,5")`: these."""
 
-    def fake(count: int, named: str | None = None) -> None:
+    def fake(count: int, name: str | None = None) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-        if named is None:
+        if name is None:
             monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         else:
-            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", name)
 
     return fake
 
@@ -182,16 +182,16 @@ def test_one_gpu_or_none_is_not_shared_out(gpus, smoke_jobs, monkeypatch) -> Non
 
 def test_workers_at_the_same_time_have_different_devices(smoke_jobs, monkeypatch) -> None:
     """Two at a time over two devices: never twice the same, and one that is given back is used again."""
-    there: list[str | None] = []
+    seen: list[str | None] = []
     used: list[str | None] = []
 
     def start(job: Any, threads: Any, number: int, *, device: str | None) -> Any:
-        there.append(device)
+        seen.append(device)
         used.append(device)
-        assert len(set(there)) == len(there)
+        assert len(set(seen)) == len(seen)
         started = real(job, threads, number, device=device)
         ended = started.process.join
-        started.process.join = lambda: (ended(), there.remove(device))
+        started.process.join = lambda: (ended(), seen.remove(device))
         return started
 
     real = processes.start

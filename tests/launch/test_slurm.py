@@ -156,7 +156,7 @@ def test_an_error_of_a_task_is_the_reason(cluster: Cluster, smoke_jobs, line) ->
     assert "no torch" in tally.failed[0][1]
 
 
-def test_runs_in_the_queue_are_followed_and_not_submitted_twice(cluster, smoke_jobs, fabricate, line, said) -> None:
+def test_runs_in_the_queue_are_followed_and_not_submitted_twice(cluster, smoke_jobs, fabricate, line, output) -> None:
     jobs = smoke_jobs(2)
     run_jobs(launcher_of("slurm", ["wait=false"]), Work(jobs[:1]), line)
     cluster.queue(**{"": "PENDING"})
@@ -164,7 +164,7 @@ def test_runs_in_the_queue_are_followed_and_not_submitted_twice(cluster, smoke_j
     (cluster.root / "batch").unlink()
     cluster.deeds = [lambda: cluster.end("12", Tally(recorded=jobs[:1]))]
     tally = run_jobs(launcher_of("slurm"), Work(jobs[:1]), line)
-    assert "0 runs in 0 tasks handed to Slurm, 1 were under way" in said.getvalue()
+    assert "0 runs in 0 tasks handed to Slurm, 1 were under way" in output.getvalue()
     assert not (cluster.root / "batch").exists()
     assert tally.recorded == jobs[:1]
     cluster.queue()

@@ -11,9 +11,8 @@ import pytest
 
 from runner.cli import reproduce
 from runner.cli.commands import carry_out
+from runner.cli.reproduce import states, status_text
 from runner.config import REPOSITORY, RESULTS
-from runner.launch import status
-from runner.launch.status import State, states, status_text
 from runner.records.files import claim, failure_path, progress, results_folder, write_progress
 from runner.records.jobs import Job
 
@@ -24,21 +23,21 @@ def test_every_kind_of_run_is_counted(tmp_path: Path, smoke_jobs, fabricate, mon
     path = failure_path(results_folder(failed.config), failed.run_id)
     path.parent.mkdir(parents=True)
     path.write_text('{"error": "RuntimeError: no\\nluck"}')
-    assert states([queued]) == {queued.run_id: State("left")}
-    monkeypatch.setattr(status, "queued_runs", lambda root: {job.run_id: "8_1" for job in (done, running, queued)})
+    assert states([queued]) == {queued.run_id: ("left", "")}
+    monkeypatch.setattr(reproduce, "queued_runs", lambda root: {job.run_id: "8_1" for job in (done, running, queued)})
     with claim(tmp_path, running.run_id):
-        assert states([running])[running.run_id] == State("running", "before its first epoch")
+        assert states([running])[running.run_id] == ("running", "before its first epoch")
         write_progress(tmp_path, running.run_id, "epoch 2/3 · ε 1.1")
         assert list(states(jobs).values()) == [
-            State("recorded"), State("running", "epoch 2/3 · ε 1.1"), State("failed", "RuntimeError: no luck"),
-            State("queued", "Slurm job 8_1"),
+            ("recorded", ""), ("running", "epoch 2/3 · ε 1.1"), ("failed", "RuntimeError: no luck"),
+            ("queued", "Slurm job 8_1"),
         ]  # fmt: skip
         again = replace(running, sweep="tempered_sigmoid/another")
         table = status_text({"fig-1": jobs, "fig-2": [again], "table-1": []}).splitlines()
     assert table[1].split() == ["fig-1", "4", "1", "1", "1", "1", "0"]
     assert [line.split()[0] for line in table[2:4]] == ["fig-2", "in"], "of table-1 nothing is trained"
     assert table[4] == f"running: {running.sweep} {running.label} · epoch 2/3 · ε 1.1"
-    assert states([running])[running.run_id].kind == "queued", "its process has ended"
+    assert states([running])[running.run_id][0] == "queued", "its process has ended"
 
 
 def test_a_run_whose_process_is_killed_is_left_at_once(tmp_path: Path, smoke_jobs) -> None:
@@ -53,10 +52,10 @@ with claim({str(tmp_path)!r}, {job.run_id!r}):
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=REPOSITORY)
     assert process.stdout is not None
     process.stdout.readline()
-    assert states([job])[job.run_id].kind == "running"
+    assert states([job])[job.run_id][0] == "running"
     process.kill()
     process.communicate()
-    assert states([job])[job.run_id] == State("left")
+    assert states([job])[job.run_id] == ("left", "")
 
 
 def test_a_look_at_a_run_takes_no_claim_from_it(tmp_path: Path) -> None:

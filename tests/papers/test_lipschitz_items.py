@@ -200,7 +200,7 @@ def test_a_bias_is_compared_with_the_bound_of_the_library(tmp_path, fabricate):
 
 def test_runs_with_a_violation_are_a_share_with_an_interval():
     """The claim of it has no verdict, because the bounds are this project's own and not the authors'."""
-    assert CLAIMS["text-cert", "MNIST", "Lipschitz network", "gradient_bound_violations"].for_context
+    assert CLAIMS["text-cert", "MNIST", "Lipschitz network", "gradient_bound_violations"].contextual
     ratios = {"largest": {"a": [0.5, 1.0], "b": [1.01, math.nan]}}
     assert measures.share_beyond(Runs([recorded(bound_ratios=ratios)])).explanation.startswith("2 of 4 pairs")
     within, beyond = (recorded(bound_ratios={"largest": {"a": [0.5, top]}}) for top in (1.0, 1.01))

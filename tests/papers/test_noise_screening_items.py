@@ -241,7 +241,7 @@ def test_the_printed_equations_are_one_misprint() -> None:
     )
     names = settings.DATASETS.values()
     assert all(settings.epsilon_by_orders(name, np.exp) > settings.kept_steps(name) / 63 > 18 for name in names)
-    assert claim.for_context, "a misprint has no verdict"
+    assert claim.contextual, "a misprint has no verdict"
 
 
 def test_theorem_1_is_refuted() -> None:
@@ -277,8 +277,8 @@ def test_always_cheaper_is_a_statement_for_each_accuracy_and_method() -> None:
     evidence_ = evidence(recorded_accuracies, (settings.SWEEP,))
     always, grows = (c for c in CLAIMS if c.dataset == "MNIST" and c.number.name == "cheaper")
     measured = measure(always, evidence_, PAPER.formulas)
-    assert len(measured.every) == 9
-    gaps = [statement.value - statement.reference for statement in measured.every]
+    assert len(measured.statements) == 9
+    gaps = [statement.value - statement.reference for statement in measured.statements]
     assert gaps == pytest.approx([-0.9, -0.3, 0.0, -0.6, -0.3, 0.0, 0.0, 0.0, 0.0], abs=0.16)
     assert measured.value - measured.reference == max(gaps)
     assert not measured.at_least

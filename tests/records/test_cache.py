@@ -12,7 +12,7 @@ import pytest
 from runner import config
 from runner.config import REPOSITORY
 from runner.data.files import SEAL
-from runner.records import answers, cache, jobs
+from runner.records import cache, jobs, verify
 from runner.records.identity import resolved
 from runner.records.jobs import command_of, composed, sweep_jobs
 
@@ -28,21 +28,23 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for module in (cache, jobs, config):
         monkeypatch.setattr(module, "REPOSITORY", tmp_path / "checkout")
     monkeypatch.setattr(cache, "PACKAGE", tmp_path / "checkout" / "runner")
-    monkeypatch.setattr(cache, "hash_of", cache.hash_of.__wrapped__)
+    hash_of = cache.hash_of.__wrapped__
+    for module in (cache, verify):
+        monkeypatch.setattr(module, "hash_of", hash_of)
     return tmp_path / "checkout"
 
 
 @pytest.fixture
-def by_hydra(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+def composes(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
     """Say whether the sweep is composed, and not taken from the cache, by a process that has not listed it yet."""
     composed: list[str] = []
-    list_runs = jobs._by_hydra
+    list_runs = jobs._list_by_hydra
 
     def counted(sweep: str, extra: tuple[str, ...]) -> object:
         composed.append(sweep)
         return list_runs(sweep, extra)
 
-    monkeypatch.setattr(jobs, "_by_hydra", counted)
+    monkeypatch.setattr(jobs, "_list_by_hydra", counted)
 
     def again() -> bool:
         composed.clear()
@@ -63,53 +65,53 @@ def files_of(path: Path) -> list[str]:
     return json.loads(path.read_bytes()[:-SEAL])["made_of"]["files"]
 
 
-def test_a_sweep_is_composed_again_when_a_file_that_it_read_changes(checkout: Path, by_hydra, monkeypatch) -> None:
+def test_a_sweep_is_composed_again_when_a_file_that_it_read_changes(checkout: Path, composes, monkeypatch) -> None:
     read = {Path(name).relative_to(checkout) for name in files_of(entry())}
-    own = {Path(f"sweeps/{SWEEP}.yaml"), Path("conf/config.yaml"), Path("conf/optimizer/sgd.yaml")}
-    assert own <= read
+    expected = {Path(f"sweeps/{SWEEP}.yaml"), Path("conf/config.yaml"), Path("conf/optimizer/sgd.yaml")}
+    assert expected <= read
     assert Path("conf/optimizer/adam.yaml") not in read
-    for name in sorted(own):
+    for name in sorted(expected):
         text = (checkout / name).read_text()
         (checkout / name).write_text(f"{text}\n# changed\n")
-        assert by_hydra()
-        assert not by_hydra()
+        assert composes()
+        assert not composes()
     monkeypatch.setenv("DP_DATA_ROOT", "/elsewhere")
-    assert by_hydra(), "a variable that a file names"
+    assert composes(), "a variable that a file names"
     (checkout / "runner/records/identity.py").write_text("changed")
-    assert by_hydra(), "the code of ids"
+    assert composes(), "the code of ids"
 
 
-def test_what_a_sweep_does_not_read_leaves_it_as_it_is(checkout: Path, by_hydra, monkeypatch) -> None:
+def test_what_a_sweep_does_not_read_leaves_it_as_it_is(checkout: Path, composes, monkeypatch) -> None:
     (checkout / "conf/optimizer/new.yaml").write_text("_target_: torch.optim.SGD\n")
     (checkout / "conf/optimizer/adam.yaml").write_text("_target_: torch.optim.Adam\n")
     (checkout / EXPERIMENT / "new.yaml").write_text("# @package _global_\n")
     (checkout / "sweeps/tempered_sigmoid/new.yaml").write_text("# @package _global_\n")
     (checkout / "runner/records/verify.py").write_text("")
     monkeypatch.setenv("ANOTHER", "1")
-    assert not by_hydra()
+    assert not composes()
 
 
-def test_damaged_entries_and_those_open_to_others_are_composed_again(by_hydra) -> None:
-    whole = entry().read_bytes()
-    forged = whole.replace(b'"seed": 0', b'"seed": 9')
-    assert forged != whole
-    for content in (b"", whole[:-1], forged):
+def test_damaged_entries_and_those_open_to_others_are_composed_again(composes) -> None:
+    intact = entry().read_bytes()
+    forged = intact.replace(b'"seed": 0', b'"seed": 9')
+    assert forged != intact
+    for content in (b"", intact[:-1], forged):
         entry().write_bytes(content)
-        assert by_hydra()
-        assert entry().read_bytes() == whole
+        assert composes()
+        assert entry().read_bytes() == intact
     entry().chmod(0o602)
-    assert by_hydra()
-    assert not by_hydra(), "it is the user's alone again"
+    assert composes()
+    assert not composes(), "it is the user's alone again"
 
 
 def test_answers_of_accountants_are_those_of_one_version_of_their_code(checkout: Path, monkeypatch) -> None:
-    before = answers._path()
+    before = verify._answers_path()
     (checkout / "runner/records/verify.py").write_text("changed")
-    assert answers._path() == before
+    assert verify._answers_path() == before
     (checkout / "runner/accounting/accountants.py").write_text("changed")
-    assert (changed := answers._path()) != before
+    assert (changed := verify._answers_path()) != before
     monkeypatch.setattr(cache, "version", lambda package: "newer")
-    assert answers._path() not in (before, changed)
+    assert verify._answers_path() not in (before, changed)
 
 
 def test_a_table_of_what_was_chosen_is_read_too(checkout: Path) -> None:
@@ -119,7 +121,7 @@ def test_a_table_of_what_was_chosen_is_read_too(checkout: Path) -> None:
 
 
 def test_runs_come_out_of_the_cache_as_they_went_in() -> None:
-    first = jobs._by_hydra(SWEEP, ("scale=smoke",))
+    first = jobs._list_by_hydra(SWEEP, ("scale=smoke",))
     assert sweep_jobs(SWEEP, ("scale=smoke",)) == first
     assert [job.run_id for job in first] == [jobs.Job.of("", {}, job.config).run_id for job in first]
     assert first[0].config.evaluation.value == first[0].field("evaluation") == "test"
@@ -128,7 +130,7 @@ def test_runs_come_out_of_the_cache_as_they_went_in() -> None:
 
 def test_fields_of_a_machine_are_set_without_composing(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = sweep_jobs(SWEEP, ("scale=smoke",))
-    monkeypatch.setattr(jobs, "_by_hydra", lambda *_: pytest.fail("composed"))
+    monkeypatch.setattr(jobs, "_list_by_hydra", lambda *_: pytest.fail("composed"))
     overrides = ("scale=smoke", "runtime.results_root=${oc.env:HOME}/x", "runtime.threads=2", "save_model=true")
     elsewhere = sweep_jobs(SWEEP, overrides)
     assert [job.run_id for job in elsewhere] == [job.run_id for job in plain]

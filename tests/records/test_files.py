@@ -58,7 +58,6 @@ def _both(record: dict[str, Any], name: str, value: Any) -> None:
     ("change", "sentence"),
     [
         (lambda r: _both(r, "test_accuracy", 150.0), "history.test_accuracy.1: Input should be less than or equal to"),
-        (lambda r: _both(r, "test_accuracy", None), "history.test_accuracy.1: Input should be a valid number"),
         (lambda r: _both(r, "test_accuracy", "nan"), "history.test_accuracy.1: Input should be a valid number"),
         (lambda r: _both(r, "epsilon_sound", 0.5), "its epsilon_sound falls from one epoch to the next"),
         (lambda r: _both(r, "epsilon", -1.0), "history.epsilon.1"),
@@ -72,7 +71,6 @@ def _both(record: dict[str, Any], name: str, value: Any) -> None:
         (lambda r: r.update(status="running"), "status: Input should be 'finished', 'diverged' or 'stopped'"),
         (lambda r: r["config"].update(seed=9), "its ids are not those of its config"),
         (lambda r: r["config"].update(epochs=1), "it has more epochs than its config"),
-        (lambda r: r["config"].update(epochs=10**299), "its ids are not those of its config"),
         (lambda r: r["config"]["loss"].update(x=json.loads("[" * 900 + "]" * 900)), "it is nested too deeply"),
     ],
 )
@@ -101,16 +99,12 @@ def _set(*place: str, value: Any) -> Callable[[dict[str, Any]], None]:
 ODD = [
     (("config", "mixture"), {"_target_": "runner.augment.Flip"}),
     (("config", "secure"), None),
-    (("config", "scale"), {}),
     (("carbon",), 1.0),
-    (("schema",), 2),
     (("status",), "paused"),
     (("history", "energy"), [[1.0], [2.0]]),
     (("history", "epsilon_sound"), {"lower": [1.0, 2.0]}),
-    (("history", "test_loss"), [[0.5], [0.25]]),
     (("diagnostics", "norms"), ["large"]),
     (("provenance", "wall_seconds"), math.nan),
-    (("final", "noise_multiplier"), math.inf),
 ]
 
 
@@ -126,7 +120,7 @@ def test_what_another_version_wrote_stays_and_is_not_written_over(path, jobs, pl
     with pytest.raises(UnreadableRecordError):
         set_aside(path)
     assert not is_recorded(path.parent.parent, path.stem)
-    assert [each.read_text() for each in path.parent.iterdir()] == [content]
+    assert [file.read_text() for file in path.parent.iterdir()] == [content]
 
 
 HUGE, DEEP = "9" * 400, "[" * 100_000
@@ -135,19 +129,14 @@ HUGE, DEEP = "9" * 400, "[" * 100_000
 @pytest.mark.parametrize(
     "change",
     [
-        lambda text: text.replace('"seed"', '"seed": 3, "seed"'),
         lambda text: text.replace('"seed": ', f'"seed": {HUGE}'),
         lambda text: text.replace('"seed": ', '"seed": NaN, "other": '),
-        lambda text: text.replace('"wall_seconds": ', '"wall_seconds": NaN, "other": '),
         lambda text: text.replace('"config": {', '"config": [{'),
         lambda text: text.replace('"run_id"', '"\\ud800": 1, "run_id"'),
         lambda text: DEEP,
-        lambda text: '{"digest":' * 100_000,
         lambda text: text.replace('"seed": ', '"other": ' + "[" * 900 + "]" * 900 + ', "seed": '),
         lambda text: text.encode("utf-16"),
         lambda text: b"\xef\xbb\xbf" + text.encode(),
-        lambda text: text.encode() + b"\0",
-        lambda text: "NaN",
         lambda text: '"text"',
         lambda text: '{"run_id": 1}',
     ],
@@ -203,16 +192,16 @@ def test_records_of_the_repository_stand_behind_those_of_a_user(tmp_path: Path, 
     """The user's own record comes first; another folder has only its own; scales do not mix."""
     monkeypatch.setattr(files, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(files, "YOURS", tmp_path / "results" / "yours")
-    committed, own = (files.record_path(folder, "0" * 12) for folder in (files.RESULTS, files.YOURS))
-    assert files.find_record(files.YOURS, "0" * 12) == own, "where it would be"
+    committed, yours = (files.record_path(folder, "0" * 12) for folder in (files.RESULTS, files.YOURS))
+    assert files.find_record(files.YOURS, "0" * 12) == yours, "where it would be"
     committed.parent.mkdir(parents=True)
     committed.touch()
     assert files.find_record(files.YOURS, "0" * 12) == committed
     assert files.find_record(files.YOURS / "smoke", "0" * 12) != committed
     assert files.find_record(tmp_path / "results" / "fresh", "0" * 12).parent.parent.name == "fresh"
-    own.parent.mkdir(parents=True)
-    own.touch()
-    assert files.find_record(files.YOURS, "0" * 12) == own
+    yours.parent.mkdir(parents=True)
+    yours.touch()
+    assert files.find_record(files.YOURS, "0" * 12) == yours
 
 
 @pytest.mark.parametrize(

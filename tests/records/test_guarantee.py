@@ -13,8 +13,7 @@ from runner.build.prepare import prepare
 from runner.claims.formulas import charged_epsilon
 from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY
-from runner.records.files import read_record, write_record
-from runner.records.guarantee import as_today
+from runner.records.files import as_today, read_record, write_record
 from runner.records.jobs import sweep_jobs
 from runner.records.verify import run_of, verify
 from runner.report.explain import cost_text, released_text
@@ -115,8 +114,8 @@ def test_claims_and_leaderboard_have_no_bound_of_it() -> None:
     assert run.history("epsilon_sound") == [math.inf] * 25
     assert run.final("epsilon_spent") == 0.2
     assert entries([run], [3.0]) == []
-    of = claim(("backprop_clipping/mnist_printed",), sweeps=("backprop_clipping/table_1",), quantity="epsilon")
-    measured = charged_epsilon(of, None)
+    subject = claim(("backprop_clipping/mnist_printed",), sweeps=("backprop_clipping/table_1",), quantity="epsilon")
+    measured = charged_epsilon(subject, None)
     assert measured.epsilon_sound == math.inf
     assert measured.epsilon_spent is not None
     assert 0 < measured.epsilon_spent < 0.08

@@ -85,12 +85,12 @@ def test_a_field_that_older_runs_did_not_know_is_left_out_at_what_they_did(compo
 def test_a_class_outside_the_package_and_pytorch_is_its_whole_path(composed, mine: str, other: str) -> None:
     """No run of one can pass for a run of another, at the top of a group or below it."""
     for place in ("clipping._target_", "+clipping.inner._target_"):
-        one, two = (composed(f"{place}={target}") for target in (mine, other))
-        assert not set(identify(one)) & set(identify(two))
+        first, second = (composed(f"{place}={target}") for target in (mine, other))
+        assert not set(identify(first)) & set(identify(second))
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("{layers:{wide:64,narrow:4}}", "{layers:{narrow:4,wide:64}}"),
         ("{hidden:[]}", "{}"),
@@ -98,12 +98,12 @@ def test_a_class_outside_the_package_and_pytorch_is_its_whole_path(composed, min
         ("{more:{slope:{}}}", "{more:{}}"),
     ],
 )
-def test_arguments_of_a_users_class_count_as_they_stand(composed, one: str, other: str) -> None:
+def test_arguments_of_a_users_class_count_as_they_stand(composed, first: str, second: str) -> None:
     """Its layers may be built in their order, and its defaults may be others than null and empty."""
-    runs = [composed("architecture._target_=theirs.Net", f"+architecture.of={text}") for text in (one, other)]
+    runs = [composed("architecture._target_=theirs.Net", f"+architecture.of={text}") for text in (first, second)]
     assert not set(identify(runs[0])) & set(identify(runs[1]))
-    known = [composed(f"+architecture.of={text}") for text in (one, one)]
-    assert identify(known[0]) == identify(known[1])
+    configs = [composed(f"+architecture.of={text}") for text in (first, first)]
+    assert identify(configs[0]) == identify(configs[1])
 
 
 def test_whole_numbers_that_no_float_tells_apart_are_two_runs(composed) -> None:
@@ -133,8 +133,8 @@ def test_at_smoke_scale_interpolations_see_what_is_trained(composed) -> None:
         "experiment=tempered_sigmoid/mnist_tanh", "scale=smoke", "schedule=linear", "seed=3",
         *(f"{field}=${{{name}}}" for name, field in made_of.items()),
     )  # fmt: skip
-    found = {name: OmegaConf.select(config, field) for name, field in made_of.items()}
-    assert found == {"batch_size": 32, "epochs": 3, "seed": 1, "dataset.test_examples": 359, "max_epsilon": None}
+    values = {name: OmegaConf.select(config, field) for name, field in made_of.items()}
+    assert values == {"batch_size": 32, "epochs": 3, "seed": 1, "dataset.test_examples": 359, "max_epsilon": None}
     assert config.schedule.total_iters == 3
     assert composed("schedule=linear").schedule.total_iters == 57
 
@@ -166,8 +166,8 @@ def test_a_damaged_record_is_none_and_makes_room(composed, capsys) -> None:
 
 def test_epsilons_and_the_noise_that_they_take_are_rounded_up() -> None:
     """An upper bound must stay one: 2.9300397 is no more 2.93, nor is noise of 1.34812 noise of 1.3481."""
-    found = rounded({"epsilon_sound": 2.9300397, "epsilon": [1.000001, math.inf], "loss": 1.000001})
-    assert found == {"epsilon_sound": 2.9301, "epsilon": [1.0001, "inf"], "loss": 1.0}
+    values = rounded({"epsilon_sound": 2.9300397, "epsilon": [1.000001, math.inf], "loss": 1.000001})
+    assert values == {"epsilon_sound": 2.9301, "epsilon": [1.0001, "inf"], "loss": 1.0}
     assert rounded({"noise_multiplier": 1.34812}) == {"noise_multiplier": 1.3482}
     assert rounded({"noise_multiplier": 1.23}) == {"noise_multiplier": 1.23}
 

@@ -79,11 +79,11 @@ def test_classes_and_modules_that_moved_are_named_where_they_are_now(folder: Pat
         "runner.clipping.Backprop": "runner.elsewhere.Backprop",
     }
     texts = contents(folder)
-    named = set(re.findall(r'"_target_": "([^"]*)"', "".join(texts.values())))
-    assert {"runner.data.datasets.ImageDataset", "runner.clipping.Flat"} <= named
+    targets = set(re.findall(r'"_target_": "([^"]*)"', "".join(texts.values())))
+    assert {"runner.data.datasets.ImageDataset", "runner.clipping.Flat"} <= targets
     ids = migrate(folder, moved)
     after = contents(folder)
-    now = {re.sub(r"^runner\.data\.datasets\b", "runner.data.images", target) for target in named}
+    now = {re.sub(r"^runner\.data\.datasets\b", "runner.data.images", target) for target in targets}
     now = {"runner.elsewhere.Backprop" if target == "runner.clipping.Backprop" else target for target in now}
     now = {re.sub(r"^runner\.clipping\b", "runner.clipping.bounds", target) for target in now}
     assert set(re.findall(r'"_target_": "([^"]*)"', "".join(after.values()))) == now
@@ -100,24 +100,24 @@ def test_a_class_with_a_new_name_makes_other_ids(folder: Path) -> None:
         assert record["config"]["dataset"]["_target_"] == "runner.data.datasets.Images"
 
 
-@pytest.mark.parametrize("at", range(6))
-def test_an_interrupted_migration_is_finished_by_the_same_command(folder: Path, monkeypatch, at: int) -> None:
+@pytest.mark.parametrize("step", range(6))
+def test_an_interrupted_migration_is_finished_by_the_same_command(folder: Path, monkeypatch, step: int) -> None:
     """Interrupted before and after each of the three records is written under its new name."""
     steps = iter(range(100))
-    whole = module.write_whole
+    write = module.write_whole
 
     def interrupted(path: Path, text: str, *, replace: bool) -> bool:
-        if next(steps) == at:
+        if next(steps) == step:
             raise KeyboardInterrupt
-        written = whole(path, text, replace=replace)
-        if next(steps) == at:
+        written = write(path, text, replace=replace)
+        if next(steps) == step:
             raise KeyboardInterrupt
         return written
 
     monkeypatch.setattr(module, "write_whole", interrupted)
     with pytest.raises(KeyboardInterrupt):
         migrate(folder, {})
-    monkeypatch.setattr(module, "write_whole", whole)
+    monkeypatch.setattr(module, "write_whole", write)
     migrate(folder, {})
     assert sorted(contents(folder)) == [path.stem for path in COMMITTED[:5]]
     for path in (folder / "runs").iterdir():
@@ -143,7 +143,7 @@ def emptied(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "targets", "said"),
+    ("change", "targets", "parts"),
     [
         (second, [], ["old1.json", "older.json", COMMITTED[1].name]),
         (lambda folder: (folder / "runs" / "old0.json").write_text("{"), [], ["old0.json cannot be migrated"]),
@@ -155,7 +155,7 @@ def emptied(folder: Path) -> None:
     ],
 )
 def test_what_cannot_be_migrated_is_said_in_one_sentence_and_changes_nothing(
-    folder: Path, capsys, change: Any, targets: list[str], said: list[str]
+    folder: Path, capsys, change: Any, targets: list[str], parts: list[str]
 ) -> None:
     if change is not None:
         change(folder)
@@ -165,4 +165,4 @@ def test_what_cannot_be_migrated_is_said_in_one_sentence_and_changes_nothing(
     out, err = capsys.readouterr()
     assert not out
     (line,) = err.splitlines()
-    assert all(part in line for part in said)
+    assert all(part in line for part in parts)

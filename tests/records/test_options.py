@@ -25,8 +25,8 @@ def test_a_name_with_dashes_is_refused_and_hydra_is_not_left_to_take_it_for_one_
 
 def test_hydras_own_are_all_there():
     parser = get_args_parser()
-    there = {name for action in parser._actions for name in action.option_strings if name.startswith("--")}
-    assert set(OF_HYDRA) == there - {"--experimental-rerun"}, "which runs what a pickle says"
+    options = {name for action in parser._actions for name in action.option_strings if name.startswith("--")}
+    assert set(OF_HYDRA) == options - {"--experimental-rerun"}, "which runs what a pickle says"
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def test_hydras_own_are_all_there():
     ],
 )
 def test_hydras_options_may_stand_between_overrides(tmp_path, typed, due):
-    named = [str(tmp_path) if text == "FOLDER" else text for text in typed]
-    assert arranged(named) == [str(tmp_path) if text == "FOLDER" else text for text in due]
+    arguments = [str(tmp_path) if text == "FOLDER" else text for text in typed]
+    assert arranged(arguments) == [str(tmp_path) if text == "FOLDER" else text for text in due]
 
 
 @pytest.mark.parametrize("typed", [["--config-dir", "absent"], ["--config-dir="], ["-cd", __file__]])
@@ -60,13 +60,13 @@ def test_the_folder_conf_of_ones_own_is_found(tmp_path, monkeypatch):
     assert arranged(["-cd", "conf", "seed=1"]) == ["-cd", "conf", "seed=1"]
 
 
-@pytest.mark.parametrize("named", [None, "conf"])
-def test_bounds_knows_options_of_ones_own(named, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("config_dir", [None, "conf"])
+def test_bounds_knows_options_of_ones_own(config_dir, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "conf" / "architecture").mkdir(parents=True)
     of_package = (REPOSITORY / "conf" / "architecture" / "lipschitz_mlp.yaml").read_text()
     (tmp_path / "conf" / "architecture" / "mine.yaml").write_text(of_package)
-    typed = [] if named is None else ["--config-dir", named]
+    typed = [] if config_dir is None else ["--config-dir", config_dir]
     tables = []
     for architecture in ("mine", "lipschitz_mlp"):
         chosen = [f"architecture={architecture}", "architecture.units=[32]"]
@@ -90,8 +90,8 @@ def test_a_file_that_is_no_option_by_its_name_is_named(name: str, tmp_path: Path
     path.write_text("_target_: torch.nn.Softsign\n")
     with pytest.raises(HydraException) as error:
         composed([*search_path(str(tmp_path)), f"{path.parent.name}=mine"])
-    said = f"{path.parent.name} has no option 'mine', but {path} is there: its name has to be mine.yaml"
-    assert sentence(error.value) == said
+    message = f"{path.parent.name} has no option 'mine', but {path} is there: its name has to be mine.yaml"
+    assert sentence(error.value) == message
 
 
 def test_an_experiment_without_its_first_line_is_told_so(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from runner.accounting.accountants import ANSWERS, pld_epsilon
 from runner.accounting.ledger import SampledGaussian
+from runner.config import ConfigError
 from runner.data.files import SEAL, sealed
-from runner.records import answers, verify
+from runner.records import verify
 
 QUESTION = (SampledGaussian(0.01, 1.1, 50),), 1e-5, 2e-4
 
@@ -24,40 +25,37 @@ class Deadly:
         return os._exit, (9,)
 
 
-def test_every_fault_is_reported_also_of_a_process_that_dies(tmp_path: Path) -> None:
-    deadly: Any = Deadly()
+def test_every_fault_is_reported_and_a_killed_process_refused(tmp_path: Path) -> None:
     paths = [tmp_path / f"{number}.json" for number in range(3)]
     for path in paths:
         path.write_text("[")
-    checked = {each.path: each.faults for each in verify._in_processes([[deadly, paths[0]], paths[1:]], 2)}
-    assert checked.pop(deadly) == ["its process ended with exit code 9"]
+    checked = {record.path: record.faults for record in verify._checked_by_processes([paths[:1], paths[1:]], 2)}
     assert checked.keys() == set(paths)
     assert all("is not a whole record" in fault for (fault,) in checked.values())
+    deadly: Any = Deadly()
+    with pytest.raises(ConfigError, match="a process was killed"):
+        list(verify._checked_by_processes([[deadly], paths], 2))
 
 
 def test_answers_are_kept_exactly_and_damaged_ones_are_not_used(tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "answers" / "epsilons.json"
-    monkeypatch.setattr(answers, "_path", lambda: path)
+    monkeypatch.setattr(verify, "_answers_path", lambda: path)
     ANSWERS.clear()
     epsilon = pld_epsilon(*QUESTION)
-    answers.keep()
-    whole = path.read_bytes()
-    ANSWERS.clear()
-    answers.recall()
-    assert list(ANSWERS.items()) == [(QUESTION, epsilon)]
+    verify._store_answers()
+    content = path.read_bytes()
+    assert verify._stored_answers() == {QUESTION: epsilon}
     assert path.stat().st_mode & 0o077 == 0
     forged = json.dumps([[*QUESTION, epsilon / 2]]).encode()
-    for content, epsilons in (
+    for changed, epsilons in (
         (sealed(forged), [epsilon / 2]),
-        (forged + whole[-SEAL:], []),
+        (forged + content[-SEAL:], []),
         (sealed(b"[[1]]"), []),
-        (whole[:-1], []),
+        (content[:-1], []),
         (b"", []),
     ):
-        path.write_bytes(content)
-        ANSWERS.clear()
-        answers.recall()
-        assert list(ANSWERS.values()) == epsilons
+        path.write_bytes(changed)
+        assert list(verify._stored_answers().values()) == epsilons
     assert pld_epsilon(*QUESTION) == epsilon
 
 

@@ -48,20 +48,20 @@ def listed() -> dict[str, list[Job]]:
 
 def digests() -> dict[str, list[int | str]]:
     """The number of runs of each sweep and a digest of their ids."""
-    found: dict[str, list[int | str]] = {}
+    current: dict[str, list[int | str]] = {}
     for sweep, jobs in listed().items():
         ids = sorted(job.run_id for job in jobs)
         assert len(set(ids)) == len(ids) >= 1, sweep
-        found[sweep] = [len(ids), hashlib.sha256("".join(ids).encode()).hexdigest()[:12]]
-    return found
+        current[sweep] = [len(ids), hashlib.sha256("".join(ids).encode()).hexdigest()[:12]]
+    return current
 
 
 def test_the_runs_of_each_sweep_are_those_of_the_golden_file() -> None:
     """A change of the code that gives a run another id would make its record useless."""
-    golden, found = json.loads(GOLDEN.read_text()), digests()
+    golden, current = json.loads(GOLDEN.read_text()), digests()
     paths = [p for p in tracked("results/*/*/runs.csv") if p.parts[-3] != "studies"]
     recorded = {row["sweep"] for path in paths for row in read_csv(path)}
-    changed = sorted(name for name in golden.keys() | recorded if golden.get(name) != found.get(name))
+    changed = sorted(name for name in golden.keys() | recorded if golden.get(name) != current.get(name))
     assert not changed, f"If that is meant: python -m tests.records.test_sweeps writes {GOLDEN.name} anew."
 
 
@@ -117,13 +117,13 @@ def test_one_run_of_each_class_and_of_each_data_set_of_each_paper_can_be_prepare
             prepared |= classes
             run = prepare(composed(f"experiment={job.experiment}"))
             if run.mechanism.private:
-                kept, mechanism = run.paid_for, run.mechanism
-                charges = mechanism.charges_of_epochs(run.epochs) if kept is None else mechanism.charges(kept)
+                accepted, mechanism = run.paid_for, run.mechanism
+                charges = mechanism.charges_of_epochs(run.epochs) if accepted is None else mechanism.charges(accepted)
                 assert run.accountant.epsilon(charges.claimed, run.config.delta) <= claimed(job), job.experiment
 
 
 if __name__ == "__main__":
-    lines = (f'"{name}": {json.dumps(of)}' for name, of in sorted(digests().items()))
+    lines = (f'"{name}": {json.dumps(ids)}' for name, ids in sorted(digests().items()))
     GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
@@ -136,8 +136,8 @@ def test_sweep_jobs_are_what_hydra_launches(tmp_path) -> None:
     """The listing against `python -m runner --multirun` itself, by run id."""
     sweep = "tempered_sigmoid/text_sgd"
     extra = ("scale=smoke", "scale.epochs=1", "tracking=disabled", f"runtime.results_root={tmp_path}")
-    code, _, told = run_in_fork([f"sweeps={sweep}", f"hydra.sweep.dir={tmp_path}/hydra", *extra], tmp_path)
-    assert code == 0, told
+    code, _, errors = run_in_fork([f"sweeps={sweep}", f"hydra.sweep.dir={tmp_path}/hydra", *extra], tmp_path)
+    assert code == 0, errors
     recorded = {path.stem for path in tmp_path.rglob("smoke/runs/*.json")}
     assert recorded == {job.run_id for job in sweep_jobs(sweep, extra)}
     assert len(recorded) == 4

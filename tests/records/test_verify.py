@@ -15,7 +15,6 @@ from runner.accounting import sound_epsilon
 from runner.accounting.accountants import ANSWERS
 from runner.config import REPOSITORY
 from runner.data.files import SEAL, sealed
-from runner.records import answers
 from runner.records import verify as verifying
 from runner.records.files import digest_of, read_record, results_folder, text_of
 from runner.records.identity import identify_recorded
@@ -42,10 +41,10 @@ def committed(run_id: str) -> Record:
 
 
 @pytest.fixture(autouse=True)
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of the answers of accountants: not the user's own."""
     path = tmp_path / "answers" / "epsilons.json"
-    monkeypatch.setattr(answers, "_path", lambda: path)
+    monkeypatch.setattr(verifying, "_answers_path", lambda: path)
     return path
 
 
@@ -72,8 +71,8 @@ def test_a_record_as_it_was_written_is_as_it_should_be(run_id: str, tmp_path: Pa
     assert noticed(ended(committed(run_id)), tmp_path) == []
 
 
-def counted(record: Record, name: str, of: Callable[[int], int]) -> None:
-    record["history"][name] = [of(value) for value in record["history"][name]]
+def counted(record: Record, name: str, changed: Callable[[int], int]) -> None:
+    record["history"][name] = [changed(value) for value in record["history"][name]]
 
 
 def cut(record: Record, epochs: int) -> None:
@@ -92,7 +91,7 @@ def half_kept(record: Record) -> None:
     """Halve the accepted updates, with the epsilon that the paper counts for that number."""
     history, setting = record["history"], verifying._text(record["config"])
     history["accepted"] = [count // 2 for count in history["accepted"]]
-    history["epsilon"] = [verifying._epsilon(setting, kept) for kept in history["accepted"]]
+    history["epsilon"] = [verifying._epsilon(setting, count) for count in history["accepted"]]
 
 
 BUDGET = committed(BUDGETED)["final"]
@@ -130,12 +129,14 @@ TAMPERED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("run_id", "change", "sentence"), [(*of, said) for said, of in TAMPERED.items()])
+@pytest.mark.parametrize(
+    ("run_id", "change", "sentence"), [(*change, sentence) for sentence, change in TAMPERED.items()]
+)
 def test_tampering_is_noticed(run_id: str, change: Callable[[Record], Any], sentence: str, tmp_path: Path) -> None:
     record = committed(run_id)
     change(record)
-    found = noticed(ended(record), tmp_path)
-    assert any(sentence in each for each in found), found
+    faults = noticed(ended(record), tmp_path)
+    assert any(sentence in fault for fault in faults), faults
 
 
 TAKEN = object()
@@ -217,8 +218,8 @@ UNNOTICED = {
 @pytest.mark.parametrize("run_id", EVERY)
 def test_a_field_that_may_change_unnoticed_is_one_that_nothing_determines(run_id: str, tmp_path: Path) -> None:
     unnoticed = {name for name, edited in edits(committed(run_id)) if not noticed(edited, tmp_path)}
-    named = {name for name in unnoticed if not name.startswith(("provenance.versions.", "provenance.kernels."))}
-    assert named == UNNOTICED[run_id]
+    fields = {name for name in unnoticed if not name.startswith(("provenance.versions.", "provenance.kernels."))}
+    assert fields == UNNOTICED[run_id]
 
 
 def test_a_record_that_cannot_be_read_or_prepared_hides_no_other(tmp_path: Path, capsys: Any) -> None:
@@ -269,19 +270,19 @@ def forget() -> None:
         function.cache_clear()
 
 
-def test_answers_of_accountants_are_kept_unless_all_are_computed_afresh(tmp_path: Path, kept: Path) -> None:
+def test_answers_of_accountants_are_kept_unless_all_are_computed_afresh(tmp_path: Path, answers: Path) -> None:
     (tmp_path / "runs").mkdir()
     noticed(committed(PLAIN), tmp_path / "runs")
     forget()
     assert main([str(tmp_path)]) == 0
-    whole = kept.read_bytes()
-    rows = json.loads(whole[:-SEAL])
+    content = answers.read_bytes()
+    rows = json.loads(content[:-SEAL])
     assert len(rows) == 20
-    kept.write_bytes(sealed(json.dumps([[*question, 1.1 * epsilon] for *question, epsilon in rows]).encode()))
+    answers.write_bytes(sealed(json.dumps([[*question, 1.1 * epsilon] for *question, epsilon in rows]).encode()))
     for arguments, code in (([], 1), (["--fresh"], 0), ([], 0)):
         forget()
         assert main([str(tmp_path), *arguments]) == code
-    assert kept.read_bytes() == whole
+    assert answers.read_bytes() == content
 
 
 def test_seeds_of_a_setting_are_checked_in_one_process(tmp_path: Path) -> None:
@@ -322,7 +323,7 @@ def test_a_run_that_diverged_ends_in_what_is_not_finite_or_says_what_it_guarante
     """Its weights may have been the first that were not finite. Records from before the guarantee do not have it."""
     record = diverged(10)
     guarantee = {"max_tries": 260, "epsilon_sound": 2.0405, "epsilon_spent": record["final"]["epsilon_sound"]}
-    assert {each.split(" is ")[0] for each in noticed(diverged(10), tmp_path)} == guarantee.keys()
+    assert {fault.split(" is ")[0] for fault in noticed(diverged(10), tmp_path)} == guarantee.keys()
     record["final"] |= guarantee
     assert noticed(record, tmp_path) == []
     record["final"]["max_tries"] = 130

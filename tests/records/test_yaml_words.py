@@ -24,62 +24,43 @@ from tests.records.test_loader import loader_of
 EXPERIMENT = "# @package _global_\ndefaults:\n- tempered_sigmoid/mnist_tanh\n"
 GROUPS = {  # the fourth line of an experiment, and the message after its file and line
     "schedule: off": "line 4: schedule is a group and takes fields: choose an option of it in the list of defaults",
-    "schedule: [linear]": "line 4: schedule is a group",
     "screening: no": r"line 4: screening is a group .* of annealing, none, or write null for none",
-    "normalization: NO": "line 4: normalization is a group",
-    "averaging: none": "line 4: averaging is a group",
-    "augmentation: 0": "line 4: augmentation is a group",
     "constraint: ''": "line 4: constraint is a group",
-    "activation: yes": "line 4: activation is a group",
     "activation:": "line 4: activation is a group",
     "tracking: off": "line 4: tracking is a group and takes fields: .* disabled, offline, online",
-    "runtime: on": "line 4: runtime is a group",
     "- override /screening: no": "screening has no option 'no': choose from annealing, none",
     "- override /activation:": "line 4: activation cannot be without an option: choose from ",
     "tracking: {mode: off}": r"Invalid value 'off', expected one of .* \(.*line 4\)",
     "epochs: 0x1F": r"epochs: .*'0x1F' of type 'str' could not be converted to Integer \(.*line 4\)",
     "epochs: 1:30": r"'1:30' of type 'str' could not be converted to Integer \(.*line 4\)",
     "delta: yes": r"'yes' of type 'str' could not be converted to Float \(.*line 4\)",
-    "epochs: 0o17": r"'0o17' of type 'str' could not be converted to Integer \(.*line 4\)",
     "epochs: 5,0": r"'5,0' of type 'str' could not be converted to Integer",
     "epochs: 10.0": r"'10.0' of type 'float' could not be converted to Integer",
     "epochs: ~": r"Incompatible value 'None' for field of type 'int' \(.*line 4\)",
-    "batch_size: 0x10": r"batch_size: .*'0x10' of type 'str'",
-    "seed: 1;": r"seed: .*'1;' of type 'str' could not be converted to Integer",
-    "noise_multiplier: none": r"'none' of type 'str' could not be converted to Float",
-    "delta: 1/60000": r"'1/60000' of type 'str' could not be converted to Float",
     "save_model:": r"Incompatible value 'None' for field of type 'bool' \(.*line 4\)",
     "sampling: off": r"Invalid value 'off', expected one of \[poisson, shuffled\] \(.*line 4\)",
-    "evaluation: no": r"Invalid value 'no', expected one of \[test, holdout\] \(.*line 4\)",
     "diagnostics: off": r"diagnostics: .* is not a ListConfig, list or tuple\. \(.*line 4\)",
     "title: [a]": r"Cannot convert 'ListConfig' to string: .*line 4",
     "title: a: b": "mapping values are not allowed here .*line 4",
     "optimizer: off": "line 4: optimizer is a group .* of adam, adam_bc, sgd",
-    "runtime: ~": "line 4: runtime is a group",
     "runtime: {step: off}": r"Invalid value 'off', expected one of \[auto, eager, graph, compiled\] \(.*line 4\)",
-    "yes: 1": r"there is no field 'yes' \(.*line 4\)",
-    "Seed: 1": r"there is no field 'Seed' \(.*line 4\)",
     "~: 1": "cannot be read: Incompatible key type 'NoneType'",
     "seed: 1\nseed: 2": "found duplicate key seed in .*line 5",
     "seed: 1\n---\nseed: 2": "expected a single document .*line 5",
     "seed: *x": "found undefined alias 'x' .*line 4",
-    "seed: @1": "character '@' that cannot start any token .*line 4",
     "\tseed: 1": r"character '\\t' that cannot start any token .*line 4",
     "nosuch: off": r"there is no field 'nosuch' \(.*line 4\)",
 }
 AS_TYPED = {
     "title: off": ("title", "off"),
     "title: 010": ("title", "010"),
-    "title: 12:30": ("title", "12:30"),
     "epochs: 010": ("epochs", 10),
     "seed: 1_000": ("seed", 1000),
     "save_model: no": ("save_model", False),
     "tracking: {tags: [no, 0x1F, TRUE]}": ("tracking.tags", ["no", "0x1F", "True"]),
     "schedule:": ("schedule", None),
     "title: 2024-01-01": ("title", "2024-01-01"),
-    "title: 0o17": ("title", "0o17"),
     "delta: 1.e-5": ("delta", 1e-5),
-    "epochs: +5": ("epochs", 5),
     "epochs: ' 5'": ("epochs", 5),
     "confusion_epochs: [010, 1_0]": ("confusion_epochs", [10, 10]),
     "runtime: {threads: ~}": ("runtime.threads", None),
@@ -88,7 +69,6 @@ AS_TYPED = {
     "optimizer: {<<: {lr: 1e-3}}": ("optimizer.lr", 1e-3),
     "? seed\n: 4": ("seed", 4),
     "- override /activation: 010": ("activation._target_", "torch.nn.Softsign"),
-    "- override /activation: 10": ("activation._target_", "torch.nn.Softsign"),
     "- override /activation: off": ("activation._target_", "torch.nn.Softsign"),
 }
 ARGUMENTS = {  # of a class in an option's file
@@ -121,11 +101,8 @@ VALUES = {  # of an argument without a type
     "-1e39": "is larger than any 32-bit number",
     ".nan": "is out of range: it has to be a finite number",
     "1e400": "is out of range: it has to be a finite number",
-    ".inf": "is out of range: it has to be a finite number",
-    "[[.NaN]]": "is out of range: it has to be a finite number",
     "{1: a}": "has the name 1, and names are texts in a record: write it in quotes",
     '{1: a, "1": b}': "has the name 1,",
-    "{true: a}": "has the name True,",
     "!!binary aGVsbG8=": "is a bytes, which no record can hold",
     "!!python/object/apply:pathlib.PosixPath [a]": "is a PosixPath, which no record can hold",
 }
@@ -147,7 +124,7 @@ def composed(folder: Path, *overrides: str, **contents: str) -> DictConfig:
     return loader_of(folder).load_configuration("config", list(overrides), RunMode.RUN)
 
 
-def with_argument(config: DictConfig, folder: Path, value: str) -> DictConfig:
+def add_argument(config: DictConfig, folder: Path, value: str) -> DictConfig:
     """Return a config with an activation that has an argument of no type, read from a file."""
     path = folder / "mine.yaml"
     path.write_text(f"_target_: tests.choosing.AnyArgument\nx: {value}\n", encoding="utf-8")
@@ -159,14 +136,14 @@ def with_argument(config: DictConfig, folder: Path, value: str) -> DictConfig:
 def test_a_word_in_place_of_an_option_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
     with pytest.raises(HydraException) as refused:
         composed(tmp_path, "experiment=mine", experiment__mine=f"{EXPERIMENT}{line}\n")
-    said = sentence(refused.value)
-    assert "mine.yaml" in said or "has no option" in said
-    assert re.search(GROUPS[line], said), said
+    message = sentence(refused.value)
+    assert "mine.yaml" in message or "has no option" in message
+    assert re.search(GROUPS[line], message), message
 
 
 @pytest.mark.parametrize("line", AS_TYPED)
 def test_a_word_is_a_text_or_a_number_as_typed(tmp_path: Path, line: str) -> None:
-    options = {f"activation__{name}": "_target_: torch.nn.Softsign\n" for name in ("010", "10", "off")}
+    options = {f"activation__{name}": "_target_: torch.nn.Softsign\n" for name in ("010", "off")}
     config = composed(tmp_path, "experiment=mine", experiment__mine=f"{EXPERIMENT}{line}\n", **options)
     name, expected = AS_TYPED[line]
     assert OmegaConf.select(config, name) == expected
@@ -183,13 +160,13 @@ def test_a_word_in_place_of_an_argument_is_refused(smoke, tmp_path: Path, text: 
 
 @pytest.mark.parametrize("kind", FILES)
 def test_a_file_is_read_however_it_was_saved(tmp_path: Path, kind: str) -> None:
-    content, said = FILES[kind]
+    content, message = FILES[kind]
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "mine.yaml").write_bytes(content)
-    if said:
+    if message:
         with pytest.raises(HydraException) as refused:
             composed(tmp_path, "experiment=mine")
-        assert re.search(said, sentence(refused.value)), sentence(refused.value)
+        assert re.search(message, sentence(refused.value)), sentence(refused.value)
     else:
         config = composed(tmp_path, "experiment=mine")
         assert (config.seed, config.title) == (5, "Grüße")
@@ -197,7 +174,7 @@ def test_a_file_is_read_however_it_was_saved(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("value", VALUES)
 def test_what_no_record_can_hold_is_refused_before_a_step(smoke, tmp_path: Path, value: str) -> None:
-    config = with_argument(smoke(), tmp_path, value)
+    config = add_argument(smoke(), tmp_path, value)
     for command in (identify, prepare):
         with pytest.raises(ConfigError, match=VALUES[value]):
             command(config)
@@ -212,7 +189,7 @@ def test_an_option_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> No
 
 @pytest.mark.parametrize("value", HELD)
 def test_what_a_record_can_hold_is_read_again(smoke, tmp_path: Path, value: str) -> None:
-    config = resolved(with_argument(smoke("epochs=1"), tmp_path, value))
+    config = resolved(add_argument(smoke("epochs=1"), tmp_path, value))
     assert execute(config, quietly) == "finished"
     assert record_of(config)["config"]["activation"]["x"] == OmegaConf.to_container(config)["activation"]["x"]
 

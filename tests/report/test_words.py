@@ -205,7 +205,7 @@ def test_a_papers_page_is_short_and_has_its_findings() -> None:
 def test_a_word_has_its_rule_and_context_has_none(rows: list[ClaimRow]) -> None:
     by_text = {entry.text: entry.word for entry in RULES}
     assert all(row.verdict == by_text.get(row.rule, "") for row in rows)
-    assert all((row.verdict == "") == row.claim.for_context for row in rows)
+    assert all((row.verdict == "") == row.claim.contextual for row in rows)
     assert {row.verdict for row in rows} == {*WORDS, ""}
 
 

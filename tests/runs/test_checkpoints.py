@@ -56,11 +56,11 @@ class Stopped(BaseException):
 
 
 def stopping_at(epoch: int) -> Any:
-    def on_epoch(row: dict[str, float], run: Run) -> None:
+    def stop_after(row: dict[str, float], run: Run) -> None:
         if row["epoch"] == epoch:
             raise Stopped
 
-    return on_epoch
+    return stop_after
 
 
 def measured(config: DictConfig) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def same_bits(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) ->
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def in_folder(config: DictConfig, folder: Path) -> DictConfig:
+def place_results(config: DictConfig, folder: Path) -> DictConfig:
     config = config.copy()
     config.runtime.results_root = str(folder)
     return config
@@ -86,23 +86,23 @@ def test_a_run_that_was_stopped_twice_ends_with_every_bit(smoke, tmp_path, monke
     monkeypatch.setattr(diagnostics, "FIXED", 32)
     small = () if KINDS[kind][0].startswith("experiment=") else NETWORK
     config = smoke(EVERY, "scale.epochs=4", "epochs=4", "scale.batch_size=400", "save_model=yes", *small, *KINDS[kind])
-    whole, stopped = in_folder(config, tmp_path / "whole"), in_folder(config, tmp_path / "stopped")
-    assert execute(whole, quietly) == "finished"
+    complete, stopped = place_results(config, tmp_path / "whole"), place_results(config, tmp_path / "stopped")
+    assert execute(complete, quietly) == "finished"
     for epoch in (2, 4):
         with pytest.raises(Stopped):
             execute(stopped, stopping_at(epoch))
         assert checkpoint_path(stopped).exists()
     assert execute(stopped, quietly) == "finished"
-    assert measured(stopped) == measured(whole)
-    assert same_bits(weights_of(stopped), weights_of(whole))
+    assert measured(stopped) == measured(complete)
+    assert same_bits(weights_of(stopped), weights_of(complete))
     assert record_of(stopped)["provenance"]["resumed_after"] == [1, 3]
-    assert "resumed_after" not in record_of(whole)["provenance"]
-    assert record_of(whole)["provenance"]["processor_seconds"] > 0
+    assert "resumed_after" not in record_of(complete)["provenance"]
+    assert record_of(complete)["provenance"]["processor_seconds"] > 0
     assert "processor_seconds" not in record_of(stopped)["provenance"], "that of the first attempt is not known"
-    assert record_of(stopped)["provenance"].get("kernels") == record_of(whole)["provenance"].get("kernels")
+    assert record_of(stopped)["provenance"].get("kernels") == record_of(complete)["provenance"].get("kernels")
     assert not checkpoint_path(stopped).exists()
     if kind == "updates taken back":
-        final = record_of(whole)["final"]
+        final = record_of(complete)["final"]
         assert 0 < final["accepted"] < final["tries"]
 
 
@@ -118,7 +118,7 @@ def half(smoke, stopped_once: Path) -> DictConfig:
     config = smoke("epochs=2", "scale.epochs=2", "scale.batch_size=400", EVERY)
     if not any(stopped_once.iterdir()):
         with pytest.raises(Stopped):
-            execute(in_folder(config, stopped_once), stopping_at(2))
+            execute(place_results(config, stopped_once), stopping_at(2))
     shutil.copytree(stopped_once, config.runtime.results_root)
     return config
 
@@ -127,32 +127,25 @@ def loaded(config: DictConfig) -> Any:
     return Checkpoint(config, prepare(config)).load()
 
 
-def test_a_checkpoint_is_of_the_code_that_is_there(half, monkeypatch, capsys) -> None:
+def test_a_checkpoint_of_other_code_config_or_rounding_is_not_used(half, monkeypatch, capsys) -> None:
+    """Threads, instructions and kernels decide how sums are rounded."""
     assert loaded(half)["parts"]["progress"]["history"]["epoch"] == [1]
-    monkeypatch.setattr(checkpoints, "code_digest", lambda: "0" * 64)
+    for place, name, value in (
+        (checkpoints, "code_digest", "0" * 64),
+        (torch, "get_num_threads", 3),
+        (torch.backends.cpu, "get_cpu_capability", "ANOTHER"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(place, name, lambda: value)  # noqa: B023
+            assert loaded(half) is None
+    monkeypatch.setenv("DP_REPRO_KERNELS", "0")
     assert loaded(half) is None
     assert "is of another code, so the run starts over" in capsys.readouterr().err
-
-
-def test_a_checkpoint_under_another_runs_name_is_not_gone_on_from(half, capsys) -> None:
     other = half.copy()
     other.seed = 1
     checkpoint_path(half).rename(checkpoint_path(other))
     assert loaded(other) is None
     assert "is of another config" in capsys.readouterr().err
-
-
-def test_other_threads_are_another_rounding(half: DictConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert loaded(half) is None
-
-
-def test_other_instructions_and_kernels_are_another_rounding(half: DictConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ANOTHER")
-        assert loaded(half) is None
-    monkeypatch.setenv("DP_REPRO_KERNELS", "0")
-    assert loaded(half) is None
 
 
 def test_an_engine_goes_on_as_it_was(half: DictConfig) -> None:
@@ -173,8 +166,8 @@ def test_an_engine_goes_on_as_it_was(half: DictConfig) -> None:
 
 def test_a_damaged_checkpoint_is_none(half: DictConfig, capsys: pytest.CaptureFixture[str]) -> None:
     path = checkpoint_path(half)
-    whole = path.read_bytes()
-    for damaged in (b"", whole[:-1], whole[:100] + bytes([whole[100] ^ 1]) + whole[101:]):
+    complete = path.read_bytes()
+    for damaged in (b"", complete[:-1], complete[:100] + bytes([complete[100] ^ 1]) + complete[101:]):
         path.write_bytes(damaged)
         assert loaded(half) is None
         assert "is damaged" in capsys.readouterr().err
@@ -227,17 +220,17 @@ def test_saved_weights_are_those_that_were_measured(smoke) -> None:
 
 def test_threads_change_a_record_by_rounding_only(smoke, tmp_path: Path) -> None:
     """And garbage is collected in training. The command line turns the collector off for its imports."""
-    found, collected = [], list[bool]()
+    results, collected = [], list[bool]()
     gc.disable()
     for threads in (1, 2):
         config = copy.deepcopy(smoke("scale.epochs=1", "scale.batch_size=143", f"runtime.threads={threads}"))
         config.runtime.results_root = f"{tmp_path}/{threads}"
         assert execute(config, lambda row, run: collected.append(gc.isenabled())) == "finished"
-        found.append(record_of(config))
+        results.append(record_of(config))
     torch.set_num_threads(1)
     gc.unfreeze()
     assert all(collected)
-    one, two = found
-    assert one["run_id"] == two["run_id"]
-    assert one["history"]["epsilon_sound"] == two["history"]["epsilon_sound"]
-    assert one["history"]["test_loss"] == pytest.approx(two["history"]["test_loss"], rel=1e-3)
+    first, two = results
+    assert first["run_id"] == two["run_id"]
+    assert first["history"]["epsilon_sound"] == two["history"]["epsilon_sound"]
+    assert first["history"]["test_loss"] == pytest.approx(two["history"]["test_loss"], rel=1e-3)

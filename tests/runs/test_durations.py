@@ -22,7 +22,7 @@ CONFIG = {
 LIKE = like(CONFIG)
 
 
-def record(seconds: float, epochs: int = 10, setting: str = "a", by: str = "processor_seconds", **told: Any) -> Any:
+def record(seconds: float, epochs: int = 10, setting: str = "a", by: str = "processor_seconds", **changes: Any) -> Any:
     provenance = {
         "threads": 1,
         "step": "eager",
@@ -33,19 +33,19 @@ def record(seconds: float, epochs: int = 10, setting: str = "a", by: str = "proc
     history = {"epoch": list(range(epochs))}
     return {
         "setting_id": setting,
-        "status": told.pop("status", "finished"),
+        "status": changes.pop("status", "finished"),
         "config": CONFIG,
         "history": history,
-        "provenance": {**provenance, **told},
+        "provenance": {**provenance, **changes},
     }
 
 
 def test_the_same_setting_tells_a_run_and_runs_like_it_an_epoch() -> None:
-    found = Durations([record(100), record(300), record(900), record(50, 5, "b")])
-    assert found.seconds("a", LIKE, 10) == 300, "the median"
-    assert found.seconds("a", "anything", 99) == 300, "a budget may end them all before their last epoch"
-    assert found.seconds("c", LIKE, 4) == pytest.approx(4 * 20), "the median of 10, 30, 90 and 10 an epoch"
-    assert found.seconds("c", "anything", 4) is None
+    durations = Durations([record(100), record(300), record(900), record(50, 5, "b")])
+    assert durations.seconds("a", LIKE, 10) == 300, "the median"
+    assert durations.seconds("a", "anything", 99) == 300, "a budget may end them all before their last epoch"
+    assert durations.seconds("c", LIKE, 4) == pytest.approx(4 * 20), "the median of 10, 30, 90 and 10 an epoch"
+    assert durations.seconds("c", "anything", 4) is None
 
 
 def test_an_epoch_is_timed_where_no_record_tells_it() -> None:
@@ -75,7 +75,7 @@ def test_a_clock_tells_only_where_no_processor_does() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        *(record(1, **told) for told in (
+        *(record(1, **changes) for changes in (
             {"threads": 2}, {"step": "graph"}, {"resumed_after": [3]}, {"status": "diverged"},
             {"threads": "1"}, {"wall_seconds": None, "processor_seconds": None},
         )),

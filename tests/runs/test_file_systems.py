@@ -56,8 +56,8 @@ def test_a_place_that_cannot_be_written_is_found_before_training(smoke, folder: 
     place.parent.mkdir(parents=True, exist_ok=True)
     place.touch()
     before = sorted(place.parent.iterdir())
-    said = r"cannot be written to .*: runtime\.results_root=FOLDER|cannot be read: Not a directory"
-    with pytest.raises(ConfigError, match=said):
+    sentence = r"cannot be written to .*: runtime\.results_root=FOLDER|cannot be read: Not a directory"
+    with pytest.raises(ConfigError, match=sentence):
         execute(config, quietly, on_start=lambda run: pytest.fail("it began"))
     assert sorted(place.parent.iterdir()) == before
 
@@ -89,11 +89,11 @@ def test_what_came_in_place_of_a_record_while_it_ran_is_set_aside(smoke) -> None
     """As an empty file, which a machine that lost its power leaves."""
     config = smoke(*ONE)
 
-    def on_epoch(row: dict[str, float], run: Any) -> None:
+    def show_epoch(row: dict[str, float], run: Any) -> None:
         path_of(config).parent.mkdir(parents=True, exist_ok=True)
         path_of(config).touch()
 
-    assert execute(config, on_epoch) == "finished"
+    assert execute(config, show_epoch) == "finished"
     assert recorded(config)
     assert set_aside(path_of(config)) is None
     assert path_of(config).with_suffix(".broken-1").read_text() == ""

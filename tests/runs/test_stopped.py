@@ -27,8 +27,8 @@ def test_a_stopped_run_leaves_its_epochs_and_can_still_be_made(smoke) -> None:
     assert execute(config, quietly, goes_on=lambda rows: len(rows) < 1) == "stopped"
     assert path.read_bytes() == written, "what was measured stays"
     assert execute(config, quietly, goes_on=lambda rows: True) == "finished"
-    whole = read_record(record_path(folder, run_id))
-    assert whole["history"]["test_accuracy"][:2] == stopped["history"]["test_accuracy"]
+    complete = read_record(record_path(folder, run_id))
+    assert complete["history"]["test_accuracy"][:2] == stopped["history"]["test_accuracy"]
     assert path.read_bytes() == written
     path.replace(record_path(folder, run_id))
     assert not recorded(config), "epochs of a run are no run"

@@ -73,10 +73,10 @@ def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> N
     for expected in (run_id, "paper/item", "row", "mine", f"setting:{setting_id}", "scale:smoke", "dp-repro-bench"):
         assert expected in text
     assert f"row activation=tanh seed 0 {run_id[:6]}" in text
-    assert {each["type"] for each in _of(records, "artifact")} == {"record", "model"}
+    assert {record["type"] for record in _of(records, "artifact")} == {"record", "model"}
     assert str(tmp_path) not in text, "nothing of this machine's folders is sent"
 
-    rows = [each["item"] for each in _of(records, "history")]
+    rows = [record["item"] for record in _of(records, "history")]
     assert [row["epoch"] for row in rows if "epoch" in row] == [1, 2]
     for name in ("epsilon", "epsilon_sound", "test_accuracy", "train_loss"):
         assert [row[name] for row in rows if name in row] == pytest.approx(record["history"][name])
@@ -122,16 +122,16 @@ def logged(composed, tmp_path: Path) -> tuple[Path, list[dict[str, Any]]]:
 
 def test_curves_can_be_against_epsilons_and_epoch(logged) -> None:
     metrics = _of(logged[1], "metric")
-    axes = [each["name"] for each in metrics if "step_metric" not in each and "/" not in each["name"]]
+    axes = [record["name"] for record in metrics if "step_metric" not in record and "/" not in record["name"]]
     assert axes == ["epsilon", "epsilon_sound", "epsilon_spent", "epoch"]
-    assert [each["step_metric"] for each in metrics if each.get("glob_name") == "*"] == ["epsilon"]
+    assert [record["step_metric"] for record in metrics if record.get("glob_name") == "*"] == ["epsilon"]
     assert "epsilon_sound" not in _of(logged[1], "history")[0]["item"], "no axis has a place for infinity"
 
 
 def test_diagnostics_are_logged_as_what_they_are(logged) -> None:
     folder, records = logged
-    rows = [each["item"] for each in _of(records, "history")]
-    against = {each["name"]: each.get("step_metric") for each in _of(records, "metric") if "name" in each}
+    rows = [record["item"] for record in _of(records, "history")]
+    against = {record["name"]: record.get("step_metric") for record in _of(records, "metric") if "name" in record}
     values = [row["hessian/eigenvalue"] for row in rows if "hessian/eigenvalue" in row]
     assert values == [2.0], "infinity is left out"
     assert [row["gradient_norms/step"] for row in rows if "gradient_norms/mean" in row] == [0, 10]
@@ -162,11 +162,11 @@ def test_live_epsilons_are_rounded_as_the_record_has_them() -> None:
 
 def test_the_record_is_an_artifact(logged) -> None:
     _, records = logged
-    artifacts = {each["type"]: each for each in _of(records, "artifact")}
+    artifacts = {record["type"]: record for record in _of(records, "artifact")}
     assert "record.json" in json.dumps(artifacts["record"])
     summary: dict[str, Any] = {}
-    for each in _of(records, "summary"):
-        summary |= each["update"]
+    for record in _of(records, "summary"):
+        summary |= record["update"]
     assert (summary["test_accuracy"], summary["epsilon"]) == (91, 0.9)
     assert (summary["epsilon_sound"], summary["epsilon_spent"]) == (0.7, 0.5)
 
@@ -175,8 +175,8 @@ def test_a_run_without_privacy_is_plotted_by_epoch(composed, tmp_path: Path) -> 
     config = composed(*SMALL, "noise_multiplier=0", "clipping=none")
     assert execute(config, quietly) == "finished"
     records = _records(_folder(tmp_path, identify(config)[0]))
-    assert [each["step_metric"] for each in _of(records, "metric") if each.get("glob_name") == "*"] == ["epoch"]
-    assert not any(name.startswith("epsilon") for each in _of(records, "history") for name in each["item"])
+    assert [record["step_metric"] for record in _of(records, "metric") if record.get("glob_name") == "*"] == ["epoch"]
+    assert not any(name.startswith("epsilon") for record in _of(records, "history") for name in record["item"])
 
 
 def test_disabled_writes_nothing(smoke, tmp_path: Path) -> None:
@@ -188,13 +188,13 @@ def test_an_online_run_begins_at_once_and_is_whole(composed, server: Server) -> 
     config = composed(*SMALL, "tracking=online")
     run_id, begun = identify(config)[0], list[bool]()
 
-    def on_epoch(row: dict[str, float], run: Any) -> None:
+    def wait_for_server(row: dict[str, float], run: Any) -> None:
         deadline = time.monotonic() + 60
         while run_id not in server.runs and time.monotonic() < deadline:
             time.sleep(0.1)
         begun.append(run_id in server.runs)
 
-    assert execute(config, on_epoch) == "finished"
+    assert execute(config, wait_for_server) == "finished"
     assert begun == [True, True], "before its record"
     assert [row["epoch"] for row in server.runs[run_id]["history"].values()] == [1, 2]
     assert server.runs[run_id]["summary"]["best_epoch"] == record_of(config)["final"]["best_epoch"]
@@ -217,7 +217,7 @@ def test_make_wandb_sync_sends_each_offline_run_once(composed, server: Server, t
     _, *words = shown.stdout.splitlines()[-1].split()
     for _ in range(2):
         subprocess.run([sys.executable, *words], cwd=tmp_path / "tracking", check=True, capture_output=True)
-    assert {name: run["begun"] for name, run in server.runs.items()} == {identify(each)[0]: 1 for each in configs}
+    assert {name: run["begun"] for name, run in server.runs.items()} == {identify(record)[0]: 1 for record in configs}
     for run in server.runs.values():
         assert [row["epoch"] for row in run["history"].values() if "epoch" in row] == [1, 2]
         assert sorted(run["artifacts"]) == ["record", "run_table"]
@@ -250,8 +250,8 @@ def Artifact(*_, **__):
 
 
 @pytest.fixture
-def in_place_of_wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    """`in_place_of_wandb(program)`: what other processes import as wandb."""
+def fake_wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """`fake_wandb(program)`: what other processes import as wandb."""
     (tmp_path / "packages").mkdir()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
     yield (tmp_path / "packages/wandb.py").write_text
@@ -259,27 +259,27 @@ def in_place_of_wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_no_fault_of_wandb_stops_or_holds_a_run(composed, in_place_of_wandb, capfd, monkeypatch, fault: str) -> None:
+def test_no_fault_of_wandb_stops_or_holds_a_run(composed, fake_wandb, capfd, monkeypatch, fault: str) -> None:
     """It is recorded, and its accuracy is shown, before W&B is waited for; then comes one line."""
-    program, named = FAULTS[fault]
-    in_place_of_wandb(f"{RUN}    {program}{REST}" if program.startswith("def") else program)
+    program, reason = FAULTS[fault]
+    fake_wandb(f"{RUN}    {program}{REST}" if program.startswith("def") else program)
     monkeypatch.setattr(tracking, "_PATIENCE", 5.0)
     config, shown = composed(*SMALL), list[float]()
 
-    def on_record(path: Path) -> None:
+    def show_recorded(path: Path) -> None:
         shown.append(read_record(path)["final"]["test_accuracy"])
 
     began = time.monotonic()
-    assert execute(config, quietly, on_record=on_record) == "finished"
+    assert execute(config, quietly, on_record=show_recorded) == "finished"
     assert time.monotonic() - began < 30
     assert shown == [record_of(config)["final"]["test_accuracy"]]
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("tracking:")]
-    assert named in line
+    assert reason in line
 
 
-def test_a_writer_that_reads_nothing_is_not_waited_for(composed, in_place_of_wandb, monkeypatch) -> None:
+def test_a_writer_that_reads_nothing_is_not_waited_for(composed, fake_wandb, monkeypatch) -> None:
     """A pipe takes 64 KiB: the messages after that are dropped."""
-    in_place_of_wandb(FAULTS["hangs"][0])
+    fake_wandb(FAULTS["hangs"][0])
     monkeypatch.setattr(tracking, "_PATIENCE", 0.5)
     began = time.monotonic()
     with tracking.tracked(composed(*SMALL, "tracking=online"), "0123456789ab", "ba9876543210") as (log, _):
@@ -288,8 +288,8 @@ def test_a_writer_that_reads_nothing_is_not_waited_for(composed, in_place_of_wan
     assert time.monotonic() - began < 10
 
 
-def test_ctrl_c_while_waiting_says_it_is_recorded(composed, in_place_of_wandb) -> None:
-    in_place_of_wandb(FAULTS["hangs"][0])
+def test_ctrl_c_while_waiting_says_it_is_recorded(composed, fake_wandb) -> None:
+    fake_wandb(FAULTS["hangs"][0])
     config, ended = composed(*SMALL), threading.Event()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in what it starts by "&"
 
@@ -309,7 +309,7 @@ LOGIN = "def login(prompt):\n    "
 
 
 @pytest.mark.parametrize(
-    ("program", "named"),
+    ("program", "reason"),
     [
         ("raise ImportError('no wandb')", "no wandb"),
         (f"{LOGIN}return False", "`wandb login`"),
@@ -317,21 +317,19 @@ LOGIN = "def login(prompt):\n    "
         (f"{LOGIN}import time; time.sleep(40)", "gives no answer in 3 seconds"),
     ],
 )
-def test_what_cannot_begin_online_is_refused(
-    composed, in_place_of_wandb, monkeypatch, program: str, named: str
-) -> None:
-    in_place_of_wandb(program)
+def test_what_cannot_begin_online_is_refused(composed, fake_wandb, monkeypatch, program: str, reason: str) -> None:
+    fake_wandb(program)
     monkeypatch.setattr(tracking, "_PATIENCE", 3.0)
-    with pytest.raises(ConfigError, match=named):
+    with pytest.raises(ConfigError, match=reason):
         execute(composed(*SMALL, "tracking=online"), quietly)
 
 
 def test_a_run_that_fails_online_is_sent_as_failed(composed, server: Server, monkeypatch) -> None:
-    def on_epoch(row: dict[str, float], run: Any) -> None:
+    def fail(row: dict[str, float], run: Any) -> None:
         raise RuntimeError("a fault of the run")
 
     with pytest.raises(RuntimeError, match="a fault of the run"):
-        execute(config := composed(*SMALL, "tracking=online"), on_epoch)
+        execute(config := composed(*SMALL, "tracking=online"), fail)
     deadline = time.monotonic() + 60
     while not server.runs.get(identify(config)[0], {}).get("exit_code") and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -371,9 +369,9 @@ def test_a_sweep_of_wandb_starts_runs_of_this_package(tmp_path: Path) -> None:
     command = [word for part in sweep["command"] for word in words.get(part, [part])]
     assert command[:4] == ["/usr/bin/env", "python", "-m", "runner"]
     small = [*SMALL, "tracking.mode=offline", f"tracking.directory={tmp_path}", f"runtime.results_root={tmp_path}"]
-    named = {"WANDB_RUN_ID": "byagent1", "WANDB_SWEEP_ID": "sweep123"}
+    agent = {"WANDB_RUN_ID": "byagent1", "WANDB_SWEEP_ID": "sweep123"}
     subprocess.run(
-        [sys.executable, *command[2:], *small], cwd=REPOSITORY, env=os.environ | named, check=True, capture_output=True
+        [sys.executable, *command[2:], *small], cwd=REPOSITORY, env=os.environ | agent, check=True, capture_output=True
     )
     (record,) = (tmp_path / "smoke/runs").glob("*.json")
     config = json.loads(record.read_text(encoding="utf-8"))["config"]

@@ -11,10 +11,9 @@ import pytest
 
 from checks.wandb_server import serving
 from runner.claims.claim import DATASETS
-from runner.cli.dashboard import main, values_of
+from runner.cli.dashboard import COLUMNS, main, values_of
 from runner.report.papers import load
 from runner.tracking import runs as tracking
-from runner.tracking.workspaces import COLUMNS
 from tests.tracked import tracked_papers
 
 

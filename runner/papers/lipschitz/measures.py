@@ -16,9 +16,9 @@ from scipy.stats import binomtest
 from runner.accounting import sound_epsilon
 from runner.build.prepare import prepare
 from runner.claims.claim import Claim
-from runner.claims.formulas import Formula, computed, of_runs, prepared
+from runner.claims.formulas import Formula, computed, prepared, run_formula
 from runner.claims.measure import counted, planned_for
-from runner.claims.measurement import Measured, of_sample
+from runner.claims.measurement import Measured, measure_sample
 from runner.claims.runs import Evidence, PlannedRun, Runs
 from runner.claims.statistics import Interval, between
 from runner.networks.lipschitz import gradient_bounds
@@ -64,7 +64,7 @@ def share_beyond(runs: Runs) -> Measured:
     )
 
 
-@of_runs
+@run_formula
 def over_library_bound(_: Claim, runs: Runs) -> Measured:
     """Return the largest gradient of a bias on a map over the bound of the authors' library, before training.
 
@@ -74,7 +74,7 @@ def over_library_bound(_: Claim, runs: Runs) -> Measured:
     def ratio(run: PlannedRun) -> float:
         return math.sqrt(_POSITIONS) * float(run.diagnostic("bound_ratios")["largest"][_BIAS][0])
 
-    return of_sample("mean", runs.sample(ratio), explanation="of 2,048 images, by the first weights of each run")
+    return measure_sample("mean", runs.sample(ratio), explanation="of 2,048 images, by the first weights of each run")
 
 
 def least_spread(claim: Claim, runs: Runs) -> Measured:
@@ -103,10 +103,10 @@ def least_spread(claim: Claim, runs: Runs) -> Measured:
         first = next(iter(ratios.values()))
         ratio, interval = float(first[0]), partial(between, first[1:])
         return Measured(ratio, interval_at=interval, kind="of one set of images", explanation=text)
-    return of_sample("mean", tuple(float(ratio[0]) for ratio in ratios.values()), explanation=text)
+    return measure_sample("mean", tuple(float(ratio[0]) for ratio in ratios.values()), explanation=text)
 
 
-narrowest = of_runs(least_spread)
+narrowest = run_formula(least_spread)
 
 
 def variation(histogram: dict[str, Any]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

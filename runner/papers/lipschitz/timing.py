@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from runner.claims.claim import Claim
 from runner.claims.formulas import Formula
 from runner.claims.judgement import ClaimRow
-from runner.claims.measurement import Measured, of_sample
+from runner.claims.measurement import Measured, measure_sample
 from runner.claims.runs import Evidence, grouped
 from runner.config import REPOSITORY
 from runner.report import plots
@@ -99,7 +99,7 @@ def _sampled(ratios: Callable[[Claim], list[tuple[str, float]]], claim: Claim, _
         return Measured(explanation="not measured yet", planned=1)
     means = {network: statistics.mean(ratio for _, ratio in pairs) for network, pairs in by_network.items()}
     words = ", ".join(f"{network} {mean:.3g}" for network, mean in means.items())
-    sampled = of_sample("mean", tuple(means.values()), explanation=words)
+    sampled = measure_sample("mean", tuple(means.values()), explanation=words)
     return replace(sampled, n=1, planned=1, kind=f"mean of {len(means)} networks")
 
 

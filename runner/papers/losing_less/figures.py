@@ -110,7 +110,7 @@ def figure_15(evidence: Evidence) -> Figure | None:
 def figure_10(evidence: Evidence) -> Figure | None:
     """Draw last-epoch accuracy over each parameter of the loss, a row per data set; dotted, the paper's value."""
     runs = {
-        (dataset, sweep): evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_ours").by_value(field)
+        (dataset, sweep): evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_ours").groups_by(field)
         for dataset, (sweep, (field, _)) in product(PAPER_AXES.datasets, SENSITIVITY.items())
     }
     if all(plots.too_few(list(by_value.values())) for by_value in runs.values()):

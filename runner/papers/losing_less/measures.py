@@ -13,7 +13,7 @@ from runner.claims.claim import Claim
 from runner.claims.diagnostics import class_accuracies, confusion
 from runner.claims.formulas import Formula, computed
 from runner.claims.measure import counted, planned_for
-from runner.claims.measurement import Measured, charged, of_two
+from runner.claims.measurement import Measured, charged, compare_samples
 from runner.claims.runs import Evidence, PlannedRun, Runs, last_accuracy
 from runner.networks.losses import LosingLess
 from runner.records.jobs import sweep_jobs
@@ -44,7 +44,9 @@ def gain_beyond_the_others(claim: Claim, evidence: Evidence) -> Measured:
     gains = [tuple(last_accuracy(ours) - last_accuracy(ce) for ours, ce in pairs) for pairs in by_seed]
     differences = tuple(
         replace(
-            of_two("difference", "mean", gains[0], other), reference=0.0, n=len(planned[0].recorded + runs.recorded)
+            compare_samples("difference", "mean", gains[0], other),
+            reference=0.0,
+            n=len(planned[0].recorded + runs.recorded),
         )
         for runs, other in zip(planned[1:], gains[1:], strict=True)
         if gains[0] and other
@@ -55,7 +57,7 @@ def gain_beyond_the_others(claim: Claim, evidence: Evidence) -> Measured:
     texts = (f"{pair[0].rpartition('/')[2]} {fmean(sample):.2f}" for pair, sample in named if sample)
     least = min(differences, key=lambda difference: difference.value or 0.0)
     least = replace(
-        least, every=differences, explanation=f"mean gains: {', '.join(texts)}; the least favourable counts"
+        least, statements=differences, explanation=f"mean gains: {', '.join(texts)}; the least favourable counts"
     )
     return counted(together, charged(least, together.last))
 
@@ -81,7 +83,7 @@ def class_accuracy_distance(claim: Claim, evidence: Evidence) -> Measured:
 
     proposed, plain = ours.sample(distance), ce.sample(distance)
     text = f"mean distance per class in points: {fmean(proposed):.3g} and {fmean(plain):.3g}"
-    return counted(Runs([*planned[0], *planned[1]]), of_two("order", "mean", proposed, plain, text))
+    return counted(Runs([*planned[0], *planned[1]]), compare_samples("order", "mean", proposed, plain, text))
 
 
 @computed

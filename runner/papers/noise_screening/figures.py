@@ -208,11 +208,11 @@ def accuracy_and_costs(
         also: an experiment of table 1 whose runs are at one more value.
     """
     planned = Runs((*evidence.sweeps[f"noise_screening/{sweep}"], *settings.planned(evidence, also)))
-    if plots.too_few(list(planned.by_value(field).values())):
+    if plots.too_few(list(planned.groups_by(field).values())):
         return None
     figure = plots.figure(plots.WIDTH, 4)
     accuracy, costs = figure.subplots(1, 2)
-    by_value = planned.recorded.by_value(field)
+    by_value = planned.recorded.groups_by(field)
     runs = Runs(run for group in by_value.values() for run in group)
     values = [float(run.field(field)) for run in runs]
     text = f"{_METHOD}, {plots.runs_text(planned)}"
@@ -268,7 +268,7 @@ def _claimed_batch(axes: Axes, _: Runs, item: str) -> None:
 def _claimed_equal(axes: Axes, runs: Runs, item: str) -> None:
     """Draw one accuracy for all values that the paper states to be equal: the mean of the runs."""
     (claim,) = claims_of("noise_screening", item=item, quantity="range of accuracy")
-    values = {value: group for value, group in runs.by_value(claim.by).items() if value >= (claim.among or 0)}
+    values = {value: group for value, group in runs.groups_by(claim.by).items() if value >= (claim.among or 0)}
     if values:
         mean = fmean(accuracy for group in values.values() for accuracy in group.finals("test_accuracy"))
         text = f"claimed: no change ({claim.method.partition(', ')[2]})"

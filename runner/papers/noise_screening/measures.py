@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from scipy.stats import bootstrap
 
 from runner.claims.claim import Claim
-from runner.claims.formulas import Formula, guaranteed_for, of_runs
+from runner.claims.formulas import Formula, guaranteed_for, run_formula
 from runner.claims.measure import counted, planned_for
-from runner.claims.measurement import Measured, charged, of_sample, of_two
+from runner.claims.measurement import Measured, charged, compare_samples, measure_sample
 from runner.claims.over_values import over_values
 from runner.claims.runs import Evidence, PlannedRun, Runs, RunsAt
 from runner.claims.statistics import between
@@ -69,7 +69,7 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
         if screened(recorded[0]):
             limit = bound_text(sound)
             text += f"; a run that is to end at this number of kept updates may take attempts that cost {limit}"
-        measured = charged(of_sample("mean", tuple(reached.values("epsilon")), explanation=text), reached)
+        measured = charged(measure_sample("mean", tuple(reached.values("epsilon")), explanation=text), reached)
         tries = cost if screened(recorded[0]) else None
         measured = replace(measured, epsilon_sound=sound, epsilon_spent=tries, planned_each=(len(planned),))
     return replace(counted(planned, measured), chosen_on_test=True)
@@ -87,7 +87,7 @@ def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Mea
     text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {ends}"
     at_least = all(run.field("max_epsilon") != searched_to() for run in others)
     needed = recorded.sample(lambda run: spent(run, accuracy) if at_least or reach(run) is not None else math.inf)
-    measured = of_sample("mean", needed, explanation=text)
+    measured = measure_sample("mean", needed, explanation=text)
     return replace(measured, values=() if at_least else measured.values, at_least=at_least, delta=recorded.delta)
 
 
@@ -119,7 +119,7 @@ def cheaper(claim: Claim, evidence: Evidence) -> Measured:
                     tuple(spent(run, accuracy) - (spent(run, start) if start else 0.0) for run in side.recorded)
                     for side in (first, runs)
                 )
-                measured = of_two("order", "mean", costs, other_costs)
+                measured = compare_samples("order", "mean", costs, other_costs)
                 statements.append(replace(measured, at_least=at_least, planned_each=(len(first), len(runs))))
     if not statements:
         return counted(planned, Measured())
@@ -128,19 +128,19 @@ def cheaper(claim: Claim, evidence: Evidence) -> Measured:
     text = f"{', '.join(f'{gap:+.2f}' for gap in gaps)}, accuracy by accuracy; the least favourable counts"
     lacking = tuple(name for name in claim.experiments if not planned_for(claim, evidence, name).recorded)
     all_of = tuple(statements) if len(statements) > 1 else ()
-    return counted(planned, replace(shown, every=all_of, lacking=lacking, explanation=text))
+    return counted(planned, replace(shown, statements=all_of, lacking=lacking, explanation=text))
 
 
-@of_runs
+@run_formula
 def tries_by_value(claim: Claim, planned: Runs) -> Measured:
     """Compare attempts per kept update at two values of the field that the claim names: "20 5"."""
     values = [float(text) for text in claim.number.argument.split()]
-    runs, by_value = planned.recorded.by_value(claim.by), planned.by_value(claim.by)
+    runs, by_value = planned.recorded.groups_by(claim.by), planned.groups_by(claim.by)
     if not all(value in runs for value in values):
         return Measured()
     first, second = (runs[value].sample(lambda run: run.final("tries") / run.final("accepted")) for value in values)
     sizes = tuple(len(by_value[value]) for value in values)
-    return replace(of_two("order", "mean", first, second), planned_each=sizes)
+    return replace(compare_samples("order", "mean", first, second), planned_each=sizes)
 
 
 @Formula

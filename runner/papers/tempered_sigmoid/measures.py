@@ -11,10 +11,10 @@ import numpy as np
 
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.claims.claim import Claim
-from runner.claims.formulas import Formula, computed, of_runs, prepared
+from runner.claims.formulas import Formula, computed, prepared, run_formula
 from runner.claims.intervals import FEWEST_RUNS
 from runner.claims.measure import counted, planned_for
-from runner.claims.measurement import Measured, charged, of_sample
+from runner.claims.measurement import Measured, charged, measure_sample
 from runner.claims.runs import Evidence, Runs, last_accuracy
 from runner.claims.statistics import between, less_claim, measured_mean, stdev
 from runner.terminal import number
@@ -33,7 +33,7 @@ def enough_triples(planned: Runs) -> bool:
     return len(planned.recorded) >= max(LEAST_TRIPLES, len(planned) / 2)
 
 
-@of_runs
+@run_formula
 def mean_of_best_tenth(claim: Claim, runs: Runs) -> Measured:
     """Return the mean of the config field named in brackets over the best tenth of the triples."""
     recorded, field = runs.recorded, claim.number.argument
@@ -42,7 +42,7 @@ def mean_of_best_tenth(claim: Claim, runs: Runs) -> Measured:
         return Measured(explanation=f"too few of the triples have run to speak of the best tenth: {needed} are needed")
     top = top_triples(recorded)
     explanation = f"over the best {len(top)} of {len(recorded)} triples, and so is the spread"
-    measured = of_sample("mean", top.sample(lambda run: float(run.field(field))), explanation=explanation)
+    measured = measure_sample("mean", top.sample(lambda run: float(run.field(field))), explanation=explanation)
     accuracies = np.array([last_accuracy(run) for run in recorded])
     values = np.array([float(run.field(field)) for run in recorded])
     resampled = np.random.default_rng(0).integers(len(recorded), size=(_DRAWS, len(recorded)))
@@ -69,7 +69,7 @@ def triples_above_relu(claim: Claim, evidence: Evidence) -> Measured:
     level = fmean(relu_finals)
     share = triples.sample(lambda run: float(last_accuracy(run) > level))
     text = f"{sum(share):g} of {len(share)} triples above {level:.2f}%, ReLU's mean"
-    measured = replace(of_sample("mean", share, explanation=text), kind=f"share of {len(share)} triples")
+    measured = replace(measure_sample("mean", share, explanation=text), kind=f"share of {len(share)} triples")
     if len(relu_finals) < FEWEST_RUNS:
         return counted(triples, replace(measured, sample=None))  # no spread of ReLU, so no interval
     accuracies, rng = np.array([last_accuracy(run) for run in triples.recorded]), np.random.default_rng(0)
@@ -91,7 +91,7 @@ def tanh_less_best_triple(claim: Claim, evidence: Evidence) -> Measured:
         return counted(tanh, Measured())
     best = last_accuracy(triples.best)
     lead = tanh.sample(lambda run: last_accuracy(run) - best)
-    measured = of_sample("mean", lead, explanation=f"the best of {len(triples.recorded)} triples has {best:.2f}%")
+    measured = measure_sample("mean", lead, explanation=f"the best of {len(triples.recorded)} triples has {best:.2f}%")
     measured = replace(measured, kind=f"{measured.what}, less the best of {len(triples.recorded)} triples")
     if len(lead) < FEWEST_RUNS:
         return counted(tanh, replace(measured, sample=None))  # no spread, so no interval
