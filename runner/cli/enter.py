@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from runner.build.prepare import prepare
 from runner.cli import study as study_command
 from runner.config import PAPER
 from runner.records.files import record_path
@@ -25,6 +26,7 @@ from runner.study.page import answers
 from runner.study.plan import settings_of
 from runner.study.progress import Progress, progress_of
 from runner.terminal import Line, Parser
+from runner.trust.dp_mechanism import FromDPMechanism
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     study = read(entrant.study)
     root = f"runtime.results_root='{entrant.folder.resolve()}'"
     arms = progress_of(study, settings_of(study, PAPER, [*search_path(extra[1] if extra else None), root]))
-    faults = [*broken_rules(entrant, study, arms), *differences(entrant, arms), *_wrong_records(entrant, arms)]
+    faults = [*broken_rules(entrant, study, PAPER, arms), *differences(entrant, arms), *_wrong_records(entrant, arms)]
     for fault in faults:
         print(f"{entrant.folder}: {fault}")
     if faults:
@@ -49,8 +51,23 @@ def main(arguments: Sequence[str]) -> int:
     outcome = compared(arms)
     print("\n".join(answers(study, outcome)))
     print(board(study, outcome).strip())
+    for arm in arms:
+        if arm.setting.arm.name == entrant.arm and arm.finals:
+            print("\n".join(_noise_lines(arm)))
     print(f"{entrant.folder}: the entry {entrant.method!r} is in order. Somebody still has to read its classes.")
     return 0
+
+
+def _noise_lines(arm: Progress) -> list[str]:
+    """State the noise that was charged, and next to it what the class of a `DPMechanism` states by itself."""
+    run = prepare(arm.finals[0].job.config)
+    lines = [f"{arm.setting.place}: noise multiplier {run.mechanism.noise_multiplier:.4g}, charged at every step."]
+    own = getattr(run.clipping, "own", None)
+    if isinstance(own, FromDPMechanism):
+        first, last = own.stated_noise()
+        name = own.mechanism.__qualname__
+        lines.append(f"  {name} states {first:.4g} times as much at first and {last:.4g} at last.")
+    return lines
 
 
 def use_classes_of(entrant: Entrant) -> None:

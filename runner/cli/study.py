@@ -29,6 +29,7 @@ from runner.records.jobs import Job
 from runner.records.options import search_path
 from runner.runs import durations
 from runner.study.definition import Study, combinations_of, shortened
+from runner.study.entry import broken_rules, pack, read_entrant
 from runner.study.file import read
 from runner.study.outcome import Compared, compared
 from runner.study.page import answers, write
@@ -46,6 +47,7 @@ def carry_out(arguments: Sequence[str]) -> tuple[int, list[Compared]]:
     """Carry a study out as its command line says. Return the exit code, and the arms compared as they are recorded."""
     options = _parser().parse_intermixed_args(arguments)
     check_scale(options.scale)
+    entrant = read_entrant(options.file.parent) if options.enter else None
     package = REPOSITORY / "studies" / options.file.name
     ours = package.exists() and options.file.exists() and package.samefile(options.file)
     launcher, overrides = requested(options)
@@ -57,6 +59,8 @@ def carry_out(arguments: Sequence[str]) -> tuple[int, list[Compared]]:
     study = replace(study, seeds=study.seeds[: options.seeds])
     settings = settings_of(study, options.scale, [*search_path(options.config_dir), *overrides])
     progress = progress_of(study, settings)
+    if entrant and (broken := broken_rules(entrant, study, options.scale, progress)):
+        raise ConfigError(f"{options.file}: {broken[0]}")
     _check(study, progress, line)
     times = durations.recorded(settings[0].trial({}).config)
     print(_plan(study, progress, options.jobs, times), file=sys.stdout if options.plan else sys.stderr)
@@ -79,6 +83,9 @@ def carry_out(arguments: Sequence[str]) -> tuple[int, list[Compared]]:
     print("\n".join(answers(study, arms)))
     print(shown(written))
     print_failed(tally.failed)
+    if entrant and not (tally.failed or tally.under_way):
+        count, check = pack(entrant, progress, folder_of(settings)), command("enter", str(entrant.folder))
+        print(f"{count} records are in {entrant.folder / 'runs'}. Check the entry: {check}")
     return (1 if tally.failed else 0), arms
 
 
@@ -161,6 +168,7 @@ def _parser() -> Parser:
     parser = Parser(prog="python -m runner study", description=__doc__)
     parser.add_argument("file", type=Path, help="mine.yaml; docs/extending.md lists its keys")
     parser.add_argument("--plan", action="store_true", help="count the runs and estimate their time; run nothing")
+    parser.add_argument("--enter", action="store_true", help="pack the records as an entry: docs/enter.md")
     parser.add_argument("--config-dir", help="the folder of your options, as for a run")
     add_common(parser)
     return parser

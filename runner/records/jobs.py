@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
@@ -23,6 +24,7 @@ from runner.records.identity import identify_recorded, limit, plain
 from runner.terminal import command
 
 _PAPER_SCALE = f"scale={PAPER}"
+_SEARCH_PATH = "hydra.searchpath="  # which `runner.records.options.search_path` writes
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,21 @@ def restored(values: Mapping[str, Any]) -> DictConfig:
 
 
 def command_of(overrides: Sequence[str]) -> str:
-    """Return the command that repeats the run of some overrides, without those that speak of a machine."""
-    return command(*(text for text in overrides if text != _PAPER_SCALE and not _is_machine(text.lstrip("+~"))))
+    """Return the command that repeats the run of some overrides, without those that speak of a machine.
+
+    A folder of the user's options is named as it is seen from the current folder, or by its last name.
+
+    >>> command_of(["hydra.searchpath=['file:///package','file:///home/me/options']", "clipping=mine"])
+    'python -m runner --config-dir options clipping=mine'
+    """
+    folders = [text for text in overrides if text.startswith(_SEARCH_PATH)]
+    options = []
+    if folders:
+        folder = Path(folders[-1].rpartition("file://")[2].rstrip("']"))
+        here = folder.is_relative_to(Path.cwd())
+        options = ["--config-dir", str(folder.relative_to(Path.cwd())) if here else folder.name]
+    typed = (text for text in overrides if text != _PAPER_SCALE and not text.startswith(_SEARCH_PATH))
+    return command(*options, *(text for text in typed if not _is_machine(text.lstrip("+~"))))
 
 
 @cache

@@ -87,7 +87,7 @@ def _draw_points(axes: Axes, points: Sequence[Point], low: float) -> None:
         linewidth=1,
         label=_FRONT,
     )
-    by_method = grouped(points, lambda point: method_of(point[1].job.experiment, ()))
+    by_method = grouped(points, lambda point: method_of(point[1].job))
     for method in sorted(by_method, key=["", *LOOKS].index):  # other settings are drawn first, below the others
         colour, marker = plots.LOOKS[LOOKS[method]] if method else _OTHER_LOOK
         style: dict[str, Any] = {"linestyle": "", "alpha": 0.7, "markersize": 5, "mew": 0.6, "color": colour}

@@ -18,6 +18,7 @@ from runner.report.leaderboard.entries import Entry, counts, entries, planned_jo
 from runner.report.leaderboard.methods import ADDED
 from runner.report.papers import study_files
 from runner.study.definition import Study
+from runner.study.entry import entered_runs, entrants
 from runner.study.file import read
 from runner.study.outcome import Compared, paired
 from runner.study.progress import jobs_of
@@ -32,7 +33,8 @@ def jobs_of_board() -> list[Job]:
 @cache
 def board_of(folder: Path) -> tuple[list[Entry], Runs]:
     """Return the entries of the leaderboard, and the runs that they are made of, with records from a folder."""
-    runs = Evidence(PAPER_SCALE, {}, folder).of(job for job in jobs_of_board() if counts(job))
+    planned = Evidence(PAPER_SCALE, {}, folder).of(job for job in jobs_of_board() if counts(job))
+    runs = Runs([*planned, *(run for entrant in entrants() for run in entered_runs(entrant))])
     return entries(runs), runs
 
 

@@ -11,22 +11,23 @@ Records alone are read for the leaderboard, so no class of an entry is imported 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from runner.claims.runs import PlannedRun
-from runner.config import REPOSITORY, ConfigError
+from runner.config import PAPER, ConfigError
 from runner.config.yaml_file import read_yaml
 from runner.data.files import content_of, write_whole
 from runner.records.files import find_record, read_record, record_path
 from runner.records.identity import identify_recorded
 from runner.records.jobs import Job
 from runner.report.files import cell, read_csv, write_csv
+from runner.report.leaderboard.methods import CLASSES, ENTRY, HELD_OUT, entered_folders
 from runner.study.definition import Study
 from runner.study.progress import Progress
 
-CLASSES = ("from scratch", "synthetic pre-training", "public data")
 SEEDS = 5
 DELTA = 1e-5
 _KEYS = ("method", "arm", "class", "by", "link", "summary")
@@ -86,13 +87,17 @@ def read_entrant(folder: Path) -> Entrant:
 
 def entrants() -> list[Entrant]:
     """Return the entries of this project that have records, by name."""
-    return [read_entrant(path.parent) for path in sorted((REPOSITORY / "entries").glob("*/runs.csv"))]
+    return [read_entrant(path.parent) for path in entered_folders()]
 
 
-def broken_rules(entrant: Entrant, study: Study, arms: Sequence[Progress]) -> list[str]:
+def broken_rules(entrant: Entrant, study: Study, scale: str, arms: Sequence[Progress]) -> list[str]:
     """Return a sentence for each rule of entries that a study breaks."""
     names = [arm.name for arm in study.arms]
     broken = []
+    if scale != PAPER:
+        broken.append("--scale: an entry is trained at the paper's scale.")
+    if study.path.resolve() != entrant.study.resolve():
+        broken.append(f"the study of the entry in {entrant.folder} is {entrant.study.name}.")
     if entrant.arm not in names[1:]:
         broken.append(f"arm: {entrant.arm!r} is no arm after the first one, the baseline: {', '.join(names[1:])}.")
     if len(study.seeds) < SEEDS:
@@ -136,6 +141,8 @@ def differences(entrant: Entrant, arms: Sequence[Progress]) -> list[str]:
     listed = entrant.folder / "runs.csv"
     unfinished = sum(len(arm.next) for arm in arms)
     wrong = []
+    if entrant.data == CLASSES[0] and any(run.record and _is_frozen(run.record) for _, run in _runs(arms)):
+        wrong.append(f"class: a network with frozen parameters is not {CLASSES[0]}: {', '.join(CLASSES[1:])}.")
     if unfinished:
         wrong.append(f"at least {unfinished} runs of the study have no record in {entrant.folder / 'runs'}.")
     if unplanned := sorted(packed - planned):
@@ -157,8 +164,14 @@ def entered_runs(entrant: Entrant) -> list[PlannedRun]:
             record = read_record(record_path(entrant.folder, row["run_id"]))
             ids = identify_recorded(record["config"])
             overrides = {"arm": entrant.arm, "dataset": row["dataset"], "seed": row["seed"]}
-            runs.append(PlannedRun(Job(f"study/{entrant.folder.name}", overrides, *ids, record["config"]), record))
+            tracking = {"tags": [HELD_OUT], "command": record["provenance"]["command"]}
+            values = record["config"] | {"tracking": tracking}
+            runs.append(PlannedRun(Job(f"{ENTRY}{entrant.folder.name}", overrides, *ids, values), record))
     return runs
+
+
+def _is_frozen(record: Mapping[str, Any]) -> bool:
+    return any("frozen parameters" in text for text in record["provenance"].get("epsilon_rests_on", []))
 
 
 def _runs(arms: Sequence[Progress]) -> list[tuple[Progress, PlannedRun]]:

@@ -17,7 +17,7 @@ from runner.records.jobs import Job
 from runner.report.files import write_csv
 from runner.report.leaderboard.comparison import COLUMNS, comparisons, csv_rows
 from runner.report.leaderboard.entries import DELTA, Entry, counts, entries
-from runner.report.leaderboard.methods import ADDED, COMBINED, METHODS, ideas_of, method_of
+from runner.report.leaderboard.methods import ADDED, COMBINED, METHODS, method_of
 from runner.report.leaderboard.page import Published, best_published, page, read_published
 from runner.study.file import read
 from runner.study.progress import jobs_of
@@ -140,7 +140,7 @@ def arms() -> Callable[[str], list[Job]]:
 
 
 def _method(job: Job) -> str:
-    return method_of(job.experiment, ideas_of(job))
+    return method_of(job)
 
 
 @pytest.mark.parametrize("study", [path.stem for path in tracked("studies/*.yaml")])

@@ -8,7 +8,7 @@ from typing import Any
 
 from runner.claims.statistics import Interval, difference, summarise
 from runner.report.leaderboard.entries import Entry
-from runner.report.leaderboard.methods import ADDED, NAMES
+from runner.report.leaderboard.methods import ADDED, NAMES, trains_from_scratch
 
 FEW = 3  # runs, below which a mean is marked, and no best if others have more
 SHOWN = (1.0, 3.0)  # the bounds of the page
@@ -81,7 +81,7 @@ class Comparison:
         return None if entry is None else gain_over(entry, self.settings[NAMES[0]].get(epsilon))
 
     def best(self, epsilon: float) -> str | None:
-        """Return the method with the highest mean on all test images, which chose none of its updates.
+        """Return the method from scratch with the highest mean on all test images, which chose none of its updates.
 
         Means of fewer than FEW runs come after all others.
         """
@@ -89,6 +89,7 @@ class Comparison:
             method: (len(entry.accuracies) >= FEW, entry.mean)
             for method, settings in self.settings.items()
             if (entry := settings.get(epsilon)) and not entry.by_test_images and not entry.on_a_part
+            if trains_from_scratch(method)
         }
         return max(ranks, key=ranks.__getitem__, default=None)
 

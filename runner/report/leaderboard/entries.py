@@ -20,7 +20,7 @@ from runner.data.datasets import Split
 from runner.records.files import record_path
 from runner.records.identity import trained
 from runner.records.jobs import Job, sweep_jobs
-from runner.report.leaderboard.methods import HELD_OUT, first, how_chosen, ideas_of, method_of
+from runner.report.leaderboard.methods import ENTRY, HELD_OUT, first, how_chosen, ideas_of, method_of
 from runner.report.titles import titles_of
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
@@ -97,7 +97,7 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
         settings.setdefault(setting, {}).setdefault(run.seed, run)
         if HELD_OUT in run.field("tracking.tags"):
             held_out.add(setting)
-        methods[setting] = first(methods.get(setting, ""), method_of(run.job.experiment, ideas_of(run.job)))
+        methods[setting] = first(methods.get(setting, ""), method_of(run.job))
     recorded = {s: [run for run in seeds.values() if run.record is not None] for s, seeds in settings.items()}
     rows = []
     for setting, title in titles_of({s: group[0].job for s, group in recorded.items() if group}).items():
@@ -130,7 +130,9 @@ def counts(job: Job) -> bool:
 
     All arms of a study count, because none of them was chosen by test images.
     """
-    searched = not job.sweep.startswith("study/") and {name.removeprefix("~") for name in job.overrides} - _VARIED
+    searched = (
+        not job.sweep.startswith(("study/", ENTRY)) and {name.removeprefix("~") for name in job.overrides} - _VARIED
+    )
     on_test_images = job.field("evaluation") == EvaluationSplit.test.value
     return on_test_images and not searched and float(job.field("delta")) <= DELTA
 

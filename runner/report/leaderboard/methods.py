@@ -7,6 +7,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from runner.config import REPOSITORY
+from runner.config.checkout import scan
 from runner.config.yaml_file import read_yaml
 from runner.records.jobs import Job
 from runner.report.files import plus_minus
@@ -15,11 +17,34 @@ ADDED = "add-or-remove-one"  # the neighbouring data sets of most methods
 HELD_OUT = "held-out"  # a tag of experiments whose settings were chosen on held-out training images
 SEARCHED = "searched on held-out images"
 
+ENTRY = "entry/"  # the beginning of the sweep of an entry's runs, before its folder
+CLASSES = ("from scratch", "synthetic pre-training", "public data")  # of methods, by the data that their networks saw
+
+
+def entered_folders() -> list[Path]:
+    """Return the folders of entries that have records (docs/enter.md), by name."""
+    return [path.parent for path in scan(REPOSITORY / "entries", "*/runs.csv")]
+
+
+def _entered() -> dict[str, str]:
+    """Return the methods of entries by the sweep of their runs. A class other than CLASSES[0] is part of the name."""
+    methods = {}
+    for folder in entered_folders():
+        content = read_yaml(folder / "entry.yaml").plain
+        data = "" if content["class"] == CLASSES[0] else f", {content['class']}"
+        methods[f"{ENTRY}{folder.name}"] = f"{content['method']}{data}"
+    return methods
+
+
 _FILE = read_yaml(Path(__file__).with_name("methods.yaml")).plain
 METHODS = _FILE["methods"]
-NAMES: list[str] = [method["name"] for method in METHODS]  # the first is the baseline
+ENTERED = _entered()
+NAMES: list[str] = [*(method["name"] for method in METHODS), *ENTERED.values()]  # the first is the baseline
 COMBINED = "Ideas combined"
-LOOKS: dict[str, str] = {method["name"]: method["look"] for method in METHODS}  # names in `runner.report.plots.LOOKS`
+LOOKS: dict[str, str] = {  # names in `runner.report.plots.LOOKS`
+    **{method["name"]: method["look"] for method in METHODS},
+    **dict.fromkeys(ENTERED.values(), "entry"),
+}
 FRONT: dict[str, dict[str, Any]] = {method["name"]: method["front"] for method in METHODS}  # see `report.front_figure`
 IDEAS: dict[str, str] = {method["name"]: method["idea"] for method in METHODS if "idea" in method}  # named after these
 _IDEA_CLASSES = {  # by config group and class
@@ -44,14 +69,22 @@ def ideas_of(job: Job) -> tuple[str, ...]:
     return tuple(idea for (group, target), idea in used if job.field(f"{group}._target_") == target)
 
 
-def method_of(experiment: str, ideas: Sequence[str]) -> str:
-    """Return the method to which a setting belongs, by its experiment and the ideas in it, or ""."""
-    if experiment in _FILE["by_ideas"]:
+def method_of(job: Job) -> str:
+    """Return the method to which a run's setting belongs, by its entry, its experiment or the ideas in it, or ""."""
+    if job.sweep in ENTERED:
+        return ENTERED[job.sweep]
+    if job.experiment in _FILE["by_ideas"]:
+        ideas = ideas_of(job)
         if len(ideas) != 1:
             return COMBINED if ideas else NAMES[0]
         return next((name for name, idea in IDEAS.items() if idea == ideas[0]), "")
-    listed = (m["name"] for m in METHODS if any(fnmatchcase(experiment, pattern) for pattern in m["experiments"]))
+    listed = (m["name"] for m in METHODS if any(fnmatchcase(job.experiment, pattern) for pattern in m["experiments"]))
     return next(listed, "")
+
+
+def trains_from_scratch(method: str) -> bool:
+    """Return True unless a method's networks saw data before, which its name then says."""
+    return not method.endswith(tuple(f", {data}" for data in CLASSES[1:]))
 
 
 def first(*names: str) -> str:

@@ -14,7 +14,7 @@ from runner.report.cells import difference_text
 from runner.report.files import Table, enumerated, markdown, number
 from runner.report.leaderboard.comparison import FEW, SHOWN, Comparison, settings_of, standing
 from runner.report.leaderboard.entries import DELTA, Entry
-from runner.report.leaderboard.methods import ADDED, IDEAS, NAMES
+from runner.report.leaderboard.methods import ADDED, IDEAS, NAMES, trains_from_scratch
 
 KINDS = ("from scratch", "synthetic pre-training", "public data")
 _BASELINE = (1.0, 2.0, 3.0, 8.0)
@@ -153,7 +153,7 @@ def _undecided(board: Comparison, epsilon: float) -> list[str]:
         if entry is None or method == best or min(len(entry.accuracies), len(top.accuracies)) < FEW:
             continue
         low = difference(top.accuracies, entry.accuracies).low
-        if low <= 0 and not (entry.by_test_images or entry.on_a_part):
+        if low <= 0 and trains_from_scratch(method) and not (entry.by_test_images or entry.on_a_part):
             methods.append(method)
     return methods
 

@@ -1,0 +1,182 @@
+"""An entry from its study to the leaderboard: packed, checked, and refused with a reason."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.claims.statistics import summarise
+from runner.cli import enter
+from runner.cli import study as command
+from runner.config import ConfigError
+from runner.launch import Work
+from runner.launch.processes import Tally
+from runner.records.files import dumps, read_record
+from runner.report.files import read_csv
+from runner.report.leaderboard import methods
+from runner.report.leaderboard.entries import entries
+from runner.runs.execute import execute
+from runner.study.entry import Entrant, entered_runs, read_entrant
+
+STUDY = """
+base: architecture=lipschitz_mlp architecture.units=[16] epochs=1 batch_size=256 optimizer.lr=0.5
+arms:
+  flat clipping: clipping=flat
+  mine: clipping=mine_of_an_entry
+datasets: [digits_of_an_entry]
+epsilon: 3
+seeds: 5
+search: {optimizer.lr: [0.25, 0.5]}
+widen: false
+"""
+DATA = """
+from dataclasses import dataclass
+
+import torch
+
+from runner.clipping import Flat
+
+
+def digits():
+    images, targets = torch.arange(640).view(10, 64).repeat(100, 1) / 640, torch.arange(10).repeat(100)
+    return (images.view(-1, 1, 8, 8), targets), (images[:100].view(-1, 1, 8, 8), targets[:100])
+
+
+@dataclass(frozen=True)
+class Halved(Flat):
+    def factors(self, norms):
+        return super().factors(norms) / 2
+"""
+ENTRANT = "method: Halved (2027)\narm: mine\nclass: from scratch\nby: a test\nsummary: Half of the gradient.\n"
+
+
+def carry_out(_: object, work: Work, __: object) -> Tally:
+    for job in work.jobs:
+        execute(job.config, lambda row, run: None)
+    return Tally(recorded=list(work.jobs))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a study, its classes and the records of its runs, packed as an entry."""
+    folder = tmp_path_factory.mktemp("entries") / "halved"
+    for name, text in {
+        "halved.yaml": STUDY,
+        "halved_of_an_entry.py": DATA,
+        "entry.yaml": ENTRANT,
+        "options/dataset/digits_of_an_entry.yaml": "_target_: halved_of_an_entry.digits\n",
+        "options/clipping/mine_of_an_entry.yaml": "_target_: halved_of_an_entry.Halved\nnorm: 1.0\n",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(str(folder))
+        patch.setattr(command, "run_jobs", carry_out)
+        root = f"runtime.results_root={folder.parent / 'results'}"
+        assert command.main(["halved.yaml", "--config-dir", "options", "--enter", root, "tracking=disabled"]) == 0
+    return folder
+
+
+@pytest.fixture
+def entrant(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Entrant:
+    folder = tmp_path / "halved"
+    shutil.copytree(trained, folder)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(enter, "board", lambda *_: "")
+    monkeypatch.setattr("sys.path", list(sys.path))
+    return read_entrant(folder)
+
+
+def test_trials_and_final_runs_are_packed(entrant: Entrant, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = read_csv(entrant.folder / "runs.csv")
+    assert [sum(row["split"] == split for row in rows) for split in ("holdout", "test")] == [4, 10]
+    assert len(list((entrant.folder / "runs").glob("*.json"))) == 14
+    assert enter.main([str(entrant.folder)]) == 0
+    assert "is in order. Somebody still has to read its classes." in capsys.readouterr().out
+
+
+def test_its_command_names_no_machine(entrant: Entrant) -> None:
+    commands = [run.field("tracking.command") for run in entered_runs(entrant)]
+    assert all("--config-dir options" in text and "file://" not in text for text in commands)
+
+
+def test_the_leaderboard_reads_records_alone(entrant: Entrant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(methods.ENTERED, "entry/halved", "Halved (2027)")
+    monkeypatch.setattr(methods, "NAMES", [*methods.NAMES, "Halved (2027)"])
+    (entrant.folder / "halved_of_an_entry.py").unlink()
+    (row,) = entries(entered_runs(entrant), [3.0])
+    assert (row.method, row.held_out, len(row.accuracies)) == ("Halved (2027)", True, 5)
+    assert 2.9 < row.sound <= 3.0
+    assert summarise(row.accuracies)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("altered", "should be"),
+        ("missing", "have no record in"),
+        ("foreign", "is no run of the study"),
+        ("unlisted", "runs.csv does not list the runs of the study"),
+        ("few seeds", "an entry has at least 5"),
+        ("baseline", "is no arm after the first one, the baseline: mine"),
+        ("no search", "searches its settings on held-out images"),
+    ],
+)
+def test_an_entry_that_breaks_a_rule_is_refused(
+    change: str, reason: str, entrant: Entrant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = entrant.folder
+    study, final = folder / "halved.yaml", read_csv(folder / "runs.csv")[-1]["run_id"]
+    path = folder / "runs" / f"{final}.json"
+    match change:
+        case "altered":
+            record = read_record(path)
+            record["final"]["epsilon_sound"] = record["history"]["epsilon_sound"][-1] = 1.0
+            path.write_text(dumps(record))
+        case "missing":
+            path.unlink()
+        case "foreign":
+            path.with_name("0123456789ab.json").write_text("{}")
+        case "unlisted":
+            (folder / "runs.csv").write_text("\n".join((folder / "runs.csv").read_text().splitlines()[:-1]) + "\n")
+        case "few seeds":
+            study.write_text(study.read_text().replace("seeds: 5", "seeds: 2"))
+        case "baseline":
+            (folder / "entry.yaml").write_text(ENTRANT.replace("arm: mine", "arm: flat clipping"))
+        case "no search":
+            study.write_text(study.read_text().replace("search: {optimizer.lr: [0.25, 0.5]}", "search: {}"))
+    assert enter.main([str(folder)]) == 1
+    assert reason in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (ENTRANT.replace("from scratch", "best"), "expected one of from scratch, synthetic pre-training, public data"),
+        (ENTRANT.replace("by: a test\n", ""), "by is missing"),
+        (ENTRANT + "accuracy: 99\n", "there is no such key"),
+    ],
+)
+def test_a_wrong_entry_file_is_refused(text: str, reason: str, entrant: Entrant) -> None:
+    (entrant.folder / "entry.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=reason):
+        read_entrant(entrant.folder)
+
+
+def test_a_folder_without_an_entry_is_refused_before_work(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(STUDY)
+    with pytest.raises(ConfigError, match=r"has no entry\.yaml"):
+        command.main([str(tmp_path / "mine.yaml"), "--enter"])
+
+
+def test_frozen_networks_are_not_from_scratch(entrant: Entrant, capsys: pytest.CaptureFixture[str]) -> None:
+    path = entrant.folder / "runs" / f"{read_csv(entrant.folder / 'runs.csv')[-1]['run_id']}.json"
+    record = read_record(path)
+    record["provenance"]["epsilon_rests_on"] = ["12 frozen parameters: taken as public"]
+    path.write_text(dumps(record))
+    assert enter.main([str(entrant.folder)]) == 1
+    assert "a network with frozen parameters is not from scratch" in capsys.readouterr().out
