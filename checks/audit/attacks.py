@@ -57,7 +57,7 @@ def turns(target: Target, steps: list[dict[str, Tensor]]) -> list[dict[str, Tens
         ValueError: the canary is in another part.
     """
     c = target.mechanism.coefficients
-    if isinstance(target.mechanism, Banded) and target.mechanism.parts[-1] != 0:
+    if isinstance(target.mechanism, Banded) and target.mechanism.equal_parts[-1] != 0:
         raise ValueError("Expected the canary in part 0: choose another number of examples.")
 
     def mean(name: str, first: int) -> Tensor:

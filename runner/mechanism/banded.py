@@ -3,9 +3,11 @@
 Noise that is added in one step is partly subtracted in the next ones. So sums of steps, and with them the weights, have
 less noise. The price is amplification by sampling: an example takes part in every b-th step, at b times the rate.
 
-**The mechanism.** The N indices of the examples are split into b fixed parts, at random. The generator of the split
-depends on N and b alone. Step t = 0, ..., T - 1 draws its batch from part t mod b. Each example of the part joins with
-probability q_b = b B / N, so the expected batch size is B. Let x_t be the sum of the batch's bounded contributions to
+**The mechanism.** The N examples are split into b parts, at random, in one of two ways (`parts`). By default the parts
+are equal: a permutation of the N indices, whose generator depends on N and b alone. If they are `independent`, the part
+of each example is drawn uniformly, independently of all others, by a generator of the run. Step t = 0, ..., T - 1 draws
+its batch from part t mod b. Each example of the part joins with probability
+q_b = b B / N, so the expected batch size is B. Let x_t be the sum of the batch's bounded contributions to
 all noise groups. Each group is in units of its noise's standard deviation over `noise_multiplier`, so an example's
 contribution has norm 1 at most. The steps release the rows of
 
@@ -38,10 +40,13 @@ Neighbours differ by one example at one index. Derivation, for an example of par
 A truncated column moves its block by less than is charged, so the charge is an upper bound. Nothing is lost by it.
 After whole cycles, as at the end of each epoch here, the last column of part 0 is complete.
 
-**Neighbours.** One example is added or removed at an index. The others keep their indices, hence their parts. N is
-public, as it is for Poisson sampling without parts. The charge does not hold for a replaced example: the contributions
-of the two can be opposite, and move a step by twice the bound. By group privacy, such neighbours have 2 epsilon at
-(1 + e^epsilon) delta.
+**Neighbours** of `independent` parts differ by one example, which is added or removed. Condition on the parts of all
+other examples, too: they have the same distribution for both neighbours, so averaging over them cannot increase a
+hockey-stick divergence, and step 3 holds for any part p of the example. The rate q_b has the public N, as for Poisson
+sampling without parts. For equal parts this is no proof, because one index more makes another permutation, which moves
+most of the others to another part. There, a neighbour has the contribution of one example set to zero, at an index
+that both have. Neither charge holds for a replaced example: the contributions of the two can be opposite, and move a
+step by twice the bound. By group privacy, such neighbours have 2 epsilon at (1 + e^epsilon) delta.
 
 **The coefficients.** c is proportional to the first b coefficients of 1 / sqrt((1 - x)(1 - m x)). This is the square
 root of the workload of SGD with momentum m. For m = 0 the workload has the prefix sums, and the root 1, 1/2, 3/8, 5/16,
@@ -66,6 +71,9 @@ from runner.config import Sampling
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import generator as seeded
 
+INDEPENDENT = "independent"
+ZERO_OUT = "zero-out"
+
 
 def square_root(bands: int, momentum: float = 0.0) -> tuple[float, ...]:
     """Return the first coefficients of 1 / sqrt((1 - x)(1 - momentum x)), scaled to norm one."""
@@ -86,6 +94,7 @@ class Banded(Mechanism):
     Attributes:
         bands: b >= 1, the number of parts and of bands of C.
         momentum: of the workload that the noise is correlated for, in [0, 1): the optimizer's, say.
+        parts: None for equal parts by a permutation, or "independent".
 
     Raises:
         ValueError: as for `Mechanism`, or a number is out of its range, or batches are not Poisson samples.
@@ -93,6 +102,7 @@ class Banded(Mechanism):
 
     bands: int = 4
     momentum: float = 0.0
+    parts: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,6 +110,8 @@ class Banded(Mechanism):
             raise ValueError(f"Expected mechanism.bands >= 1, got {self.bands}.")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"Expected mechanism.momentum >= 0 and below 1, got {self.momentum}.")
+        if self.parts not in (None, INDEPENDENT):
+            raise ValueError(f"Expected mechanism.parts to be null or {INDEPENDENT}, got {self.parts}.")
         if self.sampling is not Sampling.poisson:
             raise ValueError(f"mechanism=banded needs sampling=poisson, got {self.sampling.value}.")
         if self.bands * self.batch_size > self.examples:
@@ -121,13 +133,27 @@ class Banded(Mechanism):
     def steps_per_epoch(self) -> int:
         return self.examples // (self.bands * self.batch_size) * self.bands
 
+    @property
+    def neighbouring_relation(self) -> str:
+        return super().neighbouring_relation if self.parts == INDEPENDENT else ZERO_OUT
+
     @cached_property
-    def parts(self) -> Tensor:
+    def equal_parts(self) -> Tensor:
         """The part of each example, [examples]: fixed, at random, of sizes that differ by at most one."""
         return torch.randperm(self.examples, generator=seeded(0, "parts", torch.device("cpu"))) % self.bands
 
+    def part_of(self, generator: Generator) -> Tensor:
+        """Return the part of each example, [examples], on the device of the generator that draws the run's batches.
+
+        Independent parts follow from that generator's seed, so they stay the same over the epochs of a run.
+        """
+        if self.parts is None:
+            return self.equal_parts.to(generator.device)
+        own = seeded(generator.initial_seed(), "parts", torch.device("cpu"))
+        return torch.randint(self.bands, (self.examples,), generator=own).to(generator.device)
+
     def memberships(self, generator: Generator) -> Iterator[Tensor]:
-        parts = self.parts.to(generator.device)
+        parts = self.part_of(generator)
         for step, members in enumerate(super().memberships(generator)):
             yield members & (parts == step % self.bands)
 

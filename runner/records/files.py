@@ -4,7 +4,7 @@
 damaged or edited is found wherever it is read. Measured numbers keep five significant digits; those that JSON cannot
 hold are the strings "inf", "-inf" and "nan", which float() reads.
 
-`epsilon_sound` is a guarantee, or it is null. Three things in older records have another meaning, so `as_today`
+`epsilon_sound` is a guarantee, or it is null. Four things in older records have another meaning, so `as_today`
 translates each record when it is read, and every page, table and command has the result:
 
 - If the data decide the number of steps, `final.epsilon_sound` was what the steps cost. The guarantee, the cost of the
@@ -12,6 +12,8 @@ translates each record when it is read, and every page, table and command has th
 - With screening to a budget, the history's `epsilon_sound` was what the steps cost. It is `epsilon_spent`.
 - If features are standardised by statistics of the training images, there was an `epsilon_sound` for the steps alone.
   It is `epsilon_spent`, and `epsilon_sound` is null, with the reason in `provenance.epsilon_unsound`.
+- Banded noise with equal parts was said to hold for an example that is added or removed. It is proven for one whose
+  contribution is set to zero (`runner.mechanism.banded`).
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from runner.records import schema
 from runner.records.identity import identify, identify_recorded
 from runner.terminal import printable
 
+_BANDED = "runner.mechanism.banded.Banded"
 _MOMENT = 0.2  # seconds to wait for the lock of a claim
 STOPPED = "stopped"  # what a search did to a run before its last epoch: its status, and the folder of its kind
 
@@ -201,6 +204,9 @@ def as_today(record: Mapping[str, Any]) -> dict[str, Any]:
         elif at_most is not None:
             final |= {"epsilon_spent": final["epsilon_sound"], "epsilon_sound": at_most}
             history = spent(history) if budget else history
+    mechanism = config.get("mechanism") or {}
+    if mechanism.get("_target_") == _BANDED and not mechanism.get("parts") and "neighbouring_relation" in final:
+        final["neighbouring_relation"] = "zero-out"
     unsound = private_statistics(config["features"], config["dataset"])
     if unsound and config.get("noise_multiplier") != 0 and "epsilon_unsound" not in provenance:
         final = {"epsilon_spent": final["epsilon_sound"], **final, "epsilon_sound": None}

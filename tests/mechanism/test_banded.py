@@ -10,6 +10,7 @@ import pytest
 import torch
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
+from scipy import stats
 from scipy.linalg import toeplitz
 
 from runner.accounting import sound_epsilon
@@ -19,6 +20,8 @@ from runner.config import ConfigError, Sampling
 from runner.mechanism.banded import Banded, square_root
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import PastNoise
+from runner.records.files import as_today
+from runner.records.identity import identify, resolved
 from runner.training.loop import load, train, training
 from tests.references import whole_and_resumed
 
@@ -126,9 +129,70 @@ def test_an_example_takes_part_in_the_turns_of_its_part_alone_at_the_charged_rat
     assert (joined.sum() / 600 / 1003).item() == pytest.approx(rate, abs=4 * math.sqrt(rate * (1 - rate) / 600 / 1003))
     assert sum(map(len, batches)) / len(batches) == pytest.approx(100, rel=0.005)
     other = banded(bands=4, batch_size=100, noise_multiplier=3.0)
-    assert torch.equal(mechanism.parts, other.parts), "parts depend on nothing but the numbers of examples and parts"
-    in_order = (mechanism.parts[1:] - mechanism.parts[:-1]) % 4 == 1
+    assert torch.equal(mechanism.equal_parts, other.equal_parts), (
+        "they depend on the numbers of examples and parts alone"
+    )
+    in_order = (mechanism.equal_parts[1:] - mechanism.equal_parts[:-1]) % 4 == 1
     assert 0.15 < in_order.double().mean() < 0.35, "parts are at random"
+
+
+def drawn_parts(examples: int, seed: int, bands: int = 4) -> torch.Tensor:
+    mechanism = banded(examples=examples, bands=bands, parts="independent")
+    return mechanism.part_of(torch.Generator().manual_seed(seed))
+
+
+def test_independent_parts_of_examples_are_uniform_and_independent() -> None:
+    """By the counts of 40 runs: of each part, and of each pair of parts of two examples that follow each other."""
+    parts = torch.stack([drawn_parts(2000, seed) for seed in range(40)])
+    counts = torch.bincount(parts.flatten(), minlength=4)
+    pairs = torch.bincount((4 * parts[:, 1:] + parts[:, :-1]).flatten(), minlength=16)
+    seeds = torch.bincount((4 * parts[1:] + parts[:-1]).flatten(), minlength=16)
+    for table in (counts, pairs, seeds):
+        expected = table.sum() / len(table)
+        statistic = ((table - expected) ** 2 / expected).sum().item()
+        assert 0.001 < stats.chi2.sf(statistic, len(table) - 1) < 0.999
+
+
+def test_an_added_example_moves_no_other_to_another_part() -> None:
+    """So the parts of the others have one distribution in both neighbours, which equal parts do not have."""
+    fewer, more = drawn_parts(1000, 3), drawn_parts(1001, 3)
+    assert torch.equal(more[:1000], fewer)
+    equal = [banded(examples=n, bands=4).equal_parts for n in (1000, 1001)]
+    assert (equal[1][:1000] != equal[0]).double().mean() > 0.6
+
+
+def test_independent_parts_last_over_the_epochs_of_a_run_and_have_the_charged_rate() -> None:
+    mechanism, generator = banded(bands=4, batch_size=100, parts="independent"), torch.Generator().manual_seed(5)
+    joined = torch.zeros(4, 1003)
+    for step, batch in enumerate(b for _ in range(300) for b in mechanism.batches(generator)):
+        joined[step % 4, batch] += 1
+    assert ((joined > 0).sum(0) == 1).all(), "an example is in one part"
+    ((event, count), *_) = mechanism.charges(2400).actual
+    rate = event.sampling_probability
+    assert (rate, count) == (400 / 1003, 600)
+    assert (joined.sum() / 600 / 1003).item() == pytest.approx(rate, abs=4 * math.sqrt(rate * (1 - rate) / 600 / 1003))
+
+
+@pytest.mark.parametrize(("parts", "relation"), [(None, "zero-out"), ("independent", "add-or-remove-one")])
+def test_the_neighbours_are_those_of_its_parts(parts: str | None, relation: str) -> None:
+    assert banded(parts=parts).neighbouring_relation == relation
+
+
+def test_equal_parts_keep_the_id_and_independent_ones_are_another_run(smoke) -> None:
+    ids = [identify(resolved(smoke("mechanism=banded", *more)))[0] for more in ((), ("mechanism.parts=independent",))]
+    without = smoke("mechanism=banded")
+    del without.mechanism.parts
+    assert ids[0] == identify(resolved(without))[0] != ids[1]
+
+
+def test_an_older_record_of_equal_parts_is_read_as_zero_out() -> None:
+    mechanism = {"_target_": "runner.mechanism.banded.Banded", "bands": 4}
+    final = {"neighbouring_relation": "add-or-remove-one"}
+    read = []
+    for more in ({}, {"parts": "independent"}):
+        config = {"mechanism": mechanism | more, "features": {}, "dataset": {"name": "MNIST"}}
+        read.append(as_today({"config": config, "final": final, "history": {}, "provenance": {}})["final"])
+    assert [final["neighbouring_relation"] for final in read] == ["zero-out", "add-or-remove-one"]
 
 
 def test_costs_what_dp_accounting_says_for_a_release_a_cycle() -> None:
@@ -142,7 +206,6 @@ def test_costs_what_dp_accounting_says_for_a_release_a_cycle() -> None:
     due = PLDAccountant().compose(SelfComposedDpEvent(sampled, 580)).get_epsilon(DELTA)
     assert sound_epsilon(charges.actual, DELTA) == pytest.approx(due, abs=1e-3) == pytest.approx(2.0748, abs=1e-3)
     assert charges.claimed == ((sampled, 580),)
-    assert mechanism.neighbouring_relation == "add-or-remove-one"
     assert sound_epsilon(banded(noise_multiplier=0.0, bands=2).charges(1).actual, DELTA) == math.inf
 
 
@@ -178,6 +241,7 @@ def test_a_run_goes_on_with_the_noise_of_the_steps_before(smoke, step: str) -> N
         (("mechanism.bands=400",), "draws each batch from one of its 400 parts, so batch_size can be at most"),
         (("mechanism.bands=0",), "mechanism.bands >= 1, got 0"),
         (("mechanism.bands=2.5",), "mechanism.bands=2.5 is not of type int"),
+        (("mechanism.parts=random",), "mechanism.parts to be null or independent, got random"),
         (("mechanism.momentum=1",), "mechanism.momentum >= 0 and below 1, got 1"),
         (("sampling=shuffled",), "mechanism=banded needs sampling=poisson, got shuffled"),
         (("screening=annealing",), "screening charges kept steps one by one, so it takes no mechanism but DP-SGD's"),

@@ -106,7 +106,7 @@ def test_commands_refuse_it_in_one_sentence_before_they_begin(
     monkeypatch.setenv("DP_REPRO_KERNELS", "yes")
     for first in (
         "runner.cli.reproduce.load",
-        "checks.benchmarks.run._measured",
+        "checks.benchmarks.run._rows",
         "runner.speed.machine.set_up",
     ):
         monkeypatch.setattr(first, lambda *_, **__: pytest.fail("it began"))
