@@ -3,8 +3,8 @@
 No sentence has more than 35 words. This holds for docstrings, comments, texts for people in `runner/`, YAML files and
 the pages that are written by hand. Code in backticks, a quotation and what stands in brackets count as one word. A
 table in Markdown, a generated one included, has no footnote symbol and no hyphen in the place of a minus. Three short
-sentences in a row, in a page or a docstring, read like a telegram. They are a warning, which fails nothing. Only files
-that git tracks are read, so the files of a user never matter.
+sentences in a row, in a page or a docstring, read like a telegram. They are a warning, which fails nothing. The name of
+a test has at most 60 characters. Only files that git tracks are read, so the files of a user never matter.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from runner.config.checkout import git
 from runner.terminal import Parser
 
 LONGEST = 35  # words of a sentence
+LONGEST_NAME = 60  # characters of the name of a test
 SHORT, IN_A_ROW = 8, 3  # the most words of a short sentence, and how many in a row are a warning
 _AS_ONE_WORD = re.compile(r"``[^`]*``|`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)|\([^()]*\)")
 _PARAGRAPHS = re.compile(r"\n\s*\n|\n\s*(?=[-*] |\d+[.] |\w+(?:, \w+)*: )")  # or entries of a list
@@ -33,6 +34,7 @@ _BLOCK = re.compile(r"(?:.*\S.*\n?)+")
 _NOT_PROSE = re.compile(r"```.*?^```|<!--.*?-->|^(?:\||#| {4}).*?$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _IN_TABLE = {"a hyphen for a minus": re.compile(r"^\|.*[|\[,] *-\d"), "a footnote symbol": re.compile(r"^\|.*[†‡§⁰]")}
+_TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
 _WORD = re.compile(r"[^\W\d_][\w'’-]*")
 
 
@@ -128,11 +130,19 @@ def remarks_on_tables(source: str) -> Iterator[Remark]:
         yield from (Remark(line, fault) for fault, pattern in _IN_TABLE.items() if pattern.match(text))
 
 
+def remarks_on_names(source: str) -> Iterator[Remark]:
+    """Check the lengths of the names of the tests in a Python source."""
+    for test in _TEST.finditer(source):
+        if len(test[1]) > LONGEST_NAME:
+            yield Remark(source.count("\n", 0, test.start()) + 1, f"a name of {len(test[1])} characters: {test[1]}")
+
+
 def remarks(name: str, source: str) -> Iterator[Remark]:
     """Check a file by what its path says of it: pages and YAML files in results/ are generated."""
     by_hand = not name.startswith("results/")
     texts: Iterable[Text] = ()
     if name.endswith(".py"):
+        yield from remarks_on_names(source)
         texts = texts_of_python(source, people=name.startswith("runner/") or name.endswith("/report.py"))
     elif name.endswith(".yaml") and by_hand:
         texts = texts_of_yaml(source)

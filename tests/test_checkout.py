@@ -194,7 +194,7 @@ def test_no_environment_changes_a_figure(kind: str, usual: str, tmp_path: Path) 
     assert drawn(tmp_path, ENVIRONMENTS[kind]) == usual
 
 
-def test_a_copy_inside_another_repository_has_none_of_its_commits(tmp_path: Path) -> None:
+def test_a_copy_inside_another_repository_has_no_commit(tmp_path: Path) -> None:
     for command in (
         ["init", "-q"],
         ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"],

@@ -340,7 +340,7 @@ def test_max_epsilon_stops_at_the_last_whole_epoch(composed) -> None:
     assert costs[0] <= 2.93 < costs[1]
 
 
-def test_a_value_is_chosen_by_the_one_row_that_matches_the_config(tmp_path: Path) -> None:
+def test_a_value_comes_from_the_only_row_matching_the_config(tmp_path: Path) -> None:
     """The row of tanh and no clipping norm; another config has the value for all others."""
     table, header = tmp_path / "chosen.csv", "activation._target_,clipping.norm,optimizer.lr\n"
     table.write_text(f"{header}torch.nn.Tanh,,0.25\ntorch.nn.Tanh,0.1,0.5\n")

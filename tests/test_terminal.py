@@ -32,7 +32,7 @@ def test_how_far_a_run_is_and_its_epsilons_rounded_up(changes, most_kept, done: 
     assert (part_done(row, 8, most_kept), epoch_text(row, 8, most_kept)) == (done, text)
 
 
-def test_a_number_has_four_digits_or_so_many_decimals_and_a_bound_stays_one():
+def test_numbers_are_rounded_to_digits_and_bounds_outwards():
     assert [number(v) for v in (2.31449, 0.00123456, 20338.0, None)] == ["2.314", "0.001235", "20340", "–"]
     assert [number(v, "%") for v in (97.885, 5.0, float("inf"))] == ["97.89", "5.00", "∞"]
     assert [number(2.3144, places=3), number(2.3, places=3)] == ["2.314", "2.300"]
@@ -43,7 +43,7 @@ def test_a_number_has_four_digits_or_so_many_decimals_and_a_bound_stays_one():
     assert [bound_text(2.31441), bound_text(None), bound_text(float("inf"))] == ["2.315", "–", "∞"]
 
 
-def test_a_command_whose_output_nobody_reads_on_ends_without_a_word():
+def test_a_command_with_a_closed_output_pipe_ends_silently():
     # 1 MB, more than any pipe holds; the reader takes a line of it and closes the pipe
     code = (
         "import sys, types\n"
@@ -95,7 +95,7 @@ file.write(os.path.expanduser("~"))
 
 
 @pytest.mark.parametrize("closed", ["", "2", "12", "012"])
-def test_a_closed_stream_ends_nothing_and_no_file_takes_its_place(tmp_path, closed: str) -> None:
+def test_a_closed_stream_is_harmless_and_no_file_replaces_it(tmp_path, closed: str) -> None:
     environment = os.environ | {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     ran = subprocess.run([sys.executable, "-c", PREPARED, tmp_path / "file", closed], env=environment, cwd=REPOSITORY)
     assert ran.returncode == 0

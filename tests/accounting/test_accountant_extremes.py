@@ -55,7 +55,7 @@ def peak_memory():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform == "darwin" else 1)
 
 
-def test_every_extreme_has_an_answer_in_time_in_order_and_monotone():
+def test_extremes_have_timely_ordered_and_monotone_answers():
     forget_peak()
     before = peak_memory()
     computed = {}
@@ -103,7 +103,7 @@ def test_the_closed_form_of_sampled_steps_by_enumeration():
 
 
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.6, 0.9, 0.99])
-def test_the_tails_and_the_gaussian_of_the_closed_form_share_one_delta(share):
+def test_tails_and_gaussian_of_the_closed_form_share_a_delta(share):
     """A Gaussian that all are in, and a release without noise to speak of that one is in with the chance `share` delta.
 
     The latter alone spends that much of delta. Exactly: (1 - q) delta_G(eps; 1) + q, where delta_G is the former's.
@@ -148,7 +148,7 @@ def test_ten_million_releases_are_composed_in_a_second():
     assert time.process_time() - start < 10
 
 
-def test_rdp_at_the_first_and_last_order_is_a_bound_without_a_warning(recwarn):
+def test_rdp_at_the_extreme_orders_is_a_bound_without_a_warning(recwarn):
     for releases in (sampled(1e-6, 100.0, 1), sampled(1.0, 0.01, 1000), sampled(0.01, 1e-5, 10)):
         assert sound_epsilon(releases, DELTA) <= Rdp().epsilon(releases, DELTA) < math.inf
     assert not recwarn.list

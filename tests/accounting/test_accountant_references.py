@@ -34,7 +34,7 @@ def one_step_delta(eps, q, sigma, direction):
 
 
 @pytest.mark.parametrize(("q", "sigma", "delta"), [(0.01, 0.5, 1e-3), (0.3, 2.0, 1e-3), (0.9, 0.7, 1e-6)])
-def test_one_sampled_gaussian_step_by_integration_in_both_directions(q, sigma, delta):
+def test_a_sampled_gaussian_step_by_integration_both_ways(q, sigma, delta):
     expected = 0.0
     for direction in ("remove", "add"):
         if one_step_delta(0.0, q, sigma, direction) > delta:

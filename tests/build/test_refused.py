@@ -74,12 +74,12 @@ def test_what_does_not_go_together_is_refused(composed, overrides: str, message:
         prepare(composed(*overrides.split()))
 
 
-def test_any_delta_below_one_over_n_is_accepted_and_none_is_used_without_noise(composed) -> None:
+def test_delta_must_be_below_one_over_n_unless_noise_is_zero(composed) -> None:
     assert prepare(composed("evaluation=holdout", f"delta={1 / 55_001}")).mechanism.examples == 55_000
     assert not prepare(composed("delta=0.01", "noise_multiplier=0")).mechanism.private
 
 
-def test_weights_beyond_the_memory_are_refused_before_any_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_beyond_memory_are_refused_before_any_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A million bytes hold 83,333 weights, each with its gradient and noise."""
     monkeypatch.setattr(parts, "memory", lambda: 10**6)
     state = torch.get_rng_state()

@@ -18,6 +18,7 @@ SHORT = "It is one. It is two. It is three."
     [
         ("tests/a.py", f'"""Return it.\n\n{LONGER}.\n"""\n\n# {LONGER}\nx = "{LONGER}"\n', [1, 6]),
         ("runner/a.py", f'"""{LONG}."""\ny = f"{{x}} {LONGER}"\nz = ("{LONGER}", "{LONG}. {LONG}")\n', [2, 3]),
+        ("tests/a.py", f"def test_{'a' * 55}(): ...\n\n\nclass A:\n    def test_{'b' * 56}(self): ...\n", [5]),
         ("conf/a.yaml", f"# {LONGER}\nkey: {LONGER}\nlist: {LONGER.replace(' ', ', ')}\n", [1, 2]),
         ("docs/a.md", f"A [{LONG}](page.md).\n\n- One.\n- {LONG}; two.\n\n| {LONGER} |\n", [1, 3]),
         ("docs/a.md", f"```\n{LONGER}\n```\n\n# {LONGER}\n\n    {LONGER}\n\nOne `{LONGER}` ({LONGER}).\n", []),

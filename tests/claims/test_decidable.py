@@ -133,7 +133,7 @@ def test_a_true_claim_is_confirmed_and_a_false_one_contradicted() -> None:
     assert {name: both for name, both in shares.items() if min(both) < OFTEN} == {}
 
 
-def test_one_run_confirms_nothing_and_a_wide_spread_contradicts_nothing() -> None:
+def test_a_single_run_confirms_and_a_wide_spread_refutes_nothing() -> None:
     plan = claim(claimed="98", margin=0.5, unit="%")
     assert confirmed(Planned(plan, (1,), (0.1,))) == 0
     assert confirmed(Planned(plan, (5,), (0.1,))) >= 0.9

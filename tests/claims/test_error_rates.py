@@ -49,7 +49,7 @@ def test_what_is_off_by_the_margin_holds_in_one_of_twenty(runs: int, claimed_run
     assert counts["holds"] / DRAWS == pytest.approx(0.05, abs=BY_CHANCE + 0.002)
 
 
-def test_fewer_than_three_runs_confirm_nothing_and_contradict_what_is_far_off() -> None:
+def test_two_runs_confirm_nothing_but_contradict_distant_claims() -> None:
     cases = ((60.9, "open"), (59.0, "open"), (39.65, "fails"), (80.0, "open"))
     for value, word in cases:
         subject = replace(measure_sample("mean", (value,)), typical=Spread(0.5, 40))
@@ -57,7 +57,7 @@ def test_fewer_than_three_runs_confirm_nothing_and_contradict_what_is_far_off() 
 
 
 @pytest.mark.parametrize(("runs", "true"), [(1, 39), (2, 39), (1, 4)])
-def test_the_pooled_spread_contradicts_true_claims_in_one_of_forty(runs: int, true: int) -> None:
+def test_the_pooled_spread_refutes_true_claims_in_one_of_forty(runs: int, true: int) -> None:
     """One-sided, with a margin of almost zero."""
     dice, bad = np.random.default_rng(0), 0
     for _ in range(DRAWS):

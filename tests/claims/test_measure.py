@@ -107,7 +107,7 @@ def test_runs_made_for_another_epsilon_do_not_count():
         measure(claim(where="target_epsilom = 3"), runs, {})
 
 
-def test_of_several_pairs_the_least_favourable_is_shown_and_all_are_kept():
+def test_the_least_favourable_pair_is_shown_and_all_are_recorded():
     accuracies = {"p/a": 90.0, "p/b": 80.0, "p/c": 88.0, "p/d": 60.0}
     runs = evidence(*(run(name, seed, (value + seed,)) for name, value in accuracies.items() for seed in range(2)))
     pairs = (("p/a", "p/b"), ("p/a", "p/c"))
@@ -119,7 +119,7 @@ def test_of_several_pairs_the_least_favourable_is_shown_and_all_are_kept():
     assert (order.value, order.reference) == (90.5, 88.5)
 
 
-def test_a_setting_that_is_compared_with_several_counts_once_all_of_them_have_run():
+def test_a_setting_in_several_pairs_counts_after_all_have_run():
     runs = evidence(run("p/a"), run("p/b"), run("p/c", recorded=False), run("p/d"), run("p/e"))
     best = claim(("p/a", "p/b"), ("p/a", "p/c"), compare="difference", direction="above_other")
     assert measure(best, runs, {}).value is None
@@ -174,13 +174,13 @@ def seeds(*means: float, spread: float = 0.1):
         ((95.0, 95.01, 95.0), (-math.inf, math.inf)),
     ],
 )
-def test_the_best_of_the_values_tried_has_an_end_unless_one_beyond_may_be_better(means, ends):
+def test_the_best_value_is_bounded_unless_it_is_at_an_end(means, ends):
     result = measure(claim(by="x", statistic="best_value"), seeds(*means), {}).interval_at(0.95)
     assert (result.low, result.high) == ends
 
 
 @pytest.mark.parametrize(("direction", "ends"), [("above", (2.0, 2.0)), ("match", (-math.inf, math.inf))])
-def test_a_claimed_best_value_has_the_spread_of_the_papers_own_runs(direction, ends):
+def test_a_claimed_best_value_has_the_spread_of_the_papers_runs(direction, ends):
     """Means are 0.3 apart. Their difference has an error of 0.08, and with a run each of the paper's 0.16."""
     subject = claim(by="x", statistic="best_value", direction=direction)
     result = measure(subject, seeds(95.0, 95.3, 95.0), {}).interval_at(0.95)
@@ -203,7 +203,7 @@ def test_single_runs_of_swept_values_confirm_nothing():
     assert judge(negligible, measure(negligible, evidence(*compared), {}), "paper").verdict == "open"
 
 
-def test_the_spread_of_a_data_set_is_of_its_settings_and_of_runs_that_finished():
+def test_the_spread_of_a_data_set_pools_its_finished_settings():
     """Two settings of three runs, 0.1 and 0.3 apart: the larger by sqrt(ln 2), and two degrees of freedom.
 
     A run that diverged and runs of one epoch do not count.
@@ -222,7 +222,7 @@ def test_the_spread_of_a_data_set_is_of_its_settings_and_of_runs_that_finished()
     assert evidence(*both).spread("CIFAR10") is None
 
 
-def test_half_of_the_values_have_to_be_there_and_those_asked_for_count():
+def test_a_spread_needs_half_of_the_values_that_a_claim_names():
     assert measure(claim(by="x", statistic="spread"), swept(95.0, None, None), {}).value is None
     assert measure(claim(by="x", statistic="spread"), swept(95.0, 97.0, None, None), {}).value == 2.0
     result = measure(claim(by="x", statistic="spread", among=2.0), swept(80.0, 97.0, 95.0), {})

@@ -110,7 +110,7 @@ def test_an_interval_of_two_margins_does_not_contradict(margin, verdict):
     assert decided(claim(claimed="98.2", of="mean of 5", margin=margin), mean_of(*FIVE)) == verdict
 
 
-def test_a_single_run_claimed_is_judged_by_the_prediction_interval():
+def test_a_claimed_single_run_is_judged_by_prediction_interval():
     """2.776445 * 0.158114 * sqrt(1/5 + 1) = 0.480895: 0.3 off and inside."""
     for aggregation in ("single", "single run", "unspecified", ""):
         subject = claim(claimed="98.5", margin=0.25, of=aggregation)
@@ -222,7 +222,7 @@ def test_of_several_statements_all_have_to_hold():
     assert judge(subject, replace(low, lacking=("cifar10_ours",)), "paper").verdict == "fails"
 
 
-def test_one_of_several_fails_only_beyond_what_so_many_may_by_chance():
+def test_several_statements_fail_only_beyond_corrected_chance():
     """t(4) s/sqrt(5): 2.776445 * 0.070711 = 0.1963 at 95%, 3.960 * 0.070711 = 0.2800 at 98.33%, for one of three."""
     high, low = mean_of(*(value + 1 for value in FIVE)), mean_of(*FIVE)
     for target, verdict in (("98.41", "open"), ("98.47", "open"), ("98.49", "fails")):

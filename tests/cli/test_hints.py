@@ -102,7 +102,7 @@ def test_the_command_of_a_record_is_one_command_whoever_wrote_it(results: Path, 
     assert parsed(command_text(record, [])[0]).tracking.tags == ["a b", "c"]
 
 
-def test_what_another_version_aggregated_names_the_command_that_comes_first(results: Path, parsed) -> None:
+def test_tables_from_another_version_name_the_command_to_run(results: Path, parsed) -> None:
     paper = load("losing_less")
     old = results / paper.name / "fig-3" / "claims.csv"
     old.parent.mkdir(parents=True)

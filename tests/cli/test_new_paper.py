@@ -12,7 +12,7 @@ from tests.tracked import copy_tracked
 NAME = "lost_method"
 
 
-def test_a_new_paper_loads_lists_its_runs_aggregates_and_passes_the_tests_of_papers(tmp_path: Path) -> None:
+def test_a_new_paper_lists_its_runs_aggregates_and_passes_tests(tmp_path: Path) -> None:
     copy_tracked(tmp_path, *(f"{folder}/**/*" for folder in ("runner", "conf", "sweeps", "tests", "checks")))
     copy_tracked(tmp_path, "pyproject.toml")
     (tmp_path / "results").mkdir()

@@ -43,7 +43,7 @@ def _table(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> l
     return [dict(zip(cells[0], row, strict=True)) for row in cells[1:]]
 
 
-def test_a_row_is_a_setting_with_the_mean_of_its_seeds_and_the_largest_epsilons(folder: Path, capsys) -> None:
+def test_a_row_has_the_mean_over_seeds_and_the_largest_epsilons(folder: Path, capsys) -> None:
     """The standard deviation of 97 and 98 is 0.71, with n - 1 in the denominator."""
     tanh, relu = _table(folder, capsys)
     assert (tanh["runs"], tanh["accuracy"], tanh["ε"], tanh["sound ε"]) == ("2", "97.50 ± 0.71%", "2.95", "2.401")

@@ -289,7 +289,7 @@ def mean_gradient(clipping: Backprop, network: nn.Module, loss: nn.Module, input
     return torch.cat([g.flatten() for g in computed.gradients.values()])
 
 
-def test_rows_of_the_mean_loss_move_by_almost_twice_the_sensitivity() -> None:
+def test_mean_loss_rows_move_by_almost_twice_the_sensitivity() -> None:
     """n aligned rows of exactly the bound, and one example more, against them: a b is not enough, 2 a b is."""
     network = nn.Sequential(nn.Linear(3, 2, bias=False)).double()
     clipping = Backprop(1.0, 0.1)
@@ -304,7 +304,7 @@ def test_rows_of_the_mean_loss_move_by_almost_twice_the_sensitivity() -> None:
         assert moved < 2 * 0.1
 
 
-def test_rows_of_the_mean_loss_never_move_by_twice_the_sensitivity() -> None:
+def test_mean_loss_rows_move_by_less_than_twice_the_sensitivity() -> None:
     """The induction over a chain of layers, on random batches with rows on both sides of the bound."""
     for seed in range(8):
         torch.manual_seed(seed)
@@ -341,7 +341,7 @@ def test_a_layer_on_other_rows_than_one_an_example_is_refused() -> None:
         Backprop(1.0, 1.0).sum_contributions(OrdinaryPass(objective), torch.randn(4, 8), torch.arange(4))
 
 
-def test_a_weight_outside_its_layer_adds_nothing_to_the_bounded_gradient() -> None:
+def test_a_weight_outside_its_layer_leaves_the_gradient_bounded() -> None:
     objective = Objective(ScaledByItsWeight(8, 10, bias=False), nn.CrossEntropyLoss(reduction="none"))
     clipping = Backprop(1.0, 1e-3)
     for target in range(10):
@@ -351,7 +351,7 @@ def test_a_weight_outside_its_layer_adds_nothing_to_the_bounded_gradient() -> No
     assert all(p.requires_grad for p in objective.parameters())
 
 
-def test_rows_of_the_mean_do_not_vanish_for_some_batch_sizes_only() -> None:
+def test_a_mean_loss_row_counts_alike_for_all_batch_sizes() -> None:
     """A row whose norm overflows in float32 must count, or not, whatever the number of examples."""
     sums = []
     for n in (64, 65):

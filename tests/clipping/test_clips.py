@@ -82,7 +82,7 @@ def test_huge_rows_stay_within_the_bound(l1_over_space: bool, bound: float, size
 
 @pytest.mark.parametrize("bad", [math.nan, -math.inf, 1e25])
 @pytest.mark.parametrize("l1_over_space", [False, True])
-def test_rows_without_a_finite_norm_are_zero_and_others_untouched(bad: float, l1_over_space: bool) -> None:
+def test_rows_without_finite_norm_are_zero_and_others_untouched(bad: float, l1_over_space: bool) -> None:
     x = torch.randn(5, 6, 7, 8)
     x[2, 3, 4, 5] = bad
     finite = [0, 1, 3, 4]

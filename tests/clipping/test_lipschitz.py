@@ -61,7 +61,7 @@ def test_the_sum_is_that_of_gradients_taken_one_by_one(build, engine):
         assert expected.flatten(1).norm(dim=1).max() <= group.sensitivity
 
 
-def test_noise_is_local_by_bounds_or_global_by_their_root_of_squares():
+def test_local_noise_follows_bounds_and_global_their_norm():
     """D groups of deviation nm sqrt(D) K_d, or one of nm (sum K^2)^(1/2): the same multiplier of the whole step."""
     objective = cnn()
     bounds = gradient_bounds(objective).gradients

@@ -76,7 +76,7 @@ def test_bounds_stay_those_of_the_first_whatever_the_share():
             assert all(alone[name].norm() <= bound for name, bound in bounds.items())
 
 
-def test_the_count_is_of_the_rows_within_the_bound_in_pieces_of_any_size():
+def test_rows_within_the_bound_are_counted_in_pieces_of_any_size():
     objective = made(Quantile())
     norms = row_norms(objective)
     between = norms.sort().values[5:7].mean()  # no row is so near that rounding would decide
@@ -96,7 +96,7 @@ def test_the_count_is_of_the_rows_within_the_bound_in_pieces_of_any_size():
     assert none[COUNT] == 0
 
 
-def test_a_row_that_is_no_number_counts_as_beyond_and_adds_nothing():
+def test_a_nan_row_counts_as_beyond_the_bound_and_adds_nothing():
     objective = made(Quantile())
     inputs, targets = examples(2)
     inputs[0] = torch.nan

@@ -166,7 +166,7 @@ def test_a_norm_beyond_the_range_of_float32_is_refused(strategy: Any, length: fl
 
 @pytest.mark.parametrize("kind", ENGINES)
 @pytest.mark.parametrize("strategy", [Flat(1e-6), Automatic(1e-6)])
-def test_a_gradient_of_huge_inputs_and_tiny_errors_keeps_to_the_norm(kind: str, strategy: Any) -> None:
+def test_huge_inputs_with_tiny_errors_stay_within_the_norm(kind: str, strategy: Any) -> None:
     """Scaled to the norm, the errors next to inputs of 3e37 would lose their digits, and twice the norm was added."""
     network = nn.Sequential(nn.Flatten(), nn.Linear(64, 32, bias=False), nn.Linear(32, 10, bias=False))
     nn.init.zeros_(network[1].weight)

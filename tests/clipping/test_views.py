@@ -102,7 +102,7 @@ def test_flat_clipping_of_the_mean_matches_a_loop(network: str, engine: str) -> 
 @pytest.mark.parametrize(
     "clipping", [Flat(NORM), Automatic(NORM), PSAC(NORM), PerLayer(NORM)], ids=lambda mean: type(mean).__name__
 )
-def test_one_example_moves_the_sum_by_at_most_the_bound_whatever_its_views_are(clipping, engine: str) -> None:
+def test_an_example_of_any_views_moves_the_sum_within_its_bound(clipping, engine: str) -> None:
     """Views of any size, all alike or opposite, and one that is not a number, which takes the whole example out."""
     objective, inputs, targets = made("strided")
     without_first = summed(engine, clipping, objective, inputs[1:], targets[1:])
@@ -153,8 +153,6 @@ def test_views_that_change_nothing_change_nothing(smoke, step: str, views: int) 
     ],
     ids=str,
 )
-def test_parts_that_cannot_take_views_are_refused_in_one_sentence(
-    smoke, overrides: tuple[str, ...], message: str
-) -> None:
+def test_parts_without_support_for_views_are_refused(smoke, overrides: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         prepare(smoke("augmentation=views", *overrides))

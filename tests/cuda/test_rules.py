@@ -206,7 +206,7 @@ def test_any_of_several_gpus_can_be_named(run: Run, monkeypatch: Any, capsys: An
 
 
 @pytest.mark.parametrize("screening", ["none", "annealing"])
-def test_epsilons_that_no_data_decide_are_computed_beside_the_steps(screening: str, gpu: Gpu, monkeypatch: Any) -> None:
+def test_data_independent_epsilons_are_computed_beside_the_steps(screening: str, gpu: Gpu, monkeypatch: Any) -> None:
     """A changed ledger would be computed when the epoch ends, by the thread that takes the steps."""
     run = prepared(*SMALL, *NETWORK, f"screening={screening}")
     sound_epsilon.cache_clear()

@@ -47,7 +47,7 @@ def test_order_standardise_then_centre_then_bound():
 
 
 @pytest.mark.parametrize("centered", [False, True])
-def test_what_is_not_finite_becomes_zero_and_changes_no_other_image(centered):
+def test_a_non_finite_image_becomes_zero_and_changes_no_other(centered):
     features, broken = BoundedPixels(1.0, centered=centered), images()
     broken[3, 0, 0, 0] = torch.nan
     broken[4, 0, 0, 0] = torch.inf
@@ -69,7 +69,7 @@ PIXEL = st.one_of(st.floats(width=32), st.sampled_from([0.0, 1.0, 1e-45, 1e-38, 
     standardised=st.booleans(),
     largest_norm=st.sampled_from([1e-6, 0.7, 1e6]),
 )
-def test_whatever_the_pixels_are_features_are_finite_and_within_the_bound(
+def test_features_of_any_pixels_are_finite_and_within_the_bound(
     pixels, space, make, centered, standardised, largest_norm
 ):
     channels = SPACES[space][0]

@@ -102,9 +102,7 @@ def test_missing_data_is_said_in_one_sentence(tmp_path, monkeypatch) -> None:
         ("UCF101", "UCF101 cannot be read from"),
     ],
 )
-def test_a_name_in_torchvision_that_is_no_such_data_set_is_refused(
-    tmp_path, monkeypatch, name: str, message: str
-) -> None:
+def test_torchvision_names_without_usable_images_are_refused(tmp_path, monkeypatch, name: str, message: str) -> None:
     monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: (_ for _ in ()).throw(OSError("no network")))
     with pytest.raises(DataError, match=message):
         ImageDataset(**(MNIST | {"name": name})).load(tmp_path)
@@ -132,7 +130,7 @@ def own(**changes: object) -> SimpleNamespace:
     return SimpleNamespace(**(sizes | {"load": lambda root: (split(6000), split(600))} | changes))
 
 
-def test_a_data_set_of_ones_own_is_as_large_as_the_bundled_one_at_smoke_scale() -> None:
+def test_a_users_data_set_has_the_bundled_size_at_smoke_scale() -> None:
     """Of a split that is sorted by classes, every class has its share."""
     small = OwnDataset(own(), small=True)
     train, test = small.load("/nowhere")
@@ -146,7 +144,7 @@ def test_a_data_set_of_ones_own_is_as_large_as_the_bundled_one_at_smoke_scale() 
 @pytest.mark.parametrize(
     ("change", "small"), [({"train_examples": 60_000}, True), ({"shape": (3, 2, 2)}, False), ({"classes": 9}, False)]
 )
-def test_a_data_set_of_ones_own_is_held_to_the_sizes_that_it_states(change: dict, small: bool) -> None:
+def test_a_users_data_set_must_have_its_stated_sizes(change: dict, small: bool) -> None:
     """The sampling rate is B / N: a training set of another size would be charged wrongly."""
     with pytest.raises(DataError, match=r"it states|not in 0 to 8"):
         OwnDataset(own(**change), small).load("/nowhere")
@@ -180,7 +178,7 @@ class Corrects(SimpleNamespace):
         return own().load(root)
 
 
-def test_a_size_that_changes_while_the_images_are_read_is_refused() -> None:
+def test_a_size_changed_while_images_are_read_is_refused() -> None:
     sizes = {name: value for name, value in vars(own(train_examples=7000)).items() if name != "load"}
     with pytest.raises(DataError, match=r"images \[6000, 1, 2, 2\] .* but it states \[7000, 1, 2, 2\]"):
         OwnDataset(Corrects(**sizes), small=False).load("/nowhere")
@@ -203,6 +201,6 @@ def loads(images: object) -> SimpleNamespace:
         (loads(torch.full((6000, 1, 2, 2), torch.inf)), "a training image, number 0, with a number that is not finite"),
     ],
 )
-def test_what_is_wrong_in_a_data_set_of_ones_own_is_told_in_a_sentence(wrong: SimpleNamespace, message: str) -> None:
+def test_faults_in_a_users_data_set_are_explained_in_a_sentence(wrong: SimpleNamespace, message: str) -> None:
     with pytest.raises(DataError, match=message):
         OwnDataset(wrong, small=False).load("/nowhere")

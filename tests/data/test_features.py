@@ -181,7 +181,7 @@ def test_pixels_refuses(mean, std) -> None:
         ((2, 8, [0.5], None), [1, 28, 28]),
     ],
 )
-def test_sizes_that_do_not_halve_and_settings_without_a_meaning_are_refused(arguments, image) -> None:
+def test_odd_sizes_and_meaningless_settings_are_refused(arguments, image) -> None:
     with pytest.raises(ValueError, match="features"):
         ScatterNet(*arguments).shape(image)
 

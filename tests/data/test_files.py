@@ -30,7 +30,7 @@ def failing(number: int) -> Any:
 
 
 @pytest.mark.parametrize("number", LACKING, ids=errno.errorcode.get)
-def test_a_file_is_written_once_where_a_file_system_lacks_everything(tmp_path, monkeypatch, number: int) -> None:
+def test_a_file_is_written_once_without_links_locks_or_modes(tmp_path, monkeypatch, number: int) -> None:
     for module, name in ((os, "link"), (os, "fsync"), (os, "fchmod"), (os, "chmod"), (fcntl, "flock")):
         monkeypatch.setattr(module, name, failing(number))
     path = tmp_path / "new" / "file"
@@ -149,7 +149,7 @@ def test_what_cannot_be_locked_stops_nothing_and_is_said_once(
     assert os.strerror(number) in line
 
 
-def test_who_waits_for_a_lock_says_so_and_waits_no_longer_than_it_may(tmp_path: Path) -> None:
+def test_waiting_for_a_lock_is_announced_and_ends_at_its_limit(tmp_path: Path) -> None:
     told: list[str] = []
     with locked(tmp_path / "lock") as mine:
         with locked(tmp_path / "lock") as other:
@@ -188,7 +188,7 @@ def test_whoever_may_write_around_new_files_may_write_to_them(
     assert not (place / "a" / "private").stat().st_mode & 0o077
 
 
-def test_a_lock_of_another_user_is_held_without_the_right_to_write(tmp_path, monkeypatch) -> None:
+def test_another_users_lock_is_held_without_write_permission(tmp_path, monkeypatch) -> None:
     opened = os.open
 
     def refuses(path: Any, flags: int, *mode: int) -> int:

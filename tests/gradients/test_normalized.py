@@ -137,7 +137,7 @@ def test_one_example_moves_each_parameter_by_at_most_its_bound(engine: str) -> N
     assert (largest > 0.9 * bound).all(), "the bound must be reached"
 
 
-def test_standardised_weights_have_mean_zero_and_almost_the_gain_as_norm() -> None:
+def test_standardised_weights_have_zero_mean_and_norm_near_gain() -> None:
     torch.manual_seed(0)
     layer = StandardizedConv2d(3, 5, 3).double()
     layer.weight.data += 7

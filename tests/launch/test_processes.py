@@ -58,7 +58,7 @@ def test_a_budget_says_how_many_runs_fit(monkeypatch: pytest.MonkeyPatch, smoke_
     assert clock.left() == "2m30s of the budget left, 2 of 3 runs fit"
 
 
-def test_a_failing_and_a_dying_job_stop_no_other_and_recorded_runs_are_skipped(tmp_path: Path, smoke_jobs) -> None:
+def test_failed_jobs_stop_no_other_and_recorded_runs_are_skipped(tmp_path: Path, smoke_jobs) -> None:
     jobs = smoke_jobs(4, r0="tests.failing.Dies", r1="tests.failing.RaisesInTraining")
     folder = results_folder(jobs[0].config)
     failed_before = failure_path(folder, jobs[2].run_id)
@@ -122,7 +122,7 @@ def test_a_wrong_setting_among_many_is_refused_before_any_runs(tmp_path, monkeyp
     assert "norm" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_images_that_are_not_there_are_missed_once_and_before_any_run(tmp_path: Path, smoke_jobs, monkeypatch) -> None:
+def test_missing_images_are_reported_once_before_any_run(tmp_path: Path, smoke_jobs, monkeypatch) -> None:
     """Not by each of the runs for itself, as a failure of its own."""
     (job, *_) = smoke_jobs(4)
     config = copy.deepcopy(job.config)

@@ -84,7 +84,7 @@ def test_decorrelated_noise_is_what_was_drawn(bands: int) -> None:
         torch.testing.assert_close(c @ computed[name], fresh[name], rtol=0, atol=rounded)
 
 
-def test_noise_over_steps_has_the_covariance_of_the_inverse_strategy() -> None:
+def test_noise_over_steps_has_the_inverse_strategys_covariance() -> None:
     """200,000 coordinates, whose covariances are known to 1.5%: sigma^2 S_g^2 D (C^T C)^-1 over the steps."""
     mechanism = banded(bands=3)
     inverse = np.linalg.inv(strategy(mechanism.coefficients, 7))
@@ -111,7 +111,7 @@ def test_one_part_moves_disjoint_rows_by_at_most_the_bound(bands: int, momentum:
     assert steps % bands or moved[0] == pytest.approx(charged), "the charge is exact after whole cycles"
 
 
-def test_an_example_takes_part_in_the_turns_of_its_part_alone_at_the_charged_rate() -> None:
+def test_examples_join_only_their_turns_at_the_charged_rate() -> None:
     """Over 300 epochs of two cycles: part t mod b at step t, at q = b B / N, and in no other step."""
     mechanism, epochs = banded(bands=4, batch_size=100), 300
     assert mechanism.steps_per_epoch == 8

@@ -30,7 +30,7 @@ def mechanism(sampling: Sampling = Sampling.poisson, noise_multiplier: float = 1
     return Mechanism(sampling, examples=1000, batch_size=100, noise_multiplier=noise_multiplier, noise_groups=groups)
 
 
-def test_groups_together_are_one_gaussian_with_the_stated_multiplier() -> None:
+def test_groups_form_one_gaussian_with_the_stated_multiplier() -> None:
     m = mechanism(groups=THREE)
     sums = {name: torch.zeros(100_000) for name in "abcd"}
     noisy = m.release(sums, torch.Generator().manual_seed(0))
@@ -52,7 +52,7 @@ def test_coordinates_and_steps_get_noise_of_their_own() -> None:
         assert abs(torch.corrcoef(torch.stack([left, right]))[0, 1]) < 0.02
 
 
-def test_release_divides_by_the_expected_batch_size_and_keeps_the_sum() -> None:
+def test_a_noiseless_release_is_the_sum_over_expected_batch_size() -> None:
     quiet = mechanism(noise_multiplier=0.0)
     assert torch.equal(quiet.release({"w": torch.full((3,), 7.0)}, torch.Generator())["w"], torch.full((3,), 0.07))
 

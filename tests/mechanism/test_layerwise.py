@@ -76,7 +76,7 @@ def actual(mechanism: Mechanism, steps: int = 1) -> tuple:
 
 
 @pytest.mark.parametrize("kind", ["joint", "zero_out", "replace_one", "corrected", "original_bug"])
-def test_the_charged_noise_multiplier_is_what_the_strongest_adversary_sees(kind: str) -> None:
+def test_the_strongest_adversary_sees_the_charged_multiplier(kind: str) -> None:
     """The worst neighbours are 1 / multiplier standard deviations apart: no further, and no less than a percent or two.
 
     So a dropped clip, halved noise, or a charge for less than was released would fail here.
@@ -149,7 +149,7 @@ def test_batches_in_order_are_the_loaders() -> None:
 
 
 @pytest.mark.parametrize("batch", [60, 40])
-def test_a_row_of_the_last_batch_is_of_its_own_mean_and_moves_no_more_than_is_charged(batch: int) -> None:
+def test_a_row_in_a_smaller_last_batch_moves_as_much_as_charged(batch: int) -> None:
     """100 examples in batches of 60 and 40: a row of norm 5 is 5 / 60 or 5 / 40 of a bound of 0.1, or cut to that."""
     mechanism = ordered(1.3, Backprop(A, B).noise_groups(chain()), 100, 60)
     engine, inputs = OrdinaryPass(chain()), torch.tensor([[A, 0.0]], dtype=torch.float64).expand(batch, 2)
@@ -182,7 +182,7 @@ def test_what_does_not_go_together_is_refused(composed, overrides: str, message:
 
 
 @pytest.mark.parametrize(("network", "accepted"), [("chain", True), ("residual", False), ("saved", False)])
-def test_rows_of_the_mean_loss_need_a_chain_however_a_branch_is_written(composed, network: str, accepted: bool) -> None:
+def test_mean_loss_rows_need_a_chain_and_any_branch_is_refused(composed, network: str, accepted: bool) -> None:
     """A subclass of `Sequential`, or two modules that hand something over past the tree, are branches all the same."""
     config = composed("experiment=backprop_clipping/mnist_corrected_1")
     with open_dict(config):

@@ -281,7 +281,7 @@ def test_what_has_no_bound_is_refused_by_name(name):
         gradient_bounds(objective(build(), (1, 2, 2)))
 
 
-def test_nothing_is_bounded_without_bounded_inputs_weights_and_loss():
+def test_bounds_require_bounded_inputs_weights_and_loss():
     network, shape = mlp(False)
     with pytest.raises(ValueError, match="inputs of bounded norm"):
         gradient_bounds(Objective(network, KR, InputBound(shape, None), Spectral()))

@@ -91,9 +91,7 @@ def test_gradients_are_the_finite_differences(name: str) -> None:
 
 @pytest.mark.parametrize("gamma", [0.5, 5.0])
 @pytest.mark.parametrize("margin", [5.0, 40.0, 1000.0, -1000.0])
-def test_the_focal_gradient_is_finite_and_right_as_the_probability_nears_one_or_zero(
-    gamma: float, margin: float
-) -> None:
+def test_focal_gradient_is_right_at_extreme_probabilities(gamma: float, margin: float) -> None:
     """d focal / d z_t = (1 - p)^gamma (gamma p log p - (1 - p))."""
     logits = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
     logits.data[0, 0] = margin
@@ -113,7 +111,7 @@ def objective(epoch: int = 3) -> Objective:
     return model
 
 
-def test_the_regulariser_reads_every_hidden_pre_activation_before_pooling_and_no_logit() -> None:
+def test_regulariser_reads_hidden_pre_activations_but_no_logit() -> None:
     model, x = objective(), torch.randn(3, 1, 28, 28, dtype=torch.float64)
     model.loss = LosingLess(2, 1e-6, 4).double()  # the regulariser outweighs the rest
     model.start_epoch(0)
@@ -145,7 +143,7 @@ def test_the_regularisers_derivatives_in_a_pre_activation(order: torch.memory_fo
 
 
 @pytest.mark.parametrize(("engine", "epoch"), [("one_pass", 0), ("one_pass", 5), ("isolated", 5)])
-def test_every_engine_clips_the_whole_gradient_regulariser_included(engine: str, epoch: int) -> None:
+def test_engines_clip_gradients_with_the_regulariser(engine: str, epoch: int) -> None:
     model, norm = objective(epoch), 0.3
     x, y = torch.randn(6, 1, 28, 28, dtype=torch.float64), torch.arange(6)
     values = gradient_sum(Flat(norm), ENGINES[engine](model), x, y, 4).gradients

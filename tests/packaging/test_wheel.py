@@ -56,7 +56,7 @@ def outside() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
-def test_a_folder_elsewhere_has_its_options_and_results_and_the_files_of_the_wheel(python: Path, tmp_path) -> None:
+def test_a_folder_elsewhere_has_own_options_and_the_wheels_files(python: Path, tmp_path) -> None:
     here = tmp_path / "here"
     option = here / "conf" / "activation" / "mine.yaml"
     option.parent.mkdir(parents=True)

@@ -226,7 +226,7 @@ def test_the_command_tables_the_bounds_of_any_config(capsys):
     assert "TemperedSigmoid" in capsys.readouterr().err
 
 
-def test_times_and_memory_are_over_those_of_the_way_to_clip_that_a_reading_names(monkeypatch):
+def test_times_and_memory_are_relative_to_the_named_clipping(monkeypatch):
     """Clipless steps take 3 s and 4 MiB, clipped ones 2 s or 6 s, 1 MiB or 8 MiB. Two batches count as large.
 
     The two networks are the sample, not their batches.

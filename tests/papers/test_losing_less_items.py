@@ -131,7 +131,7 @@ def test_other_seeds_of_a_setting_are_in_its_mean_and_range(tmp_path, record):
     assert "losing-less loss, n = 2 of 5" in [text.get_text() for text in axes.get_legend().get_texts()]
 
 
-def test_what_is_released_before_the_steps_is_a_reading_of_its_own_of_table_5():
+def test_table_5_has_readings_with_and_without_early_releases():
     """The paper names no statistics: its 3 is the steps' on MNIST's features, on CIFAR-10's it is with two releases."""
     costs = {
         (claim.dataset, claim.number.name): judge(claim, getattr(tables, claim.number.name)(claim, NOTHING), "paper")
@@ -166,7 +166,7 @@ LOSSES = {
 }
 
 
-def test_the_loss_that_a_claim_names_first_is_the_first_of_each_pair() -> None:
+def test_the_first_loss_in_a_claim_is_the_first_of_its_pairs() -> None:
     checked = 0
     for claim in PAPER.claims:
         measured = re.fullmatch(r"(.*) (?:over|minus|above) (.*?)(?:, scatternet features)?", claim.method.lower())

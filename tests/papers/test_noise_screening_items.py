@@ -129,7 +129,7 @@ def test_smallest_epsilon_of_an_accuracy(runs: Evidence) -> None:
     assert judged.verdict == "open"
 
 
-def test_a_run_that_ends_before_the_papers_limit_leaves_an_accuracy_undecided() -> None:
+def test_a_run_shorter_than_the_papers_leaves_accuracies_open() -> None:
     """Accuracies of 97.9 and 98 at the end, an epsilon of 3: one of two runs needs more than 3 for 98, if ever."""
     runs = evidence({"losing_less/mnist_ce": 97.9, "noise_screening/mnist_auto": 95.0}, (settings.SWEEP,))
     claim = claim_of("table-3", "losing_less/mnist_ce", "epsilon at 98% accuracy")  # 2.92, to 0.3
@@ -180,7 +180,7 @@ def test_no_other_draw_takes_the_place_of_a_run_that_fell_short() -> None:
         assert (measured.at_least, measured.value) == (True, pytest.approx(3.0))
 
 
-def test_an_epsilon_claimed_for_an_accuracy_is_held_to_what_it_costs(runs: Evidence) -> None:
+def test_the_epsilon_at_an_accuracy_is_judged_by_its_true_cost(runs: Evidence) -> None:
     claim = claim_of("table-3", "noise_screening/mnist_screened", "epsilon at 94% accuracy")
     measured = measures.epsilon_at_accuracy(claim, runs)
     assert measured.epsilon_sound == guaranteed_for(runs_of(runs)[0], 600)
@@ -191,7 +191,7 @@ def test_an_epsilon_claimed_for_an_accuracy_is_held_to_what_it_costs(runs: Evide
     assert claim_of("table-3", "noise_screening/mnist_relu", "epsilon at 98% accuracy").epsilon is None  # ">6"
 
 
-def test_a_budget_of_kept_updates_guarantees_the_most_tries_that_they_take(runs: Evidence) -> None:
+def test_a_budget_for_kept_updates_guarantees_their_most_tries(runs: Evidence) -> None:
     """488 kept updates cost 1.21 as the paper counts; 11 tries each, and never more than the config allows."""
     run = runs_of(runs)[0]
     event = PoissonSampledDpEvent(512 / 60_000, GaussianDpEvent(1.23))
@@ -260,7 +260,7 @@ def test_theorem_1_is_refuted() -> None:
         assert all_screened.epsilon_by_rdp(steps - 1, 1e-5) < most < all_screened.epsilon_by_rdp(steps, 1e-5)
 
 
-def test_the_committed_table_of_theorem_1_is_above_bounds_found_otherwise() -> None:
+def test_the_theorem_1_table_is_above_independent_lower_bounds() -> None:
     rows = read_csv(REPOSITORY / "results" / "noise_screening" / "theorem-1" / "table.csv")
     true = "true ε, at least"
     composed = {(row["data set"], row["mu0"]): float(row[true]) for row in rows if row["t / sigma"] in ("1.3", "1.6")}
@@ -268,7 +268,7 @@ def test_the_committed_table_of_theorem_1_is_above_bounds_found_otherwise() -> N
     assert all(composed[case] > bound for case, bound in least.items())
 
 
-def test_always_cheaper_is_a_statement_for_each_accuracy_and_method() -> None:
+def test_always_cheaper_has_a_statement_per_accuracy_and_method() -> None:
     """Accuracy climbs by one from epoch to epoch, epsilon by 0.3: what ends a point higher needs 0.3 less."""
     accuracies = {"screened_momentum": 98.5, "auto": 98.0, "relu": 95.0}
     recorded_accuracies = {f"noise_screening/mnist_{name}": value for name, value in accuracies.items()} | {

@@ -82,14 +82,14 @@ def test_true_epsilon_is_above_the_claimed_one(q, sigma, steps, k, t, accepted, 
 
 
 @pytest.mark.parametrize(("q", "sigma"), [(512 / 60_000, 1.23), (2048 / 60_000, 2.15)])
-def test_renyi_divergences_without_screening_are_those_of_opacus_at_every_order(q, sigma) -> None:
+def test_renyi_divergences_without_screening_match_opacus(q, sigma) -> None:
     """At order 64 nearly all of the integral is around y = 64."""
     reference = compute_rdp(q=q, noise_multiplier=sigma, steps=1, orders=list(ORDERS))
     assert Screened(q, sigma, -math.inf, 10).renyi() == pytest.approx(reference, rel=1e-6)
 
 
 @pytest.mark.parametrize(("probability", "k"), [(0.055, 10), (0.0968, 5), (0.6, 10), (1.0, 5)])
-def test_the_share_of_attempts_that_is_kept_includes_the_forced_ones(probability: float, k: int) -> None:
+def test_the_share_of_accepted_attempts_includes_forced_ones(probability: float, k: int) -> None:
     """Against the updates themselves: each ends at its first success, or with attempt k + 1."""
     first = np.random.default_rng(0).geometric(probability, 400_000)
     share = share_kept(probability, k)

@@ -29,7 +29,7 @@ def test_the_quoted_epsilon_is_not_what_60_epochs_cost():
     assert measured.epsilon_sound == pytest.approx(2.380, abs=2e-3)
 
 
-def test_theorem_1_bias_is_within_its_bound_and_zero_without_clipping():
+def test_theorem_1_bias_is_bounded_and_zero_without_clipping():
     biases = theorem_1.biases()
     assert len(biases) == 2 * len(theorem_1.TEMPERATURES) * len(theorem_1.CLIPPING_NORMS)
     for bias in biases:
@@ -72,7 +72,7 @@ def test_runs_at_chosen_rates_are_at_what_the_whole_search_chose(table: str) -> 
         assert {run.field("optimizer.lr") for run in evidence.planned(claim.sweep, experiment)} == {best}
 
 
-def test_tanh_above_relu_is_of_the_rates_that_their_searches_chose(tmp_path, fabricate) -> None:
+def test_tanh_and_relu_are_compared_at_their_chosen_rates(tmp_path, fabricate) -> None:
     """The searches choose what the committed table has; one run that is at another rate does not count."""
     (claim,) = (
         c

@@ -65,7 +65,7 @@ def files_of(path: Path) -> list[str]:
     return json.loads(path.read_bytes()[:-SEAL])["made_of"]["files"]
 
 
-def test_a_sweep_is_composed_again_when_a_file_that_it_read_changes(checkout: Path, composes, monkeypatch) -> None:
+def test_a_sweep_is_recomposed_after_a_source_file_changes(checkout: Path, composes, monkeypatch) -> None:
     read = {Path(name).relative_to(checkout) for name in files_of(entry())}
     expected = {Path(f"sweeps/{SWEEP}.yaml"), Path("conf/config.yaml"), Path("conf/optimizer/sgd.yaml")}
     assert expected <= read
@@ -91,7 +91,7 @@ def test_what_a_sweep_does_not_read_leaves_it_as_it_is(checkout: Path, composes,
     assert not composes()
 
 
-def test_damaged_entries_and_those_open_to_others_are_composed_again(composes) -> None:
+def test_damaged_or_world_writable_entries_are_recomposed(composes) -> None:
     intact = entry().read_bytes()
     forged = intact.replace(b'"seed": 0', b'"seed": 9')
     assert forged != intact
@@ -104,7 +104,7 @@ def test_damaged_entries_and_those_open_to_others_are_composed_again(composes) -
     assert not composes(), "it is the user's alone again"
 
 
-def test_answers_of_accountants_are_those_of_one_version_of_their_code(checkout: Path, monkeypatch) -> None:
+def test_accountant_answers_belong_to_one_version_of_the_code(checkout: Path, monkeypatch) -> None:
     before = verify._answers_path()
     (checkout / "runner/records/verify.py").write_text("changed")
     assert verify._answers_path() == before

@@ -109,7 +109,7 @@ ODD = [
 
 
 @pytest.mark.parametrize(("place", "value"), ODD)
-def test_what_another_version_wrote_stays_and_is_not_written_over(path, jobs, place: Any, value: Any) -> None:
+def test_a_file_from_a_newer_version_is_not_overwritten(path, jobs, place: Any, value: Any) -> None:
     """Its digest is right, so nothing is damaged; its run is refused, and commands that read many can name it."""
     config = jobs("fig_3", "mnist_tanh")[0].config
     config.runtime.results_root = str(path.parent.parent)
@@ -149,7 +149,7 @@ def test_whatever_is_no_record_is_a_value_error(path: Path, change: Any) -> None
     assert str(refused.value).isprintable()
 
 
-def test_what_is_no_file_is_set_aside_and_what_cannot_be_opened_stays(path: Path) -> None:
+def test_non_files_are_set_aside_but_unreadable_paths_stay(path: Path) -> None:
     path.unlink()
     path.mkdir()
     assert set_aside(path) == path.with_suffix(".broken-1")

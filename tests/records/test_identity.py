@@ -64,7 +64,7 @@ def test_every_field_is_a_part_of_what_its_schema_says(composed) -> None:
     assert observed == ["diagnostics", "diagnostics_every", "confusion_epochs"]
 
 
-def test_a_field_that_older_runs_did_not_know_is_left_out_at_what_they_did(composed) -> None:
+def test_a_field_newer_than_a_run_is_unhashed_at_its_old_value(composed) -> None:
     config = composed()
     older = recorded_config(config)
     assert older.pop("diagnostics_every") == FIELDS["diagnostics_every"].unhashed_at == 10
@@ -82,7 +82,7 @@ def test_a_field_that_older_runs_did_not_know_is_left_out_at_what_they_did(compo
         ("library.losses.Dice", "library.dice.Dice"),
     ],
 )
-def test_a_class_outside_the_package_and_pytorch_is_its_whole_path(composed, mine: str, other: str) -> None:
+def test_a_foreign_class_is_identified_by_its_full_path(composed, mine: str, other: str) -> None:
     """No run of one can pass for a run of another, at the top of a group or below it."""
     for place in ("clipping._target_", "+clipping.inner._target_"):
         first, second = (composed(f"{place}={target}") for target in (mine, other))
@@ -172,7 +172,7 @@ def test_epsilons_and_the_noise_that_they_take_are_rounded_up() -> None:
     assert rounded({"noise_multiplier": 1.23}) == {"noise_multiplier": 1.23}
 
 
-def test_records_round_trip_with_five_digits_and_the_config_as_it_is(fabricate, jobs) -> None:
+def test_records_round_to_five_digits_but_configs_stay_exact(fabricate, jobs) -> None:
     """The id is the hash of the config."""
     (job, *_) = jobs("fig_3", "mnist_tanh")
     config = job.config.copy()

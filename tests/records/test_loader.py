@@ -53,7 +53,7 @@ def test_an_option_of_ones_own_is_all_that_is_said_of_its_group(tmp_path: Path, 
     assert loader.load_sweep_config(config, [*overrides, "seed=1"]).clipping == expected
 
 
-def test_an_option_here_keeps_what_an_experiment_says_of_its_group(tmp_path: Path) -> None:
+def test_a_local_option_keeps_the_values_of_an_experiment(tmp_path: Path) -> None:
     typed = ["experiment=tempered_sigmoid/mnist_tanh", "clipping=flat"]
     assert loader_of(tmp_path).load_configuration("config", typed, RunMode.RUN).clipping.norm == 1.0
 

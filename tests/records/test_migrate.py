@@ -53,7 +53,7 @@ def test_committed_records_are_up_to_date() -> None:
         assert identify_recorded(record["config"]) == (path.stem, record["setting_id"])
 
 
-def test_records_get_the_ids_of_their_configs_and_keep_every_number(folder: Path, capsys) -> None:
+def test_migrated_records_get_config_ids_and_keep_all_numbers(folder: Path, capsys) -> None:
     before = contents(folder)
     assert main([str(folder)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -72,7 +72,7 @@ def test_records_get_the_ids_of_their_configs_and_keep_every_number(folder: Path
     assert contents(folder) == after
 
 
-def test_classes_and_modules_that_moved_are_named_where_they_are_now(folder: Path) -> None:
+def test_moved_classes_and_modules_get_their_new_names(folder: Path) -> None:
     moved = {
         "runner.data.datasets": "runner.data.images",
         "runner.clipping": "runner.clipping.bounds",  # into itself: must not move on when the command is repeated
@@ -101,7 +101,7 @@ def test_a_class_with_a_new_name_makes_other_ids(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("step", range(6))
-def test_an_interrupted_migration_is_finished_by_the_same_command(folder: Path, monkeypatch, step: int) -> None:
+def test_repeating_an_interrupted_migration_completes_it(folder: Path, monkeypatch, step: int) -> None:
     """Interrupted before and after each of the three records is written under its new name."""
     steps = iter(range(100))
     write = module.write_whole
@@ -154,7 +154,7 @@ def emptied(folder: Path) -> None:
         (None, ["a.b=c.d", "c=e"], ["moves c.d on to e.d"]),
     ],
 )
-def test_what_cannot_be_migrated_is_said_in_one_sentence_and_changes_nothing(
+def test_a_refused_migration_is_one_sentence_and_changes_nothing(
     folder: Path, capsys, change: Any, targets: list[str], parts: list[str]
 ) -> None:
     if change is not None:

@@ -18,7 +18,7 @@ from runner.records.options import OF_HYDRA, arranged, check_options, search_pat
 @pytest.mark.parametrize(
     "typed", ["--experiment", "--experiment=tempered_sigmoid/mnist_tanh", "--seed=1", "--config-d=a"]
 )
-def test_a_name_with_dashes_is_refused_and_hydra_is_not_left_to_take_it_for_one_of_its_own(typed):
+def test_a_name_with_dashes_is_refused_before_hydra_reads_it(typed):
     with pytest.raises(ConfigError, match=f"There is no {typed.partition('=')[0]}: .* has no dashes"):
         check_options([typed, "tempered_sigmoid/mnist_tanh"])
 

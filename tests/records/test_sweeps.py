@@ -106,7 +106,7 @@ def claimed(job: Job) -> float:
     return max(epsilon for epsilon in of_claims if math.isfinite(epsilon))
 
 
-def test_one_run_of_each_class_and_of_each_data_set_of_each_paper_can_be_prepared(composed) -> None:
+def test_every_class_and_data_set_of_the_papers_can_be_prepared(composed) -> None:
     """And by its experiment alone, without the overrides of a sweep, it costs what its paper claims."""
     prepared: set[tuple[str, str]] = set()
     for sweep, jobs in listed().items():

@@ -216,7 +216,7 @@ UNNOTICED = {
 
 
 @pytest.mark.parametrize("run_id", EVERY)
-def test_a_field_that_may_change_unnoticed_is_one_that_nothing_determines(run_id: str, tmp_path: Path) -> None:
+def test_only_undetermined_fields_change_unnoticed(run_id: str, tmp_path: Path) -> None:
     unnoticed = {name for name, edited in edits(committed(run_id)) if not noticed(edited, tmp_path)}
     fields = {name for name in unnoticed if not name.startswith(("provenance.versions.", "provenance.kernels."))}
     assert fields == UNNOTICED[run_id]
@@ -270,7 +270,7 @@ def forget() -> None:
         function.cache_clear()
 
 
-def test_answers_of_accountants_are_kept_unless_all_are_computed_afresh(tmp_path: Path, answers: Path) -> None:
+def test_accountant_answers_are_reused_unless_fresh_is_given(tmp_path: Path, answers: Path) -> None:
     (tmp_path / "runs").mkdir()
     noticed(committed(PLAIN), tmp_path / "runs")
     forget()
@@ -298,7 +298,7 @@ def test_seeds_of_a_setting_are_checked_in_one_process(tmp_path: Path) -> None:
     assert {path.stem for path in groups[0]} == {PLAIN, *(record["run_id"] for record in records[3:])}
 
 
-def test_an_error_of_one_record_is_a_line_with_its_class_and_an_interruption_is_none(tmp_path, monkeypatch) -> None:
+def test_an_error_is_a_line_with_its_class_but_no_interrupt_is(tmp_path, monkeypatch) -> None:
     def fails(error: BaseException) -> Callable[[Record], list[str]]:
         def verified(record: Record) -> list[str]:
             raise error
@@ -319,7 +319,7 @@ def diverged(epochs: int) -> Record:
     return ended(record)
 
 
-def test_a_run_that_diverged_ends_in_what_is_not_finite_or_says_what_it_guarantees(tmp_path: Path) -> None:
+def test_a_diverged_run_is_not_finite_or_states_its_guarantee(tmp_path: Path) -> None:
     """Its weights may have been the first that were not finite. Records from before the guarantee do not have it."""
     record = diverged(10)
     guarantee = {"max_tries": 260, "epsilon_sound": 2.0405, "epsilon_spent": record["final"]["epsilon_sound"]}

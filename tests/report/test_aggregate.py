@@ -78,7 +78,7 @@ def test_a_diverged_run_counts_as_it_ended(tmp_path, fabricate, jobs):
     assert statuses == {first.run_id: "finished", second.run_id: "diverged"}
 
 
-def test_the_epsilon_of_a_claim_is_the_largest_over_the_runs_and_may_not_hold(tmp_path, fabricate, jobs):
+def test_a_claim_has_the_largest_epsilon_over_its_runs(tmp_path, fabricate, jobs):
     fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0], epsilon=2.93, sound=2.931)
     spent = ((2.5, 2.1), (2.9, 2.8), (2.7, 2.4))
     for job, (epsilon, sound) in zip(jobs("fig_3", "mnist_relu"), spent, strict=False):
@@ -90,7 +90,7 @@ def test_the_epsilon_of_a_claim_is_the_largest_over_the_runs_and_may_not_hold(tm
         assert (relu["epsilon"], relu["epsilon_sound"]) == ("2.9", "2.8")
 
 
-def test_an_item_of_too_few_runs_says_how_many_instead_of_a_figure(tmp_path, fabricate, jobs):
+def test_an_item_with_too_few_runs_states_the_count_not_a_figure(tmp_path, fabricate, jobs):
     fabricate(jobs("fig_10_gamma", "mnist_ours", paper="losing_less")[0], [98.0])
     folder = tmp_path / "losing_less" / "fig-10"
     folder.mkdir(parents=True)
@@ -136,7 +136,7 @@ def test_the_abstract_is_checked_at_its_own_epsilon(tmp_path, fabricate, jobs):
     assert "7.53" in judged["how"]
 
 
-def test_a_stale_record_is_ignored_and_an_item_without_records_has_no_figure(tmp_path, fabricate, jobs):
+def test_a_stale_record_is_ignored_and_its_figure_removed(tmp_path, fabricate, jobs):
     path = fabricate(jobs("fig_3", "mnist_tanh")[0], [98.0])
     aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
     figure = tmp_path / PAPER / "fig-3" / "figure.svg"

@@ -31,7 +31,7 @@ from tests.tracked import tracked_options
 RUNS = REPOSITORY / "results" / "runs"
 
 
-def test_a_record_has_the_command_that_repeats_it_and_an_older_one_that_of_its_sweep() -> None:
+def test_a_record_has_its_command_or_that_of_its_sweep_if_older() -> None:
     record = read_record(RUNS / "180425e2e241.json")
     places = list(places_of(REPOSITORY / "results", record["run_id"], "paper"))
     (line,) = command_text(record, places)
@@ -44,7 +44,7 @@ def test_a_record_has_the_command_that_repeats_it_and_an_older_one_that_of_its_s
     assert command_text(record, places) == ["python -m runner seed=7 runtime.results_root=again"]
 
 
-def test_an_activation_that_the_network_does_not_use_is_said_to_be_unused() -> None:
+def test_an_activation_absent_from_the_network_is_called_unused() -> None:
     record = read_record(RUNS / "180425e2e241.json")
     assert any(re.fullmatch(r"activation: \w+\(.*\)", line) for line in trained_text(record, run_of(record["config"])))
     config = {**record["config"], "architecture": {"_target_": "runner.networks.architectures.linear"}}
@@ -52,7 +52,7 @@ def test_an_activation_that_the_network_does_not_use_is_said_to_be_unused() -> N
     assert line.endswith(" is not used by linear")
 
 
-def test_a_screened_run_released_more_than_is_charged_and_could_have_released_more_yet() -> None:
+def test_a_screened_run_lists_charged_actual_and_most_releases() -> None:
     """The most are its 921 epochs of 234 steps, below 11 tries for each kept update."""
     record = json.loads((RUNS / "e2a9456397d8.json").read_text())
     lines = released_text(record, run_of(record["config"]))

@@ -201,7 +201,7 @@ def test_delta_times_n_is_the_largest_of_the_data_sets(board) -> None:
     assert f"δ·N is at most {DELTA * most:g} for N" in _page(board)
 
 
-def test_the_best_published_number_is_within_the_bound_and_undisputed(board) -> None:
+def test_the_best_published_number_is_in_budget_and_undisputed(board) -> None:
     numbers = read_published()
     best = best_published(numbers, "FashionMNIST", 3.0)
     assert best is not None
@@ -218,7 +218,7 @@ def test_the_best_published_number_is_within_the_bound_and_undisputed(board) -> 
     assert "| *Published, public data* | – | *97* |" in _page(board, [replace(better, epsilon=1.1, kind="public data")])
 
 
-def test_settings_of_one_experiment_are_told_apart_and_marked_by_any_sweep_that_chose_them(jobs, recorded) -> None:
+def test_settings_have_distinct_titles_and_marks_of_any_search(jobs, recorded) -> None:
     """Figure 3 has the rate 0.25, which the search chose for ReLU, too: such a setting is marked once."""
     firsts = [jobs(sweep, f"mnist_{name}")[0] for name in ("tanh", "relu") for sweep in ("fig_3", "table_3_chosen")]
     records = {run_id: recorded(job).record for run_id, job in {job.run_id: job for job in firsts}.items()}
@@ -247,7 +247,7 @@ def test_a_screened_run_costs_no_more_than_all_it_may_try(jobs, recorded) -> Non
     assert costs == [(1.0, 1.0, False), (8.0, 6.5, False)]
 
 
-def test_a_screened_run_that_makes_all_its_tries_costs_what_they_do(arms, recorded) -> None:
+def test_a_screened_run_with_all_tries_made_costs_their_sum(arms, recorded) -> None:
     """Nothing that it sees ends it, so that after an epoch there are as many tries as beforehand were to be."""
     run = recorded(arms("screening")[1])
     assert run.job.config.max_epsilon is None
@@ -257,7 +257,7 @@ def test_a_screened_run_that_makes_all_its_tries_costs_what_they_do(arms, record
     assert [entry.sound for entry in entries([run], [1.0, 8.0])] == [1.0, 6.5]
 
 
-def test_a_run_that_its_rule_ended_early_costs_what_all_its_steps_would_have(jobs, recorded) -> None:
+def test_a_run_with_an_early_end_by_rule_costs_all_its_steps(jobs, recorded) -> None:
     run = recorded(jobs("fig_3", "mnist_tanh")[0])
     assert not decides(run)
     run.record["final"] |= {"epsilon_sound": 6.5, "epsilon_spent": SOUND[-1], "max_tries": 130}

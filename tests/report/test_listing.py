@@ -19,7 +19,7 @@ def test_a_result_is_of_the_last_epoch_and_of_both_epsilons(fabricate, jobs) -> 
     assert result_text(record) == "finished: accuracy 97.85% after epoch 2 · ε 2.929 as the paper counts, sound 2.315"
 
 
-def test_a_run_that_takes_steps_back_guarantees_the_most_it_could_have_released() -> None:
+def test_a_screened_run_guarantees_its_most_possible_releases() -> None:
     final = {"epsilon": 3.0, "epsilon_sound": 9.3151, "epsilon_spent": 5.0, "max_tries": 9}
     assert privacy_text(final) == "ε 3 as the paper counts, sound 9.316"
     assert privacy_text({"epsilon": "inf", "epsilon_sound": "inf"}) == "not private"
@@ -68,7 +68,7 @@ def test_accuracies_on_held_out_images_are_marked(fabricate, jobs) -> None:
     assert "accuracy 97.00% on held-out training images after epoch 1" in result_text(trial)
 
 
-def test_a_column_of_the_table_is_no_detail_if_rows_differ_in_anything_else(fabricate, jobs) -> None:
+def test_details_are_columns_only_if_no_other_field_differs(fabricate, jobs) -> None:
     records = [read_record(fabricate(jobs("fig_3", f"{name}_relu")[0], [90.0])) for name in ("mnist", "cifar10")]
     alike = json.loads(json.dumps(records[0]))
     alike["config"]["diagnostics"] = ["gradient_norms"]

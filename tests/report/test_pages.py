@@ -33,7 +33,7 @@ ROW = ClaimRow(
 )  # fmt: skip
 
 
-def test_a_number_that_would_round_to_zero_keeps_its_sign_and_a_digit() -> None:
+def test_a_number_near_zero_keeps_its_sign_and_a_digit() -> None:
     shown = ["−0.004", "−0.01", "+0.00", "+1.50"]
     assert [signed(value, "%", None) for value in (-0.004, -0.006, 0.0, 1.5)] == shown
 
@@ -101,7 +101,7 @@ def test_a_column_has_a_name_of_its_own(tmp_path: Path) -> None:
         write_csv(tmp_path / "runs.csv", ["epochs", "seed", "epochs"], [])
 
 
-def test_an_epsilon_is_shown_rounded_up_and_an_accuracy_to_nearest() -> None:
+def test_epsilons_are_rounded_up_and_accuracies_to_nearest() -> None:
     assert plus_minus(2.99901, 0.0104, "epsilon", places=3) == "3.000 ± 0.010"
     assert plus_minus(2.99901, None, "epsilon", at_least=True) == "≥ 2.999"
     assert plus_minus(97.8512, None, "%") == "97.85"
@@ -115,7 +115,7 @@ def test_an_order_has_the_numbers_of_both_settings() -> None:
     assert cells_of(replace(order, difference=97.9)).measured == "97.90 ± 0.24"  # the difference itself is measured
 
 
-def test_a_number_at_an_epsilon_that_does_not_hold_is_marked_on_the_page_and_in_the_figures() -> None:
+def test_an_unguaranteed_epsilon_is_marked_in_page_and_figures() -> None:
     for row, words in (
         (ROW, "not contradicted, **ε not guaranteed**"),
         (replace(ROW, verdict="holds", guarantee="refuted"), "holds, **ε refuted**"),
@@ -126,7 +126,7 @@ def test_a_number_at_an_epsilon_that_does_not_hold_is_marked_on_the_page_and_in_
         assert _part(row) == (row.verdict, "ε" in words)
 
 
-def test_a_setting_of_two_sweeps_has_one_row_with_the_runs_of_both(jobs) -> None:
+def test_a_setting_in_two_sweeps_has_one_row_with_all_runs(jobs) -> None:
     five, ten = (jobs(sweep, "mnist_relu") for sweep in ("table_3", "table_3_chosen"))
     _, (row,) = settings_table(Runs(PlannedRun(job, None) for job in (*five, *ten)))
     assert (len(five), len(ten), row["n_planned"]) == (5, 10, 10)
@@ -140,7 +140,7 @@ def test_an_item_needs_the_runs_of_its_claims() -> None:
     assert paper.needs(paper.item("table-5")) == {}, "its claims are computed from settings"
 
 
-def test_a_table_has_one_minus_sign_and_says_how_many_runs_are_needed() -> None:
+def test_a_table_has_true_minus_signs_and_the_runs_needed() -> None:
     below = replace(CLAIM, claimed=Printed.parse("-0.2"), level=-1.0, direction="above", unit="points")
     row = replace(ROW, claim=below, verdict="open", runs_have=5, runs_needed=45, interval_low=-0.5, std=None)
     cells = cells_of(row)
@@ -149,7 +149,7 @@ def test_a_table_has_one_minus_sign_and_says_how_many_runs_are_needed() -> None:
     assert cells.verdict == "open (about 45 runs needed)"
 
 
-def test_a_claim_by_formula_has_one_line_and_the_word_on_its_runs() -> None:
+def test_a_claim_by_formula_has_one_line_with_its_guarantee() -> None:
     theorem = replace(CLAIM, method="By theorem 1", quantity="epsilon", claimed=Printed.parse("0.07"))
     row = ClaimRow(
         theorem, "paper", "holds", "refuted", measured=0.068, measured_is="by formula", computed=True,
@@ -222,7 +222,7 @@ def test_the_counts_of_a_paper_are_a_row_of_the_tables_of_all() -> None:
         assert all(f"\n| {name} | {cells} |\n" in of_all for name in ("a-paper", "**all**"))
 
 
-def test_the_sound_epsilon_of_a_screened_run_is_of_the_most_attempts() -> None:
+def test_the_sound_epsilon_of_a_screened_run_covers_all_attempts() -> None:
     """The run made 6,800 attempts and could have made 51,678: 2.8969 guarantees nothing."""
     (job,) = [job for job in sweep_jobs("noise_screening/table_1_kept") if job.run_id == "e97f9cfebd15"]
     runs = Runs([PlannedRun(job, read_record(REPOSITORY / "results" / "runs" / f"{job.run_id}.json"))])

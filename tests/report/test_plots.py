@@ -26,7 +26,7 @@ from tests.tracked import tracked
 RESULTS = REPOSITORY / "results"
 
 
-def test_every_panel_of_the_paper_is_there_and_says_what_is_not_run(tmp_path, fabricate, jobs) -> None:
+def test_every_panel_is_drawn_and_counts_its_missing_runs(tmp_path, fabricate, jobs) -> None:
     """A claim is a star at the ε that the paper counts. There is no figure if no panel has half of its settings."""
     fabricate(jobs("fig_3", "mnist_tanh")[0], [90.0, 97.0], epsilon=[1.0, 2.9], sound=[0.5, 2.3])
     evidence = collect(["tempered_sigmoid/fig_3"], results_root=tmp_path)
@@ -168,7 +168,7 @@ with plots.style():
 """
 
 
-def test_a_figure_is_the_same_file_from_another_process_with_other_rounding_errors(tmp_path: Path) -> None:
+def test_a_figure_is_the_same_under_other_rounding_and_processes(tmp_path: Path) -> None:
     written = []
     for seed, off in (("1", "0"), ("2", "1e-9")):
         environment = os.environ | {"PYTHONHASHSEED": seed}

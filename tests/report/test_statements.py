@@ -48,7 +48,7 @@ def test_a_number_is_its_rows_and_rounded():
         number("sound", replace(ROW, epsilon_sound=None))
 
 
-def test_a_statement_takes_the_first_claim_that_its_fields_name_and_holds_under_its_verdicts(tmp_path, monkeypatch):
+def test_a_statement_holds_by_the_verdict_of_its_first_claim(tmp_path, monkeypatch):
     other = replace(ROW, verdict="holds", measured=90.0)
     monkeypatch.setattr(statements, "rows_of", lambda folder, paper: [ROW, other])
 
@@ -81,7 +81,7 @@ def test_no_statement_is_made_of_smoke_runs(tmp_path, monkeypatch):
     write_report("smoke", Sources(tmp_path))
 
 
-def test_every_paper_with_a_statement_is_listed_with_the_numbers_of_the_committed_tables():
+def test_papers_are_listed_with_numbers_from_committed_tables():
     results = REPOSITORY / "results"
     listed = findings_list(every_paper(), sources_of(results))
     pages = [page for page in (*every_paper(), *study_pages(results)) if page.statement and page.statement.readme]
@@ -112,7 +112,7 @@ def test_a_number_that_was_not_measured_is_not_shown(tmp_path):
     assert all(" | not run | – | " in line for line in shown)
 
 
-def test_every_study_has_a_finding_that_its_committed_tables_bear_out():
+def test_committed_tables_support_the_finding_of_every_study():
     """A finding that this refuses contradicts its tables: write what they say."""
     results = REPOSITORY / "results"
     names = {path.stem for path in tracked("studies/*.yaml")}
@@ -172,7 +172,7 @@ def test_a_headline_is_what_is_bold_at_the_beginning():
     assert headline_of("It is **better**.") == headline_of("**It is") == headline_of("") == ""
 
 
-def test_a_statement_has_the_accuracy_of_the_setting_that_stands_on_the_leaderboard(tmp_path):
+def test_a_statement_has_the_accuracy_from_the_leaderboard(tmp_path):
     """Searched settings come before better ones that were not, and those that test images chose come last."""
 
     def entry(mean: float, held_out: bool, by_test_images: bool, neighbours: str = "add-or-remove-one") -> Entry:

@@ -137,7 +137,7 @@ def test_no_reader_takes_it_for_a_bound(tmp_path: Path, planned: Callable[..., R
     assert [len(axes.lines) > 0 for axes in fig.axes] == [True, False], "no point against the sound one"
 
 
-def test_the_epsilon_of_a_class_is_stated_even_if_infinite_or_of_a_run_that_takes_steps_back() -> None:
+def test_a_classs_epsilon_is_stated_if_infinite_or_screened() -> None:
     assert privacy_text({"epsilon": "inf", "epsilon_sound": None}) == "ε ∞ as stated by its class, sound none"
     final = {"epsilon": 3.0, "epsilon_sound": None, "max_tries": 9}
     assert privacy_text(final) == "ε 3 as stated by its class, sound none"

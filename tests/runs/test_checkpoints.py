@@ -127,7 +127,7 @@ def loaded(config: DictConfig) -> Any:
     return Checkpoint(config, prepare(config)).load()
 
 
-def test_a_checkpoint_of_other_code_config_or_rounding_is_not_used(half, monkeypatch, capsys) -> None:
+def test_a_checkpoint_of_other_code_config_or_rounding_is_unused(half, monkeypatch, capsys) -> None:
     """Threads, instructions and kernels decide how sums are rounded."""
     assert loaded(half)["parts"]["progress"]["history"]["epoch"] == [1]
     for place, name, value in (

@@ -82,7 +82,7 @@ def test_a_clock_tells_only_where_no_processor_does() -> None:
         {}, [], None, 3, {"status": "finished"}, {**record(1), "history": {"epoch": []}},
     ],
 )  # fmt: skip
-def test_runs_computed_in_other_ways_and_damaged_records_tell_nothing(other: Any) -> None:
+def test_durations_ignore_other_computations_and_damaged_records(other: Any) -> None:
     assert Durations([other]).seconds("a", LIKE, 10) is None
     assert Durations([other, record(100), other]).seconds("a", LIKE, 10) == 100
 

@@ -85,7 +85,7 @@ def test_what_cannot_be_written_after_training_is_saved(smoke, monkeypatch, else
     assert not list(elsewhere.iterdir())
 
 
-def test_what_came_in_place_of_a_record_while_it_ran_is_set_aside(smoke) -> None:
+def test_a_file_created_at_the_record_path_in_a_run_is_set_aside(smoke) -> None:
     """As an empty file, which a machine that lost its power leaves."""
     config = smoke(*ONE)
 

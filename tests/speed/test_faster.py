@@ -194,7 +194,7 @@ class Square(nn.Module):
 
 
 @pytest.mark.parametrize("activation", [nn.GELU(), nn.SiLU(), Square()], ids=lambda a: type(a).__name__)
-def test_an_activation_that_falls_anywhere_stays_before_the_pooling(activation: nn.Module) -> None:
+def test_a_non_monotone_activation_stays_before_the_pooling(activation: nn.Module) -> None:
     """max phi(x) is not phi(max x) there: what is measured would be another network."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(1, 4, 3), activation, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4 * 9, 3))

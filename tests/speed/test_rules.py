@@ -67,7 +67,7 @@ def test_a_kernel_is_used_by_shape(
 
 
 @pytest.mark.parametrize("wanted", ["", "0"])
-def test_a_record_has_a_hash_of_the_kernels_and_the_instruction_set(
+def test_a_record_has_a_kernel_hash_and_the_instruction_set(
     wanted: str, composed: Compose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DP_REPRO_KERNELS", wanted)

@@ -29,7 +29,7 @@ def gain_of(arm, first):
     return estimate({"arm": dict(enumerate(arm)), "first": dict(enumerate(first))}, GAIN)
 
 
-def test_the_p_value_and_the_interval_are_those_of_the_paired_test() -> None:
+def test_p_value_and_interval_match_the_paired_t_test() -> None:
     random = np.random.default_rng(0)
     arm, first = random.normal(82, 0.5, 5), random.normal(81, 0.3, 5)
     contrast, theirs = gain_of(arm, first), stats.ttest_rel(arm, first)
@@ -51,7 +51,7 @@ def test_holm_by_hand() -> None:
     assert holm([0.7, 0.9]) == [1.0, 1.0]
 
 
-def test_the_number_of_seeds_decides_with_the_probability_that_it_states() -> None:
+def test_the_number_of_seeds_has_the_stated_power() -> None:
     """A true gain of one standard deviation of the differences, at 5%: ten seeds have a power of 80.3%, nine 75.0%."""
     differences = [1.0 - math.sqrt(0.5), 1.0 + math.sqrt(0.5)]  # mean 1, standard deviation 1
     assert gain_of(differences, [0.0, 0.0]).seeds_to_decide(1) == 10
@@ -132,7 +132,7 @@ def test_only_seeds_that_all_cells_have_count() -> None:
     assert estimate(cells, gain_of_all(4)) is None
 
 
-def test_errors_left_are_those_of_independent_shares_where_each_part_takes_its_own() -> None:
+def test_errors_left_are_relative_to_independent_shares() -> None:
     """Of 10 errors parts leave 0.5, 0.8, 0.9 and 1: all four leave 3.6 if independent; here 7.2.
 
     Two seeds: the logarithm is 0.008 above and below, so its interval is t(1) = 12.706205 times 0.008 on either side.

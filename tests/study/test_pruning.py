@@ -20,7 +20,7 @@ def rows(accuracies: list[float]) -> list[dict[str, float]]:
     return [{"epoch": e, "epsilon_sound": 0.1, "test_accuracy": a} for e, a in enumerate(accuracies, 1)]
 
 
-def test_the_worth_of_a_trial_is_its_accuracy_or_the_area_below_its_front() -> None:
+def test_a_trials_worth_is_its_accuracy_or_the_area_of_its_front() -> None:
     """By hand, to ε = 4: nothing until 1, 60 until 2, 90 until 4; the fall to 50 is no part of a front."""
     trial = curve([60.0, 90.0, 50.0, 99.0], [1.0, 2.0, 3.0, 4.5])
     assert Judge(4.0, True, 9).worth(trial) == pytest.approx((0 + 60 + 90 + 90) / 4)

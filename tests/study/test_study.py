@@ -130,7 +130,7 @@ def page(folder: Path) -> str:
     return (folder / "studies" / "mine" / "README.md").read_text(encoding="utf-8")
 
 
-def test_a_study_that_does_not_wait_ends_when_its_first_trials_are_handed_over(carried: Carried) -> None:
+def test_a_study_without_waiting_ends_after_its_first_submission(carried: Carried) -> None:
     (trials,) = carried(FILE, waits=False)
     assert len(trials) == 9
 
@@ -279,7 +279,7 @@ def test_a_smoke_study_is_marked(carried: Carried, tmp_path: Path) -> None:
         (("clipping=flat", "target_epsilon=null noise_multiplier=0.3"), "one epoch costs more than a sound ε of 3."),
     ],
 )
-def test_an_arm_that_cannot_be_compared_is_refused_before_any_work(
+def test_an_arm_without_comparison_is_refused_before_any_work(
     change: tuple[str, str], sentence: str, tmp_path: Path, refusal: Callable[..., str], monkeypatch
 ) -> None:
     monkeypatch.setattr(command, "run_jobs", lambda *_: pytest.fail("a run was started"))
@@ -331,7 +331,7 @@ def answered(*seeds: tuple[float, ...]) -> list[str]:
     return [arm.word for arm in compared(arms)]  # type: ignore[arg-type]
 
 
-def test_an_answer_tells_one_seed_and_the_correction_for_many_gains() -> None:
+def test_an_answer_states_single_seeds_and_corrected_gains() -> None:
     assert answered((90,), (99,)) == ["", "one seed cannot tell"]
     beyond = (91.0, 91.4, 92.0)  # p = 0.037: below 5%, and above 2.5%
     assert answered((90, 90, 90), beyond) == ["", "better"]

@@ -46,7 +46,7 @@ def test_it_is_the_weighted_mean_of_the_weights_of_all_steps(smoke, way: str) ->
 
 
 @pytest.mark.parametrize("step", ["eager", "graph"])
-def test_the_accuracy_is_the_averages_and_the_last_weights_train_as_ever(smoke, step: str) -> None:
+def test_accuracy_is_of_the_average_and_training_is_unchanged(smoke, step: str) -> None:
     runs = [prepare(smoke(*FEW_STEPS, *more, f"runtime.step={step}")) for more in (EMA[2:], EMA)]
     data = load(runs[0])
     plain, averaged = (train(run, data, lambda row: None) for run in runs)

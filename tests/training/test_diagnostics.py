@@ -67,7 +67,7 @@ def test_who_holds_the_weights_sees_no_training_image(smoke) -> None:
     assert computed.values.keys() == set(asked.split(","))
 
 
-def test_histogram_and_cosine_are_those_of_the_per_example_gradients(smoke) -> None:
+def test_histogram_and_cosine_match_per_example_gradients(smoke) -> None:
     asked = "diagnostics=[gradient_histogram,gradient_cosine]"
     config = smoke(OURS, asked, "optimizer.lr=0", "epochs=1", "clipping.norm=2", "diagnostics_every=1000")
     run, data = small(config, 480)  # each is differentiated by itself
@@ -132,7 +132,7 @@ def test_diagnostics_do_not_change_training(smoke) -> None:
 
 
 @pytest.mark.parametrize("first", [nn.Identity(), nn.SiLU(inplace=True)])
-def test_the_top_eigenvalue_of_a_network_is_that_of_its_whole_hessian(first: nn.Module) -> None:
+def test_the_top_eigenvalue_matches_the_whole_hessian(first: nn.Module) -> None:
     """Also if its first layer changes its inputs, which are passed many times."""
     torch.manual_seed(0)
     network = nn.Sequential(first, nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
@@ -174,7 +174,7 @@ def test_an_eigenvector_that_is_overtaken_is_left() -> None:
     assert top()[0] == pytest.approx(-28, rel=0.01)
 
 
-def test_norms_of_inputs_and_gradients_are_counted_in_bins_to_the_largest(smoke) -> None:
+def test_norm_histograms_reach_the_largest_input_and_gradient(smoke) -> None:
     """A linear network has a known gradient: p - e_t, times the image."""
     config = ("architecture=lipschitz_mlp", "architecture.units=[]", "diagnostics=[norm_histograms]", "epochs=1")
     run, (training, _), done = trained(

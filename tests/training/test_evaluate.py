@@ -47,7 +47,7 @@ class ChangesItsInput(nn.Module):
 
 
 @pytest.mark.parametrize("network", [ChangesItsInput(), nn.Sequential(nn.ELU(inplace=True), nn.Flatten())])
-def test_a_network_that_changes_its_input_does_not_change_the_data(network: nn.Module) -> None:
+def test_a_network_with_in_place_changes_leaves_the_data_alone(network: nn.Module) -> None:
     """With one channel, images that are channels last are the same memory."""
     images = torch.rand(300, 1, 2, 2, generator=torch.Generator().manual_seed(0)) - 1
     split = Split(images.clone(), torch.arange(300) % 4)
@@ -57,7 +57,7 @@ def test_a_network_that_changes_its_input_does_not_change_the_data(network: nn.M
     assert evaluate(objective, split, 4) == first
 
 
-def test_dropout_is_off_while_evaluating_and_on_again_after_an_error() -> None:
+def test_dropout_is_off_in_evaluation_and_on_after_an_error() -> None:
     dropout, seen = nn.Dropout(), []
 
     def fails() -> None:

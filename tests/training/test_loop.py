@@ -55,7 +55,7 @@ def clipped_sum_float64(run, before, split: Split) -> torch.Tensor:
     return flat(clipped_sum(per_example(objective, split.images, split.targets), NORM))
 
 
-def test_one_step_moves_the_weights_by_the_clipped_sum_plus_charged_noise(smoke) -> None:
+def test_a_step_is_the_clipped_sum_plus_the_charged_noise(smoke) -> None:
     """q = 1, one step: (before - after) * B is the sum of clipped gradients plus noise of std multiplier * norm.
 
     The test knows the sum in float64, so what is left is the noise itself: 26,010 draws. It fails if the noise is
@@ -107,7 +107,7 @@ def test_same_config_same_record_other_seed_other_record(smoke) -> None:
         assert history(f"runtime.engine={engine}")["test_loss"] == pytest.approx(first["test_loss"], rel=1e-4)
 
 
-def test_a_private_run_that_blows_up_guarantees_what_all_its_steps_cost(smoke) -> None:
+def test_a_diverged_private_run_guarantees_the_cost_of_all_steps(smoke) -> None:
     """It ended because of its data. With other data it would have released more."""
     run = prepare(smoke("epochs=3", "activation=relu", "optimizer.lr=1e38"))
     trained = train(run, load(run), lambda row: None)
@@ -193,7 +193,7 @@ def test_every_step_and_seed_has_noise_and_a_batch_of_its_own(smoke) -> None:
     assert len(set(seeds)) == 4, "streams and seeds share no generator"
 
 
-def test_shuffled_private_training_charges_each_epoch_without_amplification(smoke) -> None:
+def test_shuffled_epochs_are_charged_without_amplification(smoke) -> None:
     run, trained, _, batches, _ = _releases(smoke, "sampling=shuffled")
     for epoch in (1, 2):
         claimed = trained.history["epsilon"][epoch - 1]

@@ -205,7 +205,7 @@ class Blanks(OwnNormalization):
         features.zero_()
 
 
-def test_a_normalization_may_change_the_features_that_it_is_given(part_config: Make) -> None:
+def test_a_normalization_may_change_its_input_in_place(part_config: Make) -> None:
     run = prepare(part_config("normalization", f"{HERE}.Blanks", groups=1))
     data = load(run)
     images = data[0].images.clone()

@@ -206,7 +206,7 @@ def test_factors_of_several_examples_fail_on_one() -> None:
         ),
     ],
 )
-def test_a_contribution_beyond_its_bound_is_named_before_training(clipping: Any, message: str) -> None:
+def test_a_contribution_above_its_bound_is_named_before_training(clipping: Any, message: str) -> None:
     model = nn.Linear(3, 3)  # 12 numbers, and the signs of them have the norm sqrt(12)
     assert message in "".join(own_clipping(clipping, model).longer(model))
     assert bool(message) == bool(own_clipping(clipping, model).longer(model))
@@ -228,7 +228,7 @@ class Normalised(Signs):
         Normalised(NORM),
     ],
 )
-def test_a_contribution_that_is_not_finite_is_refused_before_training(clipping: Any) -> None:
+def test_a_non_finite_contribution_is_refused_before_training(clipping: Any) -> None:
     model = nn.Linear(3, 3)
     with pytest.raises(ValueError, match="is not finite for a gradient of norm"):
         own_clipping(clipping, model).longer(model)

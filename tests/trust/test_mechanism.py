@@ -202,7 +202,7 @@ def test_the_package_knows_its_own(make_kind: OfKind) -> None:
     assert prepare(make_kind("runner.mechanism.dp_sgd.Scheduled", "+mechanism.factors=[1,0.5]")).unsound is None
 
 
-def test_an_event_that_the_accountant_does_not_know_is_refused_before_work_starts(make_kind: OfKind) -> None:
+def test_an_unsupported_event_is_refused_before_work_starts(make_kind: OfKind) -> None:
     with pytest.raises(ConfigError, match=r"^accountant: .*LaplaceDpEvent"):
         prepare(make_kind("ChargesLaplace"))
 

@@ -288,7 +288,7 @@ def test_a_rule_is_held_to_what_it_states(name: str, message: str, part_config: 
         train(run, load(run), lambda row: None)
 
 
-def test_a_run_that_its_rule_ends_early_guarantees_the_cost_of_all_steps(part_config: Make) -> None:
+def test_an_early_end_by_rule_guarantees_the_cost_of_all_steps(part_config: Make) -> None:
     """The rule may have seen data when it decided."""
     run = prepare(part_config("screening", f"{HERE}.EndsAtOnce"))
     trained = train(run, load(run), lambda row: None)

@@ -245,7 +245,7 @@ def test_an_edited_helper_is_trained_again(folder: Path, network_config: Callabl
     assert [row[-1] for row in table.rows] == [config.sources["own_help"][:8] for config in (config, again)]
 
 
-def test_a_process_that_loads_another_source_than_was_listed_trains_nothing(folder, network_config) -> None:
+def test_a_source_edited_after_the_listing_trains_nothing(folder, network_config) -> None:
     """As where a file is edited between the listing of a sweep and the process that carries a run out."""
     file = write(folder, WAYS["itself"][0])
     config = network_config("own.Net")
@@ -299,7 +299,7 @@ def test_sources_cannot_be_set(smoke: Callable[..., DictConfig]) -> None:
         smoke("+sources.mine=abc")
 
 
-def test_built_in_classes_have_no_sources_and_records_say_nothing_of_them(composed: Callable[..., DictConfig]) -> None:
+def test_built_in_classes_have_no_sources_in_configs_or_records(composed: Callable[..., DictConfig]) -> None:
     for overrides in ((), ("experiment=lipschitz/mnist_mlp",), ("screening=annealing", "mechanism=printed")):
         config = composed(*overrides)
         assert config.sources == sources_of(config) == {}

@@ -98,7 +98,7 @@ def test_sampled_batches_hide_the_canary_and_no_more() -> None:
     assert row.sound < alone
 
 
-def test_releases_are_the_projects_and_differ_from_trial_to_trial() -> None:
+def test_audited_releases_fit_the_mechanism_and_are_independent() -> None:
     attacked = target(Setting("flat", steps=2).sampled(), 1.0)
     first, second = released(attacked, attacked.worlds[1], 10_000, "test")
     total = torch.stack([first["network.0.weight"], second["network.0.weight"]]).double()
@@ -139,7 +139,7 @@ def test_statistics_are_charged_as_two_releases() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.name)
-def test_faults_are_caught_and_what_they_are_planted_in_is_not_accused(fault: Fault) -> None:
+def test_planted_faults_are_accused_and_correct_code_is_not(fault: Fault) -> None:
     right, wrong = cases._faulty(fault, 2500 if fault.name in HALVED else 5000, OF_A_FAULT)
     assert right.accused is False
     assert wrong.accused is True

@@ -119,7 +119,7 @@ def test_bounds_hold_and_are_tight_for_sampled_gaussians(q: float, sigma: float,
     assert lower_bounds(sampled_scores(q, sigma, steps, 50_000, 0), less, DELTA, ERROR).accused
 
 
-def test_the_curve_of_a_sampled_gaussian_is_an_upper_bound_and_close() -> None:
+def test_the_curve_of_a_sampled_gaussian_is_a_close_upper_bound() -> None:
     """One step: P_1(y > y*) - e^eps P_0(y > y*) by normal tails, at the y* with a likelihood ratio of e^eps."""
     from checks.audit.bounds import LOSSES, curve
     from runner.accounting.ledger import SampledGaussian

@@ -52,7 +52,7 @@ def test_a_clipless_step_is_an_ordinary_one_projected(monkeypatch: pytest.Monkey
         torch.testing.assert_close(now.detach(), moved, rtol=1e-4, atol=1e-5)
 
 
-def test_the_ordinary_network_has_the_same_convolutions_and_nothing_of_the_lipschitz_one() -> None:
+def test_the_plain_network_has_the_shapes_but_no_lipschitz_layer() -> None:
     plain, bounded = (problem(name, 2).network for name in ("VGG5 plain", "VGG5"))
     kinds = {"Conv2d", "Linear", "ReLU", "MaxPool2d", "AdaptiveAvgPool2d", "Flatten"}
     assert {type(layer).__name__ for layer in plain} == kinds

@@ -13,7 +13,7 @@ from checks.mutants.mutant import Mutant
 from checks.mutants.trial import NOTICED, PASSED, copied
 from runner.config import REPOSITORY
 
-NOTICING = "claims/test_verdicts.py::test_a_single_run_claimed_is_judged_by_the_prediction_interval"
+NOTICING = "claims/test_verdicts.py::test_a_claimed_single_run_is_judged_by_prediction_interval"
 MUTANTS = [mutant for mutants in every().values() for mutant in mutants]
 
 

@@ -164,13 +164,13 @@ def test_one_length_is_enough_for_a_whole_training(smoke) -> None:
         ("architecture._target_=tests.failing.penalised", "known"),
     ],
 )
-def test_what_cannot_be_one_sequence_is_refused_before_the_first_step(smoke, override: str, message: str) -> None:
+def test_steps_without_a_fixed_graph_are_refused_before_training(smoke, override: str, message: str) -> None:
     config, split = problem(smoke, override, "runtime.step=graph", dtype=torch.float32)
     with pytest.raises(ConfigError, match=message):
         train(prepare(config), (split, split), lambda row: None)
 
 
-def test_auto_is_eager_on_the_cpu_and_falls_back_to_it_where_it_must(smoke, monkeypatch, capsys) -> None:
+def test_auto_is_eager_on_the_cpu_and_falls_back_to_eager(smoke, monkeypatch, capsys) -> None:
     config, split = problem(smoke, "activation._target_=torch.nn.Dropout", dtype=torch.float32)
     assert prepare(config).step.value == "eager"
     monkeypatch.setattr(Run, "step", StepMode.graph)

@@ -127,7 +127,7 @@ def test_a_rejection_leaves_no_trace() -> None:
         assert torch.equal(optimizer.state[parameter]["momentum_buffer"], buffer)
 
 
-def test_momentum_keeps_rejected_gradients_where_weights_alone_are_put_back() -> None:
+def test_momentum_keeps_rejected_gradients_if_weights_revert() -> None:
     """v = 0.9 v + g at every try, w = w - 0.3 v at kept ones: a first gradient, two that are rejected, one kept."""
     objective, optimizer, screening = make(Annealing(1e9, 2, restores="weights"), momentum=0.9)
     generator = torch.Generator().manual_seed(3)
@@ -170,7 +170,7 @@ class Projected(Updates):
         return True
 
 
-def test_what_a_wrapped_rule_did_is_kept_or_taken_back_with_the_step() -> None:
+def test_a_wrapped_rule_is_applied_or_reverted_with_its_step() -> None:
     objective, _, screening = make(Annealing(1e9, 1000), momentum=0.9, kind=Projected)
     random_gradients(objective, torch.Generator().manual_seed(3))
     assert flat(objective).abs().max() > 0.1
@@ -321,7 +321,7 @@ def test_accuracy_on_images_that_did_not_screen(smoke, overrides: tuple[str, ...
 
 
 @pytest.mark.parametrize(("kind", "sampling"), [(Joint, Sampling.poisson), (Printed, Sampling.shuffled)])
-def test_mechanisms_that_charge_in_a_way_of_their_own_are_refused(kind: type[Mechanism], sampling: Sampling) -> None:
+def test_mechanisms_with_charges_unlike_dp_sgd_are_refused(kind: type[Mechanism], sampling: Sampling) -> None:
     """Printed charges an epoch at its first step, kept or not: one that ends at kept steps would be charged wrongly."""
     numbers = (sampling, 100, 10, 1.0, (NoiseGroup(("w",), 1.0),))
     Annealing(1.0, 3).check(Mechanism(*numbers))
