@@ -41,8 +41,8 @@ A truncated column moves its block by less than is charged, so the charge is an 
 After whole cycles, as at the end of each epoch here, the last column of part 0 is complete.
 
 **Neighbours** of `independent` parts differ by one example, which is added or removed. Condition on the parts of all
-other examples, too: they have the same distribution for both neighbours, so averaging over them cannot increase a
-hockey-stick divergence, and step 3 holds for any part p of the example. The rate q_b has the public N, as for Poisson
+other examples, too. They have the same distribution for both neighbours, so averaging over them cannot increase a
+hockey-stick divergence. Then step 3 holds for any part p of the example. The rate q_b has the public N, as for Poisson
 sampling without parts. For equal parts this is no proof, because one index more makes another permutation, which moves
 most of the others to another part. There, a neighbour has the contribution of one example set to zero, at an index
 that both have. Neither charge holds for a replaced example: the contributions of the two can be opposite, and move a

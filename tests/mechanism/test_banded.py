@@ -141,7 +141,7 @@ def drawn_parts(examples: int, seed: int, bands: int = 4) -> torch.Tensor:
     return mechanism.part_of(torch.Generator().manual_seed(seed))
 
 
-def test_independent_parts_of_examples_are_uniform_and_independent() -> None:
+def test_independent_parts_are_uniform_and_independent() -> None:
     """By the counts of 40 runs: of each part, and of each pair of parts of two examples that follow each other."""
     parts = torch.stack([drawn_parts(2000, seed) for seed in range(40)])
     counts = torch.bincount(parts.flatten(), minlength=4)
@@ -161,7 +161,7 @@ def test_an_added_example_moves_no_other_to_another_part() -> None:
     assert (equal[1][:1000] != equal[0]).double().mean() > 0.6
 
 
-def test_independent_parts_last_over_the_epochs_of_a_run_and_have_the_charged_rate() -> None:
+def test_independent_parts_last_and_have_the_charged_rate() -> None:
     mechanism, generator = banded(bands=4, batch_size=100, parts="independent"), torch.Generator().manual_seed(5)
     joined = torch.zeros(4, 1003)
     for step, batch in enumerate(b for _ in range(300) for b in mechanism.batches(generator)):
@@ -178,7 +178,7 @@ def test_the_neighbours_are_those_of_its_parts(parts: str | None, relation: str)
     assert banded(parts=parts).neighbouring_relation == relation
 
 
-def test_equal_parts_keep_the_id_and_independent_ones_are_another_run(smoke) -> None:
+def test_equal_parts_keep_the_id_of_a_run(smoke) -> None:
     ids = [identify(resolved(smoke("mechanism=banded", *more)))[0] for more in ((), ("mechanism.parts=independent",))]
     without = smoke("mechanism=banded")
     del without.mechanism.parts
