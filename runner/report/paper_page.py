@@ -95,7 +95,8 @@ def _score(rows: Sequence[ClaimRow]) -> str:
     words, epsilons = count_words(rows), count_guarantees(rows)
     formulas = sum(row.computed for row in counted(rows) if row.verdict)
     numbers = enumerated([f"{words[word]} *{word}*" for word in WORDS])
-    text = f"**Score.** Of {sum(words.values())} claims, {numbers}; {formulas} of them follow from formulas. "
+    follow = f"; {formulas} of them follow{'s' * (formulas == 1)} from formulas" if formulas else ""
+    text = f"**Score.** Of {sum(words.values())} claims, {numbers}{follow}. "
     if epsilons:
         counts = enumerated([f"{count} *{word}*" for word, count in epsilons.items()])
         text += f"Of {sum(epsilons.values())} claimed ε, {counts}. "
@@ -178,7 +179,8 @@ def _settings(paper: Paper, jobs: Sequence[Job]) -> str:
     lines = []
     for name, config in list(reversed(experiments.items()))[:_MOST_SETTINGS]:
         classes = []
-        for group in (group for group in _METHOD if config.get(group)):
+        linear = config.get("architecture") == "linear"  # it uses no activation
+        for group in (group for group in _METHOD if config.get(group) and not (linear and group == "activation")):
             arguments = ", ".join(
                 f"{field.partition('.')[2]} {_number(value)}"
                 for field, value in config.items()

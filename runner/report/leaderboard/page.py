@@ -109,7 +109,7 @@ def _answer(board: Comparison) -> str:
 
 
 def _further_ideas(method: str, entry: Entry) -> list[str]:
-    return [idea for idea in entry.ideas if idea != IDEAS.get(method)]
+    return [idea for idea in entry.ideas if idea != IDEAS.get(method) and idea not in method]
 
 
 def _table(compared: Sequence[Comparison], published: Sequence[Published]) -> Table:
