@@ -220,23 +220,24 @@ def _plan_of_papers(options: Namespace) -> str:
         names = ", ".join(name.replace("_", "-") for name in paper_names())
         raise ConfigError(f"Name a paper ({names}). Without one, only --plan answers, for all items.")
     extra = (f"scale={options.scale}", *requested(options)[1])
-    totals, times = {}, None
+    papers = {}
     for paper in every_paper():
-        jobs = [job for planned in _list_jobs(paper, paper.items, extra, options.seeds).values() for job in planned]
-        if jobs:
-            times = times or durations.recorded(jobs[0].config)
-            name = paper.name.replace("_", "-")
-            totals[name] = durations.total_of(
-                jobs, times, lambda job: is_recorded(results_folder(job.values), job.run_id)
-            )
+        planned = _list_jobs(paper, paper.items, extra, options.seeds)
+        papers[paper.name.replace("_", "-")] = [job for jobs in planned.values() for job in jobs]
+    every = [job for jobs in papers.values() for job in jobs]
+    times = _known_times(every[0].config, every, options.record)
+    totals = {
+        name: durations.total_of(jobs, times, lambda job: is_recorded(results_folder(job.values), job.run_id))
+        for name, jobs in papers.items()
+    }
     return durations.plan_of_papers(totals)
 
 
-def _known_times(config: DictConfig, left: Sequence[Job], record: bool) -> durations.Durations:
+def _known_times(config: DictConfig, jobs: Sequence[Job], record: bool) -> durations.Durations:
     """Return the durations of runs, after an epoch of each unknown kind is timed, which --record writes down."""
     times = durations.recorded(config)
     if device_of(config.runtime.device).type == "cpu":
-        timed = durations.time_unknown(left, times, Line())
+        timed = durations.time_unknown(jobs, times, Line())
         if timed and record:
             older = read_csv(durations.EPOCHS) if durations.EPOCHS.exists() else []
             newer = [{"like": k, "seconds": f"{s:.3g}", "example": label} for k, (label, s) in timed.items()]
