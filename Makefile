@@ -26,7 +26,7 @@ SOURCES = $(or $(wildcard $(shell git ls-files '*.py' 2>/dev/null)),runner check
 PACKAGES = $(filter runner checks runner/% checks/%,$(SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help pareto study new-paper demo check test lint format aggregate current leaderboard site site-check dashboard wandb-sync verify audit mutants faults cluster benchmark gpu clean
+.PHONY: help plan pareto study new-paper demo check test lint format aggregate current leaderboard site site-check dashboard wandb-sync verify audit mutants faults cluster benchmark gpu clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -74,6 +74,9 @@ reproduce-%: $(VENV)/installed ## reproduce-PAPER: run what is not recorded yet,
 
 status-%: $(VENV)/installed ## status-PAPER: what is recorded, running (epoch and ε), queued, failed with why
 	@$(RUN) -m runner reproduce $* --status $(OPTIONS)
+
+plan: $(VENV)/installed ## A row a paper: runs, done, left, core-hours from nothing and left
+	@$(RUN) -m runner reproduce --plan --scale=$(SCALE) $(PLACE) $(OVERRIDES)
 
 plan-%: $(VENV)/installed ## plan-PAPER: runs done, runs left, time left on this machine
 	@$(RUN) -m runner reproduce $* --plan $(OPTIONS)

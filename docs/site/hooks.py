@@ -47,6 +47,7 @@ def on_config(config: Any) -> Any:
         {"Home": "README.md"},
         {"Results": "results/README.md"},
         {"Leaderboard": _BOARD_PAGE},
+        *({"Gains of each over each": path} for path in _paths("results/leaderboard/matrix.md")),
         {"Tables with filters": [{"Every claim": _TABLES[0]}, {"Leaderboard, all rows": _TABLES[1]}]},
         {"Papers": _entries(papers)},
         {"Studies": _entries(_paths("results/studies/*/README.md"))},

@@ -37,7 +37,7 @@ from runner.records.jobs import Job, sweep_jobs
 from runner.records.options import check_options
 from runner.report.files import read_csv, write_csv
 from runner.report.items import Item, Paper, names_of
-from runner.report.papers import load, paper_names
+from runner.report.papers import every_paper, load, paper_names
 from runner.runs import durations
 from runner.runs.durations import estimated, plan_text, table_of_items
 from runner.speed.kernels import kernels_wanted, why_off
@@ -50,6 +50,9 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_intermixed_args(arguments)
     kernels_wanted()  # refuses an environment that asks for nothing known
     check_scale(options.scale)
+    if options.paper is None:
+        print(_plan_of_papers(options))
+        return 0
     paper = load(options.paper.replace("-", "_"))
     wanted = paper.items if options.items is None else [paper.item(name) for name in names_of(options.items)]
     items = tuple(item for item in paper.items if item in wanted)
@@ -98,7 +101,8 @@ def parse_duration(text: str) -> float:
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m runner reproduce", description=__doc__)
-    parser.add_argument("paper", help=", ".join(name.replace("_", "-") for name in paper_names()))
+    names = ", ".join(name.replace("_", "-") for name in paper_names())
+    parser.add_argument("paper", nargs="?", help=f"{names}; without one, --plan has a row for each paper")
     add_common(parser)
     parser.add_argument("--items", help="only these tables and figures: fig-3,table-3")
     parser.add_argument(
@@ -206,11 +210,34 @@ def _plan(
     return f"{text}\nOf the {len(left)} runs left, the first {fitting} fit into a budget of {duration(budget)}."
 
 
-def _known_times(config: DictConfig, left: Sequence[Job], record: bool) -> durations.Durations:
+def _plan_of_papers(options: Namespace) -> str:
+    """Return the table of all papers, by the records of this repository and of the folder of the runs.
+
+    Raises:
+        ConfigError: a paper has to be named for what is asked.
+    """
+    if not options.plan or options.status or options.items is not None or options.budget is not None:
+        names = ", ".join(name.replace("_", "-") for name in paper_names())
+        raise ConfigError(f"Name a paper ({names}). Without one, only --plan answers, for all items.")
+    extra = (f"scale={options.scale}", *requested(options)[1])
+    papers = {}
+    for paper in every_paper():
+        planned = _list_jobs(paper, paper.items, extra, options.seeds)
+        papers[paper.name.replace("_", "-")] = [job for jobs in planned.values() for job in jobs]
+    every = [job for jobs in papers.values() for job in jobs]
+    times = _known_times(every[0].config, every, options.record)
+    totals = {
+        name: durations.total_of(jobs, times, lambda job: is_recorded(results_folder(job.values), job.run_id))
+        for name, jobs in papers.items()
+    }
+    return durations.plan_of_papers(totals)
+
+
+def _known_times(config: DictConfig, jobs: Sequence[Job], record: bool) -> durations.Durations:
     """Return the durations of runs, after an epoch of each unknown kind is timed, which --record writes down."""
     times = durations.recorded(config)
     if device_of(config.runtime.device).type == "cpu":
-        timed = durations.time_unknown(left, times, Line())
+        timed = durations.time_unknown(jobs, times, Line())
         if timed and record:
             older = read_csv(durations.EPOCHS) if durations.EPOCHS.exists() else []
             newer = [{"like": k, "seconds": f"{s:.3g}", "example": label} for k, (label, s) in timed.items()]

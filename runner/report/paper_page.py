@@ -18,6 +18,7 @@ from runner.report.item_page import epsilon_text, marked_verdict, words_text
 from runner.report.items import Item, Paper
 from runner.report.papers import study_pages
 from runner.report.statements import Sources, stated, summary_rows
+from runner.runs.durations import Total, committed, total_of
 
 _MOST, _TOTAL = 5, 24  # claims in the section of the headline, and about as many on the page
 _MOST_SETTINGS = 8
@@ -65,7 +66,7 @@ def page(
     if findings and paper.summaries:
         lines = summary_rows(paper, sources)
         parts.append(markdown(Table(("it claims", "measured here", "at a sound ε of", "verdict"), lines)))
-    parts += [_score(rows), _failed(rows)]
+    parts += [_score(rows), _time(paper, sources.folder) if findings else "", _failed(rows)]
     share = max(1, (_TOTAL - _MOST) // max(1, len({row.claim.item for row in counted(rows)}) - 1))
     claimed = {row.claim.item for row in rows}
     plain = [item for item in paper.items if item.draw is None and item.name not in claimed]
@@ -95,11 +96,35 @@ def _score(rows: Sequence[ClaimRow]) -> str:
     words, epsilons = count_words(rows), count_guarantees(rows)
     formulas = sum(row.computed for row in counted(rows) if row.verdict)
     numbers = enumerated([f"{words[word]} *{word}*" for word in WORDS])
-    text = f"**Score.** Of {sum(words.values())} claims, {numbers}; {formulas} of them follow from formulas. "
+    follow = f"; {formulas} of them follow{'s' * (formulas == 1)} from formulas" if formulas else ""
+    text = f"**Score.** Of {sum(words.values())} claims, {numbers}{follow}. "
     if epsilons:
         counts = enumerated([f"{count} *{word}*" for word, count in epsilons.items()])
         text += f"Of {sum(epsilons.values())} claimed ε, {counts}. "
     return text + "[What the words mean](../README.md#what-the-words-mean).\n"
+
+
+def _time(paper: Paper, folder: Path) -> str:
+    """Say how long all runs of a paper take from nothing, and those that no record in `folder` has yet."""
+    jobs = [job for item in paper.items for job in paper.planned(item)]
+    total = total_of(jobs, committed(folder), lambda job: find_record(folder, job.run_id).exists())
+    return time_text(total) if jobs else ""
+
+
+def time_text(total: Total) -> str:
+    """Write the numbers of a total in a sentence."""
+    unknown = f", without {total.unknown} of unknown time" if total.unknown else ""
+    verb, hours = "is" if total.left == 1 else "are", _about(total.seconds_left)
+    left = f"{total.left:,} {verb} left, {hours}" if total.left else "none is left"
+    return (
+        f"**Time.** From nothing, its {total.runs:,} runs take {_about(total.seconds)} core-hours{unknown}; {left}.\n"
+    )
+
+
+def _about(seconds: float) -> str:
+    """Round hours to two digits."""
+    hours = float(f"{seconds / 3600:.2g}")
+    return f"about {hours:,.0f}" if hours >= 10 else f"about {hours:g}"
 
 
 def _failed(rows: Sequence[ClaimRow]) -> str:
@@ -178,7 +203,8 @@ def _settings(paper: Paper, jobs: Sequence[Job]) -> str:
     lines = []
     for name, config in list(reversed(experiments.items()))[:_MOST_SETTINGS]:
         classes = []
-        for group in (group for group in _METHOD if config.get(group)):
+        linear = config.get("architecture") == "linear"  # it uses no activation
+        for group in (group for group in _METHOD if config.get(group) and not (linear and group == "activation")):
             arguments = ", ".join(
                 f"{field.partition('.')[2]} {_number(value)}"
                 for field, value in config.items()

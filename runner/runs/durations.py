@@ -13,9 +13,10 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from omegaconf import DictConfig
 
@@ -151,6 +152,42 @@ def estimated(jobs: Iterable[Job], durations: Durations) -> dict[str, float]:
     """Estimate the seconds of runs, by run id. Those of unknown time are left out."""
     estimates = {job.run_id: durations.seconds(job.setting_id, like(job.values), job.values["epochs"]) for job in jobs}
     return {run_id: seconds for run_id, seconds in estimates.items() if seconds is not None}
+
+
+class Total(NamedTuple):
+    """Numbers of runs, each counted once, and the seconds that they take on one core; `unknown` runs have none."""
+
+    runs: int
+    left: int
+    seconds: float
+    seconds_left: float
+    unknown: int
+
+
+def total_of(jobs: Iterable[Job], durations: Durations, is_done: Callable[[Job], bool]) -> Total:
+    """Add up the runs of a paper, and those that are left: they are not done."""
+    runs = {job.run_id: job for job in jobs}
+    left = {run_id for run_id, job in runs.items() if not is_done(job)}
+    seconds = estimated(runs.values(), durations)
+    seconds_left = sum(seconds[run_id] for run_id in sorted(left & seconds.keys()))
+    return Total(len(runs), len(left), sum(seconds.values()), seconds_left, len(runs) - len(seconds))
+
+
+@cache
+def committed(folder: Path) -> Durations:
+    """Read a CPU's times from the records in a folder of results and epochs.csv: the same on every machine."""
+    return Durations(read(scan(folder / "runs", "*.json")), None, timed_epochs())
+
+
+def plan_of_papers(totals: Mapping[str, Total]) -> str:
+    """Write a table of papers: runs in all, recorded, left, and core-hours from nothing and of what is left."""
+    width = 2 + max(map(len, totals))
+    lines = [f"{'paper':<{width}}{'runs':>6}{'done':>6}{'left':>6}{'unknown':>9}{'from nothing':>14}{'time left':>11}"]
+    for name, (runs, left, seconds, seconds_left, unknown) in totals.items():
+        times = f"{f'{seconds / 3600:,.1f}h':>14}{f'{seconds_left / 3600:,.1f}h':>11}"
+        lines.append(f"{name:<{width}}{runs:>6}{runs - left:>6}{left:>6}{unknown:>9}{times}")
+    note = "Times are core-hours, without those of runs of unknown time. Papers that share runs count them each."
+    return "\n".join([*lines, note])
 
 
 def plan_text(jobs: Mapping[str, Sequence[Job]], left: set[str], seconds: Mapping[str, float], workers: int) -> str:

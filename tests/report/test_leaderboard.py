@@ -17,6 +17,7 @@ from runner.records.jobs import Job
 from runner.report.files import write_csv
 from runner.report.leaderboard.comparison import COLUMNS, comparisons, csv_rows
 from runner.report.leaderboard.entries import DELTA, Entry, counts, entries
+from runner.report.leaderboard.matrix import matrix_page
 from runner.report.leaderboard.methods import ADDED, COMBINED, METHODS, method_of
 from runner.report.leaderboard.page import Published, best_published, page, read_published
 from runner.study.file import read
@@ -116,6 +117,14 @@ def test_what_the_test_images_flatter_is_never_called_best(board, mark: str) -> 
     text = _page([plain, replace(tanh, **{mark: True})])
     assert f"| **{PLAIN}** | **94.5 ± 0.7 (2)** ◐ | – |" in text
     assert "| 96.5 ± 0.7 (2) ◐☒ | – |" in text
+
+
+def test_the_matrix_is_bold_where_welch_tells_two_apart(board) -> None:
+    plain, tanh = (replace(entry, accuracies=(90.0, 90.5, 91.0)) for entry in board)
+    best, close = (replace(tanh, accuracies=(a, a + 0.5, a + 1)) for a in (96.0, 95.8))
+    text = matrix_page(comparisons([plain, best, replace(close, method=LOSS)]))
+    assert "| tanh | – | +0.2 | **+6.0** |" in text
+    assert "| plain DP-SGD | **−6.0** | **−5.8** | – |" in text
 
 
 def test_methods_that_welch_does_not_tell_apart_are_all_bold(board) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from runner.cli import reproduce
 from runner.records.identity import plain, resolved
-from runner.runs.durations import Durations, like, plan_text
+from runner.report.paper_page import time_text
+from runner.runs.durations import Durations, like, plan_of_papers, plan_text, total_of
 from runner.runs.pace import seconds_of_epoch
 
 CONFIG = {
@@ -125,6 +126,18 @@ def test_a_plan_counts_runs_of_unknown_time() -> None:
         "two": ["2", "1", "1", "1", "unknown"],
         "in all": ["3", "1", "2", "1", "1h00m"],
     }
+
+
+def test_a_paper_takes_its_runs_once_from_nothing() -> None:
+    jobs = [
+        SimpleNamespace(run_id=i, setting_id=s, values={**CONFIG, "epochs": 4}) for i, s in ("xa", "ya", "xa", "zb")
+    ]
+    times = Durations([record(7200.0, setting="a")])
+    total = total_of(jobs, times, lambda job: job.run_id == "x")  # type: ignore[arg-type]
+    assert total == (3, 2, 2 * 7200.0 + 4 * 720.0, 7200.0 + 4 * 720.0, 0)
+    sentence = "From nothing, its 3 runs take about 4.8 core-hours; 2 are left, about 2.8."
+    assert time_text(total) == f"**Time.** {sentence}\n"
+    assert plan_of_papers({"one": total}).splitlines()[1].split() == ["one", "3", "1", "2", "0", "4.8h", "2.8h"]
 
 
 def test_unknown_runs_come_last_and_cheap_evidence_first() -> None:

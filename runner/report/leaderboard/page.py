@@ -104,12 +104,12 @@ def _answer(board: Comparison) -> str:
     name = method + (f", with {enumerated(ideas)}" if ideas else "")
     over = f", {difference_text(gain.points, '', gain.interval, places=1)} over plain DP-SGD" if gain else ""
     alike = "" if gain is None or gain.alike else ", which is not tuned alike"
-    best = f"*{name}* has {number(entry.mean, places=1)}%{_flags(entry)}"
+    best = f"*{name}* has {number(entry.mean, places=1)}%{flags_text(entry)}"
     return f"On {dataset_name(board.dataset)} at ε ≤ {epsilon:g}, {best}{over}{alike}."
 
 
 def _further_ideas(method: str, entry: Entry) -> list[str]:
-    return [idea for idea in entry.ideas if idea != IDEAS.get(method)]
+    return [idea for idea in entry.ideas if idea != IDEAS.get(method) and idea not in method]
 
 
 def _table(compared: Sequence[Comparison], published: Sequence[Published]) -> Table:
@@ -132,7 +132,7 @@ def _table(compared: Sequence[Comparison], published: Sequence[Published]) -> Ta
                 continue
             ideas, text = _further_ideas(method, entry), _mean(entry)
             idea = f" ({ideas[0]})" if len(ideas) == 1 else ""
-            cells.append(f"{f'**{text}**' if method in top else text}{idea}{_flags(entry)}")
+            cells.append(f"{f'**{text}**' if method in top else text}{idea}{flags_text(entry)}")
         if any(cell != "–" for cell in cells):
             rows.append([f"**{method}**" if method == NAMES[0] else method, *cells])
     for kind in KINDS:
@@ -164,7 +164,8 @@ def _mean(entry: Entry) -> str:
     return f"{number(entry.mean, places=1)}{spread} ({len(entry.accuracies)})"
 
 
-def _flags(entry: Entry) -> str:
+def flags_text(entry: Entry) -> str:
+    """Mark an entry of few runs, one that was not searched, and one whose updates the test images chose."""
     flags = (len(entry.accuracies) < FEW, not entry.held_out, entry.by_test_images or entry.on_a_part)
     marks = "".join(mark for mark, holds in zip("◐⚠☒", flags, strict=True) if holds)
     return f" {marks}" if marks else ""
