@@ -80,7 +80,7 @@ LOOKS = {  # by method: colour (of Okabe and Ito, for all who see colours otherw
     "absolute error": ("#CC79A7", "p"),
     "squared error, then cross-entropy": ("#56B4E9", "X"),
     "squared error, then focal loss": ("#E69F00", "h"),
-    "entry": (GREY, "*"),
+    "entry": (GREY, "|"),
 }
 CLAIMED: dict[str, Any] = {  # a star above all lines, in the colour of its method
     **{"marker": "*", "markersize": 12, "markeredgecolor": "black", "markeredgewidth": 0.7},

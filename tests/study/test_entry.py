@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra._internal import hydra as of_hydra
 
 from runner.claims.statistics import summarise
 from runner.cli import enter
@@ -76,6 +77,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         patch.syspath_prepend(str(folder))
         patch.setattr(command, "run_jobs", carry_out)
+        patch.setattr(of_hydra, "ConfigLoaderImpl", of_hydra.ConfigLoaderImpl)  # which --config-dir replaces
         root = f"runtime.results_root={folder.parent / 'results'}"
         assert command.main(["halved.yaml", "--config-dir", "options", "--enter", root, "tracking=disabled"]) == 0
     return folder
@@ -87,6 +89,7 @@ def entrant(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> E
     shutil.copytree(trained, folder)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(enter, "board", lambda *_: "")
+    monkeypatch.setattr(of_hydra, "ConfigLoaderImpl", of_hydra.ConfigLoaderImpl)
     monkeypatch.setattr("sys.path", list(sys.path))
     return read_entrant(folder)
 
