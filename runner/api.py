@@ -275,8 +275,16 @@ def load_run(run: str | Path, results: str | Path = RESULTS) -> TrainedRun:
         raise ConfigError(str(error)) from error
 
 
-def load_records(results: str | Path = RESULTS) -> pd.DataFrame:
-    """Read all records of a results folder into a table with one row for each run.
+def load_records(
+    results: str | Path = RESULTS, *, scale: str | None = "paper", evaluation: str | None = "test"
+) -> pd.DataFrame:
+    """Read the records of a results folder into a table with one row for each run.
+
+    Args:
+        results: the folder.
+        scale: runs of this scale alone; None for all. Numbers of other scales are no results.
+        evaluation: "test", or "holdout" for trials of searches, whose `test_accuracy` is that of held-out training
+            images; None for both.
 
     Returns:
         The table, with `run_id` as its index. Fields of the config have their dotted names, and the name of a group
@@ -286,7 +294,10 @@ def load_records(results: str | Path = RESULTS) -> pd.DataFrame:
     Raises:
         ValueError: a file is no whole record.
     """
-    return table_of(Path(results).expanduser())
+    table = table_of(Path(results).expanduser())
+    for name, value in (("scale", scale), ("evaluation", evaluation)):
+        table = table if value is None or name not in table else table[table[name] == value]
+    return table
 
 
 def _config(overrides: list[str], fields: Mapping[str, Any], config_dir: str | Path | None) -> DictConfig:

@@ -93,7 +93,9 @@ def test_epsilon_of_a_script_is_that_of_the_library() -> None:
 
 def test_records_are_a_table_with_a_row_for_each_run(train) -> None:
     runs = [train(seed=seed) for seed in (0, 1)]
-    table = load_records(runs[0].path.parents[2])
+    folder = runs[0].path.parents[2]
+    table = load_records(folder, scale="smoke")
+    assert len(load_records(folder)) == len(load_records(folder, scale=None, evaluation="holdout")) == 0
     assert set(table.index) == {run.run_id for run in runs}
     row = table.loc[runs[0].run_id]
     assert (row["activation"], row["clipping.norm"], row["test_accuracy"]) == ("Tanh", 1.0, runs[0].accuracy)

@@ -95,11 +95,10 @@ def _described(row: Row) -> str:
 def _difference(first: Row, second: Row) -> str:
     points = float(second["mean"]) - float(first["mean"])
     if not (first["std"] and second["std"]):
-        return (
-            f"Difference: {difference_text(points, '', None, places=2)} points, without an interval, as one is one run."
-        )
+        gap = difference_text(points, "", None, places=2)
+        return f"Second less first: {gap} points, without an interval, as one is one run."
     means = [Mean(float(r["mean"]), int(r["n"]), Spread(float(r["std"]), int(r["n"]) - 1)) for r in (second, first)]
     interval = less_claim(means, 0.0, None)
     word = "the two are told apart" if interval.low > 0 or interval.high < 0 else "the two are not told apart"
     alike = "" if first["held_out"] == second["held_out"] == "yes" else ". They were not tuned alike"
-    return f"Difference: {difference_text(points, '', interval, places=2)} points (Welch, 95%): {word}{alike}."
+    return f"Second less first: {difference_text(points, '', interval, places=2)} points (Welch, 95%): {word}{alike}."

@@ -86,6 +86,8 @@ def main(arguments: Sequence[str]) -> int:
         label = "" if options.scale == PAPER else options.scale
         written += plots.save(_figure(dataset, method, runs), place, label)
     print(aligned(table))
+    if options.scale != PAPER:
+        print(f"{options.scale.upper()}: no result. Shrunk runs on stand-in data.")
     print(f"{len(pending)} runs were trained in {duration(time.monotonic() - started)}.")
     print(shown(written))
     print_failed(tally.failed)

@@ -93,7 +93,7 @@ def _run(composed: DictConfig) -> None:
 
     def show_start(run: Run) -> None:
         for name in FIELDS:
-            follows = config.sound_epsilon is not None and name in BUDGETS
+            follows = name == "examples" or (config.sound_epsilon is not None and name in BUDGETS)
             if not (follows or isinstance(config[name], DictConfig)) and config[name] != composed[name]:
                 limited = "null" if config[name] is None else config[name]
                 line.keep(f"scale={config.scale.name}: {name} {limited} instead of {composed[name]}")

@@ -104,14 +104,15 @@ class Study:
 
 
 def shortened(study: Study) -> Study:
-    """Return the study with two values of each list and two trials of each arm, which are enough to test its file."""
+    """Return the study with the two middle values of each list and two trials of each arm, which test its file."""
 
-    def first_two(values: Any) -> Any:
+    def middle_two(values: Any) -> Any:
         if isinstance(values, ByEpsilon):
-            return ByEpsilon({epsilon: first_two(inner) for epsilon, inner in values.items()})
-        return values if isinstance(values, Dimension) else type(values)(values[:2])
+            return ByEpsilon({epsilon: middle_two(inner) for epsilon, inner in values.items()})
+        start = max(0, len(values) // 2 - 1) if not isinstance(values, Dimension) else 0
+        return values if isinstance(values, Dimension) else type(values)(values[start : start + 2])
 
-    arms = tuple(replace(arm, search={k: first_two(values) for k, values in arm.search.items()}) for arm in study.arms)
+    arms = tuple(replace(arm, search={k: middle_two(values) for k, values in arm.search.items()}) for arm in study.arms)
     counts = [combinations_of(space_at(arm.search, epsilon)) for arm in arms for epsilon in study.epsilons]
     return replace(study, arms=arms, trials=min(2, *(2 if count is None else count for count in counts)), widen=False)
 

@@ -94,6 +94,8 @@ def broken_rules(entrant: Entrant, study: Study, scale: str, arms: Sequence[Prog
     """Return a sentence for each rule of entries that a study breaks."""
     names = [arm.name for arm in study.arms]
     broken = []
+    if entrant.author == "My name" or entrant.method.startswith("My clipping"):
+        broken.append("entry.yaml: it still has the method or the name of the template.")
     if scale != PAPER:
         broken.append("--scale: an entry is trained at the paper's scale.")
     if study.path.resolve() != entrant.study.resolve():

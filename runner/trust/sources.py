@@ -79,7 +79,11 @@ def check_sources(config: DictConfig) -> None:
         ConfigError: one is not.
     """
     stated, present = dict(config.get("sources") or {}), sources_of(config)
-    changed = sorted(name for name in stated.keys() | present.keys() if stated.get(name) != present.get(name))
+    if missing := sorted(stated.keys() - present.keys()):
+        raise ConfigError(
+            f"The files of {', '.join(missing)} are not found from here: go to the folder in which the run was started."
+        )
+    changed = sorted(name for name in present if stated.get(name) != present[name])
     if changed:
         raise ConfigError(
             f"The source of {', '.join(changed)} is not what it was for this run: bring it back, or start a new run."

@@ -306,7 +306,10 @@ def test_two_methods_are_compared_by_welchs_interval(tmp_path, monkeypatch, caps
     write_csv(tmp_path / "leaderboard" / "leaderboard.csv", COLUMNS, lines)
     monkeypatch.setattr(compare, "RESULTS", tmp_path)
     assert compare.main(["tanh", "losing_less", "--dataset", "mnist", "--epsilon", "1"]) == 0
-    assert "Difference: +1.00 [+0.27, +1.73] points (Welch, 95%): the two are told apart." in capsys.readouterr().out
+    assert (
+        "Second less first: +1.00 [+0.27, +1.73] points (Welch, 95%): the two are told apart."
+        in capsys.readouterr().out
+    )
     refusals = {("tanh", "x"): "no method 'x'", ("tanh", "l"): "could be", ("tanh", "plain", "--epsilon=4"): "no bound"}
     for words, sentence in refusals.items():
         with pytest.raises(ConfigError, match=sentence):
