@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
+from io import BytesIO
 from os.path import normpath
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,6 +17,8 @@ from pymdownx.slugs import slugify
 from runner.claims.claim import ANOTHER_READING, COUNTED, FOR_CONTEXT, dataset_name
 from runner.claims.judgement import ClaimRow
 from runner.claims.verdicts import ON_EPSILON, WORDS
+from runner.config import RESULTS
+from runner.report import front_figure, plots
 from runner.report.cells import CLAIMED_EPSILON, cells_of, method_text, verdict_text
 from runner.report.claim_rows import rows_of
 from runner.report.files import bound_text, number, read_csv
@@ -23,6 +26,7 @@ from runner.report.item_page import epsilon_text
 from runner.report.items import Paper
 from runner.report.leaderboard.methods import accuracy_text
 from runner.report.papers import every_paper
+from runner.study.board import board_of
 
 ROOT = Path(__file__).parents[2]
 _BOARD, _BOARD_PAGE = "results/leaderboard/leaderboard.csv", "results/leaderboard/README.md"
@@ -37,6 +41,7 @@ _ORDERED = {"verdict": WORDS, "counted": (COUNTED, ANOTHER_READING, FOR_CONTEXT)
 COLUMNS = ("claim", "claimed (paper)", "here (what it is)", "verdict", "ε (paper → sound)")
 BOARD_COLUMNS = ("method", "sound ε at most", "accuracy in % (runs)", "95% interval", "sound ε spent")
 _EMPTY = ("", "–")
+_PICTURE_OF_LINKS = "results/front.png"
 
 
 def on_config(config: Any) -> Any:
@@ -47,10 +52,10 @@ def on_config(config: Any) -> Any:
         {"Home": "README.md"},
         {"Results": "results/README.md"},
         {"Leaderboard": _BOARD_PAGE},
-        *({"Gains of each over each": path} for path in _paths("results/leaderboard/matrix.md")),
+        *({"Matrix of gains": path} for path in _paths("results/leaderboard/matrix.md")),
         {"Tables with filters": [{"Every claim": _TABLES[0]}, {"Leaderboard, all rows": _TABLES[1]}]},
         {"Papers": _entries(papers)},
-        {"Studies": _entries(_paths("results/studies/*/README.md"))},
+        {"Studies": [{_heading(path): path} for path in _paths("results/studies/*/README.md")]},
         {
             "Guide": [
                 *({_words(Path(path).stem): path} for path in _paths("docs/*.md")),
@@ -69,6 +74,8 @@ def on_files(files: Files, config: Any) -> Files:
     for name, table in (("claims", claims_table()), ("leaderboard", leaderboard_table())):
         data = f"const ROWS = {json.dumps(table, ensure_ascii=False)};\n"
         own.append(File.generated(config, f"{name}.js", content=data))
+    if config.site_url:  # links to pages can only have a picture with an address
+        own.append(File.generated(config, _PICTURE_OF_LINKS, content=front_png()))
     return Files([*(file for file in files if file.src_dir != config.docs_dir), *own])
 
 
@@ -78,9 +85,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     paragraph = _PARAGRAPH.search(re.sub(r"^```.*?^```", "", markdown, flags=re.DOTALL | re.MULTILINE))
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)|[*`]", r"\1", paragraph[0] if paragraph else "")
     page.meta.setdefault("description", " ".join(plain.split())[:300])
-    shown = [_target(path, link) for _, link in _LINK.findall(markdown) if link.endswith((".svg", ".png"))]
-    pictures = [*(Path(picture).with_suffix(".png").as_posix() for picture in shown), *shown]
-    page.meta.setdefault("image", next(filter(files.get_file_from_path, pictures), ""))
+    page.meta.setdefault("image", _PICTURE_OF_LINKS if config.site_url else "")
     text = _FOLDER.sub(lambda link: _folder(link, path, config.repo_url), markdown).replace(
         "<details>", '<details markdown="1">'
     )
@@ -94,6 +99,18 @@ def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
 
 def _paths(pattern: str) -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern))
+
+
+def front_png() -> bytes:
+    """Draw the front figure as a PNG, because a link's picture must not be an SVG."""
+    with plots.style():
+        front_figure.draw(RESULTS, *board_of(RESULTS)).savefig(content := BytesIO(), format="png", dpi=110)
+        return content.getvalue()
+
+
+def _heading(path: str) -> str:
+    """Return the title of a page, which for a study is its question."""
+    return (ROOT / path).read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 
 def _words(name: str) -> str:

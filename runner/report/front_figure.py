@@ -24,6 +24,7 @@ from runner.report.papers import load
 if TYPE_CHECKING:
     import numpy as np
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 History: TypeAlias = tuple[list[float], list[float]]  # by epoch: the sound epsilon, the accuracy (percent)
 
@@ -54,17 +55,22 @@ class Line:
 
 
 def write(results: Path, entries: Sequence[Entry], runs: Iterable[PlannedRun]) -> Path:
-    """Write front.svg into the results folder: a panel for each data set, a line for each method, a star a claim."""
-    lines = lines_of(entries, runs)
+    """Write front.svg into the results folder."""
     with plots.style():
-        fig = plots.figure(11.5, 4.6)
-        panels = fig.subplots(1, len(_PANELS))
-        for axes, dataset in zip(panels, _PANELS, strict=True):
-            _panel(axes, dataset, [lines[dataset, m] for m in FRONT if (dataset, m) in lines], stars(results, dataset))
-        panels[0].set_ylabel("test accuracy (%)")
-        fig.suptitle(TITLE, x=0.01, ha="left", fontsize=13, fontweight="bold")
-        fig.supxlabel(_NOTE, x=0.01, ha="left", fontsize=8, color="#767676")
-        return plots.write_svg(fig, results / FILE)
+        return plots.write_svg(draw(results, entries, runs), results / FILE)
+
+
+def draw(results: Path, entries: Sequence[Entry], runs: Iterable[PlannedRun]) -> Figure:
+    """Draw a panel for each data set, a line for each method, and a star for each claim."""
+    lines = lines_of(entries, runs)
+    fig = plots.figure(11.5, 4.6)
+    panels = fig.subplots(1, len(_PANELS))
+    for axes, dataset in zip(panels, _PANELS, strict=True):
+        _panel(axes, dataset, [lines[dataset, m] for m in FRONT if (dataset, m) in lines], stars(results, dataset))
+    panels[0].set_ylabel("test accuracy (%)")
+    fig.suptitle(TITLE, x=0.01, ha="left", fontsize=13, fontweight="bold")
+    fig.supxlabel(_NOTE, x=0.01, ha="left", fontsize=8, color="#767676")
+    return fig
 
 
 def lines_of(entries: Sequence[Entry], runs: Iterable[PlannedRun]) -> dict[tuple[str, str], Line]:
