@@ -1,13 +1,11 @@
 """The cases of the audit: every option of `GROUPS` that git tracks, by the default attack of its group or another.
 
-| group | default attack on an option |
-| --- | --- |
-| clipping | releases of one step and of samples; a clipping that bounds nothing has a row that says so |
-| mechanism | releases under backpropagation clipping, for all its neighbours; banded noise: `_banded` |
-| screening | kept weights: `audit.screened` |
-| augmentation, engine | releases of one step of flat clipping |
-| averaging, schedule | the weights after every step |
-| normalization | the constants of private statistics |
+- `clipping`: releases of one step and of samples. A clipping that bounds nothing has a row that says so.
+- `mechanism`: releases under backpropagation clipping, for all its neighbours. Banded noise has `_banded`.
+- `screening`: kept weights (`audit.screened`).
+- `augmentation`, engine: releases of one step of flat clipping.
+- `averaging`, `schedule`: the weights after every step.
+- `normalization`: the constants of private statistics.
 
 `WITHOUT` has the options that have no attack, with the reasons.
 """
