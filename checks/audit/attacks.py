@@ -4,47 +4,96 @@ Attackers know the code, the weights, all other examples and every number of the
 noise, nor the sampled batches, nor the presence of the canary. Everything random is the project's own: the mechanism
 draws the batches, and its `release` draws the noise, for many trials at once, as a leading dimension. The sums of a
 batch are computed once. This is valid because weights change only at the end of an attack, or gradients do not depend
-on them.
+on them. A trial is one draw of batches and noise, so that a million of them, in chunks, take seconds.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice, repeat
+from typing import Any
 
 import numpy as np
 import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
 from torch import Generator, Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
 
 from checks.audit.bounds import Array, Scores
-from checks.audit.targets import Target, World
+from checks.audit.targets import Target, World, option
 from runner.accounting import Ledger
+from runner.config import Sampling
 from runner.mechanism.banded import Banded
+from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import PastNoise, generator
 from runner.mechanism.statistics import PrivateStatistics, Standardize
+from runner.training.averaging import Averaging, averaged, initial_average
 from runner.training.updates import Updates
+from runner.training.updates.schedule import Schedule
 
 _CPU = torch.device("cpu")
+_View = Callable[[list[dict[str, Tensor]]], list[dict[str, Tensor]]]  # from releases to what is seen
 _PILOT = 4000  # trials from which an attacker learns the noise
+_CHUNK = 50_000  # trials at a time, so that a release of all of them fits into 50 MB
 
 
 def released(target: Target, world: World, trials: int, stream: str) -> list[dict[str, Tensor]]:
     """Return the release of each step, by parameter [trials, *shape]: a list of steps."""
     sampling, noise = (generator(0, f"{stream}/{purpose}", _CPU) for purpose in ("sampling", "noise"))
-    place: dict[tuple[int, ...], int] = {}  # of each batch among the batches of all trials
-    runs = []
-    for _ in range(trials):  # each from the start of an epoch
-        batches = chain.from_iterable(target.mechanism.batches(s) for s in repeat(sampling))
-        run = (tuple(sorted(batch.tolist())) for batch in islice(batches, target.setting.steps))
-        runs.append([place.setdefault(batch, len(place)) for batch in run])
-    numbers = torch.tensor(runs)
-    sums = [target.sums(world, list(batch)) for batch in place]
-    steps, past = [], PastNoise(target.mechanism.coefficients)
-    for step in range(target.setting.steps):
-        totals = {name: torch.stack([part[name] for part in sums])[numbers[:, step]] for name in sums[0]}
-        steps.append(target.mechanism.release(totals, noise, past))
-    return steps
+    bits = 2 ** torch.arange(target.setting.examples)
+    codes = torch.stack([members.long() @ bits for members in joined(target, trials, sampling)])
+    batches, numbers = codes.unique(return_inverse=True)
+    sums = [target.sums(world, (code & bits).nonzero().flatten().tolist()) for code in batches]
+    parts = {name: torch.stack([part[name] for part in sums]) for name in sums[0]}
+    past = PastNoise(target.mechanism.coefficients)
+    return [
+        target.mechanism.release({name: part[number] for name, part in parts.items()}, noise, past)
+        for number in numbers
+    ]
+
+
+def joined(target: Target, trials: int, sampling: Generator) -> list[Tensor]:
+    """Return who joins the batch of each step, [trials, examples] truth values: a list of steps.
+
+    Each trial begins with an epoch. Poisson batches of K trials come from one call of the mechanism's own
+    `memberships`, for K N examples and the expected size K B. Its uniforms U_1, ..., U_KN are independent, and example
+    i joins if U_i < q, with q = K B / (K N) = B / N. The numbers from k N to (k + 1) N are trial k. So its coins have
+    the rate of the mechanism and are independent of all others, which is all that K calls with N examples would give.
+    Steps and epochs draw anew in either case. `sampling_rate` and `steps_per_epoch` have B and N in quotients alone,
+    so a wrong rate in the class is also the rate here. Fixed, equal parts of banded noise are public and the same in
+    all trials.
+
+    This needs coins that are independent. A batch of exactly K B of the K N examples would look nearly like Poisson
+    sampling in a single trial. So shuffled batches, and all that another class draws, are drawn trial by trial. (If
+    coins of one class were not independent, its tests in tests/mechanism would say so.)
+    """
+    mechanism, steps, n = target.mechanism, target.setting.steps, target.setting.examples
+    if mechanism.sampling is Sampling.poisson and _flips_coins(type(mechanism)):
+        many = replace(mechanism, examples=trials * n, batch_size=trials * mechanism.batch_size)
+        if isinstance(mechanism, Banded) and mechanism.parts is None:
+            vars(many)["equal_parts"] = mechanism.equal_parts.repeat(trials)
+        epochs = chain.from_iterable(many.memberships(s) for s in repeat(sampling))
+        return [members.view(trials, n) for members in islice(epochs, steps)]
+    members = torch.zeros(steps, trials, n, dtype=torch.bool)
+    for trial in range(trials):
+        batches = chain.from_iterable(mechanism.batches(s) for s in repeat(sampling))
+        for step, batch in enumerate(islice(batches, steps)):
+            members[step, trial, batch] = True
+    return list(members)
+
+
+def _flips_coins(kind: type[Mechanism]) -> bool:
+    """Return True if the class draws its batches by the code that `joined` speaks of."""
+    return kind.batches is Mechanism.batches and kind.memberships in (Mechanism.memberships, Banded.memberships)
+
+
+def _chunks(trials: int, stream: str) -> Iterator[tuple[int, str]]:
+    """Yield the number of trials and the stream of each chunk."""
+    yield from ((min(_CHUNK, trials - begin), f"{stream}/{begin}") for begin in range(0, trials, _CHUNK))
 
 
 def turns(target: Target, steps: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
@@ -73,12 +122,69 @@ def turns(target: Target, steps: list[dict[str, Tensor]]) -> list[dict[str, Tens
 
 def release_scores(target: Target, trials: int, stream: str) -> Scores:
     """Return the scores of an attacker who sees every release."""
+    return _scores(target, trials, stream, lambda steps: steps)
+
+
+def all_weights_scores(target: Target, trials: int, stream: str) -> Scores:
+    """Return the scores of an attacker who sees the weights after every step, or their average if there is one.
+
+    The setting's schedule and average are applied as in a run. The attacker inverts both, since their numbers are
+    public: w_t = w_(t-1) - lr_t y_t for the release y_t, and a_t = a_(t-1) + s_t (w_t - a_(t-1)) for the average. A
+    step of rate zero shows nothing. Gradients must not depend on weights, so the network has one layer.
+    """
+    return _scores(target, trials, stream, lambda steps: _inverted(target, steps))
+
+
+def _scores(target: Target, trials: int, stream: str, view: _View) -> Scores:
     seer = _Seer(target, stream)
     names = ["likelihood", "difference"] if target.setting.steps > 1 else ["likelihood"]
-    sides = [
-        seer.scores(turns(target, released(target, w, trials, f"{stream}/{i}"))) for i, w in enumerate(target.worlds)
-    ]
+    sides = []
+    for i, world in enumerate(target.worlds):
+        parts = [
+            seer.scores(turns(target, view(released(target, world, count, part))))
+            for count, part in _chunks(trials, f"{stream}/{i}")
+        ]
+        sides.append({name: np.concatenate([part[name] for part in parts]) for name in names})
     return {name: (sides[0][name], sides[1][name]) for name in names}
+
+
+def _inverted(target: Target, steps: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
+    """Train on the releases, and return what the weights of all steps show of them."""
+    setting = target.setting
+    weights = {name: nn.Parameter(torch.zeros_like(release)) for name, release in steps[0].items()}
+    optimizer = torch.optim.SGD(weights.values(), lr=1.0)
+    updates, schedule = Updates(optimizer), Schedule(_scheduler(setting.option_of("schedule"), optimizer, len(steps)))
+    name = setting.option_of("averaging")
+    averaging: Averaging = instantiate(option("averaging", name)) if name else Averaging(0.0)
+    average = initial_average(list(weights.values()))
+    before = average_before = [w.detach().clone() for w in weights.values()]
+    seen = []
+    for number, step in enumerate(steps):
+        if number % target.mechanism.steps_per_epoch == 0:
+            schedule.start_epoch()
+        schedule.start_step()
+        rate = optimizer.param_groups[0]["lr"]
+        for key, parameter in weights.items():
+            parameter.grad = step[key]
+        updates.step()
+        average = averaged(averaging, average, [w.detach() for w in weights.values()])
+        share = float(averaging.share(average[0]))
+        after = [old + (new - old) / share for old, new in zip(average_before, average[1:], strict=True)]
+        if rate > 0:
+            shown = [(old - new) / rate for old, new in zip(before, after, strict=True)]
+            seen.append(dict(zip(weights, shown, strict=True)))
+        before, average_before = after, average[1:]
+    return seen
+
+
+def _scheduler(name: str, optimizer: torch.optim.Optimizer, steps: int) -> LRScheduler | None:
+    config: Any = option("schedule", name) if name else {}
+    if "_target_" not in config:
+        return None
+    config = OmegaConf.to_container(OmegaConf.merge({"epochs": steps}, config), resolve=True)
+    del config["epochs"]
+    make: partial[LRScheduler] = instantiate(config)
+    return make(optimizer, steps=steps) if getattr(make.func, "by_step", False) else make(optimizer)
 
 
 def weight_scores(target: Target, trials: int, stream: str) -> Scores:
@@ -87,19 +193,26 @@ def weight_scores(target: Target, trials: int, stream: str) -> Scores:
     All updates are kept. The optimizer of every trial has its own copy of the weights, [trials, *shape]. Gradients must
     not depend on them, so the network has one layer.
     """
+    seer = _Seer(target, stream)
     sides = []
     for i, world in enumerate(target.worlds):
-        steps = released(target, world, trials, f"{stream}/{i}")
-        weights = {name: nn.Parameter(torch.zeros_like(release)) for name, release in steps[0].items()}
-        updates = Updates(torch.optim.SGD(weights.values(), lr=1.0))
-        for step in steps:
-            for name, parameter in weights.items():
-                parameter.grad = step[name]
-            updates.step()
-        sides.append({name: -p.detach() for name, p in weights.items()})
-    seer = _Seer(target, stream)
-    out, within = (seer.projected(side, offset=target.setting.steps) for side in sides)
-    return {"change": (out, within)}
+        parts = [
+            seer.projected(_change(released(target, world, count, part)), offset=target.setting.steps)
+            for count, part in _chunks(trials, f"{stream}/{i}")
+        ]
+        sides.append(np.concatenate(parts))
+    return {"change": (sides[0], sides[1])}
+
+
+def _change(steps: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Return how far all steps move the weights, with its sign turned round."""
+    weights = {name: nn.Parameter(torch.zeros_like(release)) for name, release in steps[0].items()}
+    updates = Updates(torch.optim.SGD(weights.values(), lr=1.0))
+    for step in steps:
+        for name, parameter in weights.items():
+            parameter.grad = step[name]
+        updates.step()
+    return {name: -p.detach() for name, p in weights.items()}
 
 
 def statistics_scores(statistics: PrivateStatistics, trials: int, stream: str) -> tuple[Scores, Ledger]:

@@ -84,6 +84,25 @@ class Found:
     accused: bool
 
 
+def exact_scores(charged: Releases, delta: float, trials: int, seed: int) -> Scores:
+    """Draw the scores of the strongest attacker on exactly the charged releases, which an estimator makes bounds of.
+
+    Release j is x + sigma_j z, where x = 1 if the example is there and joins, and 0 if not, with a coin of rate q_j.
+    The score is the log-likelihood ratio, sum_j ln(1 - q_j + q_j exp((y_j - 1/2) / sigma_j^2)).
+    """
+    draws, sides = np.random.default_rng(seed), []
+    for present in (0, 1):
+        total = np.zeros(trials)
+        for m in sampled_gaussians(charged, delta) or ():
+            for _ in range(m.times):
+                seen = m.noise_multiplier * draws.standard_normal(trials)
+                seen += present * (draws.random(trials) < m.q)
+                losses = (seen - 0.5) / m.noise_multiplier**2
+                total += losses if m.q == 1 else np.logaddexp(math.log1p(-m.q), math.log(m.q) + losses)
+        sides.append(total)
+    return {"likelihood": (sides[0], sides[1])}
+
+
 def clopper_pearson(count: int, trials: int, error: float) -> tuple[float, float]:
     """Return lower and upper limit of a probability; each fails with a chance of at most `error`."""
     low = betaincinv(count, trials - count + 1, error) if count > 0 else 0.0

@@ -1,4 +1,16 @@
-"""The cases of the audit: every clipping, mechanism, update rule and release of statistics that conf/ names."""
+"""The cases of the audit: every option of `GROUPS` that git tracks, by the default attack of its group or another.
+
+| group | default attack on an option |
+| --- | --- |
+| clipping | releases of one step and of samples; a clipping that bounds nothing has a row that says so |
+| mechanism | releases under backpropagation clipping, for all its neighbours; banded noise: `_banded` |
+| screening | kept weights: `audit.screened` |
+| augmentation, engine | releases of one step of flat clipping |
+| averaging, schedule | the weights after every step |
+| normalization | the constants of private statistics |
+
+`WITHOUT` has the options that have no attack, with the reasons.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +18,44 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from checks.audit.attacks import release_scores, statistics_scores, weight_scores
-from checks.audit.bounds import Scores, lower_bounds
+from checks.audit.attacks import all_weights_scores, release_scores, statistics_scores, weight_scores
+from checks.audit.bounds import Scores, exact_scores, lower_bounds
 from checks.audit.faults import FAULTS, Fault
 from checks.audit.screened import Screened, charges, screened_scores
-from checks.audit.targets import BANDED, BY_NETWORK, DELTA, PLAIN, Setting, Target, calibrated, option, target
+from checks.audit.targets import (
+    BANDED,
+    BY_NETWORK,
+    DELTA,
+    PLAIN,
+    Setting,
+    Target,
+    calibrated,
+    option,
+    own_options,
+    target,
+)
 from runner.accounting import Pld, RdpClassic, Releases, calibrate_noise_multiplier, sound_epsilon
-from runner.config import Sampling, options_of
+from runner.config import Sampling
 from runner.mechanism.layerwise import NEIGHBOURS
 from runner.mechanism.statistics import PrivateStatistics
 
 CONFIDENCE = 0.95  # that all bounds of a table hold at once
-_MOST = {0.5: 200_000, 1.0: 100_000, 2.0: 50_000, 4.0: 30_000, 8.0: 30_000}  # trials, by epsilon
-_ONE_STEP = {0.5: 70_000, 1.0: 40_000, 2.0: 20_000, 4.0: 15_000, 8.0: 15_000}
-_SAMPLED = {2.0: 200_000, 4.0: 60_000, 8.0: 50_000}
-_QUICK = 0.03  # of the trials
+MILLION = 1_000_000
+ENOUGH = 0.8  # of the sound epsilon; a row below that has a reason
+_ONE_STEP = {0.5: 500_000, 1.0: 200_000, 2.0: 100_000, 4.0: 50_000, 8.0: 50_000}  # trials, by epsilon
+_SAMPLED = {2.0: MILLION, 4.0: MILLION, 8.0: MILLION}
+_QUICK = 2000  # trials
+GROUPS = ("clipping", "mechanism", "screening", "augmentation", "averaging", "schedule", "normalization", "engine")
+WITHOUT = {
+    ("screening", "none"): "every update is kept, as in all other attacks",
+    ("schedule", "none"): "the rate is constant, as in all other attacks",
+    ("normalization", "group_norm"): "every example is normalised by itself, so nothing is released",
+}
 SCREENED = Screened(kept=4, noise_multiplier=2.0, threshold=2.0)
 SCREENED_QUICK = Screened(kept=4, noise_multiplier=2.5, threshold=1.5)
 SCREENED_DELTAS = (DELTA, 1e-2, 1e-1)
@@ -38,12 +68,14 @@ class Row:
     Attributes:
         what: option of the clipping or the rule that is attacked.
         mechanism, sampling, steps: the rest of the setting.
-        sees: the numbers that the attacker sees.
+        sees: the numbers that the attacker sees ("weights": the first and last, "all weights": after every step).
         noise_multiplier, delta, trials: trials of each kind.
         claimed: epsilon as the paper counts.
         sound: epsilon by the ledger of exactly the steps attacked.
         of_shape, any_shape: lower bounds (`audit.bounds`), NaN if there is none.
         accused: True if the attack exceeds the ledger; None without an attack.
+        ceiling: the bound by the same estimator from as many exact scores (`bounds.exact_scores`). NaN if the bound is
+            at least 0.8 of the sound epsilon, or if releases are not of the charged shape.
     """
 
     what: str
@@ -59,6 +91,12 @@ class Row:
     of_shape: float
     any_shape: float
     accused: bool | None
+    ceiling: float = math.nan
+
+    @property
+    def short(self) -> bool:
+        """True if an attack shows less than 0.8 of the sound epsilon."""
+        return self.accused is not None and self.lower < ENOUGH * self.sound
 
     @property
     def lower(self) -> float:
@@ -75,39 +113,53 @@ class Row:
         return "guaranteed" if self.claimed >= self.sound * (1 - 1e-9) else "not guaranteed"
 
 
-Case = Callable[[float], list[Row]]  # from the chance of error of a row to the rows
+class Case(NamedTuple):
+    """An attack: from the chance of error of a row to rows, with their number, and the options that it attacks."""
+
+    attack: partial[list[Row]]
+    rows: int
+    options: frozenset[tuple[str, str]]
 
 
-def cases(*, quick: bool) -> list[tuple[Case, int]]:
-    """List attacks on the implementation, with the number of rows of each."""
-    unbounded = [name for name in options_of("clipping") if not _bounded(name)]
-    planned: list[tuple[Case, int]] = [(partial(_refused, name), 1) for name in unbounded]
+Recall = Callable[[partial[list[Row]]], list[Row]]  # carries out an attack, or has its rows from an earlier time
+
+
+def cases(*, quick: bool) -> list[Case]:
+    """List attacks on the implementation."""
+    unbounded = [name for name in own_options("clipping") if not _bounded(name)]
+    planned = [Case(partial(_refused, name), 1, frozenset({("clipping", name)})) for name in unbounded]
     for setting, trials, sees in settings():
         for epsilon, count in trials.items():
             if not quick or epsilon == 4.0:
-                number = max(2000, int(_QUICK * count)) if quick else count
-                planned.append((partial(_attacked, setting, epsilon, number, sees), 1))
-    for epsilon in (4.0,) if quick else (2.0, 8.0):
-        planned.append((partial(_statistics, epsilon, 500 if quick else 6000), 1))
+                attack = partial(_attacked, setting, epsilon, _QUICK if quick else count, sees)
+                planned.append(Case(attack, 1, frozenset(setting.options)))
+    for name in own_options("normalization"):
+        if ("normalization", name) not in WITHOUT:
+            for epsilon, count in {4.0: 500}.items() if quick else {2.0: 40_000, 8.0: 10_000}.items():
+                attack = partial(_statistics, name, epsilon, count)
+                planned.append(Case(attack, 1, frozenset({("normalization", name)})))
     screened, number = (SCREENED_QUICK, 120) if quick else (SCREENED, 2300)
-    planned.append((partial(_screened, screened, number), len(SCREENED_DELTAS)))
+    options = frozenset({("screening", "annealing")})
+    planned.append(Case(partial(_screened, screened, number), len(SCREENED_DELTAS), options))
     return planned
 
 
-def rows(*, quick: bool) -> Iterator[Row]:
+def rows(recall: Recall = lambda attack: attack(), *, quick: bool) -> Iterator[Row]:
     """Yield all lines of the first table, whose bounds hold together with 95% confidence."""
     planned = cases(quick=quick)
-    error = (1 - CONFIDENCE) / sum(count for _, count in planned)
-    for case, _ in planned:
-        yield from case(error)
+    error = (1 - CONFIDENCE) / sum(case.rows for case in planned)
+    for case in planned:
+        yield from recall(partial(case.attack, error))
 
 
-def faults(*, quick: bool) -> Iterator[tuple[str, Row, Row]]:
+def faults(recall: Recall = lambda attack: attack(), *, quick: bool) -> Iterator[tuple[str, Row, Row]]:
     """Yield the second table: each fault's name, the original and the faulty result. It has its own confidence."""
     error = (1 - CONFIDENCE) / (2 * len(FAULTS) + 2)
     for fault in FAULTS:
-        yield fault.name, *_faulty(fault, 5000 if quick else 10_000, error)
-    yield "only the updates that screening kept are charged", *_accepted_only(400 if quick else 500, error)
+        right, wrong = recall(partial(_faulty, fault, 5000 if quick else 10_000, error))
+        yield fault.name, right, wrong
+    right, wrong = recall(partial(_accepted_only, 400 if quick else 500, error))
+    yield "only the updates that screening kept are charged", right, wrong
 
 
 def _bounded(clipping: str) -> bool:
@@ -120,41 +172,57 @@ def _bounded(clipping: str) -> bool:
 
 def settings() -> Iterator[tuple[Setting, Mapping[float, int], str]]:
     """Yield settings, with trials by epsilon and the numbers that the attacker sees."""
-    clippings = [name for name in options_of("clipping") if _bounded(name)]
+    clippings = [name for name in own_options("clipping") if _bounded(name)]
     for name in clippings:
-        yield Setting(name), _MOST if name == "flat" else _ONE_STEP, "releases"
+        yield Setting(name), _ONE_STEP, "releases"
     for name in clippings:
         if name != BY_NETWORK:  # no example reaches the bound of a convolution there
-            yield Setting(name, network="convolution"), {4.0: 15_000}, "releases"
-    for mechanism in options_of("mechanism"):
+            yield Setting(name, network="convolution"), {4.0: 50_000}, "releases"
+    for mechanism in own_options("mechanism"):
         for setting in _variants(mechanism):
             yield setting, _ONE_STEP, "releases"
     for name in clippings:
-        yield Setting(name).sampled(5), _MOST if name == "flat" else {4.0: 15_000}, "releases"
+        most = {0.5: MILLION, 1.0: MILLION, 2.0: 300_000, 4.0: 100_000, 8.0: 50_000}
+        yield Setting(name).sampled(5), most if name == "flat" else {4.0: 100_000}, "releases"
     for name in clippings:
-        yield Setting(name).sampled(), _SAMPLED if name == "flat" else {4.0: 60_000, 8.0: 50_000}, "releases"
-    for mechanism in options_of("mechanism"):
+        yield Setting(name).sampled(), _SAMPLED if name == "flat" else {4.0: MILLION, 8.0: MILLION}, "releases"
+    for mechanism in own_options("mechanism"):
         for setting in _variants(mechanism):
             if setting.sampling is Sampling.poisson:
-                yield setting.sampled(), {4.0: 60_000, 8.0: 50_000}, "releases"
-                yield replace(setting.sampled(), steps=5), {4.0: 40_000}, "releases"
+                yield setting.sampled(), {4.0: MILLION, 8.0: MILLION}, "releases"
+                yield replace(setting.sampled(), steps=5), {4.0: MILLION}, "releases"
             else:
-                yield replace(setting, steps=3), {4.0: 15_000}, "releases"
-    for name in ("flat", "per_layer"):
-        yield Setting(name, BANDED, steps=4, more={"bands": 2}).sampled(5), {4.0: 15_000}, "releases"
-        yield Setting(name, BANDED, steps=8, more={"bands": 4}).sampled(), {4.0: 40_000}, "releases"
+                yield replace(setting, steps=3), {4.0: 50_000}, "releases"
+    yield from _banded()
     for network, sees in (("linear", "releases"), ("one layer", "weights")):
-        yield Setting("flat", steps=4, network=network), {1.0: 40_000, 4.0: 15_000}, sees
-        yield Setting("flat", steps=5, network=network).sampled(), {4.0: 30_000, 8.0: 25_000}, sees
+        yield Setting("flat", steps=4, network=network), {1.0: 200_000, 4.0: 50_000}, sees
+        yield Setting("flat", steps=5, network=network).sampled(), {4.0: MILLION, 8.0: MILLION}, sees
     shuffled = Setting("flat", sampling=Sampling.shuffled)
-    yield replace(shuffled, steps=4), {4.0: 20_000}, "releases"
-    yield replace(shuffled, examples=8, batch_size=4, steps=4), {4.0: 20_000}, "releases"
+    yield replace(shuffled, steps=4), {4.0: 50_000}, "releases"
+    yield replace(shuffled, examples=8, batch_size=4, steps=4), {4.0: 200_000}, "releases"
+    for group, network, sees in (
+        ("augmentation", "smooth", "releases"),
+        ("engine", "linear", "releases"),
+        ("averaging", "one layer", "all weights"),
+        ("schedule", "one layer", "all weights"),
+    ):
+        for name in own_options(group):
+            if (group, name) not in WITHOUT:
+                steps = 8 if sees == "all weights" else 1
+                yield Setting("flat", steps=steps, network=network, beside=(group, name)), {4.0: 50_000}, sees
+
+
+def _banded() -> Iterator[tuple[Setting, Mapping[float, int], str]]:
+    """Yield attacks on banded noise, whose batches never hold all examples: several cycles of two and of four steps."""
+    for name in ("flat", "per_layer"):
+        yield Setting(name, BANDED, steps=4, more={"bands": 2}).sampled(5), {4.0: 50_000}, "releases"
+        yield Setting(name, BANDED, steps=8, more={"bands": 4}).sampled(), {4.0: 200_000}, "releases"
 
 
 def _variants(mechanism: str) -> Iterator[Setting]:
     """Yield one mechanism for all the neighbours that it knows, selected by its name if it requires that.
 
-    Nothing is yielded for banded noise, whose batches never hold all examples.
+    Banded noise has its own attacks.
     """
     if mechanism == BANDED:
         return
@@ -174,10 +242,12 @@ def _attacked(setting: Setting, epsilon: float, trials: int, sees: str, error: f
 
 
 def _row(attacked: Target, trials: int, sees: str, error: float, *, gaussian: bool = True) -> Row:
-    attack = weight_scores if sees == "weights" else release_scores
+    attack = {"weights": weight_scores, "all weights": all_weights_scores, "releases": release_scores}[sees]
     scores = attack(attacked, trials, f"{sees} {attacked.setting} {attacked.mechanism}")
     bounds = lower_bounds(scores, attacked.ledger.actual, DELTA, error)
     setting, mechanism = attacked.setting, attacked.mechanism
+    remarks = [] if setting.network == "linear" else [setting.network]
+    remarks += [setting.beside[1]] if setting.beside is not None else []
     name = " ".join([setting.mechanism, *(v for k, v in setting.more.items() if k == "neighbours")])
     if setting.everyone:
         batches = "all examples"
@@ -185,8 +255,8 @@ def _row(attacked: Target, trials: int, sees: str, error: float, *, gaussian: bo
         batches = f"q = {mechanism.sampling_rate:g}"
     else:
         batches = f"{mechanism.steps_per_epoch} an epoch"
-    return Row(
-        what=setting.clipping + ("" if setting.network == "linear" else f" ({setting.network})"),
+    row = Row(
+        what=setting.clipping + (f" ({', '.join(remarks)})" if remarks else ""),
         mechanism=name,
         sampling=f"{setting.sampling.value}, {batches}",
         steps=setting.steps,
@@ -200,6 +270,15 @@ def _row(attacked: Target, trials: int, sees: str, error: float, *, gaussian: bo
         any_shape=bounds.any_shape,
         accused=bounds.accused,
     )
+    return _with_ceiling(row, attacked.ledger.actual, error) if gaussian else row
+
+
+def _with_ceiling(row: Row, charged: Releases, error: float) -> Row:
+    """Add what exact scores show to a row that shows too little."""
+    if not row.short:
+        return row
+    bounds = lower_bounds(exact_scores(charged, row.delta, row.trials, seed=0), charged, row.delta, error)
+    return replace(row, ceiling=max(b for b in (bounds.of_shape, bounds.any_shape) if not math.isnan(b)))
 
 
 def _refused(clipping: str, error: float) -> list[Row]:
@@ -208,19 +287,20 @@ def _refused(clipping: str, error: float) -> list[Row]:
     return [Row(clipping, PLAIN, "", 1, "takes no noise", 0.0, DELTA, 0, math.inf, **nothing)]
 
 
-def _statistics(epsilon: float, trials: int, error: float) -> list[Row]:
+def _statistics(name: str, epsilon: float, trials: int, error: float) -> list[Row]:
+    config = {key: value for key, value in option("normalization", name).items() if key != "defaults"}
+
     def made(noise_multiplier: float) -> PrivateStatistics:
-        bounds: PrivateStatistics = instantiate(
-            option("normalization", "private_statistics"), noise_multiplier=noise_multiplier
-        )
-        return bounds
+        statistics: PrivateStatistics = instantiate(config | {"noise_multiplier": noise_multiplier})
+        return statistics
 
     noise = calibrate_noise_multiplier(Pld(), lambda nm: made(nm).releases, epsilon, DELTA, tolerance=1e-3)
-    scores, ledger = statistics_scores(made(noise), trials, f"statistics {epsilon}")
+    scores, ledger = statistics_scores(made(noise), trials, f"{name} {epsilon}")
     bounds = lower_bounds(scores, ledger.actual, DELTA, error)
     claimed, sound = RdpClassic().epsilon(ledger.claimed, DELTA), sound_epsilon(ledger.actual, DELTA)
-    what = ("private_statistics", "before training", "all examples", 2, "constants", noise, DELTA, trials)
-    return [Row(*what, claimed, sound, bounds.of_shape, bounds.any_shape, bounds.accused)]
+    what = (name, "before training", "all examples", 2, "constants", noise, DELTA, trials)
+    row = Row(*what, claimed, sound, bounds.of_shape, bounds.any_shape, bounds.accused)
+    return [_with_ceiling(row, ledger.actual, error)]
 
 
 def _screened(setting: Screened, trials: int, error: float) -> list[Row]:
@@ -248,16 +328,15 @@ def _screened_row(setting: Screened, scores: Scores, charged: Releases, trials: 
     )
 
 
-def _faulty(fault: Fault, trials: int, error: float) -> tuple[Row, Row]:
+def _faulty(fault: Fault, trials: int, error: float) -> list[Row]:
     right = target(fault.setting, fault.noise_multiplier)
     wrong = _row(fault.plant(right), trials, "releases", error, gaussian=fault.gaussian)
-    return _row(right, trials, "releases", error), wrong
+    return [_row(right, trials, "releases", error), wrong]
 
 
-def _accepted_only(trials: int, error: float) -> tuple[Row, Row]:
+def _accepted_only(trials: int, error: float) -> list[Row]:
     scores, ledger = screened_scores(SCREENED_QUICK, trials, "accepted only"), charges(SCREENED_QUICK)
-    right, wrong = (
+    return [
         _screened_row(SCREENED_QUICK, scores, charged, trials, DELTA, error)
         for charged in (ledger.actual, ledger.claimed)
-    )
-    return right, wrong
+    ]

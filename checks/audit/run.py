@@ -1,11 +1,19 @@
-"""Attacks on the implementation and on planted mistakes: `python -m checks audit`, with tables in results/audit."""
+"""Attacks on the implementation and on planted mistakes: `python -m checks audit`, with tables in results/audit.
+
+A million draws for many rows take a while, so rows are also kept in rows.jsonl as they come. When the command begins
+again, an attack with the same arguments and code is not made again.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 
@@ -16,6 +24,9 @@ from checks.audit.report import write, write_page
 from checks.audit.trained import faulty_runs, runs
 from checks.audit.trained import write as write_runs
 from runner.config import REPOSITORY, register
+from runner.config.checkout import scan
+
+JOURNAL = "rows.jsonl"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,10 +50,11 @@ def main(arguments: Sequence[str]) -> int:
         return _attack_runs(folder)
     started = time.perf_counter()
     attacked, planted = [], []
-    for row in rows(quick=chosen.quick):
+    recall = _perform if chosen.quick else partial(_once, folder / JOURNAL, _code())
+    for row in rows(recall, quick=chosen.quick):
         attacked.append(row)
         print(_line(row), flush=True)
-    for name, right, wrong in faults(quick=chosen.quick):
+    for name, right, wrong in faults(recall, quick=chosen.quick):
         planted.append((name, right, wrong))
         print(f"{name}: {'caught' if wrong.accused else 'MISSED'}\n  {_line(right)}\n  {_line(wrong)}", flush=True)
     for path in write(folder, attacked, planted, quick=chosen.quick):
@@ -50,6 +62,33 @@ def main(arguments: Sequence[str]) -> int:
     print(f"{time.perf_counter() - started:.0f} s", file=sys.stderr)
     wrong_verdict = any(row.accused for row in attacked) or any(r.accused or not w.accused for _, r, w in planted)
     return int(wrong_verdict)
+
+
+def _perform(attack: partial[list[Row]]) -> list[Row]:
+    return attack()
+
+
+def _once(journal: Path, code: str, attack: partial[list[Row]]) -> list[Row]:
+    """Carry out an attack, unless the journal has its rows already, for the same arguments and code."""
+    key = sha256(f"{code} {attack.func.__name__} {attack.args}".encode()).hexdigest()
+    lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
+    for line in lines:
+        known, cells = json.loads(line)
+        if known == key:
+            return [Row(**values) for values in cells]
+    made = attack()
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    with journal.open("a", encoding="utf-8") as file:
+        file.write(json.dumps([key, [asdict(row) for row in made]]) + "\n")
+    return made
+
+
+def _code() -> str:
+    """Return a digest of all code and options that an attack may use."""
+    folders = (REPOSITORY / "runner", REPOSITORY / "conf", Path(__file__).parent)
+    files = [path for folder in folders for path in scan(folder, "**/*.py", "**/*.yaml", "**/*.cpp")]
+    unused = {Path(__file__), Path(__file__).with_name("report.py")}
+    return sha256(b"".join(path.read_bytes() for path in files if path not in unused)).hexdigest()
 
 
 def _attack_runs(folder: Path) -> int:

@@ -29,10 +29,13 @@ from torch import Tensor, nn
 from runner.accounting import Ledger, Releases, calibrate_noise_multiplier, sound_epsilon
 from runner.accounting.calibration import Accountant
 from runner.clipping import Clipping, gradient_sum
-from runner.config import REPOSITORY, Sampling
-from runner.gradients import Engine, Objective, OnePassEngine
+from runner.config import REPOSITORY, Sampling, options_of
+from runner.config.checkout import git
+from runner.data.augmentation import viewed
+from runner.gradients import ENGINES, Engine, MappedEngine, Objective, OnePassEngine
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import OfMeanLoss
+from runner.mechanism.normal import generator
 from runner.networks.lipschitz import Spectral
 from runner.networks.lipschitz.losses import LipschitzLoss
 from runner.networks.objective import InputBound
@@ -47,13 +50,20 @@ _ROW = 1.0e-2  # the bound of upstream gradients in conf/clipping/backprop.yaml
 
 
 class Upstream(LipschitzLoss):
-    """A loss whose gradient with respect to the logits [batch, 2] equals the targets [batch, 2], of any length."""
+    """A loss whose gradient with respect to the logits [batch, 2] equals the targets [batch, 2], of any length.
+
+    With views, `Objective` repeats each number of the targets for the views of its example.
+    """
+
+    def __init__(self, gradient_bound: float | None = None, views: int = 1) -> None:
+        super().__init__(gradient_bound)
+        self.views = views
 
     def constant(self, classes: int) -> float:
         return math.inf
 
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return (logits * targets).sum(1)
+        return (logits * targets.view(-1, 2, self.views).mT.reshape(-1, 2)).sum(1)
 
 
 @dataclass(frozen=True)
@@ -116,7 +126,8 @@ NETWORKS: Mapping[str, Callable[[], Network]] = {
 class Setting:
     """Names of options, the batches, and the number of steps that the attacker sees.
 
-    `more` has further arguments of the mechanism's option, by name.
+    `more` has further arguments of the mechanism's option, by name. `beside` is a group and one of its options that the
+    run has besides: an engine, views, an average or a schedule.
     """
 
     clipping: str
@@ -127,6 +138,17 @@ class Setting:
     steps: int = 1
     network: str = "linear"
     more: Mapping[str, Any] = field(default_factory=dict)
+    beside: tuple[str, str] | None = None
+
+    def option_of(self, group: str) -> str:
+        """Return the option besides, if it is of that group, or an empty text."""
+        return self.beside[1] if self.beside is not None and self.beside[0] == group else ""
+
+    @property
+    def options(self) -> set[tuple[str, str]]:
+        """All options, each as a group and a name."""
+        named = {("clipping", self.clipping), ("mechanism", self.mechanism)}
+        return named | ({self.beside} if self.beside is not None else set())
 
     @property
     def everyone(self) -> bool:
@@ -158,12 +180,23 @@ class Target:
 
     @cached_property
     def network(self) -> Network:
-        return network_of(self.setting)
+        network = network_of(self.setting)
+        if self.views is not None:
+            network.objective.views = self.views.views
+            network.objective.loss = Upstream(views=self.views.views)
+        return network
+
+    @cached_property
+    def views(self) -> Any:
+        """The views of each example, all alike, because the one image is constant."""
+        name = self.setting.option_of("augmentation")
+        return instantiate(option("augmentation", name)) if name else None
 
     @cached_property
     def engine(self) -> Engine:
-        """The default engine."""
-        return OnePassEngine(self.network.objective)
+        """The setting's engine, or the default one."""
+        engine = MappedEngine if self.setting.option_of("engine") == "isolated" else OnePassEngine
+        return engine(self.network.objective)
 
     @property
     def worlds(self) -> tuple[World, World]:
@@ -186,8 +219,11 @@ class Target:
         """Sum a batch's contributions by parameter, as the training loop does."""
         present = [i for i in indices if i not in world.absent]
         clipping = self.mechanism.applied(self.clipping, len(present))
-        batch, groups = (world.inputs[present], world.rows[present]), self.mechanism.noise_groups
-        return gradient_sum(clipping, self.engine, *batch, len(world.rows), groups).gradients
+        inputs, rows, groups = world.inputs[present], world.rows[present], self.mechanism.noise_groups
+        if self.views is not None:
+            numbers = self.views.draw(len(inputs), generator(0, "augmentation", torch.device("cpu")))
+            inputs = viewed(self.views, inputs, numbers)
+        return gradient_sum(clipping, self.engine, inputs, rows, len(world.rows), groups).gradients
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -216,8 +252,23 @@ def network_of(setting: Setting) -> Network:
 
 
 def option(group: str, name: str) -> DictConfig:
-    """Compose one file of conf/."""
-    return cast(DictConfig, OmegaConf.load(REPOSITORY / "conf" / group / f"{name}.yaml"))
+    """Load one file of conf/, on top of the options of its group that it names as defaults."""
+    config = cast(DictConfig, OmegaConf.load(REPOSITORY / "conf" / group / f"{name}.yaml"))
+    below = [option(group, default) for default in config.get("defaults", []) if isinstance(default, str)]
+    return cast(DictConfig, OmegaConf.merge(*below, config)) if below else config
+
+
+def own_options(group: str) -> list[str]:
+    """List the project's own options of a config group: those that git tracks, or all of them without git.
+
+    >>> own_options("engine")
+    ['isolated', 'one_pass']
+    """
+    if group == "engine":
+        return sorted(ENGINES)
+    listed = git(REPOSITORY, "ls-files", f"conf/{group}")
+    names = options_of(group)
+    return names if not listed else [name for name in names if f"conf/{group}/{name}.yaml" in listed.splitlines()]
 
 
 def target(setting: Setting, noise_multiplier: float) -> Target:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from shutil import copy
 
@@ -12,15 +13,18 @@ from scipy.stats import norm
 
 from checks.audit import cases
 from checks.audit import run as command
-from checks.audit.attacks import released, statistics_scores, weight_scores
+from checks.audit.attacks import joined, released, statistics_scores, weight_scores
 from checks.audit.bounds import lower_bounds
 from checks.audit.cases import settings
 from checks.audit.faults import FAULTS, Fault
 from checks.audit.report import write_page
 from checks.audit.screened import Screened, charges, screened_scores
-from checks.audit.targets import DELTA, PLAIN, Setting, Target, option, target
+from checks.audit.targets import BANDED, DELTA, PLAIN, Setting, Target, own_options, target
+from checks.audit.trained import RateDoubled
 from runner.accounting import sound_epsilon
 from runner.config import REPOSITORY
+from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.normal import generator
 from runner.mechanism.statistics import PrivateStatistics
 from runner.report.files import read_csv
 from tests.tracked import tracked_options
@@ -42,7 +46,15 @@ HALVED = (  # half of the trials accuse these, by other seeds too
 
 
 def name_of(setting: Setting) -> str:
-    return " ".join([setting.clipping, setting.mechanism, setting.network, *setting.more.values()])
+    return " ".join(
+        [
+            setting.clipping,
+            setting.mechanism,
+            setting.network,
+            *map(str, setting.more.values()),
+            *(setting.beside or ()),
+        ]
+    )
 
 
 def distance(attacked: Target) -> float:
@@ -70,14 +82,57 @@ def test_the_canary_moves_all_that_the_ledger_allows(setting: Setting) -> None:
 
 
 def test_everything_in_conf_is_audited() -> None:
-    refused = [name for name in tracked_options("clipping") if name not in {s.clipping for s in SETTINGS}]
-    assert refused == ["none"]
-    assert {s.mechanism for s in SETTINGS} == {PLAIN, *tracked_options("mechanism")}
-    assert set(tracked_options("screening")) == {"none", "annealing"}  # every update is kept, and `audit.screened`
-    targets = [option("normalization", name).get("_target_", "") for name in tracked_options("normalization")]
-    assert any("PrivateStatistics" in name for name in targets)
+    attacked = {chosen for case in cases.cases(quick=False) for chosen in case.options}
+    there = {(group, name) for group in cases.GROUPS for name in own_options(group)}
+    assert there - attacked == set(cases.WITHOUT)
+    assert attacked - there == {("mechanism", PLAIN)}
+    assert all(own_options(group) == tracked_options(group) for group in cases.GROUPS if group != "engine")
     assert {s.steps > 1 for s in SETTINGS} == {s.everyone for s in SETTINGS} == {True, False}
     assert next(iter(cases._refused("none", ERROR))).verdict == "not private"
+
+
+def test_a_new_option_is_attacked_and_a_users_own_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = own_options("schedule")
+    monkeypatch.setattr("checks.audit.targets.options_of", lambda group: [*listed, "theirs"])
+    assert own_options("schedule") == listed
+    monkeypatch.setattr(cases, "own_options", lambda group: [*own_options(group), *["newer"] * (group == "schedule")])
+    schedules = {s.option_of("schedule") for s, _, _ in settings()} - {""}
+    assert schedules == {*listed, "newer"} - {"none"}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [Setting("flat", steps=4).sampled(3), Setting("flat", BANDED, steps=4, more={"bands": 2}).sampled(2)],
+    ids=name_of,
+)
+def test_trials_at_once_are_drawn_as_single_trials(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rates by step and example are those of the loop, and no coins are correlated, within a trial or with the next."""
+    attacked, trials = target(setting, 1.0), 20_000
+
+    def coins() -> torch.Tensor:
+        return torch.stack(joined(attacked, trials, generator(0, "test", torch.device("cpu"))), 1).double()
+
+    at_once = coins()
+    monkeypatch.setattr("checks.audit.attacks._flips_coins", lambda kind: False)
+    single = coins()
+    q = attacked.mechanism.sampling_rate
+    error = 5 * math.sqrt(q * (1 - q) / trials)
+    part = attacked.mechanism.equal_parts if setting.mechanism == BANDED else torch.zeros(10)
+    bands = setting.more.get("bands", 1)
+    expected = torch.stack([q * (part == step % bands).double() for step in range(4)])
+    for drawn in (at_once, single):
+        assert (drawn.mean(0) - expected).abs().max() < error
+        moving = drawn.flatten(1)[:, expected.flatten() > 0]
+        correlation = torch.corrcoef(moving.T) - torch.eye(moving.shape[1])
+        assert correlation.abs().max() < 5 / math.sqrt(trials)
+        after = torch.corrcoef(torch.stack([moving[:-1].flatten(), moving[1:].flatten()]))  # of one trial and the next
+        assert abs(after[0, 1]) < 5 / math.sqrt(moving.numel())
+
+
+def test_a_wrong_rate_in_the_class_shows_in_all_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mechanism, "memberships", RateDoubled.memberships)
+    row = cases._row(target(Setting("flat").sampled(2), 0.5), 50_000, "releases", ERROR)
+    assert row.accused is True
 
 
 @pytest.mark.parametrize("setting", EVERYONE, ids=name_of)
@@ -146,6 +201,14 @@ def test_planted_faults_are_accused_and_correct_code_is_not(fault: Fault) -> Non
     if fault.gaussian:
         assert wrong.lower > wrong.sound
         assert wrong.lower > right.lower or wrong.sound < right.sound  # less noise, or the same at a lower charge
+
+
+def test_an_attack_is_made_once_for_the_same_arguments_and_code(tmp_path: Path) -> None:
+    attack, journal = partial(cases._refused, "none", ERROR), tmp_path / "rows.jsonl"
+    made = command._once(journal, "code", attack)
+    for code, again in (("code", attack), ("other code", attack), ("code", partial(cases._refused, "none", 0.5))):
+        assert command._once(journal, code, again)[0].verdict == made[0].verdict
+    assert len(journal.read_text().splitlines()) == 3
 
 
 def test_screening_publishes_what_the_theory_says() -> None:
