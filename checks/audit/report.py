@@ -172,7 +172,7 @@ def _short_rows(rows: Sequence[Row]) -> list[str]:
     return [
         f"## Attacks that show less than {ENOUGH:g} of the sound ε",
         "*Exact scores* are drawn from the charged releases themselves, as many as the attack has trials. The same "
-        "estimator makes a bound of them, so no attack can be expected to show more.",
+        "estimator makes a bound of them, so no attack can be expected to show much more.",
         markdown(Table((*_ATTACKED, "sound ε", "share", "with exact scores", "reason"), lines)).strip(),
     ]
 
@@ -188,8 +188,10 @@ def _why(row: Row) -> str:
     if row.sampling.startswith("shuffled") and row.sampling.endswith("an epoch"):
         return "the order of the examples is not seen, but charged as if it were"
     if row.mechanism == "corrected":
-        return "all rows of the mean loss move by 31/32 of what is charged, or less"
-    return "the estimator's own: too few trials for this ε"
+        if row.sampling.endswith("all examples"):
+            return "rows of the mean loss move the sum by 31/32 of what is charged"
+        return "the others in a sample have no gradients here, so the canary moves the sum by half of what is charged"
+    return "none but the estimator's own limit at this ε"
 
 
 def _level_table(rows: Sequence[Row]) -> Table:
