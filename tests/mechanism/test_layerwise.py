@@ -120,6 +120,8 @@ def test_what_each_charges() -> None:
     assert actual(mechanisms["original_bug"], 234) == ((GaussianDpEvent(3.0 / 256), 1),)
     assert actual(mechanisms["joint"], 234) == ((PoissonSampledDpEvent(256 / 60_000, GaussianDpEvent(3.0)), 234),)
     assert actual(mechanisms["corrected"], 235) == ((PoissonSampledDpEvent(1 / 235, GaussianDpEvent(1.5)), 235),)
+    claimed = mechanisms["corrected"].charges_of_epochs(1).claimed
+    assert claimed == ((PoissonSampledDpEvent(256 / 60_000, GaussianDpEvent(6.0)), 4 * 234),)
     for mechanism in mechanisms.values():
         ledger = Ledger()
         for _ in range(5):
