@@ -37,8 +37,10 @@ static void tile(const Windows &s, int64_t first, int64_t o, const float *image,
                  int64_t channels) {
     Vector sum[P][J];
     const float *x[P], *w = s.weights.data() + o;
+#pragma GCC unroll 8
     for (int p = 0; p < P; p++) {
         x[p] = image + s.from[first + p];
+#pragma GCC unroll 4
         for (int j = 0; j < J; j++) sum[p][j] = load(bias + o + j * kLanes);
     }
     for (int64_t r = 0; r < s.rows; r++) {
@@ -51,9 +53,12 @@ static void tile(const Windows &s, int64_t first, int64_t o, const float *image,
 #pragma GCC unroll 4
                 for (int j = 0; j < J; j++) sum[p][j] += x[p][k] * weight[j];
         }
+#pragma GCC unroll 8
         for (int p = 0; p < P; p++) x[p] += s.row;
     }
+#pragma GCC unroll 8
     for (int p = 0; p < P; p++)
+#pragma GCC unroll 4
         for (int j = 0; j < J; j++) {
             const int64_t c = o + j * kLanes;
             store(out + s.to[first + p] + c, sum[p][j], std::min<int64_t>(kLanes, channels - c));
