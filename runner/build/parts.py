@@ -87,7 +87,7 @@ def build_features(group: Group) -> Features:
     if not is_own(features):
         return cast(Features, features)
     files = weight_files(group.node, "features")
-    made_of = {**sources_of(OmegaConf.create({"features": group.node}), ["features"]), **files} if files else {}
+    made_of = sources_of(OmegaConf.create({"features": group.node}), ["features"]) if files else {}
     arguments = OmegaConf.to_container(group.node, resolve=True)
     with refusing("features"):
         return OwnFeatures(features, json.dumps([arguments, made_of], sort_keys=True) if files else "")

@@ -15,9 +15,8 @@ from pathlib import Path
 from runner.build.prepare import prepare
 from runner.cli import study as study_command
 from runner.config import PAPER
-from runner.records.files import record_path
+from runner.records import verify
 from runner.records.options import search_path
-from runner.records.verify import check_file
 from runner.study.board import board
 from runner.study.entry import Entrant, broken_rules, differences, read_entrant
 from runner.study.file import read
@@ -25,7 +24,7 @@ from runner.study.outcome import compared
 from runner.study.page import answers
 from runner.study.plan import settings_of
 from runner.study.progress import Progress, progress_of
-from runner.terminal import Line, Parser
+from runner.terminal import Parser
 from runner.trust.dp_mechanism import FromDPMechanism
 
 
@@ -43,10 +42,10 @@ def main(arguments: Sequence[str]) -> int:
     study = read(entrant.study)
     root = f"runtime.results_root='{entrant.folder.resolve()}'"
     arms = progress_of(study, settings_of(study, PAPER, [*search_path(extra[1] if extra else None), root]))
-    faults = [*broken_rules(entrant, study, PAPER, arms), *differences(entrant, arms), *_wrong_records(entrant, arms)]
+    faults = [*broken_rules(entrant, study, PAPER, arms), *differences(entrant, arms)]
     for fault in faults:
         print(f"{entrant.folder}: {fault}")
-    if faults:
+    if verify.main([str(entrant.folder), "--fresh"]) or faults:
         return 1
     outcome = compared(arms)
     print("\n".join(answers(study, outcome)))
@@ -73,15 +72,3 @@ def _noise_lines(arm: Progress) -> list[str]:
 def use_classes_of(entrant: Entrant) -> None:
     """Let the classes of an entry be imported, whatever the current folder is."""
     sys.path.insert(0, str(entrant.folder.resolve()))
-
-
-def _wrong_records(entrant: Entrant, arms: Sequence[Progress]) -> list[str]:
-    """Compute every ε again, and return a sentence for each record that does not agree."""
-    ids = dict.fromkeys(run.job.run_id for arm in arms for run in (*arm.searched, *arm.finals) if run.record)
-    line, wrong = Line(), list[str]()
-    for number, run_id in enumerate(ids, 1):
-        line.show(f"enter: {number} of {len(ids)} records ...")
-        result = check_file(record_path(entrant.folder, run_id))
-        wrong += [f"runs/{run_id}.json: {'; '.join(result.faults)}"] if result.faults else []
-    line.clear()
-    return wrong

@@ -32,7 +32,7 @@ from runner.records.files import is_recorded, results_folder
 from runner.records.jobs import composed_values
 from runner.report import plots
 from runner.report.files import Table, aligned, bound_text, mean_text, write_table_csv
-from runner.report.leaderboard.methods import NAMES, standing
+from runner.report.leaderboard.methods import ENTERED, NAMES, standing
 from runner.runs import durations
 from runner.study.definition import Arm
 from runner.study.plan import Setting, merged
@@ -64,8 +64,11 @@ def main(arguments: Sequence[str]) -> int:
     }
     plans = [job for group in jobs.values() for job in group]
     pending = [job for job in plans if not is_recorded(results_folder(job.values), job.run_id)]
-    for group in jobs.values():
-        prepare(group[0].config)
+    for epsilon, group in jobs.items():
+        bound = prepare(group[0].config).epsilon_at_most_steps
+        if bound is None or bound > epsilon * 1.0001:
+            reached = "no ε is proven" if bound is None else f"{bound:.3g} is proven"
+            raise ConfigError(f"{method} cannot be calibrated to a sound ε of {epsilon:g}: {reached} for its run.")
     times = durations.estimated(pending, durations.recorded(plans[0].config))
     at_once = options.jobs or workers(plans)
     seconds, unknown = sum(times.values()) / at_once, len(pending) - len(times)
@@ -100,6 +103,10 @@ def _setting(dataset: str, method: str, epsilon: float, extra: Sequence[str]) ->
     bounds = sorted((b for b in rows if rows[b]), key=lambda bound: (abs(math.log(bound / epsilon)), bound))
     if not bounds:
         raise ConfigError(f"{method} has no runs on {dataset_name(dataset)} that it could be repeated from.")
+    if method in ENTERED.values():
+        raise ConfigError(
+            f"{method} is an entry: its own study draws it, with the classes in its folder (docs/enter.md)."
+        )
     row = rows[bounds[0]] or {}
     typed = [text for text in shlex.split(row["command"])[3:] if not re.match(r"(seed|evaluation)=", text)]
     overrides = tuple(merged([*typed, *_CALIBRATED.format(epsilon=epsilon).split(), *extra]))

@@ -1,33 +1,41 @@
-"""Convolutions with windows of 3 x 3 in C++, if there is a compiler: a quarter of the multiplications, by Winograd.
+"""Convolutions in C++, if there is a compiler: by Winograd, or by their definition, forward and to the inputs.
 
-Networks for CIFAR-10 spend most of their time on them, forward and in the gradient of the input. That gradient is such
-a convolution again, with the windows turned round. The gradient of the weights of a whole batch stays PyTorch's, as
+Windows of 3 x 3, on which networks for CIFAR-10 spend most of their time, take a quarter of the multiplications by
+Winograd's algorithm. Small convolutions of other kinds, as in networks for MNIST, are computed by their definition,
+because PyTorch's library spends most of its time there on moving numbers. The gradient of the input is such a
+convolution again, with the windows turned round. The gradient of the weights of a whole batch stays PyTorch's, as
 clipping by example does not take it (`runner.gradients.methods` has those of the examples).
 
-Numbers are some ten times as far from the exact ones as PyTorch's. Bounds on an example's contribution do not depend on
-them if norms and sums follow from the same computed inputs and gradients. Bounds of Lipschitz networks hold in exact
-arithmetic. Their margin for rounding (`bounds.ROUNDING`) covers this kernel up to `_MOST_CHANNELS`.
+Numbers by Winograd are some ten times as far from the exact ones as PyTorch's. Bounds on an example's contribution do
+not depend on them if norms and sums follow from the same computed inputs and gradients. Bounds of Lipschitz networks
+hold in exact arithmetic. Their margin for rounding (`bounds.ROUNDING`) covers Winograd's up to `_MOST_CHANNELS`.
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+import math
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.grad import conv2d_input, conv2d_weight
 
+from runner.networks.geometry import Pair
 from runner.networks.standardized import StandardizedConv2d
 from runner.speed.kernels import fits, integers, library, pays, pointers, threads_for, waves
 from runner.speed.slices import channels_last
 
+Window = tuple[Pair, Pair]  # stride and padding
+
 _LONGEST = 16  # numbers in the longest register: in and out have at least as many channels
 _MOST_CHANNELS = 256  # if all have one sign, the relative error of the output is 3e-6; with 1,024 it is 1.3e-5
-_WINDOW = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
+_WINDOW = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, 1)}
 _POINTS = 36  # numbers that a window of weights becomes
 _FEWEST_PIXELS = 512  # of a batch: with fewer, transforming the weights takes longer than it saves
+_FEW_CHANNELS = 32  # in: with more, PyTorch's convolutions are as fast as the definition
+_MOST_TERMS = 2048  # of an output: more would leave the cache, and round more
 
 
 def agrees(compiled: ctypes.CDLL) -> bool:
@@ -63,20 +71,48 @@ def agrees(compiled: ctypes.CDLL) -> bool:
     return True
 
 
-class FastConvolution(nn.Conv2d):
-    """An `nn.Conv2d` of 3 x 3 windows, one pixel apart, padded by one; outputs are off by some 1e-5 of the largest.
+def agrees_directly(compiled: ctypes.CDLL) -> bool:
+    """Return True if a library convolves by the definition as PyTorch does, and so does its gradient.
 
-    Of an image with a pixel that is infinite or NaN, more outputs are NaN than would be otherwise: never another's.
+    Windows are longer and shorter than their stride, channels fill vectors or leave a rest, and one image has a NaN.
+    """
+    for images, channels, window, stride, padding, threads in (
+        ((9, 7), (1, 16), (8, 8), (2, 2), (3, 3), 1),
+        ((5, 8), (16, 32), (4, 4), (2, 2), (0, 0), 2),
+        ((7, 6), (3, 21), (2, 3), (3, 1), (0, 2), 1),
+    ):
+        x, weight, bias = waves(3, channels[0], *images), waves(*channels[::-1], *window), waves(channels[1])
+        x[1, 0, 2, 3] = torch.nan
+        plain = nn.functional.conv2d(x.double(), weight.double(), bias.double(), stride, padding)
+        g = waves(*plain.shape)
+        g[1] = torch.nan
+        of_x = conv2d_input(x.shape, weight.double(), g.double(), stride, padding)
+        shape = _shape(x, weight, stride, padding)
+        y = _output(compiled, channels_last(x), weight, bias, shape, threads)
+        gradient = _input_gradient(compiled, channels_last(g), weight, shape, threads)
+        for computed, expected in ((y, plain), (gradient, of_x)):
+            if not torch.allclose(computed.double(), expected, rtol=0, atol=1e-4, equal_nan=True):
+                return False
+    return True
+
+
+class FastConvolution(nn.Conv2d):
+    """An `nn.Conv2d` padded by zeros: of 3 x 3 windows one pixel apart by Winograd, others of few channels directly.
+
+    By Winograd, outputs are off by some 1e-5 of the largest. Of an image with a pixel that is infinite or NaN, more
+    outputs are NaN than would be otherwise: never another's.
     """
 
     @staticmethod
     def takes(plain: nn.Conv2d) -> bool:
-        """Return True if this computes the same as a layer."""
+        """Return True if this computes the same as a layer, in less time."""
         return (
             type(plain) in (nn.Conv2d, StandardizedConv2d)
-            and all(getattr(plain, name) == value for name, value in _WINDOW.items())
             and plain.padding_mode == "zeros"
-            and all(_LONGEST <= n <= _MOST_CHANNELS for n in (plain.in_channels, plain.out_channels))
+            and not isinstance(plain.padding, str)
+            and plain.dilation == (1, 1)
+            and plain.groups == 1
+            and (_by_winograd(plain) or _is_small(plain))
         )
 
     @staticmethod
@@ -93,21 +129,41 @@ class FastConvolution(nn.Conv2d):
             x.dim() == 4
             and x.numel() > 0
             and x.shape[1] == self.in_channels
-            and weight.shape == (*sizes, 3, 3)
+            and weight.shape == (*sizes, *self.kernel_size)
             and (bias is None or (bias.shape == sizes[:1] and fits(bias)))
             and fits(x)
             and fits(weight)
-            and pays(x.numel() >= _FEWEST_PIXELS * self.in_channels)
-            and (compiled := library("winograd", agrees)) is not None
+            and (y := self._compiled(x, weight, bias)) is not None
         ):
-            y: Tensor = _Convolution.apply(x, weight, bias, compiled)
             return y
         plain: Tensor = super()._conv_forward(x, weight, bias)
         return plain
 
+    def _compiled(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+        if _by_winograd(self):
+            enough = pays(x.numel() >= _FEWEST_PIXELS * self.in_channels)
+            compiled = library("winograd", agrees) if enough else None
+            return None if compiled is None else cast(Tensor, _Convolution.apply(x, weight, bias, compiled))
+        window: Window = (cast(Pair, self.stride), cast(Pair, self.padding))
+        shape = _shape(x, weight, *window)
+        compiled = library("convolution", agrees_directly) if min(shape[3:5]) > 0 else None
+        if compiled is None:
+            return None
+        return cast(Tensor, _DirectConvolution.apply(x, weight, bias, compiled, shape, window))
+
 
 class FastStandardizedConvolution(FastConvolution, StandardizedConv2d):
     """A `StandardizedConv2d` of the same windows."""
+
+
+def _by_winograd(layer: nn.Conv2d) -> bool:
+    window = all(getattr(layer, name) == value for name, value in _WINDOW.items())
+    return window and all(_LONGEST <= n <= _MOST_CHANNELS for n in (layer.in_channels, layer.out_channels))
+
+
+def _is_small(layer: nn.Conv2d) -> bool:
+    few = layer.in_channels <= _FEW_CHANNELS or layer.out_channels < _LONGEST
+    return few and layer.in_channels * math.prod(layer.kernel_size) <= _MOST_TERMS
 
 
 class _Convolution(torch.autograd.Function):
@@ -157,3 +213,50 @@ def _convolved(
     shape = (ctypes.c_int64 * 5)(height, width, channels_in, channels_out, 0)
     compiled.winograd(*pointers(x, u), biases, *pointers(y), *integers(batch), shape, *integers(threads))
     return y.permute(0, 3, 1, 2)
+
+
+class _DirectConvolution(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, compiled: ctypes.CDLL, shape: Any, window: Window
+    ) -> Tensor:
+        x = channels_last(x)
+        ctx.numbers = compiled, shape, window
+        ctx.save_for_backward(x, weight)
+        return _output(compiled, x, weight, bias, shape, threads_for(x))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight), (compiled, shape, window) = ctx.saved_tensors, ctx.numbers
+        of_x = of_weight = None
+        if ctx.needs_input_grad[0]:
+            of_x = _input_gradient(compiled, channels_last(g), weight, shape, threads_for(g))
+        if ctx.needs_input_grad[1]:
+            of_weight = conv2d_weight(x, list(weight.shape), g, *window)
+        return of_x, of_weight, g.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None, None, None, None
+
+
+def _shape(x: Tensor, weight: Tensor, stride: Pair, padding: Pair) -> ctypes.Array[ctypes.c_int64]:
+    """Return the sizes that the kernel reads: of inputs, of outputs, of the window, strides and padding."""
+    size, window = x.shape[2:], weight.shape[2:]
+    output = [(n + 2 * p - k) // s + 1 for n, p, k, s in zip(size, padding, window, stride, strict=True)]
+    return (ctypes.c_int64 * 12)(*size, weight.shape[1], *output, len(weight), *window, *stride, *padding)
+
+
+def _output(compiled: ctypes.CDLL, x: Tensor, weight: Tensor, bias: Tensor | None, shape: Any, threads: int) -> Tensor:
+    """Convolve images that lie channels last in memory; the outputs lie so too."""
+    height, width, channels = shape[3:6]
+    weight, y = weight.detach().contiguous(), x.new_empty(len(x), height, width, channels)
+    bias = None if bias is None else bias.detach().contiguous()  # kept until the call is over
+    biases = ctypes.c_void_p() if bias is None else pointers(bias)[0]
+    compiled.convolution(*pointers(x, weight), biases, *pointers(y), *integers(len(x)), shape, *integers(threads))
+    return y.permute(0, 3, 1, 2)
+
+
+def _input_gradient(compiled: ctypes.CDLL, g: Tensor, weight: Tensor, shape: Any, threads: int) -> Tensor:
+    """Return the gradient of the images from that of the outputs, which lies channels last in memory."""
+    height, width, channels = shape[:3]
+    weight, gradient = weight.detach().contiguous(), g.new_empty(len(g), height, width, channels)
+    compiled.convolution_backward(*pointers(g, weight, gradient), *integers(len(g)), shape, *integers(threads))
+    return gradient.permute(0, 3, 1, 2)

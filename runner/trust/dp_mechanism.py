@@ -31,12 +31,16 @@ class FromDPMechanism:
         Raises:
             ValueError: the class adds noise of its own, or its clipping depends on the step.
         """
-        gradients = {name: torch.ones_like(parameter) for name, parameter in model.named_parameters()}
-        first, again, late = (list(self.contribution(gradients, step).values()) for step in (0, 0, _LAST))
-        for other, reason in ((again, "adds noise of its own"), (late, "clips differently in a later step")):
-            if not all(torch.equal(a, b) for a, b in zip(first, other, strict=True)):
-                raise ValueError(f"{self.mechanism.__qualname__} {reason}, so its clipping cannot be taken alone.")
-        return (NoiseGroup(tuple(gradients), self.norm),)
+        names = [name for name, _ in model.named_parameters()]
+        ones = {name: torch.ones_like(parameter) for name, parameter in model.named_parameters()}
+        unit = self.norm / sum(parameter.numel() for parameter in ones.values()) ** 0.5
+        for length in (0.1, 1.0, 10.0):  # in norms, as a threshold may change where only some gradients feel it
+            gradients = {name: length * unit * parameter for name, parameter in ones.items()}
+            first, again, late = (self.contribution(gradients, step) for step in (0, 0, _LAST))
+            for other, reason in ((again, "adds noise of its own"), (late, "clips differently in a later step")):
+                if not all(torch.equal(first[name], other[name]) for name in names):
+                    raise ValueError(f"{self.mechanism.__qualname__} {reason}, so its clipping cannot be taken alone.")
+        return (NoiseGroup(tuple(names), self.norm),)
 
     def contribution(self, gradients: dict[str, Tensor], step: int = 0) -> dict[str, Tensor]:
         """Return the contribution of one example, by parameter name, from its gradient."""

@@ -34,6 +34,7 @@ from runner.trust.targets import LIBRARIES, import_target, targets
 
 _WITH_WEIGHTS = ("architecture", "features")  # groups whose arguments may name files that are read
 _INSTALLED = ("site-packages", "dist-packages")
+_PLACES = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), PACKAGE, REPOSITORY / "checks")
 _Source = tuple[object, str, frozenset[str]]  # a module's spec, the hash of its file, and the names that it imports
 _loaded: dict[str, _Source] = {}  # a module that is edited while the process runs stays what it is in the process
 
@@ -79,21 +80,20 @@ def check_sources(config: DictConfig) -> None:
         ConfigError: one is not.
     """
     stated, present = dict(config.get("sources") or {}), sources_of(config)
+    changed = sorted(name for name in present if stated.get(name) != present[name])
+    if changed:  # which may be why another file is not imported any more
+        raise ConfigError(
+            f"The source of {', '.join(changed)} is not what it was for this run: bring it back, or start a new run."
+        )
     if missing := sorted(stated.keys() - present.keys()):
         raise ConfigError(
             f"The files of {', '.join(missing)} are not found from here: go to the folder in which the run was started."
-        )
-    changed = sorted(name for name in present if stated.get(name) != present[name])
-    if changed:
-        raise ConfigError(
-            f"The source of {', '.join(changed)} is not what it was for this run: bring it back, or start a new run."
         )
 
 
 def is_installed(path: Path) -> bool:
     """Return True if a file or folder belongs to a library, to Python, to this package or its checks."""
-    installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), PACKAGE, REPOSITORY / "checks")
-    return any(part in _INSTALLED for part in path.parts) or any(path.is_relative_to(place) for place in installed)
+    return any(part in _INSTALLED for part in path.parts) or any(path.is_relative_to(place) for place in _PLACES)
 
 
 def _is_users(name: str) -> bool:

@@ -90,6 +90,7 @@ def test_a_library_of_another_user_is_not_used(folder: Path, monkeypatch: pytest
 
 
 TRIALS = {
+    "convolution": convolution.agrees_directly,
     "group_norm": compiled.agrees_on_group_norm,
     "group_sort": compiled.agrees_on_group_sort,
     "l2_pool": compiled.agrees_on_l2_pool,
@@ -125,6 +126,9 @@ def test_a_right_kernel_agrees_at_once(name: str, capsys: pytest.CaptureFixture[
 
 
 FAULTS = {
+    ("convolution", "rows - 1 - a"): "a",
+    ("convolution", "(v * s.sy * width"): "(v * s.sx * width",
+    ("convolution", "std::copy_n(bias"): "if (false) std::copy_n(bias",
     ("group_norm", "found + epsilon"): "found",
     ("group_norm", "i < c + size"): "i < c + 1",
     ("group_sort", "(a > b) | (a != a) ? a : b"): "a > b ? a : b",

@@ -66,6 +66,13 @@ def test_a_kernel_is_used_by_shape(
     assert kernels._used == {name}
 
 
+def test_small_convolutions_are_compiled_at_any_size() -> None:
+    FastConvolution.of(nn.Conv2d(1, 16, 8, stride=2))(torch.ones(1, 1, 8, 8))
+    if kernels.why_off():
+        pytest.skip("no C++ compiler")
+    assert kernels._used == {"convolution"}
+
+
 @pytest.mark.parametrize("wanted", ["", "0"])
 def test_a_record_has_a_kernel_hash_and_the_instruction_set(
     wanted: str, composed: Compose, monkeypatch: pytest.MonkeyPatch

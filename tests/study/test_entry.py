@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import runpy
 import shutil
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hydra._internal import hydra as of_hydra
 
-from runner.claims.statistics import summarise
-from runner.cli import enter
+from runner.claims.runs import Runs
+from runner.cli import enter, leaderboard
 from runner.cli import study as command
 from runner.config import ConfigError
 from runner.launch import Work
@@ -77,6 +80,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         patch.syspath_prepend(str(folder))
         patch.setattr(command, "run_jobs", carry_out)
+        patch.setattr("runner.study.page.board", lambda *_: "")  # of all records, which takes long
         patch.setattr(of_hydra, "ConfigLoaderImpl", of_hydra.ConfigLoaderImpl)  # which --config-dir replaces
         root = f"runtime.results_root={folder.parent / 'results'}"
         assert command.main(["halved.yaml", "--config-dir", "options", "--enter", root, "tracking=disabled"]) == 0
@@ -107,14 +111,33 @@ def test_its_command_names_no_machine(entrant: Entrant) -> None:
     assert all("--config-dir options" in text and "file://" not in text for text in commands)
 
 
-def test_the_leaderboard_reads_records_alone(entrant: Entrant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(methods.ENTERED, "entry/halved", "Halved (2027)")
-    monkeypatch.setattr(methods, "NAMES", [*methods.NAMES, "Halved (2027)"])
+@pytest.fixture
+def listed(entrant: Entrant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Entrant]:
+    """An entry whose class cannot be imported any more, among the methods as a checkout with it reads them."""
     (entrant.folder / "halved_of_an_entry.py").unlink()
-    (row,) = entries(entered_runs(entrant), [3.0])
+    monkeypatch.setattr("runner.config.REPOSITORY", tmp_path)
+    (tmp_path / "entries").mkdir()
+    shutil.move(entrant.folder, tmp_path / "entries" / "halved")
+    anew = runpy.run_path(methods.__file__)
+    for name in ("ENTERED", "LOOKS", "FRONT"):
+        for key in anew[name].keys() - getattr(methods, name).keys():
+            monkeypatch.setitem(getattr(methods, name), key, anew[name][key])
+    methods.NAMES.append(anew["NAMES"][-1])
+    yield read_entrant(tmp_path / "entries" / "halved")
+    methods.NAMES.pop()
+
+
+def test_the_leaderboard_reads_records_alone(listed: Entrant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = entered_runs(listed)
+    (row,) = entries(runs, [3.0])
     assert (row.method, row.held_out, len(row.accuracies)) == ("Halved (2027)", True, 5)
     assert 2.9 < row.sound <= 3.0
-    assert summarise(row.accuracies)
+    on_mnist = [replace(row, dataset="MNIST"), replace(row, dataset="MNIST", method=methods.NAMES[0], title="plain")]
+    monkeypatch.setattr("runner.report.front_figure.stars", lambda *_: {})
+    names = {path.name for path in leaderboard.write(tmp_path, on_mnist, Runs(runs), 0)}
+    assert names == {"README.md", "matrix.md", "leaderboard.csv", "front.svg"}
+    for name in ("leaderboard/README.md", "leaderboard/matrix.md", "front.svg"):
+        assert "Halved (2027)" in (tmp_path / name).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

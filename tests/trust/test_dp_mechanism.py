@@ -17,6 +17,7 @@ class _Normalised:
 
     noise = 0.0  # of its own
     late = 1.0  # factor of contributions after the first step
+    most, least = float("inf"), float("inf")  # the threshold at first and later
 
     def __init__(self, max_grad_norm: float, noise_multiplier: float, **sizes: Any) -> None:
         self.noise_multiplier, self.sizes = noise_multiplier, sizes
@@ -24,7 +25,11 @@ class _Normalised:
     def clip_and_noise(self, per_sample_grads: list[torch.Tensor], step: int, epoch: int) -> list[torch.Tensor]:
         batch = len(per_sample_grads[0])
         norms = torch.cat([g.reshape(batch, -1) for g in per_sample_grads], dim=1).norm(2, dim=1)
-        factors = (self.late if step else 1.0) / (norms + 0.5)
+        factors = (
+            (self.late if step else 1.0)
+            / (norms + 0.5)
+            * torch.clamp((self.least if step else self.most) / norms, max=1)
+        )
         means = [(g * factors.reshape(-1, *[1] * (g.dim() - 1))).mean(dim=0) for g in per_sample_grads]
         return [m + torch.randn_like(m) * (self.noise_multiplier + self.noise) / batch for m in means]
 
@@ -51,6 +56,17 @@ class _Later(FromDPMechanism):
     mechanism = type("_Growing", (_Normalised,), {"late": 2.0})
 
 
+class _Falling(FromDPMechanism):  # felt only by gradients above half of the norm
+    mechanism = type("_Lowering", (_Normalised,), {"most": 5.0, "least": 0.5})
+
+
+class _Rising(FromDPMechanism):  # felt only by gradients above five times the norm
+    mechanism = type("_Raising", (_Normalised,), {"most": 5.0, "least": 8.0})
+
+
+REFUSED = [(_OwnNoise, "adds noise of its own"), *((kind, "in a later step") for kind in (_Later, _Falling, _Rising))]
+
+
 def objective() -> Objective:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
@@ -67,7 +83,7 @@ def test_its_contributions_are_summed_and_cut(norm: float) -> None:
         torch.testing.assert_close(sums[name], total)
 
 
-@pytest.mark.parametrize(("kind", "reason"), [(_OwnNoise, "adds noise of its own"), (_Later, "in a later step")])
+@pytest.mark.parametrize(("kind", "reason"), REFUSED)
 def test_noise_of_its_own_is_refused(kind: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         own_clipping(kind(1.0), nn.Linear(5, 3))

@@ -45,7 +45,10 @@ LOOKS: dict[str, str] = {  # names in `runner.report.plots.LOOKS`
     **{method["name"]: method["look"] for method in METHODS},
     **dict.fromkeys(ENTERED.values(), "entry"),
 }
-FRONT: dict[str, dict[str, Any]] = {method["name"]: method["front"] for method in METHODS}  # see `report.front_figure`
+FRONT: dict[str, dict[str, Any]] = {  # see `report.front_figure`
+    **{method["name"]: method["front"] for method in METHODS},
+    **{name: {"label": name, "colour": "#999999"} for name in ENTERED.values()},
+}
 IDEAS: dict[str, str] = {method["name"]: method["idea"] for method in METHODS if "idea" in method}  # named after these
 _IDEA_CLASSES = {  # by config group and class
     ("activation", "torch.nn.Tanh"): "tanh",
