@@ -216,7 +216,8 @@ def _settings(paper: Paper, jobs: Sequence[Job]) -> str:
     more = f" [More]({item}/settings.csv)." if len(experiments) > _MOST_SETTINGS else ""
     table = f"{markdown(Table(('config file', 'classes', *_SETTING), lines))}\n" if lines else ""
     single = f"`python -m runner experiment=NAME` trains one of them.{more} " if lines else ""
-    return f"## Settings of {item}, and how to run it\n\n{table}{single}{commands}"
+    heading = paper.items[0].title.partition(":")[0]
+    return f"## Settings of {heading}, and how to run it\n\n{table}{single}{commands}"
 
 
 def _number(value: object) -> str:

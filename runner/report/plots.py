@@ -89,15 +89,18 @@ CLAIMED: dict[str, Any] = {  # a star above all lines, in the colour of its meth
 DASHED: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}  # a claim that is no single number
 AS_PAPER, SOUND = "ε as the paper counts", "sound ε"
 _ONE_RUN = "dotted: one run"
-# Colours that turn over where the reader's system is dark.
-_DARK = """<style>@media (prefers-color-scheme: dark) {
- svg { color-scheme: dark }
- [style*="fill: #000000"], text:not([style*="fill:"]) { fill: #e6e6e6 !important }
- [style*="stroke: #000000"] { stroke: #e6e6e6 !important }
- [style*="fill: #767676"] { fill: #a6a6a6 !important }
- [style*="stroke: #b0b0b0"] { stroke: #5a5a5a !important }
- :not(text)[style*="fill: #ffffff"] { fill: #0d1117 !important }
-}</style>"""
+# Colours, and what they are where the reader's system is dark.
+_IN_DARK = {"000000": "e6e6e6", "767676": "a6a6a6", "b0b0b0": "5a5a5a", "0072b2": "4ea3e0", "8c6d31": "c9a55c"}
+_RULES = "\n".join(
+    f' [style*="{part}: #{light}"] {{ {part}: #{dark} !important }}'
+    for light, dark in _IN_DARK.items()
+    for part in ("fill", "stroke")
+)
+_DARK = f"""<style>@media (prefers-color-scheme: dark) {{
+ svg {{ color-scheme: dark }} text:not([style*="fill:"]) {{ fill: #e6e6e6 !important }}
+{_RULES}
+ :not(text)[style*="fill: #ffffff"] {{ fill: #0d1117 !important }}
+}}</style>"""
 
 
 @contextmanager
