@@ -57,7 +57,7 @@ LOOKS = {  # by method: colour (of Okabe and Ito, for all who see colours otherw
     "losing-less loss": ("#D55E00", "^"),
     "AUTO-S": ("#8C6D31", "D"),
     "ScatterNet": ("#56B4E9", "v"),
-    "linear, ScatterNet": ("#56B4E9", "<"),  # dashed
+    "linear, ScatterNet": ("#332288", "<"),
     "ideas combined": ("#000000", "<"),
     "screening": ("#CC79A7", ">"),
     "screening, momentum 0.9": ("#CC79A7", "X"),
@@ -90,7 +90,14 @@ DASHED: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}  
 AS_PAPER, SOUND = "ε as the paper counts", "sound ε"
 _ONE_RUN = "dotted: one run"
 # Colours, and what they are where the reader's system is dark.
-_IN_DARK = {"000000": "e6e6e6", "767676": "a6a6a6", "b0b0b0": "5a5a5a", "0072b2": "4ea3e0", "8c6d31": "c9a55c"}
+_IN_DARK = {
+    "000000": "e6e6e6",
+    "767676": "a6a6a6",
+    "b0b0b0": "5a5a5a",
+    "0072b2": "4ea3e0",
+    "8c6d31": "c9a55c",
+    "332288": "a79cf0",
+}
 _RULES = "\n".join(
     f' [style*="{part}: #{light}"] {{ {part}: #{dark} !important }}'
     for light, dark in _IN_DARK.items()

@@ -66,8 +66,8 @@ def test_a_panel_has_both_scales_of_epsilon(tmp_path, fabricate, jobs) -> None:
 
 
 def test_methods_have_colours_that_all_can_tell_apart() -> None:
-    """Of Okabe and Ito, with grey and a dark yellow; methods of one colour have other markers."""
-    colours = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", GREY, "#8C6D31"}
+    """Of Okabe and Ito, with grey, a dark yellow and indigo; methods of one colour have other markers."""
+    colours = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", GREY, "#8C6D31", "#332288"}
     assert {colour for colour, _ in LOOKS.values()} <= colours
     assert "*" not in {marker for _, marker in LOOKS.values()}, "a star is a claim"
     assert all(LOOKS[method["look"]][0] == method["front"]["colour"] for method in METHODS)
