@@ -392,7 +392,7 @@ def sound_axis(axes: Axes, runs: Runs, words: str = "of the same runs") -> None:
         top.set_xlabel(f"{SOUND} {words}", fontsize=8)
         return
     ends = " to ".join(bound_text(end) for end in sorted({side(y[-1] for _, y in histories) for side in (min, max)}))
-    axes.text(0.97, 0.04, f"{SOUND} at the end: {ends}", transform=axes.transAxes, ha="right", fontsize=8)
+    axes.text(0.97, 0.04, f"{SOUND} at the end:\n{ends}", transform=axes.transAxes, ha="right", fontsize=8)
 
 
 def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, centre: str) -> None:

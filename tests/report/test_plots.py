@@ -62,7 +62,7 @@ def test_a_panel_has_both_scales_of_epsilon(tmp_path, fabricate, jobs) -> None:
     fabricate(other, [90.0, 97.0], epsilon=[1.0, 3.0], sound=[0.9, 9.0])
     (axes,) = accuracy_against_epsilon(collect(["tempered_sigmoid/fig_3"], results_root=tmp_path), [panel]).axes
     assert not axes.child_axes
-    assert [text.get_text() for text in axes.texts] == ["sound ε at the end: 2.5 to 9"]
+    assert [text.get_text() for text in axes.texts] == ["sound ε at the end:\n2.5 to 9"]
 
 
 def test_methods_have_colours_that_all_can_tell_apart() -> None:
