@@ -28,6 +28,8 @@ _TABLES = {"claims.html": "verdict", "leaderboard.html": "data set"}  # and a fi
 _FAULTS = """() => [
   document.scrollingElement.scrollWidth > innerWidth && "scrolls sideways",
   [...document.images].some(image => image.checkVisibility() && !image.naturalWidth) && "has a broken figure",
+  [...document.querySelectorAll("a.figure img")].some(image =>
+    getComputedStyle(image).backgroundColor != "rgba(0, 0, 0, 0)") && "has a figure whose background is not the page's",
   [...document.querySelectorAll("td[data-label=verdict]")].some(cell => cell.checkVisibility() &&
     cell.textContent && cell.getBoundingClientRect().right > innerWidth + 1) && "has a verdict off the screen",
 ].filter(Boolean)"""

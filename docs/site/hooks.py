@@ -55,7 +55,6 @@ def on_config(config: Any) -> Any:
         *({"Matrix of gains": path} for path in _paths("results/leaderboard/matrix.md")),
         {"Tables with filters": [{"Every claim": _TABLES[0]}, {"Leaderboard, all rows": _TABLES[1]}]},
         {"Papers": _entries(papers)},
-        {"Studies": [{_heading(path): path} for path in _paths("results/studies/*/README.md")]},
         {
             "Guide": [
                 *({_words(Path(path).stem): path} for path in _paths("docs/*.md")),
@@ -63,6 +62,7 @@ def on_config(config: Any) -> Any:
             ]
         },
         {"Checks": _entries(checks)},
+        {"Studies": [{_heading(path): path} for path in _paths("results/studies/*/README.md")]},
     ]
     return config
 

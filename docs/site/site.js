@@ -6,7 +6,7 @@ const make = (tag, properties = {}, ...inside) => {
 };
 function label(table) {
   const headings = [...table.querySelectorAll("thead th")].map(heading => heading.textContent);
-  if (headings.length < 4) return;
+  if (headings.length < 4 || headings.length > 8) return; // a matrix scrolls
   table.dataset.cards = "";
   for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, i) => { cell.dataset.label = headings[i]; });
 }

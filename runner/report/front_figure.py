@@ -155,11 +155,11 @@ def _panel(axes: Axes, dataset: str, lines: Sequence[Line], claims: Mapping[str,
     for line in lines:
         front: dict[str, Any] = FRONT[line.method]
         style = {"color": front["colour"], "linewidth": front.get("width", 1.8)}
-        axes.plot(line.epsilons, line.mean, linestyle=":" if line.runs == 1 else "-", zorder=3, **style)
+        drawn = ":" if line.runs == 1 else front.get("line", "-")
+        axes.plot(line.epsilons, line.mean, linestyle=drawn, drawstyle="steps-post", zorder=3, **style)
         axes.plot(line.epsilons[-1], line.mean[-1], "o", markersize=3.5, color=front["colour"], zorder=4)
-        axes.fill_between(
-            line.epsilons, line.mean - line.half, line.mean + line.half, color=front["colour"], alpha=0.16, linewidth=0
-        )
+        area: dict[str, Any] = {"step": "post", "color": front["colour"], "alpha": 0.16, "linewidth": 0}
+        axes.fill_between(line.epsilons, line.mean - line.half, line.mean + line.half, **area)
     _label(axes, lines, (high - low) * 0.05, high)
     reached = {line.method: line for line in lines}
     for method, (epsilon, accuracy) in claims.items():
@@ -176,14 +176,21 @@ def _panel(axes: Axes, dataset: str, lines: Sequence[Line], claims: Mapping[str,
 
 
 def _label(axes: Axes, lines: Sequence[Line], distance: float, high: float) -> None:
-    """Write each method and its last accuracy at the end of its line, pushed apart downwards."""
-    place = high + distance
-    for line in sorted(lines, key=lambda line: -float(line.mean[-1])):
+    """Write each method and its last accuracy at the end of its line, apart from the others and below the top."""
+    import numpy as np
+    from scipy.optimize import isotonic_regression
+
+    ordered = sorted(lines, key=lambda line: -float(line.mean[-1]))
+    down = distance * np.arange(len(ordered))
+    ends = np.array([line.mean[-1] for line in ordered])
+    places = (
+        np.minimum(isotonic_regression(ends + down, increasing=False).x, high) - down
+    )  # the nearest with a distance
+    for line, place in zip(ordered, places, strict=True):
         front = FRONT[line.method]
-        place = min(float(line.mean[-1]), place - distance)
         text = f"{front['label']}  {line.mean[-1]:.1f}" + (" (1 run)" if line.runs == 1 else "")
-        arrow = {"arrowstyle": "-", "color": front["colour"], "lw": 0.5, "shrinkA": 0, "shrinkB": 1}
+        arrow = {"arrowstyle": "-", "color": front["colour"], "lw": 0.5, "shrinkA": 0, "shrinkB": 1, "relpos": (0, 0.5)}
         axes.annotate(
-            text, (line.epsilons[-1], line.mean[-1]), (3.4, place), color=front["colour"], fontsize=8.5, va="center",
+            text, (line.epsilons[-1], line.mean[-1]), (3.6, place), color=front["colour"], fontsize=8.5, va="center",
             annotation_clip=False, arrowprops=arrow,
         )  # fmt: skip

@@ -9,7 +9,17 @@ from dataclasses import replace
 from runner.claims.claim import dataset_name
 from runner.claims.judgement import ClaimRow, capitalised, count_words
 from runner.claims.runs import grouped
-from runner.claims.verdicts import DIFFERS, FAILS, GUARANTEED, HOLDS, NOT_CONTRADICTED, NOT_GUARANTEED, OPEN, REFUTED
+from runner.claims.verdicts import (
+    DIFFERS,
+    FAILS,
+    GUARANTEED,
+    HOLDS,
+    NOT_CONTRADICTED,
+    NOT_GUARANTEED,
+    OPEN,
+    REFUTED,
+    WORDS,
+)  # fmt: skip
 from runner.report.cells import cells_of, method_text, sound_bound_text, wrong_epsilon
 from runner.report.files import Table, enumerated, markdown, number
 from runner.report.items import Item, Paper
@@ -68,7 +78,8 @@ def claims_text(rows: Sequence[ClaimRow]) -> str:
 
 def words_text(rows: Sequence[ClaimRow]) -> str:
     """Count the claims of an item by their words: "of 4 claims, 2 hold, 1 fails and 1 is open"."""
-    counts = {word: count for word, count in count_words(rows).items() if word and count}
+    words = count_words(rows)
+    counts = {word: words[word] for word in WORDS if words[word]}
     texts = [f"{count} {_SINGULAR.get(word, word) if count == 1 else _PLURAL[word]}" for word, count in counts.items()]
     total = sum(counts.values())
     return f"of {total} claim{'s' * (total > 1)}, {enumerated(texts)}" if texts else ""

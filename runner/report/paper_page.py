@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.claims.judgement import ClaimRow, count_guarantees, count_words, counted
+from runner.claims.judgement import ClaimRow, capitalised, count_guarantees, count_words, counted
 from runner.claims.runs import PAPER_SCALE
 from runner.claims.verdicts import CONFIRMED, DIFFERS, FAILS, OPEN, REFUTED, WORDS
 from runner.records.files import find_record
@@ -52,21 +52,16 @@ def page(
         scale: that of the runs. What was found is stated for the paper's alone.
     """
     findings = scale == PAPER_SCALE
-    name, headline = paper.name.replace("_", "-"), paper.items[0].name
-    cited = f"*{paper.citation}*{f' ([paper]({paper.link}))' if paper.link else ''}. " if paper.citation else ""
-    parts = [
-        f"# {paper.title}\n{mark}",
-        f"{cited}`python -m runner claims --paper {name}` lists every claim. `make aggregate-{name} ITEMS={headline}` "
-        f"draws an item again, `make reproduce-{name}` trains what is missing.\n",
-    ]
+    cited = f"*{paper.citation}*{f' ([paper]({paper.link}))' if paper.link else ''}\n" if paper.citation else ""
+    parts = [f"# {paper.title}\n{mark}", cited]
     if paper.idea:
         parts.append(f"**The idea**: {paper.idea}.\n")
     if findings and (statement := stated(paper.name, paper.statement, sources)):
         parts.append(f"{statement}\n")
     if findings and paper.summaries:
         lines = summary_rows(paper, sources)
-        parts.append(markdown(Table(("it claims", "measured here", "at a sound ε of", "verdict"), lines)))
-    parts += [_score(rows), _time(paper, sources.folder) if findings else "", _failed(rows)]
+        parts.append(markdown(Table(("it claims", "measured here", "at a sound ε of", "verdict", "runs"), lines)))
+    parts += [_score(rows), _time(paper, sources.folder) if findings else "", _settings(paper, jobs), _failed(rows)]
     share = max(1, (_TOTAL - _MOST) // max(1, len({row.claim.item for row in counted(rows)}) - 1))
     claimed = {row.claim.item for row in rows}
     plain = [item for item in paper.items if item.draw is None and item.name not in claimed]
@@ -76,12 +71,12 @@ def page(
     if plain:
         links = "".join(f"- [{item.title}]({item.name}/README.md)\n" for item in plain)
         parts.append(f"## Tables without claims\n\n{links}")
-    parts.append(_settings(paper, jobs))
     if paper.remarks:
         parts.append("## What to know\n\n" + "".join(f"- {remark.format(results='../')}\n" for remark in paper.remarks))
     folder = sources.folder / paper.name
     if (folder / verdict_figures.DISTANCES).exists():
-        parts.append(f"## Distances\n\n![{verdict_figures.TITLE}]({verdict_figures.DISTANCES}/figure.svg)\n")
+        alternative = f"{verdict_figures.TITLE} {capitalised(words_text(rows))}"
+        parts.append(f"## Distances\n\n![{alternative}]({verdict_figures.DISTANCES}/figure.svg)\n")
     if (folder / run_figure.FOLDER / "figure.svg").exists():
         parts.append(run_figure.SECTION)
     studies = [study for study in study_pages(sources.folder) if study.name in paper.studies] if findings else []
@@ -198,7 +193,7 @@ def _foremost(paper: Paper, rows: Sequence[ClaimRow], most: int) -> list[ClaimRo
 
 
 def _settings(paper: Paper, jobs: Sequence[Job]) -> str:
-    """Write the table of the headline's settings, with their config files, for the first ones of them."""
+    """Write the settings of the headline with their config files, the first ones of them, and the commands."""
     experiments = {job.experiment: leaves(job.values) for job in reversed(jobs)}
     lines = []
     for name, config in list(reversed(experiments.items()))[:_MOST_SETTINGS]:
@@ -213,12 +208,16 @@ def _settings(paper: Paper, jobs: Sequence[Job]) -> str:
             classes.append(f"{config[group]}" + (f" ({arguments})" if arguments else ""))
         cells = [" and ".join(_number(config[f]) for f in fields if f in config) or "–" for fields in _SETTING.values()]
         lines.append([f"[{name}](../../conf/experiment/{name}.yaml)", ", ".join(classes), *cells])
-    if not lines:
-        return ""
-    item = paper.items[0].name
+    name, item = paper.name.replace("_", "-"), paper.items[0].name
+    commands = (
+        f"`make aggregate-{name} ITEMS={item}` draws it again from the records, `make reproduce-{name} ITEMS={item}` "
+        f"trains what is missing, and `python -m runner claims --paper {name}` lists every claim.\n"
+    )
     more = f" [More]({item}/settings.csv)." if len(experiments) > _MOST_SETTINGS else ""
-    table = markdown(Table(("config file", "classes", *_SETTING), lines))
-    return f"## Settings of {item}\n\n{table}\n`python -m runner experiment=NAME` trains one of them.{more}\n"
+    table = f"{markdown(Table(('config file', 'classes', *_SETTING), lines))}\n" if lines else ""
+    single = f"`python -m runner experiment=NAME` trains one of them.{more} " if lines else ""
+    heading = paper.items[0].title.partition(":")[0]
+    return f"## Settings of {heading}, and how to run it\n\n{table}{single}{commands}"
 
 
 def _number(value: object) -> str:

@@ -57,7 +57,7 @@ LOOKS = {  # by method: colour (of Okabe and Ito, for all who see colours otherw
     "losing-less loss": ("#D55E00", "^"),
     "AUTO-S": ("#8C6D31", "D"),
     "ScatterNet": ("#56B4E9", "v"),
-    "linear, ScatterNet": ("#56B4E9", "1"),
+    "linear, ScatterNet": ("#332288", "<"),
     "ideas combined": ("#000000", "<"),
     "screening": ("#CC79A7", ">"),
     "screening, momentum 0.9": ("#CC79A7", "X"),
@@ -89,14 +89,25 @@ CLAIMED: dict[str, Any] = {  # a star above all lines, in the colour of its meth
 DASHED: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}  # a claim that is no single number
 AS_PAPER, SOUND = "ε as the paper counts", "sound ε"
 _ONE_RUN = "dotted: one run"
-# Colours that turn over where the reader's system is dark.
-_DARK = """<style>@media (prefers-color-scheme: dark) {
- [style*="fill: #000000"], text:not([style*="fill:"]) { fill: #e6e6e6 !important }
- [style*="stroke: #000000"] { stroke: #e6e6e6 !important }
- [style*="fill: #767676"] { fill: #a6a6a6 !important }
- [style*="stroke: #b0b0b0"] { stroke: #5a5a5a !important }
- :not(text)[style*="fill: #ffffff"] { fill: #0d1117 !important }
-}</style>"""
+# Colours, and what they are where the reader's system is dark.
+_IN_DARK = {
+    "000000": "e6e6e6",
+    "767676": "a6a6a6",
+    "b0b0b0": "5a5a5a",
+    "0072b2": "4ea3e0",
+    "8c6d31": "c9a55c",
+    "332288": "a79cf0",
+}
+_RULES = "\n".join(
+    f' [style*="{part}: #{light}"] {{ {part}: #{dark} !important }}'
+    for light, dark in _IN_DARK.items()
+    for part in ("fill", "stroke")
+)
+_DARK = f"""<style>@media (prefers-color-scheme: dark) {{
+ svg {{ color-scheme: dark }} text:not([style*="fill:"]) {{ fill: #e6e6e6 !important }}
+{_RULES}
+ :not(text)[style*="fill: #ffffff"] {{ fill: #0d1117 !important }}
+}}</style>"""
 
 
 @contextmanager
@@ -360,29 +371,28 @@ def sound_axis(axes: Axes, runs: Runs, words: str = "of the same runs") -> None:
     """Number the top of a panel by the sound epsilon of its runs, where these agree in it; `words` say which runs.
 
     Where the configured accountant gives the sound epsilon of every run, the panel has one scale, which is sound.
-    Where the runs disagree, it has no second scale, and each ends with its own number.
+    Where the runs disagree, it has no second scale, and its corner has the numbers at which they end.
     """
     import numpy as np
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlabel(AS_PAPER)
-    histories = [(run.history("epsilon"), run.history("epsilon_sound"), run) for run in runs]
+    histories = [(run.history("epsilon"), run.history("epsilon_sound")) for run in runs]
     if not histories:
         return
-    if all(counted == sound for counted, sound, _ in histories):
+    if all(counted == sound for counted, sound in histories):
         axes.set_xlabel(SOUND)
         return
-    counted, sound, _ = max(histories, key=lambda history: history[0][-1])
-    if all(np.allclose(np.interp(x, counted, sound), y, rtol=0.02) for x, y, _ in histories):
+    counted, sound = max(histories, key=lambda history: history[0][-1])
+    if all(np.allclose(np.interp(x, counted, sound), y, rtol=0.02) for x, y in histories):
         values = MaxNLocator(5, steps=_STEPS).tick_values(sound[0], sound[-1])
         ticks = [tick for tick in values if sound[0] <= tick <= sound[-1]]
         top = axes.secondary_xaxis("top")
         top.set_xticks(np.interp(ticks, sound, counted), [f"{tick:g}" for tick in ticks], fontsize=8)
         top.set_xlabel(f"{SOUND} {words}", fontsize=8)
         return
-    ends = {bound_text(y[-1]): (x[-1], run.final("test_accuracy")) for x, y, run in histories}  # each number once
-    for text, end in ends.items():
-        axes.annotate(f"{SOUND} {text}", end, (0, 4), textcoords="offset points", ha="right", fontsize=8)
+    ends = " to ".join(bound_text(end) for end in sorted({side(y[-1] for _, y in histories) for side in (min, max)}))
+    axes.text(0.97, 0.04, f"{SOUND} at the end:\n{ends}", transform=axes.transAxes, ha="right", fontsize=8)
 
 
 def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, centre: str) -> None:

@@ -22,11 +22,11 @@ SECTION = f"""
 
 ![{TITLE}]({FOLDER}/figure.svg)
 
-A point is a private run after its last epoch: above at the ε that the paper counts, below at the sound ε, on the same
-axis. Triangles at the lower edge are runs that lie below it.
+A private run after its last epoch is two points: hollow at the ε that the paper counts, and filled at its sound ε if
+that is finite. Triangles at the lower edge are runs that lie below it.
 """
 _OTHER, _OTHER_LOOK = "other settings", ("#c4c4c4", "o")  # settings of no method on the leaderboard
-_FRONT = "best at or below each ε"
+_FRONT = "best at or below each sound ε"
 _BELOW = 0.1  # share of the runs of a panel that may lie below it
 
 Point = tuple[float, PlannedRun]  # epsilon of a run
@@ -44,11 +44,11 @@ def runs_of(paper: Paper, evidence: Evidence) -> Runs:
 
 
 def draw(runs: Runs) -> Figure | None:
-    """Draw the accuracy of runs after their last epoch against both epsilons, a column for each data set.
+    """Draw the accuracy of runs after their last epoch against both epsilons, a panel for each data set.
 
-    Both panels of a column have the same axes, so a point that moves between them shows what the paper's count leaves
-    out. A run without a guaranteed sound epsilon is in the upper panel only. The grey line goes through the most
-    accurate runs at or below each epsilon. A tenth of the runs may lie below the panels, and are triangles at the edge.
+    A run is a hollow point at the epsilon that the paper counts, and a filled one at its sound epsilon if it has one.
+    The grey line goes through the most accurate runs at or below each sound epsilon. A tenth of the runs may lie below
+    the panels, and are triangles at the edge.
 
     Returns:
         The figure, or None if there are no runs.
@@ -56,41 +56,33 @@ def draw(runs: Runs) -> Figure | None:
     by_dataset = {name: chosen for name in DATASETS if (chosen := runs.where("dataset.name", name))}
     if not by_dataset:
         return None
-    fig = plots.figure(plots.WIDTH, 5.6)
-    panels = fig.subplots(2, len(by_dataset), squeeze=False, sharex="col", sharey="col")
-    for column, (name, chosen) in zip(panels.T, by_dataset.items(), strict=True):
+    fig = plots.figure(plots.WIDTH, 3.6)
+    panels = fig.subplots(1, len(by_dataset), squeeze=False)[0]
+    for axes, (name, chosen) in zip(panels, by_dataset.items(), strict=True):
         counted = [(run.final("epsilon"), run) for run in chosen]
         sound = [(epsilon, run) for run in chosen if math.isfinite(epsilon := run.final("epsilon_sound"))]
         ordered = sorted(run.final("test_accuracy") for run in chosen)
         low, high = ordered[int(_BELOW * len(ordered))], ordered[-1]
         margin = 0.06 * (high - low) + 0.2
-        for axes, points, label in zip(column, (counted, sound), (plots.AS_PAPER, plots.SOUND), strict=True):
-            _draw_points(axes, points, low - margin)
-            axes.set_xlabel(label)
-            axes.tick_params(labelbottom=True)
+        _draw_points(axes, counted, low - margin, markerfacecolor="none")
+        _draw_points(axes, sound, low - margin)
+        curves = [([epsilon], [run.final("test_accuracy")]) for epsilon, run in sound]
+        plots.draw_front(axes, curves, color=plots.GREY, linewidth=1, label=_FRONT)
         lowest, highest = (limit(epsilon for epsilon, _ in counted + sound) for limit in (min, max))
         far = [10.0**power for power in range(-1, 9, 3) if lowest <= 10.0**power <= highest]
-        plots.log_axis(column[0], "x", far if highest > 1e5 * lowest else ())  # fewer numbers, which are long
-        column[0].set_ylim(low - margin, min(100.5, high + margin))
-        column[0].set_title(f"{dataset_name(name)}, {len(chosen)} runs")
-    for axes in panels[:, 0]:
-        axes.set_ylabel("test accuracy (%)")
+        plots.log_axis(axes, "x", far if highest > 1e5 * lowest else ())  # fewer numbers, which are long
+        axes.set(ylim=(low - margin, min(100.5, high + margin)), title=f"{dataset_name(name)}, {len(chosen)} runs")
+        axes.set_xlabel("ε (hollow: as the paper counts; filled: sound)", fontsize=8)
+    panels[0].set_ylabel("test accuracy (%)")
     plots.one_legend(fig, columns=5)
     return fig
 
 
-def _draw_points(axes: Axes, points: Sequence[Point], low: float) -> None:
-    plots.draw_front(
-        axes,
-        [([epsilon], [run.final("test_accuracy")]) for epsilon, run in points],
-        color="#888888",
-        linewidth=1,
-        label=_FRONT,
-    )
+def _draw_points(axes: Axes, points: Sequence[Point], low: float, **face: Any) -> None:
     by_method = grouped(points, lambda point: method_of(point[1].job))
     for method in sorted(by_method, key=["", *LOOKS].index):  # other settings are drawn first, below the others
         colour, marker = plots.LOOKS[LOOKS[method]] if method else _OTHER_LOOK
-        style: dict[str, Any] = {"linestyle": "", "alpha": 0.7, "markersize": 5, "mew": 0.6, "color": colour}
+        style: dict[str, Any] = {"linestyle": "", "alpha": 0.7, "markersize": 5, "mew": 0.6, "color": colour, **face}
         seen = [(epsilon, run.final("test_accuracy")) for epsilon, run in by_method[method]]
         label = LOOKS[method] if method else _OTHER
         axes.plot(*zip(*seen, strict=True), marker=marker, label=label, zorder=2 + bool(method), **style)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.claims.claim import ORDERS
-from runner.claims.judgement import ClaimRow
+from runner.claims.judgement import ClaimRow, capitalised
 from runner.claims.runs import PAPER_SCALE
 from runner.claims.statistics import Interval
 from runner.claims.verdicts import GUARANTEED
@@ -18,6 +18,7 @@ from runner.report.cells import signed, sound_bound_text
 from runner.report.claim_rows import rows_of
 from runner.report.counts import noise_text
 from runner.report.files import Table, markdown, write_text
+from runner.report.item_page import words_text
 from runner.report.items import Paper, Statement
 from runner.report.leaderboard.comparison import standing
 from runner.report.leaderboard.entries import Entry
@@ -217,26 +218,27 @@ def summary_table(papers: Sequence[Paper], sources: Sources) -> str:
     for paper in papers:
         link = f"[{paper.short}](results/{paper.name}/README.md): {paper.idea}"
         for cells in summary_rows(paper, sources):
-            rows.append([link, *cells])
+            rows.append([link, *cells[:-1]])
             link = ""
     return markdown(Table(("paper", "it claims", "measured here", "at a sound ε of", "verdict"), rows))
 
 
 def summary_rows(paper: Paper, sources: Sources) -> list[list[str]]:
-    """Return a paper's rows of that table: the claim, what was measured, at which sound ε, and the word for it.
+    """Return a paper's rows of that table, and of its own page, where the runs are the last column.
 
-    The word is that of the claim `x`, with the word on its ε unless that is guaranteed.
+    The word and the runs are those of the claim `x`. The word has the one on its ε, unless that is guaranteed.
     """
     rows = []
     for summary in paper.summaries:
         columns = (summary.claims, summary.measured, summary.sound)
         texts = _filled(columns, summary.numbers, paper.name, sources)
-        word = "–"
+        word = runs = "–"
         if "x" in summary.numbers:
             row = next(row for row in rows_of(sources.folder, paper) if row.claim.has(summary.numbers["x"]))
             epsilon = f", ε {row.guarantee}" if row.guarantee and row.guarantee != GUARANTEED else ""
             word = f"{row.verdict}{epsilon}" + ("" if row.claim.counts else " (another reading, not counted)")
-        rows.append([*(texts or (summary.claims.replace("{x:claimed}", "–"), "not run", "–")), word])
+            runs = row.n_each or str(row.n) if row.measured is not None else "–"
+        rows.append([*(texts or (summary.claims.replace("{x:claimed}", "–"), "not run", "–")), word, runs])
     return rows
 
 
@@ -259,10 +261,12 @@ def write_readme(sources: Sources) -> Path:
         for study in study_pages(sources.folder)
         if study.statement and study.statement.readme and (text := stated(study.name, study.statement, sources))
     )
+    claims = words_text([row for rows in by_paper.values() for row in rows])
     findings = (
-        f"{summary_table(papers, sources)}\nSquare brackets are 95% intervals. [What the words "
-        f"mean](results/README.md#what-the-words-mean), and [every claim with its reason](results/README.md).\n\n"
-        f"{noise}\n"
-        f"Compared at the same sound ε:\n\n{headlines}"
+        f"{summary_table(papers, sources)}\nSquare brackets are 95% intervals. {capitalised(claims)} ([what the words "
+        f"mean](results/README.md#what-the-words-mean)): [which failed, and "
+        f"why](results/README.md#claims-that-fail-or-differ-or-whose-ε-is-refuted). {noise}\n"
+        f"At the same sound ε ([leaderboard](results/leaderboard/README.md), [all gains]"
+        f"(results/leaderboard/matrix.md)):\n\n{headlines}"
     )
     return write_text(readme, f"{before}{_BEGIN}\n{findings}{_END}{after}")

@@ -137,6 +137,25 @@ def sums(study: Study, arms: Sequence[Progress]) -> list[Effect]:
     ]
 
 
+def additions(study: Study, arms: Sequence[Progress]) -> list[list[Effect]]:
+    """Return what each part of a factorial adds to each part alone, a row for each part on each data set and epsilon.
+
+    The first of a row is what it adds to the first arm. What a part would add to itself has no estimate.
+    """
+    number = len(study.parts)
+    alone = dict(zip(("", *study.parts), (contrasts.cells_of(number)[0], *contrasts.cells_alone(number)), strict=True))
+
+    def added(cells: Cells, part: str, start: str) -> contrasts.Estimate | None:
+        both = tuple(map(max, zip(alone[part], alone[start], strict=True)))
+        return contrasts.estimate(cells, {both: 1.0, alone[start]: -1.0}) if part != start else None
+
+    return [
+        [Effect(place, part, added(cells, part, start)) for start in alone]
+        for place, cells in (_tables(arms) if number > 1 else ())
+        for part in study.parts
+    ]
+
+
 def shares(study: Study, arms: Sequence[Progress]) -> list[Effect]:
     """Compare the errors that all parts leave with those if each removed the share that it removes alone: a ratio."""
     name, parts = "errors left, over those of independent shares", len(study.parts)

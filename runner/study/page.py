@@ -24,7 +24,20 @@ from runner.study.contrasts import Estimate
 from runner.study.definition import SEARCH_SEED, Arm, Study, combinations_of
 from runner.study.figure import draw, draw_front, searched_once
 from runner.study.file import read
-from runner.study.outcome import ALL, DIFFERS, LESS, SUM, Compared, compared, effects, paired, shares, sums, tests
+from runner.study.outcome import (
+    ALL,
+    DIFFERS,
+    LESS,
+    SUM,
+    Compared,
+    additions,
+    compared,
+    effects,
+    paired,
+    shares,
+    sums,
+    tests,
+)  # fmt: skip
 from runner.study.plan import settings_of
 from runner.study.progress import Progress, progress_of
 from runner.study.search import edges_reached
@@ -210,6 +223,7 @@ def _page(study: Study, outcomes: Sequence[Compared], settings: Table, finding: 
         figure = f"![Gain of {what} over {first} under each seed](figure.svg)\n\n"
     if study.parts[1:]:
         sums_text = f"## Do the gains add up?\n\n{markdown(_sums(study, arms))}\n"
+        sums_text += f"## What does each part add to another?\n\n{markdown(_additions(study, arms))}\n"
     if study.parts:
         effects_text = f"\n## Effects and interactions\n\n{markdown(_effects(study, arms))}"
     if searched:
@@ -427,6 +441,14 @@ def _sums(study: Study, arms: Sequence[Progress]) -> Table:
         "comparisons."
     )
     return Table(("data set", "sound ε", SUM, ALL, LESS, "do they add up?", "errors left, ratio [95%]"), rows, (note,))
+
+
+def _additions(study: Study, arms: Sequence[Progress]) -> Table:
+    """Tabulate what each part adds to the first arm and to each other part alone."""
+    rows = [[*r[0].place, r[0].name, *(_points(effect.estimate) for effect in r)] for r in additions(study, arms)]
+    starts = (study.arms[0].name, *study.parts)
+    note = "Points of test accuracy [95%], under the same seeds, not corrected for the number of comparisons."
+    return Table(("data set", "sound ε", "part", *(f"added to {name}" for name in starts)), rows, (note,))
 
 
 def _adds_up(less: Estimate | None) -> str:

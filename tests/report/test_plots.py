@@ -62,12 +62,12 @@ def test_a_panel_has_both_scales_of_epsilon(tmp_path, fabricate, jobs) -> None:
     fabricate(other, [90.0, 97.0], epsilon=[1.0, 3.0], sound=[0.9, 9.0])
     (axes,) = accuracy_against_epsilon(collect(["tempered_sigmoid/fig_3"], results_root=tmp_path), [panel]).axes
     assert not axes.child_axes
-    assert [text.get_text() for text in axes.texts] == ["sound ε 2.5", "sound ε 9"]
+    assert [text.get_text() for text in axes.texts] == ["sound ε at the end:\n2.5 to 9"]
 
 
 def test_methods_have_colours_that_all_can_tell_apart() -> None:
-    """Of Okabe and Ito, with grey and a dark yellow; methods of one colour have other markers."""
-    colours = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", GREY, "#8C6D31"}
+    """Of Okabe and Ito, with grey, a dark yellow and indigo; methods of one colour have other markers."""
+    colours = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", GREY, "#8C6D31", "#332288"}
     assert {colour for colour, _ in LOOKS.values()} <= colours
     assert "*" not in {marker for _, marker in LOOKS.values()}, "a star is a claim"
     assert all(LOOKS[method["look"]][0] == method["front"]["colour"] for method in METHODS)
@@ -97,18 +97,21 @@ def test_a_point_is_a_run_at_both_epsilons(tmp_path, fabricate, jobs) -> None:
     assert {run.job.run_id for run in runs} == {job.run_id for job in trained}
     fig = run_figure.draw(runs)
     assert fig is not None
-    above, below = fig.axes
-    assert above.get_title() == f"MNIST, {len(trained)} runs"
-    for axes, epsilon in ((above, 2.9), (below, 2.3)):
-        lines = {line.get_label(): line for line in axes.lines}
+    (axes,) = fig.axes
+    assert axes.get_title() == f"MNIST, {len(trained)} runs"
+    for face, epsilon in (("none", 2.9), (None, 2.3)):
+        shown = [line for line in axes.lines if line.get_marker() not in ("v", "None")]
+        points = [line for line in shown if (line.get_markerfacecolor() == "none") == (face == "none")]
+        lines = {line.get_label(): line for line in points}
         assert set(lines["tanh"].get_xdata()) == set(lines["ReLU"].get_xdata()) == {epsilon}
         assert sorted(lines["tanh"].get_ydata())[0] == 20.0
         assert len(lines["tanh"].get_ydata()) + len(lines["ReLU"].get_ydata()) == len(trained)
         assert lines["tanh"].get_color() == LOOKS["tanh"][0]
-        assert 90 < axes.get_ylim()[0] < 97.1, "the run at 20% is a triangle at the edge"
-        assert [line.get_marker() for line in axes.lines].count("v") == 1
-        front = lines["best at or below each ε"]
-        assert max(front.get_ydata()) == 97.0 + 0.1 * (len(trained) - 1)
+    assert 90 < axes.get_ylim()[0] < 97.1, "the run at 20% is a triangle at the edge"
+    assert [line.get_marker() for line in axes.lines].count("v") == 2
+    (front,) = (line for line in axes.lines if line.get_label() == "best at or below each sound ε")
+    assert max(front.get_ydata()) == 97.0 + 0.1 * (len(trained) - 1)
+    assert set(front.get_xdata()) == {2.3}
     assert run_figure.draw(Runs()) is None
 
 

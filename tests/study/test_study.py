@@ -436,6 +436,8 @@ def test_a_factorial_has_a_finding_and_a_sum_of_gains(carried: Carried, tmp_path
     assert "\n- A remark.\n" in text
     row = next(line for line in text.split("## Do the gains add up?")[1].splitlines() if line.startswith("| MNIST"))
     assert row.startswith("| MNIST | 3 | +5.00 | +4.10 [+2.83, +5.37] | −0.90 [−2.17, +0.37] | yes, as far as these")
+    additions = text.split("## What does each part add to another?")[1]
+    assert "\n| MNIST | 3 | AUTO-S | +2.00 | – | +1.10 [−0.17, +2.37] |\n" in additions
     rows = {row["parts"]: row for row in read_csv(tmp_path / "studies" / "mine" / "effects.csv")}
     sizes = [float(rows[name]["effect"]) for name in ("AUTO-S", "AUTO-S × large batches")]
     assert sizes == pytest.approx([1.55, -0.45])

@@ -64,11 +64,12 @@ PAPER = Paper(
     ITEMS,
     place=4,
     remarks=(
-        "The paper's neighbouring data sets differ in one example and have equal sizes. Its noise is for another "
+        "The paper's neighbouring data sets differ in one example and have equal sizes, but its noise is for another "
         "relation, in which one example counts as zero. For the too small noise of the authors' code, the ε of all "
-        "steps is an upper bound. [Theorem 1]({results}backprop_clipping/theorem-1/README.md) has lower bounds.",
+        "steps is only an upper bound, so [theorem 1]({results}backprop_clipping/theorem-1/README.md) has lower "
+        "bounds.",
         "As in the authors' later code, pixels of MNIST are standardised by the mean and deviation of its training "
-        "images. No ledger holds these numbers, so such runs have no sound ε (∞). What their steps cost is in "
+        "images. Nothing charges for these numbers, so such runs have no sound ε (∞). What their steps cost is in "
         "[a table]({results}backprop_clipping/story/README.md). The authors' original code takes pixels as they are, "
         "so its runs have one. FashionMNIST is standardised by the same numbers, which do not depend on its images.",
     ),

@@ -19,7 +19,7 @@ _NAME = "better_features"
 _SWEEP = f"{_NAME}/table_1"
 PAPER_AXES = plots.PaperAxes(("mnist", "fashion_mnist", "cifar10"), (0.0, 3.0))
 _MODELS = {  # experiment, by data set: label and look
-    f"{_NAME}/{{}}_linear": ("linear model, ScatterNet features", "ideas combined"),
+    f"{_NAME}/{{}}_linear": ("linear model, ScatterNet features", "linear, ScatterNet"),
     "losing_less/pfe_{}_ce": ("CNN, ScatterNet features", "ScatterNet"),
     "losing_less/{}_ce": ("CNN, pixels", "tanh"),
 }
@@ -33,7 +33,8 @@ def figure_1(evidence: Evidence) -> Figure | None:
         for pattern, (label, look) in _MODELS.items():
             experiment = pattern.format(dataset)
             points = plots.points_of(claims_of(_NAME, alone=experiment, quantity="test_accuracy"))
-            curves.append(plots.Curve(_SWEEP, experiment, label, points, look=look))
+            style = {"linestyle": "--"} if pattern.endswith("linear") else {}
+            curves.append(plots.Curve(_SWEEP, experiment, label, points, look=look, style=style))
         panels.append(plots.Panel(title, curves))
     return plots.accuracy_against_epsilon(evidence, panels, epsilon=PAPER_AXES.epsilon)
 

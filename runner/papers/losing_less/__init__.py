@@ -98,17 +98,20 @@ PAPER = Paper(
     ITEMS,
     place=2,
     statement=Statement(
-        "**The losing-less loss gains most early in training.** On CIFAR-10 it gains {cifar} points over cross-entropy "
-        "by the best of {cifar:runs} runs ({cifar:range} for as many further runs) at a sound ε of {cifar:sound}, "
-        "where the paper claims {cifar:claimed}. By the means of the same runs it gains {means} {means:interval}. On "
-        "MNIST it learns faster, but cross-entropy catches up: the lead of the first quarter of the epochs shrinks by "
-        "{early} points and is gone at the end ({mnist:gain} {mnist:interval} at a sound ε of {mnist:sound}). With "
-        "learning rates searched at a sound ε of 1, the loss still gains {searched} points on MNIST "
-        "{searched:interval}, averaged over all combinations with three other ideas.",
+        "**The losing-less loss gains most early in training, so at a small ε.** On CIFAR-10 it raises the accuracy of "
+        "cross-entropy from {tanh}% to {ours}% at a sound ε of 1. At {cifar:sound} it gains {means} points "
+        "{means:interval}, and {cifar} by the best of {cifar:runs} runs ({cifar:range} for as many further runs), "
+        "where the paper claims {cifar:claimed}. On MNIST it learns faster, but cross-entropy catches up: the lead of "
+        "the first quarter of the epochs shrinks by {early} points and is gone at the end ({mnist:gain} "
+        "{mnist:interval} at a sound ε of {mnist:sound}). With learning rates searched at a sound ε of 1, the loss "
+        "still gains {searched} points on MNIST {searched:interval}, averaged over all combinations with three other "
+        "ideas.",
         {
             "cifar": {"item": "fig-3", "dataset": "CIFAR10", "method": "Losing-less loss minus cross-entropy",
                       "quantity": "accuracy_gain", "verdict": "not contradicted"},
             "means": {"item": "fig-3", "dataset": "CIFAR10", "quantity": "gain of the means"},
+            "tanh": {"leaderboard": "Tempered sigmoid, tanh (2021)", "dataset": "CIFAR10", "epsilon": "1"},
+            "ours": {"leaderboard": "Losing-less loss (2023)", "dataset": "CIFAR10", "epsilon": "1"},
             "early": {"item": "fig-3", "dataset": "MNIST", "method": "Losing-less loss minus cross-entropy",
                       "verdict": "holds"},
             "searched": {"study": "composition", "dataset": "MNIST", "epsilon": "1", "parts": "losing-less loss"},
@@ -117,7 +120,7 @@ PAPER = Paper(
         },
     ),
     summaries=(
-        Summary("{x:claimed} points over cross-entropy, CIFAR-10, best of 5",
+        Summary("{x:claimed} points over cross-entropy, CIFAR-10, ε = 3, best of 5",
                 "{x} by the best of 5; by the means {means} {means:interval}", "{x:sound}",
                 {"x": {"item": "fig-3", "dataset": "CIFAR10", "method": "Losing-less loss minus cross-entropy",
                        "quantity": "accuracy_gain"},

@@ -105,7 +105,11 @@ def _answer(board: Comparison) -> str:
     over = f", {difference_text(gain.points, '', gain.interval, places=1)} over plain DP-SGD" if gain else ""
     alike = "" if gain is None or gain.alike else ", which is not tuned alike"
     best = f"*{name}* has {number(entry.mean, places=1)}%{flags_text(entry)}"
-    return f"On {dataset_name(board.dataset)} at ε ≤ {epsilon:g}, {best}{over}{alike}."
+    ties = [
+        f"*{other}* ({number(board.settings[other][epsilon].mean, places=1)}%)" for other in _undecided(board, epsilon)
+    ]
+    tied = f" It is not told apart from {enumerated(ties[1:])}." if ties[1:] else ""
+    return f"On {dataset_name(board.dataset)} at ε ≤ {epsilon:g}, {best}{over}{alike}.{tied}"
 
 
 def _further_ideas(method: str, entry: Entry) -> list[str]:
