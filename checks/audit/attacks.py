@@ -78,7 +78,8 @@ def joined(target: Target, trials: int, sampling: Generator) -> list[Tensor]:
     Steps and epochs draw anew in either case. `sampling_rate` and `steps_per_epoch` have B and N in quotients alone,
     so a wrong rate in the class is also the rate here. Fixed, equal parts of banded noise are public and the same in
     all trials. Independent parts differ by trial. The attacker is told the canary's, as the proof of the charge allows,
-    and only the trials with part 0 are returned: it is the part that takes most turns.
+    and only the trials with part 0 are returned: it is the part that takes most turns. If the mechanism has more
+    examples than the setting, whose others have no gradients, the coins of one call are those of many trials.
 
     This needs coins that are independent. A batch of exactly K B of the K N examples would look nearly like Poisson
     sampling in a single trial. So shuffled batches, and all that another class draws, are drawn trial by trial. (If
@@ -86,14 +87,15 @@ def joined(target: Target, trials: int, sampling: Generator) -> list[Tensor]:
     """
     mechanism, steps, n = target.mechanism, target.setting.steps, target.setting.examples
     if mechanism.sampling is Sampling.poisson and _flips_coins(type(mechanism)):
-        many = replace(mechanism, examples=trials * n, batch_size=trials * mechanism.batch_size)
+        times = math.ceil(trials * n / mechanism.examples)  # `trials`, if the mechanism's examples are the setting's
+        many = replace(mechanism, examples=times * mechanism.examples, batch_size=times * mechanism.batch_size)
         if isinstance(mechanism, Banded) and mechanism.parts is None:
-            vars(many)["equal_parts"] = mechanism.equal_parts.repeat(trials)
+            vars(many)["equal_parts"] = mechanism.equal_parts.repeat(times)
         chosen = torch.ones(trials, dtype=torch.bool)
-        if isinstance(many, Banded) and many.parts is not None:
-            chosen = many.part_of(sampling).view(trials, n)[:, -1] == 0
+        if isinstance(many, Banded):
+            chosen = many.part_of(sampling)[: trials * n].view(trials, n)[:, -1] == 0
         epochs = chain.from_iterable(many.memberships(s) for s in repeat(sampling))
-        return [members.view(trials, n)[chosen] for members in islice(epochs, steps)]
+        return [members[: trials * n].view(trials, n)[chosen] for members in islice(epochs, steps)]
     members = torch.zeros(steps, trials, n, dtype=torch.bool)
     for trial in range(trials):
         batches = chain.from_iterable(mechanism.batches(s) for s in repeat(sampling))
@@ -107,9 +109,10 @@ def _flips_coins(kind: type[Mechanism]) -> bool:
     return kind.batches is Mechanism.batches and kind.memberships in (Mechanism.memberships, Banded.memberships)
 
 
-def _chunks(trials: int, stream: str) -> Iterator[tuple[int, str]]:
-    """Yield the number of trials and the stream of each chunk."""
-    yield from ((min(_CHUNK, trials - begin), f"{stream}/{begin}") for begin in range(0, trials, _CHUNK))
+def _chunks(target: Target, trials: int, stream: str) -> Iterator[tuple[int, str]]:
+    """Yield the number of trials and the stream of each chunk: fewer than usual if there are more than ten steps."""
+    most = max(_CHUNK // 10, _CHUNK // math.ceil(target.setting.steps / 10))
+    yield from ((min(most, trials - begin), f"{stream}/{begin}") for begin in range(0, trials, most))
 
 
 def turns(target: Target, steps: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
@@ -122,8 +125,7 @@ def turns(target: Target, steps: list[dict[str, Tensor]]) -> list[dict[str, Tens
         ValueError: the canary is in another part.
     """
     c = target.mechanism.coefficients
-    mechanism = target.mechanism
-    if isinstance(mechanism, Banded) and mechanism.parts is None and mechanism.equal_parts[-1] != 0:
+    if len(next(iter(steps[0].values()))) == 0:
         raise ValueError("Expected the canary in part 0: choose another number of examples.")
 
     def mean(name: str, first: int) -> Tensor:
@@ -160,7 +162,7 @@ def _scores(target: Target, trials: int, stream: str, view: _View) -> Scores:
         known: _Sums = {}
         parts = [
             seer.scores(turns(target, view(released(target, world, count, part, known))))
-            for count, part in _chunks(trials, f"{stream}/{i}")
+            for count, part in _chunks(target, trials, f"{stream}/{i}")
         ]
         sides.append({name: np.concatenate([part[name] for part in parts]) for name in names})
     return {name: (sides[0][name], sides[1][name]) for name in names}
@@ -219,7 +221,7 @@ def weight_scores(target: Target, trials: int, stream: str) -> Scores:
         known: _Sums = {}
         parts = [
             seer.projected(_change(target, released(target, world, count, part, known)), offset=target.setting.steps)
-            for count, part in _chunks(trials, f"{stream}/{i}")
+            for count, part in _chunks(target, trials, f"{stream}/{i}")
         ]
         sides.append(np.concatenate(parts))
     return {"change": (sides[0], sides[1])}

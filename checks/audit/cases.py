@@ -53,6 +53,7 @@ CONFIDENCE = 0.95  # that all bounds of a table hold at once
 MILLION = 1_000_000
 ENOUGH = 0.8  # of the sound epsilon; a row below that has a reason
 _ONE_STEP = {0.5: MILLION, 1.0: MILLION, 2.0: 500_000, 4.0: 200_000, 8.0: 100_000}  # trials, by epsilon
+_SHUFFLED = {0.5: 250_000, 1.0: 100_000, 2.0: 100_000, 4.0: 50_000, 8.0: 50_000}  # drawn trial by trial
 _SAMPLED = {2.0: MILLION, 4.0: MILLION, 8.0: MILLION}
 _QUICK = 2000  # trials
 GROUPS = (
@@ -198,7 +199,7 @@ def settings() -> Iterator[tuple[Setting, Mapping[float, int], str]]:
             yield Setting(name, network="convolution"), {4.0: 50_000}, "releases"
     for mechanism in own_options("mechanism"):
         for setting in _variants(mechanism):
-            yield setting, _ONE_STEP, "releases"
+            yield setting, _ONE_STEP if setting.sampling is Sampling.poisson else _SHUFFLED, "releases"
     for name in clippings:
         most = {0.5: MILLION, 1.0: MILLION, 2.0: 300_000, 4.0: 100_000, 8.0: 50_000}
         yield Setting(name).sampled(5), most if name == "flat" else {4.0: 100_000}, "releases"
@@ -273,10 +274,10 @@ def _variants(mechanism: str) -> Iterator[Setting]:
 
 def _attacked(setting: Setting, epsilon: float, trials: int, sees: str, error: float) -> list[Row]:
     by = "claimed" if "asked_for" in setting.more else "sound"
-    return [_row(calibrated(setting, epsilon, kind=by), trials, sees, error)]
+    return [attack_target(calibrated(setting, epsilon, kind=by), trials, sees, error)]
 
 
-def _row(attacked: Target, trials: int, sees: str, error: float, *, gaussian: bool = True) -> Row:
+def attack_target(attacked: Target, trials: int, sees: str, error: float, *, gaussian: bool = True) -> Row:
     attack = {"weights": weight_scores, "all weights": all_weights_scores, "releases": release_scores}[sees]
     scores = attack(attacked, trials, f"{sees} {attacked.setting} {attacked.mechanism}")
     bounds = lower_bounds(scores, attacked.ledger.actual, DELTA, error)
@@ -398,8 +399,8 @@ def _screened_row(setting: Screened, scores: Scores, charged: Releases, trials: 
 
 def _faulty(fault: Fault, trials: int, error: float) -> list[Row]:
     right = target(fault.setting, fault.noise_multiplier)
-    wrong = _row(fault.plant(right), trials, "releases", error, gaussian=fault.gaussian)
-    return [_row(right, trials, "releases", error), wrong]
+    wrong = attack_target(fault.plant(right), trials, "releases", error, gaussian=fault.gaussian)
+    return [attack_target(right, trials, "releases", error), wrong]
 
 
 def _accepted_only(trials: int, error: float) -> list[Row]:

@@ -131,13 +131,13 @@ def test_trials_at_once_are_drawn_as_single_trials(setting: Setting, monkeypatch
 
 def test_a_wrong_rate_in_the_class_shows_in_all_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Mechanism, "memberships", RateDoubled.memberships)
-    row = cases._row(target(Setting("flat").sampled(2), 0.5), 50_000, "releases", ERROR)
+    row = cases.attack_target(target(Setting("flat").sampled(2), 0.5), 50_000, "releases", ERROR)
     assert row.accused is True
 
 
 @pytest.mark.parametrize("setting", EVERYONE, ids=name_of)
 def test_what_is_right_is_not_accused(setting: Setting) -> None:
-    row = cases._row(target(setting, 1.0), 3000, "releases", ERROR)
+    row = cases.attack_target(target(setting, 1.0), 3000, "releases", ERROR)
     assert row.accused is False
     if row.mechanism != "original_bug":
         assert 0.4 * row.sound < row.lower <= row.sound
@@ -146,7 +146,7 @@ def test_what_is_right_is_not_accused(setting: Setting) -> None:
 
 
 def test_sampled_batches_hide_the_canary_and_no_more() -> None:
-    row = cases._row(target(Setting("per_layer").sampled(), 0.3), 20_000, "releases", ERROR)
+    row = cases.attack_target(target(Setting("per_layer").sampled(), 0.3), 20_000, "releases", ERROR)
     assert row.accused is False
     assert 0.7 * row.sound < row.lower <= row.sound
     alone = sound_epsilon(target(Setting("per_layer"), 0.3).ledger.actual, DELTA)
