@@ -152,9 +152,9 @@ def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
         "every step. *Kept weights seen*: it sees those after each update that screening kept. *Constants seen*: it "
         "sees the feature statistics with their noise. *Canary's loss seen*: it sees one number, the loss of the "
         "worst-case example by the last weights.",
-        "Gradients of the networks with tanh depend on the weights, so these are attacked by whole runs: with the same "
-        "crafted gradient in every step (Cebere, Bellet and Papernot, 2024), and from first weights that the attacker "
-        "chooses (Annamalai and De Cristofaro, 2024), as `checks/audit/hidden.py` says.",
+        "Gradients of the networks with tanh depend on the weights, so these are attacked by whole runs "
+        "(`checks/audit/hidden.py`). One attack puts the same crafted gradient into every step (Cebere, Bellet and "
+        "Papernot, 2024). The other one chooses the first weights (Annamalai and De Cristofaro, 2024).",
         "## Claims below the sound ε",
         "*Claimed* is the ε by the paper's accounting. It is *refuted* if a lower bound is above it.",
         markdown(Table((*_ATTACKED, "claimed ε", "sound ε", "ε at least", "refuted"), unsound)).strip(),

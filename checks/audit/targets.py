@@ -129,7 +129,7 @@ class Setting:
 
     `more` has further arguments of the mechanism's option, by name; `factors` are those of noise that changes by step.
     `beside` is a group and one of its options that the run has besides: an engine, views, an average, a schedule, an
-    optimizer, or a loss with a private count, for which the canary alone is of class 1.
+    optimizer, or a loss with a private count. For that loss the canary alone is of class 1.
     """
 
     clipping: str
