@@ -159,6 +159,7 @@ def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
         "*Claimed* is the ε by the paper's accounting. It is *refuted* if a lower bound is above it.",
         markdown(Table((*_ATTACKED, "claimed ε", "sound ε", "ε at least", "refuted"), unsound)).strip(),
         "Updates kept by screening are not Gaussian. So only the first bound applies to them, at each δ by itself. "
+        "The number of trials and the stream of their random numbers were chosen beforehand, and they were drawn once. "
         "[Theorem 1](../noise_screening/theorem-1/README.md) has their true cost at the paper's settings. Their sound "
         "ε is the cost of all attempts that the rule may make.",
         "## Planted faults",
@@ -209,7 +210,8 @@ def _records(folder: Path) -> list[str]:
         f"**{accused} of {len(attacked)} are accused**, and lower bounds are {min(shares):.2f} to {max(shares):.2f} "
         f"of the sound ε of the attacked steps. The records were drawn by the seed {SEED} from all private ones. Each "
         "is prepared from its recorded config. Its clipping, its mechanism, its sampling rate and its noise take the "
-        "place of the ones above, in the same worst case, for its first steps.",
+        "place of the ones above, in the same worst case, for its first steps. Two records that differ in none of "
+        "these have the same attack.",
         markdown(Table(heading, lines)).strip(),
         f"All bounds of this table hold together with {CONFIDENCE:.0%} confidence. [All columns]({RECORDS})",
     ]
