@@ -325,7 +325,7 @@ def _panel(axes: Axes, rows: Sequence[Row], against: str, title: str, looks: dic
     ends = [0.05, 50.0] if against == "claimed" else [0.4, 10.0]
     axes.plot(ends, ends, "k-", linewidth=1, label="y = x")
     if against == "sound":
-        axes.plot(ends, [0.7 * end for end in ends], "k:", linewidth=1, label="y = 0.7 x")
+        axes.plot(ends, [ENOUGH * end for end in ends], "k:", linewidth=1, label=f"y = {ENOUGH:g} x")
     axes.set_ylim(0.9 * floor, top)
     log_axis(axes, "x")
     log_axis(axes, "y", [tick for tick in (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if floor <= tick <= top])
