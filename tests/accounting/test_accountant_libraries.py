@@ -86,7 +86,9 @@ def test_the_numbers_of_jax_privacy_are_its_numbers() -> None:
     accounting = pytest.importorskip("jax_privacy.accounting")
 
     def epsilon(config: Any, examples: int, batch: int, sigma: float, steps: int, cycle: int | None) -> float:
-        parameters = accounting.DpParams(sigma, examples, DELTA, batch, cycle_length=cycle)
+        parameters = accounting.DpParams(
+            noise_multipliers=sigma, num_samples=examples, delta=DELTA, batch_size=batch, cycle_length=cycle
+        )
         return float(accounting.DpsgdTrainingAccountant(config).compute_epsilon(steps, parameters))
 
     pld, rdp = accounting.PldAccountantConfig(), accounting.RdpAccountantConfig()
