@@ -12,10 +12,15 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDp
 from dp_accounting.dp_event import RepeatAndSelectDpEvent
 from dp_accounting.rdp import RdpAccountant
 
+from checks.audit.cases import CONFIDENCE, ENOUGH, GROUPS, WITHOUT
 from runner.accounting import sound_epsilon
+from runner.cli import epsilon
 from runner.config import REPOSITORY
+from runner.report.files import read_csv
 
 PAGE = (REPOSITORY / "docs" / "privacy.md").read_text(encoding="utf-8")
+TEXT = " ".join(PAGE.split())
+AUDIT = REPOSITORY / "results" / "audit"
 DELTA = 1e-5
 ONE = (512 / 60_000, 1.23, 4680)  # q, sigma and steps of losing_less/mnist_ours
 FINALS = ((1024 / 60_000, 2.3259, 25 * 1160), (1024 / 60_000, 1.0886, 25 * 1160))  # 5 arms and 5 seeds at each epsilon
@@ -79,6 +84,51 @@ def test_what_groups_of_images_have() -> None:
     assert "| 3 | 6, δ = 2.2e-4 | no bound: δ would be above 1 |" in PAGE
     assert 2.1e-4 < delta(2, 3) < 2.2e-4
     assert delta(5, 3) > 1
+
+
+def test_accountants_are_marked_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    """The page has the rows of the command that it names, in other words for what each is."""
+    (command,) = re.findall(r"`python -m runner epsilon (.*?)`", PAGE)
+    assert epsilon.main(command.split()) == 0
+    shown = [re.split(r"\s{2,}", line) for line in capsys.readouterr().out.splitlines()[2:]]
+    rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in PAGE.splitlines() if line.startswith("| `")]
+    named = {row[0].split("`")[1]: row[1:] for row in rows}
+    assert len(shown) == 7
+    for name, value, kind, *_ in shown:
+        assert (named[name][1], named[name][0].startswith(kind)) == (value, True)
+
+
+def test_all_groups_that_are_attacked_are_named() -> None:
+    sentence = TEXT[TEXT.index("**Every option that git tracks is attacked**") :].partition("(`test_everything")[0]
+    assert re.findall(r"`(\w+)`", sentence) == list(GROUPS)
+    (without,) = re.findall(r"tracked options have no attack.*?noise\.", TEXT)
+    assert set(re.findall(r"`(\w+)=(\w+)`", without)) == {*WITHOUT, ("clipping", "none")}
+
+
+def test_what_was_attacked_is_what_the_tables_hold() -> None:
+    rows, records = (
+        [row for row in read_csv(AUDIT / f"{name}.csv") if row["accused"]] for name in ("audit", "records")
+    )
+    canaries, planted = read_csv(AUDIT / "canaries.csv"), read_csv(AUDIT / "faults.csv")
+    runs, faults = [r for r in canaries if not r["fault"]], [r for r in canaries if r["fault"] not in ("", "none")]
+    enough = sum(float(row["lower"]) >= ENOUGH * float(row["sound"]) for row in rows)
+    shares = [max(float(r["one_run"]), float(r["curve"])) / float(r["sound"]) for r in runs]
+    by_record = [float(r["lower"]) / float(r["sound"]) for r in records]
+    ends = [float(r["lower"]) / float(r["sound"]) for r in rows if "tanh" in r["what"] and "q =" not in r["sampling"]]
+    assert {row["accused"] for row in (*rows, *runs, *records)} == {"False"}
+    assert {row["accused"] for row in faults} | {r["accused"] for r in planted if r["planted"] == "True"} == {"True"}
+    for text in (
+        f"**0 of {len(rows)} attacks accuse the code",
+        f"{enough} of them show at least {ENOUGH:g} of the sound ε",
+        f"**0 of {len(runs)} whole runs of committed settings are accused",
+        f"shows {min(shares):.2f} to {max(shares):.2f} of its sound ε",
+        f"**0 of {len(records)} random records are accused",
+        f"show {min(by_record):.2f} to {max(by_record):.2f} of the sound ε of these steps",
+        f"not linear show {min(ends):.2f} to {max(ends):.2f} of the sound ε",
+        f"**All {len(planted) // 2 + len(faults)} planted faults are found",
+        f"with {CONFIDENCE:.0%} confidence",
+    ):
+        assert text in TEXT
 
 
 def test_the_tests_and_files_that_it_names_are_there() -> None:

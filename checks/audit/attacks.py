@@ -36,23 +36,35 @@ from runner.training.updates import Updates
 from runner.training.updates.schedule import Schedule
 
 _CPU = torch.device("cpu")
+_Sums = dict[int, dict[str, Tensor]]  # of batches, by the sum of 2^i over their examples i
 _View = Callable[[list[dict[str, Tensor]]], list[dict[str, Tensor]]]  # from releases to what is seen
+_PLAIN_RATE = 1e6
+_PLAIN_STEP = {"adam": {"eps": _PLAIN_RATE}, "adam_bc": {"floor": _PLAIN_RATE**2}}
 _PILOT = 4000  # trials from which an attacker learns the noise
 _CHUNK = 50_000  # trials at a time, so that a release of all of them fits into 50 MB
 
 
-def released(target: Target, world: World, trials: int, stream: str) -> list[dict[str, Tensor]]:
-    """Return the release of each step, by parameter [trials, *shape]: a list of steps."""
+def released(
+    target: Target, world: World, trials: int, stream: str, known: _Sums | None = None
+) -> list[dict[str, Tensor]]:
+    """Return the release of each step, by parameter [trials, *shape]: a list of steps.
+
+    `known`: sums of this world's batches by their codes, to which new ones are added.
+    """
     sampling, noise = (generator(0, f"{stream}/{purpose}", _CPU) for purpose in ("sampling", "noise"))
     bits = 2 ** torch.arange(target.setting.examples)
     codes = torch.stack([members.long() @ bits for members in joined(target, trials, sampling)])
     batches, numbers = codes.unique(return_inverse=True)
-    sums = [target.sums(world, (code & bits).nonzero().flatten().tolist()) for code in batches]
+    known = {} if known is None else known
+    for code in batches.tolist():
+        if code not in known:
+            known[code] = target.sums(world, (code & bits).nonzero().flatten().tolist())
+    sums = [known[code] for code in batches.tolist()]
     parts = {name: torch.stack([part[name] for part in sums]) for name in sums[0]}
     past = PastNoise(target.mechanism.coefficients)
     return [
-        target.mechanism.release({name: part[number] for name, part in parts.items()}, noise, past)
-        for number in numbers
+        target.mechanism.at(step).release({name: part[number] for name, part in parts.items()}, noise, past)
+        for step, number in enumerate(numbers)
     ]
 
 
@@ -65,7 +77,9 @@ def joined(target: Target, trials: int, sampling: Generator) -> list[Tensor]:
     the rate of the mechanism and are independent of all others, which is all that K calls with N examples would give.
     Steps and epochs draw anew in either case. `sampling_rate` and `steps_per_epoch` have B and N in quotients alone,
     so a wrong rate in the class is also the rate here. Fixed, equal parts of banded noise are public and the same in
-    all trials.
+    all trials. Independent parts differ by trial. The attacker is told the canary's, as the proof of the charge allows,
+    and only the trials with part 0 are returned: it is the part that takes most turns. If the mechanism has more
+    examples than the setting, whose others have no gradients, the coins of one call are those of many trials.
 
     This needs coins that are independent. A batch of exactly K B of the K N examples would look nearly like Poisson
     sampling in a single trial. So shuffled batches, and all that another class draws, are drawn trial by trial. (If
@@ -73,11 +87,15 @@ def joined(target: Target, trials: int, sampling: Generator) -> list[Tensor]:
     """
     mechanism, steps, n = target.mechanism, target.setting.steps, target.setting.examples
     if mechanism.sampling is Sampling.poisson and _flips_coins(type(mechanism)):
-        many = replace(mechanism, examples=trials * n, batch_size=trials * mechanism.batch_size)
+        times = math.ceil(trials * n / mechanism.examples)  # `trials`, if the mechanism's examples are the setting's
+        many = replace(mechanism, examples=times * mechanism.examples, batch_size=times * mechanism.batch_size)
         if isinstance(mechanism, Banded) and mechanism.parts is None:
-            vars(many)["equal_parts"] = mechanism.equal_parts.repeat(trials)
+            vars(many)["equal_parts"] = mechanism.equal_parts.repeat(times)
+        chosen = torch.ones(trials, dtype=torch.bool)
+        if isinstance(many, Banded):
+            chosen = many.part_of(sampling)[: trials * n].view(trials, n)[:, -1] == 0
         epochs = chain.from_iterable(many.memberships(s) for s in repeat(sampling))
-        return [members.view(trials, n) for members in islice(epochs, steps)]
+        return [members[: trials * n].view(trials, n)[chosen] for members in islice(epochs, steps)]
     members = torch.zeros(steps, trials, n, dtype=torch.bool)
     for trial in range(trials):
         batches = chain.from_iterable(mechanism.batches(s) for s in repeat(sampling))
@@ -91,9 +109,10 @@ def _flips_coins(kind: type[Mechanism]) -> bool:
     return kind.batches is Mechanism.batches and kind.memberships in (Mechanism.memberships, Banded.memberships)
 
 
-def _chunks(trials: int, stream: str) -> Iterator[tuple[int, str]]:
-    """Yield the number of trials and the stream of each chunk."""
-    yield from ((min(_CHUNK, trials - begin), f"{stream}/{begin}") for begin in range(0, trials, _CHUNK))
+def _chunks(target: Target, trials: int, stream: str) -> Iterator[tuple[int, str]]:
+    """Yield the number of trials and the stream of each chunk: fewer than usual if there are more than ten steps."""
+    most = max(_CHUNK // 10, _CHUNK // math.ceil(target.setting.steps / 10))
+    yield from ((min(most, trials - begin), f"{stream}/{begin}") for begin in range(0, trials, most))
 
 
 def turns(target: Target, steps: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
@@ -106,7 +125,7 @@ def turns(target: Target, steps: list[dict[str, Tensor]]) -> list[dict[str, Tens
         ValueError: the canary is in another part.
     """
     c = target.mechanism.coefficients
-    if isinstance(target.mechanism, Banded) and target.mechanism.equal_parts[-1] != 0:
+    if len(next(iter(steps[0].values()))) == 0:
         raise ValueError("Expected the canary in part 0: choose another number of examples.")
 
     def mean(name: str, first: int) -> Tensor:
@@ -140,9 +159,10 @@ def _scores(target: Target, trials: int, stream: str, view: _View) -> Scores:
     names = ["likelihood", "difference"] if target.setting.steps > 1 else ["likelihood"]
     sides = []
     for i, world in enumerate(target.worlds):
+        known: _Sums = {}
         parts = [
-            seer.scores(turns(target, view(released(target, world, count, part))))
-            for count, part in _chunks(trials, f"{stream}/{i}")
+            seer.scores(turns(target, view(released(target, world, count, part, known))))
+            for count, part in _chunks(target, trials, f"{stream}/{i}")
         ]
         sides.append({name: np.concatenate([part[name] for part in parts]) for name in names})
     return {name: (sides[0][name], sides[1][name]) for name in names}
@@ -191,23 +211,32 @@ def weight_scores(target: Target, trials: int, stream: str) -> Scores:
     """Return the scores of an attacker who sees the weights before the first step and after the last.
 
     All updates are kept. The optimizer of every trial has its own copy of the weights, [trials, *shape]. Gradients must
-    not depend on them, so the network has one layer.
+    not depend on them, so the network has one layer. The configuration is the attacker's: the first step of an
+    optimizer that divides by root mean squares is the release itself, if these have a large number added or as their
+    least value (`_PLAIN_STEP`).
     """
     seer = _Seer(target, stream)
     sides = []
     for i, world in enumerate(target.worlds):
+        known: _Sums = {}
         parts = [
-            seer.projected(_change(released(target, world, count, part)), offset=target.setting.steps)
-            for count, part in _chunks(trials, f"{stream}/{i}")
+            seer.projected(_change(target, released(target, world, count, part, known)), offset=target.setting.steps)
+            for count, part in _chunks(target, trials, f"{stream}/{i}")
         ]
         sides.append(np.concatenate(parts))
     return {"change": (sides[0], sides[1])}
 
 
-def _change(steps: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+def _change(target: Target, steps: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Return how far all steps move the weights, with its sign turned round."""
     weights = {name: nn.Parameter(torch.zeros_like(release)) for name, release in steps[0].items()}
-    updates = Updates(torch.optim.SGD(weights.values(), lr=1.0))
+    name = target.setting.option_of("optimizer")
+    make = instantiate(option("optimizer", name), **_PLAIN_STEP.get(name, {})) if name else torch.optim.SGD
+    optimizer = make(weights.values(), lr=_PLAIN_RATE if name in _PLAIN_STEP else 1.0)
+    if hasattr(optimizer, "take_noise"):
+        std = target.mechanism.noise_of_mean()
+        optimizer.take_noise({parameter: std[key] for key, parameter in weights.items()})
+    updates = Updates(optimizer)
     for step in steps:
         for name, parameter in weights.items():
             parameter.grad = step[name]
@@ -241,12 +270,13 @@ def statistics_scores(statistics: PrivateStatistics, trials: int, stream: str) -
 class _Seer:
     """An attacker that projects releases on the canary's direction, every coordinate in units of its noise.
 
-    The attacker measures the noise in its own trials of an empty batch, without trusting the mechanism's statements. A
-    projection is 0 on average without the canary in the batch, and 1 with it.
+    The attacker measures the noise in its own trials of an empty batch, without trusting the mechanism's statements. If
+    noise changes by step, its ratio to the first step's is public. A projection is 0 on average without the canary in
+    the batch, and 1 with it.
     """
 
     def __init__(self, target: Target, stream: str) -> None:
-        setting, mechanism = target.setting, target.mechanism
+        setting, mechanism = target.setting, target.mechanism.at(0)
         everyone = list(range(setting.examples))
         batch = everyone if setting.everyone else everyone[-setting.batch_size :]
         if not setting.everyone and mechanism.neighbouring_relation == "add-or-remove-one":
@@ -265,11 +295,13 @@ class _Seer:
             square += float((shift * self.direction[name]).sum())
         self.square = square
         self.rate = mechanism.sampling_rate
+        later = [target.mechanism.at(step).noise_multiplier for step in range(setting.steps)]
+        self.shares = (np.array(later) / later[0]) ** -2 if later[0] > 0 else np.ones(len(later))
 
     def projected(self, seen: dict[str, Tensor], offset: float = 1.0) -> Array:
         """Project a release, after subtracting `offset` times the release without the canary: [trials]."""
         total = sum(
-            ((seen[name] - offset * self.without[name]) * direction).flatten(1).sum(1)
+            ((seen[name] - offset * self.without[name]) * direction).reshape(len(seen[name]), -1).sum(1)
             for name, direction in self.direction.items()
         )
         assert isinstance(total, Tensor)
@@ -278,7 +310,7 @@ class _Seer:
     def scores(self, steps: list[dict[str, Tensor]]) -> dict[str, Array]:
         """Return, over all steps, the log-likelihood ratio and the largest difference between two steps."""
         seen = np.stack([self.projected(step) for step in steps])
-        losses = self.square * (seen - 0.5)
+        losses = self.square * self.shares[: len(seen), None] * (seen - 0.5)
         if self.rate < 1:
             losses = np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + losses)
         return {"likelihood": losses.sum(0), "difference": seen.max(0) - seen.min(0)}

@@ -39,7 +39,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import privacy_loss_distribution
-from scipy.special import betaincinv, ndtri
+from scipy.special import betaincinv, logsumexp, ndtri
 
 from runner.accounting import Releases, sound_epsilon
 from runner.accounting.ledger import SampledGaussian, gaussian_epsilon, sampled_gaussians
@@ -84,21 +84,42 @@ class Found:
     accused: bool
 
 
-def exact_scores(charged: Releases, delta: float, trials: int, seed: int) -> Scores:
+class Limited(NamedTuple):
+    """What keeps the strongest attacker from showing all that is charged.
+
+    Attributes:
+        moved: of the charged shift, what the example moves.
+        summed: True if only the sum of all releases is seen, as by the last weights.
+        order: the number of releases among which the charged one is, in an order that is not seen.
+    """
+
+    moved: float = 1.0
+    summed: bool = False
+    order: int = 1
+
+
+UNLIMITED = Limited()
+
+
+def exact_scores(charged: Releases, delta: float, trials: int, seed: int, limited: Limited = UNLIMITED) -> Scores:
     """Draw the scores of the strongest attacker on exactly the charged releases, which an estimator makes bounds of.
 
     Release j is x + sigma_j z, where x = 1 if the example is there and joins, and 0 if not, with a coin of rate q_j.
-    The score is the log-likelihood ratio, sum_j ln(1 - q_j + q_j exp((y_j - 1/2) / sigma_j^2)).
+    The score is the log-likelihood ratio, sum_j ln(1 - q_j + q_j exp((y_j - 1/2) / sigma_j^2)). With `limited.summed`
+    it is sum_j y_j, in which the likelihood ratio of the sum grows. With an order of k releases of q_j = 1, one of them
+    drawn evenly, ln(1 - q_j + q_j exp(...)) becomes the logarithm of the mean of their likelihood ratios.
     """
     draws, sides = np.random.default_rng(seed), []
     for present in (0, 1):
         total = np.zeros(trials)
         for m in sampled_gaussians(charged, delta) or ():
+            noise = m.noise_multiplier / limited.moved
             for _ in range(m.times):
-                seen = m.noise_multiplier * draws.standard_normal(trials)
-                seen += present * (draws.random(trials) < m.q)
-                losses = (seen - 0.5) / m.noise_multiplier**2
-                total += losses if m.q == 1 else np.logaddexp(math.log1p(-m.q), math.log(m.q) + losses)
+                seen = noise * draws.standard_normal((limited.order, trials))
+                seen[0] += present * (draws.random(trials) < m.q)
+                losses = logsumexp((seen - 0.5) / noise**2, axis=0) - math.log(limited.order)
+                losses = losses if m.q == 1 else np.logaddexp(math.log1p(-m.q), math.log(m.q) + losses)
+                total += seen[0] if limited.summed else losses
         sides.append(total)
     return {"likelihood": (sides[0], sides[1])}
 

@@ -132,7 +132,7 @@ class Canaries:
         return made
 
 
-class _CanaryEngine(MappedEngine):
+class CanaryEngine(MappedEngine):
     """An engine whose examples are canaries that joined. Clips and cuts are those of `MappedEngine`."""
 
     def __init__(self, objective: Objective, canaries: Canaries) -> None:
@@ -262,7 +262,7 @@ class _Observed:
         self.attacker.look(engine.objective, others.gradients)
         if self.real:
             return self.clipping.sum_contributions(engine, inputs, targets, groups)
-        theirs = self._sum(_CanaryEngine(engine.objective, self.canaries), inputs[joined], targets[joined], groups)
+        theirs = self._sum(CanaryEngine(engine.objective, self.canaries), inputs[joined], targets[joined], groups)
         return GradientSum(
             {name: g + others.gradients[name].view_as(g) for name, g in theirs.gradients.items()},
             others.losses.masked_fill(among, 0),

@@ -20,6 +20,8 @@ from pathlib import Path
 import torch
 
 from checks.audit.cases import Row, faults, rows
+from checks.audit.records import drawn, records
+from checks.audit.records import write as write_records
 from checks.audit.report import write, write_page
 from checks.audit.trained import faulty_runs, runs
 from checks.audit.trained import write as write_runs
@@ -39,6 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="few trials at one epsilon: a minute or two, loose bounds")
     parser.add_argument("--output", type=Path, help="default: results/audit, with --quick its folder quick")
     parser.add_argument("--page", action="store_true", help="only write the page and the figure again, from the tables")
+    parser.add_argument("--records", action="store_true", help="attack the steps of ten random records instead")
     parser.add_argument("--runs", action="store_true", help="attack whole runs by canaries instead: an hour of a core")
     chosen = parser.parse_args(arguments)
     folder = chosen.output or REPOSITORY / "results" / "audit" / ("quick" if chosen.quick else "")
@@ -48,6 +51,8 @@ def main(arguments: Sequence[str]) -> int:
     torch.set_num_threads(1)
     if chosen.runs:
         return _attack_runs(folder)
+    if chosen.records:
+        return _attack_records(folder)
     started = time.perf_counter()
     attacked, planted = [], []
     recall = _perform if chosen.quick else partial(_once, folder / JOURNAL, _code())
@@ -105,6 +110,17 @@ def _attack_runs(folder: Path) -> int:
         )
     print(write_runs(folder, rows))
     return int(any(row.accused != row.faulty for row in rows))
+
+
+def _attack_records(folder: Path) -> int:
+    """Attack the steps of random records, write their table, and return the exit code."""
+    register()
+    attacked = []
+    for record in records(drawn()):
+        attacked.append(record)
+        print(f"{record.run_id}: {_line(record.row)}", flush=True)
+    print(write_records(folder, attacked))
+    return int(any(record.row.accused for record in attacked))
 
 
 def _line(row: Row) -> str:

@@ -28,12 +28,13 @@ from torch import Tensor, nn
 
 from runner.accounting import Ledger, Releases, calibrate_noise_multiplier, sound_epsilon
 from runner.accounting.calibration import Accountant
+from runner.accounting.ledger import sampled_gaussians
 from runner.clipping import Clipping, gradient_sum
 from runner.config import REPOSITORY, Sampling, options_of
 from runner.config.checkout import git
 from runner.data.augmentation import viewed
 from runner.gradients import ENGINES, Engine, MappedEngine, Objective, OnePassEngine
-from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.dp_sgd import Mechanism, Scheduled
 from runner.mechanism.layerwise import OfMeanLoss
 from runner.mechanism.normal import generator
 from runner.networks.lipschitz import Spectral
@@ -126,8 +127,9 @@ NETWORKS: Mapping[str, Callable[[], Network]] = {
 class Setting:
     """Names of options, the batches, and the number of steps that the attacker sees.
 
-    `more` has further arguments of the mechanism's option, by name. `beside` is a group and one of its options that the
-    run has besides: an engine, views, an average or a schedule.
+    `more` has further arguments of the mechanism's option, by name; `factors` are those of noise that changes by step.
+    `beside` is a group and one of its options that the run has besides: an engine, views, an average, a schedule, an
+    optimizer, or a loss with a private count. For that loss the canary alone is of class 1.
     """
 
     clipping: str
@@ -223,15 +225,30 @@ class Target:
         if self.views is not None:
             numbers = self.views.draw(len(inputs), generator(0, "augmentation", torch.device("cpu")))
             inputs = viewed(self.views, inputs, numbers)
-        return gradient_sum(clipping, self.engine, inputs, rows, len(world.rows), groups).gradients
+        targets = (rows[:, 1] < 0).long() if self.setting.option_of("loss") else rows
+        return gradient_sum(clipping, self.engine, inputs, targets, len(world.rows), groups).gradients
 
     @cached_property
     def ledger(self) -> Ledger:
         """The charges of the steps that the attacker sees."""
         ledger = Ledger()
         for step in range(self.setting.steps):
-            self.mechanism.charge_step(ledger, step % self.mechanism.steps_per_epoch)
+            self.mechanism.at(step).charge_step(ledger, step % self.mechanism.steps_per_epoch)
         return ledger
+
+    @property
+    def moved(self) -> float:
+        """The shift of the first step's release by the canary, as a share of what its noise is charged for.
+
+        In units of the noise, the squares of the shifts of all noise groups add up to that of the whole release.
+        """
+        sums = [self.sums(world, list(range(self.setting.examples))) for world in self.worlds]
+        first, square = self.mechanism.at(0), 0.0
+        for group in first.noise_groups:
+            shift = torch.cat([(sums[0][name] - sums[1][name]).flatten() for name in group.parameters])
+            square += float(shift.norm() / first.noise_std(group)) ** 2
+        charged = (sampled_gaussians(self.ledger.actual, DELTA) or [])[0]
+        return math.sqrt(square) * charged.noise_multiplier
 
     @property
     def sound(self) -> float:
@@ -246,7 +263,9 @@ class Target:
 def network_of(setting: Setting) -> Network:
     """Build the network under attack. If its own layers bound gradients, its loss bounds them in the logits."""
     network = NETWORKS[setting.network]()
-    if setting.clipping == BY_NETWORK:
+    if loss := setting.option_of("loss"):
+        network.objective.loss = instantiate(option("loss", loss))
+    elif setting.clipping == BY_NETWORK:
         network.objective.loss = Upstream(gradient_bound=1.0)
     return network
 
@@ -278,7 +297,7 @@ def target(setting: Setting, noise_multiplier: float) -> Target:
         ValueError: they do not fit together.
     """
     clipping: Clipping = instantiate(option("clipping", setting.clipping))
-    kind: Any = Mechanism
+    kind: Any = partial(Scheduled, **setting.more) if setting.more else Mechanism
     accountant = DEFAULT_ACCOUNTANT
     if setting.mechanism != PLAIN:
         config = option("mechanism", setting.mechanism)

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from shutil import copy
 
 import pytest
 import torch
+from dp_accounting import GaussianDpEvent
 from scipy.stats import norm
 
 from checks.audit import cases
 from checks.audit import run as command
 from checks.audit.attacks import joined, released, statistics_scores, weight_scores
-from checks.audit.bounds import lower_bounds
+from checks.audit.bounds import Limited, exact_scores, lower_bounds
 from checks.audit.cases import settings
-from checks.audit.faults import FAULTS, Fault
-from checks.audit.report import write_page
+from checks.audit.faults import FAULTS, Fault, NoiseHalved
+from checks.audit.hidden import Hidden, hidden_scores
+from checks.audit.records import target_of
+from checks.audit.report import _why, write_page
 from checks.audit.screened import Screened, charges, screened_scores
-from checks.audit.targets import BANDED, DELTA, PLAIN, Setting, Target, own_options, target
+from checks.audit.targets import BANDED, DELTA, PLAIN, Setting, own_options, target
 from checks.audit.trained import RateDoubled
 from runner.accounting import sound_epsilon
-from runner.config import REPOSITORY
+from runner.config import REPOSITORY, register
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import generator
 from runner.mechanism.statistics import PrivateStatistics
+from runner.records.files import read_record
+from runner.records.verify import run_of
 from runner.report.files import read_csv
 from tests.tracked import tracked_options
 
@@ -45,6 +51,10 @@ HALVED = (  # half of the trials accuse these, by other seeds too
 )
 
 
+def faulty(kind: type[Mechanism], right: Mechanism) -> Mechanism:
+    return kind(**{field.name: getattr(right, field.name) for field in fields(Mechanism)})
+
+
 def name_of(setting: Setting) -> str:
     return " ".join(
         [
@@ -57,16 +67,6 @@ def name_of(setting: Setting) -> str:
     )
 
 
-def distance(attacked: Target) -> float:
-    """Measure the canary's effect on a batch of everyone, in standard deviations of the stated noise."""
-    sums = [attacked.sums(world, list(range(attacked.setting.examples))) for world in attacked.worlds]
-    square = 0.0
-    for group in attacked.mechanism.noise_groups:
-        shift = torch.cat([(sums[0][name] - sums[1][name]).flatten() for name in group.parameters])
-        square += float(shift.norm() / attacked.mechanism.noise_std(group)) ** 2
-    return math.sqrt(square)
-
-
 @pytest.mark.parametrize("setting", EVERYONE, ids=name_of)
 def test_the_canary_moves_all_that_the_ledger_allows(setting: Setting) -> None:
     """An attack that shows less than the sound epsilon then lacks trials, and not strength.
@@ -74,16 +74,20 @@ def test_the_canary_moves_all_that_the_ledger_allows(setting: Setting) -> None:
     The mean over the sampled examples moves by 1 + 15/16 bounds; the ledger has 2.
     """
     attacked = target(setting, 1.3)
-    ((event, count),) = attacked.ledger.actual
-    multiplier = getattr(event, "event", event).noise_multiplier
-    assert count == 1
-    moved = distance(attacked) * multiplier
-    assert moved == pytest.approx((1 + 15 / 16) / 2 if setting.mechanism == "corrected" else 1.0, rel=2e-3)
+    assert [count for _, count in attacked.ledger.actual] == [1]
+    assert attacked.moved == pytest.approx((1 + 15 / 16) / 2 if setting.mechanism == "corrected" else 1.0, rel=2e-3)
+
+
+def test_a_sampled_canary_moves_half_of_the_mean_loss() -> None:
+    """The others have no gradients there, so their rows of the mean loss stay where they are."""
+    assert target(Setting("backprop", "corrected").sampled(), 1.0).moved == pytest.approx(0.5, rel=1e-6)
 
 
 def test_everything_in_conf_is_audited() -> None:
     attacked = {chosen for case in cases.cases(quick=False) for chosen in case.options}
-    there = {(group, name) for group in cases.GROUPS for name in own_options(group)}
+    assert cases.counting_losses() == ["sharp_cross_entropy_quantile"]
+    there = {(group, name) for group in cases.GROUPS for name in own_options(group) if group != "loss"}
+    there |= {("loss", name) for name in cases.counting_losses()}
     assert there - attacked == set(cases.WITHOUT)
     assert attacked - there == {("mechanism", PLAIN)}
     assert all(own_options(group) == tracked_options(group) for group in cases.GROUPS if group != "engine")
@@ -98,6 +102,16 @@ def test_a_new_option_is_attacked_and_a_users_own_is_not(monkeypatch: pytest.Mon
     monkeypatch.setattr(cases, "own_options", lambda group: [*own_options(group), *["newer"] * (group == "schedule")])
     schedules = {s.option_of("schedule") for s, _, _ in settings()} - {""}
     assert schedules == {*listed, "newer"} - {"none"}
+
+
+def test_parts_that_are_told_are_those_of_the_mechanism() -> None:
+    """Of 4 independent parts, a quarter of the trials has the canary in part 0, which joins at steps 0, 4, ... only."""
+    setting = Setting("flat", BANDED, steps=8, more={"bands": 4, "parts": "independent"}).sampled()
+    members = joined(target(setting, 1.0), 20_000, generator(0, "test", torch.device("cpu")))
+    assert len(members[0]) == pytest.approx(5000, abs=250)
+    rates = torch.stack([batch[:, -1].double().mean() for batch in members])
+    assert rates[[0, 4]].tolist() == pytest.approx([0.4, 0.4], abs=0.03)
+    assert not rates[[1, 2, 3, 5, 6, 7]].any()
 
 
 @pytest.mark.parametrize(
@@ -131,13 +145,13 @@ def test_trials_at_once_are_drawn_as_single_trials(setting: Setting, monkeypatch
 
 def test_a_wrong_rate_in_the_class_shows_in_all_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Mechanism, "memberships", RateDoubled.memberships)
-    row = cases._row(target(Setting("flat").sampled(2), 0.5), 50_000, "releases", ERROR)
+    row = cases.attack_target(target(Setting("flat").sampled(2), 0.5), 50_000, "releases", ERROR)
     assert row.accused is True
 
 
 @pytest.mark.parametrize("setting", EVERYONE, ids=name_of)
 def test_what_is_right_is_not_accused(setting: Setting) -> None:
-    row = cases._row(target(setting, 1.0), 3000, "releases", ERROR)
+    row = cases.attack_target(target(setting, 1.0), 3000, "releases", ERROR)
     assert row.accused is False
     if row.mechanism != "original_bug":
         assert 0.4 * row.sound < row.lower <= row.sound
@@ -145,8 +159,74 @@ def test_what_is_right_is_not_accused(setting: Setting) -> None:
     assert row.verdict == expected.get(row.mechanism, "guaranteed")
 
 
+def test_noise_that_is_less_in_one_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = Setting("flat", steps=3, more={"factors": (1.0, 0.5, 1.25)})
+    right = target(setting, 2.0)
+    assert not cases.attack_target(right, 5000, "releases", ERROR).accused
+    wrong = replace(right, setting=replace(setting, more={"factors": (1.0, 1.0, 1.25)}))  # as another ledger charges
+    wrong.__dict__["ledger"] = target(wrong.setting, 2.0).ledger
+    assert cases.attack_target(wrong, 5000, "releases", ERROR).accused
+
+
+@pytest.mark.parametrize("hidden", cases.HIDDEN, ids=lambda h: f"{h.kind} {h.batch_size}")
+def test_the_end_of_a_run_shows_the_canary(hidden: Hidden) -> None:
+    """With little noise only trials whose batches never had the canary are missed: one in eight at q = 1/2, 3 steps."""
+    scores = hidden_scores(hidden, target(hidden.setting, 0.2), 60, "test")
+    out, within = scores[hidden.sees]
+    assert (within > out.max()).mean() > (0.7 if hidden.batch_size == 8 else 0.98)
+
+
+def test_half_of_the_noise_is_found_by_the_end_of_a_run() -> None:
+    hidden = Hidden("worst case")
+    right = target(hidden.setting, 4.0)
+    wrong = replace(right, mechanism=faulty(NoiseHalved, right.mechanism))
+    accused = [
+        lower_bounds(hidden_scores(hidden, attacked, 800, "test"), right.ledger.actual, DELTA, ERROR).accused
+        for attacked in (right, wrong)
+    ]
+    assert accused == [False, True]
+
+
+def test_exact_scores_of_a_limited_attacker() -> None:
+    """Four steps at sigma = 2: sums differ by 4 with a deviation of 4; half the shift is twice the noise."""
+    charged = ((GaussianDpEvent(2.0), 4),)
+    out, within = exact_scores(charged, DELTA, 40_000, 0, Limited(summed=True))["likelihood"]
+    assert (within.mean() - out.mean(), out.std()) == pytest.approx((4, 4), rel=0.03)
+    out, within = exact_scores(charged, DELTA, 40_000, 0, Limited(moved=0.5))["likelihood"]
+    assert (within.mean() - out.mean()) / out.std() == pytest.approx(0.5, rel=0.05)
+    hidden = exact_scores(charged, DELTA, 40_000, 0, Limited(order=2))["likelihood"]
+    assert (hidden[1].mean() - hidden[0].mean()) / hidden[0].std() < 0.8
+
+
+def test_a_row_below_its_share_says_why() -> None:
+    row = cases.attack_target(target(Setting("flat").sampled(), 0.6), 2000, "releases", ERROR)
+    assert row.short
+    assert _why(replace(row, ceiling=math.nan)) == "not compared with exact scores"
+    assert _why(replace(row, ceiling=row.lower)).startswith("the estimator's own")
+    assert _why(replace(row, ceiling=row.lower, moved=0.5)) == "the canary moves 0.50 of what is charged"
+    assert _why(replace(row, ceiling=2 * row.lower)).startswith("the threshold")
+    assert _why(replace(row, ceiling=row.lower, sees="weights")).startswith("the batches, and the weights between")
+
+
+def test_a_record_is_attacked_by_what_its_config_makes() -> None:
+    """Coins have the recorded rate, and the noise is the recorded one: half of it is found."""
+    register()
+    run = run_of(read_record(REPOSITORY / "results" / "runs" / "61e6e8d67291.json")["config"])
+    attacked = target_of(run)
+    assert attacked.mechanism.sampling_rate == run.mechanism.sampling_rate
+    assert attacked.mechanism.noise_multiplier == run.mechanism.noise_multiplier == 2.54
+    assert attacked.moved == pytest.approx(1, rel=1e-6)
+    attacked = replace(attacked, setting=replace(attacked.setting, steps=100))
+    coins = torch.stack(joined(attacked, 2000, generator(0, "test", torch.device("cpu")))).double()
+    assert coins.shape == (100, 2000, 1)
+    assert coins.mean().item() == pytest.approx(run.mechanism.sampling_rate, rel=0.03)
+    wrong = replace(attacked, mechanism=faulty(NoiseHalved, attacked.mechanism))
+    rows = [cases.attack_target(each, 4000, "releases", ERROR) for each in (attacked, wrong)]
+    assert [row.accused for row in rows] == [False, True]
+
+
 def test_sampled_batches_hide_the_canary_and_no_more() -> None:
-    row = cases._row(target(Setting("per_layer").sampled(), 0.3), 20_000, "releases", ERROR)
+    row = cases.attack_target(target(Setting("per_layer").sampled(), 0.3), 20_000, "releases", ERROR)
     assert row.accused is False
     assert 0.7 * row.sound < row.lower <= row.sound
     alone = sound_epsilon(target(Setting("per_layer"), 0.3).ledger.actual, DELTA)
@@ -264,4 +344,4 @@ def test_every_bound_is_on_the_page_once(tmp_path: Path) -> None:
     assert len({tuple(row[:4]) for row in claims}) == len(claims)
     assert len(by_level) + len(claims[2:]) == sum(row["accused"] != "" for row in read_csv(tmp_path / "audit.csv"))
     (planted,) = (line for line in faults.splitlines() if line.startswith("| layers amplified first"))
-    assert planted.split(" | ")[2:] == ["11.77", "8.85", "2.729", "2.463", "yes |"]
+    assert planted.split(" | ")[2:] == ["11.77", "8.58", "2.729", "2.403", "yes |"]
