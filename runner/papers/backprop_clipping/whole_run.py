@@ -12,8 +12,8 @@ N(v_g, std_g^2) with it, and
     S = sum_t sum_g <y_tg, v_tg> / std_g^2,   V = sum_t sum_g (|v_tg| / std_g)^2,
 
 up to the update at which V reaches a level m, of which only a part is taken, so V ends at m. (Where r of its
-information D is left, its term of S is r / D of it and a normal number of variance r - r^2 / D.) If V stays below m, S
-gets a normal number of variance m - V. So S - V is N(0, m) with the disc and S is N(0, m) without it, wherever the steps
+information D is left, its term of S is r / D of it, and a normal number of variance r - r^2 / D.) If V stays below m,
+S gets a normal number of variance m - V. So S - V is N(0, m) with the disc, S is N(0, m) without it, wherever steps
 lead. The adversary says "no disc" if S < V - m. With the disc, this has the probability Phi(-sqrt(m)). Without it, it
 has at least 1/2 less the probability that V stays below m. Hence epsilon >= ln((TPR - delta) / FPR), by the
 Clopper-Pearson bound at 95% on that probability, from runs without the disc.
