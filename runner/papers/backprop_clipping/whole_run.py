@@ -50,8 +50,8 @@ from runner.training.loop import CallByCall, load
 
 MEASURED = REPOSITORY / "results" / "backprop_clipping" / "whole_run.csv"  # by `main`, never by a run
 SWEEP, EXPERIMENT = "backprop_clipping/original_code", "backprop_clipping/mnist_original_code"
-LEVEL = 90.0  # m, fixed before the runs
-SEEDS = range(10)
+LEVEL = 60.0  # m, fixed after a run with seed 0, whose V ended at 85, and before the others
+SEEDS = range(1, 11)
 _LABEL = 3
 
 
@@ -95,16 +95,16 @@ def measured(path: Path = MEASURED) -> list[dict[str, str]]:
 
 
 def totals() -> list[float]:
-    """Return V at the end of each run."""
-    last = {row["seed"]: float(row["V"]) for row in measured()}  # rows are in the order of their epochs
-    return list(last.values())
+    """Return V at the end of each run that counts."""
+    last = {int(row["seed"]): float(row["V"]) for row in measured()}  # rows are in the order of their epochs
+    return [value for seed, value in last.items() if seed in SEEDS]
 
 
 def least_epsilon(information: Sequence[float], delta: float, confidence: float = CONFIDENCE) -> float:
     """Return a lower bound on epsilon with a confidence, from V at the end of runs without the disc, or 0.
 
     >>> round(least_epsilon([100.0] * 10, 1e-5), 1)
-    46.8
+    31.6
     """
     reached, runs = sum(value >= LEVEL for value in information), len(information)
     share = beta.ppf(1 - confidence, reached, runs - reached + 1) if reached else 0.0
@@ -153,7 +153,8 @@ def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     note = (
         "V: the squared distance, in standard deviations of the noise, by which a white disc with label 3 in place of "
         "a black image moves all noisy gradients so far. Runs are without the disc. ε of V: of one Gaussian release "
-        f"with this V, δ = {delta:g}, no bound. The bound takes runs that reach {LEVEL:g}, a level fixed before them. "
+        f"with this V, δ = {delta:g}, no bound. The bound counts the runs that reach {LEVEL:g}. This level was fixed after "
+        "the run with seed 0, which does not count, and before the others. "
         "`python -m runner.papers.backprop_clipping.whole_run` measures it."
     )
     return Table(header, rows, (note,))

@@ -58,7 +58,7 @@ ITEMS = (
     Item(
         "fig-4a",
         "Figure 4a: learning rate, MNIST",
-        sweeps=("noise_screening/fig_4a", "noise_screening/fig_4a_best"),
+        sweeps=("noise_screening/fig_4a_kept", "noise_screening/fig_4a", "noise_screening/fig_4a_best"),
         draw=figures.figure_4a,
     ),
     Item(
@@ -67,8 +67,18 @@ ITEMS = (
         sweeps=("noise_screening/fig_4b",),
         draw=figures.figure_4b,
     ),
-    Item("fig-4c", "Figure 4c: initial temperature, MNIST", sweeps=("noise_screening/fig_4c",), draw=figures.figure_4c),
-    Item("fig-4d", "Figure 4d: rejection threshold, MNIST", sweeps=("noise_screening/fig_4d",), draw=figures.figure_4d),
+    Item(
+        "fig-4c",
+        "Figure 4c: initial temperature, MNIST",
+        sweeps=("noise_screening/fig_4c_kept", "noise_screening/fig_4c"),
+        draw=figures.figure_4c,
+    ),
+    Item(
+        "fig-4d",
+        "Figure 4d: rejection threshold, MNIST",
+        sweeps=("noise_screening/fig_4d_kept", "noise_screening/fig_4d"),
+        draw=figures.figure_4d,
+    ),
     Item("fig-1", "Figure 1: paths on a linear regression", draw=toy.figure),
 )
 

@@ -18,7 +18,10 @@ ITEMS = (
     Item(
         "table-3",
         "Table 3: the best setting of each technique",
-        sweeps=("tempered_sigmoid/table_3", "tempered_sigmoid/table_3_chosen", *figures.STAX, *tables.TABLE_3_SEARCH),
+        sweeps=(
+            *("tempered_sigmoid/table_3", "tempered_sigmoid/table_3_chosen", "tempered_sigmoid/table_3_cifar10_chosen"),
+            *(*figures.STAX, *tables.TABLE_3_SEARCH),
+        ),
         fields=("init", "optimizer.lr"),
         table=tables.table_3,
     ),
