@@ -153,8 +153,8 @@ def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     note = (
         "V: the squared distance, in standard deviations of the noise, by which a white disc with label 3 in place of "
         "a black image moves all noisy gradients so far. Runs are without the disc. ε of V: of one Gaussian release "
-        f"with this V, δ = {delta:g}, no bound. The bound counts the runs that reach {LEVEL:g}. This level was fixed after "
-        "the run with seed 0, which does not count, and before the others. "
+        f"with this V, δ = {delta:g}, no bound. The bound counts the runs that reach {LEVEL:g}. This level was fixed "
+        "after the run with seed 0, which does not count, and before the others. "
         "`python -m runner.papers.backprop_clipping.whole_run` measures it."
     )
     return Table(header, rows, (note,))

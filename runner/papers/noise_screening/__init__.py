@@ -154,6 +154,6 @@ PAPER = Paper(
     idea="reject updates that raise the loss on held-out images",
     citation="Fu, Chen and Ling, 2022",
     link="https://arxiv.org/abs/2211.07218",
-    studies=("screening_kept", "screening", "composition"),
+    studies=("screening_equal", "screening_kept", "screening", "composition"),
     charted=("table-1", "fig-4a", "sound"),
 )  # fmt: skip
