@@ -107,9 +107,9 @@ READERS: dict[str, Callable[..., float | Sequence[float]]] = {
     "hidden_weight_norms": lambda run, _: [values[-1] for values in layer_norms(run, WEIGHTS)[:-1]],
     "mean_weight_norm": lambda run, _: fmean(values[-1] for values in layer_norms(run, WEIGHTS)),
     "pre_activation_norms": lambda run, _: [values[-1] for values in layer_norms(run, PRE_ACTIVATIONS)],
-    # Norms of per-example gradients: the mean of an epoch, the mean of all epochs, the 90th percentile minus the median
-    # of an epoch, the mean of a batch over all steps, and the level at which it ends. Then that level of the first
-    # hidden activation.
+    # Norms of per-example gradients: the mean of an epoch, the mean of all epochs, and the 90th percentile minus the
+    # median of an epoch. The mean of a batch over all steps, and the level at which it ends. Then that level of the
+    # first hidden activation.
     "gradient_norm": lambda run, epoch: diagnostics.gradient_norms(run)["mean"][epoch],
     "gradient_norm_of_all": lambda run, _: fmean(diagnostics.gradient_norms(run)["mean"]),
     "gradient_norm_spread": _gradient_norm_spread,

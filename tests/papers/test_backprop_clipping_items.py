@@ -120,7 +120,7 @@ def test_all_updates_of_ten_runs_bound_epsilon_from_below():
     assert whole_run.least_epsilon([60.0] * 7 + [0.0] * 3, 1e-5) == 0.0
 
 
-def test_a_black_image_adds_nothing_and_the_disc_is_the_first_updates_bound():
+def test_a_black_image_adds_nothing_and_a_disc_does():
     run = prepared(whole_run.SWEEP, whole_run.EXPERIMENT)
     engine = run.engine(run.new_objective())
     clipping = run.mechanism.applied(run.clipping, run.config.batch_size)

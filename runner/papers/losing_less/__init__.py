@@ -101,9 +101,10 @@ PAPER = Paper(
     statement=Statement(
         "**Two papers, one effect: the losing-less loss and tanh do mostly the same.** With learning rates searched on "
         "FashionMNIST at a sound ε of 1, the loss gains {alone:gain} points with ReLU and {top:gain} with tanh "
-        "{top:interval}. At the paper's settings it gains most early in training. On CIFAR-10 it gains "
-        "{cifar} points over cross-entropy by the best of {cifar:runs} runs ({cifar:range} for as many further runs) at a sound ε of {cifar:sound}, "
-        "where the paper claims {cifar:claimed}. By the means of the same runs it gains {means} {means:interval}. On "
+        "{top:interval}. At the paper's settings it gains most early in training. On CIFAR-10 it "
+        "gains {cifar} points over cross-entropy by the best of {cifar:runs} runs ({cifar:range} for as many further "
+        "runs) at a sound ε of {cifar:sound}, where the paper claims {cifar:claimed}. By the means of the same runs it "
+        "gains {means} {means:interval}. On "
         "MNIST it learns faster, but cross-entropy catches up: the lead of the first quarter of the epochs shrinks by "
         "{early} points and is gone at the end ({mnist:gain} {mnist:interval} at a sound ε of {mnist:sound}). With a "
         "learning rate of its own at a sound ε of 1, it keeps {searched:gain} points there on top of tanh "

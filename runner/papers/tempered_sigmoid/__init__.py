@@ -79,9 +79,9 @@ PAPER = Paper(
     remarks=(
         "The paper prints noise that is added to the average of the gradients. Here it is added to their sum, as in "
         "the library that the paper names.",
-        "Three statements have no row, as the paper gives no number for them and no setting that would repeat them. "
-        "These are that a tempered loss gains nothing (footnote 1), that a triple for each layer gains nothing, and that "
-        "the number of filters does not change table 3. Its search over optimizer, batch size and epochs is one over learning rates "
+        "Three statements have no row, as the paper gives no number and no setting for them. These are that a tempered "
+        "loss gains nothing (footnote 1), that a triple for each layer gains nothing, and that the number of filters "
+        "does not change table 3. Its search over optimizer, batch size and epochs is one over learning rates "
         "here, because each of the others multiplies the number of runs.",
     ),
     statement=Statement(
@@ -104,9 +104,9 @@ PAPER = Paper(
         },
         further=(
             Statement(
-                "How much depends on the first weights, too: at the paper's learning rate on FashionMNIST, tanh gains "
-                "{stax:gain} points {stax:interval} if they are drawn as in the paper's library, JAX, and {torch:gain} "
-                "{torch:interval} if they are drawn as in PyTorch.",
+                "How much depends on the first weights, too. At the paper's learning rate on FashionMNIST, tanh gains "
+                "{stax:gain} points {stax:interval} with those of the paper's library, JAX, and {torch:gain} "
+                "{torch:interval} with PyTorch's.",
                 {
                     "stax": {**_ORDER, "reading": "initialised as in stax"},
                     "torch": {**_ORDER, "reading": "PyTorch's initialisation"},
