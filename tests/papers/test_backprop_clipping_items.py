@@ -113,11 +113,11 @@ def test_no_gradient_is_above_its_bound_and_some_reach_it(item: str) -> None:
 
 
 def test_all_updates_of_ten_runs_bound_epsilon_from_below():
-    """By hand: with ten of ten, P(V >= 60) >= 0.05^(1/10) = 0.74113 at 95%, and FPR = Phi(-sqrt(60)) = 4.744e-15."""
-    expected = math.log(0.7411344 - 0.5 - 1e-5) - math.log(4.744e-15)
-    assert whole_run.least_epsilon([60.0] * 10, 1e-5) == pytest.approx(expected, abs=1e-3)
-    assert 0 < whole_run.least_epsilon([60.0] * 9 + [59.9], 1e-5) < expected
-    assert whole_run.least_epsilon([60.0] * 7 + [0.0] * 3, 1e-5) == 0.0
+    """By hand: with ten of ten, P(V >= 40) >= 0.05^(1/10) = 0.74113 at 95%, and FPR = Phi(-sqrt(40)) = 1.270e-10."""
+    expected = math.log(0.7411344 - 0.5 - 1e-5) - math.log(1.270e-10)
+    assert whole_run.least_epsilon([40.0] * 10, 1e-5) == pytest.approx(expected, abs=1e-3)
+    assert 0 < whole_run.least_epsilon([40.0] * 9 + [39.9], 1e-5) < expected
+    assert whole_run.least_epsilon([40.0] * 7 + [0.0] * 3, 1e-5) == 0.0
 
 
 def test_a_black_image_adds_nothing_and_a_disc_does():
