@@ -159,6 +159,9 @@ def build_objective(
         raise ConfigError(str(error)) from error
     activation = groups["activation"].build
     network = groups["architecture"].build(input_shape=shape, classes=dataset.classes, activation=activation)
+    if (init := groups["init"].build()) is not None:
+        with refusing("init"):
+            init.initialize(network)
     with refusing("architecture"):
         frozen = freeze(network)
     if normalization is not None:

@@ -84,10 +84,11 @@ def _gradient_norm_spread(run: PlannedRun, epoch: int) -> float:
     return norms["p90"][epoch] - norms["median"][epoch]
 
 
-def _early_eigenvalue(run: PlannedRun, _: int) -> float:
+def _eigenvalue(run: PlannedRun, _: int, part: str = "") -> float:
+    """Return the geometric mean over all epochs, the first quarter of them (`early`), or the others (`late`)."""
     values = diagnostics.eigenvalues(run)[1]
     quarter = 1 + (len(values) - 1) // 4  # epoch 0 is before training
-    return geometric_mean(values[:quarter]) / geometric_mean(values[quarter:])
+    return geometric_mean({"": values, "early": values[:quarter], "late": values[quarter:]}[part])
 
 
 READERS: dict[str, Callable[..., float | Sequence[float]]] = {
@@ -106,19 +107,22 @@ READERS: dict[str, Callable[..., float | Sequence[float]]] = {
     "hidden_weight_norms": lambda run, _: [values[-1] for values in layer_norms(run, WEIGHTS)[:-1]],
     "mean_weight_norm": lambda run, _: fmean(values[-1] for values in layer_norms(run, WEIGHTS)),
     "pre_activation_norms": lambda run, _: [values[-1] for values in layer_norms(run, PRE_ACTIVATIONS)],
-    # Norms of per-example gradients: the mean of an epoch, the mean of all epochs, the 90th percentile minus the median
-    # of an epoch, and the level at which the mean of a batch ends. Then that level of the first hidden activation.
+    # Norms of per-example gradients: the mean of an epoch, the mean of all epochs, and the 90th percentile minus the
+    # median of an epoch. The mean of a batch over all steps, and the level at which it ends. Then that level of the
+    # first hidden activation.
     "gradient_norm": lambda run, epoch: diagnostics.gradient_norms(run)["mean"][epoch],
     "gradient_norm_of_all": lambda run, _: fmean(diagnostics.gradient_norms(run)["mean"]),
     "gradient_norm_spread": _gradient_norm_spread,
+    "mean_gradient_norm": lambda run, _: fmean(diagnostics.mean_gradient_norms(run)[1]),
     "gradient_norm_level": lambda run, _: level(*diagnostics.mean_gradient_norms(run)),
     "first_activation_level": lambda run, _: level(*diagnostics.first_activation_norms(run)),
     # The cosine of clipped and unclipped mean gradient, averaged over steps at equal distances, or of the first epoch.
     "cosine": lambda run, _: float(np.mean(diagnostics.cosines(run)[1])),
     "first_epoch_cosine": lambda run, _: float(np.mean(diagnostics.first_epoch_cosines(run)[1])),
-    # The Hessian's largest singular value: geometric mean over the epochs, and of their first quarter over the rest's.
-    "eigenvalue": lambda run, _: geometric_mean(diagnostics.eigenvalues(run)[1]),
-    "early_eigenvalue": _early_eigenvalue,
+    # The Hessian's largest singular value: geometric mean over the epochs, or a part of them, and of the first quarter
+    # over the rest's.
+    "eigenvalue": _eigenvalue,
+    "early_eigenvalue": lambda run, epoch: _eigenvalue(run, epoch, "early") / _eigenvalue(run, epoch, "late"),
     # The largest L2 norm of an image that the run saw.
     "largest_image_norm": lambda run, _: float(run.diagnostic("norm_histograms")["inputs"]["largest"]),
 }

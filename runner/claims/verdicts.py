@@ -37,6 +37,7 @@ ON_EPSILON = (GUARANTEED, NOT_GUARANTEED, REFUTED)
 WIDEST = 2  # margins that the half-width of an interval may have for *not contradicted*
 _AS_MEASURED = ("n", "computed", "at_least", "epsilon", "epsilon_spent", "epsilon_sound", "epsilon_least", "delta")
 _NEVER = 5  # runs that all have to fail before a number is taken for one that is never reached
+NO_DIFFERENCE = "no difference beyond the margin"
 _WORST_FIRST = (FAILS, DIFFERS, OPEN, NOT_CONTRADICTED)  # of several statements that all have to hold
 
 
@@ -65,6 +66,7 @@ UNREACHED = Rule(
     FAILS, "more runs never reach it than chance explains, by Fisher's exact test against the paper's runs"
 )
 REFUTED_BY_FORMULA = Rule(FAILS, "a formula gives a number beyond the margin, or on the other side")
+NULL = Rule(OPEN, "of an order or a threshold, the 95% interval lies within the margin: no difference that matters")
 WIDE = Rule(OPEN, "the 95% interval is too wide for any other word")
 FEW = Rule(OPEN, f"fewer than {FEWEST_RUNS} runs of a setting, or of a best of k fewer than k, and no contradiction")
 SOME = Rule(OPEN, "some runs never reach it, but too few to tell them from the paper's, or from half of all")
@@ -72,7 +74,7 @@ LACKING = Rule(OPEN, "a setting that is compared has no run, and the others do n
 UNMEASURED = Rule(OPEN, "no run")
 RULES = (
     *(EQUAL, BETTER, PASSED, NEVER, DERIVED, INSIDE, OUTSIDE, CHOSEN, BEST_WITHIN),
-    *(BEYOND, MISSED, UNREACHED, REFUTED_BY_FORMULA, WIDE, FEW, SOME, LACKING, UNMEASURED),
+    *(BEYOND, MISSED, UNREACHED, REFUTED_BY_FORMULA, NULL, WIDE, FEW, SOME, LACKING, UNMEASURED),
 )
 
 
@@ -129,7 +131,7 @@ def judge(claim: Claim, measured: Measured, scale: str) -> ClaimRow:
         interval_low=interval.low if interval else None,
         interval_high=interval.high if interval else None,
         runs_have=min(sizes, default=None),
-        runs_needed=_runs_needed(claim, measured) if verdict.word == OPEN else None,
+        runs_needed=_runs_needed(claim, measured) if verdict.word == OPEN and verdict.rule is not NULL else None,
         planned_each=" + ".join(map(str, measured.planned_each)),
         spread_each=" + ".join(f"{spread:.4g}" for spread in spreads_of(measured)),
         statements=max(len(measured.statements), 1),
@@ -191,6 +193,7 @@ def _worst(claim: Claim, measured: Measured) -> Verdict:
     shown = next(v for statement, v in verdicts if all(map(is_, (statement.sample, statement.against), samples)))
     for word in _WORST_FIRST:
         deciding = [(statement, verdict) for statement, verdict in verdicts if verdict.word == word]
+        deciding = [pair for pair in deciding if pair[1].rule is not NULL] or deciding
         if deciding:
             statement, verdict = next((pair for pair in deciding if pair[1] is shown), deciding[0])
             where = verdict.reason
@@ -217,8 +220,8 @@ def _statement_verdict(claim: Claim, measured: Measured, statements: int = 1) ->
         alike = "one run has no spread" if min(sizes, default=0) < 2 else "few runs that all came out the same"
         return Verdict(FEW, reason=alike if sizes else "no number of each run, so no interval")
     rule = _rule(claim, measured, statements)
-    if rule.word != OPEN:
-        return Verdict(rule, interval)
+    if rule.word != OPEN or rule is NULL:
+        return Verdict(rule, interval, NO_DIFFERENCE if rule is NULL else "")
     if measured.at_least:
         return Verdict(rule, interval, "runs ended before it showed: only a bound is known")
     if measured.lacks:
@@ -239,7 +242,11 @@ def _rule(claim: Claim, measured: Measured, statements: int) -> Rule:
         sign = 1 if claim.direction.startswith("above") else -1
         if enough and min(sign * usual.low, sign * usual.high) > 0:
             return PASSED
-        return MISSED if max(sign * strict.low, sign * strict.high) < 0 else WIDE if enough else FEW
+        if max(sign * strict.low, sign * strict.high) < 0:
+            return MISSED
+        if enough and claim.margin and usual.within(claim.margin):
+            return NULL
+        return WIDE if enough else FEW
     margin, sign = _margin(claim), _SIGNS.get(claim.direction, 0)
     if enough and at(EQUIVALENCE).within(margin):
         return EQUAL

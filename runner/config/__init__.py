@@ -161,6 +161,7 @@ class Config:
     normalization: Any = class_group("runner.mechanism.statistics.Normalization", optional=True)
     architecture: Any = class_group("torch.nn.Module")
     activation: Any = class_group("torch.nn.Module")
+    init: Any = class_group("runner.networks.initial.Initialization", optional=True)
     loss: Any = class_group("torch.nn.Module")
     clipping: Any = class_group("runner.clipping.Clipping")
     accountant: Any = class_group("runner.accounting.calibration.Accountant")

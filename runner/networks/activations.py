@@ -36,3 +36,18 @@ class TemperedSigmoid(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.scale * torch.sigmoid(self.inverse_temperature * x) - self.offset
+
+
+class GroupNormReLU(nn.Module):
+    """ReLU of channels with mean zero and variance one in each of `groups` groups of neighbours, in each example.
+
+    The order of De et al. (2022), who use 16 groups. There are no weights of its own. The number of channels, or of
+    units of a linear layer, is a multiple of `groups`.
+    """
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self.groups = groups
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(nn.functional.group_norm(x, self.groups))

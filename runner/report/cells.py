@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from runner.claims.claim import ANOTHER_READING, ORDERS, THRESHOLDS, Claim, dataset_name
 from runner.claims.judgement import ClaimRow
 from runner.claims.statistics import Interval
-from runner.claims.verdicts import CONFIRMED, NOT_GUARANTEED, OPEN, REFUTED
+from runner.claims.verdicts import CONFIRMED, NO_DIFFERENCE, NOT_GUARANTEED, OPEN, REFUTED
 from runner.report.files import bound_text, number, plus_minus
 
 CLAIMED_EPSILON = "the claimed ε is"  # guaranteed, or not
@@ -163,6 +163,7 @@ def verdict_text(row: ClaimRow) -> str:
     parts = ["by formula"] if row.computed else []
     if row.verdict == OPEN:
         needed = f"about {row.runs_needed} runs needed" if row.runs_needed else ""
+        needed = f"{NO_DIFFERENCE} of {row.claim.margin:g}" if row.reason.endswith(NO_DIFFERENCE) else needed
         parts.append("not run" if row.measured is None else needed)
     if row.claim.counted == ANOTHER_READING:
         parts.append("another reading, not counted")

@@ -34,8 +34,8 @@ from runner.terminal import bound_text, command, nearest, number
 from runner.training.run import Run
 
 _TRAINED = (
-    "dataset", "features", "augmentation", "normalization", "architecture", "activation", "loss", "optimizer",
-    "schedule", "averaging",
+    "dataset", "features", "augmentation", "normalization", "architecture", "activation", "init", "loss",
+    "optimizer", "schedule", "averaging",
 )  # fmt: skip
 _LISTED = 6  # kinds of releases; of more, kinds with the same sampling become one, with the range of their noise
 _OLDER = "Its record is older: it holds the nearest number of five digits, which can be below the ε computed again."

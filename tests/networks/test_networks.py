@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from runner.build.prepare import prepare
-from runner.networks.activations import TemperedSigmoid, is_monotone
+from runner.networks.activations import GroupNormReLU, TemperedSigmoid, is_monotone
 from runner.networks.architectures import all_convolutional, small_cnn
 
 SCATTERNET = "experiment=losing_less/pfe_{}_ce architecture=scatternet_{}"
@@ -69,3 +69,13 @@ def test_a_class_says_itself_that_it_is_monotone() -> None:
 
     assert all(is_monotone(part) for part in (nn.ReLU(), nn.Tanh(), nn.Sigmoid(), TemperedSigmoid(2, 2, 1), Leaky()))
     assert not any(is_monotone(part) for part in (Bump(2, 2, 1), nn.LeakyReLU(), nn.GELU(), None))
+
+
+def test_group_norm_relu_normalises_each_example_alone():
+    x = torch.randn(3, 8, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    groups = x.reshape(3, 4, 2 * 25)
+    expected = (groups - groups.mean(2, keepdim=True)) / (groups.var(2, correction=0, keepdim=True) + 1e-5).sqrt()
+    layer = GroupNormReLU(4)
+    torch.testing.assert_close(layer(x), expected.reshape(x.shape).clamp(min=0))
+    torch.testing.assert_close(layer(x[1:2]), layer(x)[1:2])
+    assert not is_monotone(layer)

@@ -10,12 +10,13 @@ import torch
 from scipy.stats import norm
 from torch import nn
 
+from runner.accounting.ledger import gaussian_epsilon
 from runner.build.prepare import prepare
 from runner.claims.claim import Claim
-from runner.claims.formulas import ledger_of
+from runner.claims.formulas import ledger_of, prepared
 from runner.claims.measure import measure
 from runner.claims.verdicts import judge
-from runner.papers.backprop_clipping import computed
+from runner.papers.backprop_clipping import computed, measures, whole_run
 from runner.papers.backprop_clipping.measures import first_update_epsilon
 from runner.report.papers import load
 from tests.claims.made_up import NOTHING
@@ -109,3 +110,23 @@ def test_no_gradient_is_above_its_bound_and_some_reach_it(item: str) -> None:
     table = PAPER.item(item).table
     assert table is not None
     assert all(row[-1] == pytest.approx(1, abs=1e-9) for row in table(NOTHING, ()).rows)
+
+
+def test_all_updates_of_ten_runs_bound_epsilon_from_below():
+    """By hand: with ten of ten, P(V >= 40) >= 0.05^(1/10) = 0.74113 at 95%, and FPR = Phi(-sqrt(40)) = 1.270e-10."""
+    expected = math.log(0.7411344 - 0.5 - 1e-5) - math.log(1.270e-10)
+    assert whole_run.least_epsilon([40.0] * 10, 1e-5) == pytest.approx(expected, abs=1e-3)
+    assert 0 < whole_run.least_epsilon([40.0] * 9 + [39.9], 1e-5) < expected
+    assert whole_run.least_epsilon([40.0] * 7 + [0.0] * 3, 1e-5) == 0.0
+
+
+def test_a_black_image_adds_nothing_and_a_disc_does():
+    run = prepared(whole_run.SWEEP, whole_run.EXPERIMENT)
+    engine = run.engine(run.new_objective())
+    clipping = run.mechanism.applied(run.clipping, run.config.batch_size)
+    black = clipping.sum_contributions(engine, torch.zeros(1, 1, 28, 28), torch.tensor([3])).gradients
+    assert all(not gradient.any() for gradient in black.values())
+    disc = clipping.sum_contributions(engine, measures.white_disc([1, 28, 28]), torch.tensor([3])).gradients
+    std = {name: run.mechanism.noise_std(g) for g in run.mechanism.noise_groups for name in g.parameters}
+    moved = math.hypot(*(float(disc[name].norm()) / std[name] for name in std))
+    assert 0 < gaussian_epsilon(moved, 1e-5) < 0.2

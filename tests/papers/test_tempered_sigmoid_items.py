@@ -77,7 +77,7 @@ def test_tanh_and_relu_are_compared_at_their_chosen_rates(tmp_path, fabricate) -
     (claim,) = (
         c
         for c in load("tempered_sigmoid").claims
-        if (c.method, c.dataset) == ("tanh above ReLU, each at its best", "MNIST")
+        if (c.method, c.dataset, c.reading) == ("tanh above ReLU, each at its best", "MNIST", "")
     )
     rates = {job.experiment: job.config.optimizer.lr for job in sweep_jobs(claim.sweep, ("scale=paper",))}
     reached = dict(zip(claim.experiments, (98.0, 96.5), strict=True))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 import torch
+from torch import Tensor
 
 from runner.accounting import Pld
 from runner.accounting.ledger import gaussian_epsilon
@@ -70,6 +72,14 @@ def counted_by_pld(claim: Claim, evidence: Evidence) -> Measured:
     return replace(measured, value=epsilon, epsilon=epsilon, explanation=text)
 
 
+def white_disc(shape: Sequence[int]) -> Tensor:
+    """Return an image [1, channels, height, width] with a small white disc in its middle."""
+    channels, height, width = shape
+    rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    disc = (rows - height / 2).square() + (columns - width / 2).square() < (_RADIUS * height) ** 2
+    return disc.float().expand(1, channels, height, width)
+
+
 @lru_cache
 def first_update_epsilon(sweep: str, experiment: str) -> float | None:
     """Return a lower bound on epsilon with the bug: the exact epsilon of the first update, the least of ten seeds.
@@ -84,10 +94,7 @@ def first_update_epsilon(sweep: str, experiment: str) -> float | None:
     run = ledger_of(sweep, experiment)[0]
     if run.parameters > _LARGE:
         return None
-    channels, height, width = run.dataset.shape
-    rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-    disc = (rows - height / 2).square() + (columns - width / 2).square() < (_RADIUS * height) ** 2
-    images = run.features(disc.float().expand(1, channels, height, width)).double()
+    images = run.features(white_disc(run.dataset.shape)).double()
     clipping = run.mechanism.applied(run.clipping, run.config.batch_size)
     noise = {name: run.mechanism.noise_std(group) for group in run.mechanism.noise_groups for name in group.parameters}
     least = math.inf

@@ -91,6 +91,7 @@ ITEMS = (
     Item("table-7", "Table 7: values tried of the loss's parameters", table=tables.table_7),
 )
 
+_ON_TANH = {"study": "two_papers", "arm": "tanh + losing-less loss", "epsilon": "1"}
 
 PAPER = Paper(
     "losing_less",
@@ -98,14 +99,15 @@ PAPER = Paper(
     ITEMS,
     place=2,
     statement=Statement(
-        "**The losing-less loss gains most early in training, so at a small ε.** On CIFAR-10 it raises the accuracy of "
-        "cross-entropy from {tanh}% to {ours}% at a sound ε of 1. At {cifar:sound} it gains {means} points "
-        "{means:interval}, and {cifar} by the best of {cifar:runs} runs ({cifar:range} for as many further runs), "
-        "where the paper claims {cifar:claimed}. On MNIST it learns faster, but cross-entropy catches up: the lead of "
-        "the first quarter of the epochs shrinks by {early} points and is gone at the end ({mnist:gain} "
-        "{mnist:interval} at a sound ε of {mnist:sound}). With learning rates searched at a sound ε of 1, the loss "
-        "still gains {searched} points on MNIST {searched:interval}, averaged over all combinations with three other "
-        "ideas.",
+        "**Two papers, one effect: the losing-less loss and tanh do mostly the same.** With learning rates searched on "
+        "FashionMNIST at a sound ε of 1, the loss gains {alone:gain} points with ReLU and {top:gain} with tanh "
+        "{top:interval}. At the paper's settings it gains most early in training, so at a small ε. On CIFAR-10 it "
+        "raises the accuracy of cross-entropy from {tanh}% to {ours}% at a sound ε of 1. At {cifar:sound} it gains "
+        "{means} points {means:interval}, and {cifar} by the best of {cifar:runs} runs ({cifar:range} for as many "
+        "further runs), where the paper claims {cifar:claimed}. On MNIST it learns faster, but cross-entropy catches "
+        "up: the lead of the first quarter of the epochs shrinks by {early} points and is gone at the end "
+        "({mnist:gain} {mnist:interval} at a sound ε of {mnist:sound}). With a learning rate of its own at a sound ε of "
+        "1, it keeps {searched:gain} points there on top of tanh {searched:interval}.",
         {
             "cifar": {"item": "fig-3", "dataset": "CIFAR10", "method": "Losing-less loss minus cross-entropy",
                       "quantity": "accuracy_gain", "verdict": "not contradicted"},
@@ -114,7 +116,9 @@ PAPER = Paper(
             "ours": {"leaderboard": "Losing-less loss (2023)", "dataset": "CIFAR10", "epsilon": "1"},
             "early": {"item": "fig-3", "dataset": "MNIST", "method": "Losing-less loss minus cross-entropy",
                       "verdict": "holds"},
-            "searched": {"study": "composition", "dataset": "MNIST", "epsilon": "1", "parts": "losing-less loss"},
+            "alone": {"study": "composition", "dataset": "FashionMNIST", "epsilon": "1", "arm": "losing-less loss"},
+            "top": {**_ON_TANH, "dataset": "FashionMNIST"},
+            "searched": {**_ON_TANH, "dataset": "MNIST"},
             "mnist": {"item": "fig-3", "dataset": "MNIST", "method": "Losing-less loss above cross-entropy",
                       "verdict": "open, not contradicted"},
         },
@@ -129,6 +133,9 @@ PAPER = Paper(
     idea="a loss that keeps gradients small",
     citation="Shahin Shamsabadi and Papernot, PoPETs 2023",
     link="https://doi.org/10.56553/popets-2023-0083",
-    studies=("composition", "corners", "replaced_mnist", "replaced_fashion_mnist"),
+    studies=(
+        *("two_papers", "composition", "gradient_size", "clipping_norm", "bounded", "corners"),
+        *("replaced_mnist", "replaced_fashion_mnist"),
+    ),
     charted=("fig-3", "fig-2", "text"),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from runner.claims.diagnostics import PRE_ACTIVATIONS, WEIGHTS
 from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs
 from runner.papers.losing_less.figures import LOSSES as ALL_LOSSES
 from runner.papers.losing_less.figures import PAPER, PAPER_AXES
+from runner.papers.losing_less.measures import noise_norms
 from runner.report import plots
 from runner.report.papers import claims_of
 
@@ -217,6 +218,9 @@ def _norms(evidence: Evidence, sweep: str, rows: Sequence[tuple[str, Sequence[tu
         row[0].set_ylabel(f"norm of the\n{'weights' if kind == WEIGHTS else 'pre-activations'}")
         for axes, (dataset, layer) in zip(row, panels, strict=True):
             runs = _both(axes, evidence, sweep, f"{dataset}_{{}}", norm(kind, layer), counted=False)
+            if kind == WEIGHTS and runs:  # the first weights and the noise alone, the same for both losses
+                epochs, noise = diagnostics.norm_epochs(runs[0]), noise_norms(runs[0])[layer]
+                axes.plot(epochs, noise, "--", color=plots.GREY, linewidth=1, label="first weights and noise alone")
             last = " (last)" if layer == _layer_count(evidence, sweep, dataset) - 1 else ""
             first = f"{plots.DATASETS[dataset]}, {_sizes(evidence, sweep, dataset)}\n" if layer == 0 else ""
             final = {

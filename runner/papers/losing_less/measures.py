@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from functools import lru_cache
 from statistics import fmean
 
 import numpy as np
@@ -10,12 +12,13 @@ import torch
 from torch import Tensor
 
 from runner.claims.claim import Claim
-from runner.claims.diagnostics import class_accuracies, confusion
-from runner.claims.formulas import Formula, computed
+from runner.claims.diagnostics import WEIGHTS, class_accuracies, confusion, layer_norms
+from runner.claims.formulas import Formula, computed, prepared
 from runner.claims.measure import counted, planned_for
-from runner.claims.measurement import Measured, charged, compare_samples
+from runner.claims.measurement import Measured, charged, compare_samples, measure_sample
 from runner.claims.runs import Evidence, PlannedRun, Runs, last_accuracy
 from runner.networks.losses import LosingLess
+from runner.networks.objective import layers_with_parameters
 from runner.records.jobs import sweep_jobs
 
 SENSITIVITY = {  # by sweep of figure 10: the field that it varies, and its name
@@ -30,6 +33,52 @@ _PAIRS, _POINTS, _APART = 20, 17, 0.3  # pairs of weights, points between them f
 def values_tried(sweep: str, field: str) -> list[float]:
     """Return the values of a field in a sweep at the paper's scale, the smallest first."""
     return sorted({float(job.field(field)) for job in sweep_jobs(f"losing_less/{sweep}")})
+
+
+@lru_cache
+def _weights_of(sweep: str, experiment: str) -> dict[str, int]:
+    """Return the number of weights of each layer of an experiment's network, without biases, by name."""
+    layers = layers_with_parameters(prepared(sweep, experiment).initial.network)
+    return {name: torch.as_tensor(layer.weight).numel() for name, layer in layers.items()}
+
+
+def noise_norms(run: PlannedRun) -> list[list[float]]:
+    """Return the L2 norms that a run's layers would have by their first weights and the noise alone: [layers][epochs].
+
+    s is the standard deviation of a step's noise in a weight, d the number of weights, m the momentum. The squared norm
+    after t steps has the mean |w_0|^2 + d s^2 sum_{j=1..t} ((1 - m^j) / (1 - m))^2. By the momentum, the noise of a
+    step goes on to act in later ones, j in all with its own.
+    """
+    momentum = float(run.field("optimizer.momentum") or 0)
+    std = float(run.field("optimizer.lr")) * run.final("noise_multiplier") * float(run.field("clipping.norm"))
+    std /= float(run.field("batch_size"))
+    steps = np.arange(1, int(run.history("steps")[-1]) + 1)
+    grown = np.concatenate([[0.0], np.cumsum(((1 - momentum**steps) / (1 - momentum)) ** 2)])
+    ends = [0, *map(int, run.history("steps"))]
+    first = [values[0] for values in layer_norms(run, WEIGHTS)]
+    counts = _weights_of(run.job.sweep, run.job.experiment)
+    sizes = [counts[name] for name in run.diagnostic("layer_norms")[WEIGHTS]]
+    return [
+        [math.sqrt(norm**2 + size * std**2 * grown[end]) for end in ends]
+        for norm, size in zip(first, sizes, strict=True)
+    ]
+
+
+@Formula
+def over_noise(claim: Claim, evidence: Evidence) -> Measured:
+    """Return the norm of the weights after the last epoch over that of the noise alone: `hidden`, or `last` layer.
+
+    For the hidden layers it is the mean over the layers.
+    """
+    planned = planned_for(claim, evidence, claim.experiment)
+    values = []
+    for run in planned.recorded:
+        ratios = [
+            measured[-1] / noise[-1]
+            for measured, noise in zip(layer_norms(run, WEIGHTS), noise_norms(run), strict=True)
+        ]
+        values.append(ratios[-1] if claim.number.argument == "last" else fmean(ratios[:-1]))
+    return counted(planned, measure_sample("mean", tuple(values)))
 
 
 @Formula

@@ -20,7 +20,10 @@ from runner.training.run import Run
 from runner.training.updates.screened import Annealing
 
 SWEEP = "noise_screening/table_1"
-SWEEPS = (*(f"{SWEEP}_{name}" for name in ("more_mnist", "more_fashion_mnist", "kept")), SWEEP)  # more seeds first
+SWEEPS = (
+    *(f"{SWEEP}_{name}" for name in ("more_mnist", "more_fashion_mnist", "kept", "kept_cifar10")),
+    SWEEP,
+)  # more seeds first
 DATASETS = {file: name for name, file in IN_FILES.items()}  # names in experiments, and in claims
 _ORDERS = range(2, 65)  # the orders of the paper's accountant
 
