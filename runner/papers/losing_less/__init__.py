@@ -106,8 +106,8 @@ PAPER = Paper(
         "{means} points {means:interval}, and {cifar} by the best of {cifar:runs} runs ({cifar:range} for as many "
         "further runs), where the paper claims {cifar:claimed}. On MNIST it learns faster, but cross-entropy catches "
         "up: the lead of the first quarter of the epochs shrinks by {early} points and is gone at the end "
-        "({mnist:gain} {mnist:interval} at a sound ε of {mnist:sound}). With a learning rate of its own at a sound ε of "
-        "1, it keeps {searched:gain} points there on top of tanh {searched:interval}.",
+        "({mnist:gain} {mnist:interval} at a sound ε of {mnist:sound}). With a learning rate of its own at a sound ε "
+        "of 1, it keeps {searched:gain} points there on top of tanh {searched:interval}.",
         {
             "cifar": {"item": "fig-3", "dataset": "CIFAR10", "method": "Losing-less loss minus cross-entropy",
                       "quantity": "accuracy_gain", "verdict": "not contradicted"},
