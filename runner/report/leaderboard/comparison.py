@@ -44,16 +44,16 @@ def gain_over(entry: Entry, plain: Entry | None) -> Gain | None:
 
 
 def _ranked(entries: Iterable[Entry], dataset: str, epsilon: float) -> list[Entry]:
-    """Return what may stand on the page for a data set at a bound: by effort of its search, then by mean."""
+    """Return what may stand on the page for a data set at a bound: by effort of its search for it, then by mean."""
     bounded = (e for e in entries if (e.dataset, e.epsilon, e.neighbours) == (dataset, epsilon, ADDED))
-    return sorted(bounded, key=lambda e: (e.by_test_images, not e.held_out, -e.mean, e.title))
+    return sorted(bounded, key=lambda e: (e.by_test_images, not (e.held_out and e.made_for_it), -e.mean, e.title))
 
 
 def settings_of(entries: Iterable[Entry], method: str, dataset: str, epsilon: float) -> list[Entry]:
     """Return the settings of a method that may stand on the page, the one that does first.
 
-    Searched settings come before others, so that methods are compared at equal effort. Settings whose updates the test
-    images chose come last.
+    Settings searched for this bound come before others, so that methods are compared at equal effort. Settings whose
+    updates the test images chose come last.
     """
     return [entry for entry in _ranked(entries, dataset, epsilon) if entry.method == method]
 

@@ -63,6 +63,14 @@ _IDEA_CLASSES = {  # by config group and class
     ("optimizer", "torch.optim.Adam"): "Adam",
     ("optimizer", "runner.training.updates.adam_bc.AdamBC"): "AdamBC",
 }
+_PLAIN_CLASSES = {  # of plain DP-SGD, by config group
+    "activation": "torch.nn.ReLU",
+    "loss": "torch.nn.CrossEntropyLoss",
+    "clipping": "runner.clipping.Flat",
+    "features": "runner.data.features.Pixels",
+    "optimizer": "torch.optim.SGD",
+    **dict.fromkeys(("averaging", "augmentation", "init")),
+}
 
 
 def ideas_of(job: Job) -> tuple[str, ...]:
@@ -77,6 +85,9 @@ def method_of(job: Job) -> str:
     if job.sweep in ENTERED:
         return ENTERED[job.sweep]
     if job.experiment in _FILE["by_ideas"]:
+        targets = ((group, job.field(f"{group}._target_")) for group in _PLAIN_CLASSES)
+        if any(pair not in _IDEA_CLASSES and pair not in _PLAIN_CLASSES.items() for pair in targets):
+            return ""
         ideas = ideas_of(job)
         if len(ideas) != 1:
             return COMBINED if ideas else NAMES[0]
@@ -104,7 +115,10 @@ def standing(rows: Sequence[Mapping[str, str]], dataset: str, epsilon: float) ->
     """Return by method the row of leaderboard.csv that stands on its page for a data set at a bound on epsilon."""
     bounded = [row for row in rows if row["dataset"] == dataset and float(row["sound_epsilon_at_most"]) == epsilon]
     listed = [row for row in bounded if row["method"] and row["neighbours"] == ADDED]
-    ranked = sorted(listed, key=lambda r: (r["chosen_by_test_images"], r["held_out"] != "yes", -float(r["mean"])))
+    ranked = sorted(
+        listed,
+        key=lambda r: (r["chosen_by_test_images"], not r["held_out"] == r["made_for_it"] == "yes", -float(r["mean"])),
+    )
     return {row["method"]: row for row in reversed(ranked)}
 
 
