@@ -40,6 +40,7 @@ CONFUSION = {"epoch": [2, 4], "counts": [[[30, 10], [0, 20]], [[40, 0], [10, 10]
         ("gradient_norm", 0, {"gradient_histogram": HISTOGRAM}, 2.0),
         ("gradient_norm_of_all", 1, {"gradient_histogram": HISTOGRAM}, 3.0),
         ("gradient_norm_spread", 0, {"gradient_histogram": HISTOGRAM}, 3.0),
+        ("mean_gradient_norm", 3, {"gradient_norms": {"step": STEPS, "mean": AT_STEPS}}, 36 / 5),
         ("gradient_norm_level", 3, {"gradient_norms": {"step": STEPS, "mean": AT_STEPS}}, LEVEL),
         ("first_activation_level", 3, {"activation_norms": {"step": STEPS, "1": AT_STEPS, "4": [0.0] * 5}}, LEVEL),
         ("cosine", 3, {"gradient_cosine": COSINES}, 0.6),

@@ -28,30 +28,50 @@ RESIDUAL = (*SMALL, "epochs=1", "architecture=wrn_16_4", *SHALLOW, "dataset=cifa
 
 # Settings that have, together, every option of the groups that compute on the device, and the step that they take.
 SETTINGS = [
-    ("graph", (*SHORT, "loss=cross_entropy", "clipping=flat", "schedule=linear")),
+    ("graph", (*SHORT, "loss=cross_entropy", "clipping=flat", "schedule=linear", "activation=clipped_relu")),
     ("graph", (*SHORT, "loss=losing_less", "clipping=automatic", "activation=tempered_sigmoid", "optimizer=adam")),
     ("graph", (*LIPSCHITZ, "loss=hinge", "clipping.noise=global")),
     ("graph", (*LIPSCHITZ, "loss=sharp_cross_entropy_quantile", "loss.gradient_bound=1.2")),
-    ("eager", (*SHORT, "screening=annealing", "optimizer.momentum=0.9")),
-    ("graph", (*SHORT, "augmentation=views", "averaging=ema", "schedule=cosine_by_step", "schedule.warmup_steps=1")),
+    ("eager", (*SHORT, "screening=annealing", "optimizer.momentum=0.9", "activation=softsign")),
+    (
+        "graph",
+        (
+            *SHORT,
+            "augmentation=views",
+            "averaging=ema",
+            "schedule=cosine_by_step",
+            "schedule.warmup_steps=1",
+            "activation=group_norm_relu",
+            "activation.groups=1",
+        ),
+    ),
 ]
 MORE = [
     ("graph", (*SHORT, "loss=focal", "clipping=per_layer", "activation=relu", "sampling=shuffled", "schedule=none")),
-    ("graph", (*SHORT, "loss=huber", "clipping=none", "noise_multiplier=0", "screening=none", "optimizer=sgd")),
+    (
+        "graph",
+        (
+            *SHORT, "loss=huber", "clipping=none", "noise_multiplier=0", "screening=none", "optimizer=sgd",
+            "activation=relu6",
+        ),
+    ),
     ("eager", (*SHORT, "optimizer=adam_bc")),
     (
         "graph",
         (
             *SHORT, "loss=sse", "optimizer.momentum=0.9", "runtime.physical_batch=3", "evaluation=test",
-            "dataset=cifar10", "normalization=private_statistics_cifar10",
+            "dataset=cifar10", "normalization=private_statistics_cifar10", "activation=elu",
         ),
     ),
-    ("graph", (*SHORT, "loss=sae", "normalization=group_norm", "normalization.groups=1")),
-    ("graph", (*SHORT, "loss=sse_ce", "normalization=private_statistics_mnist")),
+    ("graph", (*SHORT, "loss=sae", "normalization=group_norm", "normalization.groups=1", "activation=gelu")),
+    ("graph", (*SHORT, "loss=sse_ce", "normalization=private_statistics_mnist", "activation=hard_tanh")),
     ("graph", (*SHORT, "loss=sse_focal", "clipping=psac", "activation=tanh", "normalization=private_statistics")),
     (
         "graph",
-        (*SHORT, "loss=hkr", "schedule=linear_by_step", "optimizer=adam", "averaging=ema", "averaging.decay=0.5"),
+        (
+            *SHORT, "loss=hkr", "schedule=linear_by_step", "optimizer=adam", "averaging=ema", "averaging.decay=0.5",
+            "activation=selu",
+        ),
     ),
     ("graph", (*RESIDUAL, "augmentation=views", "augmentation.views=2", "averaging=ema")),
     ("graph", (*LIPSCHITZ, "loss=cosine")),
