@@ -199,12 +199,12 @@ def _records(folder: Path) -> list[str]:
     lines = [
         [
             *(f"[{cells['run_id']}](../runs/{cells['run_id']}.json)", _attacked(row), _batches(row)),
-            *(bound_text(float(cells["sound_of_run"])), bound_text(row.sound), _bound_text(row)),
+            *(bound_text(row.sound), _bound_text(row)),
             *(f"{row.lower / row.sound:.2f}", _share(row.ceiling / row.sound)),
         ]
         for cells, row in attacked
     ]
-    heading = ("run", *_ATTACKED, "sound ε of the run", "of these steps", "ε at least", "share", "with exact scores")
+    heading = ("run", *_ATTACKED, "sound ε of these steps", "ε at least", "share", "with exact scores")
     return [
         "## Ten random records",
         f"**{accused} of {len(attacked)} are accused**, and lower bounds are {min(shares):.2f} to {max(shares):.2f} "

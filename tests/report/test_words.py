@@ -146,7 +146,8 @@ def test_the_interval_in_the_csv_is_that_of_the_difference(shown: list[tuple[Cla
 
 def test_means_of_few_runs_are_said_to_be(rows: list[ClaimRow]) -> None:
     """Of 8 learning rates two have three runs and the others one."""
-    (rate,) = [row for row in rows if row.claim.quantity == "best learning rate" and row.claim.item == "fig-4a"]
+    rates = [row for row in rows if row.claim.quantity == "best learning rate" and row.claim.item == "fig-4a"]
+    (rate,) = [row for row in rates if row.measured_is]  # the other reading has no run
     assert rate.measured_is == "value with the best of 8 means of 1 to 3 runs"
     of_means = re.compile(r"(range|correlation|best) of \d+ (single runs|means of \d+( to \d+)? runs)$")
     swept = [row.measured_is for row in rows if row.claim.statistic in ("best_value", "spread", "correlation")]
