@@ -445,10 +445,13 @@ def _sums(study: Study, arms: Sequence[Progress]) -> Table:
 
 def _additions(study: Study, arms: Sequence[Progress]) -> Table:
     """Tabulate what each part adds to the first arm and to each other part alone."""
-    rows = [[*r[0].place, r[0].name, *(_points(effect.estimate) for effect in r)] for r in additions(study, arms)]
+    rows = [
+        [" at ε = ".join(map(str, r[0].place)), r[0].name, *(_points(effect.estimate) for effect in r)]
+        for r in additions(study, arms)
+    ]
     starts = (study.arms[0].name, *study.parts)
     note = "Points of test accuracy [95%], under the same seeds, not corrected for the number of comparisons."
-    return Table(("data set", "sound ε", "part", *(f"added to {name}" for name in starts)), rows, (note,))
+    return Table(("data set", "part", *(f"added to {name}" for name in starts)), rows, (note,))
 
 
 def _adds_up(less: Estimate | None) -> str:
