@@ -45,21 +45,21 @@ _CHUNK = 50_000  # trials at a time, so that a release of all of them fits into 
 
 
 def released(
-    target: Target, world: World, trials: int, stream: str, known: _Sums | None = None
+    target: Target, world: World, trials: int, stream: str, cache: _Sums | None = None
 ) -> list[dict[str, Tensor]]:
     """Return the release of each step, by parameter [trials, *shape]: a list of steps.
 
-    `known`: sums of this world's batches by their codes, to which new ones are added.
+    `cache`: sums of this world's batches by their codes, to which new ones are added.
     """
     sampling, noise = (generator(0, f"{stream}/{purpose}", _CPU) for purpose in ("sampling", "noise"))
     bits = 2 ** torch.arange(target.setting.examples)
     codes = torch.stack([members.long() @ bits for members in joined(target, trials, sampling)])
     batches, numbers = codes.unique(return_inverse=True)
-    known = {} if known is None else known
+    cache = {} if cache is None else cache
     for code in batches.tolist():
-        if code not in known:
-            known[code] = target.sums(world, (code & bits).nonzero().flatten().tolist())
-    sums = [known[code] for code in batches.tolist()]
+        if code not in cache:
+            cache[code] = target.sums(world, (code & bits).nonzero().flatten().tolist())
+    sums = [cache[code] for code in batches.tolist()]
     parts = {name: torch.stack([part[name] for part in sums]) for name in sums[0]}
     past = PastNoise(target.mechanism.coefficients)
     return [
@@ -159,9 +159,9 @@ def _scores(target: Target, trials: int, stream: str, view: _View) -> Scores:
     names = ["likelihood", "difference"] if target.setting.steps > 1 else ["likelihood"]
     sides = []
     for i, world in enumerate(target.worlds):
-        known: _Sums = {}
+        cache: _Sums = {}
         parts = [
-            seer.scores(turns(target, view(released(target, world, count, part, known))))
+            seer.scores(turns(target, view(released(target, world, count, part, cache))))
             for count, part in _chunks(target, trials, f"{stream}/{i}")
         ]
         sides.append({name: np.concatenate([part[name] for part in parts]) for name in names})
@@ -218,9 +218,9 @@ def weight_scores(target: Target, trials: int, stream: str) -> Scores:
     seer = _Seer(target, stream)
     sides = []
     for i, world in enumerate(target.worlds):
-        known: _Sums = {}
+        cache: _Sums = {}
         parts = [
-            seer.projected(_change(target, released(target, world, count, part, known)), offset=target.setting.steps)
+            seer.projected(_change(target, released(target, world, count, part, cache)), offset=target.setting.steps)
             for count, part in _chunks(target, trials, f"{stream}/{i}")
         ]
         sides.append(np.concatenate(parts))

@@ -74,8 +74,8 @@ class CanaryLoss(nn.Module):
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Map logits [batch, classes] and targets [batch] to losses [batch]. Targets from `classes` on are canaries."""
         ordinary = F.cross_entropy(logits, targets.clamp(0, self.classes - 1), reduction="none")
-        own = logits.gather(1, (targets - self.classes).clamp(0, self.classes - 1)[:, None])[:, 0]
-        losses = torch.where(targets >= self.classes, own, ordinary)
+        selected = logits.gather(1, (targets - self.classes).clamp(0, self.classes - 1)[:, None])[:, 0]
+        losses = torch.where(targets >= self.classes, selected, ordinary)
         return torch.where(targets == ABSENT, torch.zeros_like(losses), losses)
 
 
@@ -97,7 +97,7 @@ class Canaries:
     classes: int
 
     @classmethod
-    def drawn(cls, run: Run, count: int, seed: int, *, real: bool = False) -> Canaries:
+    def draw(cls, run: Run, count: int, seed: int, *, real: bool = False) -> Canaries:
         """Draw the coins, the indices and the coordinates of canaries. `real` ones have none in the biases at the end.
 
         Raises:
@@ -123,13 +123,13 @@ class Canaries:
 
     def gradients(self, rows: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the gradients of canaries, by parameter name [batch, *shape], for their numbers `rows` [batch]."""
-        made = {name: p.new_zeros(len(rows), *p.shape) for name, p in like.items()}
+        gradients = {name: p.new_zeros(len(rows), *p.shape) for name, p in like.items()}
         for group, places in self.places.items():
-            whole = torch.zeros(len(rows), sum(like[name].numel() for name in group.parameters))
-            whole[torch.arange(len(rows)), places[rows]] = _STRONG * group.sensitivity
-            parts = whole.split([like[name].numel() for name in group.parameters], dim=1)
-            made |= {name: p.view_as(made[name]) for name, p in zip(group.parameters, parts, strict=True)}
-        return made
+            flat = torch.zeros(len(rows), sum(like[name].numel() for name in group.parameters))
+            flat[torch.arange(len(rows)), places[rows]] = _STRONG * group.sensitivity
+            parts = flat.split([like[name].numel() for name in group.parameters], dim=1)
+            gradients |= {name: p.view_as(gradients[name]) for name, p in zip(group.parameters, parts, strict=True)}
+        return gradients
 
 
 class CanaryEngine(MappedEngine):
@@ -173,8 +173,8 @@ class Attacker:
             for group, places in self._canaries.places.items()
         }
 
-    def look(self, objective: Objective, known: dict[str, Tensor] | None = None) -> None:
-        """Look at the weights before a step, whose other examples sum to `known`, or after the last step.
+    def look(self, objective: Objective, others: dict[str, Tensor] | None = None) -> None:
+        """Look at the weights before a step, whose other examples sum to `others`, or after the last step.
 
         A look at weights that have not changed is of the same step: the first batch is summed several times.
         """
@@ -188,7 +188,7 @@ class Attacker:
                 releases = self._along({name: p.grad for name, p in parameters.items() if p.grad is not None})
             self._add(releases)
         self._before = weights
-        self._known = {} if known is None else self._along(known)
+        self._known = {} if others is None else self._along(others)
 
     def _release(self, group: NoiseGroup, moved: Tensor) -> Tensor:
         """Return the noisy mean [k] that moved the weights by SGD, with momentum."""
@@ -254,22 +254,22 @@ class _Observed:
         if isinstance(engine, MaskedEngine):
             joined = joined & engine.mask
             engine = replace(engine, mask=engine.mask & ~among)
-            others = self.clipping.sum_contributions(engine, inputs, targets.masked_fill(among, 0), groups)
+            ordinary = self.clipping.sum_contributions(engine, inputs, targets.masked_fill(among, 0), groups)
         else:
-            some = self._sum(self._own(engine) if self.real else engine, inputs[~among], targets[~among], groups)
+            some = self._sum(self._one_pass(engine) if self.real else engine, inputs[~among], targets[~among], groups)
             norms = None if some.norms is None else _placed(some.norms, ~among)
-            others = GradientSum(some.gradients, _placed(some.losses, ~among), norms)
-        self.attacker.look(engine.objective, others.gradients)
+            ordinary = GradientSum(some.gradients, _placed(some.losses, ~among), norms)
+        self.attacker.look(engine.objective, ordinary.gradients)
         if self.real:
             return self.clipping.sum_contributions(engine, inputs, targets, groups)
         theirs = self._sum(CanaryEngine(engine.objective, self.canaries), inputs[joined], targets[joined], groups)
         return GradientSum(
-            {name: g + others.gradients[name].view_as(g) for name, g in theirs.gradients.items()},
-            others.losses.masked_fill(among, 0),
-            None if others.norms is None else others.norms.masked_fill(joined, _STRONG),
+            {name: g + ordinary.gradients[name].view_as(g) for name, g in theirs.gradients.items()},
+            ordinary.losses.masked_fill(among, 0),
+            None if ordinary.norms is None else ordinary.norms.masked_fill(joined, _STRONG),
         )
 
-    def _own(self, engine: Engine) -> Engine:
+    def _one_pass(self, engine: Engine) -> Engine:
         key = id(engine.objective)
         if key not in self.engines:
             self.engines[key] = OnePassEngine(engine.objective)
@@ -288,11 +288,11 @@ def _placed(numbers: Tensor, where: Tensor) -> Tensor:
 class _Attacked(Run):
     """A run that remembers the objectives it makes."""
 
-    made: list[Objective] = field(default_factory=list)
+    objectives: list[Objective] = field(default_factory=list)
 
     def new_objective(self) -> Objective:
-        self.made.append(super().new_objective())
-        return self.made[-1]
+        self.objectives.append(super().new_objective())
+        return self.objectives[-1]
 
 
 @dataclass(frozen=True)
@@ -319,8 +319,8 @@ class Attack:
         more = [f"runtime.step={step.value}"]
         if self.real:
             more += ["loss._target_=checks.audit.canaries.CanaryLoss", "~loss.reduction"]
-        named = [f"experiment={self.experiment}"] if self.experiment else []
-        config = resolved(composed([*named, *_EVERYWHERE, *more, *self.overrides]))
+        experiment = [f"experiment={self.experiment}"] if self.experiment else []
+        config = resolved(composed([*experiment, *_EVERYWHERE, *more, *self.overrides]))
         config.runtime.physical_batch = config.dataset.train_examples
         return prepare(config)
 
@@ -357,15 +357,15 @@ def carry_out(attack: Attack, plant: Plant = lambda run: run, seed: int = 0) -> 
     """
     started = time.process_time()
     right = attack.prepared()
-    canaries = Canaries.drawn(right, attack.canaries, seed, real=attack.real)
+    canaries = Canaries.draw(right, attack.canaries, seed, real=attack.real)
     attacker = Attacker(right, canaries)
     wrong = plant(right)
-    parts = {each.name: getattr(wrong, each.name) for each in fields(Run)}
+    parts = {item.name: getattr(wrong, item.name) for item in fields(Run)}
     run = _Attacked(**parts | {"clipping": _Observed(wrong.clipping, canaries, attacker, attack.real)})
     data = load(run)
     data = (_with_canaries(data[0], canaries, attack.real), *data[1:])
     trained = _trained(run, data, resume=attack.way == "resumed")
-    attacker.look(run.made[-1])
+    attacker.look(run.objectives[-1])
     if attacker.steps != run.most_steps:
         raise RuntimeError(f"The attacker saw {attacker.steps} of {run.most_steps} steps: take larger batches.")
     return Outcome(

@@ -359,12 +359,12 @@ def _refused(clipping: str, error: float) -> list[Row]:
 def _statistics(name: str, epsilon: float, trials: int, error: float) -> list[Row]:
     config = {key: value for key, value in option("normalization", name).items() if key != "defaults"}
 
-    def made(noise_multiplier: float) -> PrivateStatistics:
+    def build(noise_multiplier: float) -> PrivateStatistics:
         statistics: PrivateStatistics = instantiate(config | {"noise_multiplier": noise_multiplier})
         return statistics
 
-    noise = calibrate_noise_multiplier(Pld(), lambda nm: made(nm).releases, epsilon, DELTA, tolerance=1e-3)
-    scores, ledger = statistics_scores(made(noise), trials, f"{name} {epsilon}")
+    noise = calibrate_noise_multiplier(Pld(), lambda nm: build(nm).releases, epsilon, DELTA, tolerance=1e-3)
+    scores, ledger = statistics_scores(build(noise), trials, f"{name} {epsilon}")
     bounds = lower_bounds(scores, ledger.actual, DELTA, error)
     claimed, sound = RdpClassic().epsilon(ledger.claimed, DELTA), sound_epsilon(ledger.actual, DELTA)
     what = (name, "before training", "all examples", 2, "constants", noise, DELTA, trials)

@@ -72,13 +72,13 @@ class _Runs:
     """The network, the examples and the first weights of all trials. The last example is the canary."""
 
     def __init__(self, hidden: Hidden, attacked: Target) -> None:
-        draws, others = torch.Generator().manual_seed(0), attacked.setting.examples - 1
+        draws, count = torch.Generator().manual_seed(0), attacked.setting.examples - 1
         network = nn.Sequential(nn.Linear(FEATURES, UNITS), nn.Tanh(), nn.Linear(UNITS, CLASSES))
         for parameter in network.parameters():
             parameter.data = torch.randn(parameter.shape, generator=draws) / FEATURES**0.5
-        self.hidden, self.steps, self.canary = hidden, hidden.steps, others
-        self.inputs = torch.cat([torch.randn(others, FEATURES, generator=draws), torch.zeros(1, FEATURES)])
-        self.targets = torch.cat([torch.randint(CLASSES, (others,), generator=draws), torch.ones(1, dtype=torch.long)])
+        self.hidden, self.steps, self.canary = hidden, hidden.steps, count
+        self.inputs = torch.cat([torch.randn(count, FEATURES, generator=draws), torch.zeros(1, FEATURES)])
+        self.targets = torch.cat([torch.randint(CLASSES, (count,), generator=draws), torch.ones(1, dtype=torch.long)])
         self.objective = Objective(network, nn.CrossEntropyLoss(reduction="none"))
         self.engine, self.clipping = OnePassEngine(self.objective), attacked.clipping
         (self.group,) = self.clipping.noise_groups(self.objective)
@@ -113,8 +113,10 @@ class _Runs:
     def _sums(self, batch: Tensor) -> _Sums:
         """Sum the clipped gradients of a batch of indices, with the canary's crafted one if there is one."""
         crafted = self.crafted if bool((batch == self.canary).any()) else None
-        own = batch if crafted is None else batch[batch != self.canary]
-        total = gradient_sum(self.clipping, self.engine, self.inputs[own], self.targets[own], len(self.targets))
+        ordinary = batch if crafted is None else batch[batch != self.canary]
+        total = gradient_sum(
+            self.clipping, self.engine, self.inputs[ordinary], self.targets[ordinary], len(self.targets)
+        )
         return total.gradients if crafted is None else {k: g + crafted[k] for k, g in total.gradients.items()}
 
     def _fit(self) -> None:
@@ -139,8 +141,8 @@ class _Runs:
 
     def _along(self, place: int) -> _Sums:
         """Clip a gradient along one coordinate."""
-        one, zero = torch.tensor([True]), torch.tensor([0])
-        engine = CanaryEngine(self.objective, Canaries(one, zero, {self.group: torch.tensor([place])}, 0))
+        present, zero = torch.tensor([True]), torch.tensor([0])
+        engine = CanaryEngine(self.objective, Canaries(present, zero, {self.group: torch.tensor([place])}, 0))
         return gradient_sum(self.clipping, engine, self.inputs[:1], zero, 1, (self.group,)).gradients
 
     def _flat(self, tensors: _Sums) -> Tensor:

@@ -54,31 +54,31 @@ _LOG_SCALES = (-2.5, 1.5)
 
 @dataclass(frozen=True)
 class Guesses:
-    """Of `canaries`, `made` are guessed and `right` are guessed rightly."""
+    """Of `canaries`, `guessed` get a guess, of which `right` are right."""
 
     canaries: int
-    made: int
+    guessed: int
     right: int
 
 
-def guess(scores: Array, joined: Array, made: int) -> Guesses:
-    """Guess the `made` canaries with the largest scores in absolute value: in if it is positive, else out.
+def guess(scores: Array, joined: Array, guessed: int) -> Guesses:
+    """Guess the `guessed` canaries with the largest scores in absolute value: in if it is positive, else out.
 
     Args:
         scores: log-likelihood ratios of in to out, [canaries].
         joined: [canaries], truth values.
 
     >>> guess(np.array([3.0, -2.0, 0.1]), np.array([True, True, False]), 2)
-    Guesses(canaries=3, made=2, right=1)
+    Guesses(canaries=3, guessed=2, right=1)
     """
-    surest = np.argsort(-np.abs(scores), kind="stable")[:made]
-    return Guesses(len(scores), made, int(((scores > 0) == joined)[surest].sum()))
+    surest = np.argsort(-np.abs(scores), kind="stable")[:guessed]
+    return Guesses(len(scores), guessed, int(((scores > 0) == joined)[surest].sum()))
 
 
 def p_value(guesses: Guesses, epsilon: float, delta: float) -> float:
     """Bound the probability of so many right guesses from above, if the run is (epsilon, delta)-DP."""
-    made, right = guesses.made, guesses.right
-    coins = binom(made, 1 / (1 + math.exp(-epsilon)))
+    guessed, right = guesses.guessed, guesses.right
+    coins = binom(guessed, 1 / (1 + math.exp(-epsilon)))
     below = coins.cdf(right - 1) - coins.cdf(right - 1 - np.arange(1, right + 1))  # P(v > B >= v - i)
     failing = float((2 / np.arange(1, right + 1) * below).max()) if right else 0.0
     return min(1.0, float(coins.sf(right - 1)) + guesses.canaries * delta * failing)
@@ -103,14 +103,14 @@ def approximate_dp(guesses: Guesses, delta: float, error: float) -> float:
 
 def refuted(guesses: Guesses, allowed: Allowed, error: float) -> bool:
     """Return True if so many right guesses have a probability of at most `error` under the curve: see above."""
-    k, made, right = guesses.canaries, guesses.made, guesses.right
-    hits, misses = error * right / k, error * (made - right) / k
+    k, guessed, right = guesses.canaries, guesses.guessed, guesses.right
+    hits, misses = error * right / k, error * (guessed - right) / k
     for i in range(right - 1, -1, -1):
         least = max(misses, allowed(min(1.0, hits)))
         if least > misses:
-            hits += i / (made - i) * (least - misses)
+            hits += i / (guessed - i) * (least - misses)
             misses = least
-        if hits + misses > made / k:
+        if hits + misses > guessed / k:
             return True
     return False
 

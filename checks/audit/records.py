@@ -40,7 +40,7 @@ class AttackedRecord:
     row: Row
 
 
-def drawn(folder: Path = REPOSITORY / "results" / "runs", count: int = COUNT, seed: int = SEED) -> list[Path]:
+def draw_records(folder: Path = REPOSITORY / "results" / "runs", count: int = COUNT, seed: int = SEED) -> list[Path]:
     """Draw records with noise and a finite sound epsilon."""
     paths = [path for path in sorted(folder.glob("*.json")) if _private(read_record(path))]
     return sorted(random.Random(seed).sample(paths, count))

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from checks.audit.cases import Row, faults, rows
-from checks.audit.records import drawn, records
+from checks.audit.records import draw_records, records
 from checks.audit.records import write as write_records
 from checks.audit.report import write, write_page
 from checks.audit.trained import faulty_runs, runs
@@ -78,14 +78,14 @@ def _once(journal: Path, code: str, attack: partial[list[Row]]) -> list[Row]:
     key = sha256(f"{code} {attack.func.__name__} {attack.args}".encode()).hexdigest()
     lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
     for line in lines:
-        known, cells = json.loads(line)
-        if known == key:
+        stored, cells = json.loads(line)
+        if stored == key:
             return [Row(**values) for values in cells]
-    made = attack()
+    attacked = attack()
     journal.parent.mkdir(parents=True, exist_ok=True)
     with journal.open("a", encoding="utf-8") as file:
-        file.write(json.dumps([key, [asdict(row) for row in made]]) + "\n")
-    return made
+        file.write(json.dumps([key, [asdict(row) for row in attacked]]) + "\n")
+    return attacked
 
 
 def _code() -> str:
@@ -116,7 +116,7 @@ def _attack_records(folder: Path) -> int:
     """Attack the steps of random records, write their table, and return the exit code."""
     register()
     attacked = []
-    for record in records(drawn()):
+    for record in records(draw_records()):
         attacked.append(record)
         print(f"{record.run_id}: {_line(record.row)}", flush=True)
     print(write_records(folder, attacked))

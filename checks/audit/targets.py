@@ -149,8 +149,8 @@ class Setting:
     @property
     def options(self) -> set[tuple[str, str]]:
         """All options, each as a group and a name."""
-        named = {("clipping", self.clipping), ("mechanism", self.mechanism)}
-        return named | ({self.beside} if self.beside is not None else set())
+        options = {("clipping", self.clipping), ("mechanism", self.mechanism)}
+        return options | ({self.beside} if self.beside is not None else set())
 
     @property
     def everyone(self) -> bool:

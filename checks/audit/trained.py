@@ -75,10 +75,10 @@ def _clip_forgotten(run: Run) -> Run:
 def replays_without_noise(run: Run) -> Run:
     """Let one in ten steps of a graph go without noise, as a replay whose generator is not registered would."""
     draw: Callable[[GraphStep], None] = GraphStep._draw
-    drawn = iter(range(run.most_steps))
+    steps = iter(range(run.most_steps))
 
     def faulty(self: GraphStep) -> None:
-        if next(drawn) % 10:
+        if next(steps) % 10:
             draw(self)
         else:
             self._noise.zero_()
@@ -165,9 +165,9 @@ def attacked(attack: Attack, error: float, fault: str = "", plant: Plant = lambd
         exact(attack.canaries, mechanism.sampling_rate, mechanism.noise_multiplier, outcome.steps, outcome.share, seed)
         for seed in range(_DRAWS)
     ]
-    made = bounds.planned(draws)
-    ceilings = np.mean([bounds.of(draw, *made) for draw in draws], axis=0)
-    lower = bounds.of(outcome, *made)
+    guessed = bounds.planned(draws)
+    ceilings = np.mean([bounds.compute(draw, *guessed) for draw in draws], axis=0)
+    lower = bounds.compute(outcome, *guessed)
     sound = run.epsilon_at_most_steps
     assert sound is not None
     return TrainedRow(
@@ -184,7 +184,7 @@ def attacked(attack: Attack, error: float, fault: str = "", plant: Plant = lambd
         sound=sound,
         **dict(zip(_NAMES, lower, strict=True)),
         **{f"{name}_ceiling": float(ceiling) for name, ceiling in zip(_NAMES, ceilings, strict=True)},
-        accused=max(lower) > sound or bounds.accused(outcome, made[1]),
+        accused=max(lower) > sound or bounds.accused(outcome, guessed[1]),
         minutes=outcome.seconds / 60,
     )
 
@@ -201,27 +201,30 @@ class Bounds:
     def family(self) -> tuple[SampledGaussian, ...]:
         return tuple(sampled_gaussians(self.released, self.delta) or ())
 
-    def one_run(self, outcome: Outcome, made: int) -> float:
-        return approximate_dp(guess(outcome.scores, outcome.joined, made), self.delta, self.error)
+    def one_run(self, outcome: Outcome, guessed: int) -> float:
+        return approximate_dp(guess(outcome.scores, outcome.joined, guessed), self.delta, self.error)
 
-    def curve(self, outcome: Outcome, made: int) -> float:
-        return charged_curve(guess(outcome.scores, outcome.joined, made), self.family, self.delta, self.error)
+    def curve(self, outcome: Outcome, guessed: int) -> float:
+        return charged_curve(guess(outcome.scores, outcome.joined, guessed), self.family, self.delta, self.error)
 
-    def of(self, outcome: Outcome, made: int, made_for_curve: int) -> tuple[float, float, float]:
+    def compute(self, outcome: Outcome, guessed: int, guessed_for_curve: int) -> tuple[float, float, float]:
         """Return all three, for a number of guesses for each of the first two."""
         sides = {"likelihood": (outcome.scores[~outcome.joined], outcome.scores[outcome.joined])}
         independent = lower_bounds(sides, self.released, self.delta, self.error).of_shape
-        return self.one_run(outcome, made), self.curve(outcome, made_for_curve), independent
+        return self.one_run(outcome, guessed), self.curve(outcome, guessed_for_curve), independent
 
     def planned(self, draws: Sequence[Outcome]) -> tuple[int, int]:
         """Return the numbers of guesses that are best for exact scores."""
         numbers = sorted({max(10, round(share * len(draws[0].scores))) for share in SHARES})
-        best = [max(numbers, key=lambda made: sum(b(draw, made) for draw in draws)) for b in (self.one_run, self.curve)]
+        best = [
+            max(numbers, key=lambda guessed: sum(b(draw, guessed) for draw in draws))
+            for b in (self.one_run, self.curve)
+        ]
         return best[0], best[1]
 
-    def accused(self, outcome: Outcome, made: int) -> bool:
+    def accused(self, outcome: Outcome, guessed: int) -> bool:
         sides = {"likelihood": (outcome.scores[~outcome.joined], outcome.scores[outcome.joined])}
-        guesses = guess(outcome.scores, outcome.joined, made)
+        guesses = guess(outcome.scores, outcome.joined, guessed)
         return (
             refuted(guesses, allowed_by(self.family, 1.0), self.error)
             or lower_bounds(sides, self.released, self.delta, self.error).accused
@@ -238,13 +241,13 @@ def section(folder: Path) -> list[str]:
     if not (folder / TABLE).exists():
         return []
     rows = TypeAdapter(list[TrainedRow]).validate_python(read_csv(folder / TABLE))
-    whole, planted = [row for row in rows if not row.fault], [row for row in rows if row.fault]
+    attacks, planted = [row for row in rows if not row.fault], [row for row in rows if row.fault]
     wrong = [row for row in planted if row.faulty]
-    shares = [max(row.one_run, row.curve) / row.sound for row in whole]
-    accused, caught = sum(row.accused for row in whole), sum(row.accused for row in wrong)
+    shares = [max(row.one_run, row.curve) / row.sound for row in attacks]
+    accused, caught = sum(row.accused for row in attacks), sum(row.accused for row in wrong)
     return [
         "## Whole runs, attacked by canaries",
-        f"**{accused} of {len(whole)} runs are accused**, and one run alone shows {min(shares):.2f} to "
+        f"**{accused} of {len(attacks)} runs are accused**, and one run alone shows {min(shares):.2f} to "
         f"{max(shares):.2f} of its sound ε. These are runs of committed settings, by the loop that trains all "
         "records. Each canary joined by a coin. Its gradient is one coordinate of the weights, clipped to the "
         "sensitivity. The attacker reads the weights before every step, or the noisy sums where these are projected.",
@@ -254,7 +257,7 @@ def section(folder: Path) -> list[str]:
                     *("setting", "steps", "canaries", "sound ε", "ε at least (exact scores)"),
                     *("if canaries are independent (exact scores)", "core-minutes"),
                 ),
-                [_line(row) for row in whole],
+                [_line(row) for row in attacks],
             )
         ).strip(),
         "*ε at least* is the larger of two bounds that hold for canaries that depend on each other "
@@ -290,9 +293,9 @@ def _line(row: TrainedRow) -> list[str]:
 
 def _fault_line(row: TrainedRow) -> list[str]:
     words = {(True, True): "yes", (True, False): "**no**", (False, True): "**accused**", (False, False): "–"}
-    found = words[row.faulty, row.accused]
+    word = words[row.faulty, row.accused]
     bounds = _least(max(row.one_run, row.curve)), _least(row.independent)
-    return [row.fault, f"{row.way}, {row.steps}", bound_text(row.sound), *bounds, found]
+    return [row.fault, f"{row.way}, {row.steps}", bound_text(row.sound), *bounds, word]
 
 
 def _least(bound: float) -> str:

@@ -14,6 +14,7 @@ memory.
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache, reduce
@@ -38,7 +39,7 @@ _OPACUS_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *map(float, range(12, 64
 
 
 @dataclass(frozen=True)
-class _Accountant:
+class _Accountant(ABC):
     """Base of the accountants, whose `_epsilon` gets at least one mechanism, and only mechanisms with noise.
 
     `bound` is True if epsilon is a proven upper bound.
@@ -53,8 +54,8 @@ class _Accountant:
             return math.inf
         return self._epsilon(mechanisms, delta) if mechanisms else 0.0
 
-    def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float: ...
 
 
 @dataclass(frozen=True)

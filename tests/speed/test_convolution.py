@@ -24,6 +24,17 @@ CONVOLVED = {
 }
 
 
+def difference(plain: nn.Conv2d, x: torch.Tensor, upstream: torch.Tensor) -> float:
+    """Return by how much the compiled outputs and gradients differ from float64's, over the largest of each."""
+    exact, results = copy.deepcopy(plain).double(), []
+    for layer, images, g in ((FastConvolution.of(plain), x, upstream), (exact, x.double(), upstream.double())):
+        images.requires_grad_()
+        y = layer(images)
+        results.append([y, *torch.autograd.grad(y, [images, *layer.parameters()], g)])
+    pairs = zip(*results, strict=True)
+    return max(float((fast.double() - right).abs().max() / right.abs().max()) for fast, right in pairs)
+
+
 @pytest.mark.parametrize("case", CONVOLVED)
 def test_convolution(kernels: str, case: str) -> None:
     """Outputs and all gradients, within 1e-5 of float64's largest. Every second shape has a bias and another layout."""
@@ -35,18 +46,10 @@ def test_convolution(kernels: str, case: str) -> None:
         plain = StandardizedConv2d(channels_in, channels_out, 3, padding=1)
     else:
         plain = nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=bias)
-    exact = copy.deepcopy(plain).double()
     x = torch.randn(5, channels_in, height, width).to(memory_format=layout)
     upstream = torch.randn(5, channels_out, height, width)
     assert FastConvolution.takes(plain)
-    results = []
-    for layer, images, g in ((FastConvolution.of(plain), x, upstream), (exact, x.double(), upstream.double())):
-        images.requires_grad_()
-        y = layer(images)
-        results.append([y, *torch.autograd.grad(y, [images, *layer.parameters()], g)])
-    for computed, expected in zip(*results, strict=True):
-        off = (computed.double() - expected).abs().max() / expected.abs().max()
-        assert off < 1e-5
+    assert difference(plain, x, upstream) < 1e-5
 
 
 SMALL = {  # channels, window, stride, padding, and the size of the images
@@ -66,17 +69,10 @@ def test_a_small_convolution(kernels: str, case: str) -> None:
     torch.manual_seed(0)
     channels, window, stride, padding, size = SMALL[case]
     plain = nn.Conv2d(*channels, window, stride, padding, bias=case != "one window")  # type: ignore[arg-type]
-    exact = copy.deepcopy(plain).double()
     x = torch.randn(5, channels[0], *size)
-    upstream = torch.randn(exact(x.double()).shape)
+    upstream = torch.randn(plain(x).shape)
     assert FastConvolution.takes(plain)
-    results = []
-    for layer, images, g in ((FastConvolution.of(plain), x, upstream), (exact, x.double(), upstream.double())):
-        images.requires_grad_()
-        y = layer(images)
-        results.append([y, *torch.autograd.grad(y, [images, *layer.parameters()], g)])
-    for computed, expected in zip(*results, strict=True):
-        assert (computed.double() - expected).abs().max() / expected.abs().max() < 1e-6
+    assert difference(plain, x, upstream) < 1e-6
 
 
 def test_a_small_image_is_convolved_alone(kernels: str) -> None:
