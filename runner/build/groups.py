@@ -27,13 +27,8 @@ from runner.trust.targets import LIBRARIES, import_target, targets
 
 _PASSED = ("activation", "classes", "input_shape", "optimizer", "params", "steps")  # by the package, to a class
 _CALLED_LATER = ("mechanism", "optimizer", "schedule")
-_CHECKED_METHODS = (
-    "accountant",
-    "averaging",
-    "clipping",
-    "init",
-    "normalization",
-)  # an instance has to have all of its type's
+# An instance has to have all methods of its type.
+_CHECKED_METHODS = ("accountant", "averaging", "clipping", "init", "normalization")
 
 
 class Group:

@@ -36,8 +36,8 @@ class Glorot:
     def initialize(self, network: nn.Module) -> None:
         for layer in network.modules():
             if isinstance(layer, nn.Linear | nn.Conv2d):
-                fans = nn.init._calculate_fan_in_and_fan_out(layer.weight)
-                std = math.sqrt(2 / sum(fans)) / _SHRINKS
+                fan_in, fan_out = layer.weight[0].numel(), layer.weight[:, 0].numel()
+                std = math.sqrt(2 / (fan_in + fan_out)) / _SHRINKS
                 nn.init.trunc_normal_(layer.weight, std=std, a=-_CUT * std, b=_CUT * std)
                 if layer.bias is not None:
                     layer.bias.normal_(
