@@ -155,8 +155,8 @@ def _panel(axes: Axes, dataset: str, lines: Sequence[Line], claims: Mapping[str,
     for line in lines:
         front: dict[str, Any] = FRONT[line.method]
         style = {"color": front["colour"], "linewidth": front.get("width", 1.8)}
-        drawn = ":" if line.runs == 1 else front.get("line", "-")
-        axes.plot(line.epsilons, line.mean, linestyle=drawn, drawstyle="steps-post", zorder=3, **style)
+        linestyle = ":" if line.runs == 1 else front.get("line", "-")
+        axes.plot(line.epsilons, line.mean, linestyle=linestyle, drawstyle="steps-post", zorder=3, **style)
         axes.plot(line.epsilons[-1], line.mean[-1], "o", markersize=3.5, color=front["colour"], zorder=4)
         area: dict[str, Any] = {"step": "post", "color": front["colour"], "alpha": 0.16, "linewidth": 0}
         axes.fill_between(line.epsilons, line.mean - line.half, line.mean + line.half, **area)
