@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 
 from runner.claims.claim import DATASETS, dataset_name
@@ -55,7 +54,6 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-@cache
 def leaderboard_rows() -> list[dict[str, str]]:
     """Read leaderboard.csv, of these results or of the installed package."""
     return read_csv(RESULTS / _PLACE if (RESULTS / _PLACE).exists() else REPOSITORY / "results" / _PLACE)
