@@ -51,8 +51,13 @@ def on_config(config: Any) -> Any:
     config.nav = [
         {"Home": "README.md"},
         {"Results": "results/README.md"},
-        {"Leaderboard": _BOARD_PAGE},
-        *({"Matrix of gains": path} for path in _paths("results/leaderboard/matrix.md")),
+        {
+            "Leaderboard": [
+                {"All methods": _BOARD_PAGE},
+                *({"Matrix of gains": path} for path in _paths("results/leaderboard/matrix.md")),
+                *({"Settings that did best": path} for path in _paths("results/leaderboard/settings.md")),
+            ]
+        },
         {"Tables with filters": [{"Every claim": _TABLES[0]}, {"Leaderboard, all rows": _TABLES[1]}]},
         {"Papers": _entries(papers)},
         {

@@ -17,7 +17,7 @@ from runner.report import front_figure
 from runner.report.files import Table, aligned, read_csv, write_csv, write_text
 from runner.report.leaderboard.comparison import COLUMNS, SHOWN, comparisons, csv_rows
 from runner.report.leaderboard.entries import Entry, trials
-from runner.report.leaderboard.matrix import matrix_page
+from runner.report.leaderboard.matrix import matrix_page, settings_page
 from runner.report.leaderboard.methods import NAMES, accuracy_text, standing
 from runner.report.leaderboard.page import page, read_published
 from runner.study.board import board_of, jobs_of_board
@@ -25,7 +25,7 @@ from runner.terminal import Line, Parser
 
 
 def write(folder: Path, shown: Sequence[Entry], runs: Runs, searched: int) -> list[Path]:
-    """Write leaderboard/README.md, matrix.md, leaderboard.csv and the figure of the front page, and return the files.
+    """Write the pages and the table in leaderboard/, and the figure of the front page. Return the files.
 
     `runs` are those of the entries that are `shown`, and `searched` is the number of recorded runs of searches.
     """
@@ -33,6 +33,7 @@ def write(folder: Path, shown: Sequence[Entry], runs: Runs, searched: int) -> li
     return [
         write_text(place / "README.md", page(shown, comparisons(shown), read_published(), searched)),
         write_text(place / "matrix.md", matrix_page(comparisons(shown))),
+        write_text(place / "settings.md", settings_page(comparisons(shown))),
         write_csv(place / "leaderboard.csv", COLUMNS, csv_rows(shown)),
         front_figure.write(folder, shown, runs),
     ]

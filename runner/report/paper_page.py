@@ -8,7 +8,7 @@ from pathlib import Path
 from runner.claims.judgement import ClaimRow, capitalised, count_guarantees, count_words, counted
 from runner.claims.runs import PAPER_SCALE
 from runner.claims.verdicts import CONFIRMED, DIFFERS, FAILS, OPEN, REFUTED, WORDS
-from runner.records.files import find_record
+from runner.records.files import find_record, read_record
 from runner.records.jobs import Job
 from runner.records.store import leaves
 from runner.report import run_figure, verdict_figures
@@ -16,20 +16,15 @@ from runner.report.cells import cells_of
 from runner.report.files import Table, enumerated, markdown
 from runner.report.item_page import epsilon_text, marked_verdict, words_text
 from runner.report.items import Item, Paper
+from runner.report.leaderboard.methods import METHODS, anchor
 from runner.report.papers import study_pages
 from runner.report.statements import Sources, stated, summary_rows
+from runner.report.tables import SETTING, setting_cells, setting_text
 from runner.runs.durations import Total, committed, total_of
 
 _MOST, _TOTAL = 5, 24  # claims in the section of the headline, and about as many on the page
 _MOST_SETTINGS = 8
 _HEADER = ("claim", "paper", "here (what it is)", "ε paper → sound", "verdict")
-_SETTING = {  # columns of the settings, and the fields of a config that they show
-    "batch size": ("batch_size",),
-    "epochs": ("epochs",),
-    "noise multiplier": ("noise_multiplier",),
-    "clipping norm": ("clipping.norm", "clipping.input_norm", "clipping.gradient_norm"),
-    "learning rate": ("optimizer.lr",),
-}
 _METHOD = ("architecture", "activation", "loss", "clipping", "optimizer", "screening")  # groups whose class is named
 
 
@@ -61,7 +56,12 @@ def page(
     if findings and paper.summaries:
         lines = summary_rows(paper, sources)
         parts.append(markdown(Table(("it claims", "measured here", "at a sound ε of", "verdict", "runs"), lines)))
-    parts += [_score(rows), _time(paper, sources.folder) if findings else "", _settings(paper, jobs), _failed(rows)]
+    parts += [
+        _score(rows),
+        _time(paper, sources.folder) if findings else "",
+        _settings(paper, jobs, sources.folder),
+        _failed(rows),
+    ]
     share = max(1, (_TOTAL - _MOST) // max(1, len({row.claim.item for row in counted(rows)}) - 1))
     claimed = {row.claim.item for row in rows}
     plain = [item for item in paper.items if item.draw is None and item.name not in claimed]
@@ -192,33 +192,47 @@ def _foremost(paper: Paper, rows: Sequence[ClaimRow], most: int) -> list[ClaimRo
     return [row for row in rows if id(row) in chosen]
 
 
-def _settings(paper: Paper, jobs: Sequence[Job]) -> str:
+def _settings(paper: Paper, jobs: Sequence[Job], folder: Path) -> str:
     """Write the settings of the headline with their config files, the first ones of them, and the commands."""
-    experiments = {job.experiment: leaves(job.values) for job in reversed(jobs)}
+    experiments = {job.experiment: job for job in reversed(jobs)}
     lines = []
-    for name, config in list(reversed(experiments.items()))[:_MOST_SETTINGS]:
+    for name, job in list(reversed(experiments.items()))[:_MOST_SETTINGS]:
+        config = leaves(job.values)
         classes = []
         linear = config.get("architecture") == "linear"  # it uses no activation
         for group in (group for group in _METHOD if config.get(group) and not (linear and group == "activation")):
             arguments = ", ".join(
-                f"{field.partition('.')[2]} {_number(value)}"
+                f"{field.partition('.')[2]} {setting_text(value)}"
                 for field, value in config.items()
                 if group in ("activation", "loss") and field.startswith(f"{group}.") and isinstance(value, (int, float))
             )
             classes.append(f"{config[group]}" + (f" ({arguments})" if arguments else ""))
-        cells = [" and ".join(_number(config[f]) for f in fields if f in config) or "–" for fields in _SETTING.values()]
-        lines.append([f"[{name}](../../conf/experiment/{name}.yaml)", ", ".join(classes), *cells])
+        cells = setting_cells(job) | _epochs(job, folder)
+        lines.append([f"[{name}](../../conf/experiment/{name}.yaml)", ", ".join(classes), *cells.values()])
     name, item = paper.name.replace("_", "-"), paper.items[0].name
     commands = (
         f"`make aggregate-{name} ITEMS={item}` draws it again from the records, `make reproduce-{name} ITEMS={item}` "
         f"trains what is missing, and `python -m runner claims --paper {name}` lists every claim.\n"
     )
     more = f" [More]({item}/settings.csv)." if len(experiments) > _MOST_SETTINGS else ""
-    table = f"{markdown(Table(('config file', 'classes', *_SETTING), lines))}\n" if lines else ""
+    table = f"{markdown(Table(('config file', 'classes', *SETTING), lines))}\n" if lines else ""
     single = f"`python -m runner experiment=NAME` trains one of them.{more} " if lines else ""
     heading = paper.items[0].title.partition(":")[0]
-    return f"## Settings of {heading}, and how to run it\n\n{table}{single}{commands}"
+    return f"## Settings of {heading}, and how to run it\n\n{table}{single}{commands}{_best_settings(paper)}"
 
 
-def _number(value: object) -> str:
-    return "calibrated" if value is None else f"{value:g}" if isinstance(value, (int, float)) else str(value)
+def _epochs(job: Job, folder: Path) -> dict[str, str]:
+    """Say after how many epochs a budget ended a recorded run early, or return {}."""
+    path = find_record(folder, job.run_id)
+    ended = int(read_record(path)["final"]["epoch"]) if path.exists() else None
+    planned = int(job.field("epochs"))
+    return {} if ended is None or ended >= planned else {"epochs": f"{planned}, ended by its ε after {ended}"}
+
+
+def _best_settings(paper: Paper) -> str:
+    """Link to the settings of the paper's method on the leaderboard, if it has one."""
+    method = next((m for m in METHODS if m.get("paper") == paper.name), None)
+    if method is None:
+        return ""
+    place = f"../leaderboard/settings.md#{anchor(method['name'])}"
+    return f"\nTo use the method at a sound ε of 1 or 3, begin with [the settings that did best here]({place}).\n"

@@ -54,11 +54,11 @@ class MissingError(ValueError):
 class Number:
     """A number in a text. The format chooses its part.
 
-    {x} is the number, {x:size} its absolute value, {x:gain} the difference of two settings, and {x:interval} its
-    95% interval. Where a claim is compared with a number, {x:interval} is that of measured minus claimed, and {x:range}
-    that of the measured number. {x:sound} is the sound ε, {x:least} a lower bound on ε, {x:claimed} the claimed
-    number, and {x:runs} the runs. Numbers have one decimal, those below one have two. A lower bound has two significant
-    digits.
+    {x} is the number, {x:size} its absolute value, {x:gain} the difference of two settings, and {x:interval} its 95%
+    interval. {x:fine} has two decimals. Where a claim is compared with a number, {x:interval} is that of measured minus
+    claimed, and {x:range} that of the measured number. {x:sound} is the sound ε, {x:least} a lower bound on ε,
+    {x:claimed} the claimed number, and {x:runs} the runs. Numbers have one decimal, those below one have two. A lower
+    bound has two significant digits.
     """
 
     measured: float | None
@@ -109,6 +109,7 @@ def _ends(interval: Interval) -> str:
 
 PARTS: dict[str, tuple[str, Callable[[Any], str]]] = {  # the field of each part, and its format
     "": ("measured", _short),
+    "fine": ("measured", lambda value: signed(value, "", 2).removeprefix("+")),
     "size": ("measured", lambda value: _short(abs(value))),
     "gain": ("difference", _short),
     "interval": ("interval", _ends),
@@ -235,8 +236,10 @@ def summary_rows(paper: Paper, sources: Sources) -> list[list[str]]:
         word = runs = "–"
         if "x" in summary.numbers:
             row = next(row for row in rows_of(sources.folder, paper) if row.claim.has(summary.numbers["x"]))
-            epsilon = f", ε {row.guarantee}" if row.guarantee and row.guarantee != GUARANTEED else ""
-            word = f"{row.verdict}{epsilon}" + ("" if row.claim.counts else " (another reading, not counted)")
+            word = str(row.verdict)
+            if row.guarantee and row.guarantee != GUARANTEED:
+                word = f"the accuracy {row.verdict}, the ε is {row.guarantee}"
+            word += "" if row.claim.counts else " (another reading, not counted)"
             runs = row.n_each or str(row.n) if row.measured is not None else "–"
         rows.append([*(texts or (summary.claims.replace("{x:claimed}", "–"), "not run", "–")), word, runs])
     return rows

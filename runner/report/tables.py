@@ -12,9 +12,37 @@ from runner.claims.formulas import prepared
 from runner.claims.judgement import ClaimRow
 from runner.claims.runs import Evidence, PlannedRun, Runs, decides
 from runner.claims.statistics import summarise
+from runner.records.jobs import Job
+from runner.records.store import leaves
 from runner.report.files import Table
 
+SETTING = {  # columns of the settings on a page, and the fields of a config that they show
+    "batch size": ("batch_size",),
+    "epochs": ("epochs",),
+    "noise multiplier": ("noise_multiplier",),
+    "clipping norm": ("clipping.norm", "clipping.input_norm", "clipping.gradient_norm"),
+    "learning rate": ("optimizer.lr",),
+}
 _SPENT = "epsilon_spent"
+
+
+def setting_cells(job: Job) -> dict[str, str]:
+    """Return the texts of a job's setting by the columns of SETTING; "–" where its config has no such field.
+
+    >>> from runner.records.jobs import sweep_jobs
+    >>> setting_cells(sweep_jobs("losing_less/fig_3_mnist")[0])["learning rate"]
+    '0.5'
+    """
+    config = leaves(job.values)
+    return {
+        name: " and ".join(setting_text(config[field]) for field in fields if field in config) or "–"
+        for name, fields in SETTING.items()
+    }
+
+
+def setting_text(value: object) -> str:
+    """Format a value of a config. A noise multiplier of None is calibrated to the budget."""
+    return "calibrated" if value is None else f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
 def varied(runs: Runs, fields: Sequence[str] = ()) -> list[str]:

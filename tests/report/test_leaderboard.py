@@ -18,8 +18,8 @@ from runner.records.jobs import Job
 from runner.report.files import write_csv
 from runner.report.leaderboard.comparison import COLUMNS, comparisons, csv_rows
 from runner.report.leaderboard.entries import DELTA, Entry, counts, entries
-from runner.report.leaderboard.matrix import matrix_page
-from runner.report.leaderboard.methods import ADDED, COMBINED, METHODS, method_of
+from runner.report.leaderboard.matrix import matrix_page, settings_page
+from runner.report.leaderboard.methods import ADDED, COMBINED, METHODS, anchor, method_of
 from runner.report.leaderboard.page import Published, best_published, page, read_published
 from runner.study.file import read
 from runner.study.progress import jobs_of
@@ -128,6 +128,26 @@ def test_the_matrix_is_bold_where_welch_tells_two_apart(board) -> None:
     text = matrix_page(comparisons([plain, best, replace(close, method=LOSS)]))
     assert "| tanh | – | +0.2 | **+6.0** |" in text
     assert "| plain DP-SGD | **−6.0** | **−5.8** | – |" in text
+
+
+def test_a_method_has_its_best_setting_with_the_command(board) -> None:
+    """The learning rate, norm, batch size and epochs of the jobs; epochs of a run that was made for more say so."""
+    plain, tanh = board
+    worse = replace(tanh, accuracies=(90.0, 90.0), settings={**tanh.settings, "learning rate": "9"})
+    text = settings_page(comparisons([plain, worse, replace(tanh, made_for_it=False, held_out=False)]))
+    assert f"## {TANH}" in text
+    assert "| MNIST at ε ≤ 1 | 9 | 1 | 256 | 60 | 90.0 ± 0.0 (2) ◐ |" in text
+    text = settings_page(comparisons([plain, replace(tanh, made_for_it=False, held_out=False)]))
+    assert "| MNIST at ε ≤ 1 | 0.25 | 1 | 256 | 60, up to ε | 96.5 ± 0.7 (2) ◐⚠ |" in text
+    assert f"# MNIST at ε ≤ 1\n{tanh.command}\n" in text
+
+
+def test_every_papers_method_has_a_section_of_settings() -> None:
+    """So the link of its page leads somewhere."""
+    linked = [method["name"] for method in METHODS if "paper" in method]
+    assert len(linked) == 6
+    text = (REPOSITORY / "results" / "leaderboard" / "settings.md").read_text(encoding="utf-8")
+    assert {anchor(line[3:]) for line in text.splitlines() if line.startswith("## ")} >= set(map(anchor, linked))
 
 
 def test_methods_that_welch_does_not_tell_apart_are_all_bold(board) -> None:

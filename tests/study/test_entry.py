@@ -135,7 +135,7 @@ def test_the_leaderboard_reads_records_alone(listed: Entrant, tmp_path: Path, mo
     on_mnist = [replace(row, dataset="MNIST"), replace(row, dataset="MNIST", method=methods.NAMES[0], title="plain")]
     monkeypatch.setattr("runner.report.front_figure.stars", lambda *_: {})
     names = {path.name for path in leaderboard.write(tmp_path, on_mnist, Runs(runs), 0)}
-    assert names == {"README.md", "matrix.md", "leaderboard.csv", "front.svg"}
+    assert names == {"README.md", "matrix.md", "settings.md", "leaderboard.csv", "front.svg"}
     for name in ("leaderboard/README.md", "leaderboard/matrix.md", "front.svg"):
         assert "Halved (2027)" in (tmp_path / name).read_text(encoding="utf-8")
 

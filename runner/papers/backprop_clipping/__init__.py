@@ -111,7 +111,8 @@ PAPER = Paper(
         ),
     ),
     summaries=(
-        Summary("{x:claimed}%, MNIST, ε = 0.07 ([withdrawn](" + _WITHDRAWN + "))", "{x}% by the authors' first code",
+        Summary("{x:claimed}%, MNIST, ε = 0.07 ([withdrawn](" + _WITHDRAWN + "))",
+                "{x}% by the authors' first code, whose noise is too small",
                 "at most {x:sound}, not 0.07",
                 {"x": {"item": "table-1", "dataset": "MNIST", "method": "Backpropagation clipping",
                        "quantity": "test_accuracy", "reading": "the authors' code"}}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from runner.records.files import record_path
 from runner.records.identity import trained
 from runner.records.jobs import Job, sweep_jobs
 from runner.report.leaderboard.methods import ENTRY, HELD_OUT, first, how_chosen, ideas_of, method_of
+from runner.report.tables import setting_cells
 from runner.report.titles import titles_of
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
@@ -47,6 +48,7 @@ class Entry:
         sound: the largest sound epsilon spent there. If the number of steps depends on the data, it is the guaranteed
             epsilon of runs that the bound stops.
         neighbours: the neighbouring relation of that epsilon.
+        settings: its batch size, learning rate and so on, as texts (`report.tables.SETTING`).
         made_for_it: True if the runs end there.
         held_out: True if the settings were chosen on held-out images.
         by_test_images: True if the images reported on decided which updates were accepted.
@@ -67,6 +69,7 @@ class Entry:
     planned: int
     sound: float
     neighbours: str
+    settings: Mapping[str, str]
     made_for_it: bool
     held_out: bool
     by_test_images: bool
@@ -118,6 +121,7 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
             "ideas": ideas_of(run.job),
             "planned": len(settings[setting]),
             "neighbours": str(relation or prepare(run.job.config).mechanism.neighbouring_relation),
+            "settings": setting_cells(run.job),
             "held_out": setting in held_out,
             "on_a_part": on_a_part,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -71,6 +72,15 @@ _PLAIN_CLASSES = {  # of plain DP-SGD, by config group
     "optimizer": "torch.optim.SGD",
     **dict.fromkeys(("averaging", "augmentation", "init")),
 }
+
+
+def anchor(heading: str) -> str:
+    """Return the anchor of a heading on a page, as GitHub and the site make it.
+
+    >>> anchor("Tempered sigmoid, tanh (2021)")
+    'tempered-sigmoid-tanh-2021'
+    """
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 def ideas_of(job: Job) -> tuple[str, ...]:

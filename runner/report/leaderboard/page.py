@@ -100,7 +100,7 @@ def _answer(board: Comparison) -> str:
     if method is None:
         return ""
     entry, gain = board.settings[method][epsilon], board.gain(method, epsilon)
-    ideas = _further_ideas(method, entry)
+    ideas = further_ideas(method, entry)
     name = method + (f", with {enumerated(ideas)}" if ideas else "")
     over = f", {difference_text(gain.points, '', gain.interval, places=1)} over plain DP-SGD" if gain else ""
     alike = "" if gain is None or gain.alike else ", which is not tuned alike"
@@ -112,7 +112,8 @@ def _answer(board: Comparison) -> str:
     return f"On {dataset_name(board.dataset)} at ε ≤ {epsilon:g}, {best}{over}{alike}.{tied}"
 
 
-def _further_ideas(method: str, entry: Entry) -> list[str]:
+def further_ideas(method: str, entry: Entry) -> list[str]:
+    """List the ideas of an entry that the name of its method does not say."""
     return [idea for idea in entry.ideas if idea != IDEAS.get(method) and idea not in method]
 
 
@@ -134,7 +135,7 @@ def _table(compared: Sequence[Comparison], published: Sequence[Published]) -> Ta
             if (entry := board.settings.get(method, {}).get(epsilon)) is None:
                 cells.append("–")
                 continue
-            ideas, text = _further_ideas(method, entry), _mean(entry)
+            ideas, text = further_ideas(method, entry), mean_text(entry)
             idea = f" ({ideas[0]})" if len(ideas) == 1 else ""
             cells.append(f"{f'**{text}**' if method in top else text}{idea}{flags_text(entry)}")
         if any(cell != "–" for cell in cells):
@@ -162,7 +163,8 @@ def _undecided(board: Comparison, epsilon: float) -> list[str]:
     return methods
 
 
-def _mean(entry: Entry) -> str:
+def mean_text(entry: Entry) -> str:
+    """Format an accuracy: `98.0 ± 0.1 (5)`."""
     std = summarise(entry.accuracies)["std"]
     spread = "" if std is None else f" ± {number(std, places=1)}"
     return f"{number(entry.mean, places=1)}{spread} ({len(entry.accuracies)})"
@@ -184,7 +186,7 @@ def _baseline(entries: Sequence[Entry], compared: Sequence[Comparison]) -> Table
             if entry := standing(entries, board.dataset, epsilon).get(NAMES[0]):
                 spent = f", of a run made for another ε, which had spent {number(entry.sound, places=2, bound='upper')}"
                 searched = "searched" if entry.held_out else "not searched"
-                cells.append(f"{_mean(entry)}, {searched}{'' if entry.made_for_it else spent}")
+                cells.append(f"{mean_text(entry)}, {searched}{'' if entry.made_for_it else spent}")
             else:
                 cells.append("–")
         rows.append([dataset_name(board.dataset), *cells])
@@ -235,5 +237,5 @@ def _outside(entries: Sequence[Entry], compared: Sequence[Comparison]) -> str:
             if best and above and above.mean > board.settings[best][epsilon].mean:
                 accuracy = f"{number(above.mean, places=1)}% ({len(above.accuracies)} runs)"
                 texts.append(f"{dataset_name(board.dataset)} at ε ≤ {epsilon:g}: *{above.title}*, {accuracy}")
-    text = "Settings of no method here are in the CSV only."
+    text = "Parts of a method, such as a loss without its regulariser, and controls are in the CSV only."
     return f"{text} Above the best here are, on {'; on '.join(texts)}." if texts else text
