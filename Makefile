@@ -95,7 +95,11 @@ aggregate-%: $(VENV)/installed ## aggregate-PAPER: tables and figures from the r
 
 aggregate-studies: leaderboard
 
-aggregate: $(PAPERS:%=aggregate-%) aggregate-studies ## The same of every paper, study and the leaderboard: claims of one may have runs of another
+folders-%: $(VENV)/installed
+	@$(RUN) -m runner aggregate $* --folders
+
+aggregate: $(PAPERS:%=folders-%) ## The same of every paper, study and the leaderboard: claims of one may have runs of another
+	@$(MAKE) --no-print-directory aggregate-studies
 
 current: aggregate ## Fail if the committed tables are not those that the committed records give
 	git diff --exit-code --stat -- README.md 'results/*.md' 'results/*.csv'

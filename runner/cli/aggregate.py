@@ -37,13 +37,19 @@ _BANNER = "\n> **{scale}: not a reproduction.** Shrunk runs on stand-in data.\n\
 
 
 def aggregate(
-    paper: str, scale: str = PAPER_SCALE, items: Sequence[str] | None = None, results_root: Path | None = None
+    paper: str,
+    scale: str = PAPER_SCALE,
+    items: Sequence[str] | None = None,
+    results_root: Path | None = None,
+    *,
+    pages_too: bool = True,
 ) -> list[Path]:
     """Aggregate the records of a paper, and return the files.
 
     Without `items`, it also writes the pages on all claims and, for the repository's own results, the findings of the
-    README. With `items`, it writes only their folders, because the pages would mix new and old items. Unchanged
-    records give byte-identical files. An item with too few records gets no figure, and an old one is removed.
+    README, unless `pages_too` is false. With `items`, it writes only their folders, because the pages would mix new and
+    old items. Unchanged records give byte-identical files. An item with too few records gets no figure, and an old one
+    is removed.
 
     Raises:
         ValueError: an unknown paper, scale or item, a damaged record or a claim that cannot be read.
@@ -68,7 +74,7 @@ def aggregate(
         label = scale if scale != PAPER_SCALE else ""
         runs = run_figure.runs_of(loaded, evidence)
         written += _draw(folder / loaded.name / run_figure.FOLDER, run_figure.TITLE, run_figure.draw, runs, label)
-        written += _write_index(folder, scale)
+        written += _write_index(folder, scale) if pages_too else []
     return written
 
 
@@ -165,11 +171,13 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("paper", help=f"{', '.join(paper_names())}, or {STUDIES}")
     parser.add_argument("--scale", default=PAPER_SCALE, help="whose records: paper (default) or smoke")
-    parser.add_argument("--items", help="rewrite the folders of these only, not the pages: fig-3,table-3")
+    folders = parser.add_mutually_exclusive_group()
+    folders.add_argument("--items", help="rewrite the folders of these only, not the pages: fig-3,table-3")
+    folders.add_argument("--folders", action="store_true", help="rewrite the folders of all items, not the pages")
     parser.add_argument("--results", type=Path, help="the runs' runtime.results_root")
     chosen = parser.parse_args(arguments)
     if chosen.paper == STUDIES:
-        if chosen.items or chosen.results or chosen.scale != PAPER_SCALE:
+        if chosen.items or chosen.folders or chosen.results or chosen.scale != PAPER_SCALE:
             raise ValueError("The pages of the studies are made at the paper's scale, in this repository: no options.")
         print(shown(aggregate_studies()))
         return 0
@@ -177,7 +185,7 @@ def main(arguments: Sequence[str]) -> int:
     root = chosen.results.expanduser() if chosen.results else None
     if root is not None and not root.is_dir():
         raise ConfigError(f"{root} is no folder.")
-    written = aggregate(chosen.paper, chosen.scale, items, root)
+    written = aggregate(chosen.paper, chosen.scale, items, root, pages_too=not chosen.folders)
     print(pages.headline(chosen.paper, chosen.scale, folder_of(chosen.scale, root), items))
     print(shown(written))
     return 0
