@@ -35,7 +35,11 @@ ITEMS = (
         fields=_DRAWN,
         draw=partial(figures.front, "fashion_mnist", "5b", "wide"),
     ),
-    Item("repo", "The notebooks of the authors' library", sweeps=_sweeps("repo", "_plain")),
+    Item(
+        "repo",
+        "The notebooks and the MNIST script of the authors' library",
+        sweeps=_sweeps("repo", "_script", "_plain"),
+    ),
     Item("text-cert", "No gradient exceeds its bound in training", sweeps=_sweeps("text_cert", "_library")),
     Item(
         "fig-5c",
