@@ -52,7 +52,7 @@ ITEMS = (
     ),
     Item(
         "text-gnp",
-        "Contribution 4: an activation that keeps the norms of gradients, MNIST",
+        "Contribution 4: an activation and weights that keep the norms of gradients, MNIST",
         sweeps=("lipschitz/text_gnp",),
     ),
     Item("text-mixer", "Appendix C.2.4: the mixer without skips, and with GroupSort", sweeps=("lipschitz/mixers",)),
