@@ -55,6 +55,7 @@ MEANS, CLIPPED = ("corollary-2", "probability over the bound", 1e-6), ("prop-2",
         (JACOBIANS, "Convolution, window s", 0.887369),
         (JACOBIANS, "RKO convolution", 0.874497),
         (JACOBIANS, "RKO convolution, kernel", 0.874497 * 16 / 6),
+        (JACOBIANS, "RKO convolution, reparametrised", 0.874497 * 16 / 6),
         (LAYERS, "1-Lipschitz layers, no bias", 1.0),
         (LAYERS, "1-Lipschitz layers, with biases", 1.0),
         (COUPLED, "Layer centering of the library, vectors and tokens", 0.25),
@@ -86,6 +87,28 @@ def test_no_image_has_a_larger_jacobian_in_the_kernel(stride, padding):
         (-torch.linalg.matrix_norm(jacobians, 2).sum()).backward()
         optimizer.step()
     assert reached > 0.999 * largest
+
+
+def test_orthogonalisation_scales_by_inverse_singular_values():
+    """Converged, f = 1 on the 2 singular values: the largest is 2 / (s_1 + s_2), or 1 / s_2 in a kernel not square."""
+
+    def largest(kernel: torch.Tensor, factor: float = 1.0) -> float:
+        return torch.linalg.matrix_norm(bounds.reparametrisation_jacobian(kernel, factor), 2).item()
+
+    kernel = torch.diag(torch.tensor([1.0, 0.25], dtype=torch.float64))
+    assert largest(kernel) == pytest.approx(2 / 1.25, rel=1e-5)
+    assert largest(torch.cat([kernel, torch.zeros(2, 1)], 1)) == pytest.approx(4, rel=1e-5)
+    first = torch.eye(9, 16, dtype=torch.float64)
+    assert largest(first, 0.375) == pytest.approx(0.375, rel=1e-5), "the bound of the library"
+    assert largest(0.375 * first, 0.375) == pytest.approx(1, rel=1e-5), "after condense, 1 / 0.375 times as much"
+
+
+def test_bounds_of_linear_layers_fail_where_iterations_stop():
+    """A singular value of 0.000608 is left at 0.001367, and the next pass has 15 iterations: 329 times."""
+    kernel = bounds.reparametrised(torch.diag(torch.tensor([1.0, 0.000608], dtype=torch.float64)), 1.0)
+    assert kernel[1, 1].item() == pytest.approx(0.000608 / 1.001 * 1.5**2, rel=1e-5)
+    jacobian = bounds.reparametrisation_jacobian(kernel, 1.0)
+    assert torch.linalg.matrix_norm(jacobian, 2).item() == pytest.approx(329, abs=0.1)
 
 
 def test_jacobians_in_the_input():

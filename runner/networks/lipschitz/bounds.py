@@ -63,8 +63,10 @@ class Bounds:
     loss: float
 
 
-def gradient_bounds(objective: Objective) -> Bounds:
+def gradient_bounds(objective: Objective, kind: type[Walk] | None = None) -> Bounds:
     """Return the bounds of an objective whose inputs and weights are bounded, from the bounds that it states.
+
+    `kind`: a walk with other bounds of layers, whose results are no bounds if those are none.
 
     Raises:
         ValueError: inputs or weights have no bound, or a module or the loss is not known.
@@ -74,7 +76,7 @@ def gradient_bounds(objective: Objective) -> Bounds:
         raise ValueError("gradients are bounded for inputs of bounded norm only: choose features that bound it")
     if not isinstance(constraint, Spectral) or type(constraint) is not Spectral:  # a subclass may project nothing
         raise ValueError("gradients are bounded only if the weights are: choose constraint=spectral")
-    walk = _Walk(constraint.bias_radius)
+    walk = (kind or Walk)(constraint.bias_radius)
     shape, _norm, backward = walk.through("", objective.network, inputs.shape, inputs.norm)
     if len(shape) != 1:
         raise ValueError(f"expected logits in one dimension, got an output of shape {list(shape)}")
@@ -88,7 +90,7 @@ def gradient_bounds(objective: Objective) -> Bounds:
     return Bounds({name: bounds[name] for name, _ in objective.named_parameters()}, walk.largest, loss)
 
 
-class _Walk:
+class Walk:
     """One pass through a network. The backward calls fill `gradients`, by the parameters' identity."""
 
     def __init__(self, bias_radius: float) -> None:

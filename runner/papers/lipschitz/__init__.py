@@ -35,7 +35,11 @@ ITEMS = (
         fields=_DRAWN,
         draw=partial(figures.front, "fashion_mnist", "5b", "wide"),
     ),
-    Item("repo", "The notebooks of the authors' library", sweeps=_sweeps("repo", "_plain")),
+    Item(
+        "repo",
+        "The notebooks and the MNIST script of the authors' library",
+        sweeps=_sweeps("repo", "_script", "_plain"),
+    ),
     Item("text-cert", "No gradient exceeds its bound in training", sweeps=_sweeps("text_cert", "_library")),
     Item(
         "fig-5c",
@@ -48,7 +52,7 @@ ITEMS = (
     ),
     Item(
         "text-gnp",
-        "Contribution 4: an activation that keeps the norms of gradients, MNIST",
+        "Contribution 4: an activation and weights that keep the norms of gradients, MNIST",
         sweeps=("lipschitz/text_gnp",),
     ),
     Item("text-mixer", "Appendix C.2.4: the mixer without skips, and with GroupSort", sweeps=("lipschitz/mixers",)),
