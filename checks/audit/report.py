@@ -164,7 +164,8 @@ def page(rows: Sequence[Row], faults: Sequence[Faulty], *, quick: bool) -> str:
         "ε is the cost of all attempts that the rule may make.",
         "## Planted faults",
         "Each fault is planted in code that is right, and attacked in the same way. It is *found* if the attack "
-        "accuses the code with the fault. The ε charged with the fault is that of the faulty ledger.",
+        "accuses the code with the fault: by `ε at least`, or by the curve of the faulty ledger's releases, which it "
+        "may refute at another δ. The ε charged with the fault is that of the faulty ledger.",
         markdown(Table(_PLANTED, planted)).strip(),
         f"[All columns]({_FAULTS})",
         *_short_rows(rows),

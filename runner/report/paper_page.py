@@ -133,7 +133,7 @@ def _failed(rows: Sequence[ClaimRow]) -> str:
     if not lines:
         return ""
     table = markdown(Table(("claim", "paper", "here (what it is)", "verdict", "why"), lines))
-    return f"## What failed, and why\n\n{table}"
+    return f"## What fails or differs, and why\n\n{table}"
 
 
 def _section(paper: Paper, item: Item, rows: Sequence[ClaimRow], sources: Sources, most: int, scale: str) -> str:

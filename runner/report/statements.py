@@ -266,7 +266,8 @@ def write_readme(sources: Sources) -> Path:
     )
     claims = words_text([row for rows in by_paper.values() for row in rows])
     findings = (
-        f"{summary_table(papers, sources)}\nSquare brackets are 95% intervals. {capitalised(claims)} ([what the words "
+        f"{summary_table(papers, sources)}\nSquare brackets are 95% intervals of what was measured. A verdict also "
+        f"counts the paper's own spread. {capitalised(claims)} ([what the words "
         f"mean](results/README.md#what-the-words-mean)): [which failed, and "
         f"why](results/README.md#claims-that-fail-or-differ-or-whose-ε-is-refuted). {noise}\n"
         f"At the same sound ε ([leaderboard](results/leaderboard/README.md), [all gains]"

@@ -29,15 +29,20 @@ _SPENT = "epsilon_spent"
 def setting_cells(job: Job) -> dict[str, str]:
     """Return the texts of a job's setting by the columns of SETTING; "–" where its config has no such field.
 
+    A learning rate has the momentum behind it, unless that is 0.
+
     >>> from runner.records.jobs import sweep_jobs
     >>> setting_cells(sweep_jobs("losing_less/fig_3_mnist")[0])["learning rate"]
     '0.5'
     """
     config = leaves(job.values)
-    return {
+    cells = {
         name: " and ".join(setting_text(config[field]) for field in fields if field in config) or "–"
         for name, fields in SETTING.items()
     }
+    if momentum := config.get("optimizer.momentum"):
+        cells["learning rate"] += f" (momentum {setting_text(momentum)})"
+    return cells
 
 
 def setting_text(value: object) -> str:

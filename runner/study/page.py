@@ -14,6 +14,7 @@ from typing import TypeAlias
 from runner.claims.runs import PlannedRun, grouped
 from runner.claims.statistics import summarise
 from runner.config import PAPER, REPOSITORY, RESULTS
+from runner.records.store import leaves
 from runner.report import plots
 from runner.report.cells import difference_text
 from runner.report.files import Table, cell, delta_text, markdown, mean_text, write_csv, write_table_csv, write_text
@@ -496,6 +497,10 @@ def _configurations(study: Study, arms: Sequence[Progress]) -> str:
     if len(lengths) == 1:
         ((epochs, batch),) = lengths
         common += [f"{epochs} epoch{'s' * (epochs != 1)}, {batch:,} examples a batch on average"]
+    for field, words in (("clipping.norm", "a clipping norm of"), ("optimizer.momentum", "momentum")):
+        values = {leaves(run.job.values).get(field) for run in runs}
+        if len(values) == 1 and (value := values.pop()):
+            common.append(f"{words} {value:g}")
     lines = [f"All arms: {', '.join(common)}.", ""] if common else []
     alike = len({run.history("steps")[-1] for run in runs}) < 2
     for arm in study.arms:

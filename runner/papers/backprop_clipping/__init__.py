@@ -102,7 +102,7 @@ PAPER = Paper(
                 {"all": {"item": "whole-run", "guarantee": "refuted"}},
             ),
             Statement(
-                "Plain DP-Adam with the paper's batches and the same noise reaches {adam}% (n = {adam:runs}).",
+                "DP-Adam with tanh, the paper's batches and the same noise reaches {adam}% (n = {adam:runs}).",
                 {
                     "adam": {"item": "story", "method": "DP-Adam with tanh, the paper's batches"},
                     "worse": {"item": "story", "quantity": "test accuracy", "verdict": FAILS},

@@ -21,8 +21,9 @@ accuracies and says what ◐, ⚠ and ☒ mark.
 
 Each method has its own best setting here, with its own clipping norm. What one idea adds *on top of another*, such as
 ScatterNet on top of tanh, is
-[in the study of compositions](../studies/composition/README.md#what-does-each-part-add-to-another). All of its arms
-have a clipping norm of 0.1, so gains there differ a little from those here.
+[in the study of compositions](../studies/composition/README.md#what-does-each-part-add-to-another). Its arms
+share a clipping norm of 0.1, learning rates in powers of two and the loss parameters of the paper, so gains there
+differ from those here.
 """
 _SETTINGS = """# Settings that did best
 

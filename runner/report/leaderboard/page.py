@@ -103,7 +103,9 @@ def _answer(board: Comparison) -> str:
     ideas = further_ideas(method, entry)
     name = method + (f", with {enumerated(ideas)}" if ideas else "")
     over = f", {difference_text(gain.points, '', gain.interval, places=1)} over plain DP-SGD" if gain else ""
-    alike = "" if gain is None or gain.alike else ", which is not tuned alike"
+    if gain and gain.interval is None:
+        over += ", by one run"
+    alike = "" if gain is None or gain.alike else ". The two are not tuned alike"
     best = f"*{name}* has {number(entry.mean, places=1)}%{flags_text(entry)}"
     ties = [
         f"*{other}* ({number(board.settings[other][epsilon].mean, places=1)}%)" for other in _undecided(board, epsilon)
