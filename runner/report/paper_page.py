@@ -69,8 +69,8 @@ def page(
         most = _MOST if item is paper.items[0] else min(_MOST, share)
         parts.append(_section(paper, item, rows, sources, most, scale))
     if plain:
-        links = "".join(f"- [{item.title}]({item.name}/README.md)\n" for item in plain)
-        parts.append(f"## Tables without claims\n\n{links}")
+        links = " · ".join(f"[{item.title.partition(':')[0]}]({item.name}/README.md)" for item in plain)
+        parts.append(f"## Tables without claims\n\n{links}\n")
     if paper.remarks:
         parts.append("## What to know\n\n" + "".join(f"- {remark.format(results='../')}\n" for remark in paper.remarks))
     folder = sources.folder / paper.name
@@ -158,23 +158,24 @@ def _section(paper: Paper, item: Item, rows: Sequence[ClaimRow], sources: Source
         parts.append(markdown(Table([_HEADER[place] for place in columns], texts)))
     more = len(judged) - len(shown)
     link = f"{more} more row{'s' * (more > 1)}, notes and data" if more else "Notes and data"
-    parts.append(f"[{link}]({item.name}/README.md) · {_runs(paper, item, sources.folder, scale, judged)}\n")
+    runs = _runs(paper, item, sources.folder, scale, judged)
+    parts.append(f"[{link}]({item.name}/README.md){f' · {runs}' if runs else ''}\n")
     return "\n".join(parts)
 
 
 def _runs(paper: Paper, item: Item, folder: Path, scale: str, rows: Sequence[ClaimRow]) -> str:
-    """Say how many of an item's runs are recorded, and why there is no figure if there could be one."""
+    """Say how many of an item's runs are recorded, and why there is no figure if there could be one; "" for all."""
     place = folder / paper.name / item.name
     planned = paper.planned(item, scale) if place.exists() else []
     recorded = [job for job in planned if find_record(folder, job.run_id).exists()]
     if not recorded:
         computed = not paper.needs(item) and (not rows or any(row.measured is not None for row in rows))
         return "computed without runs" if computed else "not run"
-    text = f"{len(recorded)} of {len(planned)} runs"
+    text = f"{len(recorded)} of {len(planned)} runs" if len(recorded) < len(planned) else ""
     if item.draw and not (place / "figure.svg").exists():
         settings, with_run = ({job.setting_id for job in jobs} for jobs in (planned, recorded))
         text += f", no figure, because {len(settings - with_run)} of {len(settings)} settings have no run"
-    return text
+    return text.removeprefix(", ")
 
 
 def _foremost(paper: Paper, rows: Sequence[ClaimRow], most: int) -> list[ClaimRow]:

@@ -98,6 +98,11 @@ PAPER = Paper(
     "Losing Less: A Loss for Differentially Private Deep Learning",
     ITEMS,
     place=2,
+    remarks=(
+        "The loss is (1 − α)(squared error to one-hot labels + Σ ‖h‖²/d / β) + α focal loss with exponent γ, where h "
+        "are the d pre-activations of a hidden layer. α = sigmoid(epoch − threshold epoch) leads from the first part, with "
+        "its regulariser, to the second.",
+    ),
     statement=Statement(
         "**Two papers, one effect: on MNIST and FashionMNIST, the losing-less loss does mostly what tanh does.** At a "
         "sound ε of 1 on FashionMNIST, the loss gains {alone:gain} points with ReLU and {top:gain} with tanh "
