@@ -81,9 +81,10 @@ def test_what_groups_of_images_have() -> None:
 
     small = [f"{math.ceil(delta(k, 1) * 10**p) / 10**p:.1e}".replace("e-0", "e-") for k, p in ((2, 6), (5, 5))]
     assert f"| 1 | 2, δ = {small[0]} | 5, δ = {small[1]} |" in PAGE
-    assert "| 3 | 6, δ = 2.2e-4 | no bound: δ would be above 1 |" in PAGE
+    assert "| 3 | 6, δ = 2.2e-4 | none by this conversion: δ would be above 1 |" in PAGE
     assert 2.1e-4 < delta(2, 3) < 2.2e-4
     assert delta(5, 3) > 1
+    assert delta(240, 0.0339) < 1 < delta(240, 0.034)
 
 
 def test_accountants_are_marked_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,7 +115,9 @@ def test_what_was_attacked_is_what_the_tables_hold() -> None:
     enough = sum(float(row["lower"]) >= ENOUGH * float(row["sound"]) for row in rows)
     shares = [max(float(r["one_run"]), float(r["curve"])) / float(r["sound"]) for r in runs]
     by_record = [float(r["lower"]) / float(r["sound"]) for r in records]
-    ends = [float(r["lower"]) / float(r["sound"]) for r in rows if "tanh" in r["what"] and "q =" not in r["sampling"]]
+    by_end = [(r["sampling"], float(r["lower"]) / float(r["sound"])) for r in rows if "tanh" in r["what"]]
+    ends = [share for sampling, share in by_end if "q =" not in sampling]
+    (half,) = (share for sampling, share in by_end if "q = 0.5" in sampling)
     assert {row["accused"] for row in (*rows, *runs, *records)} == {"False"}
     assert {row["accused"] for row in faults} | {r["accused"] for r in planted if r["planted"] == "True"} == {"True"}
     for text in (
@@ -124,7 +127,8 @@ def test_what_was_attacked_is_what_the_tables_hold() -> None:
         f"shows {min(shares):.2f} to {max(shares):.2f} of its sound ε",
         f"**0 of {len(records)} random records are accused",
         f"show {min(by_record):.2f} to {max(by_record):.2f} of the sound ε of these steps",
-        f"not linear show {min(ends):.2f} to {max(ends):.2f} of the sound ε",
+        f"not linear show {min(ends):.2f} to {max(ends):.2f} of the sound ε. If an example joins every other step, "
+        f"they show {half:.2f}.",
         f"**All {len(planted) // 2 + len(faults)} planted faults are found",
         f"with {CONFIDENCE:.0%} confidence",
     ):

@@ -185,8 +185,8 @@ def _short_rows(rows: Sequence[Row]) -> list[str]:
     return [
         f"## Attacks that show less than {ENOUGH:g} of the sound ε",
         "*Exact scores* are drawn from the charged releases themselves, as many as the attack has trials, and for an "
-        "attacker who sees no more than this one does. The same estimator makes a bound of them, so no attack can be "
-        "expected to show more.",
+        "attacker who sees no more than this one does. The same estimator makes a bound of them, from one draw, so an "
+        "attack shows more only by the luck of the draws.",
         markdown(Table((*_ATTACKED, "sound ε", "share", "with exact scores", "reason"), lines)).strip(),
     ]
 

@@ -109,8 +109,8 @@ def _ends(interval: Interval) -> str:
 
 PARTS: dict[str, tuple[str, Callable[[Any], str]]] = {  # the field of each part, and its format
     "": ("measured", _short),
-    "fine": ("measured", lambda value: signed(value, "", 2).removeprefix("+")),
     "size": ("measured", lambda value: _short(abs(value))),
+    "fine": ("measured", lambda value: signed(value, "", 2).removeprefix("+")),
     "gain": ("difference", _short),
     "interval": ("interval", _ends),
     "range": ("range", _ends),

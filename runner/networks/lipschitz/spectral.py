@@ -19,10 +19,11 @@ seems smaller than it is, and the polynomial reaches 1 + n 2^-25. The second pro
 multiplied by 1 - (n + r) 2^-24.
 
 Without orthogonality, W is divided by that bound instead, with k large enough for it to be at most 1.01 ||W||_2. So the
-norm is 0.99 to 1 and the ratios of the singular values stay. This is the spectral normalisation that the authors'
+norm is close to 1 and the ratios of the singular values stay. This is the spectral normalisation that the authors'
 library has without its iterations of Bjorck's algorithm. Its norm is at most 1, so all bounds hold, but other singular
 values are not drawn to 1. Of the roundings of the bound, only that of the last sum of r^2 squares does not cancel. It
-is divided by 2^(k+1) >= log r / (2 log 1.01), so it is at most 0.03 r^2 2^-24.
+leaves at least (1 - 2^-24)^(r^2) of the sum, of which the root of degree 2^(k+1) >= log r / (2 log 1.01) is taken. So
+the result is multiplied by exp(-0.03 r^2 2^-24).
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Spectral:
 def projected(weights: Tensor, orthogonal: bool = True) -> Tensor:
     """Return matrices [..., rows, columns] of spectral norm at most 1, with the singular vectors of the given ones.
 
-    Their singular values are drawn to 1, or, if not `orthogonal`, have the same ratios and a largest one of 0.99 to 1.
+    Their singular values are drawn to 1, or, if not `orthogonal`, have the same ratios and a largest one close to 1.
     """
     wide = weights.shape[-2] <= weights.shape[-1]
     matrices = weights if wide else weights.mT
@@ -84,7 +85,7 @@ def projected(weights: Tensor, orthogonal: bool = True) -> Tensor:
         size = torch.minimum(largest, _WITHIN / schatten_bound(gram))[..., None, None]
         result = left * (1.5 * size * matrices - 0.5 * size**3 * gram @ matrices)
     else:
-        left -= 0.03 * gram.shape[-1] ** 2 * _ROUNDING
+        left *= math.exp(-0.03 * gram.shape[-1] ** 2 * _ROUNDING)
         result = left / schatten_bound(gram, _NORMALISED)[..., None, None] * matrices
     return result if wide else result.mT
 

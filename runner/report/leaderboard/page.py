@@ -77,7 +77,7 @@ def page(entries: Sequence[Entry], compared: Sequence[Comparison], published: Se
         delta=f"{DELTA:g}".replace("e-0", "e-"),
         few=FEW,
         table=markdown(_table(compared, published)),
-        rows=len(entries),
+        settings=len({entry.setting for entry in entries}),
         epsilons=enumerated([f"{epsilon:g}" for epsilon in dict.fromkeys(entry.epsilon for entry in entries)]),
         baseline=markdown(_baseline(entries, compared)),
         repeat=_repeat(compared[0]),
@@ -88,7 +88,7 @@ def page(entries: Sequence[Entry], compared: Sequence[Comparison], published: Se
         cells=len(cells),
         by=number(max(higher), places=1),
         trials=trials,
-        others=sum(entry.neighbours != ADDED for entry in entries),
+        others=len({entry.setting for entry in entries if entry.neighbours != ADDED}),
         outside=_outside(entries, compared),
     )
 
