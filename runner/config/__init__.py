@@ -293,8 +293,9 @@ def _equals(value: Any, text: str) -> bool:
         return str(value) == text
 
 
+@cache
 def register() -> None:
-    """Make the schema, the resolvers and the way to read YAML known to Hydra. Safe to call again."""
+    """Make the schema, the resolvers and the way to read YAML known to Hydra, once in a process."""
     from runner.config.yaml_file import read_as_typed
 
     read_as_typed()

@@ -8,10 +8,10 @@ deleted at any time.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import os
+import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -32,6 +32,7 @@ _CODE = (  # that a resolved config and its ids depend on
     *(f"runner/records/{name}.py" for name in ("cache", "examples", "identity", "jobs")),
 )  # fmt: skip
 _PACKAGES = ("hydra-core", "omegaconf")
+_parsed: dict[str, tuple[tuple[int, ...], bytes]] = {}  # by path and sources: the file's state, and what was read
 _under_way: list[set[str]] = []  # the files read for each entry that is being made, the outermost first
 _FILE = "file://"  # how Hydra names a source that is a folder
 _VARIABLE = re.compile(r"\$\{oc\.env:\s*([A-Za-z_]\w*)")
@@ -72,7 +73,7 @@ def _made_of(files: Iterable[str]) -> dict[str, Any]:
     hashes: dict[str, str] = {}
     variables: set[str] = set()
     tables: set[str] = set()
-    for file in files:
+    for file in sorted(files):
         state = Path(file).stat()
         hashes[file], file_variables, file_tables = _hash_and_names(file, state.st_mtime_ns, state.st_size)
         variables.update(file_variables)
@@ -101,21 +102,37 @@ def hash_of(packages: tuple[str, ...], files: tuple[str, ...]) -> str:
     return digest.hexdigest()
 
 
+def _file_of(result: ConfigResult | None, config_path: str) -> str:
+    """Return the path of the file that Hydra read a config from, or "" if it was none."""
+    if result is None or not result.path.startswith(_FILE):
+        return ""
+    return f"{result.path.removeprefix(_FILE)}/{config_path.removesuffix('.yaml')}.yaml"
+
+
+def _state_of(result: ConfigResult | None, config_path: str) -> tuple[int, ...]:
+    """Return time and size of the file of a config; (0, 0) if it is of none, as one of a package is."""
+    path = _file_of(result, config_path)
+    state = os.stat(path) if path else None
+    return (state.st_mtime_ns, state.st_size) if state else (0, 0)
+
+
 @contextmanager
 def _reading() -> Iterator[Iterable[str]]:
-    """Collect the paths of the config files that Hydra reads, and have each file parsed once."""
-    parsed: dict[str, ConfigResult | None] = {}
+    """Collect the paths of the config files that Hydra reads, and have each file parsed once unless it changes."""
     read: set[str] = set()
     load = ConfigRepository.load_config
 
     def load_once(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
         key = repr([config_path, *((source.provider, source.path) for source in repository.get_sources())])
-        if key not in parsed:
-            parsed[key] = load(repository, config_path)
-        result = copy.deepcopy(parsed[key])  # Hydra merges others into it
-        if result is not None and result.path.startswith(_FILE):
-            read.add(f"{result.path.removeprefix(_FILE)}/{config_path.removesuffix('.yaml')}.yaml")
-        return result
+        state, content = _parsed.get(key, ((), b""))
+        if not state or state != _state_of(pickle.loads(content), config_path):
+            result = load(repository, config_path)
+            content = pickle.dumps(result)
+            _parsed[key] = _state_of(result, config_path), content
+        copied: ConfigResult | None = pickle.loads(content)  # Hydra merges others into it
+        if path := _file_of(copied, config_path):
+            read.add(path)
+        return copied
 
     repositories: Any = ConfigRepository
     repositories.load_config = load_once

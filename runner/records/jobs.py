@@ -15,7 +15,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from runner.config import FIELDS, PAPER, REPOSITORY, Config, check_ranges, register
 from runner.config.fields import Part
@@ -109,14 +109,29 @@ def composed_values(overrides: Sequence[str]) -> dict[str, Any]:
     Raises:
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where an override is wrong.
     """
+    fields = [text for text in overrides if _sets_a_field(text)]
 
     def compose_values() -> Any:
-        with _hydra():
-            return OmegaConf.to_container(compose("config", list(overrides)), resolve=False, enum_to_str=True)
+        if fields:  # the same choices of options are composed once
+            config = composed([text for text in overrides if text not in fields])
+            ConfigLoaderImpl._apply_overrides_to_config([_parsed(text) for text in fields], config)
+        else:
+            with _hydra():
+                config = compose("config", list(overrides))
+        return OmegaConf.to_container(config, resolve=False, enum_to_str=True)
 
     register()  # what it interpolates
     values: dict[str, Any] = cached(["composed", *overrides], compose_values)
     return values
+
+
+def _sets_a_field(override: str) -> bool:
+    """Return True for an override that sets a field of a config. Others choose an option, or are Hydra's own."""
+    name = override.partition("=")[0]
+    group, *names = name.lstrip("+~").split(".")
+    if names or name != group:
+        return bool(names) and group != "hydra"
+    return group in FIELDS and not (REPOSITORY / "conf" / group).is_dir()
 
 
 def restored(values: Mapping[str, Any]) -> DictConfig:
@@ -163,39 +178,60 @@ def cached_jobs(key: Sequence[str], make: Callable[[], Sequence[Job]]) -> list[J
 
 
 def _list_by_hydra(sweep: str, extra: Sequence[str]) -> list[Job]:
+    base = [f"sweeps={sweep}", *extra]
     with _hydra():
-        base = [f"sweeps={sweep}", *extra]
         overlay = compose("config", base, return_hydra_config=True)
-        varied = OmegaConf.select(overlay, "hydra.sweeper.params") or {}
-        parameters = [f"{name}={value}" for name, value in varied.items()]
-        # The very splitting that Hydra's own sweeper does.
-        batches = BasicSweeper.split_arguments([_parsed(text) for text in parameters], None)
-        groups = {default.partition("@")[0] for default in overlay.hydra.runtime.choices}
-        jobs: dict[str, Job] = {}
-        by_choices: dict[tuple[str, ...], DictConfig] = {}
-        for arguments in (job for batch in batches for job in batch):
-            parsed = [_parsed(text) for text in arguments]
-            # Composing takes 50 ms and more, so it is done once per choice of groups; a value is set as Hydra sets it.
-            # Every job of a sweep sets the same fields, so that none keeps a value of the job before it.
-            choices = tuple(str(o.input_line) for o in parsed if o.key_or_group in groups)
-            if choices not in by_choices:
-                by_choices[choices] = compose("config", [*base, *choices])
-            config = by_choices[choices]
-            for override in parsed:
-                if override.key_or_group not in groups:
-                    OmegaConf.update(config, override.key_or_group, override.value())
-            overrides = {o.key_or_group: str(o.input_line).partition("=")[2] for o in parsed}
-            config.tracking.job_type = overrides.get("experiment")
-            limit(config)
-            if "seed" in overrides:
-                overrides["seed"] = str(config.seed)
-            config.tracking.command = command_of([*base, *(f"{name}={value}" for name, value in overrides.items())])
-            job = Job.of(sweep, overrides, config)
-            config.sources, config.examples = {}, None  # of the next job
-            jobs.setdefault(job.run_id, job)
+    varied = OmegaConf.select(overlay, "hydra.sweeper.params") or {}
+    parameters = [f"{name}={value}" for name, value in varied.items()]
+    # The very splitting that Hydra's own sweeper does.
+    batches = BasicSweeper.split_arguments([_parsed(text) for text in parameters], None)
+    groups = {default.partition("@")[0] for default in overlay.hydra.runtime.choices}
+    jobs: dict[str, Job] = {}
+    by_choices: dict[tuple[str, ...], DictConfig] = {}
+    for arguments in (job for batch in batches for job in batch):
+        parsed = [_parsed(text) for text in arguments]
+        # Composing takes 50 ms and more, so it is done once per choice of groups; a value is set as Hydra sets it.
+        # Every job of a sweep sets the same fields, so that none keeps a value of the job before it.
+        choices = tuple(str(o.input_line) for o in parsed if o.key_or_group in groups)
+        if choices not in by_choices:
+            by_choices[choices] = _with_choices(sweep, extra, choices)
+        config = by_choices[choices]
+        for override in parsed:
+            if override.key_or_group not in groups:
+                OmegaConf.update(config, override.key_or_group, override.value())
+        overrides = {o.key_or_group: str(o.input_line).partition("=")[2] for o in parsed}
+        config.tracking.job_type = overrides.get("experiment")
+        limit(config)
+        if "seed" in overrides:
+            overrides["seed"] = str(config.seed)
+        config.tracking.command = command_of([*base, *(f"{name}={value}" for name, value in overrides.items())])
+        job = Job.of(sweep, overrides, config)
+        config.sources, config.examples = {}, None  # of the next job
+        jobs.setdefault(job.run_id, job)
     most = overlay.scale.runs_per_sweep
     ordered = sorted(jobs.values(), key=lambda job: (job.values["seed"], job.values["draw"]))
     return ordered[:most]
+
+
+def _with_choices(sweep: str, extra: Sequence[str], choices: Sequence[str]) -> DictConfig:
+    """Compose a sweep with some options: their config, then the fields of the sweep's file, then those of `extra`.
+
+    Sweeps come last among the defaults, so this is what Hydra composes, but sweeps and studies share the first part. A
+    file with defaults of its own is left to Hydra.
+    """
+    path = REPOSITORY / "sweeps" / f"{sweep}.yaml"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    own = OmegaConf.load(path) if text.startswith("# @package _global_\n") else None
+    if not isinstance(own, DictConfig) or "defaults" in own:
+        with _hydra():
+            return compose("config", [f"sweeps={sweep}", *extra, *choices])
+    fields = [text for text in extra if _sets_a_field(text)]
+    config = composed([*(text for text in extra if text not in fields), *choices])
+    own.pop("hydra", None)
+    with open_dict(config):
+        config.merge_with(own)
+    ConfigLoaderImpl._apply_overrides_to_config([_parsed(text) for text in fields], config)
+    return config
 
 
 def _hydra() -> initialize_config_dir:

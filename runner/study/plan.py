@@ -7,7 +7,7 @@ the last epoch within the epsilon. In the search for a front no noise is calibra
 
 from __future__ import annotations
 
-import copy
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -116,7 +116,7 @@ class Setting:
         return {}
 
     def _job(self, values: Mapping[str, Value], seed: int, evaluation: EvaluationSplit) -> Job:
-        config = copy.deepcopy(self.config)
+        config: DictConfig = pickle.loads(pickle.dumps(self.config))
         with _naming(self.arm):
             for name, value in {**values, "seed": seed, "evaluation": evaluation}.items():
                 try:

@@ -57,7 +57,9 @@ def composes(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bo
 
 
 def entry() -> Path:
-    (path,) = (cache.cache_folder() / "configs").glob("*.json")
+    """The entry of the sweep's jobs, which are a list. The others are configs of options."""
+    paths = (cache.cache_folder() / "configs").glob("*.json")
+    (path,) = (p for p in paths if isinstance(json.loads(p.read_bytes()[:-SEAL])["content"], list))
     return path
 
 
