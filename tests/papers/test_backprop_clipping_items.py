@@ -16,8 +16,10 @@ from runner.claims.claim import Claim
 from runner.claims.formulas import ledger_of, prepared
 from runner.claims.measure import measure
 from runner.claims.verdicts import judge
+from runner.config import RESULTS
 from runner.papers.backprop_clipping import computed, measures, whole_run
 from runner.papers.backprop_clipping.measures import first_update_epsilon
+from runner.report.claim_rows import rows_of
 from runner.report.papers import load
 from tests.claims.made_up import NOTHING
 
@@ -118,6 +120,12 @@ def test_all_updates_of_ten_runs_bound_epsilon_from_below():
     assert whole_run.least_epsilon([40.0] * 10, 1e-5) == pytest.approx(expected, abs=1e-3)
     assert 0 < whole_run.least_epsilon([40.0] * 9 + [39.9], 1e-5) < expected
     assert whole_run.least_epsilon([40.0] * 7 + [0.0] * 3, 1e-5) == 0.0
+    (row,) = (
+        row
+        for row in rows_of(RESULTS, load("backprop_clipping"), ["table-1"])
+        if row.claim.reading == "the authors' code" and row.claim.dataset == "MNIST"
+    )
+    assert (row.guarantee, row.epsilon_least) == ("refuted", pytest.approx(expected, abs=1e-3))
 
 
 def test_a_black_image_adds_nothing_and_a_disc_does():

@@ -25,6 +25,7 @@ import copy
 import math
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -32,9 +33,10 @@ from scipy.stats import beta, norm
 
 from runner.accounting.ledger import gaussian_epsilon
 from runner.build.prepare import prepare
-from runner.claims.claim import Claim
+from runner.claims.claim import Call, Claim
 from runner.claims.formulas import Formula, charged_epsilon, prepared
 from runner.claims.judgement import ClaimRow
+from runner.claims.measure import measure
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence
 from runner.claims.statistics import LEVEL as CONFIDENCE
@@ -138,6 +140,17 @@ def epsilon_of_all_updates(claim: Claim, evidence: Evidence) -> Measured:
         delta=charged.delta,
         explanation=text,
     )
+
+
+@Formula
+def accuracy_of_the_first_code(claim: Claim, evidence: Evidence) -> Measured:
+    """Measure the accuracy of runs of the authors' first code, and a lower bound on the epsilon of all updates."""
+    measured = measure(replace(claim, number=Call("test_accuracy")), evidence, {})
+    least = least_epsilon(totals(), float(claim.delta or 0))
+    if claim.experiment != EXPERIMENT or measured.value is None or not least:
+        return measured
+    text = f"all updates cost an ε of at least {number(least, bound='lower')}, at {CONFIDENCE:.0%} confidence"
+    return replace(measured, epsilon_least=least, explanation="; ".join(filter(None, (measured.explanation, text))))
 
 
 def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:

@@ -100,8 +100,8 @@ PAPER = Paper(
     place=2,
     remarks=(
         "The loss is (1 − α)(squared error to one-hot labels + Σ ‖h‖²/d / β) + α focal loss with exponent γ, where h "
-        "are the d pre-activations of a hidden layer. α = sigmoid(epoch − threshold epoch) leads from the first part, "
-        "with its regulariser, to the second.",
+        "are the d pre-activations of a hidden layer. α = sigmoid(epoch − threshold epoch) leads from the first part "
+        "to the second.",
     ),
     statement=Statement(
         "**Two papers, one effect: on MNIST and FashionMNIST, the losing-less loss does mostly what tanh does.** At a "
