@@ -222,7 +222,8 @@ def _with_choices(sweep: str, extra: Sequence[str], choices: Sequence[str]) -> D
     path = REPOSITORY / "sweeps" / f"{sweep}.yaml"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     own = OmegaConf.load(path) if text.startswith("# @package _global_\n") else None
-    if not isinstance(own, DictConfig) or "defaults" in own:
+    swept = any(text.lstrip("+~").startswith("hydra.sweeper") for text in extra)  # of the file's own field
+    if not isinstance(own, DictConfig) or "defaults" in own or swept:
         with _hydra():
             return compose("config", [f"sweeps={sweep}", *extra, *choices])
     fields = [text for text in extra if _sets_a_field(text)]
