@@ -88,11 +88,11 @@ class Parser(argparse.ArgumentParser):
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """Suggest in a sentence the names that are most like one that does not exist, or all names if they are few."""
-    every = {each.casefold(): each for each in names}
-    near = difflib.get_close_matches(name.casefold(), every, n=3, cutoff=0.0 if len(every) > _LISTED else 0.6)
+    choices = {choice.casefold(): choice for choice in names}
+    near = difflib.get_close_matches(name.casefold(), choices, n=3, cutoff=0.0 if len(choices) > _LISTED else 0.6)
     if near:
-        return f"Did you mean {' or '.join(every[each] for each in near)}?"
-    return f"Choose from {', '.join(every.values())}." if every else "There is none."
+        return f"Did you mean {' or '.join(choices[match] for match in near)}?"
+    return f"Choose from {', '.join(choices.values())}." if choices else "There is none."
 
 
 def command(*words: str) -> str:
@@ -217,7 +217,7 @@ def epoch_text(row: dict[str, float], epochs: int, most_kept: int | None = None)
         privacy = f"ε {number(row['epsilon'], places=2, bound='upper')} as stated by its class"
     elif row["epsilon"] != float("inf") or row["epsilon_sound"] != float("inf"):
         epsilon, sound = (number(row[name], places=2, bound="upper") for name in ("epsilon", "epsilon_sound"))
-        same = row["epsilon"] == row["epsilon_sound"]
-        privacy = f"sound ε {sound}" if same else f"ε {epsilon} (sound {sound})"
-    of = f", {row['accepted']} of {most_kept} updates" if most_kept else f"/{epochs}"
-    return f"epoch {row['epoch']}{of} · accuracy {number(row['test_accuracy'], '%')}% · {privacy}"
+        alike = row["epsilon"] == row["epsilon_sound"]
+        privacy = f"sound ε {sound}" if alike else f"ε {epsilon} (sound {sound})"
+    progress = f", {row['accepted']} of {most_kept} updates" if most_kept else f"/{epochs}"
+    return f"epoch {row['epoch']}{progress} · accuracy {number(row['test_accuracy'], '%')}% · {privacy}"

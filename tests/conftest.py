@@ -15,7 +15,6 @@ import pytest
 
 # Nothing that takes seconds to import is imported above a function: the process that hands tests to others runs none.
 if TYPE_CHECKING:
-    from hydra.core.override_parser.types import Override
     from omegaconf import DictConfig
 
     from runner.records.jobs import Job
@@ -58,13 +57,6 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @cache
-def _parsed(override: str) -> Override:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    return OverridesParser.create().parse_override(override)
-
-
-@cache
 def _composed(options: tuple[str, ...]) -> DictConfig:
     """Compose options of groups once for every scale, which is swapped (tests/test_config.py compares)."""
     from runner.records.jobs import composed
@@ -81,23 +73,17 @@ def composed(tmp_path: Path) -> Compose:
     """Compose and resolve a config; its results and tracking go to the test's own folder.
 
     As `hydra.compose` does it (tests/test_config.py compares): first the options of groups, from the cache of configs,
-    then the values, by Hydra's own function.
+    then the fields.
     """
-    from hydra._internal.config_loader_impl import ConfigLoaderImpl
-
-    from runner.config import REPOSITORY
     from runner.records.identity import resolved
+    from runner.records.jobs import set_fields, split
 
     def make(*overrides: str) -> DictConfig:
-        parsed = [_parsed(override) for override in overrides]
-        of_groups = [(REPOSITORY / "conf" / override.key_or_group).is_dir() for override in parsed]
-        config = copy.deepcopy(
-            _composed(tuple(text for text, group in zip(overrides, of_groups, strict=True) if group))
-        )
+        options, fields = split(overrides)
+        config = copy.deepcopy(_composed(tuple(options)))
         config.runtime.device = "cpu"  # unless a test asks for another, on a machine with a GPU too
         config.runtime.results_root, config.tracking.directory = f"{tmp_path}/results", f"{tmp_path}/tracking"
-        values = [override for override, group in zip(parsed, of_groups, strict=True) if not group]
-        ConfigLoaderImpl._apply_overrides_to_config(values, config)
+        set_fields(config, fields)
         return resolved(config)
 
     return make

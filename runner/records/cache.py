@@ -32,7 +32,7 @@ _CODE = (  # that a resolved config and its ids depend on
     *(f"runner/records/{name}.py" for name in ("cache", "examples", "identity", "jobs")),
 )  # fmt: skip
 _PACKAGES = ("hydra-core", "omegaconf")
-_parsed: dict[str, tuple[tuple[int, ...], bytes]] = {}  # by path and sources: the file's state, and what was read
+_parsed: dict[str, tuple[str, tuple[int, ...], bytes]] = {}  # by path and sources: the file, its state, its content
 _under_way: list[set[str]] = []  # the files read for each entry that is being made, the outermost first
 _FILE = "file://"  # how Hydra names a source that is a folder
 _VARIABLE = re.compile(r"\$\{oc\.env:\s*([A-Za-z_]\w*)")
@@ -102,18 +102,12 @@ def hash_of(packages: tuple[str, ...], files: tuple[str, ...]) -> str:
     return digest.hexdigest()
 
 
-def _file_of(result: ConfigResult | None, config_path: str) -> str:
-    """Return the path of the file that Hydra read a config from, or "" if it was none."""
-    if result is None or not result.path.startswith(_FILE):
-        return ""
-    return f"{result.path.removeprefix(_FILE)}/{config_path.removesuffix('.yaml')}.yaml"
-
-
-def _state_of(result: ConfigResult | None, config_path: str) -> tuple[int, ...]:
-    """Return time and size of the file of a config; (0, 0) if it is of none, as one of a package is."""
-    path = _file_of(result, config_path)
-    state = os.stat(path) if path else None
-    return (state.st_mtime_ns, state.st_size) if state else (0, 0)
+def _state_of(path: str) -> tuple[int, ...]:
+    """Return time and size of a file; () if it is none, as "" for a config of a package."""
+    with suppress(OSError):
+        status = os.stat(path)
+        return status.st_mtime_ns, status.st_size
+    return ()
 
 
 @contextmanager
@@ -124,14 +118,18 @@ def _reading() -> Iterator[Iterable[str]]:
 
     def load_once(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
         key = repr([config_path, *((source.provider, source.path) for source in repository.get_sources())])
-        state, content = _parsed.get(key, ((), b""))
-        if not state or state != _state_of(pickle.loads(content), config_path):
+        path, state, content = _parsed.get(key, ("", (), b""))
+        if not content or state != _state_of(path):
             result = load(repository, config_path)
+            if result is None:  # it may be there next time
+                return None
+            is_file = result.path.startswith(_FILE)
+            path = f"{result.path.removeprefix(_FILE)}/{config_path.removesuffix('.yaml')}.yaml" if is_file else ""
             content = pickle.dumps(result)
-            _parsed[key] = _state_of(result, config_path), content
-        copied: ConfigResult | None = pickle.loads(content)  # Hydra merges others into it
-        if path := _file_of(copied, config_path):
+            _parsed[key] = path, _state_of(path), content
+        if path:
             read.add(path)
+        copied: ConfigResult = pickle.loads(content)  # Hydra merges others into it
         return copied
 
     repositories: Any = ConfigRepository

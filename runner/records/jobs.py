@@ -109,12 +109,12 @@ def composed_values(overrides: Sequence[str]) -> dict[str, Any]:
     Raises:
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where an override is wrong.
     """
-    fields = [text for text in overrides if _sets_a_field(text)]
+    options, fields = split(overrides)
 
     def compose_values() -> Any:
-        if fields:  # the same choices of options are composed once
-            config = composed([text for text in overrides if text not in fields])
-            ConfigLoaderImpl._apply_overrides_to_config([_parsed(text) for text in fields], config)
+        if fields:  # the same options are composed once
+            config = composed(options)
+            set_fields(config, fields)
         else:
             with _hydra():
                 config = compose("config", list(overrides))
@@ -125,13 +125,25 @@ def composed_values(overrides: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _sets_a_field(override: str) -> bool:
-    """Return True for an override that sets a field of a config. Others choose an option, or are Hydra's own."""
-    name = override.partition("=")[0]
-    group, *names = name.lstrip("+~").split(".")
-    if names or name != group:
-        return bool(names) and group != "hydra"
-    return group in FIELDS and not (REPOSITORY / "conf" / group).is_dir()
+def split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the overrides that choose options, or are Hydra's own, and those that set fields of a config.
+
+    >>> split(["optimizer=adam", "optimizer.lr=0.1", "~normalization", "seed=1", "hydra.searchpath=[]"])
+    (['optimizer=adam', '~normalization', 'hydra.searchpath=[]'], ['optimizer.lr=0.1', 'seed=1'])
+    """
+    fields = []
+    for text in overrides:
+        name = text.partition("=")[0]
+        group, *names = name.lstrip("+~").split(".")
+        plain_field = name in FIELDS and not (REPOSITORY / "conf" / name).is_dir()
+        if plain_field or (names and group != "hydra"):
+            fields.append(text)
+    return [text for text in overrides if text not in fields], fields
+
+
+def set_fields(config: DictConfig, overrides: Sequence[str]) -> None:
+    """Set fields of a config in place, as Hydra sets them."""
+    ConfigLoaderImpl._apply_overrides_to_config([_parsed(text) for text in overrides], config)
 
 
 def restored(values: Mapping[str, Any]) -> DictConfig:
@@ -226,12 +238,12 @@ def _with_choices(sweep: str, extra: Sequence[str], choices: Sequence[str]) -> D
     if not isinstance(own, DictConfig) or "defaults" in own or swept:
         with _hydra():
             return compose("config", [f"sweeps={sweep}", *extra, *choices])
-    fields = [text for text in extra if _sets_a_field(text)]
-    config = composed([*(text for text in extra if text not in fields), *choices])
+    options, fields = split(extra)
+    config = composed([*options, *choices])
     own.pop("hydra", None)
     with open_dict(config):
         config.merge_with(own)
-    ConfigLoaderImpl._apply_overrides_to_config([_parsed(text) for text in fields], config)
+    set_fields(config, fields)
     return config
 
 
@@ -258,15 +270,15 @@ def _set_machine(jobs: Sequence[Job], overrides: Sequence[str]) -> list[Job]:
     """Set fields of a machine in all jobs, as Hydra sets them. No id depends on them."""
     if not jobs or not overrides:
         return list(jobs)
-    config, parsed = copy.deepcopy(jobs[0].config), [_parsed(text) for text in overrides]
-    ConfigLoaderImpl._apply_overrides_to_config(parsed, config)
+    config = copy.deepcopy(jobs[0].config)
+    set_fields(config, overrides)
     OmegaConf.resolve(config)
     check_ranges(config)
     changed = replace(jobs[0], values=plain(config))
     changed_jobs = []
     for job in jobs:
         values = copy.deepcopy(job.values)
-        for name in (override.key_or_group for override in parsed):
+        for name in (_parsed(text).key_or_group for text in overrides):
             *groups, last = name.split(".")
             node = values
             for group in groups:

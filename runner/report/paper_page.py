@@ -224,10 +224,11 @@ def _settings(paper: Paper, jobs: Sequence[Job], folder: Path) -> str:
 
 def _epochs(job: Job, folder: Path) -> dict[str, str]:
     """Say after how many epochs a budget ended a recorded run early, or return {}."""
-    path = find_record(folder, job.run_id)
-    ended = int(read_record(path)["final"]["epoch"]) if path.exists() else None
-    planned = int(job.field("epochs"))
-    return {} if ended is None or ended >= planned else {"epochs": f"{planned}, ended by its ε after {ended}"}
+    path, planned = find_record(folder, job.run_id), int(job.field("epochs"))
+    record = read_record(path) if job.field("max_epsilon") is not None and path.exists() else None
+    if record is None or record["status"] != "finished" or record["final"]["epoch"] >= planned:
+        return {}
+    return {"epochs": f"{planned}, ended by its ε after {record['final']['epoch']:.0f}"}
 
 
 def _best_settings(paper: Paper) -> str:

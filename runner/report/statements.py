@@ -238,7 +238,7 @@ def summary_rows(paper: Paper, sources: Sources) -> list[list[str]]:
             row = next(row for row in rows_of(sources.folder, paper) if row.claim.has(summary.numbers["x"]))
             word = str(row.verdict)
             if row.guarantee and row.guarantee != GUARANTEED:
-                word = f"the accuracy {row.verdict}, the ε is {row.guarantee}"
+                word = f"accuracy: {row.verdict}; ε: {row.guarantee}"
             word += "" if row.claim.counts else " (another reading, not counted)"
             runs = row.n_each or str(row.n) if row.measured is not None else "–"
         rows.append([*(texts or (summary.claims.replace("{x:claimed}", "–"), "not run", "–")), word, runs])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hydra.errors import HydraException
 
 from runner import config
 from runner.config import REPOSITORY
@@ -114,6 +115,16 @@ def test_accountant_answers_belong_to_one_version_of_the_code(checkout: Path, mo
     assert (changed := verify._answers_path()) != before
     monkeypatch.setattr(cache, "version", lambda package: "newer")
     assert verify._answers_path() not in (before, changed)
+
+
+def test_an_option_is_seen_as_soon_as_it_is_there(checkout: Path) -> None:
+    """Also by a process that was refused it before, and again when it has changed."""
+    option = checkout / "conf/activation/later.yaml"
+    with pytest.raises(HydraException, match="later"):
+        composed(["activation=later", "seed=1"])
+    for target in ("torch.nn.Mish", "torch.nn.Hardswish"):
+        option.write_text(f"_target_: {target}\n")
+        assert composed(["activation=later", "seed=1"]).activation._target_ == target
 
 
 def test_a_table_of_what_was_chosen_is_read_too(checkout: Path) -> None:

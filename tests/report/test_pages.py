@@ -14,13 +14,13 @@ from runner.claims.runs import PlannedRun, Runs
 from runner.config import REPOSITORY
 from runner.records.files import read_record
 from runner.records.jobs import sweep_jobs
-from runner.report import counts
+from runner.report import counts, paper_page
 from runner.report.cells import cells_of, signed
 from runner.report.counts import noise_text, totals
 from runner.report.files import Table, markdown, plus_minus, read_csv, write_csv, write_table_csv
 from runner.report.item_page import claims_text, epsilon_text, open_settings
 from runner.report.papers import load
-from runner.report.tables import runs_table, settings_table
+from runner.report.tables import runs_table, setting_cells, settings_table
 from runner.report.titles import titles_of
 from runner.report.verdict_figures import _part
 from tests.claims.made_up import claim
@@ -94,6 +94,15 @@ def test_no_committed_table_is_wider_than_a_page() -> None:
     for path in (path for path in tracked("results/*/**/*.md") if path.name != "matrix.md"):
         headers = [line for line in path.read_text().splitlines() if line.startswith("| --- |")]
         assert all(header.count("|") <= 8 for header in headers), path
+
+
+@pytest.mark.parametrize(("status", "text"), [("finished", "60, ended by its ε after 2"), ("diverged", "60")])
+def test_a_setting_says_that_its_budget_ended_it(fabricate, jobs, tmp_path, status: str, text: str) -> None:
+    """Only of a run that has a budget and that nothing else ended."""
+    job = jobs("fig_3", "mnist_tanh")[0]
+    path = fabricate(job, [97.0, 98.0], status=status)
+    cells = setting_cells(job) | paper_page._epochs(job, path.parent.parent)
+    assert cells["epochs"] == text
 
 
 def test_a_column_has_a_name_of_its_own(tmp_path: Path) -> None:

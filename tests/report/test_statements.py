@@ -101,7 +101,7 @@ def test_the_front_page_has_every_papers_claims_with_their_words():
     assert all(paper.summaries for paper in map(load, tracked_papers()))
     assert not any("not run" in line for line in shown)
     (line,) = [line for line in shown if "98.35%" in line]
-    assert line.endswith("| 98.35%, MNIST, ε = 3 | 98.3% | 9.32, not 3 | the accuracy holds, the ε is not guaranteed |")
+    assert line.endswith("| 98.35%, MNIST, ε = 3 | 98.3% | 9.32, not 3 | accuracy: holds; ε: not guaranteed |")
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     assert all(line in readme for line in shown)
 

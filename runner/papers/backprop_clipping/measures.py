@@ -14,13 +14,11 @@ from torch import Tensor
 from runner.accounting import Pld
 from runner.accounting.ledger import gaussian_epsilon
 from runner.build.prepare import prepare
-from runner.claims.claim import Call, Claim
+from runner.claims.claim import Claim
 from runner.claims.formulas import Formula, charged_epsilon, computed, ledger_of
-from runner.claims.measure import measure
 from runner.claims.measurement import Measured
-from runner.claims.reading import experiments_of
 from runner.claims.runs import Evidence
-from runner.terminal import bound_text, number
+from runner.terminal import bound_text
 
 _SEEDS = 10  # of the runs
 _LARGE = 1_000_000  # weights
@@ -48,18 +46,6 @@ def epsilon_of_rho(claim: Claim, evidence: Evidence) -> Measured:
     sound = measured.epsilon_sound if measured.epsilon_spent is None else measured.epsilon_spent
     text = f"ρ = {claim.number.argument} a layer and epoch, {rho:.4g} in all"
     return replace(measured, value=epsilon, epsilon=epsilon, epsilon_sound=sound, epsilon_spent=None, explanation=text)
-
-
-@Formula
-def accuracy_bounded_below(claim: Claim, evidence: Evidence) -> Measured:
-    """Measure the accuracy of runs with the bug, and a lower bound on the epsilon of these very runs."""
-    measured = measure(replace(claim, number=Call("test_accuracy")), evidence, {})
-    sweep = next(sweep for sweep in claim.sweeps if claim.experiment in (experiments_of(sweep) or ()))
-    least = None if measured.value is None else first_update_epsilon(sweep, claim.experiment)
-    if least is None:
-        return measured
-    text = f"the first update alone costs an ε of at least {number(least, bound='lower')}"
-    return replace(measured, epsilon_least=least, explanation="; ".join(filter(None, (measured.explanation, text))))
 
 
 @Formula

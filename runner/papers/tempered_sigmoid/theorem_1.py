@@ -135,9 +135,9 @@ def gradient_over_bound(claim: Claim) -> Measured:
     """Return the largest gradient norm found over the bound of equation 4, or of equation 5 for the claim's classes."""
     name = claim.number.argument
     classes = int(name.split()[0]) if name[0].isdigit() else 1
-    found = {key: ratio for key, ratio in gradient_ratios().items() if key.startswith(f"{name},")}
-    text = f"over |T| |z| it is at most {max(found.values()):.6f}, of random and of adversarial points"
-    return Measured(max(found.values()) / math.sqrt(classes), explanation=text)
+    largest = max(ratio for key, ratio in gradient_ratios().items() if key.startswith(f"{name},"))
+    text = f"over |T| |z| it is at most {largest:.6f}, of random and of adversarial points"
+    return Measured(largest / math.sqrt(classes), explanation=text)
 
 
 @lru_cache
