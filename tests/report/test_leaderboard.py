@@ -136,9 +136,9 @@ def test_a_method_has_its_best_setting_with_the_command(board) -> None:
     worse = replace(tanh, accuracies=(90.0, 90.0), settings={**tanh.settings, "learning rate": "9"})
     text = settings_page(comparisons([plain, worse, replace(tanh, made_for_it=False, held_out=False)]))
     assert f"## {TANH}" in text
-    assert "| MNIST at ε ≤ 1 | 9 | 1 | 256 | 60 | 90.0 ± 0.0 (2) ◐ |" in text
+    assert "| MNIST at ε ≤ 1 | 9 | 1 | 256 | 60 | – | 90.0 ± 0.0 (2) ◐ |" in text
     text = settings_page(comparisons([plain, replace(tanh, made_for_it=False, held_out=False)]))
-    assert "| MNIST at ε ≤ 1 | 0.25 | 1 | 256 | 60, up to ε | 96.5 ± 0.7 (2) ◐⚠ |" in text
+    assert "| MNIST at ε ≤ 1 | 0.25 | 1 | 256 | 60, up to ε | – | 96.5 ± 0.7 (2) ◐⚠ |" in text
     assert f"# MNIST at ε ≤ 1\n{tanh.command}\n" in text
 
 

@@ -32,7 +32,7 @@ To train with a method at a sound ε, begin with the setting that did best here:
 size, so take all of a row together. *114, up to ε*: of the 114 epochs of a run, the last one within ε counts. Below
 each table are the commands of its first seeds.
 """
-_SHOWN = ("learning rate", "clipping norm", "batch size", "epochs")
+_SHOWN = ("learning rate", "clipping norm", "batch size", "epochs")  # the last one says where ε cuts it
 
 
 def matrix_page(compared: Sequence[Comparison]) -> str:
@@ -61,14 +61,11 @@ def settings_page(compared: Sequence[Comparison]) -> str:
             continue
         rows = []
         for place, entry in best:
-            ideas = further_ideas(method, entry)
-            accuracy = f"{mean_text(entry)}{flags_text(entry)}"
-            epochs = entry.settings["epochs"] + ("" if entry.made_for_it else ", up to ε")
-            texts = {**entry.settings, "epochs": epochs}
-            rows.append([place, *(texts[name] for name in _SHOWN), ", ".join(ideas) or "–", accuracy])
-        if all(row[-2] == "–" for row in rows):
-            rows = [[*row[:-2], row[-1]] for row in rows]
-        header = ["data set", *_SHOWN, *["also has"] * (len(rows[0]) == len(_SHOWN) + 3), "test accuracy (%)"]
+            texts = [entry.settings[name] for name in _SHOWN]
+            texts[-1] += "" if entry.made_for_it else ", up to ε"
+            ideas = ", ".join(further_ideas(method, entry)) or "–"
+            rows.append([place, *texts, ideas, f"{mean_text(entry)}{flags_text(entry)}"])
+        header = ("data set", *_SHOWN, "also has", "test accuracy (%)")
         commands = "".join(f"# {place}\n{entry.command}\n" for place, entry in best)
         parts.append(
             f"## {method}\n\n{markdown(Table(header, rows))}\n<details><summary>Commands</summary>\n\n"
