@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -119,3 +119,23 @@ def ranges_of(schema: type, prefix: str = "") -> Iterator[tuple[str, Range]]:
             yield prefix + field.name, field.metadata["within"]
         if dataclasses.is_dataclass(types[field.name]):
             yield from ranges_of(types[field.name], f"{prefix}{field.name}.")
+
+
+def expect(holds: bool, wanted: str, value: object) -> None:
+    """Check an argument of a part: `expect(gamma >= 0, "loss.gamma >= 0", gamma)`.
+
+    Raises:
+        ValueError: it does not hold. The message states what is wanted, and the value.
+    """
+    if not holds:
+        raise ValueError(f"Expected {wanted}, got {value}.")
+
+
+def expect_option(name: str, value: object, options: Collection[object]) -> None:
+    """Check that an argument of a part is one of its options.
+
+    Raises:
+        ValueError: it is not. The message lists them.
+    """
+    if value not in options:
+        raise ValueError(f"{name} has no {value}: choose from {', '.join(map(str, options))}.")

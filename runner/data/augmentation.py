@@ -24,6 +24,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from runner.config.fields import expect, expect_option
+
 _FILLS = {"reflect": "reflect", "zeros": "constant"}
 
 
@@ -64,12 +66,9 @@ class Views:
     flip: bool = True
 
     def __post_init__(self) -> None:
-        if self.views < 1:
-            raise ValueError(f"Expected augmentation.views > 0, got {self.views}.")
-        if self.padding < 0:
-            raise ValueError(f"Expected augmentation.padding >= 0, got {self.padding}.")
-        if self.fill not in _FILLS:
-            raise ValueError(f"augmentation.fill has no {self.fill}: choose from {', '.join(_FILLS)}.")
+        expect(self.views > 0, "augmentation.views > 0", self.views)
+        expect(self.padding >= 0, "augmentation.padding >= 0", self.padding)
+        expect_option("augmentation.fill", self.fill, _FILLS)
 
     def draw(self, examples: int, generator: Generator) -> Tensor:
         """Return each view's first row and column in the padded image, and 1 for a reflection, else 0."""

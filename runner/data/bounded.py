@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from runner.config.fields import expect, expect_option
 from runner.data.features import Pixels
 
 # Each row gives one channel of the result from red, green and blue (ITU-R BT.601; NTSC's and PAL's differences).
@@ -42,7 +43,6 @@ SPACES: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {  # name: number of
     "grey": (1, _linear(_GREY)),
 }
 
-MAKES = ("clip", "normalize")
 _AT_ONCE = 4096  # images, so that few copies of a data set are in memory
 _SMALLEST, _LARGEST = 1e-6, 1e6  # squares of much smaller or larger norms leave the range of float32
 _LEFT = 1 - 1e-6  # of the norm; the rest is for rounding
@@ -72,14 +72,10 @@ class BoundedPixels:
     centered: bool = False
 
     def __post_init__(self) -> None:
-        if not _SMALLEST <= self.largest_norm <= _LARGEST:
-            raise ValueError(
-                f"Expected features.largest_norm from {_SMALLEST:g} to {_LARGEST:g}, got {self.largest_norm}."
-            )
-        if self.make not in MAKES:
-            raise ValueError(f"Expected features.make {' or '.join(MAKES)}, got {self.make}.")
-        if self.space not in SPACES:
-            raise ValueError(f"features.space has no {self.space}: choose from {', '.join(SPACES)}.")
+        wanted = f"features.largest_norm from {_SMALLEST:g} to {_LARGEST:g}"
+        expect(_SMALLEST <= self.largest_norm <= _LARGEST, wanted, self.largest_norm)
+        expect(self.make in ("clip", "normalize"), "features.make clip or normalize", self.make)
+        expect_option("features.space", self.space, SPACES)
         Pixels(self.mean, self.std)
 
     def shape(self, image_shape: Sequence[int]) -> list[int]:

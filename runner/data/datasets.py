@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
+from runner.config.fields import expect
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN, DataError
 from runner.data.examples import SPLITS, as_splits, splits_of
 from runner.data.examples import Split as Split
-from runner.data.originals import FOLDERS, elsewhere, missing
+from runner.data.originals import FOLDERS, missing
 from runner.data.reading import reproducible
 from runner.terminal import one_line
 
@@ -41,11 +42,10 @@ class ImageDataset:
     bundled: bool = False
 
     def __post_init__(self) -> None:
-        if len(self.shape) != 3 or min(self.shape) < 1:
-            raise ValueError(f"Expected dataset.shape = [channels, height, width], got {self.shape}.")
+        whole = len(self.shape) == 3 and min(self.shape) >= 1
+        expect(whole, "dataset.shape = [channels, height, width]", self.shape)
         for name in ("classes", "train_examples", "test_examples"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"Expected dataset.{name} > 0, got {getattr(self, name)}.")
+            expect(getattr(self, name) > 0, f"dataset.{name} > 0", getattr(self, name))
 
     def load(self, root: str | Path) -> tuple[Split, Split]:
         """Return the training and the test split, pixels in [0, 1].
@@ -220,8 +220,6 @@ def _torchvision(name: str, root: Path, shape: Sequence[int]) -> tuple[Split, Sp
             f"move that folder away, as the original files in {root / name / 'raw'} are enough."
         )
     absent = missing(name, root)
-    if advice := elsewhere(name, root, absent):
-        raise DataError(advice)
     place = root / FOLDERS.get(name, "")
     try:
         if not absent:

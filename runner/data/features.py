@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from runner.config.fields import expect
 from runner.data.cache import kept
 from runner.terminal import Line, duration
 
@@ -51,12 +52,9 @@ class Pixels:
         if (self.mean is None) != (self.std is None):
             raise ValueError("Expected features.mean and features.std both or neither.")
         if self.mean is not None and self.std is not None:
-            if len(self.mean) != len(self.std):
-                raise ValueError(
-                    f"Expected features.mean and features.std of one length, got {self.mean} and {self.std}."
-                )
-            if min(self.std) <= 0:
-                raise ValueError(f"Expected every features.std > 0, got {self.std}.")
+            one_length = len(self.mean) == len(self.std)
+            expect(one_length, "features.mean and features.std of one length", f"{self.mean} and {self.std}")
+            expect(min(self.std) > 0, "every features.std > 0", self.std)
 
     def shape(self, image_shape: Sequence[int]) -> list[int]:
         if self.mean is not None and len(self.mean) != image_shape[0]:
@@ -92,8 +90,7 @@ class ScatterNet:
     std: list[float] | None = None
 
     def __post_init__(self) -> None:
-        if min(self.J, self.L) < 1:
-            raise ValueError(f"Expected features.J > 0 and features.L > 0, got {self.J} and {self.L}.")
+        expect(min(self.J, self.L) > 0, "features.J > 0 and features.L > 0", f"{self.J} and {self.L}")
         self._pixels.shape([len(self.mean)] if self.mean else [0])
 
     @property

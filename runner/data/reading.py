@@ -91,8 +91,7 @@ class _Sorted:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Do nothing, as the folder has been read."""
+    def close(self) -> None: ...
 
 
 def digest(splits: Iterable[Split]) -> str:

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from runner.config.fields import expect
+
 _MONOTONE = (nn.ReLU, nn.Tanh, nn.Sigmoid)
 
 
@@ -28,10 +30,8 @@ class TemperedSigmoid(nn.Module):
 
     def __init__(self, scale: float, inverse_temperature: float, offset: float) -> None:
         super().__init__()
-        if not scale > 0:
-            raise ValueError(f"Expected activation.scale > 0, got {scale}.")
-        if not inverse_temperature > 0:
-            raise ValueError(f"Expected activation.inverse_temperature > 0, got {inverse_temperature}.")
+        expect(scale > 0, "activation.scale > 0", scale)
+        expect(inverse_temperature > 0, "activation.inverse_temperature > 0", inverse_temperature)
         self.scale, self.inverse_temperature, self.offset = scale, inverse_temperature, offset
 
     def forward(self, x: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ from itertools import chain
 
 from torch import nn
 
+from runner.config.fields import expect
+
 Activation = Callable[[], nn.Module]
 
 
@@ -58,8 +60,7 @@ def small_cnn(
     Backpropagation Clipping has neither padding (28 -> 11 -> 10 -> 4 -> 3) nor biases: 18,752 parameters.
     """
     channels, *space = input_shape
-    if padding < 0:
-        raise ValueError(f"Expected padding >= 0, got {padding}.")
+    expect(padding >= 0, "padding >= 0", padding)
     after = [_pooled(_pooled(_pooled(_pooled(s, 8, 2, padding), 2, 1, 0), 4, 2, 0), 2, 1, 0) for s in space]
     return nn.Sequential(
         nn.Conv2d(channels, filters[0], 8, stride=2, padding=padding, bias=bias),

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from runner.config.fields import expect
+
 
 def squared_error(logits: Tensor, targets: Tensor) -> Tensor:
     """Return 1/2 sum_d (z_d - y_d)^2: [batch] (Losing Less, equation 5)."""
@@ -63,8 +65,7 @@ class Huber(nn.Module):
 
     def __init__(self, threshold: float) -> None:
         super().__init__()
-        if not 0 < threshold < math.inf:
-            raise ValueError(f"Expected loss.threshold > 0 and finite, got {threshold}.")
+        expect(0 < threshold < math.inf, "loss.threshold > 0 and finite", threshold)
         self.threshold = threshold
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -81,7 +82,8 @@ class Focal(nn.Module):
 
     def __init__(self, gamma: float) -> None:
         super().__init__()
-        self.gamma = _checked_gamma(gamma)
+        expect(0 <= gamma < math.inf, "loss.gamma >= 0 and finite", gamma)
+        self.gamma = gamma
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         return focal(logits, targets, self.gamma)
@@ -101,9 +103,9 @@ class SquaredErrorThenFocal(nn.Module):
 
     def __init__(self, threshold_epoch: float, gamma: float) -> None:
         super().__init__()
-        if not math.isfinite(threshold_epoch):
-            raise ValueError(f"Expected loss.threshold_epoch to be finite, got {threshold_epoch}.")
-        self.threshold_epoch, self.gamma = threshold_epoch, _checked_gamma(gamma)
+        expect(math.isfinite(threshold_epoch), "loss.threshold_epoch to be finite", threshold_epoch)
+        expect(0 <= gamma < math.inf, "loss.gamma >= 0 and finite", gamma)
+        self.threshold_epoch, self.gamma = threshold_epoch, gamma
         self.register_buffer("alpha", torch.tensor(0.0), persistent=False)
         self.start_epoch(0)
 
@@ -130,8 +132,7 @@ class LosingLess(SquaredErrorThenFocal):
 
     def __init__(self, threshold_epoch: float, beta: float, gamma: float) -> None:
         super().__init__(threshold_epoch, gamma)
-        if not 0 < beta < math.inf:
-            raise ValueError(f"Expected loss.beta > 0 and finite, got {beta}.")
+        expect(0 < beta < math.inf, "loss.beta > 0 and finite", beta)
         self.beta = beta
 
     def forward(self, logits: Tensor, targets: Tensor, hidden: Sequence[Tensor]) -> Tensor:  # type: ignore[override]
@@ -147,9 +148,3 @@ def _mean_square(h: Tensor) -> Tensor:
     """
     flat = h.flatten(1) if h.dim() < 3 or h.is_contiguous() else h.movedim(1, -1).flatten(1)
     return flat.square().mean(1)
-
-
-def _checked_gamma(gamma: float) -> float:
-    if not 0 <= gamma < math.inf:
-        raise ValueError(f"Expected loss.gamma >= 0 and finite, got {gamma}.")
-    return gamma

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from runner.config.fields import expect
 from runner.networks.architectures import Activation
 from runner.networks.standardized import StandardizedConv2d
 
@@ -49,12 +50,9 @@ def wide_resnet(
     Raises:
         ValueError: `depth` is not 10, 16, ..., 1000, `width` is below 1, or `groups` does not divide 16.
     """
-    if depth not in range(10, 1001, 6):
-        raise ValueError(f"Expected architecture.depth 10, 16, 22, ..., 1000, got {depth}.")
-    if width < 1:
-        raise ValueError(f"Expected architecture.width >= 1, got {width}.")
-    if groups < 1 or 16 % groups:
-        raise ValueError(f"Expected architecture.groups 1, 2, 4, 8 or 16, got {groups}.")
+    expect(depth in range(10, 1001, 6), "architecture.depth 10, 16, 22, ..., 1000", depth)
+    expect(width >= 1, "architecture.width >= 1", width)
+    expect(groups in (1, 2, 4, 8, 16), "architecture.groups 1, 2, 4, 8 or 16", groups)
 
     def convolution(channels: int, filters: int, kernel: int, stride: int) -> list[nn.Module]:
         layer = StandardizedConv2d(channels, filters, kernel, stride, padding=kernel // 2)

@@ -19,9 +19,9 @@ from runner.claims.statistics import pareto
 from runner.report.files import bound_text, write_text
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Axes
     from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Figure
 
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "figure",  # without a date, the same figure is the same file

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from runner.config.fields import expect
 from runner.gradients import Objective
 from runner.training.steps import State
 
@@ -42,8 +43,7 @@ class Averaging:
     decay: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.decay < 1:
-            raise ValueError(f"Expected averaging.decay from 0 to below 1, got {self.decay}.")
+        expect(0 <= self.decay < 1, "averaging.decay from 0 to below 1", self.decay)
 
     def share(self, updates: Tensor) -> Tensor:
         """Return the share of the newest weights in the average, 1 - d_t, after t = `updates`, a float64 number."""

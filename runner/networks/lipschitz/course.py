@@ -14,6 +14,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from runner.config.fields import expect
+
 COUNT = "loss.within"  # the name of the count among the sums of a step
 COUNT_SENSITIVITY = 0.5
 LEAST_SHARE = 1e-6  # below it, dividing by a share and multiplying by it again would lose digits
@@ -61,10 +63,8 @@ class Falling(Course):
 
     def __init__(self, last: float, epochs: int) -> None:
         super().__init__()
-        if not LEAST_SHARE <= last <= 1:
-            raise ValueError(f"Expected loss.course.last from {LEAST_SHARE:g} to 1, got {last}.")
-        if epochs < 1:
-            raise ValueError(f"Expected loss.course.epochs >= 1, got {epochs}.")
+        expect(LEAST_SHARE <= last <= 1, f"loss.course.last from {LEAST_SHARE:g} to 1", last)
+        expect(epochs >= 1, "loss.course.epochs >= 1", epochs)
         self.last, self.epochs = last, epochs
 
     def start_epoch(self, epoch: int) -> None:
@@ -84,13 +84,10 @@ class Quantile(Course):
 
     def __init__(self, quantile: float = 0.9, rate: float = 0.2, budget: float = 0.05, least: float = 1e-3) -> None:
         super().__init__()
-        for name, value in (("quantile", quantile), ("budget", budget)):
-            if not 0 < value < 1:
-                raise ValueError(f"Expected loss.course.{name} between 0 and 1, got {value}.")
-        if not LEAST_SHARE <= least < 1:
-            raise ValueError(f"Expected loss.course.least from {LEAST_SHARE:g} to below 1, got {least}.")
-        if not 0 < rate < math.inf:
-            raise ValueError(f"Expected loss.course.rate > 0 and finite, got {rate}.")
+        expect(0 < quantile < 1, "loss.course.quantile between 0 and 1", quantile)
+        expect(0 < budget < 1, "loss.course.budget between 0 and 1", budget)
+        expect(LEAST_SHARE <= least < 1, f"loss.course.least from {LEAST_SHARE:g} to below 1", least)
+        expect(0 < rate < math.inf, "loss.course.rate > 0 and finite", rate)
         self.quantile, self.rate, self.budget, self.least = quantile, rate, budget, least
 
     @torch.no_grad()

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from runner.config.fields import expect
 from runner.networks.lipschitz.course import COUNT, Course, counted
 
 _LEAST = 1e-30  # of a bound: times the least share of a course it still has all digits of float32
@@ -35,10 +36,9 @@ class LipschitzLoss(nn.Module):
 
     def __init__(self, gradient_bound: float | None = None, course: Course | None = None) -> None:
         super().__init__()
-        if gradient_bound is not None and not _LEAST <= gradient_bound < math.inf:
-            raise ValueError(f"Expected loss.gradient_bound from {_LEAST:g} up and finite, got {gradient_bound}.")
-        if course is not None and not isinstance(course, Course):
-            raise ValueError(f"Expected loss.course to name a class of courses, got {course}.")
+        bounded = gradient_bound is None or _LEAST <= gradient_bound < math.inf
+        expect(bounded, f"loss.gradient_bound from {_LEAST:g} up and finite", gradient_bound)
+        expect(course is None or isinstance(course, Course), "loss.course to name a class of courses", course)
         self.gradient_bound, self.course = gradient_bound, course
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -98,8 +98,8 @@ class SharpCrossEntropy(LipschitzLoss):
         self, inverse_temperature: float, gradient_bound: float | None = None, course: Course | None = None
     ) -> None:
         super().__init__(gradient_bound, course)
-        if not 0 < inverse_temperature < math.inf:
-            raise ValueError(f"Expected loss.inverse_temperature > 0 and finite, got {inverse_temperature}.")
+        wanted = "loss.inverse_temperature > 0 and finite"
+        expect(0 < inverse_temperature < math.inf, wanted, inverse_temperature)
         self.inverse_temperature = inverse_temperature
 
     def constant(self, classes: int) -> float:
@@ -123,8 +123,7 @@ class Cosine(LipschitzLoss):
 
     def __init__(self, smallest_norm: float, gradient_bound: float | None = None, course: Course | None = None) -> None:
         super().__init__(gradient_bound, course)
-        if not 0 < smallest_norm < math.inf:
-            raise ValueError(f"Expected loss.smallest_norm > 0 and finite, got {smallest_norm}.")
+        expect(0 < smallest_norm < math.inf, "loss.smallest_norm > 0 and finite", smallest_norm)
         self.smallest_norm = smallest_norm
 
     def constant(self, classes: int) -> float:
@@ -147,7 +146,8 @@ class Hinge(LipschitzLoss):
 
     def __init__(self, margin: float, gradient_bound: float | None = None, course: Course | None = None) -> None:
         super().__init__(gradient_bound, course)
-        self.margin = _checked_margin(margin)
+        expect(0 < margin < math.inf, "loss.margin > 0 and finite", margin)
+        self.margin = margin
 
     def constant(self, classes: int) -> float:
         return math.sqrt((classes - 1) / classes)
@@ -184,9 +184,9 @@ class HingeKantorovichRubinstein(LipschitzLoss):
         self, alpha: float, margin: float, gradient_bound: float | None = None, course: Course | None = None
     ) -> None:
         super().__init__(gradient_bound, course)
-        if not 0 <= alpha < math.inf:
-            raise ValueError(f"Expected loss.alpha >= 0 and finite, got {alpha}.")
-        self.alpha, self.margin = alpha, _checked_margin(margin)
+        expect(0 <= alpha < math.inf, "loss.alpha >= 0 and finite", alpha)
+        expect(0 < margin < math.inf, "loss.margin > 0 and finite", margin)
+        self.alpha, self.margin = alpha, margin
 
     def constant(self, classes: int) -> float:
         return math.sqrt(classes / (classes - 1)) + self.alpha * math.sqrt((classes - 1) / classes)
@@ -222,12 +222,6 @@ def _hinge(logits: Tensor, targets: Tensor, margin: float) -> Tensor:
     classes, target = logits.shape[1], _target_logits(logits, targets)
     open_hinges = F.relu(margin / 2 + logits).sum(1) - F.relu(margin / 2 + target)
     return ((classes - 1) * F.relu(margin / 2 - target) + open_hinges) / classes
-
-
-def _checked_margin(margin: float) -> float:
-    if not 0 < margin < math.inf:
-        raise ValueError(f"Expected loss.margin > 0 and finite, got {margin}.")
-    return margin
 
 
 def _clipped_backward(

@@ -35,6 +35,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from runner.config.fields import expect
+
 _LARGEST = 1e6  # squares of much larger numbers leave the range of float32
 _WITHIN = 1.9  # of the 2 up to which the polynomial stays in [-1, 1]; the rest is for rounding
 _NORMALISED = 1.01  # of the norm: the largest bound that a weight is divided by
@@ -56,8 +58,8 @@ class Spectral:
     orthogonal: bool | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.bias_radius <= _LARGEST:
-            raise ValueError(f"Expected constraint.bias_radius > 0 and at most {_LARGEST:g}, got {self.bias_radius}.")
+        wanted = f"constraint.bias_radius > 0 and at most {_LARGEST:g}"
+        expect(0 < self.bias_radius <= _LARGEST, wanted, self.bias_radius)
 
     @torch.no_grad()
     def project(self, parameters: Mapping[str, Tensor]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from runner.claims.formulas import prepared
 from runner.claims.judgement import ClaimRow
@@ -17,10 +16,6 @@ from runner.papers.backprop_clipping.measures import STATED
 from runner.report import plots
 from runner.report.files import Table, bound_text, delta_text, mean_text, number
 from runner.report.papers import claims_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 PAPER = "backprop_clipping"
 PAPER_AXES = plots.PaperAxes(epsilon=(0.045, 8.0))
@@ -62,7 +57,7 @@ def claimed(dataset: str) -> tuple[float, float]:
     return claim.epsilon[0], claim.aim
 
 
-def figure_5(evidence: Evidence) -> Figure:
+def figure_5(evidence: Evidence) -> plots.Figure:
     """Draw accuracy against epsilon, by data set: algorithm 2 as printed, with the code's noise, and without noise."""
     lines = {
         "backpropagation clipping": ("backpropagation clipping, as printed", (FIG_5, TABLE_1), "printed"),
@@ -118,7 +113,7 @@ def grid(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
     return Table(header, rows, notes)
 
 
-def points(axes: Axes, planned: Runs, name: str, label: str, look: str, *, counted: bool = True) -> None:
+def points(axes: plots.Axes, planned: Runs, name: str, label: str, look: str, *, counted: bool = True) -> None:
     """Draw the mean and range of last-epoch accuracy of each recorded setting, against its epsilon."""
     settings = []
     for runs in planned.recorded.by(lambda run: run.job.setting_id).values():
@@ -172,7 +167,7 @@ def _mechanism_runs(evidence: Evidence, label: str) -> Runs:
     return Runs(run for sweep, name in places for run in evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{name}"))
 
 
-def story(evidence: Evidence) -> Figure:
+def story(evidence: Evidence) -> plots.Figure:
     """Draw accuracy against the claimed epsilons of the mechanisms, left, and the cost of their steps, right."""
     figure = plots.figure(plots.WIDTH, 5.4)
     left, right = figure.subplots(1, 2, sharey=True)

@@ -5,15 +5,10 @@ By Tramèr and Boneh (ICLR 2021).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from runner.claims.runs import Evidence
 from runner.report import plots
 from runner.report.items import Item, Paper, Statement, Summary
 from runner.report.papers import claims_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _NAME = "better_features"
 _SWEEP = f"{_NAME}/table_1"
@@ -25,7 +20,7 @@ _MODELS = {  # experiment, by data set: label and look
 }
 
 
-def figure_1(evidence: Evidence) -> Figure | None:
+def figure_1(evidence: Evidence) -> plots.Figure | None:
     """Draw the three models, mean and range of the seeds, a panel per data set, with the claims of both items."""
     panels = []
     for dataset, title in PAPER_AXES.titles.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import torch
 from scipy.stats import binom
@@ -23,9 +23,6 @@ from runner.networks.lipschitz.layers import Center, GroupSort2, Residual, Scale
 from runner.networks.objective import InputBound, Objective
 from runner.report import plots
 from runner.report.files import Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _CLASSES, _SIDE, _KERNEL = 10, 6, 3
 _BIAS_SIDE, _KERNEL_SIDE = 28, 32  # sides of the maps of the authors' first convolutions, on MNIST and on CIFAR-10
@@ -317,7 +314,7 @@ def theorem(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     return Table.of(rows, (note,))
 
 
-def figure(_: Evidence) -> Figure:
+def figure(_: Evidence) -> plots.Figure:
     """Draw the bound against the depth, a line per regime."""
     figure = plots.figure(6, 4)
     axes = figure.subplots()

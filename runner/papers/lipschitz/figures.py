@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runner.claims.claim import DATASETS as IN_PAPERS
 from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs, grouped
@@ -13,10 +13,6 @@ from runner.records.identity import identify_recorded
 from runner.records.jobs import Job, sweep_jobs
 from runner.report import plots
 from runner.report.papers import claims_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 PAPER = "lipschitz"
 _BUDGET = 3.0  # the sound epsilon at which a trial is chosen
@@ -27,7 +23,7 @@ _WHITE = 32 * 3**0.5  # norm of a white image of CIFAR-10
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))  # lines may lie on one another
 
 
-def front(dataset: str, number: str, chosen: str, evidence: Evidence) -> Figure:
+def front(dataset: str, number: str, chosen: str, evidence: Evidence) -> plots.Figure:
     """Draw one data set: every epoch of every trial, and different fronts.
 
     One front is on held-out images, over all epochs of all trials. One is on test images: the trial chosen by the
@@ -65,7 +61,7 @@ def front(dataset: str, number: str, chosen: str, evidence: Evidence) -> Figure:
     return figure
 
 
-def clipped(evidence: Evidence) -> Figure:
+def clipped(evidence: Evidence) -> plots.Figure:
     """Draw figure 11: fronts over every epoch of every trial, on held-out images, clipped and clipless."""
     figure = plots.figure(plots.WIDTH, 4)
     for axes, dataset, letter in zip(figure.subplots(1, 2), ("mnist", "fashion_mnist"), "ab", strict=True):
@@ -80,7 +76,7 @@ def clipped(evidence: Evidence) -> Figure:
     return figure
 
 
-def architectures(evidence: Evidence) -> Figure | None:
+def architectures(evidence: Evidence) -> plots.Figure | None:
     """Draw figure 10: CIFAR-10, a line per architecture."""
     lines = (
         ("mixers", "mixer", "MLP-mixer"),
@@ -118,7 +114,7 @@ def _front(runs: Runs) -> list[tuple[float, float]]:
 
 
 def _step(
-    axes: Axes, points: Sequence[tuple[float, float]], label: str, colour: str, count: str, line: str = "-"
+    axes: plots.Axes, points: Sequence[tuple[float, float]], label: str, colour: str, count: str, line: str = "-"
 ) -> list[float]:
     if not points:
         return []
@@ -126,7 +122,7 @@ def _step(
     return [accuracy for _, accuracy in points]
 
 
-def _band(axes: Axes, planned: Runs, label: str, colour: str) -> list[float]:
+def _band(axes: plots.Axes, planned: Runs, label: str, colour: str) -> list[float]:
     if not planned.recorded:
         return []
     band = plots.band(planned.recorded, "epsilon_sound", "test_accuracy")
@@ -135,7 +131,7 @@ def _band(axes: Axes, planned: Runs, label: str, colour: str) -> list[float]:
     return band.high
 
 
-def _finish(axes: Axes, levels: Sequence[float], dataset: str, quantity: str, remark: str = "") -> None:
+def _finish(axes: plots.Axes, levels: Sequence[float], dataset: str, quantity: str, remark: str = "") -> None:
     if levels:
         axes.set_ylim(max(min(levels), max(levels) - 25) - 1, max(levels) + 1)
     else:
@@ -144,7 +140,7 @@ def _finish(axes: Axes, levels: Sequence[float], dataset: str, quantity: str, re
     axes.set(title=remark or plots.DATASETS[dataset], xlabel=plots.SOUND, ylabel=quantity, xlim=(0, None))
 
 
-def histograms(sweep: str, label: Callable[[PlannedRun], str], evidence: Evidence) -> Figure:
+def histograms(sweep: str, label: Callable[[PlannedRun], str], evidence: Evidence) -> plots.Figure:
     """Draw two panels, images and gradients after the last epoch, with a line for the first run of each setting."""
     figure = plots.figure(plots.WIDTH, 3.8)
     images, gradients = figure.subplots(1, 2)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from runner.claims.claim import Claim
 from runner.claims.formulas import Formula
@@ -17,9 +16,6 @@ from runner.claims.runs import Evidence, grouped
 from runner.config import REPOSITORY
 from runner.report import plots
 from runner.report.files import Table, read_csv
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MEASURED = REPOSITORY / "results" / "benchmark" / "clipless.csv"  # never written by a run
 METHODS = {  # label and look
@@ -65,7 +61,7 @@ def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     return Table.of(rows, (note, networks, "Made-up images of CIFAR-10's shape."))
 
 
-def figure(_: Evidence) -> Figure | None:
+def figure(_: Evidence) -> plots.Figure | None:
     """Draw two panels per network, seconds of an epoch and peak memory by batch size; None if nothing was timed."""
     rows = measured()
     if not rows:

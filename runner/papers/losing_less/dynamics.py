@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig
@@ -22,10 +22,6 @@ from runner.papers.losing_less.measures import noise_norms
 from runner.report import plots
 from runner.report.papers import claims_of
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 _BIN = 0.5  # width of a bin of gradient_histogram; the last one holds all larger norms
 CLASSES = {  # in the order of the labels
     "mnist": list("0123456789"),
@@ -38,8 +34,9 @@ LARGEST_NORM = 100.0
 _SHOWN = 2.5  # percent of a class: a cell off the diagonal with less has no number
 _OUTLINES = ("--", "-")  # of histograms, by the place of their loss
 MORE_SEEDS = f"{PAPER}/fig_3"
-DrawRuns = Callable[["Axes", Runs, str, int], object]  # the panel, the runs, their label, and the index of their loss
-Adjust = Callable[["Axes", list[PlannedRun]], None]
+# The panel, the runs, their label, and the index of their loss.
+DrawRuns = Callable[["plots.Axes", Runs, str, int], object]
+Adjust = Callable[["plots.Axes", list[PlannedRun]], None]
 
 
 def _runs(evidence: Evidence, sweep: str, name: str) -> Runs:
@@ -49,7 +46,7 @@ def _runs(evidence: Evidence, sweep: str, name: str) -> Runs:
 
 
 def _both(
-    axes: Axes, evidence: Evidence, sweep: str, experiments: str, draw: DrawRuns, *, counted: bool = True
+    axes: plots.Axes, evidence: Evidence, sweep: str, experiments: str, draw: DrawRuns, *, counted: bool = True
 ) -> list[PlannedRun]:
     """Draw cross-entropy's and the proposed loss's runs into one panel, and return the recorded ones.
 
@@ -83,7 +80,7 @@ def one_panel(
     adjust: Adjust | None = None,
     legend: Any = "best",
     **settings: Any,
-) -> Figure:
+) -> plots.Figure:
     """Draw one panel: both losses' runs by `draw`, and the axes' settings (`xlabel`)."""
     figure = plots.figure(5.6, 3.8)
     axes = figure.subplots()
@@ -97,7 +94,7 @@ def one_panel(
     return figure
 
 
-def line(read: Callable[[PlannedRun], tuple[Any, Any]], axes: Axes, runs: Runs, label: str, place: int) -> None:
+def line(read: Callable[[PlannedRun], tuple[Any, Any]], axes: plots.Axes, runs: Runs, label: str, place: int) -> None:
     """Draw x and y of the runs: the mean as a line, the range as an area."""
     band = plots.band_of([read(run) for run in runs])
     colour, marker = _look(place)
@@ -109,7 +106,7 @@ def norm(kind: str, layer: int) -> DrawRuns:
     return partial(line, lambda run: (diagnostics.norm_epochs(run), diagnostics.layer_norms(run, kind)[layer]))
 
 
-def histogram(epochs: int | None, axes: Axes, runs: Runs, label: str, place: int) -> None:
+def histogram(epochs: int | None, axes: plots.Axes, runs: Runs, label: str, place: int) -> None:
     """Draw per-example gradient norms up to 100, of the first `epochs` or all.
 
     The mean over the runs is drawn. The legend has the share of larger norms.
@@ -122,14 +119,14 @@ def histogram(epochs: int | None, axes: Axes, runs: Runs, label: str, place: int
     axes.stairs(counts[:-1], edges, color=_look(place)[0], linestyle=_OUTLINES[place], label=text)
 
 
-def _limit_to_most(axes: Axes, runs: list[PlannedRun]) -> None:
+def _limit_to_most(axes: plots.Axes, runs: list[PlannedRun]) -> None:
     """Limit the axis to the norms of the first epoch, without the largest 0.1%."""
     counted = [diagnostics.gradient_counts(run, 1) for run in runs]
     last = max(int(np.searchsorted(np.cumsum(counts) / counts.sum(), 0.999)) for counts in counted)
     axes.set_xlim(0, min(LARGEST_NORM, (last + 1) * _BIN))
 
 
-def _cosines(axes: Axes, runs: Runs, label: str, place: int) -> None:
+def _cosines(axes: plots.Axes, runs: Runs, label: str, place: int) -> None:
     """Draw the cosines at a run's steps at equal distances, the mean over the runs."""
     values = np.concatenate([diagnostics.cosines(run)[1] for run in runs])
     bins, weights = np.linspace(-1, 1, 81).tolist(), np.full(len(values), 1 / len(runs))
@@ -139,7 +136,7 @@ def _cosines(axes: Axes, runs: Runs, label: str, place: int) -> None:
     )
 
 
-def _limit_to_lowest(axes: Axes, runs: list[PlannedRun]) -> None:
+def _limit_to_lowest(axes: plots.Axes, runs: list[PlannedRun]) -> None:
     lowest = min(diagnostics.cosines(run)[1].min() for run in runs)
     axes.set_xlim(float(np.floor(10 * lowest) / 10), 1)
 
@@ -161,7 +158,7 @@ figure_2 = partial(one_panel, "fig_2", "mnist_{}_hessian", _eigenvalues, ylabel=
 figure_6 = partial(_cifar10_panel, partial(histogram, None), xlabel=_GRADIENT, ylabel="examples", **_TO_THE_LARGEST)
 
 
-def figure_7(evidence: Evidence) -> Figure:
+def figure_7(evidence: Evidence) -> plots.Figure:
     """Draw the cosines of the first epoch's steps, a panel per data set."""
 
     def cosines(run: PlannedRun) -> tuple[diagnostics.Array, diagnostics.Array]:
@@ -189,7 +186,7 @@ def _sizes(evidence: Evidence, sweep: str, dataset: str) -> str:
     return next(iter(sizes)) if len(sizes) == 1 else ", ".join(f"{loss}: {text}" for text, loss in sizes.items())
 
 
-def figure_5(evidence: Evidence) -> Figure:
+def figure_5(evidence: Evidence) -> plots.Figure:
     """Draw norms of weights, then of pre-activations, of the first and the last two layers of two data sets."""
     panels = [
         (dataset, layer)
@@ -200,13 +197,13 @@ def figure_5(evidence: Evidence) -> Figure:
     return _norms(evidence, "fig_5", [(kind, panels) for kind in (WEIGHTS, PRE_ACTIVATIONS)])
 
 
-def all_layers(kind: str, evidence: Evidence) -> Figure:
+def all_layers(kind: str, evidence: Evidence) -> plots.Figure:
     """Draw the norms of all layers, in rows of four, the data sets one after another."""
     layers = [(d, layer) for d in PAPER_AXES.datasets for layer in range(_layer_count(evidence, "fig_11", d))]
     return _norms(evidence, "fig_11", [(kind, layers[first : first + 4]) for first in range(0, len(layers), 4)])
 
 
-def _norms(evidence: Evidence, sweep: str, rows: Sequence[tuple[str, Sequence[tuple[str, int]]]]) -> Figure:
+def _norms(evidence: Evidence, sweep: str, rows: Sequence[tuple[str, Sequence[tuple[str, int]]]]) -> plots.Figure:
     """Draw the norms of layers by epoch, both losses: rows of a kind of norm, and of data sets with a layer each.
 
     A panel's title has the last norm with cross-entropy over that with the proposed loss.
@@ -239,7 +236,7 @@ def _norms(evidence: Evidence, sweep: str, rows: Sequence[tuple[str, Sequence[tu
 figure_11, figure_12 = partial(all_layers, WEIGHTS), partial(all_layers, PRE_ACTIVATIONS)
 
 
-def figure_14(evidence: Evidence) -> Figure:
+def figure_14(evidence: Evidence) -> plots.Figure:
     """Draw histograms of per-example gradient norms over all epochs, a panel per data set."""
     figure = plots.figure(6, 8)
     for axes, (dataset, title) in zip(figure.subplots(3, 1), PAPER_AXES.titles.items(), strict=True):
@@ -255,13 +252,13 @@ def figure_14(evidence: Evidence) -> Figure:
 _TRAININGS = {"ours": "losing-less loss", "ce": "cross-entropy", "sgd": "without privacy"}
 
 
-def figure_8(evidence: Evidence) -> Figure:
+def figure_8(evidence: Evidence) -> plots.Figure:
     """Draw confusion matrices on CIFAR-10's training set at two epochs: proposed loss, cross-entropy, no privacy."""
     epochs = _config(evidence, "fig_8", "cifar10").confusion_epochs
     return _matrices(evidence, [("cifar10", epoch) for epoch in epochs], {"ours": "fig_8", "ce": "fig_8", "sgd": "sgd"})
 
 
-def figure_13(evidence: Evidence) -> Figure:
+def figure_13(evidence: Evidence) -> plots.Figure:
     """Draw confusion matrices of all data sets, at two epochs and the last."""
     rows = []
     for dataset in PAPER_AXES.datasets:
@@ -274,7 +271,7 @@ def _config(evidence: Evidence, sweep: str, dataset: str) -> DictConfig:
     return evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_ours")[0].job.config
 
 
-def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[str, str]) -> Figure:
+def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[str, str]) -> plots.Figure:
     """Draw a row per data set and epoch, a column per training: percent of the true class, the mean of the runs.
 
     A claimed number of the paper has a frame around its cell, and is in the panel's title.
@@ -304,7 +301,7 @@ def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[
     return figure
 
 
-def _matrix(axes: Axes, matrix: diagnostics.Array, classes: Sequence[str], claimed: Mapping[str, float]) -> None:
+def _matrix(axes: plots.Axes, matrix: diagnostics.Array, classes: Sequence[str], claimed: Mapping[str, float]) -> None:
     from matplotlib.patches import Rectangle
 
     axes.grid(False)

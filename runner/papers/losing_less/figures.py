@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runner.claims.runs import Evidence, Runs, last_accuracy
 from runner.papers.losing_less.measures import SENSITIVITY, values_tried
 from runner.report import plots
 from runner.report.papers import claims_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 PAPER = "losing_less"
 PAPER_AXES = plots.PaperAxes(("cifar10", "fashion_mnist", "mnist"), (0.0, 3.0))
@@ -50,7 +46,7 @@ PFE = Networks("fig-4", "pfe_", "ScatterNet", f"{PAPER}/fig_9_pfe_more")
 PRINTED = f"{PAPER}/fig_4_printed"  # the networks of tables 3 and 4
 
 
-def two_losses(networks: Networks, evidence: Evidence) -> Figure | None:
+def two_losses(networks: Networks, evidence: Evidence) -> plots.Figure | None:
     """Draw accuracy against epsilon, both losses, a panel per data set; dashed, figure 4's networks as printed."""
     panels = []
     for dataset, title in PAPER_AXES.titles.items():
@@ -72,7 +68,7 @@ def two_losses(networks: Networks, evidence: Evidence) -> Figure | None:
 figure_3, figure_4 = partial(two_losses, END_TO_END), partial(two_losses, PFE)
 
 
-def figure_9(evidence: Evidence) -> Figure | None:
+def figure_9(evidence: Evidence) -> plots.Figure | None:
     """Draw the ablation, median and range of the seeds: end to end above, on ScatterNet features below."""
     panels = []
     pfe_sweeps = [PFE.more_seeds, f"{PAPER}/fig_9_pfe"]
@@ -86,7 +82,7 @@ def figure_9(evidence: Evidence) -> Figure | None:
     return plots.accuracy_against_epsilon(evidence, panels, columns=3, centre="median", epsilon=PAPER_AXES.epsilon)
 
 
-def figure_15(evidence: Evidence) -> Figure | None:
+def figure_15(evidence: Evidence) -> plots.Figure | None:
     """Draw accuracy against epsilon of squared, absolute and Huber losses, the more of the former the darker."""
     import matplotlib
 
@@ -107,7 +103,7 @@ def figure_15(evidence: Evidence) -> Figure | None:
     return plots.accuracy_against_epsilon(evidence, panels, epsilon=PAPER_AXES.epsilon)
 
 
-def figure_10(evidence: Evidence) -> Figure | None:
+def figure_10(evidence: Evidence) -> plots.Figure | None:
     """Draw last-epoch accuracy over each parameter of the loss, a row per data set; dotted, the paper's value."""
     runs = {
         (dataset, sweep): evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_ours").groups_by(field)
@@ -132,7 +128,9 @@ def figure_10(evidence: Evidence) -> Figure | None:
     return figure
 
 
-def _accuracy_by_value(axes: Axes, by_value: dict[float, Runs], evidence: Evidence, dataset: str, sweep: str) -> None:
+def _accuracy_by_value(
+    axes: plots.Axes, by_value: dict[float, Runs], evidence: Evidence, dataset: str, sweep: str
+) -> None:
     accuracies = {value: last_accuracy(runs.recorded[0]) for value, runs in by_value.items() if runs.recorded}
     colour, marker = plots.LOOKS["losing-less loss"]
     look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linestyle": ":"}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +19,6 @@ from runner.papers.noise_screening.theorem_1 import lower_bound, worst
 from runner.report import plots
 from runner.report.files import bound_text, number
 from runner.report.papers import claims_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 PAPER_AXES = plots.PaperAxes(epsilon=(0.0, 3.0))
 _LOOKS = {  # method, or reading of screening: its look
@@ -63,7 +59,7 @@ def private_methods(evidence: Evidence, dataset: str) -> list[tuple[Claim, Runs]
     ]
 
 
-def table_1(evidence: Evidence) -> Figure:
+def table_1(evidence: Evidence) -> plots.Figure:
     """Draw each private method's accuracies at the claimed epsilon, every run and the mean, a panel per data set.
 
     Claimed accuracies are stars, at the paper's scale only. A row names the sound epsilon of its runs. The title has a
@@ -76,7 +72,7 @@ def table_1(evidence: Evidence) -> Figure:
     return figure
 
 
-def _accuracies(axes: Axes, evidence: Evidence, dataset: str) -> None:
+def _accuracies(axes: plots.Axes, evidence: Evidence, dataset: str) -> None:
     paper_scale, rows = evidence.scale == PAPER_SCALE, private_methods(evidence, dataset)
     for place, (claim, planned) in enumerate(rows):
         colour, marker = look(claim)
@@ -105,7 +101,7 @@ def _accuracies(axes: Axes, evidence: Evidence, dataset: str) -> None:
     axes.tick_params(labelleft=dataset == next(iter(plots.DATASETS)))
 
 
-def figure_3(evidence: Evidence) -> Figure:
+def figure_3(evidence: Evidence) -> plots.Figure:
     """Draw test loss, then test accuracy, against the paper's epsilon, and above it the sound one of plain runs."""
     figure = plots.figure(plots.WIDTH, 7)
     for row, y, label in zip(
@@ -121,7 +117,7 @@ def figure_3(evidence: Evidence) -> Figure:
     return figure
 
 
-def _methods(axes: Axes, evidence: Evidence, dataset: str, y: str) -> None:
+def _methods(axes: plots.Axes, evidence: Evidence, dataset: str, y: str) -> None:
     levels: list[float] = []
     shown = [pair for pair in private_methods(evidence, dataset) if "own settings" not in pair[0].method]
     for place, (claim, planned) in enumerate(shown):
@@ -146,7 +142,7 @@ def _methods(axes: Axes, evidence: Evidence, dataset: str, y: str) -> None:
         axes.text(0.98, *((0.93,) if y == "test_loss" else (0.03,)), text, **where)
 
 
-def sound_runs(evidence: Evidence) -> Figure:
+def sound_runs(evidence: Evidence) -> plots.Figure:
     """Draw screened and plain runs at one sound epsilon: accuracy by epoch against it, and each run's last."""
     figure = plots.figure(plots.WIDTH, 4)
     by_epoch, last = figure.subplots(1, 2, width_ratios=(2, 1))
@@ -194,11 +190,11 @@ def accuracy_and_costs(
     field: str,
     label: str,
     scale: str,
-    claimed: Callable[[Axes, Runs, str], object],
+    claimed: Callable[[plots.Axes, Runs, str], object],
     evidence: Evidence,
     *,
     also: str = "",
-) -> Figure | None:
+) -> plots.Figure | None:
     """Draw accuracy (left) and the cost of all attempts (right) by a field, one dot per run.
 
     It is not drawn if fewer than half of the field's values have a run.
@@ -253,7 +249,7 @@ def _best(item: str, quantity: str) -> float:
     return claim.aim
 
 
-def _claimed_rate(axes: Axes, _: Runs, item: str) -> None:
+def _claimed_rate(axes: plots.Axes, _: Runs, item: str) -> None:
     """Draw the best learning rate, its accuracy and the lowest accuracy that the paper states."""
     rate, lowest = _best(item, "best learning rate"), _best(item, "lowest accuracy for learning rates 0.1 to 2")
     accuracy = _best(item, "test_accuracy")
@@ -262,12 +258,12 @@ def _claimed_rate(axes: Axes, _: Runs, item: str) -> None:
     axes.axhline(lowest, color="grey", linestyle="--", linewidth=1, label=f"claimed for all: above {lowest:g}%")
 
 
-def _claimed_batch(axes: Axes, _: Runs, item: str) -> None:
+def _claimed_batch(axes: plots.Axes, _: Runs, item: str) -> None:
     size = _best(item, "best batch size")
     axes.axvline(size, color="grey", linestyle="--", linewidth=1, label=f"claimed best: {size:g}")
 
 
-def _claimed_equal(axes: Axes, runs: Runs, item: str) -> None:
+def _claimed_equal(axes: plots.Axes, runs: Runs, item: str) -> None:
     """Draw one accuracy for all values that the paper states to be equal: the mean of the runs."""
     (claim,) = claims_of("noise_screening", item=item, quantity="range of accuracy")
     values = {value: group for value, group in runs.groups_by(claim.by).items() if value >= (claim.among or 0)}

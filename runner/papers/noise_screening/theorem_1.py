@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from scipy.optimize import brentq
 from scipy.special import ndtri
@@ -25,9 +24,6 @@ from runner.papers.noise_screening.privacy import Screened
 from runner.papers.noise_screening.settings import DATASETS, claimed_at, delta, kept_steps, screened_run, screening
 from runner.report import plots
 from runner.report.files import Table, delta_text, number
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _LEADING = "_momentum_kept"
 _READINGS = ("", "_momentum", _LEADING)  # in the names of experiments
@@ -216,7 +212,7 @@ def _upper_text(bound: float) -> str:
     return number(bound, places=3, bound="upper")
 
 
-def figure(evidence: Evidence) -> Figure:
+def figure(evidence: Evidence) -> plots.Figure:
     """Draw the lower bound on the true epsilon against the share of attempts that is kept, at the paper's parameters.
 
     Below are the shares that screened runs at these parameters kept. There, the data, the weights and the temperature

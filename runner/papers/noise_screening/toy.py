@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence
 from runner.papers.noise_screening.settings import screening
 from runner.report import plots
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Array: TypeAlias = np.ndarray  # of float64
 
@@ -84,7 +81,7 @@ def excess(weights: Array) -> float:
     return loss(weights) - loss(np.linalg.lstsq(x, y, rcond=None)[0])
 
 
-def figure(_: Evidence) -> Figure:
+def figure(_: Evidence) -> plots.Figure:
     """Draw both paths over the contours of the loss."""
     plot = plots.figure(6, 4.5)
     axes = plot.subplots()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from omegaconf import OmegaConf
@@ -22,10 +22,6 @@ from runner.networks.activations import TemperedSigmoid
 from runner.papers.tempered_sigmoid import measures
 from runner.report import plots
 from runner.report.papers import claims_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 PAPER = "tempered_sigmoid"
 NormsByStep: TypeAlias = Callable[[PlannedRun], tuple[list[int], list[float]]]  # steps, norms: [measurements] each
@@ -62,7 +58,7 @@ def tempered_sigmoid(triple: Triple, x: Tensor) -> Tensor:
     return values
 
 
-def figure_1(_: Evidence) -> Figure:
+def figure_1(_: Evidence) -> plots.Figure:
     """Draw phi for some (s, T, o), with emphasis on (2, 2, 1), which is tanh."""
     figure = plots.figure(6, 4)
     axes = figure.subplots()
@@ -76,7 +72,7 @@ def figure_1(_: Evidence) -> Figure:
     return figure
 
 
-def figure_3(evidence: Evidence) -> Figure | None:
+def figure_3(evidence: Evidence) -> plots.Figure | None:
     """Draw accuracy against epsilon, ReLU and tanh, a column per data set."""
     panels = []
     for dataset, title in plots.DATASETS.items():
@@ -91,7 +87,7 @@ def figure_3(evidence: Evidence) -> Figure | None:
     return plots.accuracy_against_epsilon(evidence, panels)
 
 
-def figure_2(evidence: Evidence) -> Figure:
+def figure_2(evidence: Evidence) -> plots.Figure:
     """Draw accuracy over s, T and o, a row each, and a column per data set. The paper has all three in space."""
     figure = plots.figure(plots.WIDTH, 7.6)
     grid = figure.subplots(len(TRIPLE), len(plots.DATASETS), sharex="row", sharey="col")
@@ -115,7 +111,7 @@ def figure_2(evidence: Evidence) -> Figure:
     return figure
 
 
-def _accuracy_by_number(axes: Axes, planned: Runs, field: str, levels: Mapping[str, float]) -> None:
+def _accuracy_by_number(axes: plots.Axes, planned: Runs, field: str, levels: Mapping[str, float]) -> None:
     """Draw the accuracy of each triple against one of its numbers, the best tenth's mean, and ReLU and tanh."""
     axes.set_xlabel(TRIPLE[field][0])
     runs = planned.recorded
@@ -147,7 +143,7 @@ _SCENARIOS = {  # look of the curve: experiment, label
 }
 
 
-def figure_4(evidence: Evidence) -> Figure:
+def figure_4(evidence: Evidence) -> plots.Figure:
     """Draw mean per-example gradient norms before clipping by step; dashed, five times the level of SGD with ReLU."""
 
     def smooth(run: PlannedRun) -> tuple[list[int], list[float]]:
@@ -167,7 +163,7 @@ def figure_4(evidence: Evidence) -> Figure:
     return figure
 
 
-def figure_5(evidence: Evidence) -> Figure:
+def figure_5(evidence: Evidence) -> plots.Figure:
     """Draw the mean norm of an example's first activations by step, for the three scenarios of the paper."""
     figure = _norms_by_step(evidence, ("SGD, ReLU", "ReLU", "tanh"), first_activation_norms)
     figure.axes[0].set_ylim(bottom=0)
@@ -176,7 +172,7 @@ def figure_5(evidence: Evidence) -> Figure:
     return figure
 
 
-def _norms_by_step(evidence: Evidence, scenarios: Iterable[str], norms: NormsByStep) -> Figure:
+def _norms_by_step(evidence: Evidence, scenarios: Iterable[str], norms: NormsByStep) -> plots.Figure:
     figure = plots.figure(plots.WIDTH, 4.6)
     axes = figure.subplots()
     for place, scenario in enumerate(scenarios):
@@ -195,7 +191,7 @@ def _scenario_runs(evidence: Evidence, scenario: str) -> Runs:
     return evidence.planned(FIG_4, f"{PAPER}/{_SCENARIOS[scenario][0]}")
 
 
-def class_accuracy(evidence: Evidence) -> Figure:
+def class_accuracy(evidence: Evidence) -> plots.Figure:
     """Draw last-epoch accuracy by class, ReLU and tanh: mean and range over the runs, a panel per data set."""
     figure, panels = plots.panel_each(3.8)
     for dataset, axes in panels.items():

@@ -20,7 +20,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -34,9 +34,6 @@ from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence
 from runner.report import plots
 from runner.report.files import Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Array: TypeAlias = np.ndarray  # of float64
 
@@ -214,7 +211,7 @@ def _solved(value: float) -> float:
     return value if abs(value) > SOLVER_TOLERANCE else 0.0
 
 
-def figure(_: Evidence) -> Figure:
+def figure(_: Evidence) -> plots.Figure:
     """Draw the excess risk as a share of its bound against T for every C, a panel per data set."""
     plot = plots.figure(plots.WIDTH, 3.6)
     for axes, data in zip(plot.subplots(1, 2), DATA, strict=True):

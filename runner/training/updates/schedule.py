@@ -8,8 +8,7 @@ import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
 
 from runner.config import is_own
-
-_DECAYS = ("cosine", "linear")
+from runner.config.fields import expect, expect_option
 
 
 class ByStep(SequentialLR):
@@ -43,12 +42,9 @@ class ByStep(SequentialLR):
         decay: str = "cosine",
         last_share: float = 0.0,
     ) -> None:
-        if not 0 <= warmup_steps < steps:
-            raise ValueError(f"Expected schedule.warmup_steps from 0 to {steps - 1}, got {warmup_steps}.")
-        if decay not in _DECAYS:
-            raise ValueError(f"schedule.decay has no {decay}: choose from {', '.join(_DECAYS)}.")
-        if not 0 <= last_share <= 1:
-            raise ValueError(f"Expected schedule.last_share from 0 to 1, got {last_share}.")
+        expect(0 <= warmup_steps < steps, f"schedule.warmup_steps from 0 to {steps - 1}", warmup_steps)
+        expect_option("schedule.decay", decay, ("cosine", "linear"))
+        expect(0 <= last_share <= 1, "schedule.last_share from 0 to 1", last_share)
         full, falling = optimizer.param_groups[0]["lr"], max(1, steps - 1 - warmup_steps)
         parts: list[LRScheduler] = []
         if warmup_steps:

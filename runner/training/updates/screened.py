@@ -39,6 +39,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from runner.config import EvaluationSplit
+from runner.config.fields import expect, expect_option
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
@@ -47,7 +48,6 @@ from runner.training.averaging import LAST
 from runner.training.evaluate import Evaluation, Predictor, batches, evaluate
 from runner.training.updates.interface import UpdateRule, Updates
 
-IMAGES = ("test", "public_split")
 WEIGHTS = "weights"
 
 
@@ -76,12 +76,10 @@ class Annealing(UpdateRule):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        if not 0 <= self.initial_temperature < math.inf:
-            raise ValueError(f"Expected screening.initial_temperature >= 0 and finite, got {self.initial_temperature}.")
-        if self.rejection_threshold < 0:
-            raise ValueError(f"Expected screening.rejection_threshold >= 0, got {self.rejection_threshold}.")
-        if self.images not in IMAGES:
-            raise ValueError(f"screening.images has no {self.images}: choose from {', '.join(IMAGES)}.")
+        temperature, threshold = self.initial_temperature, self.rejection_threshold
+        expect(0 <= temperature < math.inf, "screening.initial_temperature >= 0 and finite", temperature)
+        expect(threshold >= 0, "screening.rejection_threshold >= 0", threshold)
+        expect_option("screening.images", self.images, ("test", "public_split"))
         if self.restores not in (None, WEIGHTS):
             raise ValueError(f"screening.restores has no {self.restores}: it is {WEIGHTS}, or null for all.")
 
