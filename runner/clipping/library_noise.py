@@ -36,7 +36,7 @@ def library_bounds(objective: Objective) -> Mapping[str, float]:
     Raises:
         ValueError: as for `gradient_bounds`.
     """
-    return gradient_bounds(objective, _LibraryWalk).gradients
+    return gradient_bounds(objective, _LibraryWalk)
 
 
 def library_ratio(groups: tuple[NoiseGroup, ...], bounds: Mapping[str, float]) -> float:

@@ -71,7 +71,7 @@ class Lipschitz:
         if not isinstance(model, Objective):
             raise ValueError("clipping=lipschitz bounds the gradients of an objective: a network, its loss and inputs.")
         try:
-            bounds = gradient_bounds(model).gradients
+            bounds = gradient_bounds(model)
         except ValueError as error:
             raise ValueError(f"clipping=lipschitz: {error}.") from error
         if self.noise == "global":

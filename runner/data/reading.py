@@ -6,7 +6,7 @@ import hashlib
 import os
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -72,10 +72,11 @@ def reproducible() -> Iterator[None]:
             vars(os).update(listdir=listed, scandir=scanned)
 
 
-class _Sorted:
+class _Sorted(ExitStack):
     """The entries of a folder by name, as `os.scandir` gives them: an iterator and a context."""
 
     def __init__(self, entries: Any) -> None:
+        super().__init__()
         with entries:
             self._left = iter(sorted(entries, key=attrgetter("name")))
 
@@ -84,14 +85,6 @@ class _Sorted:
 
     def __next__(self) -> os.DirEntry[Any]:
         return next(self._left)
-
-    def __enter__(self) -> _Sorted:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None: ...
 
 
 def digest(splits: Iterable[Split]) -> str:

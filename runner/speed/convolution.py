@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,8 +39,107 @@ _FEW_CHANNELS = 32  # in: with more, PyTorch's convolutions are as fast as the d
 _MOST_TERMS = 2048  # of an output: more would leave the cache, and round more
 
 
+@dataclass(frozen=True)
+class Winograd:
+    """Convolutions of 3 x 3 windows one pixel apart, by a library. Images lie channels last in memory."""
+
+    compiled: ctypes.CDLL
+    window: ClassVar[Window] = ((1, 1), (1, 1))
+
+    def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None, threads: int) -> Tensor:
+        """Convolve images."""
+        return self._convolved(x, weight, bias, threads, turned=False)
+
+    def input_gradient(self, g: Tensor, weight: Tensor, threads: int) -> Tensor:
+        """Return the gradient of the images from that of the outputs."""
+        return self._convolved(g, weight, None, threads, turned=True)
+
+    def _convolved(self, x: Tensor, weight: Tensor, bias: Tensor | None, threads: int, *, turned: bool) -> Tensor:
+        weight, bias = weight.detach().contiguous(), None if bias is None else bias.detach().contiguous()
+        batch, channels_in, height, width = x.shape
+        channels_out = weight.shape[1 if turned else 0]
+        # Transformed weights [36, in, out], out filled up with zeros to whole vectors.
+        u = weight.new_empty(_POINTS, channels_in, -(-channels_out // _LONGEST) * _LONGEST)
+        shape = (ctypes.c_int64 * 5)(0, 0, channels_in, channels_out, turned)
+        self.compiled.winograd_weights(*pointers(weight, u), shape, *integers(threads))
+        y = x.new_empty(batch, height, width, channels_out)
+        biases = ctypes.c_void_p() if bias is None else pointers(bias)[0]
+        shape = (ctypes.c_int64 * 5)(height, width, channels_in, channels_out, 0)
+        self.compiled.winograd(*pointers(x, u), biases, *pointers(y), *integers(batch), shape, *integers(threads))
+        return y.permute(0, 3, 1, 2)
+
+
+@dataclass(frozen=True)
+class Direct:
+    """Convolutions by their definition, by a library. Images lie channels last in memory."""
+
+    compiled: ctypes.CDLL
+    window: Window
+    shape: Any  # the sizes that the library reads: see `_shape`
+
+    def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None, threads: int) -> Tensor:
+        """Convolve images."""
+        height, width, channels = self.shape[3:6]
+        weight, y = weight.detach().contiguous(), x.new_empty(len(x), height, width, channels)
+        bias = None if bias is None else bias.detach().contiguous()  # kept until the call is over
+        numbers = *pointers(x, weight), ctypes.c_void_p() if bias is None else pointers(bias)[0], *pointers(y)
+        self.compiled.convolution(*numbers, *integers(len(x)), self.shape, *integers(threads))
+        return y.permute(0, 3, 1, 2)
+
+    def input_gradient(self, g: Tensor, weight: Tensor, threads: int) -> Tensor:
+        """Return the gradient of the images from that of the outputs."""
+        height, width, channels = self.shape[:3]
+        weight, gradient = weight.detach().contiguous(), g.new_empty(len(g), height, width, channels)
+        numbers = *pointers(g, weight, gradient), *integers(len(g))
+        self.compiled.convolution_backward(*numbers, self.shape, *integers(threads))
+        return gradient.permute(0, 3, 1, 2)
+
+
+Kernel: TypeAlias = Winograd | Direct
+
+
+def _shape(x: Tensor, weight: Tensor, window: Window) -> ctypes.Array[ctypes.c_int64]:
+    """Return the sizes that the kernel reads: of inputs, of outputs, of the window, strides and padding."""
+    size, taps, (stride, padding) = x.shape[2:], weight.shape[2:], window
+    output = [(n + 2 * p - k) // s + 1 for n, p, k, s in zip(size, padding, taps, stride, strict=True)]
+    return (ctypes.c_int64 * 12)(*size, weight.shape[1], *output, len(weight), *taps, *stride, *padding)
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, kernel: Kernel) -> Tensor:
+        x, ctx.kernel = channels_last(x), kernel
+        ctx.save_for_backward(x, weight)
+        return kernel.outputs(x, weight, bias, threads_for(x))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        x, weight = ctx.saved_tensors
+        of_x = of_weight = None
+        if ctx.needs_input_grad[0]:
+            of_x = ctx.kernel.input_gradient(channels_last(g), weight, threads_for(g))
+        if ctx.needs_input_grad[1]:
+            of_weight = conv2d_weight(x, list(weight.shape), g, *ctx.kernel.window)
+        return of_x, of_weight, g.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None, None
+
+
+def _both_ways(
+    kernel: Kernel, x: Tensor, weight: Tensor, threads: int, broken: int | None = None
+) -> list[tuple[Tensor, Tensor]]:
+    """Return outputs and a gradient of the images, each as the kernel and as PyTorch computes it, in float64."""
+    bias, exact = waves(len(weight)), weight.double()
+    plain = nn.functional.conv2d(x.double(), exact, bias.double(), *kernel.window)
+    g = waves(*plain.shape)
+    if broken is not None:
+        g[broken] = torch.nan
+    y = kernel.outputs(channels_last(x), weight, bias, threads)
+    gradient = kernel.input_gradient(channels_last(g), weight, threads)
+    return [(y, plain), (gradient, conv2d_input(x.shape, exact, g.double(), *kernel.window))]
+
+
 def agrees(compiled: ctypes.CDLL) -> bool:
-    """Return True if a library convolves as PyTorch does, and so does its gradient.
+    """Return True if a library convolves by Winograd as PyTorch does, and so does its gradient.
 
     Tiles are cut off and whole, outputs are one vector or several, and one image has a NaN.
     """
@@ -50,16 +150,8 @@ def agrees(compiled: ctypes.CDLL) -> bool:
         (2, 21, 35, 5, 6, 1),
     ):
         x, weight = waves(images, channels_in, height, width), waves(channels_out, channels_in, 3, 3) / channels_in
-        bias = waves(channels_out)
         x[1, 0, 2, width - 6] = torch.nan
-        plain = nn.functional.conv2d(x.double(), weight.double(), bias.double(), padding=1)
-        g = waves(*plain.shape)
-        of_x = conv2d_input(x.shape, weight.double(), g.double(), padding=1)
-        u, turned = (_transformed(compiled, weight, 2, turned=turned) for turned in (False, True))
-        for y, expected in (
-            (_convolved(compiled, channels_last(x), u, channels_out, bias, threads), plain),
-            (_convolved(compiled, channels_last(g), turned, channels_in, None, threads), of_x),
-        ):
+        for y, expected in _both_ways(Winograd(compiled), x, weight, threads):
             # Outputs agree to rounding, and each expected NaN is there, in the same images.
             broken = expected.isnan().flatten(1).any(1)
             finite = expected[~broken].float()
@@ -76,21 +168,15 @@ def agrees_directly(compiled: ctypes.CDLL) -> bool:
 
     Windows are longer and shorter than their stride, channels fill vectors or leave a rest, and one image has a NaN.
     """
-    for images, channels, window, stride, padding, threads in (
-        ((9, 7), (1, 16), (8, 8), (2, 2), (3, 3), 1),
-        ((5, 8), (16, 32), (4, 4), (2, 2), (0, 0), 2),
-        ((7, 6), (3, 21), (2, 3), (3, 1), (0, 2), 1),
+    for images, channels, taps, window, threads in (
+        ((9, 7), (1, 16), (8, 8), ((2, 2), (3, 3)), 1),
+        ((5, 8), (16, 32), (4, 4), ((2, 2), (0, 0)), 2),
+        ((7, 6), (3, 21), (2, 3), ((3, 1), (0, 2)), 1),
     ):
-        x, weight, bias = waves(3, channels[0], *images), waves(*channels[::-1], *window), waves(channels[1])
+        x, weight = waves(3, channels[0], *images), waves(*channels[::-1], *taps)
         x[1, 0, 2, 3] = torch.nan
-        plain = nn.functional.conv2d(x.double(), weight.double(), bias.double(), stride, padding)
-        g = waves(*plain.shape)
-        g[1] = torch.nan
-        of_x = conv2d_input(x.shape, weight.double(), g.double(), stride, padding)
-        shape = _shape(x, weight, stride, padding)
-        y = _output(compiled, channels_last(x), weight, bias, shape, threads)
-        gradient = _input_gradient(compiled, channels_last(g), weight, shape, threads)
-        for computed, expected in ((y, plain), (gradient, of_x)):
+        kernel = Direct(compiled, window, _shape(x, weight, window))
+        for computed, expected in _both_ways(kernel, x, weight, threads, broken=1):
             if not torch.allclose(computed.double(), expected, rtol=0, atol=1e-4, equal_nan=True):
                 return False
     return True
@@ -140,16 +226,21 @@ class FastConvolution(nn.Conv2d):
         return plain
 
     def _compiled(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+        kernel: Kernel
         if _by_winograd(self):
             enough = pays(x.numel() >= _FEWEST_PIXELS * self.in_channels)
             compiled = library("winograd", agrees) if enough else None
-            return None if compiled is None else cast(Tensor, _Convolution.apply(x, weight, bias, compiled))
-        window: Window = (cast(Pair, self.stride), cast(Pair, self.padding))
-        shape = _shape(x, weight, *window)
-        compiled = library("convolution", agrees_directly) if min(shape[3:5]) > 0 else None
-        if compiled is None:
-            return None
-        return cast(Tensor, _DirectConvolution.apply(x, weight, bias, compiled, shape, window))
+            if compiled is None:
+                return None
+            kernel = Winograd(compiled)
+        else:
+            window: Window = (cast(Pair, self.stride), cast(Pair, self.padding))
+            shape = _shape(x, weight, window)
+            compiled = library("convolution", agrees_directly) if min(shape[3:5]) > 0 else None
+            if compiled is None:
+                return None
+            kernel = Direct(compiled, window, shape)
+        return cast(Tensor, _Convolution.apply(x, weight, bias, kernel))
 
 
 class FastStandardizedConvolution(FastConvolution, StandardizedConv2d):
@@ -164,99 +255,3 @@ def _by_winograd(layer: nn.Conv2d) -> bool:
 def _is_small(layer: nn.Conv2d) -> bool:
     few = layer.in_channels <= _FEW_CHANNELS or layer.out_channels < _LONGEST
     return few and layer.in_channels * math.prod(layer.kernel_size) <= _MOST_TERMS
-
-
-class _Convolution(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, compiled: ctypes.CDLL) -> Tensor:
-        x, threads = channels_last(x), threads_for(x)
-        ctx.compiled = compiled
-        ctx.save_for_backward(x, weight)
-        return _convolved(compiled, x, _transformed(compiled, weight, threads), len(weight), bias, threads)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        (x, weight), threads = ctx.saved_tensors, threads_for(g)
-        of_x = of_weight = None
-        if ctx.needs_input_grad[0]:
-            u = _transformed(ctx.compiled, weight, threads, turned=True)
-            of_x = _convolved(ctx.compiled, channels_last(g), u, weight.shape[1], None, threads)
-        if ctx.needs_input_grad[1]:
-            of_weight = conv2d_weight(x, list(weight.shape), g, padding=1)
-        return of_x, of_weight, g.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None, None
-
-
-def _transformed(compiled: ctypes.CDLL, weight: Tensor, threads: int, *, turned: bool = False) -> Tensor:
-    """Weights [out, in, 3, 3] for `_convolved`: [36, in, out], out filled up with zeros to whole vectors.
-
-    turned: of the convolution that takes gradients of the outputs to gradients of the inputs: [36, out, in].
-    """
-    weight = weight.detach().contiguous()
-    channels_out, channels_in = weight.shape[:2]
-    if turned:
-        channels_out, channels_in = channels_in, channels_out
-    u = weight.new_empty(_POINTS, channels_in, -(-channels_out // _LONGEST) * _LONGEST)
-    shape = (ctypes.c_int64 * 5)(0, 0, channels_in, channels_out, turned)
-    compiled.winograd_weights(*pointers(weight, u), shape, *integers(threads))
-    return u
-
-
-def _convolved(
-    compiled: ctypes.CDLL, x: Tensor, u: Tensor, channels_out: int, bias: Tensor | None, threads: int
-) -> Tensor:
-    """Of images that lie channels last in memory, with transformed weights; the outputs lie so too."""
-    batch, channels_in, height, width = x.shape
-    y = x.new_empty(batch, height, width, channels_out)
-    bias = None if bias is None else bias.detach().contiguous()  # kept until the call is over
-    biases = ctypes.c_void_p() if bias is None else pointers(bias)[0]
-    shape = (ctypes.c_int64 * 5)(height, width, channels_in, channels_out, 0)
-    compiled.winograd(*pointers(x, u), biases, *pointers(y), *integers(batch), shape, *integers(threads))
-    return y.permute(0, 3, 1, 2)
-
-
-class _DirectConvolution(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, compiled: ctypes.CDLL, shape: Any, window: Window
-    ) -> Tensor:
-        x = channels_last(x)
-        ctx.numbers = compiled, shape, window
-        ctx.save_for_backward(x, weight)
-        return _output(compiled, x, weight, bias, shape, threads_for(x))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        (x, weight), (compiled, shape, window) = ctx.saved_tensors, ctx.numbers
-        of_x = of_weight = None
-        if ctx.needs_input_grad[0]:
-            of_x = _input_gradient(compiled, channels_last(g), weight, shape, threads_for(g))
-        if ctx.needs_input_grad[1]:
-            of_weight = conv2d_weight(x, list(weight.shape), g, *window)
-        return of_x, of_weight, g.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None, None, None, None
-
-
-def _shape(x: Tensor, weight: Tensor, stride: Pair, padding: Pair) -> ctypes.Array[ctypes.c_int64]:
-    """Return the sizes that the kernel reads: of inputs, of outputs, of the window, strides and padding."""
-    size, window = x.shape[2:], weight.shape[2:]
-    output = [(n + 2 * p - k) // s + 1 for n, p, k, s in zip(size, padding, window, stride, strict=True)]
-    return (ctypes.c_int64 * 12)(*size, weight.shape[1], *output, len(weight), *window, *stride, *padding)
-
-
-def _output(compiled: ctypes.CDLL, x: Tensor, weight: Tensor, bias: Tensor | None, shape: Any, threads: int) -> Tensor:
-    """Convolve images that lie channels last in memory; the outputs lie so too."""
-    height, width, channels = shape[3:6]
-    weight, y = weight.detach().contiguous(), x.new_empty(len(x), height, width, channels)
-    bias = None if bias is None else bias.detach().contiguous()  # kept until the call is over
-    biases = ctypes.c_void_p() if bias is None else pointers(bias)[0]
-    compiled.convolution(*pointers(x, weight), biases, *pointers(y), *integers(len(x)), shape, *integers(threads))
-    return y.permute(0, 3, 1, 2)
-
-
-def _input_gradient(compiled: ctypes.CDLL, g: Tensor, weight: Tensor, shape: Any, threads: int) -> Tensor:
-    """Return the gradient of the images from that of the outputs, which lies channels last in memory."""
-    height, width, channels = shape[:3]
-    weight, gradient = weight.detach().contiguous(), g.new_empty(len(g), height, width, channels)
-    compiled.convolution_backward(*pointers(g, weight, gradient), *integers(len(g)), shape, *integers(threads))
-    return gradient.permute(0, 3, 1, 2)

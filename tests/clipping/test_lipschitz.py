@@ -64,7 +64,7 @@ def test_the_sum_is_that_of_gradients_taken_one_by_one(build, engine):
 def test_local_noise_follows_bounds_and_global_their_norm():
     """D groups of deviation nm sqrt(D) K_d, or one of nm (sum K^2)^(1/2): the same multiplier of the whole step."""
     objective = cnn()
-    bounds = gradient_bounds(objective).gradients
+    bounds = gradient_bounds(objective)
     local, total = (
         Mechanism(Sampling.poisson, 100, 10, 1.5, Lipschitz(noise).noise_groups(objective))
         for noise in ("local", "global")

@@ -19,7 +19,7 @@ from runner.claims.measure import measure
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence, collect
 from runner.claims.verdicts import judge
-from runner.papers.losing_less import dynamics, figures, tables
+from runner.papers.losing_less import dynamics, figures
 from runner.papers.losing_less.measures import smoothness_ratio
 from runner.report.papers import load
 from runner.report.plots import LOOKS
@@ -90,7 +90,7 @@ def test_the_best_of_the_runs_below_the_budget_by_hand(tmp_path, record):
     assert (half.value, half.epsilon, row.verdict) == (55.0, 1.4, "open")
     assert (row.mean, row.median) == (54.0, 54.0)
     assert half.explanation.startswith("the best of the runs after epoch 1, the last below 1.5")
-    rows = tables.budgets_3(collect(["losing_less/fig_3"], results_root=tmp_path), ()).rows
+    rows = figures.budgets_3(collect(["losing_less/fig_3"], results_root=tmp_path), ()).rows
     cells = next(r for r in rows if r[:3] == ["CIFAR-10", "losing-less", "2"])
     assert cells[3:] == ["3 of 5", "1", "55.00", "54.00", "54.00", "53.00", "2", "72.00", "71.00", "71.00", "70.00"]
 
@@ -134,7 +134,7 @@ def test_other_seeds_of_a_setting_are_in_its_mean_and_range(tmp_path, record):
 def test_table_5_has_readings_with_and_without_early_releases():
     """The paper names no statistics: its 3 is the steps' on MNIST's features, on CIFAR-10's it is with two releases."""
     costs = {
-        (claim.dataset, claim.number.name): judge(claim, getattr(tables, claim.number.name)(claim, NOTHING), "paper")
+        (claim.dataset, claim.number.name): judge(claim, getattr(figures, claim.number.name)(claim, NOTHING), "paper")
         for claim in claims("table-5")
         if "ScatterNet" in claim.method
     }

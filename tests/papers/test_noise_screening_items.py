@@ -11,14 +11,13 @@ import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
 from runner.accounting import RdpClassic, sound_epsilon
-from runner.build.prepare import prepare
 from runner.claims.claim import Call
 from runner.claims.formulas import guaranteed_for
 from runner.claims.measure import measure
 from runner.claims.runs import Evidence, PlannedRun
 from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
-from runner.papers.noise_screening import measures, settings, theorem_1
+from runner.papers.noise_screening import measures, theorem_1
 from runner.records.files import read_record
 from runner.records.jobs import sweep_jobs
 from runner.report.files import read_csv
@@ -81,11 +80,11 @@ TABLE_1 = {
 
 @pytest.fixture(scope="module")
 def runs() -> Evidence:
-    return evidence(TABLE_1, (settings.SWEEP,))
+    return evidence(TABLE_1, (measures.SWEEP,))
 
 
 def runs_of(runs: Evidence) -> list[PlannedRun]:
-    return runs.recorded(settings.SWEEP, "noise_screening/mnist_screened")
+    return runs.recorded(measures.SWEEP, "noise_screening/mnist_screened")
 
 
 def claim_of(item: str, experiment: str, quantity: str = "test_accuracy"):
@@ -94,15 +93,12 @@ def claim_of(item: str, experiment: str, quantity: str = "test_accuracy"):
 
 def test_the_limit_on_tries_cannot_come_first() -> None:
     """(mu0 + 1) tau tries, for the experiments that end at the paper's epsilon; and tau is the paper's."""
-    kept_steps = {}
-    for job in sweep_jobs(settings.SWEEP):
-        if job.field("seed") == 0 and job.experiment.endswith("_screened"):
-            run = prepare(job.config)
-            tries = run.epochs * run.mechanism.steps_per_epoch
-            least = (run.rule.rejection_threshold + 1) * run.paid_for
-            assert least <= tries < least + run.mechanism.steps_per_epoch
-            kept_steps[job.experiment.rpartition("/")[2]] = run.paid_for
-    assert kept_steps == {"mnist_screened": 4698, "fashion_mnist_screened": 1157, "cifar10_screened": 1435}
+    for dataset, kept_steps in (("MNIST", 4698), ("FashionMNIST", 1157), ("CIFAR10", 1435)):
+        run = measures.screened_run(dataset)
+        tries = run.epochs * run.mechanism.steps_per_epoch
+        least = (run.rule.rejection_threshold + 1) * kept_steps
+        assert least <= tries < least + run.mechanism.steps_per_epoch
+        assert run.paid_for == kept_steps
 
 
 def test_screened_runs_are_held_to_the_most_tries(runs: Evidence) -> None:
@@ -131,7 +127,7 @@ def test_smallest_epsilon_of_an_accuracy(runs: Evidence) -> None:
 
 def test_a_run_shorter_than_the_papers_leaves_accuracies_open() -> None:
     """Accuracies of 97.9 and 98 at the end, an epsilon of 3: one of two runs needs more than 3 for 98, if ever."""
-    runs = evidence({"losing_less/mnist_ce": 97.9, "noise_screening/mnist_auto": 95.0}, (settings.SWEEP,))
+    runs = evidence({"losing_less/mnist_ce": 97.9, "noise_screening/mnist_auto": 95.0}, (measures.SWEEP,))
     claim = claim_of("table-3", "losing_less/mnist_ce", "epsilon at 98% accuracy")  # 2.92, to 0.3
     measured = measures.epsilon_at_accuracy(claim, runs)
     assert (measured.at_least, measured.value) == (True, pytest.approx(3.0))
@@ -156,7 +152,7 @@ def carried_on(seed: int, **more: float) -> PlannedRun:
 
 def carried_on_evidence(*longer: PlannedRun) -> Evidence:
     """Two runs of DP-SGD with tanh end at 97.9 and 98; the first ends short of 98."""
-    short = evidence({"losing_less/mnist_ce": 97.9}, (settings.SWEEP,))
+    short = evidence({"losing_less/mnist_ce": 97.9}, (measures.SWEEP,))
     return Evidence("paper", short.sweeps | {measures.CARRIED_ON: list(longer)})
 
 
@@ -219,28 +215,28 @@ def test_every_record_of_a_setting_guarantees_the_same() -> None:
 def test_who_leads(runs: Evidence) -> None:
     claim = claim_of("fig-3", "noise_screening/mnist_screened", "share of epochs in the lead")
     assert measures.lead(claim, runs).value == 1.0
-    tie = evidence({**TABLE_1, "noise_screening/mnist_screened": 97.0}, (settings.SWEEP,), seeds=5)
+    tie = evidence({**TABLE_1, "noise_screening/mnist_screened": 97.0}, (measures.SWEEP,), seeds=5)
     measured = measures.lead(claim, tie)
     assert measured.value == 0.0  # a tie is no lead, but with other draws of the same runs it might be one
     interval = measured.interval_at(0.95)
     assert (interval.low, interval.high) == (0.0, 1.0)
     assert measures.lead(replace(claim, number=Call("lead", "test_loss")), tie).value == 0.0
-    behind = evidence({**TABLE_1, "noise_screening/mnist_screened": 96.0}, (settings.SWEEP,))
+    behind = evidence({**TABLE_1, "noise_screening/mnist_screened": 96.0}, (measures.SWEEP,))
     assert measures.lead(claim, behind).value == 0.0
 
 
 def test_the_printed_equations_are_one_misprint() -> None:
     """A_2 = 1 + q^2 (exp(1 / sigma^2) - 1), by hand; and the values that the steps of table 2 would have."""
-    assert settings.log_moment(0.5, 1.0, 2) == pytest.approx(math.log(1 + 0.25 * (math.e - 1)))
+    assert measures.log_moment(0.5, 1.0, 2) == pytest.approx(math.log(1 + 0.25 * (math.e - 1)))
     (claim,) = (claim for claim in CLAIMS if claim.number.name == "printed_epsilon")
-    measured = settings.printed_epsilon(claim, NOTHING)
+    measured = measures.printed_epsilon(claim, NOTHING)
     assert round(measured.value) == 48
     assert measured.explanation == (
         "365.6 on MNIST (3 with the logarithm), 47.89 on FashionMNIST (2.999 with the logarithm), "
         "89.67 on CIFAR-10 (2.999 with the logarithm)"
     )
-    names = settings.DATASETS.values()
-    assert all(settings.epsilon_by_orders(name, np.exp) > settings.kept_steps(name) / 63 > 18 for name in names)
+    names = measures.DATASETS.values()
+    assert all(measures.epsilon_by_orders(name, np.exp) > measures.kept_steps(name) / 63 > 18 for name in names)
     assert claim.contextual, "a misprint has no verdict"
 
 
@@ -254,7 +250,7 @@ def test_theorem_1_is_refuted() -> None:
         assert (judged.verdict, judged.guarantee) == ("fails", "refuted")
         worst = theorem_1.worst(claim.dataset)
         all_screened = theorem_1._screened(claim.dataset, worst)
-        steps = settings.kept_steps(claim.dataset)
+        steps = measures.kept_steps(claim.dataset)
         assert measured.value < all_screened.epsilon_at_least(steps, 1e-5), "the first is kept whatever it is"
         most = theorem_1.upper_bound(claim.dataset, worst)
         assert all_screened.epsilon_by_rdp(steps - 1, 1e-5) < most < all_screened.epsilon_by_rdp(steps, 1e-5)
@@ -274,7 +270,7 @@ def test_always_cheaper_has_a_statement_per_accuracy_and_method() -> None:
     recorded_accuracies = {f"noise_screening/mnist_{name}": value for name, value in accuracies.items()} | {
         "losing_less/mnist_ce": 97.5
     }
-    evidence_ = evidence(recorded_accuracies, (settings.SWEEP,))
+    evidence_ = evidence(recorded_accuracies, (measures.SWEEP,))
     always, grows = (c for c in CLAIMS if (c.dataset, c.reading, c.number.name) == ("MNIST", "momentum 0.9", "cheaper"))
     measured = measure(always, evidence_, PAPER.formulas)
     assert len(measured.statements) == 9
@@ -289,6 +285,6 @@ def test_always_cheaper_has_a_statement_per_accuracy_and_method() -> None:
 def test_the_best_batch_size_is_that_of_all_sizes_together() -> None:
     (claim,) = (c for c in CLAIMS if c.number.name == "pooled")
     accuracies = {"noise_screening/mnist_screened_batch": 97.0, "noise_screening/mnist_free": 98.0}
-    evidence_ = evidence(accuracies, ("noise_screening/fig_4b", settings.SWEEP))
+    evidence_ = evidence(accuracies, ("noise_screening/fig_4b", measures.SWEEP))
     measured = measure(claim, evidence_, PAPER.formulas)
     assert (measured.value, measured.n, measured.planned) == (256, 2 * 3 + 2, 3 * 3 + 5)

@@ -19,7 +19,7 @@ from runner.claims.verdicts import DIFFERS, FAILS, ON_EPSILON, REFUTED, RULES, W
 from runner.cli.claims import main
 from runner.config import REPOSITORY, RESULTS
 from runner.papers.backprop_clipping import whole_run
-from runner.papers.backprop_clipping.measures import first_update_epsilon
+from runner.papers.backprop_clipping.computed import first_update_epsilon
 from runner.report.cells import CLAIMED_EPSILON
 from runner.report.claim_rows import rows_of
 from runner.report.papers import claims_of, every_paper

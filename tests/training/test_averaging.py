@@ -15,13 +15,10 @@ from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
 from runner.training.graph import GraphStep
 from runner.training.loop import CallByCall, load, train
+from tests.references import flat
 from tests.small import FEW_STEPS
 
 EMA = ("averaging=ema", "averaging.decay=0.5", "optimizer.momentum=0.9")
-
-
-def numbers(weights) -> torch.Tensor:
-    return torch.cat([weights[name].detach().flatten() for name in sorted(weights)]).double()
 
 
 @pytest.mark.parametrize("way", ["call by call", "as a graph"])
@@ -30,17 +27,17 @@ def test_it_is_the_weighted_mean_of_the_weights_of_all_steps(smoke, way: str) ->
     data = load(run)
     steps = CallByCall(run, data) if way == "call by call" else GraphStep(run, run.new_objective(), data[0])
     objective = steps.objective
-    weights = [numbers(dict(objective.named_parameters()))]
+    weights = [flat(dict(objective.named_parameters())).detach()]
     none = Diagnostics(run, objective, data[0])
     for epoch in (1, 2):
         for _ in steps.epoch(epoch, 5 * (epoch - 1), none):
-            weights.append(numbers(dict(objective.named_parameters())))
+            weights.append(flat(dict(objective.named_parameters())).detach())
     decays = [min(0.5, (1 + t) / (10 + t)) for t in range(1, len(weights))]
     assert decays[6] < 0.5 == decays[8]  # both cases
     expected = weights[0]
     for decay, newest in zip(decays, weights[1:], strict=True):
         expected = decay * expected + (1 - decay) * newest
-    average = numbers(steps.average)
+    average = flat(steps.average)
     torch.testing.assert_close(average, expected, rtol=1e-5, atol=1e-6)
     assert (average - weights[-1]).norm() > 100 * (average - expected).norm()
 

@@ -14,6 +14,7 @@ from runner.data.datasets import Split
 from runner.gradients import GradientSum, Objective
 from runner.mechanism.normal import generator
 from runner.networks.losses import LosingLess
+from runner.training import diagnostics as package
 from runner.training.diagnostics import Batch, Diagnostics, diagnostics
 from runner.training.diagnostics.hessian import TopEigenvalue
 from runner.training.evaluate import Evaluation
@@ -45,8 +46,9 @@ def first_epoch(run: Run, training: Split) -> list[Tensor]:
     return [torch.stack([*map(flat, per_example(objective, training.images[i], training.targets[i]))]) for i in batches]
 
 
-def test_who_holds_the_weights_sees_no_training_image(smoke) -> None:
+def test_who_holds_the_weights_sees_no_training_image(smoke, monkeypatch) -> None:
     """They measure what they would, and no hook on the weights or the layers of the trained network is called."""
+    monkeypatch.setattr(package, "FIXED", 32)
     asked = ",".join(n for n, d in diagnostics().items() if d.passes_training_images and n != "bound_ratios")
     run, data = small(smoke(OURS, f"diagnostics=[{asked}]", "epochs=1", "diagnostics_every=100"))
     objective, seen = run.new_objective(), []
@@ -124,7 +126,8 @@ def test_the_confusion_matrix_has_true_classes_as_rows(smoke) -> None:
     assert expected != [list(column) for column in zip(*expected, strict=True)]
 
 
-def test_diagnostics_do_not_change_training(smoke) -> None:
+def test_diagnostics_do_not_change_training(smoke, monkeypatch) -> None:
+    monkeypatch.setattr(package, "FIXED", 32)
     asked_for = "diagnostics=[gradient_norms,activation_norms,per_class_accuracy,layer_norms,gradient_histogram,"
     asked_for += "gradient_cosine,confusion,hessian]"
     histories = [trained(smoke, OURS, asked, "epochs=1")[2].history for asked in (asked_for, "diagnostics=[]")]

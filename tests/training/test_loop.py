@@ -20,9 +20,10 @@ from runner.training import diagnostics
 from runner.training.loop import load, train
 from runner.training.progress import Trained, final_metrics
 from tests.references import clipped_sum, flat, per_example, whole_and_resumed
+from tests.small import NETWORK
 
 NOISE, NORM = 1.3, 0.2
-FEW_STEPS = ("batch_size=240", "scale.batch_size=240")  # six an epoch
+FEW_STEPS = (*NETWORK, "batch_size=240", "scale.batch_size=240")  # six an epoch
 
 
 def audit(smoke, examples: int, batch_size: int, *overrides: str):
@@ -109,7 +110,7 @@ def test_same_config_same_record_other_seed_other_record(smoke) -> None:
 
 def test_a_diverged_private_run_guarantees_the_cost_of_all_steps(smoke) -> None:
     """It ended because of its data. With other data it would have released more."""
-    run = prepare(smoke("epochs=3", "activation=relu", "optimizer.lr=1e38"))
+    run = prepare(smoke("epochs=3", *FEW_STEPS, "activation=relu", "optimizer.lr=1e38"))
     trained = train(run, load(run), lambda row: None)
     final = final_metrics(run, trained)
     assert (trained.status, final["epoch"], final["max_tries"]) == ("diverged", 1, run.most_steps)
@@ -156,7 +157,8 @@ def test_what_trains_are_the_training_images_and_no_others(smoke, override: str)
 
 def _releases(smoke, *overrides: str):
     """Train for two epochs; the noise of every step, the drawn batches, and the generators that drew them."""
-    run = prepare(smoke("epochs=2", "noise_multiplier=0.8", "batch_size=600", "scale.batch_size=600", *overrides))
+    few = ("epochs=2", *NETWORK, "noise_multiplier=0.8", "batch_size=600", "scale.batch_size=600")
+    run = prepare(smoke(*few, *overrides))
     noises, batches, generators = [], [], {}
     release, draw = Mechanism.release, Mechanism.batches
 
@@ -205,7 +207,7 @@ def test_shuffled_epochs_are_charged_without_amplification(smoke) -> None:
 
 
 def test_evaluates_on_the_evaluation_split_only(smoke) -> None:
-    run = prepare(smoke("epochs=1"))
+    run = prepare(smoke("epochs=1", *FEW_STEPS))
     training, test = load(run)
     assert len(test) == run.dataset.test_examples
     wrong = Split(test.images, (test.targets + 1) % 10)  # the same images: only their labels tell the splits apart

@@ -28,8 +28,7 @@ Every bound is `ROUNDING` times larger, for float32's rounding and for the remai
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -48,23 +47,8 @@ Backward = Callable[[float], float]  # G after a module to G before it; it also 
 Passed = tuple[tuple[int, ...], float, Backward]  # the shape and the largest norm of an output, and the backward pass
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Bounds for one example.
-
-    Attributes:
-        gradients: by parameter name, the largest L2 norm of the example's gradient.
-        largest: by module name, the largest L2 norm of its output.
-        loss: the largest norm of its gradient in the logits.
-    """
-
-    gradients: Mapping[str, float]
-    largest: Mapping[str, float]
-    loss: float
-
-
-def gradient_bounds(objective: Objective, kind: type[Walk] | None = None) -> Bounds:
-    """Return the bounds of an objective whose inputs and weights are bounded, from the bounds that it states.
+def gradient_bounds(objective: Objective, kind: type[Walk] | None = None) -> dict[str, float]:
+    """Return the largest L2 norm of an example's gradient by parameter name, from the bounds that an objective states.
 
     `kind`: a walk with other bounds of layers, whose results are no bounds if those are none.
 
@@ -80,14 +64,13 @@ def gradient_bounds(objective: Objective, kind: type[Walk] | None = None) -> Bou
     shape, _norm, backward = walk.through("", objective.network, inputs.shape, inputs.norm)
     if len(shape) != 1:
         raise ValueError(f"expected logits in one dimension, got an output of shape {list(shape)}")
-    loss = lipschitz_constant(objective.loss, shape[0])
-    backward(loss)
+    backward(lipschitz_constant(objective.loss, shape[0]))
     names = {id(parameter): f"network.{name}" for name, parameter in objective.network.named_parameters()}
     bounds = {names[key]: bound for key, bound in walk.gradients.items()}
     unbounded = sorted({name for name, _ in objective.named_parameters()} - bounds.keys())
     if unbounded:
         raise ValueError(f"the gradient of {unbounded[0]} has no bound")
-    return Bounds({name: bounds[name] for name, _ in objective.named_parameters()}, walk.largest, loss)
+    return {name: bounds[name] for name, _ in objective.named_parameters()}
 
 
 class Walk:
@@ -95,7 +78,6 @@ class Walk:
 
     def __init__(self, bias_radius: float) -> None:
         self.gradients: dict[int, float] = {}
-        self.largest: dict[str, float] = {}
         self._bias_radius = bias_radius
         self._seen: set[int] = set()
 
@@ -120,11 +102,9 @@ class Walk:
         after = tuple(output.shape[1:])
         if isinstance(module, (nn.Linear, nn.Conv2d)) and type(module) in (nn.Linear, nn.Conv2d):
             positions = math.prod(after[:-1]) if isinstance(module, nn.Linear) else math.prod(after[1:])
-            self.largest[name], backward = self._layer(name, module, positions, norm)
-            return after, self.largest[name], backward
+            return after, *self._layer(name, module, positions, norm)
         slope = _slope(name, module)
-        self.largest[name] = slope * norm
-        return after, self.largest[name], lambda behind: slope * behind
+        return after, slope * norm, lambda behind: slope * behind
 
     def _chain(self, name: str, chain: nn.Sequential, shape: Sequence[int], norm: float) -> Passed:
         ways: list[Backward] = []
@@ -145,8 +125,7 @@ class Walk:
         if tuple(after) != tuple(shape):
             raise ValueError(f"{name} adds an output of shape {list(after)} to an input of shape {list(shape)}")
         weight = abs(module.weight) * ROUNDING
-        self.largest[name] = weight * (norm + inner)
-        return tuple(shape), self.largest[name], lambda behind: weight * behind + way(weight * behind)
+        return tuple(shape), weight * (norm + inner), lambda behind: weight * behind + way(weight * behind)
 
     def _layer(self, name: str, layer: nn.Linear | nn.Conv2d, positions: int, norm: float) -> tuple[float, Backward]:
         if isinstance(layer, nn.Linear):

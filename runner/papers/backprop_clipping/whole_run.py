@@ -26,7 +26,6 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from scipy.stats import beta, norm
@@ -44,7 +43,7 @@ from runner.claims.statistics import LEVEL as CONFIDENCE
 from runner.claims.statistics import Interval
 from runner.config import REPOSITORY
 from runner.data.datasets import Split
-from runner.papers.backprop_clipping.measures import first_update_epsilon, white_disc
+from runner.papers.backprop_clipping.computed import first_update_epsilon, white_disc
 from runner.report.files import Table, read_csv, write_csv
 from runner.terminal import number
 from runner.training.diagnostics import Diagnostics
@@ -71,7 +70,7 @@ def main(seeds: Sequence[int] = SEEDS) -> None:
         print(f"seed {seed}: V = {rows[-1]['V']}", flush=True)
 
 
-def information_of(seed: int, epochs: int | None = None) -> Iterator[tuple[float, float]]:
+def information_of(seed: int) -> Iterator[tuple[float, float]]:
     """Yield V after each epoch of a run without the disc, and the test accuracy in percent."""
     config = copy.deepcopy(prepared(SWEEP, EXPERIMENT).config)
     config.seed = seed
@@ -85,16 +84,16 @@ def information_of(seed: int, epochs: int | None = None) -> Iterator[tuple[float
     noise = {name: run.mechanism.noise_std(group) for group in run.mechanism.noise_groups for name in group.parameters}
     engine, total, before = run.engine(steps.objective), 0.0, 0
     none = Diagnostics(run, steps.objective, train)
-    for epoch in range(1, 1 + (epochs or run.epochs)):
+    for epoch in range(1, 1 + run.epochs):
         moved = clipping.sum_contributions(engine, disc, target).gradients
         total += sum((float(moved[name].double().norm()) / std) ** 2 for name, std in noise.items())
         before += sum(1 for _ in steps.epoch(epoch, before, none))
         yield total, evaluate(steps.objective, test, run.dataset.classes).accuracy
 
 
-def measured(path: Path = MEASURED) -> list[dict[str, str]]:
+def measured() -> list[dict[str, str]]:
     """Return the rows of the table, none if nothing was measured."""
-    return read_csv(path) if path.exists() else []
+    return read_csv(MEASURED) if MEASURED.exists() else []
 
 
 def totals() -> list[float]:

@@ -6,7 +6,7 @@ library, and the accuracy of its method in this benchmark.
 
 from functools import partial
 
-from runner.papers.lipschitz import bounds, figures, timing
+from runner.papers.lipschitz import bounds, figures
 from runner.report.items import Item, Paper, Statement, Summary
 
 _DRAWN = ("noise_multiplier", "loss.inverse_temperature", "loss.gradient_bound", "optimizer.lr")
@@ -57,7 +57,10 @@ ITEMS = (
     ),
     Item("text-mixer", "Appendix C.2.4: the mixer without skips, and with GroupSort", sweeps=("lipschitz/mixers",)),
     Item(
-        "fig-4", "Figure 4: time of an epoch and memory against the batch size", table=timing.table, draw=timing.figure
+        "fig-4",
+        "Figure 4: time of an epoch and memory against the batch size",
+        table=figures.table_4,
+        draw=figures.figure_4,
     ),
     Item(
         "fig-6",

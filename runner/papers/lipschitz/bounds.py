@@ -261,7 +261,7 @@ def bound_of_depth(slope: float, layers: int, bias: bool = False) -> float:
         parts.append(nn.Linear(2, 2, bias=bias))
     loss = losses.SharpCrossEntropy(1.0, gradient_bound=1.0)
     objective = Objective(nn.Sequential(*parts), loss, InputBound((2,), 1.0), Spectral())
-    return math.hypot(*gradient_bounds(objective).gradients.values())
+    return math.hypot(*gradient_bounds(objective).values())
 
 
 def closed_form(slope: float, layers: int) -> float:

@@ -146,7 +146,7 @@ def doubled(claim: Claim) -> Measured:
     before, after = (
         _epsilon(run, steps=1)
         if quantity == "epsilon"
-        else math.hypot(*gradient_bounds(run.new_objective()).gradients.values()) / float(run.config.batch_size)
+        else math.hypot(*gradient_bounds(run.new_objective()).values()) / float(run.config.batch_size)
         for run in (once, twice)
     )
     return Measured(after / before, explanation=f"{field} of {value:g} and {2 * value:g}: {before:.4g} and {after:.4g}")
@@ -160,7 +160,7 @@ def local_over_global(claim: Claim) -> Measured:
     D times the squared sensitivity. They cost as much as a multiplier of nm / sqrt(D).
     """
     run = _changed(claim)
-    bounds = gradient_bounds(run.new_objective()).gradients.values()
+    bounds = gradient_bounds(run.new_objective()).values()
     if claim.number.argument == "noise":
         return Measured(max(bounds) / math.hypot(*bounds), explanation=f"of {len(bounds)} tensors, the largest ratio")
     local = _changed(claim, {"noise_multiplier": 2.0 / math.sqrt(len(bounds))})

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from runner.papers.losing_less import dynamics, figures, tables
+from runner.papers.losing_less import dynamics, figures
 from runner.papers.losing_less.measures import SENSITIVITY
 from runner.report.items import Item, Paper, Statement, Summary
 
@@ -17,7 +17,7 @@ ITEMS = (
         "Figure 3: accuracy against ε end to end; minimum, median and maximum of the seeds",
         sweeps=(figures.END_TO_END.sweep, "losing_less/fig_3_mnist"),
         draw=figures.figure_3,
-        table=tables.budgets_3,
+        table=figures.budgets_3,
     ),
     _of_fig_1("fig-1a", "Figure 1a: norm of the logits, CIFAR-10", draw=dynamics.figure_1a),
     _of_fig_1("fig-1b", "Figure 1b: norm of the last layer's weights, CIFAR-10", draw=dynamics.figure_1b),
@@ -30,7 +30,7 @@ ITEMS = (
         "Figure 4: accuracy against ε on ScatterNet features; minimum, median and maximum of the seeds",
         sweeps=(figures.PFE.sweep, figures.PRINTED),
         draw=figures.figure_4,
-        table=tables.budgets_4,
+        table=figures.budgets_4,
     ),
     Item(
         "fig-8",
@@ -82,13 +82,13 @@ ITEMS = (
         draw=dynamics.figure_13,
     ),
     _of_fig_11("fig-14", "Figure 14: norms of the per-example gradients, all epochs", draw=dynamics.figure_14),
-    Item("table-1", "Table 1: the network for MNIST and FashionMNIST, end to end", table=tables.table_1),
-    Item("table-2", "Table 2: the network for CIFAR-10, end to end", table=tables.table_2),
-    Item("table-3", "Table 3: the network for MNIST and FashionMNIST on ScatterNet features", table=tables.table_3),
-    Item("table-4", "Table 4: the network for CIFAR-10 on ScatterNet features", table=tables.table_4),
-    Item("table-5", "Table 5: settings of DP-SGD, and what they cost", table=tables.table_5),
-    Item("table-6", "Table 6: parameters of the proposed loss", table=tables.table_6),
-    Item("table-7", "Table 7: values tried of the loss's parameters", table=tables.table_7),
+    Item("table-1", "Table 1: the network for MNIST and FashionMNIST, end to end", table=figures.table_1),
+    Item("table-2", "Table 2: the network for CIFAR-10, end to end", table=figures.table_2),
+    Item("table-3", "Table 3: the network for MNIST and FashionMNIST on ScatterNet features", table=figures.table_3),
+    Item("table-4", "Table 4: the network for CIFAR-10 on ScatterNet features", table=figures.table_4),
+    Item("table-5", "Table 5: settings of DP-SGD, and what they cost", table=figures.table_5),
+    Item("table-6", "Table 6: parameters of the proposed loss", table=figures.table_6),
+    Item("table-7", "Table 7: values tried of the loss's parameters", table=figures.table_7),
 )
 
 _ON_TANH = {"study": "two_papers", "arm": "tanh + losing-less loss", "epsilon": "1"}

@@ -3,7 +3,7 @@
 The items begin with the headline. One item, `sound`, is not in the paper.
 """
 
-from runner.papers.noise_screening import figures, measures, settings, tables, theorem_1, toy
+from runner.papers.noise_screening import figures, measures, tables, theorem_1, toy
 from runner.report.items import Item, Paper, Statement, Summary
 
 _SCREENING = ("screening.images", "optimizer.momentum")
@@ -20,7 +20,7 @@ ITEMS = (
     Item(
         "table-1",
         "Table 1: accuracy at ε = 3, five methods",
-        sweeps=(*settings.SWEEPS, "noise_screening/capped"),
+        sweeps=(*measures.SWEEPS, "noise_screening/capped"),
         fields=_SCREENING,
         draw=figures.table_1,
         table=tables.table_1,
@@ -36,7 +36,7 @@ ITEMS = (
     Item(
         "theorem-1",
         "Theorem 1: the privacy of kept updates",
-        also=settings.SWEEPS,
+        also=measures.SWEEPS,
         draw=theorem_1.figure,
         table=theorem_1.table,
     ),
@@ -44,14 +44,14 @@ ITEMS = (
     Item(
         "table-3",
         "Table 3: the smallest ε that reaches an accuracy",
-        sweeps=(*settings.SWEEPS, measures.CARRIED_ON),
+        sweeps=(*measures.SWEEPS, measures.CARRIED_ON),
         fields=_SCREENING,
         table=tables.table_3,
     ),
     Item(
         "fig-3",
         "Figure 3: loss and accuracy against ε, mean and range of the seeds",
-        sweeps=settings.SWEEPS,
+        sweeps=measures.SWEEPS,
         fields=_SCREENING,
         draw=figures.figure_3,
     ),

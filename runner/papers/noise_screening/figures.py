@@ -12,9 +12,8 @@ import numpy as np
 
 from runner.claims.claim import Claim
 from runner.claims.runs import PAPER_SCALE, Evidence, Runs, grouped
-from runner.papers.noise_screening import settings
-from runner.papers.noise_screening.measures import screened
-from runner.papers.noise_screening.settings import claimed_at
+from runner.papers.noise_screening import measures
+from runner.papers.noise_screening.measures import claimed_at, screened
 from runner.papers.noise_screening.theorem_1 import lower_bound, worst
 from runner.report import plots
 from runner.report.files import bound_text, number
@@ -47,9 +46,9 @@ def private_methods(evidence: Evidence, dataset: str) -> list[tuple[Claim, Runs]
 
     Of several readings, this is the one that counts, or the first that has a run if that one has none.
     """
-    claims = claims_of("noise_screening", item="table-1", quantity="test_accuracy", dataset=settings.DATASETS[dataset])
+    claims = claims_of("noise_screening", item="table-1", quantity="test_accuracy", dataset=measures.DATASETS[dataset])
     private = [
-        (claim, settings.planned(evidence, claim.alone))
+        (claim, measures.planned(evidence, claim.alone))
         for claim in claims
         if claim.epsilon and claim.epsilon[0] < math.inf
     ]
@@ -92,7 +91,7 @@ def _accuracies(axes: plots.Axes, evidence: Evidence, dataset: str) -> None:
     for style in ({"marker": "|"}, {"marker": "o"}, plots.CLAIMED) if paper_scale else ():
         label = {"|": "a run", "o": "mean", "*": "claimed"}[style["marker"]]
         plots.name_once(axes, label, **{"color": plots.GREY, "linestyle": ""} | style)
-    least = lower_bound(settings.DATASETS[dataset], worst(settings.DATASETS[dataset]))
+    least = lower_bound(measures.DATASETS[dataset], worst(measures.DATASETS[dataset]))
     axes.set(title=plots.DATASETS[dataset], ylim=(len(rows) - 0.4, -0.6))
     worst_rule = f"worst rule found: true ε ≥ {number(least, bound='lower')}"
     axes.set_xlabel(f"test accuracy (%), claimed ε = {claimed_at():g}\n{worst_rule}", fontsize=8)
@@ -205,7 +204,7 @@ def accuracy_and_costs(
     """
     kept = Runs(evidence.sweeps.get(f"noise_screening/{sweep}_kept", ()))  # the reading that leads, where it was run
     first = kept if kept.recorded else evidence.sweeps[f"noise_screening/{sweep}"]
-    planned = Runs((*first, *settings.planned(evidence, also)))
+    planned = Runs((*first, *measures.planned(evidence, also)))
     if plots.too_few(list(planned.groups_by(field).values())):
         return None
     figure = plots.figure(plots.WIDTH, 4)

@@ -9,9 +9,19 @@ from collections.abc import Sequence
 from runner.claims.claim import dataset_name
 from runner.claims.judgement import ClaimRow
 from runner.claims.runs import Evidence, Runs
-from runner.papers.noise_screening import settings
-from runner.papers.noise_screening.measures import carried_on, reached_costs, reaches, screened
-from runner.papers.noise_screening.settings import DATASETS, claimed_at, delta, kept_steps, screened_run, screening
+from runner.papers.noise_screening import measures
+from runner.papers.noise_screening.measures import (
+    DATASETS,
+    carried_on,
+    claimed_at,
+    delta,
+    kept_steps,
+    reached_costs,
+    reaches,
+    screened,
+    screened_run,
+    screening,
+)
 from runner.report.files import Table, bound_text, delta_text, mean_text, number, plus_minus, spread_text
 
 SEARCHES = ("noise_screening/sound_search", "noise_screening/sound_search_no_momentum")
@@ -42,7 +52,7 @@ def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     for dataset, title in DATASETS.items():
         for pattern, method in METHODS.items():
             experiment = pattern.format(dataset)
-            planned = settings.planned(evidence, experiment)
+            planned = measures.planned(evidence, experiment)
             if not planned:
                 continue
             by = "–"

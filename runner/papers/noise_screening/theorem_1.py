@@ -19,9 +19,9 @@ from runner.claims.formulas import Formula, computed
 from runner.claims.judgement import ClaimRow
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence
-from runner.papers.noise_screening import settings
+from runner.papers.noise_screening import measures
+from runner.papers.noise_screening.measures import DATASETS, claimed_at, delta, kept_steps, screened_run, screening
 from runner.papers.noise_screening.privacy import Screened
-from runner.papers.noise_screening.settings import DATASETS, claimed_at, delta, kept_steps, screened_run, screening
 from runner.report import plots
 from runner.report.files import Table, delta_text, number
 
@@ -246,5 +246,5 @@ def _shares_kept(evidence: Evidence, dataset: str, readings: Sequence[str] = _RE
     """Return the kept share of attempts of each recorded run that screens at the paper's parameters."""
     name = IN_FILES[dataset]
     experiments = (f"noise_screening/{name}_screened{reading}" for reading in readings)
-    runs = [run for name in experiments for run in settings.planned(evidence, name).recorded]
+    runs = [run for name in experiments for run in measures.planned(evidence, name).recorded]
     return [run.final("accepted") / run.final("tries") for run in runs]

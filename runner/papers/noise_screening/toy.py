@@ -9,7 +9,6 @@ have the same seed.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -19,21 +18,13 @@ from runner.claims.claim import Claim
 from runner.claims.formulas import computed
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence
-from runner.papers.noise_screening.settings import screening
+from runner.papers.noise_screening.measures import screening
 from runner.report import plots
 
 Array: TypeAlias = np.ndarray  # of float64
 
 EXAMPLES, STEPS, RATE, NORM, NOISE = 200, 50, 0.4, 1.0, 100.0
 START, TRUE = np.array([-2.0, 2.5]), np.array([1.0, -1.0])
-
-
-@dataclass(frozen=True)
-class Path:
-    """Weights after every kept step, [STEPS + 1, 2], and the number of attempts."""
-
-    weights: Array
-    tries: int
 
 
 def _examples(generator: np.random.Generator) -> tuple[Array, Array]:
@@ -54,8 +45,8 @@ def loss(weights: Array) -> float:
 
 
 @lru_cache
-def path(*, screened: bool) -> Path:
-    """Return STEPS kept steps of DP-SGD, every one kept or algorithm 2's."""
+def path(*, screened: bool) -> tuple[Array, int]:
+    """Return the weights [STEPS + 1, 2] by kept step, of DP-SGD or by algorithm 2, and the number of attempts."""
     (x, y), generator = _data()[0], np.random.default_rng(1)
     weights, weights_kept, tries, rejected = START, [START], 0, 0
     rule = screening("MNIST")
@@ -72,7 +63,7 @@ def path(*, screened: bool) -> Path:
             weights_kept.append(weights)
         else:
             rejected += 1
-    return Path(np.array(weights_kept), tries)
+    return np.array(weights_kept), tries
 
 
 def excess(weights: Array) -> float:
@@ -89,10 +80,10 @@ def figure(_: Evidence) -> plots.Figure:
     levels = [[loss(np.array([a, b])) for a, b in zip(*row, strict=True)] for row in zip(first, second, strict=True)]
     axes.contour(first, second, levels, levels=14, colors="0.75", linewidths=0.7)
     for screened, line, name, look in ((False, "-", "DP-SGD", "ReLU"), (True, "--", "screened", "screening")):
-        taken_path = path(screened=screened)
-        label = f"{name}: {STEPS} kept of {taken_path.tries} attempts"
+        weights, tries = path(screened=screened)
+        label = f"{name}: {STEPS} kept of {tries} attempts"
         colour, marker = plots.LOOKS[look]
-        axes.plot(*taken_path.weights.T, line, color=colour, marker=marker, markersize=4, linewidth=1, label=label)
+        axes.plot(*weights.T, line, color=colour, marker=marker, markersize=4, linewidth=1, label=label)
     axes.plot(*TRUE, "r+", markersize=14, markeredgewidth=2, label="true weights")
     axes.set_xlabel("weight w₁")
     axes.set_ylabel("weight w₂")
@@ -103,10 +94,10 @@ def figure(_: Evidence) -> plots.Figure:
 @computed
 def toy(_: Claim) -> Measured:
     """Return the excess loss of DP-SGD over the screened path's, each a mean of the last ten kept steps."""
-    plain, screened = (path(screened=s) for s in (False, True))
-    means = [float(np.mean([excess(w) for w in p.weights[-10:]])) for p in (plain, screened)]
+    plain, (screened, tries) = path(screened=False)[0], path(screened=True)
+    means = [float(np.mean([excess(w) for w in weights[-10:]])) for weights in (plain, screened)]
     return Measured(
         value=means[0] / means[1],
         explanation=f"excess loss over the last ten kept steps: {means[0]:.3g} of DP-SGD, {means[1]:.3g} screened; but "
-        f"the {STEPS} kept updates took {screened.tries} attempts, each of which used the data",
+        f"the {STEPS} kept updates took {tries} attempts, each of which used the data",
     )

@@ -11,7 +11,7 @@ ITEMS = (
     Item(
         "fig-3",
         "Figure 3: accuracy against ε, ReLU and tanh, mean and range of the seeds",
-        sweeps=(*figures.STAX, f"{figures.FIG_3}_public", figures.FIG_3),
+        sweeps=(*figures.STAX, f"{tables.FIG_3}_public", tables.FIG_3),
         fields=("init", "optimizer.lr"),
         draw=figures.figure_3,
     ),
@@ -48,7 +48,7 @@ ITEMS = (
     Item(
         "text-std",
         "Broader impact: spread of accuracy over the classes",
-        sweeps=(figures.FIG_3,),
+        sweeps=(tables.FIG_3,),
         draw=figures.class_accuracy,
     ),
     Item(

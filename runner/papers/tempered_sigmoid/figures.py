@@ -19,13 +19,12 @@ from runner.claims.numbers import class_accuracy_std
 from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs
 from runner.config import REPOSITORY
 from runner.networks.activations import TemperedSigmoid
-from runner.papers.tempered_sigmoid import measures
+from runner.papers.tempered_sigmoid.tables import FIG_3, PAPER, enough_triples, top_triples
 from runner.report import plots
 from runner.report.papers import claims_of
 
-PAPER = "tempered_sigmoid"
 NormsByStep: TypeAlias = Callable[[PlannedRun], tuple[list[int], list[float]]]  # steps, norms: [measurements] each
-FIG_2, FIG_3, FIG_4 = (f"{PAPER}/fig_{number}" for number in (2, 3, 4))
+FIG_2, FIG_4 = f"{PAPER}/fig_2", f"{PAPER}/fig_4"
 STAX = tuple(f"{FIG_3}_stax_{dataset}" for dataset in ("mnist", "fashion_mnist"))  # initialised as in stax
 TRIPLE = {  # the fields that figure 2 varies: the name, and the claimed quantity
     "activation.scale": ("scale s", "mean of s"),
@@ -120,8 +119,8 @@ def _accuracy_by_number(axes: plots.Axes, planned: Runs, field: str, levels: Map
         axes.set_yticks([])
         return
     axes.scatter(_values(runs, field), runs.finals("test_accuracy"), s=14, color="0.6", label="a triple, one run")
-    if measures.enough_triples(planned):
-        top = measures.top_triples(runs)
+    if enough_triples(planned):
+        top = top_triples(runs)
         look: dict[str, Any] = {"color": "#009E73", "marker": "D", "edgecolor": "black", "linewidth": 0.5}
         axes.scatter(_values(top, field), top.finals("test_accuracy"), s=22, label="best tenth", **look)
         mean = statistics.fmean(_values(top, field))

@@ -86,7 +86,6 @@ class Diagnostic:
         """Measure after an epoch, counted from 1."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed run needs."""
         return {"values": self.values}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -162,28 +161,22 @@ class Diagnostics:
             measure.weights(0)
 
     def step(self, step: int, epoch: int, batch: Batch) -> None:
-        """Measure on a batch, with the weights that its sum was taken at: a step from 0 in the run, an epoch from 1.
-
-        Nothing is measured if the batch is empty.
-        """
+        """Measure on a batch, with the weights that its sum was taken at. If it is empty, nothing is measured."""
         if len(batch.targets) > 0:
             self._follow()
             for measure in self._measures.values():
                 measure.step(step, epoch, batch)
 
     def epoch(self, epoch: int, evaluation: Evaluation) -> None:
-        """Measure after an epoch, counted from 1."""
         self._follow()
         for measure in self._measures.values():
             measure.epoch(epoch, evaluation)
             measure.weights(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the measurements so far and what the next ones start from."""
         return {name: measure.state_dict() for name, measure in self._measures.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
         for name, measure in self._measures.items():
             measure.load_state_dict(state[name])
 

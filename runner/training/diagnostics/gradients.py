@@ -18,29 +18,19 @@ _EQUAL_BINS = 50  # of NormHistograms
 
 
 class GradientNorms(Diagnostic):
-    """Norms of per-example gradients before clipping.
-
-    Every `diagnostics_every` steps the mean, median and 90th percentile of a batch's L2 norms, and the step.
-    """
+    """L2 norms of a batch's gradients before clipping: mean, median and 90th percentile, by step."""
 
     measures_steps = True
 
     def step(self, step: int, epoch: int, batch: Batch) -> None:
-        """Measure on a batch."""
         if self.due(step):
             norms = gradient_norms(batch)
-            self.append(
-                step=step,
-                mean=norms.mean().item(),
-                median=norms.median().item(),
-                p90=norms.quantile(0.9).item(),
-            )
+            mean, median, p90 = norms.mean().item(), norms.median().item(), norms.quantile(0.9).item()
+            self.append(step=step, mean=mean, median=median, p90=p90)
 
 
 class GradientHistogram(Diagnostic):
-    """A histogram of the norms of per-example gradients before clipping.
-
-    An entry an epoch for the L2 norms of all its per-example gradients before clipping.
+    """A histogram of the L2 norms of all gradients of an epoch before clipping, by epoch.
 
     `counts` has bins of width 0.5 from 0 to 100. The last of the 201 counts all norms above. `mean`, `median` and `p90`
     describe the same norms.
@@ -53,11 +43,9 @@ class GradientHistogram(Diagnostic):
         self._norms: list[Tensor] = []
 
     def step(self, step: int, epoch: int, batch: Batch) -> None:
-        """Keep the norms of a batch."""
         self._norms.append(gradient_norms(batch))
 
     def epoch(self, epoch: int, evaluation: Evaluation) -> None:
-        """Count the norms of an epoch."""
         norms = torch.cat(self._norms or [torch.full((1,), torch.nan)]).double()  # NaN: an epoch of empty batches
         bins = (norms / BIN).nan_to_num(nan=_BINS).clamp(0, _BINS).long()
         counts = torch.bincount(bins, minlength=_BINS + 1) if self._norms else torch.zeros(_BINS + 1, dtype=torch.long)
@@ -68,9 +56,7 @@ class GradientHistogram(Diagnostic):
 
 
 class GradientCosine(Diagnostic):
-    """The angle by which clipping turns a gradient sum.
-
-    The cosine between a batch's sums of clipped and of raw gradients before noise, and the step.
+    """The cosine between a batch's sums of clipped and of raw gradients before noise, by step.
 
     It is measured at each step of the first epoch, then every `diagnostics_every` steps.
     """
@@ -79,7 +65,6 @@ class GradientCosine(Diagnostic):
     measures_steps = True
 
     def step(self, step: int, epoch: int, batch: Batch) -> None:
-        """Measure on a batch."""
         if self.due(step) or epoch == 1:
             pieces = zip(batch.inputs.split(SLICE), batch.targets.split(SLICE), strict=True)
             raw = reduce(GradientSum.__add__, (batch.engine.plain_sum(*piece) for piece in pieces)).gradients
@@ -90,9 +75,7 @@ class GradientCosine(Diagnostic):
 
 
 class NormHistograms(Diagnostic):
-    """Histograms of the norms of inputs and of gradients.
-
-    L2 norms of the first 2,048 training examples, in 50 bins of equal width from 0 to the `largest`.
+    """Histograms of L2 norms of the first 2,048 training examples, in 50 bins of equal width from 0 to the `largest`.
 
     `inputs` is the histogram of their features. `gradients` has a histogram of their gradients before training
     (epoch 0) and after each epoch.
@@ -105,7 +88,6 @@ class NormHistograms(Diagnostic):
         self.values = {"epoch": [], "gradients": []}
 
     def weights(self, epoch: int) -> None:
-        """Count the norms of inputs and gradients."""
         inputs, targets = self.subject.fixed
         self.values["inputs"] = _counts(torch.linalg.vector_norm(inputs.flatten(1), dim=1))
         self.values["epoch"].append(epoch)
@@ -127,12 +109,10 @@ def _counts(norms: Tensor) -> dict[str, Any]:
 
 
 class BoundRatios(Diagnostic):
-    """Gradients over the bounds that follow from a Lipschitz network.
+    """Norms of gradients over the bounds that follow from a Lipschitz network (`runner.networks.lipschitz`).
 
-    Before training (epoch 0) and after each epoch, gradient norms over their bound, by parameter.
-
-    A ratio is the L2 norm of an example's gradient of a parameter over the bound that follows from the network
-    (`runner.networks.lipschitz`). `largest` and `mean` are over the first 2,048 training examples.
+    `largest` and `mean` are over the first 2,048 training examples, by parameter, before training (epoch 0) and after
+    each epoch.
     """
 
     passes_training_images = True
@@ -142,10 +122,9 @@ class BoundRatios(Diagnostic):
         self.values = {"epoch": [], "largest": {}, "mean": {}}
 
     def weights(self, epoch: int) -> None:
-        """Measure the gradients of the weights."""
         self.values["epoch"].append(epoch)
         with self.subject.evaluating() as objective:
-            bounds = gradient_bounds(objective).gradients
+            bounds = gradient_bounds(objective)
             norms = parameter_norms(objective, *self.subject.fixed, [[name] for name in bounds])
             for (name, bound), lengths in zip(bounds.items(), norms.unbind(1), strict=True):
                 ratios = lengths / bound

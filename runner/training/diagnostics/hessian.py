@@ -16,9 +16,7 @@ _TOLERANCE = 1e-2
 
 
 class Hessian(Diagnostic):
-    """The largest eigenvalue of the Hessian of the training loss.
-
-    Before training (epoch 0) and after each epoch, the `eigenvalue` of largest absolute value of the Hessian.
+    """The `eigenvalue` of largest absolute value of the Hessian, before training (epoch 0) and after each epoch.
 
     The Hessian belongs to the mean training loss, as it was in that epoch, on the first 2,048 training examples.
     `residual` is the norm at which the power iteration ended.
@@ -32,13 +30,11 @@ class Hessian(Diagnostic):
         self._top = TopEigenvalue(subject.objective, *subject.fixed, stream)
 
     def weights(self, epoch: int) -> None:
-        """Compute the eigenvalue at the weights as they are now."""
         with self.subject.evaluating():
             eigenvalue, residual = self._top()
         self.append(epoch=epoch, eigenvalue=eigenvalue, residual=residual)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the measurements and the vector that the next iteration starts from."""
         return {**super().state_dict(), "top": self._top.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -82,11 +78,9 @@ class TopEigenvalue:
         return value, residual
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the vector and the generator that the next call starts from."""
         return {"vector": self._vector, "draws": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Start the next call from a saved state."""
         self._vector = state["vector"].to(self._vector.device)
         self._generator.set_state(state["draws"].cpu())
 

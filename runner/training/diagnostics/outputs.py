@@ -11,9 +11,7 @@ from runner.training.evaluate import Evaluation, predict
 
 
 class ActivationNorms(Diagnostic):
-    """Norms of the outputs of hidden activations.
-
-    Every `diagnostics_every` steps the mean over the batch of each hidden activation's L2 norm, and the step.
+    """L2 norms of the outputs of hidden activations, in the mean over a batch, by step.
 
     An activation has the name of its place in the network.
     """
@@ -22,7 +20,6 @@ class ActivationNorms(Diagnostic):
     measures_steps = True
 
     def step(self, step: int, epoch: int, batch: Batch) -> None:
-        """Measure on a batch."""
         if not self.due(step):
             return
         norms: dict[str, float] = {}
@@ -38,9 +35,7 @@ class ActivationNorms(Diagnostic):
 
 
 class LayerNorms(Diagnostic):
-    """Norms of weights and pre-activations by layer.
-
-    Before training (epoch 0) and after each epoch, L2 norms by layer in the order of the calls.
+    """L2 norms by layer, in the order of the calls, before training (epoch 0) and after each epoch.
 
     `weights` are the norms of each layer's weights. `pre_activations` are the norms of its output before the
     activation, in the mean over the first 2,048 training examples. The output of the last layer is the logits.
@@ -53,7 +48,6 @@ class LayerNorms(Diagnostic):
         self.values = {"epoch": [], "weights": {}, "pre_activations": {}}
 
     def weights(self, epoch: int) -> None:
-        """Measure the weights."""
         self.values["epoch"].append(epoch)
         network = self.subject.objective.network
         with self.subject.evaluating(), torch.no_grad(), layer_outputs(network) as outputs:
@@ -74,7 +68,6 @@ class Confusion(Diagnostic):
     passes_training_images = True
 
     def epoch(self, epoch: int, evaluation: Evaluation) -> None:
-        """Count after an epoch that was asked for."""
         if epoch in (*self.subject.run.config.confusion_epochs, self.subject.run.epochs):
             classes = len(evaluation.class_accuracy)
             predicted, _ = predict(self.subject.objective, self.subject.training)
@@ -83,15 +76,11 @@ class Confusion(Diagnostic):
 
 
 class PerClassAccuracy(Diagnostic):
-    """Accuracy by class.
-
-    A list an epoch: the accuracy in percent of each class on the evaluation split.
-    """
+    """The accuracy in percent of each class on the evaluation split: a list an epoch."""
 
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
         self.values = []
 
     def epoch(self, epoch: int, evaluation: Evaluation) -> None:
-        """Append the accuracies of an epoch."""
         self.values.append(evaluation.class_accuracy)

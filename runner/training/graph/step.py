@@ -220,7 +220,6 @@ class GraphStep:
         return {"objective": self.objective, "step": self}
 
     def state_dict(self) -> State:
-        """Return the state of the optimizer, of the average, of correlated noise, and of the schedule."""
         return {"buffers": self.state[2:], "schedule": self._schedule.state_dict()}
 
     def load_state_dict(self, state: State) -> None:

@@ -135,7 +135,6 @@ class Updates:
         return {"optimizer": self.optimizer.state_dict(), "schedule": self._schedule.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state instead of the start."""
         self._schedule.load_state_dict(state["schedule"])
         self.optimizer.load_state_dict(state["optimizer"])
 

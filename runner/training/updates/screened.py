@@ -93,7 +93,6 @@ class Annealing(UpdateRule):
             raise ValueError("screening charges kept steps one by one, so it takes no mechanism but DP-SGD's own.")
 
     def most_steps(self, planned: int, paid_for: int | None) -> int:
-        """Return the largest number of attempts, of the planned ones, if a run also ends at `paid_for` kept ones."""
         return planned if paid_for is None else min(planned, (self.rejection_threshold + 1) * paid_for)
 
     def split(self, test: Split) -> tuple[Split, ...]:
@@ -177,7 +176,6 @@ class Screening(Updates):
 
     @property
     def finished(self) -> bool:
-        """Return True if as many updates are kept as the paper's budget pays for."""
         return self._paid_for is not None and self.accepted >= self._paid_for
 
     def start_epoch(self) -> None:

@@ -58,6 +58,7 @@ def both_ways(
 
 CASES = {
     "momentum, activation": (TEMPERED, "optimizer.momentum=0.9"),
+    "normalised by group": ("normalization=group_norm", "normalization.groups=1"),
     "per layer, in slices": ("clipping=per_layer", "runtime.physical_batch=7"),
     "automatic, shuffled": ("clipping=automatic", "sampling=shuffled"),
     "adam, a loss that changes with the epoch": ("optimizer=adam", LOSING, "optimizer.lr=0.01", "loss.beta=3"),

@@ -31,44 +31,6 @@ def problem(smoke: Callable, *overrides: str, examples: int = 100, dtype: torch.
     return config, Split(torch.randn(examples, 1, 20, 20, dtype=dtype), torch.arange(examples) % 10)
 
 
-def trained_both_ways(config, split: Split) -> list[tuple[torch.Tensor, dict]]:
-    """The weights after training eagerly and by the graph's step, and the history, of each."""
-    config.runtime.step = "graph"
-    run = prepare(config)
-    computed = []
-    for step in ("eager", "graph"):
-        run.config.runtime.step = step
-        objective = run.new_objective().double()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Run, "new_objective", lambda self, copy=objective: copy)
-            trained = train(run, (split, split), lambda row: None)
-        assert trained.step == step
-        computed.append((torch.cat([p.detach().flatten() for p in objective.parameters()]), trained.history))
-    return computed
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        pytest.param(["optimizer.momentum=0.9"], id="flat, momentum"),
-        pytest.param(
-            ["normalization=group_norm", "normalization.groups=1"], id="normalised by group", marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_trains_as_the_eager_loop_does(smoke, overrides: list[str]) -> None:
-    """Ten steps: equal weights mean equal batches, factors, noise and updates, for any of them would show.
-
-    `test_settings` has further settings.
-    """
-    config, split = problem(smoke, *overrides)
-    (eager, eager_history), (graph, graph_history) = trained_both_ways(config, split)
-    assert (graph - eager).norm() <= 1e-10 * eager.norm()
-    assert graph_history["train_loss"] == pytest.approx(eager_history["train_loss"], rel=1e-10)
-    for name in ("steps", "epsilon", "epsilon_sound"):
-        assert graph_history[name] == eager_history[name]
-
-
 def ready(config, split: Split) -> tuple[GraphStep, EpochBatches]:
     """The step of a run, and the batches of an epoch, which it has room for."""
     run = prepare(config)
