@@ -68,7 +68,7 @@ class Engine(Protocol):
     def plain_sum(self, inputs: Tensor, targets: Tensor, further: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:
         """Return the sum of the unscaled gradients, without norms; one that is not finite makes the sum so.
 
-        `others` are further tensors that the losses depend on, by name. Their gradients are summed, too.
+        `further` are other tensors that the losses depend on, by name. Their gradients are summed, too.
         """
         ...
 

@@ -18,12 +18,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from runner.gradients.interface import GradientSum, OrdinaryPass, weigh_and_sum
 from runner.gradients.terms import Factors
 from runner.networks.objective import Objective
-from runner.speed.slices import examples_with_gradients
 
 # Some operators, as of LSTM, are called example by example under vmap. The results are the same.
 warnings.filterwarnings("ignore", message="There is a performance drop because we have not yet implemented")
 
 Gradients = tuple[dict[str, Tensor], Tensor]  # by parameter name, and the loss
+_WHOLE = {"cpu": 32 << 20, "cuda": 2 << 30}  # bytes of gradients that are held at a time
 
 
 class Within(Protocol):
@@ -125,7 +125,7 @@ class MappedEngine(OrdinaryPass):
     ) -> GradientSum:
         """Return the sum of `sum_piece(gradients, losses)` over pieces of a batch whose gradients fit into memory."""
         parameters = sum(p.numel() for p in self.objective.parameters())
-        size = examples_with_gradients(parameters, inputs.device.type, inputs.element_size())
+        size = max(8, _WHOLE.get(inputs.device.type, 1 << 30) // (inputs.element_size() * parameters))
         pieces = zip(inputs.split(size), targets.split(size), strict=True)
         return reduce(GradientSum.__add__, (sum_piece(*self.gradients(*piece, within)) for piece in pieces))
 

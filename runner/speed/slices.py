@@ -20,7 +20,6 @@ from runner.networks.objective import hooked
 
 _LARGEST = {"cpu": 8 << 20, "cuda": 1 << 30}  # bytes of the largest output of a slice
 _FORMED = {"cpu": 192 << 20, "cuda": 4 << 30}  # bytes of all gradients formed for a slice
-_WHOLE = {"cpu": 32 << 20, "cuda": 2 << 30}  # of per-example gradients of the whole network
 
 
 def examples_per_slice(shapes: Sequence[Geometry], batch: int, inputs: Tensor) -> int:
@@ -48,11 +47,6 @@ def examples_in_cache(network: nn.Module, shape: Sequence[int]) -> int:
     with hooked(dict(network.named_modules()), note), torch.random.fork_rng(devices=cuda), torch.no_grad():
         network(example)
     return max(1, _LARGEST.get(example.device.type, 1 << 30) // (example.element_size() * max(largest)))
-
-
-def examples_with_gradients(parameters: int, device: str, element_size: int = 4) -> int:
-    """Examples whose whole gradients may be held at once, by an engine that forms all of them."""
-    return max(8, _WHOLE.get(device, 1 << 30) // (element_size * parameters))
 
 
 def channels_last(images: Tensor) -> Tensor:

@@ -10,56 +10,39 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from runner.networks.lipschitz import Spectral, gradient_bounds
-from runner.networks.lipschitz.architectures import (
-    _linear as linear,
-)
-from runner.networks.lipschitz.architectures import (
-    lipschitz_cnn,
-    lipschitz_mixer,
-    lipschitz_mlp,
-    lipschitz_resnet,
-    lipschitz_vgg,
-)
-from runner.networks.lipschitz.layers import Center, GlobalL2Pool, GroupSort2, L2Pool2d, Residual, Scale
-from runner.networks.lipschitz.losses import (
-    Cosine,
-    Hinge,
-    HingeKantorovichRubinstein,
-    KantorovichRubinstein,
-    LipschitzLoss,
-    SharpCrossEntropy,
-)
+from runner.networks.lipschitz import Spectral, architectures, gradient_bounds, layers, losses
+from runner.networks.lipschitz.architectures import _linear as linear
 from runner.networks.objective import InputBound, Objective
 
-KR = KantorovichRubinstein()
+KR = losses.KantorovichRubinstein()
 CLASSES = 3
 
 
 def mlp(bias: bool) -> tuple[nn.Sequential, tuple[int, ...]]:
-    return lipschitz_mlp([1, 2, 3], CLASSES, GroupSort2, [8, 6], bias), (1, 2, 3)
+    return architectures.lipschitz_mlp([1, 2, 3], CLASSES, layers.GroupSort2, [8, 6], bias), (1, 2, 3)
 
 
 def mixer(bias: bool) -> tuple[nn.Sequential, tuple[int, ...]]:
-    return lipschitz_mixer([1, 4, 4], CLASSES, GroupSort2, 2, 4, 4, 6, 1, bias), (1, 4, 4)  # bias: with skips
+    """`bias`: with skips."""
+    return architectures.lipschitz_mixer([1, 4, 4], CLASSES, layers.GroupSort2, 2, 4, 4, 6, 1, bias), (1, 4, 4)
 
 
 def cnn(bias: bool) -> tuple[nn.Sequential, tuple[int, ...]]:
-    return lipschitz_cnn([1, 8, 8], CLASSES, GroupSort2, [2, 4], 6, 1, bias, True, bias), (1, 8, 8)
+    return architectures.lipschitz_cnn([1, 8, 8], CLASSES, layers.GroupSort2, [2, 4], 6, 1, bias, True, bias), (1, 8, 8)
 
 
 def vgg(bias: bool) -> tuple[nn.Sequential, tuple[int, ...]]:
-    return lipschitz_vgg([1, 8, 8], CLASSES, GroupSort2, 2, 1, bias), (1, 8, 8)
+    return architectures.lipschitz_vgg([1, 8, 8], CLASSES, layers.GroupSort2, 2, 1, bias), (1, 8, 8)
 
 
 def resnet(bias: bool) -> tuple[nn.Sequential, tuple[int, ...]]:
-    return lipschitz_resnet([1, 8, 8], CLASSES, GroupSort2, 2, [1, 1], bias), (1, 8, 8)
+    return architectures.lipschitz_resnet([1, 8, 8], CLASSES, layers.GroupSort2, 2, [1, 1], bias), (1, 8, 8)
 
 
 def strided(bias: bool) -> tuple[nn.Sequential, tuple[int, ...]]:
     """Windows that overlap in one direction alone, and a pooling that leaves a rim out."""
     layer = nn.Conv2d(1, 4, (3, 2), stride=(2, 2), padding=(1, 0), bias=bias)
-    pooled = nn.Sequential(layer, nn.AvgPool2d(2), GroupSort2(), nn.Flatten(), nn.Linear(4, CLASSES, bias))
+    pooled = nn.Sequential(layer, nn.AvgPool2d(2), layers.GroupSort2(), nn.Flatten(), nn.Linear(4, CLASSES, bias))
     return pooled, (1, 5, 6)
 
 
@@ -86,9 +69,9 @@ class _SmoothPool(nn.Module):
 
 def smooth_pools(module: nn.Module) -> nn.Module:
     """The module with its poolings exchanged."""
-    if isinstance(module, L2Pool2d):
+    if isinstance(module, layers.L2Pool2d):
         return _SmoothPool(module.kernel_size)
-    if isinstance(module, GlobalL2Pool):
+    if isinstance(module, layers.GlobalL2Pool):
         return _SmoothPool(None)
     for name, child in module.named_children():
         setattr(module, name, smooth_pools(child))
@@ -165,12 +148,13 @@ def test_bounds_by_hand():
     torch.manual_seed(0)
     network = nn.Sequential(
         nn.Conv2d(1, 4, 3, stride=2, padding=1),  # m = 2 * 2; 3 x 3 positions of 5 x 5 pixels
-        Scale(0.5),
-        Residual(nn.Identity()),
+        layers.Scale(0.5),
+        layers.Residual(nn.Identity()),
         nn.Flatten(),
         nn.Linear(36, CLASSES),
     )
-    bounds = gradient_bounds(objective(network, (1, 5, 5), SharpCrossEntropy(3.0, gradient_bound=0.25), norm=2.0))
+    loss = losses.SharpCrossEntropy(3.0, gradient_bound=0.25)
+    bounds = gradient_bounds(objective(network, (1, 5, 5), loss, norm=2.0))
     after = 0.5 * (2 * 2.0 + 3 * 0.5)  # Scale of: sqrt(m) X + sqrt(9) B
     assert bounds == {
         "network.0.weight": pytest.approx(0.25 * 0.5 * 2 * 2.0, rel=1e-4),
@@ -198,15 +182,15 @@ def test_a_convolution_is_no_longer_than_its_bound(kernel, stride, padding, read
     assert 0.6 * math.sqrt(reads) <= largest <= math.sqrt(reads) * (1 + 1e-9)
 
 
-LOSSES: list[tuple[LipschitzLoss, float]] = [
-    (SharpCrossEntropy(1.0), 1.41421),
-    (SharpCrossEntropy(32.0), 1.41421),
-    (Cosine(0.5), 2.0),
-    (Hinge(0.7), 0.94868),
-    (KantorovichRubinstein(), 1.05409),
-    (HingeKantorovichRubinstein(3.0, 0.7), 3 * 0.948683 + 1.054093),
-    (SharpCrossEntropy(10.0, gradient_bound=0.3), 0.3),
-    (HingeKantorovichRubinstein(3.0, 0.7, gradient_bound=9.0), 3 * 0.948683 + 1.054093),
+LOSSES: list[tuple[losses.LipschitzLoss, float]] = [
+    (losses.SharpCrossEntropy(1.0), 1.41421),
+    (losses.SharpCrossEntropy(32.0), 1.41421),
+    (losses.Cosine(0.5), 2.0),
+    (losses.Hinge(0.7), 0.94868),
+    (losses.KantorovichRubinstein(), 1.05409),
+    (losses.HingeKantorovichRubinstein(3.0, 0.7), 3 * 0.948683 + 1.054093),
+    (losses.SharpCrossEntropy(10.0, gradient_bound=0.3), 0.3),
+    (losses.HingeKantorovichRubinstein(3.0, 0.7, gradient_bound=9.0), 3 * 0.948683 + 1.054093),
 ]
 
 
@@ -296,7 +280,7 @@ def test_a_pool_is_that_of_autograd():
     torch.manual_seed(0)
     images = torch.randn(3, 2, 5, 7, dtype=torch.float64)
     images[0, 0, :2, :2] = 0
-    for pool in (L2Pool2d(2), GlobalL2Pool()):
+    for pool in (layers.L2Pool2d(2), layers.GlobalL2Pool()):
         mine, theirs = images.clone().requires_grad_(), images.clone().requires_grad_()
         pooled, expected = pool(mine), smooth_pools(pool)(theirs)
         weights = torch.randn_like(pooled)
@@ -311,12 +295,12 @@ def test_a_pool_is_that_of_autograd():
 def test_layers_keep_norms_and_slopes():
     """GroupSort2 sorts, Center projects; both never lengthen a difference."""
     x = torch.tensor([[1.0, 5, 3, 2]])
-    assert GroupSort2()(x).tolist() == [[3, 5, 1, 2]]
-    assert torch.equal(GroupSort2()(x[..., None, None])[..., 0, 0], GroupSort2()(x))
-    assert Center()(torch.tensor([[[[1.0, 3]]]])).tolist() == [[[[-1, 1]]]]
-    assert Center(over_channels=True)(torch.tensor([[[[1.0]], [[3.0]]]])).tolist() == [[[[-1]], [[1]]]]
+    assert layers.GroupSort2()(x).tolist() == [[3, 5, 1, 2]]
+    assert torch.equal(layers.GroupSort2()(x[..., None, None])[..., 0, 0], layers.GroupSort2()(x))
+    assert layers.Center()(torch.tensor([[[[1.0, 3]]]])).tolist() == [[[[-1, 1]]]]
+    assert layers.Center(over_channels=True)(torch.tensor([[[[1.0]], [[3.0]]]])).tolist() == [[[[-1]], [[1]]]]
     with pytest.raises(ValueError, match="pairs"):
-        GroupSort2()(torch.zeros(1, 3))
+        layers.GroupSort2()(torch.zeros(1, 3))
 
 
 def test_networks_begin_in_their_constraint():

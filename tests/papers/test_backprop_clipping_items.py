@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +13,6 @@ from torch import nn
 
 from runner.accounting.ledger import gaussian_epsilon
 from runner.build.prepare import prepare
-from runner.claims.claim import Claim
 from runner.claims.formulas import ledger_of, prepared
 from runner.claims.measure import measure
 from runner.claims.verdicts import judge
@@ -20,16 +20,13 @@ from runner.config import RESULTS
 from runner.papers.backprop_clipping import computed, whole_run
 from runner.papers.backprop_clipping.computed import first_update_epsilon
 from runner.report.claim_rows import rows_of
-from runner.report.papers import load
+from runner.report.papers import claims_of, load
 from tests.claims.made_up import NOTHING
 
 NAME = "backprop_clipping"
 PAPER = load(NAME)
+claims = partial(claims_of, NAME)
 CODE, TABLE_1 = f"{NAME}/original_code", f"{NAME}/table_1"
-
-
-def claims(**columns: str) -> list[Claim]:
-    return [c for c in PAPER.claims if c.has(columns)]
 
 
 @pytest.mark.parametrize(

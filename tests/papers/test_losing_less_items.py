@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from matplotlib.colors import to_rgba
 
-from runner.claims.claim import Claim
 from runner.claims.diagnostics import PRE_ACTIVATIONS, WEIGHTS
 from runner.claims.judgement import ClaimRow
 from runner.claims.measure import measure
@@ -21,7 +20,7 @@ from runner.claims.runs import Evidence, collect
 from runner.claims.verdicts import judge
 from runner.papers.losing_less import dynamics, figures
 from runner.papers.losing_less.measures import smoothness_ratio
-from runner.report.papers import load
+from runner.report.papers import claims_of, load
 from runner.report.plots import LOOKS
 from tests.claims.made_up import NOTHING
 
@@ -40,14 +39,9 @@ def record(tmp_path, fabricate, jobs) -> Callable[..., Path]:
     return write
 
 
-def claims(item: str, **fields: str) -> list[Claim]:
-    measured = [c for c in PAPER.claims if c.item == item]
-    return [c for c in measured if c.has(fields)]
-
-
 def only_verdict(root: Path, item: str, **fields: str) -> tuple[Measured, ClaimRow]:
     """Measure and judge the only such claim."""
-    (claim,) = claims(item, **fields)
+    (claim,) = claims_of(PAPER.name, item=item, **fields)
     measured = measure(claim, collect(claim.sweeps, results_root=root), PAPER.formulas)
     return measured, judge(claim, measured, "paper")
 
@@ -135,7 +129,7 @@ def test_table_5_has_readings_with_and_without_early_releases():
     """The paper names no statistics: its 3 is the steps' on MNIST's features, on CIFAR-10's it is with two releases."""
     costs = {
         (claim.dataset, claim.number.name): judge(claim, getattr(figures, claim.number.name)(claim, NOTHING), "paper")
-        for claim in claims("table-5")
+        for claim in claims_of(PAPER.name, item="table-5")
         if "ScatterNet" in claim.method
     }
     measured = {key: (round(judged.measured, 3), judged.verdict) for key, judged in costs.items()}
@@ -151,7 +145,7 @@ def test_table_5_has_readings_with_and_without_early_releases():
 
 
 def test_gradients_differ_by_no_more_than_the_hessian_allows():
-    (claim,) = claims("lemma-1")
+    (claim,) = claims_of(PAPER.name, item="lemma-1")
     judged = judge(claim, smoothness_ratio(claim, NOTHING), "paper")
     assert judged.computed
     assert 0.9 < judged.measured <= 1, "nearly as much: the directions are the worst"

@@ -75,12 +75,12 @@ def _kernel_factor(side: int) -> float:
 def parameter_jacobians() -> dict[str, tuple[float, str]]:
     """Return the largest norm of the parameter Jacobian at inputs of norm 1, over table 2's bound, and the bound."""
     flat, image = torch.ones(1, 36).double() / 6, torch.ones(1, 1, _BIAS_SIDE, _BIAS_SIDE).double() / _BIAS_SIDE
-    any_window = max(_kernel_jacobian(stride, padding) for stride in (1, 2, 3) for padding in (0, 1, 2))
-    same_size = _kernel_jacobian(1, _KERNEL // 2)
+    any_window = max(_worst_reads(stride, padding)[0] for stride in (1, 2, 3) for padding in (0, 1, 2))
+    same_size, reads = _worst_reads(1, _KERNEL // 2)
     biased = nn.Conv2d(1, 1, 1).double()
     dense = nn.Linear(36, 4).double()
     factor = _kernel_factor(_SIDE)
-    through = torch.kron(torch.eye(_FILTERS).double(), _worst_reads(1, _KERNEL // 2)[1]) @ _condensed_jacobian(factor)
+    through = torch.kron(torch.eye(_FILTERS).double(), reads) @ _condensed_jacobian(factor)
     return {
         "Bias": (_parameter_jacobian(dense, "bias", flat), "a vector: 1"),
         "Bias on a map": (_parameter_jacobian(biased, "bias", image), f"a map of {_BIAS_SIDE} x {_BIAS_SIDE}: 1"),
@@ -158,10 +158,6 @@ def _condensed_jacobian(factor: float) -> Tensor:
     kernel = nn.init.orthogonal_(torch.empty(_KERNEL**2, _FILTERS, dtype=torch.float64), generator=generator)
     update = 0.1 * torch.randn(kernel.shape, generator=generator, dtype=torch.float64)
     return reparametrisation_jacobian(reparametrised(kernel + update, factor), factor)
-
-
-def _kernel_jacobian(stride: int, padding: int) -> float:
-    return _worst_reads(stride, padding)[0]
 
 
 def _worst_reads(stride: int, padding: int) -> tuple[float, Tensor]:
@@ -342,11 +338,6 @@ def clipped_cross_entropy(_: Claim) -> Measured:
     return Measured(worst, explanation="largest difference of 4,000 rows, as a share of the clipping bound")
 
 
-def loss_constants() -> dict[str, tuple[float, str]]:
-    """Return the largest slope of each loss over its stated constant, and the constant in words."""
-    return {name: (over_stated(name)[0], words) for name, (_, words) in LOSSES.items()}
-
-
 Ratios: TypeAlias = Callable[[], dict[str, tuple[float, str]]]
 
 
@@ -365,6 +356,8 @@ _FOUND = (
     "Spectral norms of Jacobians, at inputs or weights that make them large. "
     "Bounds used here: `runner/networks/lipschitz/bounds.py`."
 )
-table_1 = partial(_ratio_table, loss_constants, _EXACT)
+table_1 = partial(
+    _ratio_table, lambda: {name: (over_stated(name)[0], words) for name, (_, words) in LOSSES.items()}, _EXACT
+)
 table_2 = partial(_ratio_table, parameter_jacobians, _FOUND)
 table_3 = partial(_ratio_table, input_jacobians, _FOUND)

@@ -29,6 +29,7 @@ from runner.claims.measurement import Measured, charged, compare_samples, measur
 from runner.claims.over_values import over_values
 from runner.claims.runs import Evidence, PlannedRun, Runs, RunsAt
 from runner.claims.statistics import between
+from runner.papers.noise_screening.privacy import ORDERS
 from runner.terminal import bound_text
 from runner.training.run import Run
 from runner.training.updates.screened import Annealing
@@ -39,7 +40,6 @@ SWEEPS = (
     SWEEP,
 )  # more seeds first
 DATASETS = {file: name for name, file in IN_FILES.items()}  # names in experiments, and in claims
-_ORDERS = range(2, 65)  # the orders of the paper's accountant
 Array: TypeAlias = NDArray[np.float64]
 _ENOUGH, _REDRAWN = 3, 2000  # runs of each experiment, and bootstrap samples
 CARRIED_ON = "noise_screening/table_3"  # the sweep of longer runs; the runs of table 1 end at 3
@@ -80,11 +80,6 @@ def claimed_at() -> float:
     return epsilon
 
 
-def searched_to() -> float:
-    """Return the largest epsilon of the paper's search for an accuracy, at which its DP-SGD with ReLU ends."""
-    return float(prepared(SWEEP, "noise_screening/mnist_relu").config.max_epsilon)
-
-
 def delta() -> float:
     """Return the delta of the paper's claims, the same on every data set."""
     (value,) = {float(screened_run(dataset).config.delta) for dataset in DATASETS.values()}
@@ -120,7 +115,7 @@ def epsilon_by_orders(dataset: str, divergence: Callable[[float], float]) -> flo
     run, steps = screened_run(dataset), kept_steps(dataset)
     rate, sigma = run.mechanism.sampling_rate, run.mechanism.noise_multiplier
     allowed = math.log(1 / run.config.delta)
-    moments = {order: log_moment(rate, sigma, order) for order in _ORDERS}
+    moments = {order: log_moment(rate, sigma, order) for order in ORDERS}
     with np.errstate(over="ignore"):  # moments of large orders are infinite, and so not the smallest
         return min((steps * float(divergence(log)) + allowed) / (order - 1) for order, log in moments.items())
 
@@ -175,7 +170,8 @@ def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Mea
     others = Runs(run for run in recorded if reach(run) is None)
     ends = ", ".join(sorted({f"{end:.3g}" for end in others.finals("epsilon")}))
     text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {ends}"
-    at_least = all(run.field("max_epsilon") != searched_to() for run in others)
+    limit = prepared(SWEEP, "noise_screening/mnist_relu").config.max_epsilon  # at which the paper's search ends
+    at_least = all(run.field("max_epsilon") != limit for run in others)
     needed = recorded.sample(lambda run: spent(run, accuracy) if at_least or reach(run) is not None else math.inf)
     measured = measure_sample("mean", needed, explanation=text)
     return replace(measured, values=() if at_least else measured.values, at_least=at_least, delta=recorded.delta)

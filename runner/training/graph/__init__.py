@@ -8,6 +8,5 @@ and `python -m checks parity` compares them on a GPU.
 
 from runner.training.graph.batches import enough, whole
 from runner.training.graph.step import GraphStep
-from runner.training.steps import NotCapturableError
 
-__all__ = ["GraphStep", "NotCapturableError", "enough", "whole"]
+__all__ = ["GraphStep", "enough", "whole"]

@@ -245,7 +245,7 @@ class MaskedEngine:
         return GradientSum(sums, losses.detach(), torch.linalg.vector_norm(norms, dim=1))
 
     def plain_sum(self, inputs: Tensor, targets: Tensor, further: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:
-        """See `Engine.plain_sum`; `others` may only have the counter of a loss."""
+        """See `Engine.plain_sum`; `further` may only have the counter of a loss."""
         if further.keys() - {COUNT}:
             raise NotCapturableError("a step releases more than gradients")
         course, members = counting_course(self.objective.loss), self.mask.to(inputs.dtype)
