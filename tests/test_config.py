@@ -16,6 +16,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from runner.api import train_run
 from runner.build.prepare import prepare
 from runner.cli import help
 from runner.cli import run as command
@@ -23,6 +24,7 @@ from runner.cli.commands import COMMANDS
 from runner.config import REPOSITORY, ConfigError, chosen, register
 from runner.data.datasets import ImageDataset
 from runner.records.identity import identify, plain, resolved
+from runner.records.options import check_budgets, check_options
 from runner.runs.execute import execute
 from runner.training.diagnostics import diagnostics
 from tests.forked import run_in_fork
@@ -129,30 +131,15 @@ BAD = {
 }
 
 
-ON_THE_COMMAND_LINE = (  # one for each way in which they can be wrong, and what only Hydra's own command line sees
-    "activation=rleu",
-    "epochs=many",
-    "epochs",
-    "model=resnet",
-    "clipping.norm=0",
-    "mechanism=printed,3",
-    "noise_multiplier=1,1",
-    "seed=[0,1]",
-    "diagnostics=hessian",
-    "hydra/launcher=submitit_local",
-    "sound_epsilon=3 noise_multiplier=1",
-    "sound_epsilon=3 target_epsilon=2",
-    "runtime.data_root=/nowhere/at/all",
-    "sweeps=tempered_sigmoid/fig3",
-    "mechanism=null",
-    "constraint=1.5",
-)
+# One for each way in which they are refused, and what only Hydra's own command line sees.
+ON_THE_COMMAND_LINE = ("model=resnet", "clipping.norm=0", "noise_multiplier=1,1", "runtime.data_root=/nowhere/at/all")
 
 
 @pytest.mark.parametrize("overrides", ON_THE_COMMAND_LINE)
 def test_bad_input_is_one_sentence_and_exit_code_2(overrides: str, tmp_path) -> None:
     arguments = [f"runtime.results_root={tmp_path}", "tracking=disabled", *overrides.split()]
-    code, _, errors = _run_in_fork(arguments, tmp_path)
+    without_data = not overrides.startswith("runtime.data_root")
+    code, _, errors = run_in_fork(arguments, tmp_path, partial(_cut_off, without_data))
     assert code == 2
     message = errors.strip().splitlines()
     assert len(message) == 1, message
@@ -167,7 +154,7 @@ def test_bad_input_is_refused_with_a_reason(overrides: str, composed, tmp_path, 
     monkeypatch.setattr(ImageDataset, "load", _data_was_read)
     monkeypatch.setattr(urllib.request, "urlopen", _no_network)
     with pytest.raises((ConfigError, HydraException, OmegaConfBaseException)) as raised:
-        execute(composed("tracking=disabled", *overrides.split()), lambda row, run: None)
+        _carry_out(overrides.split(), composed)
     message, code = command.explained(raised.value)
     assert code == 2
     assert BAD[overrides] in message
@@ -181,7 +168,6 @@ SOFT = "_target_: torch.nn.Softsign\n"
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (f"\ufeff{SOFT}".encode(), "/nowhere"),  # which is read, as every file here without a mistake
         (SOFT.encode("utf-16"), r"mine\.yaml is not UTF-8"),
         (f"# für\n{SOFT}".encode("latin-1"), r"mine\.yaml is not UTF-8"),
         (f"{SOFT}\tx: 1\n".encode(), r"mine\.yaml.*line 2"),
@@ -191,33 +177,29 @@ SOFT = "_target_: torch.nn.Softsign\n"
         (b"- a\n", r"mine\.yaml|activation"),
         (b"defaults: 5\n" + SOFT.encode(), r"mine\.yaml|defaults"),
     ],
-    ids=["BOM", "UTF-16", "Latin-1", "tab", "cut", "twice", "empty", "list", "defaults"],
+    ids=["UTF-16", "Latin-1", "tab", "cut", "twice", "empty", "list", "defaults"],
 )
 def test_a_config_file_with_a_mistake_is_named(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "options" / "activation" / "mine.yaml"
-    path.parent.mkdir(parents=True)
+    """Files without one: tests/records/test_yaml_words.py."""
+    path = tmp_path / "activation" / "mine.yaml"
+    path.parent.mkdir()
     path.write_bytes(content)
-    machine = [f"runtime.results_root={tmp_path}", "runtime.data_root=/nowhere", "tracking=disabled"]
-    code, _, errors = _run_in_fork(["--config-dir", str(tmp_path / "options"), "activation=mine", *machine], tmp_path)
-    (line,) = (line for line in errors.splitlines() if line.startswith("runner: "))
-    assert (code, bool(re.search(message, line))) == (2, True), errors
-    assert "Traceback" not in errors
+    with pytest.raises(ConfigError, match=message):
+        train_run("activation=mine", results_root=tmp_path, config_dir=tmp_path)
 
 
-def test_an_environment_that_asks_for_nothing_known_is_refused(tmp_path, monkeypatch) -> None:
+def test_an_environment_that_asks_for_nothing_known_is_refused(monkeypatch) -> None:
     """Other commands: tests/speed/test_rules.py."""
     monkeypatch.setenv("DP_REPRO_KERNELS", "yes")
-    arguments = [f"runtime.results_root={tmp_path}", "tracking=disabled", "experiment=losing_less/mnist_ours"]
-    code, shown, errors = _run_in_fork(arguments, tmp_path)
-    assert (code, shown) == (2, "")
-    (message,) = errors.splitlines()
-    assert message.startswith("runner: DP_REPRO_KERNELS is 0 ")
+    with pytest.raises(ConfigError, match="DP_REPRO_KERNELS is 0 "):
+        command._run(OmegaConf.create())
 
 
-def _run_in_fork(arguments: list[str], folder: Path) -> tuple[int, str, str]:
-    """Run the command line without data and without a network."""
-    without_data = not any(text.startswith("runtime.data_root") for text in arguments)
-    return run_in_fork(arguments, folder, partial(_cut_off, without_data))
+def _carry_out(typed: list[str], composed) -> None:
+    check_options(typed)
+    config = composed("tracking=disabled", *typed)
+    check_budgets(config, typed)
+    execute(config, lambda row, run: None)
 
 
 def _cut_off(without_data: bool) -> None:

@@ -8,6 +8,7 @@ import sys
 import tarfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,10 +19,9 @@ from checks.gpu import LIST, listed
 from checks.rehearsal import made_up_cuda
 from runner.config import REPOSITORY
 from runner.config.yaml_file import read_yaml
-from runner.launch.processes import Tally
 from runner.records import provenance
 from runner.runs.checkpoints import code_digest
-from runner.runs.execute import execute
+from tests.small import run_here
 
 
 def test_every_entry_of_the_list_names_a_sweep() -> None:
@@ -87,7 +87,7 @@ def test_a_call_goes_on_where_the_last_one_ended(tmp_path: Path, monkeypatch, ca
     """Its runs take their steps as a graph, and a GPU that differs from the CPU gets none."""
     folder, commands = tmp_path / "all" / "benchmark" / "made-up-gpu", list[str]()
     monkeypatch.setattr(gpu, "printed", lambda command: (commands.append(command[3]) or 0, ["0 differ"]))
-    monkeypatch.setattr(gpu, "launcher_of", lambda name: _Here())
+    monkeypatch.setattr(gpu, "launcher_of", lambda name: SimpleNamespace(carry_out=run_here))
     (tmp_path / "runs.yaml").write_text(
         "- {sweep: tempered_sigmoid/fig_3, where: {dataset.name: MNIST, seed: 0, activation._target_: torch.nn.Tanh}}\n"
     )
@@ -112,12 +112,3 @@ def test_a_call_goes_on_where_the_last_one_ended(tmp_path: Path, monkeypatch, ca
     code, printed = call()
     assert code == 1
     assert "none, as the GPU differs from the CPU" in printed
-
-
-class _Here:
-    """A launcher that carries the runs out in this process, which has the made-up GPU."""
-
-    def carry_out(self, work: gpu.Work, line: object) -> Tally:
-        for job in work.jobs:
-            execute(job.config, lambda row, run: None)
-        return Tally(recorded=list(work.jobs))
