@@ -178,10 +178,10 @@ def test_the_end_of_a_run_shows_the_canary(hidden: Hidden) -> None:
 
 def test_half_of_the_noise_is_found_by_the_end_of_a_run() -> None:
     hidden = Hidden("worst case")
-    right = target(hidden.setting, 4.0)
+    right = target(hidden.setting, 2.0)
     wrong = replace(right, mechanism=faulty(NoiseHalved, right.mechanism))
     accused = [
-        lower_bounds(hidden_scores(hidden, attacked, 800, "test"), right.ledger.actual, DELTA, ERROR).accused
+        lower_bounds(hidden_scores(hidden, attacked, 350, "test"), right.ledger.actual, DELTA, ERROR).accused
         for attacked in (right, wrong)
     ]
     assert accused == [False, True]
