@@ -19,6 +19,7 @@ def run_here(work: Work, line: object = None, devices: Sequence[str] = ()) -> Ta
         if work.deadline is not None and time.time() + work.estimates.get(job.run_id, 0.0) > work.deadline:
             tally.not_started.append(job)
             continue
+        job.config.runtime.threads = job.config.runtime.threads or work.threads
         try:
             execute(job.config, lambda row, run: None)
             tally.recorded.append(job)

@@ -129,8 +129,8 @@ if __name__ == "__main__":
 
 
 def test_a_scale_lists_as_many_runs_as_it_says_first_seeds_first() -> None:
-    jobs = sweep_jobs("noise_screening/table_1", ("scale=smoke",))
-    assert (len(jobs), {job.config.seed for job in jobs}) == (12, {0})
+    jobs = sweep_jobs("tempered_sigmoid/fig_3", ("scale=smoke",))
+    assert (len(jobs), {job.config.seed for job in jobs}) == (12, {0, 1})
 
 
 def test_sweep_jobs_are_what_hydra_launches(tmp_path) -> None:

@@ -317,7 +317,7 @@ def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(cases, "FAULTS", FAULTS[:1])
     monkeypatch.setattr(cases, "_accepted_only", lambda *_: cases._faulty(FAULTS[1], 5000, OF_A_FAULT))
     right = cases.cases(quick=True)
-    some = right[:6] + right[12::18]
+    some = right[:6] + right[12::30]
     monkeypatch.setattr(cases, "cases", lambda quick: some)
     assert command.main(["--quick", "--output", str(tmp_path)]) == 0
     rows = read_csv(tmp_path / "audit.csv")
