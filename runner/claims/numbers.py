@@ -84,6 +84,11 @@ def _gradient_norm_spread(run: PlannedRun, epoch: int) -> float:
     return norms["p90"][epoch] - norms["median"][epoch]
 
 
+def _gradient_growth(run: PlannedRun, _: int) -> float:
+    norms = run.diagnostic("layer_gradients")["total"]
+    return float(norms[-1]) / float(norms[0])
+
+
 def _eigenvalue(run: PlannedRun, _: int, part: str = "") -> float:
     """Return the geometric mean over all epochs, the first quarter of them (`early`), or the others (`late`)."""
     values = diagnostics.eigenvalues(run)[1]
@@ -116,6 +121,10 @@ READERS: dict[str, Callable[..., float | Sequence[float]]] = {
     "mean_gradient_norm": lambda run, _: fmean(diagnostics.mean_gradient_norms(run)[1]),
     "gradient_norm_level": lambda run, _: level(*diagnostics.mean_gradient_norms(run)),
     "first_activation_level": lambda run, _: level(*diagnostics.first_activation_norms(run)),
+    # The norm of an example's gradient at the end over that before training. Then the part of its squared norm that
+    # clipping moves between layers, in the mean of all epochs.
+    "gradient_growth": _gradient_growth,
+    "moved_gradient": lambda run, _: fmean(run.diagnostic("layer_gradients")["moved"]),
     # The cosine of clipped and unclipped mean gradient, averaged over steps at equal distances, or of the first epoch.
     "cosine": lambda run, _: float(np.mean(diagnostics.cosines(run)[1])),
     "first_epoch_cosine": lambda run, _: float(np.mean(diagnostics.first_epoch_cosines(run)[1])),

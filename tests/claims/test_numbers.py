@@ -43,6 +43,8 @@ CONFUSION = {"epoch": [2, 4], "counts": [[[30, 10], [0, 20]], [[40, 0], [10, 10]
         ("mean_gradient_norm", 3, {"gradient_norms": {"step": STEPS, "mean": AT_STEPS}}, 36 / 5),
         ("gradient_norm_level", 3, {"gradient_norms": {"step": STEPS, "mean": AT_STEPS}}, LEVEL),
         ("first_activation_level", 3, {"activation_norms": {"step": STEPS, "1": AT_STEPS, "4": [0.0] * 5}}, LEVEL),
+        ("gradient_growth", 3, {"layer_gradients": {"total": [2.0, 9.0, 5.0]}}, 2.5),
+        ("moved_gradient", 3, {"layer_gradients": {"moved": [0.0, 0.5, 0.25]}}, 0.25),
         ("cosine", 3, {"gradient_cosine": COSINES}, 0.6),
         ("first_epoch_cosine", 0, {"gradient_cosine": COSINES}, 0.4),
         ("eigenvalue", 3, {"hessian": HESSIAN}, (8.0**6) ** (1 / 9)),

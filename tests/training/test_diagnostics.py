@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -193,3 +194,49 @@ def test_norm_histograms_reach_the_largest_input_and_gradient(smoke) -> None:
         expected = torch.histc(norms, 50, 0, norms.max().item())
         assert (torch.tensor(histogram["counts"]) - expected).abs().sum() <= 4, "at the edges rounding decides"
         assert sum(histogram["counts"]) == len(norms)
+
+
+def shorten(vectors: Tensor, bound: float) -> Tensor:
+    """Each vector [n, numbers], at most as long as the bound."""
+    return vectors * (bound / vectors.norm(dim=1, keepdim=True)).clamp(max=1)
+
+
+def test_layer_gradients_show_what_clipping_moves(smoke) -> None:
+    """In a network of two linear layers, clipping inside the layers is an outer product of two clipped vectors."""
+    mlp = ("architecture=lipschitz_mlp", "architecture.units=[8]", "activation=tanh", "features=pixels", "epochs=1")
+    asked = ("diagnostics=[layer_gradients]", "clipping=backprop", "clipping.input_bound=2")
+    run, (training, _) = small(smoke(*mlp, *asked, "mechanism=joint", "clipping.upstream_bound=0.1"))
+    objective = run.new_objective()
+    first, last = (layer for layer in objective.network.modules() if isinstance(layer, nn.Linear))
+    first.weight.data.mul_(10)  # tanh is flat for an image as it is, and steep for a clipped one
+    measured = Diagnostics(run, objective, training)
+    measured.start()
+    values = measured.values["layer_gradients"]
+
+    images, targets = training.images[:256].double(), training.targets[:256]
+    squares = []  # of an example's contribution, then of its gradient, by layer
+    for a, b in ((2.0, 0.1), (1e9, 1e9)):
+        x = shorten(images.flatten(1), a)
+        h = (x @ first.weight.double().T).tanh()
+        z = shorten(h, a)
+        u = shorten((z @ last.weight.double().T).softmax(1) - nn.functional.one_hot(targets, 10), b)
+        back = u @ last.weight.double()
+        along = (back * h).sum(1, keepdim=True) * h / h.square().sum(1, keepdim=True)
+        back = torch.where(h.norm(dim=1, keepdim=True) > a, (back - along) * a / h.norm(dim=1, keepdim=True), back)
+        v = shorten(back * (1 - h.square()), b)
+        outer = [(w.norm(dim=1) * i.norm(dim=1)).square() for w, i in ((v, x), (u, z))]
+        squares.append(torch.stack(outer, 1).detach())
+    contribution, gradient = squares
+    for kind, square in (("clipped", contribution), ("ordinary", gradient)):
+        assert [c[0] for c in values[kind].values()] == pytest.approx(square.sqrt().mean(0).tolist(), rel=1e-4)
+    share = [square / square.sum(1, keepdim=True) for square in squares]
+    assert values["moved"] == [pytest.approx(((share[0] - share[1]).abs().sum(1) / 2).mean().item(), rel=1e-3)]
+    assert values["moved"][0] > 0.1
+    assert values["total"] == [pytest.approx(gradient.sum(1).sqrt().mean().item(), rel=1e-4)]
+
+    flat, (training, _) = small(smoke(*mlp, "diagnostics=[layer_gradients]", "clipping.norm=0.01"))
+    measured = Diagnostics(flat, flat.new_objective(), training)
+    measured.start()
+    values = measured.values["layer_gradients"]
+    assert values["moved"] == [pytest.approx(0, abs=1e-5)], "clipping after backpropagation only scales"
+    assert math.hypot(*(column[0] for column in values["clipped"].values())) == pytest.approx(0.01, rel=0.02)

@@ -57,7 +57,12 @@ ITEMS = (
     Item("theorem-1", "Theorem 1: what algorithm 2 costs, as printed and as it was run", table=computed.table_1),
     Item("theorem-2", "Theorem 2: the gradient of a fully connected layer", table=computed.table_2),
     Item("theorem-3", "Theorem 3: the gradient of a convolution", table=computed.table_3),
-    Item("text", "Numbers given in the text only"),
+    Item(
+        "text",
+        "Numbers and reasons given in the text only",
+        sweeps=(f"{figures.PAPER}/text_gradients",),
+        fields=("target_epsilon",),
+    ),
 )
 
 _WITHDRAWN = "https://github.com/uvm-plaid/backpropagation-clipping/commit/270964a5458c6d7a281bee0b58d8298b1b252543"

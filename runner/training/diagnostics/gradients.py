@@ -126,6 +126,51 @@ def _counts(norms: Tensor) -> dict[str, Any]:
     return {"largest": largest, "counts": counts.tolist()}
 
 
+class LayerGradients(Diagnostic):
+    """Norms of gradients by layer, as they are and as clipping leaves them.
+
+    Before training (epoch 0) and after each epoch, in the mean over the first 256 training examples.
+
+    `total` is the L2 norm of an example's gradient, `ordinary` that of its part by layer. `clipped` is by layer the
+    norm of the contribution that the run's clipping makes of this example. `moved` is the part of the squared norm that
+    clipping moves between layers: half the sum over layers of |share of the contribution - share of the gradient|.
+    It is 0 for a clipping that only scales a gradient, and at most 1.
+    """
+
+    passes_training_images = True
+
+    def weights(self, epoch: int) -> None:
+        """Measure the gradients of the weights."""
+        run, objective = self.subject.run, self.subject.objective
+        inputs, targets = (tensor[:SLICE] for tensor in self.subject.fixed)
+        layers: dict[str, list[str]] = {}
+        for name, _ in objective.named_parameters():
+            layers.setdefault(name.rpartition(".")[0], []).append(name)
+        clipping, engine = run.mechanism.applied(run.clipping, run.config.batch_size), run.engine(objective)
+
+        def contribution(example: Tensor, target: Tensor) -> list[float]:
+            summed = clipping.sum_contributions(engine, example[None], target[None], run.mechanism.noise_groups)
+            return [
+                torch.cat([summed.gradients[n].flatten() for n in names]).norm().item() for names in layers.values()
+            ]
+
+        with self.subject.evaluating():
+            ordinary = parameter_norms(objective, inputs, targets, list(layers.values())).double()
+            clipped = torch.tensor([contribution(*pair) for pair in zip(inputs, targets, strict=True)]).double()
+        moved = (_shares(clipped) - _shares(ordinary)).abs().sum(1) / 2
+        self.append(epoch=epoch, total=ordinary.norm(dim=1).mean().item(), moved=moved.mean().item())
+        for kind, norms in (("ordinary", ordinary), ("clipped", clipped)):
+            columns = self.values.setdefault(kind, {name: [] for name in layers})
+            for name, mean in zip(layers, norms.mean(0).tolist(), strict=True):
+                columns[name].append(mean)
+
+
+def _shares(norms: Tensor) -> Tensor:
+    """Return the shares of layers in an example's squared norm, [examples, layers]; zeros for a gradient of zeros."""
+    squares = norms.square()
+    return (squares / squares.sum(1, keepdim=True)).nan_to_num()
+
+
 class BoundRatios(Diagnostic):
     """Gradients over the bounds that follow from a Lipschitz network.
 
