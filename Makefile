@@ -26,7 +26,7 @@ SOURCES = $(or $(wildcard $(shell git ls-files '*.py' 2>/dev/null)),runner check
 PACKAGES = $(filter runner checks runner/% checks/%,$(SOURCES))
 
 .DEFAULT_GOAL := help
-.PHONY: help plan pareto study new-paper demo check test lint format aggregate current leaderboard site site-check dashboard wandb-sync verify audit mutants cluster benchmark gpu clean
+.PHONY: help plan pareto study new-paper demo check test lint format aggregate current leaderboard site site-check dashboard wandb-sync verify audit mutants faults cluster benchmark gpu clean
 .SUFFIXES:
 
 help: ## Explain every target
@@ -133,6 +133,9 @@ audit: $(VENV)/installed ## Attacks on the private code: lower bounds on ε, nex
 
 mutants: $(VENV)/installed ## Small faults in a copy of the code, one at a time: does a test notice each of them?
 	$(RUN) -m checks mutants $(OVERRIDES)
+
+faults: $(VENV)/installed ## Kill, stop and starve a command with many runs at random moments: is anything lost?
+	$(RUN) -m checks faults $(OVERRIDES)
 
 cluster: $(VENV)/installed ## A paper in small on a real Slurm and a real Ray of two nodes, with faults (needs their packages)
 	$(RUN) -m checks cluster $(OVERRIDES)

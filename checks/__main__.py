@@ -15,6 +15,7 @@ COMMANDS = {
     "browser": ("checks.browser", "the built site in a headless Chromium: menu, links, filters, widths, dark mode"),
     "audit": ("checks.audit.run", "attack the private code: lower bounds on ε"),
     "mutants": ("checks.mutants.run", "plant small faults in a copy of the code: the tests notice each"),
+    "faults": ("checks.faults.run", "kill, stop and starve a command with many runs: nothing is lost"),
     "cluster": ("checks.cluster", "a small paper on a real Slurm and a real Ray of two nodes, with faults"),
     "gpu": ("checks.gpu", "what a GPU is wanted for, in some minutes: parity, speed, runs"),
     "parity": ("checks.parity.run", "compare a GPU with the CPU, in numbers"),

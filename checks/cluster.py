@@ -18,17 +18,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from checks.faults.command import family, measured, running, send
 from runner.config import REPOSITORY, ConfigError
 from runner.launch.slurm import queue_states, queued_runs
-from runner.records.files import progress, read_record
+from runner.records.files import progress
 from runner.report.files import Table, markdown, write_text
 
 _PAPER = (sys.executable, "-m", "runner", "reproduce", "tempered-sigmoid", "--scale=smoke", "--items=fig-3,fig-4")
-_MEASURED = ("run_id", "setting_id", "status", "config", "history", "final", "diagnostics")
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")
 _SLURM_CONF = """ClusterName=two
 SlurmctldHost={host}(127.0.0.1)
@@ -134,46 +134,22 @@ def start(log: Path, *command: str) -> int:
         return subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True).pid
 
 
-def measured(results: Path) -> dict[str, dict[str, Any]]:
-    """Read the fields of the smoke records in a folder of results that depend neither on place nor on time, by run id.
-
-    Raises:
-        ValueError: a record is damaged.
-    """
-    records = {path.stem: read_record(path) for path in sorted((results / "smoke" / "runs").glob("*.json"))}
-    return {run_id: {name: record[name] for name in _MEASURED} for run_id, record in records.items()}
-
-
-def running() -> dict[int, tuple[int, str]]:
-    """Return the parent and the command line of all processes, without those that ended and wait for their parent."""
-    processes: dict[int, tuple[int, str]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it ended while we looked
-            state, parent, *_ = stat.read_text(errors="replace").rpartition(")")[2].split()
-            command = (stat.parent / "cmdline").read_text(errors="replace").replace("\0", " ")
-            if state != "Z":
-                processes[int(stat.parent.name)] = int(parent), command
-    return processes
-
-
 def descendants(roots: Iterable[int]) -> dict[int, str]:
-    """Return the command lines of some processes, and of all that they started."""
-    processes, members = running(), set(roots)
-    while more := {pid for pid, (parent, _) in processes.items() if parent in members and pid not in members}:
-        members |= more
-    return {pid: processes[pid][1] for pid in members if pid in processes}
+    processes = running()
+    return {pid: processes[pid].command for pid in family(set(roots), processes) if pid in processes}
 
 
 def processes_of_job(job: str) -> dict[int, str]:
     """Return the command lines of a Slurm job's processes, with the daemons of its steps."""
     number = output("scontrol", "show", "job", job).partition("JobId=")[2].split()[0]
-    return descendants(pid for pid, (_, command) in running().items() if command.startswith(f"slurmstepd: [{number}."))
+    return descendants(
+        pid for pid, process in running().items() if process.command.startswith(f"slurmstepd: [{number}.")
+    )
 
 
 def kill(processes: Iterable[int]) -> None:
     for process in processes:
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
+        send(process, signal.SIGKILL)
 
 
 def output(*command: str) -> str:

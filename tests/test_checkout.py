@@ -119,23 +119,6 @@ def test_the_copy_of_a_sweep_is_no_sweep(end: str, checkout: Path) -> None:
     assert listings(checkout) == before
 
 
-def test_hidden_files_are_no_options_records_or_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "._0123456789ab.json").write_bytes(b"\x00\xb0")
-    assert record_files(tmp_path) == []
-    (tmp_path / "conf" / "activation").mkdir(parents=True)
-    for name in ("._tanh.yaml", "tanh.yaml"):
-        (tmp_path / "conf" / "activation" / name).write_bytes(b"\xb0")
-    monkeypatch.setattr("runner.config.REPOSITORY", tmp_path)
-    options_of.cache_clear()
-    assert options_of("activation") == ["tanh"]
-    options_of.cache_clear()
-    for name in ("._vectors.h", "vectors.h", "tanh.cpp"):
-        (tmp_path / name).write_bytes(b"\xb0" if name[0] == "." else b"text")
-    monkeypatch.setattr(kernels, "_FOLDER", tmp_path)
-    assert kernels._sources(tmp_path / "tanh.cpp") == ["text", "text"]
-
-
 @pytest.mark.parametrize("name", ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE"])
 def test_a_hook_of_another_repository_changes_no_answer(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -163,13 +146,12 @@ print(hashlib.sha256(path.read_bytes()).hexdigest())
 """
 RC = "svg.fonttype: none\nfont.family: nosuch\ntext.usetex: True\nlines.linewidth: 9\nsavefig.format: png\n"
 ENVIRONMENTS = {  # several variables each; None takes one away, and {} is the folder of a matplotlibrc
-    "Jupyter": {"MPLBACKEND": "module://absent_inline.backend_inline", "DISPLAY": None, "PYTHONIOENCODING": "ascii"},
+    "Jupyter": {"MPLBACKEND": "module://absent_inline.backend_inline", "DISPLAY": None, "PYTHONIOENCODING": "ascii",
+                "HOME": None, "MPLCONFIGDIR": "/proc", "LC_ALL": "C", "TZ": "Asia/Tokyo"},
     "a desktop": {"MPLBACKEND": "TkAgg", "DISPLAY": ":99", "MATPLOTLIBRC": "{}", "LC_ALL": "tr_TR.UTF-8"},
-    "a broken name": {"MPLBACKEND": "nonsense", "MATPLOTLIBRC": "/nonexistent/rc", "MPLCONFIGDIR": "/nonexistent"},
-    "no home": {"MPLBACKEND": "", "HOME": None, "MPLCONFIGDIR": "/proc", "LC_ALL": "C", "TZ": "Asia/Tokyo"},
-    "own settings": {"MPLBACKEND": "pdf", "MPLCONFIGDIR": "{}", "SOURCE_DATE_EPOCH": "1", "LANG": "C"},
-    "started there": {"MPLBACKEND": "QtAgg", "PWD": "{}", "PYTHONPATH": str(REPOSITORY)},
-}
+    "started there": {"MPLBACKEND": "QtAgg", "PWD": "{}", "PYTHONPATH": str(REPOSITORY), "MPLCONFIGDIR": "{}",
+                      "SOURCE_DATE_EPOCH": "1", "LANG": "C"},
+}  # fmt: skip
 
 
 def drawn(folder: Path, changes: dict[str, str | None]) -> str:

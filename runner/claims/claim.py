@@ -70,10 +70,6 @@ class Summarised:
         return cls(text, int(stated[1]) if stated else 1)
 
     @property
-    def is_mean(self) -> bool:
-        return self.text.startswith("mean of ")
-
-    @property
     def is_best(self) -> bool:
         """True for a best of runs, of a search or of a sweep."""
         return self.text.startswith(("max ", "best "))

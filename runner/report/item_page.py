@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from runner.claims.claim import dataset_name
-from runner.claims.judgement import ClaimRow, capitalised, count_words
 from runner.claims.runs import grouped
 from runner.claims.verdicts import (
     DIFFERS,
@@ -19,8 +18,11 @@ from runner.claims.verdicts import (
     OPEN,
     REFUTED,
     WORDS,
+    ClaimRow,
+    capitalised,
+    count_words,
 )  # fmt: skip
-from runner.report.cells import cells_of, method_text, sound_bound_text, wrong_epsilon
+from runner.report.claim_rows import cells_of, method_text, sound_bound_text, wrong_epsilon
 from runner.report.files import Table, enumerated, markdown, number
 from runner.report.items import Item, Paper
 

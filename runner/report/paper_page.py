@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.claims.judgement import ClaimRow, capitalised, count_guarantees, count_words, counted
 from runner.claims.runs import PAPER_SCALE
-from runner.claims.verdicts import CONFIRMED, DIFFERS, FAILS, OPEN, REFUTED, WORDS
+from runner.claims.verdicts import (
+    CONFIRMED,
+    DIFFERS,
+    FAILS,
+    OPEN,
+    REFUTED,
+    WORDS,
+    ClaimRow,
+    capitalised,
+    count_guarantees,
+    count_words,
+    counted,
+)
 from runner.records.files import find_record, read_record
 from runner.records.jobs import Job
 from runner.records.store import leaves
 from runner.report import run_figure, verdict_figures
-from runner.report.cells import cells_of
+from runner.report.claim_rows import cells_of
 from runner.report.files import Table, enumerated, markdown
 from runner.report.item_page import epsilon_text, marked_verdict, words_text
 from runner.report.items import Item, Paper

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from runner.accounting import Gdp, Pld, Rdp, RdpClassic, Zcdp, sound_epsilon
 from runner.claims.claim import Claim
 from runner.claims.formulas import computed, ledger_of, prepared
-from runner.claims.judgement import ClaimRow
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence
+from runner.claims.verdicts import ClaimRow
 from runner.clipping import Backprop
 from runner.gradients import Objective
 from runner.papers.backprop_clipping.figures import PAPER, TABLE_1

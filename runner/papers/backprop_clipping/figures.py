@@ -11,8 +11,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from runner.claims.formulas import prepared
-from runner.claims.judgement import ClaimRow
 from runner.claims.runs import PAPER_SCALE, Evidence, Runs, last_accuracy
+from runner.claims.verdicts import ClaimRow
 from runner.papers.backprop_clipping.measures import STATED
 from runner.report import plots
 from runner.report.files import Table, bound_text, delta_text, mean_text, number

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from runner.claims.claim import Claim
 from runner.claims.formulas import Formula
-from runner.claims.judgement import ClaimRow
 from runner.claims.measurement import Measured, measure_sample
 from runner.claims.runs import Evidence, grouped
+from runner.claims.verdicts import ClaimRow
 from runner.config import REPOSITORY
 from runner.report import plots
 from runner.report.files import Table, read_csv

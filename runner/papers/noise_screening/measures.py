@@ -22,9 +22,8 @@ from scipy.stats import bootstrap
 
 from runner.claims.claim import Claim
 from runner.claims.formulas import Formula, guaranteed_for, run_formula
-from runner.claims.measure import counted, planned_for
+from runner.claims.measure import counted, over_values, planned_for
 from runner.claims.measurement import Measured, charged, compare_samples, measure_sample
-from runner.claims.over_values import over_values
 from runner.claims.runs import Evidence, PlannedRun, Runs, RunsAt
 from runner.claims.statistics import between
 from runner.papers.noise_screening.settings import DATASETS, searched_to

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Sequence
 
 from runner.claims.claim import dataset_name
-from runner.claims.judgement import ClaimRow
 from runner.claims.runs import Evidence, Runs
+from runner.claims.verdicts import ClaimRow
 from runner.papers.noise_screening import settings
 from runner.papers.noise_screening.measures import carried_on, reached_costs, reaches, screened
 from runner.papers.noise_screening.settings import DATASETS, claimed_at, delta, kept_steps, screened_run, screening

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from runner.claims.claim import dataset_name
-from runner.claims.judgement import ClaimRow
 from runner.claims.runs import Evidence, Runs, last_accuracy
+from runner.claims.verdicts import ClaimRow
 from runner.papers.tempered_sigmoid.figures import FIG_3, PAPER
 from runner.report.files import Table, bound_text, mean_text, number
 from runner.report.tables import network_table
