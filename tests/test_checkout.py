@@ -34,26 +34,13 @@ def test_hidden_files_are_not_scanned(name: str, tmp_path: Path) -> None:
     assert scan(folder, "*.yaml", "*/*.yaml", "**/*.yaml") == [folder / "more" / "elu.yaml", folder / "relu.yaml"]
 
 
-NAMES = {  # of files that other programs leave next to tanh.yaml, and whether they are options
-    "._tanh.yaml": False,
-    ".#tanh.yaml": False,
-    "#tanh.yaml#": False,
-    "tanh.yaml~": False,
-    ".tanh.yaml.swp": False,
-    "tanh.yaml.bak": False,
-    "tanh.yaml.orig": False,
-    "tanh.yaml.lock": False,
-    "tanh.yaml.txt": False,
-    ".DS_Store": False,
-    "Thumbs.db": False,
-    "desktop.ini": False,
-    ".~lock.tanh.yaml#": False,
-    "__pycache__/tanh.pyc": False,
-    ".ipynb_checkpoints/tanh-checkpoint.yaml": False,
-    "tanh copy.yaml": True,
-    "tanh (1).yaml": True,
-    "tanh.sync-conflict-20240101-120000-ABCDEFG.yaml": True,
-}
+_LEFT = (  # files that other programs leave next to tanh.yaml
+    *("._tanh.yaml", ".#tanh.yaml", "#tanh.yaml#", "tanh.yaml~", ".tanh.yaml.swp", "tanh.yaml.bak", "tanh.yaml.orig"),
+    *("tanh.yaml.lock", "tanh.yaml.txt", ".DS_Store", "Thumbs.db", "desktop.ini", ".~lock.tanh.yaml#"),
+    *("__pycache__/tanh.pyc", ".ipynb_checkpoints/tanh-checkpoint.yaml"),
+)
+_COPIES = ("tanh copy.yaml", "tanh (1).yaml", "tanh.sync-conflict-20240101-120000-ABCDEFG.yaml")
+NAMES = dict.fromkeys(_LEFT, False) | dict.fromkeys(_COPIES, True)  # whether they are options
 KINDS = {"folder": Path.mkdir, "link": lambda path: path.symlink_to("nowhere"), "pipe": os.mkfifo}
 SCANNED = {
     "conf/activation": "tanh.yaml",

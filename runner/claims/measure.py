@@ -39,6 +39,14 @@ Formulated: TypeAlias = Callable[[Claim, Evidence], Measured]  # see `runner.cla
 _LEARNING_RATE = "optimizer.lr"
 _FEW = 6  # runs, up to which each is named
 _WORDS = {"difference": "less", "ratio": "over", "order": "and"}
+_MISSING = object()
+_TOO_FEW = f"some value has fewer than {FEWEST_RUNS} runs"
+_KINDS = {"best_value": "value with the best of", "spread": "range of", "correlation": "rank correlation of"}
+_NUMBERS: dict[str, Callable[[Sequence[float], NDArray[np.float64]], float]] = {
+    "best_value": lambda values, means: values[int(np.argmax(means))],
+    "spread": lambda _, means: float(np.ptp(means)),
+    "correlation": lambda values, means: float(spearmanr(values, means).statistic),
+}
 
 
 def measure(claim: Claim, evidence: Evidence, formulas: Mapping[str, Formulated]) -> Measured:
@@ -244,9 +252,6 @@ def _tries_text(runs: Runs) -> str:
     )
 
 
-_MISSING = object()
-
-
 def over_values(claim: Claim, evidence: Evidence, experiments: Sequence[Runs]) -> Measured:
     """Measure a number made of the accuracies of all settings of a sweep.
 
@@ -344,12 +349,3 @@ def _quantiles(draws: NDArray[np.float64], tried: tuple[float, float] | None, le
         return interval
     low, high = interval.low, interval.high
     return Interval(-math.inf if low <= tried[0] else low, math.inf if high >= tried[1] else high)
-
-
-_TOO_FEW = f"some value has fewer than {FEWEST_RUNS} runs"
-_KINDS = {"best_value": "value with the best of", "spread": "range of", "correlation": "rank correlation of"}
-_NUMBERS: dict[str, Callable[[Sequence[float], NDArray[np.float64]], float]] = {
-    "best_value": lambda values, means: values[int(np.argmax(means))],
-    "spread": lambda _, means: float(np.ptp(means)),
-    "correlation": lambda values, means: float(spearmanr(values, means).statistic),
-}

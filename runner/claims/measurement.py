@@ -18,6 +18,8 @@ from runner.claims.statistics import LEVEL, Interval, Mean, Spread
 Statistic: TypeAlias = Literal["mean", "geometric", "best"]
 Sample: TypeAlias = tuple[float, ...]  # a number of each run
 Comparison: TypeAlias = Literal["difference", "ratio", "order"]
+FEWEST_RUNS = 3  # of a setting, below which a claim can be contradicted but not confirmed
+_AGREEING = 5  # equal runs, from which on their spread is taken to be zero
 
 
 @dataclass(frozen=True)
@@ -168,10 +170,6 @@ def charged(measured: Measured, runs_at: RunsAt) -> Measured:
         epsilon_spent=max(spent, default=None),
         delta=private.runs.delta,
     )
-
-
-FEWEST_RUNS = 3  # of a setting, below which a claim can be contradicted but not confirmed
-_AGREEING = 5  # equal runs, from which on their spread is taken to be zero
 
 
 def interval_of(claim: Claim, measured: Measured, level: float = LEVEL) -> Interval | None:

@@ -22,7 +22,22 @@ from runner.claims.runs import PAPER_SCALE
 from runner.claims.statistics import EQUIVALENCE, LEVEL, Interval, more_runs, summarise
 from runner.terminal import number
 
-NOT_GUARANTEED = "not guaranteed"
+HOLDS, NOT_CONTRADICTED, DIFFERS, FAILS, OPEN = WORDS = ("holds", "not contradicted", "differs", "fails", "open")
+CONFIRMED = (HOLDS, NOT_CONTRADICTED)
+MEANINGS = {
+    HOLDS: "What the paper says is so here: equal within the margin, or better.",
+    NOT_CONTRADICTED: "The paper's number fits the runs here, but they do not show that it is equal within the margin.",
+    DIFFERS: "The number here is another one, but it may lie within the margin.",
+    FAILS: "It is not so here: worse by more than the margin, or on the other side.",
+    OPEN: "Nothing can be said yet. In brackets is the number of runs of each setting that would decide, if known.",
+}
+GUARANTEED, NOT_GUARANTEED, REFUTED = ON_EPSILON = ("guaranteed", "not guaranteed", "refuted")
+
+WIDEST = 2  # margins that the half-width of an interval may have for *not contradicted*
+_AS_MEASURED = ("n", "computed", "at_least", "epsilon", "epsilon_spent", "epsilon_sound", "epsilon_least", "delta")
+_NEVER = 5  # runs that all have to fail before a number is taken for one that is never reached
+NO_DIFFERENCE = "no difference beyond the margin"
+_WORST_FIRST = (FAILS, DIFFERS, OPEN, NOT_CONTRADICTED)  # of several statements that all have to hold
 
 
 def capitalised(text: str) -> str:
@@ -101,6 +116,11 @@ class ClaimRow:
         return Interval(self.interval_low, self.interval_high)
 
     @property
+    def bad(self) -> bool:
+        """True if it fails or differs, or if its epsilon is refuted."""
+        return self.verdict in (FAILS, DIFFERS) or self.guarantee == REFUTED
+
+    @property
     def explanation(self) -> str:
         """A note for the reader.
 
@@ -132,25 +152,6 @@ def count_words(rows: Sequence[ClaimRow]) -> Counter[str]:
 def count_guarantees(rows: Sequence[ClaimRow]) -> Counter[str]:
     """Count claims by the word on their epsilon, if they have one."""
     return Counter(row.guarantee for row in counted(rows) if row.guarantee)
-
-
-HOLDS, NOT_CONTRADICTED, DIFFERS, FAILS, OPEN = WORDS = ("holds", "not contradicted", "differs", "fails", "open")
-CONFIRMED = (HOLDS, NOT_CONTRADICTED)
-MEANINGS = {
-    HOLDS: "What the paper says is so here: equal within the margin, or better.",
-    NOT_CONTRADICTED: "The paper's number fits the runs here, but they do not show that it is equal within the margin.",
-    DIFFERS: "The number here is another one, but it may lie within the margin.",
-    FAILS: "It is not so here: worse by more than the margin, or on the other side.",
-    OPEN: "Nothing can be said yet. In brackets is the number of runs of each setting that would decide, if known.",
-}
-GUARANTEED, REFUTED = "guaranteed", "refuted"
-ON_EPSILON = (GUARANTEED, NOT_GUARANTEED, REFUTED)
-
-WIDEST = 2  # margins that the half-width of an interval may have for *not contradicted*
-_AS_MEASURED = ("n", "computed", "at_least", "epsilon", "epsilon_spent", "epsilon_sound", "epsilon_least", "delta")
-_NEVER = 5  # runs that all have to fail before a number is taken for one that is never reached
-NO_DIFFERENCE = "no difference beyond the margin"
-_WORST_FIRST = (FAILS, DIFFERS, OPEN, NOT_CONTRADICTED)  # of several statements that all have to hold
 
 
 @dataclass(frozen=True)

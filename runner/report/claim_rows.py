@@ -30,6 +30,7 @@ _CLAIM = (
 )
 _TYPES = {name: TypeAdapter(kind) for name, kind in get_type_hints(ClaimRow).items() if name != "claim"}
 _OUTCOME = tuple(_TYPES)
+CLAIMED_EPSILON = "the claimed ε is"  # guaranteed, or not
 
 
 def write_rows(folder: Path, rows: Sequence[ClaimRow]) -> Path:
@@ -91,9 +92,6 @@ def _judged(claim: Claim, cells: Mapping[str, str]) -> ClaimRow:
 
 def _claim_cells(claim: Claim) -> dict[str, Any]:
     return {name: cell(getattr(claim, name)) for name in _CLAIM} | {"experiments": " ".join(claim.experiments)}
-
-
-CLAIMED_EPSILON = "the claimed ε is"  # guaranteed, or not
 
 
 @dataclass(frozen=True)

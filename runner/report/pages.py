@@ -9,21 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from runner.claims import verdicts
 from runner.claims.claim import ANOTHER_READING
 from runner.claims.runs import PAPER_SCALE
-from runner.claims.verdicts import (
-    DIFFERS,
-    FAILS,
-    MEANINGS,
-    ON_EPSILON,
-    REFUTED,
-    RULES,
-    WORDS,
-    ClaimRow,
-    count_guarantees,
-    count_words,
-    counted,
-)
+from runner.claims.verdicts import ClaimRow, counted
 from runner.records.jobs import sweep_jobs
 from runner.report import paper_page, verdict_figures
 from runner.report.claim_rows import CLAIMED_EPSILON, cells_of, chosen_cells, rows_of, wrong_epsilon
@@ -77,8 +66,8 @@ def write_report(scale: str, sources: Sources) -> list[Path]:
     text += _failing(by_paper)
     if (studies := _studies(sources, scale)).rows:
         text += f"\n## Studies\n\nArms compared at the same sound ε. These are no claims.\n\n{markdown(studies)}"
-    words = Table(("word", "what it says"), [[f"**{word}**", meaning] for word, meaning in MEANINGS.items()])
-    rules = Table(("word", "if"), [[rule.word, rule.text] for rule in RULES])
+    words = Table(("word", "what it says"), [[f"**{word}**", meaning] for word, meaning in verdicts.MEANINGS.items()])
+    rules = Table(("word", "if"), [[rule.word, rule.text] for rule in verdicts.RULES])
     template = (Path(__file__).parent / "words.md").read_text(encoding="utf-8")
     text += "\n" + template.replace("{words}\n", markdown(words)).replace("{rules}\n", markdown(rules))
     written = verdict_figures.write_figures(folder, by_paper, "" if full_scale else scale)
@@ -98,12 +87,12 @@ def totals(by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
     numbers, epsilons = [], []
     everything = [row for rows in by_paper.values() for row in rows]
     for name, rows in {**by_paper, "**all**": everything}.items():
-        words, formulas = count_words(rows), count_words([row for row in rows if row.computed])
-        cells = [f"{words[w]} ({formulas[w]} by formula)" if formulas[w] else str(words[w]) for w in WORDS]
+        words, formulas = verdicts.count_words(rows), verdicts.count_words([row for row in rows if row.computed])
+        cells = [f"{words[w]} ({formulas[w]} by formula)" if formulas[w] else str(words[w]) for w in verdicts.WORDS]
         numbers.append([name, *cells, str(len(counted(rows)))])
-        guarantees, wrong = count_guarantees(rows), sum(map(wrong_epsilon, counted(rows)))
-        epsilons.append([name, *(str(guarantees[word]) for word in ON_EPSILON), str(wrong)])
-    headers = ("paper", *WORDS, "all"), ("paper, claimed ε", *ON_EPSILON, _NO_EPSILON)
+        guarantees, wrong = verdicts.count_guarantees(rows), sum(map(wrong_epsilon, counted(rows)))
+        epsilons.append([name, *(str(guarantees[word]) for word in verdicts.ON_EPSILON), str(wrong)])
+    headers = ("paper", *verdicts.WORDS, "all"), ("paper, claimed ε", *verdicts.ON_EPSILON, _NO_EPSILON)
     tables = [Table(header, rows) for header, rows in zip(headers, (numbers, epsilons), strict=True)]
     note = (
         "A claim is a number or a statement of a paper, and each counts once. If it has several readings, the first "
@@ -117,23 +106,23 @@ def _not_counted(rows: Sequence[ClaimRow]) -> str:
     """Say how many rows do not count, and which words the other readings have."""
     readings = [row for row in rows if row.claim.counted == ANOTHER_READING]
     words = Counter(row.verdict for row in readings)
-    verdicts = ", ".join(f"{words[word]} *{word}*" for word in WORDS if words[word])
+    counts = ", ".join(f"{words[word]} *{word}*" for word in verdicts.WORDS if words[word])
     context = sum(row.claim.contextual for row in rows)
-    parts = [f"{len(readings)} of other readings" + (f" ({verdicts})" if verdicts else "")] * bool(readings)
+    parts = [f"{len(readings)} of other readings" + (f" ({counts})" if counts else "")] * bool(readings)
     parts += [f"{context} for context"] * bool(context)
     return f"Rows that are shown, but not counted: {enumerated(parts)}." if parts else ""
 
 
 def _failing(by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
     """Write a table of the claims that fail or differ, or whose ε is refuted, the worst words first."""
-    lines: dict[str, list[list[str]]] = {word: [] for word in (REFUTED, FAILS, DIFFERS)}
+    lines: dict[str, list[list[str]]] = {word: [] for word in (verdicts.REFUTED, verdicts.FAILS, verdicts.DIFFERS)}
     for name, rows in by_paper.items():
         for row in counted(rows):
-            word = REFUTED if row.guarantee == REFUTED else row.verdict
+            word = verdicts.REFUTED if row.guarantee == verdicts.REFUTED else row.verdict
             if word in lines:
                 cells = cells_of(row)
                 place = f"[{name.replace('_', '-')}, {row.claim.item}]({name}/{row.claim.item}/README.md)"
-                verdict = cells.verdict + (f", ε {REFUTED}" if word == REFUTED else "")
+                verdict = cells.verdict + (f", ε {verdicts.REFUTED}" if word == verdicts.REFUTED else "")
                 texts = (cells.what, cells.claimed, cells.measured_of, verdict, row.claim.cause or "–")
                 lines[word].append([place, *texts])
     header = ("where", "claim", "paper", "here (what it is)", "verdict", "why")

@@ -48,6 +48,22 @@ from runner.terminal import nearest
 
 SEARCH_SEED = 0
 SAMPLERS = ("tpe", "gp", "random", "nsga-ii")  # of Optuna; the first one is used by default
+SEEDS = 5
+_MOST, _MOST_PARTS = 10_000, 8  # seeds or trials, and parts of a factorial
+_LARGEST, _LARGEST_SEED = 1e9, 2**32 - 1
+_NONE = Entry("", "", None)  # where a key is not there
+EPSILON = 3.0
+_KEYS = (
+    *("title", "base", "arms", "factorial", "baseline", "datasets", "epsilon", "seeds", "search", "trials", "equal"),
+    *("widen", "finding", "remarks"),
+)
+_RANGE = ("from", "to", "log", "integer", "times")
+_METHOD = {"sampler": SAMPLERS, "prune": ("hyperband",), "objective": ("accuracy", "front")}
+_SET_BY_STUDY = {  # fields that a study sets itself, and the key that sets them
+    **{"dataset": "datasets", "seed": "seeds", "evaluation": "", "scale": "--scale", "accountant": "epsilon"},
+    **{"runtime": "the command line", "tracking": "the command line"},
+    **{"target_epsilon": "epsilon", "max_epsilon": "epsilon", "sound_epsilon": "epsilon"},
+}
 
 Value: TypeAlias = float | str | bool
 Values: TypeAlias = tuple[Value, ...]
@@ -169,24 +185,6 @@ def grid(search: Space) -> list[dict[str, Value]]:
     """List all combinations of listed values."""
     values = [values for values in search.values() if not isinstance(values, Dimension)]
     return [dict(zip(search, point, strict=True)) for point in product(*values)]
-
-
-SEEDS = 5
-_MOST, _MOST_PARTS = 10_000, 8  # seeds or trials, and parts of a factorial
-_LARGEST, _LARGEST_SEED = 1e9, 2**32 - 1
-_NONE = Entry("", "", None)  # where a key is not there
-EPSILON = 3.0
-_KEYS = (
-    *("title", "base", "arms", "factorial", "baseline", "datasets", "epsilon", "seeds", "search", "trials", "equal"),
-    *("widen", "finding", "remarks"),
-)
-_RANGE = ("from", "to", "log", "integer", "times")
-_METHOD = {"sampler": SAMPLERS, "prune": ("hyperband",), "objective": ("accuracy", "front")}
-_SET_BY_STUDY = {  # fields that a study sets itself, and the key that sets them
-    **{"dataset": "datasets", "seed": "seeds", "evaluation": "", "scale": "--scale", "accountant": "epsilon"},
-    **{"runtime": "the command line", "tracking": "the command line"},
-    **{"target_epsilon": "epsilon", "max_epsilon": "epsilon", "sound_epsilon": "epsilon"},
-}
 
 
 def read(path: Path) -> Study:

@@ -40,6 +40,9 @@ _AT_ONCE = 4  # suggestions between two looks at the trials; fixed, so that no r
 _EDGE = 0.05  # of a range, at whose end a value is at the edge
 _STEP = 0.25  # of a range, by which it is widened
 _MOST_ASKED = 200  # suggestions that are known already
+ETA = 3  # one trial in three goes on at each rung
+
+Row = Mapping[str, Any]  # of a run's history
 
 Point = Mapping[str, Value]
 
@@ -204,11 +207,6 @@ def _between(space: Space, trials: Sequence[Trial]) -> Point | None:
 
 def _scale(log: bool) -> tuple[Any, Any]:
     return (math.log, math.exp) if log else (float, float)
-
-
-ETA = 3  # one trial in three goes on at each rung
-
-Row = Mapping[str, Any]  # of a run's history
 
 
 @dataclass(frozen=True)

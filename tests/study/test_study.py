@@ -291,28 +291,21 @@ def test_the_pages_are_not_written_if_a_study_is_wrong(tmp_path: Path, refusal, 
     assert f"{path}, line 4: arms.flat clipping: clipping has no option" in refusal(aggregate.main, ["studies"])
 
 
-def own_option(folder: Path) -> Path:
-    """Write an option of your own whose experiment sets the group, too; returns its folder."""
-    (folder / "options" / "clipping").mkdir(parents=True)
-    (folder / "options" / "clipping" / "gentle.yaml").write_text("_target_: runner.clipping.Flat\nnorm: 0.3\n")
-    return folder / "options"
-
-
-def test_an_own_option_has_the_values_of_its_file(carried: Carried, tmp_path: Path) -> None:
+def test_own_options_have_the_values_of_their_files(carried: Carried, tmp_path: Path) -> None:
+    """An option of a group that the experiment sets, too, and a data set without a name, which has its option's."""
+    for group, name, text in (
+        ("clipping", "gentle", "_target_: runner.clipping.Flat\nnorm: 0.3\n"),
+        ("dataset", "noisy", "_target_: tests.study.test_study.unnamed\n"),
+    ):
+        (tmp_path / "options" / group).mkdir(parents=True)
+        (tmp_path / "options" / group / f"{name}.yaml").write_text(text)
     text = FILE.replace("clipping=flat", "clipping=gentle").replace("flat clipping", "AUTO-S, wide", 1)
-    text = text.replace("  AUTO-S, wide: clipping=automatic clipping.norm=2\n", "")
-    jobs = carried(text, "--config-dir", str(own_option(tmp_path)))[0]
+    text = text.replace("  AUTO-S, wide: clipping=automatic clipping.norm=2\n", "") + "datasets: [noisy]\n"
+    jobs = carried(text, "--config-dir", str(tmp_path / "options"))[0]
     assert {job.field("clipping.norm") for job in jobs if job.overrides["arm"] == "AUTO-S, wide"} == {0.3}
     assert all(" --config-dir " in job.field("tracking.command") for job in jobs)
-
-
-def test_an_own_data_set_without_a_name_has_that_of_its_option(carried: Carried, tmp_path: Path) -> None:
-    options = own_option(tmp_path)
-    (options / "dataset").mkdir()
-    (options / "dataset" / "noisy.yaml").write_text("_target_: tests.study.test_study.unnamed\n")
-    jobs = carried(FILE + "datasets: [noisy]\n", "--config-dir", str(options))[0]
     assert {job.overrides["dataset"] for job in jobs} == {"noisy"}
-    assert "| noisy | 3 | AUTO-S |" in (tmp_path / "studies" / "mine" / "README.md").read_text(encoding="utf-8")
+    assert "| noisy | 3 | AUTO-S |" in page(tmp_path)
 
 
 def answered(*seeds: tuple[float, ...]) -> list[str]:
