@@ -17,10 +17,9 @@ COMMANDS = {
     "mutants": ("checks.mutants.run", "plant small faults in a copy of the code: the tests notice each"),
     "faults": ("checks.faults.run", "kill, stop and starve a command with many runs: nothing is lost"),
     "cluster": ("checks.cluster", "a small paper on a real Slurm and a real Ray of two nodes, with faults"),
-    "gpu": ("checks.gpu.command", "what a GPU is wanted for, in some minutes: parity, speed, runs"),
+    "gpu": ("checks.gpu", "what a GPU is wanted for, in some minutes: parity, speed, runs"),
     "parity": ("checks.parity.run", "compare a GPU with the CPU, in numbers"),
     "benchmark": ("checks.benchmarks.run", "speed of the engines against ordinary training"),
-    "benchmark-run": ("checks.benchmarks.full_run", "the time of a whole run by engine"),
     "benchmark-opacus": ("checks.benchmarks.to_accuracy", "time to an accuracy, here and with Opacus"),
     "benchmark-clipless": ("checks.benchmarks.clipless", "figure 4 of the Lipschitz paper, measured"),
 }

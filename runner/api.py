@@ -28,7 +28,7 @@ from runner.accounting import Pld, training_releases
 from runner.accounting.calibration import Accountant
 from runner.config import FIELDS, REPOSITORY, RESULTS, ConfigError, register
 from runner.config.checkout import scan
-from runner.records.files import find_record, read_record, results_folder, use_own_folder
+from runner.records.files import find_record, read_record, results_folder, stopped_path, use_own_folder
 from runner.records.hydra_errors import sentence
 from runner.records.identity import identify, resolved
 from runner.records.jobs import command_of, composed
@@ -163,7 +163,8 @@ def train_run(
     from runner.runs.execute import execute
 
     register()
-    config = _config([*overrides, *_texts(results_root)], fields, config_dir)
+    place = [] if results_root is None else [f"runtime.results_root='{Path(results_root).expanduser()}'"]
+    config = _config([*overrides, *place], fields, config_dir)
 
     def goes_on(rows: Sequence[Mapping[str, float]]) -> bool:
         return on_epoch is None or on_epoch(dict(rows[-1])) is not False
@@ -176,7 +177,8 @@ def train_run(
         outcome = execute(config, lambda row, run: None, on_step=after_step, goes_on=goes_on)
     if outcome == "busy":
         raise ConfigError(f"Another process trains run {identify(config)[0]}: wait for it, then ask again.")
-    return load_run(_record(config, outcome))
+    place_of = stopped_path if outcome == "stopped" else find_record
+    return load_run(place_of(results_folder(config), identify(config)[0]))
 
 
 def run_study(
@@ -304,7 +306,7 @@ def _config(overrides: list[str], fields: Mapping[str, Any], config_dir: str | P
     """Compose and resolve the config that overrides, fields and classes ask for."""
     classes = {name: value for name, value in fields.items() if isinstance(value, (type, partial))}
     texts = [*overrides, *(f"{name}={_value(name, value)}" for name, value in fields.items() if name not in classes)]
-    folders = search_path(_text(config_dir))
+    folders = search_path(None if config_dir is None else str(config_dir))
     with _explained():
         check_options(texts)
         texts = as_typed(texts)
@@ -324,7 +326,8 @@ def _class_texts(base: DictConfig, group: str, named: Any) -> Iterator[str]:
     """Yield the overrides that make a class, or a partial of one, the option of a group."""
     kind, arguments = (named.func, named.keywords) if isinstance(named, partial) else (named, {})
     if group not in FIELDS or not FIELDS[group].names_class:
-        raise ConfigError(f"{group} takes no class. Groups that do: {', '.join(_groups())}.")
+        groups = ", ".join(name for name, field in FIELDS.items() if field.names_class)
+        raise ConfigError(f"{group} takes no class. Groups that do: {groups}.")
     if isinstance(named, partial) and named.args:
         raise ConfigError(f"{group}: name the arguments of {kind.__qualname__}, as in partial(MyLoss, beta=2).")
     if "<locals>" in kind.__qualname__ or not _has_source(kind):
@@ -342,10 +345,6 @@ def _class_texts(base: DictConfig, group: str, named: Any) -> Iterator[str]:
         yield f"+{group}._partial_=true"
     for name, value in arguments.items():
         yield f"{'' if present and name in present else '+'}{group}.{name}={_value(f'{group}.{name}', value)}"
-
-
-def _groups() -> list[str]:
-    return [name for name, field in FIELDS.items() if field.names_class]
 
 
 def _is_partial(group: str) -> bool:
@@ -373,21 +372,6 @@ def _value(name: str, value: Any) -> str:
             f"{name} takes a name, a number or a class, not {value!r}: give the class itself, or functools.partial "
             "with its arguments."
         ) from None
-
-
-def _texts(results_root: str | Path | None) -> list[str]:
-    return [] if results_root is None else [f"runtime.results_root='{Path(results_root).expanduser()}'"]
-
-
-def _text(folder: str | Path | None) -> str | None:
-    return None if folder is None else str(folder)
-
-
-def _record(config: DictConfig, outcome: str) -> Path:
-    from runner.records.files import stopped_path
-
-    place = stopped_path if outcome == "stopped" else find_record
-    return place(results_folder(config), identify(config)[0])
 
 
 @contextmanager

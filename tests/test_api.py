@@ -103,15 +103,16 @@ def test_records_are_a_table_with_a_row_for_each_run(train) -> None:
 
 
 def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
-    """At the smoke scale, in another folder, where it writes its files, with results of its own."""
+    """At the smoke scale, in another folder, where it writes its files, with results of its own, in one process."""
     notebook = json.loads((REPOSITORY / "docs" / "notebook.ipynb").read_text(encoding="utf-8"))
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     script = tmp_path / "notebook.py"
     here = (
         "from pathlib import Path\nfrom runner import config\nconfig.PLACE, config.RESULTS = Path(), Path('results')\n"
+        "from runner.launch import processes\nfrom tests.small import run_here\nprocesses.run_processes = run_here\n"
     )
-    cells = ["if __name__ == '__main__':", *"\n".join([here, *cells]).splitlines()]  # as processes begin anew
-    script.write_text("\n    ".join(cells), encoding="utf-8")
+    text = "\n".join([here, *cells]).replace("base: experiment=", "base: epochs=1 experiment=")  # of its study
+    script.write_text(text, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{tmp_path}"}
     done = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

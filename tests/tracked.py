@@ -5,9 +5,14 @@ from __future__ import annotations
 import shutil
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from runner.config import REPOSITORY
 from runner.config.checkout import git
+
+if TYPE_CHECKING:
+    from runner.report.statements import Sources
 
 
 def tracked(pattern: str) -> list[Path]:
@@ -36,3 +41,29 @@ def copy_tracked(folder: Path, *patterns: str) -> None:
         target = folder / path.relative_to(REPOSITORY)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
+
+
+def committed_sources() -> Sources:
+    """Return the committed tables, from which findings take their numbers; `make current` makes them again."""
+    from runner.config import RESULTS
+    from runner.report.files import read_csv
+    from runner.report.statements import Sources
+
+    def study(name: str) -> list[dict[str, str]]:
+        paths = [RESULTS / "studies" / name / f"{table}.csv" for table in ("table", "effects")]
+        return [row for path in paths if path.exists() for row in read_csv(path)]
+
+    def board() -> list[Any]:
+        flags = {"held_out": "held_out", "by_test_images": "chosen_by_test_images", "made_for_it": "made_for_it"}
+        return [
+            SimpleNamespace(
+                **{name: row[name] for name in ("dataset", "method", "title", "neighbours")},
+                **{name: row[column] == "yes" for name, column in flags.items()},
+                epsilon=float(row["sound_epsilon_at_most"]),
+                mean=float(row["mean"]),
+                accuracies=(float(row["mean"]),) * int(row["n"]),
+            )
+            for row in read_csv(RESULTS / "leaderboard" / "leaderboard.csv")
+        ]
+
+    return Sources(RESULTS, study, board=board)

@@ -43,7 +43,7 @@ from checks.audit.targets import (
     own_options,
     target,
 )
-from runner.accounting import Pld, RdpClassic, Releases, calibrate_noise_multiplier, sound_epsilon
+from runner.accounting import Ledger, Pld, RdpClassic, Releases, calibrate_noise_multiplier, sound_epsilon
 from runner.config import Sampling
 from runner.mechanism.banded import INDEPENDENT
 from runner.mechanism.layerwise import NEIGHBOURS
@@ -280,35 +280,38 @@ def _attacked(setting: Setting, epsilon: float, trials: int, sees: str, error: f
 def attack_target(attacked: Target, trials: int, sees: str, error: float, *, gaussian: bool = True) -> Row:
     attack = {"weights": weight_scores, "all weights": all_weights_scores, "releases": release_scores}[sees]
     scores = attack(attacked, trials, f"{sees} {attacked.setting} {attacked.mechanism}")
-    bounds = lower_bounds(scores, attacked.ledger.actual, DELTA, error)
     setting, mechanism = attacked.setting, attacked.mechanism
     remarks = [] if setting.network == "linear" else [setting.network]
     remarks += [setting.beside[1]] if setting.beside is not None else []
     remarks += ["noise by step"] if "factors" in setting.more else []
-    name = " ".join([setting.mechanism, *(v for k, v in setting.more.items() if k in ("neighbours", "parts"))])
     if setting.everyone:
         batches = "all examples"
     elif setting.sampling is Sampling.poisson:
         batches = f"q = {mechanism.sampling_rate:g}"
     else:
         batches = f"{mechanism.steps_per_epoch} an epoch"
-    row = Row(
+    row = _row(
+        scores,
+        attacked.ledger,
+        error,
         what=setting.clipping + (f" ({', '.join(remarks)})" if remarks else ""),
-        mechanism=name,
+        mechanism=" ".join([setting.mechanism, *(v for k, v in setting.more.items() if k in ("neighbours", "parts"))]),
         sampling=f"{setting.sampling.value}, {batches}",
         steps=setting.steps,
         sees=sees,
         noise_multiplier=mechanism.noise_multiplier,
-        delta=DELTA,
         trials=min(map(len, chain(*scores.values()))),
         claimed=attacked.claimed,
-        sound=attacked.sound,
-        of_shape=bounds.of_shape if gaussian else math.nan,
-        any_shape=bounds.any_shape,
-        accused=bounds.accused,
         moved=attacked.moved,
     )
-    return _with_ceiling(row, attacked, error) if gaussian else row
+    return _with_ceiling(row, attacked, error) if gaussian else replace(row, of_shape=math.nan)
+
+
+def _row(scores: Scores, ledger: Ledger, error: float, delta: float = DELTA, **known: Any) -> Row:
+    """Make a row of the scores of an attack: `known` has the rest of its fields."""
+    bounds = lower_bounds(scores, ledger.actual, delta, error)
+    found: Any = {"of_shape": bounds.of_shape, "any_shape": bounds.any_shape, "accused": bounds.accused}
+    return Row(delta=delta, sound=sound_epsilon(ledger.actual, delta), **found, **known)
 
 
 def _with_ceiling(row: Row, attacked: Target, error: float) -> Row:
@@ -330,22 +333,19 @@ def _hidden(hidden: Hidden, epsilon: float, trials: int, error: float) -> list[R
     """Attack a network that is not linear. Its canary has the whole charged shift."""
     attacked = calibrated(hidden.setting, epsilon)
     scores = hidden_scores(hidden, attacked, trials, f"hidden {hidden}")
-    bounds = lower_bounds(scores, attacked.ledger.actual, DELTA, error)
     rate = attacked.mechanism.sampling_rate
-    row = Row(
+    row = _row(
+        scores,
+        attacked.ledger,
+        error,
         what=f"flat (tanh, {'crafted gradient' if hidden.kind == 'crafted' else 'worst first weights'})",
         mechanism=PLAIN,
         sampling=f"poisson, {'all examples' if rate == 1 else f'q = {rate:g}'}",
         steps=hidden.steps,
         sees=hidden.sees,
         noise_multiplier=attacked.mechanism.noise_multiplier,
-        delta=DELTA,
         trials=trials,
         claimed=attacked.claimed,
-        sound=attacked.sound,
-        of_shape=bounds.of_shape,
-        any_shape=bounds.any_shape,
-        accused=bounds.accused,
     )
     return [_with_ceiling(row, attacked, error)]
 
@@ -365,36 +365,35 @@ def _statistics(name: str, epsilon: float, trials: int, error: float) -> list[Ro
 
     noise = calibrate_noise_multiplier(Pld(), lambda nm: build(nm).releases, epsilon, DELTA, tolerance=1e-3)
     scores, ledger = statistics_scores(build(noise), trials, f"{name} {epsilon}")
-    bounds = lower_bounds(scores, ledger.actual, DELTA, error)
-    claimed, sound = RdpClassic().epsilon(ledger.claimed, DELTA), sound_epsilon(ledger.actual, DELTA)
-    what = (name, "before training", "all examples", 2, "constants", noise, DELTA, trials)
-    row = Row(*what, claimed, sound, bounds.of_shape, bounds.any_shape, bounds.accused)
+    known: Any = {"mechanism": "before training", "sampling": "all examples", "steps": 2, "sees": "constants"}
+    claimed = RdpClassic().epsilon(ledger.claimed, DELTA)
+    row = _row(scores, ledger, error, what=name, noise_multiplier=noise, trials=trials, claimed=claimed, **known)
     return [_with_exact(row, ledger.actual, error)]
 
 
 def _screened(setting: Screened, trials: int, error: float) -> list[Row]:
     """Attack screening at several deltas; the claim is the accountant's epsilon of the kept updates at each."""
-    scores, charged = screened_scores(setting, trials, SCREENED_STREAM), charges(setting).actual
-    return [_screened_row(setting, scores, charged, trials, delta, error) for delta in SCREENED_DELTAS]
+    scores, ledger = screened_scores(setting, trials, SCREENED_STREAM), charges(setting)
+    return [_screened_row(setting, scores, ledger, trials, delta, error) for delta in SCREENED_DELTAS]
 
 
-def _screened_row(setting: Screened, scores: Scores, charged: Releases, trials: int, delta: float, error: float) -> Row:
-    bounds = lower_bounds(scores, charged, delta, error)
-    return Row(
+def _screened_row(setting: Screened, scores: Scores, ledger: Ledger, trials: int, delta: float, error: float) -> Row:
+    """Make a row of kept updates, which are not Gaussian."""
+    row = _row(
+        scores,
+        ledger,
+        error,
+        delta,
         what="annealing",
         mechanism=PLAIN,
         sampling="poisson, all examples",
         steps=setting.kept,
         sees="kept weights",
         noise_multiplier=setting.noise_multiplier,
-        delta=delta,
         trials=trials,
         claimed=RdpClassic().epsilon(charges(setting).claimed, delta),
-        sound=sound_epsilon(charged, delta),
-        of_shape=math.nan,
-        any_shape=bounds.any_shape,
-        accused=bounds.accused,
     )
+    return replace(row, of_shape=math.nan)
 
 
 def _faulty(fault: Fault, trials: int, error: float) -> list[Row]:
@@ -404,8 +403,7 @@ def _faulty(fault: Fault, trials: int, error: float) -> list[Row]:
 
 
 def _accepted_only(trials: int, error: float) -> list[Row]:
-    scores, ledger = screened_scores(SCREENED_QUICK, trials, "accepted only"), charges(SCREENED_QUICK)
-    return [
-        _screened_row(SCREENED_QUICK, scores, charged, trials, DELTA, error)
-        for charged in (ledger.actual, ledger.claimed)
-    ]
+    scores, right, wrong = screened_scores(SCREENED_QUICK, trials, "accepted only"), charges(SCREENED_QUICK), Ledger()
+    for event, count in right.claimed:
+        wrong.release(event, event, count)
+    return [_screened_row(SCREENED_QUICK, scores, each, trials, DELTA, error) for each in (right, wrong)]

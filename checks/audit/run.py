@@ -55,11 +55,11 @@ def main(arguments: Sequence[str]) -> int:
         return _attack_records(folder)
     started = time.perf_counter()
     attacked, planted = [], []
-    recall = _perform if chosen.quick else partial(_once, folder / JOURNAL, _code())
-    for row in rows(recall, quick=chosen.quick):
+    recall = {} if chosen.quick else {"recall": partial(_once, folder / JOURNAL, _code())}
+    for row in rows(**recall, quick=chosen.quick):
         attacked.append(row)
         print(_line(row), flush=True)
-    for name, right, wrong in faults(recall, quick=chosen.quick):
+    for name, right, wrong in faults(**recall, quick=chosen.quick):
         planted.append((name, right, wrong))
         print(f"{name}: {'caught' if wrong.accused else 'MISSED'}\n  {_line(right)}\n  {_line(wrong)}", flush=True)
     for path in write(folder, attacked, planted, quick=chosen.quick):
@@ -67,10 +67,6 @@ def main(arguments: Sequence[str]) -> int:
     print(f"{time.perf_counter() - started:.0f} s", file=sys.stderr)
     wrong_verdict = any(row.accused for row in attacked) or any(r.accused or not w.accused for _, r, w in planted)
     return int(wrong_verdict)
-
-
-def _perform(attack: partial[list[Row]]) -> list[Row]:
-    return attack()
 
 
 def _once(journal: Path, code: str, attack: partial[list[Row]]) -> list[Row]:

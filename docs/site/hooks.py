@@ -15,12 +15,10 @@ from mkdocs.structure.files import File, Files
 from pymdownx.slugs import slugify
 
 from runner.claims.claim import ANOTHER_READING, COUNTED, FOR_CONTEXT, dataset_name
-from runner.claims.judgement import ClaimRow
-from runner.claims.verdicts import ON_EPSILON, WORDS
+from runner.claims.verdicts import ON_EPSILON, WORDS, ClaimRow
 from runner.config import RESULTS
 from runner.report import front_figure, plots
-from runner.report.cells import CLAIMED_EPSILON, cells_of, method_text, verdict_text
-from runner.report.claim_rows import rows_of
+from runner.report.claim_rows import CLAIMED_EPSILON, cells_of, method_text, rows_of, verdict_text
 from runner.report.files import bound_text, number, read_csv
 from runner.report.item_page import epsilon_text
 from runner.report.items import Paper

@@ -165,10 +165,8 @@ def build_objective(
     with refusing("architecture"):
         frozen = freeze(network)
     if normalization is not None:
-        try:
+        with refusing("normalization", ValueError):
             layer = normalization.layer(shape[0])
-        except ValueError as error:
-            raise ConfigError(f"normalization: {error}.") from error
         network = nn.Sequential(OrderedDict(normalization=layer, network=network))
     bound = InputBound(tuple(shape), getattr(features, "largest_norm", None))
     objective = Objective(network, groups["loss"].build(), bound, groups["constraint"].build())

@@ -166,10 +166,8 @@ def _check_together(run: Run, objective: Objective, optimizer: torch.optim.Optim
             f"example, as {run.isolation}: leave it out."
         )
     if "bound_ratios" in run.config.diagnostics:
-        try:
+        with refusing("diagnostics: bound_ratios", ValueError):
             gradient_bounds(objective)
-        except ValueError as error:
-            raise ConfigError(f"diagnostics: bound_ratios: {error}.") from error
     if run.augmentation is not None:
         if not (run.clipping.needs_engine or isinstance(run.clipping, NoClipping)):
             raise ConfigError(
@@ -195,11 +193,8 @@ def _check_together(run: Run, objective: Objective, optimizer: torch.optim.Optim
         setting = f"runtime.step={run.config.runtime.step.value}"
         if run.config.runtime.engine is not EngineName.one_pass:
             raise ConfigError(f"{setting} has its own gradient engine: leave runtime.engine at one_pass.")
-        try:
-            with torch.device("meta"):
-                GraphStep(run, objective, examples)
-        except NotCapturableError as reason:
-            raise ConfigError(f"{setting} is not possible here: {reason}.") from reason
+        with refusing(f"{setting} is not possible here", NotCapturableError), torch.device("meta"):
+            GraphStep(run, objective, examples)
 
 
 _SILENT = 2.0  # seconds

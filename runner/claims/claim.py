@@ -14,10 +14,7 @@ from runner.config.yaml_file import number_of
 DATASETS = {"MNIST": "mnist", "FashionMNIST": "fashion_mnist", "CIFAR10": "cifar10"}  # names in papers, and in files
 THRESHOLDS = ("above", "below")  # directions of claims that a level is passed
 ORDERS = ("above_other", "below_other")  # directions of claims that one setting is above another
-DIRECTIONS = ("higher", "lower", "match", *THRESHOLDS, *ORDERS, "none")
-STATISTICS = ("mean", "best", "geometric", "largest")  # of one number per run
 OVER_VALUES = ("best_value", "lowest", "spread", "correlation")  # of mean accuracies by the values of a field
-COMPARISONS = ("value", "difference", "ratio", "order")
 COUNTED, ANOTHER_READING, FOR_CONTEXT = "yes", "no, another reading", "no, for context"
 _RUNS = re.compile(r"(?:mean of |max of |)(\d+)(?: runs)?(?: \(not said\))?")
 _CALL = re.compile(r"(\w+)(?:\(([^()]*)\))?")
@@ -68,10 +65,6 @@ class Summarised:
     def parse(cls, text: str) -> Summarised:
         stated = _RUNS.fullmatch(text)
         return cls(text, int(stated[1]) if stated else 1)
-
-    @property
-    def is_mean(self) -> bool:
-        return self.text.startswith("mean of ")
 
     @property
     def is_best(self) -> bool:

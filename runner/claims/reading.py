@@ -38,13 +38,12 @@ from omegaconf import OmegaConf
 
 from runner.claims.claim import (
     ANOTHER_READING,
-    COMPARISONS,
     COUNTED,
     DATASETS,
-    DIRECTIONS,
     FOR_CONTEXT,
+    ORDERS,
     OVER_VALUES,
-    STATISTICS,
+    THRESHOLDS,
     Claim,
     typed,
 )
@@ -63,9 +62,9 @@ FIELDS = (
 Fields: TypeAlias = dict[str, Entry]  # each a text or a list of texts
 Leaves: TypeAlias = Iterator[tuple[list[Fields], Entry]]  # the layers of fields of a claim, and its block
 _CHOICES: dict[str, Collection[str]] = {
-    "direction": DIRECTIONS,
-    "statistic": (*STATISTICS, *OVER_VALUES),
-    "compare": COMPARISONS,
+    "direction": ("higher", "lower", "match", *THRESHOLDS, *ORDERS, "none"),
+    "statistic": ("mean", "best", "geometric", "largest", *OVER_VALUES),
+    "compare": ("value", "difference", "ratio", "order"),
     "every": tuple(DATASETS),
 }
 _NUMBERS = ("among", "level", "margin")  # fields of `Claim`

@@ -227,10 +227,6 @@ class RunsAt(tuple[tuple[PlannedRun, int], ...]):
         """Return the largest value of a metric."""
         return max(self.values(name))
 
-    def best_until(self, name: str) -> list[float]:
-        """Return the largest value of a metric up to the epoch, of each run."""
-        return [max(run.history(name)[: epoch + 1]) for run, epoch in self]
-
 
 @dataclass(frozen=True)
 class Evidence:

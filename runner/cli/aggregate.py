@@ -13,20 +13,18 @@ from types import MappingProxyType
 from typing import Any
 
 from runner.claims.claim import Claim
-from runner.claims.judgement import ClaimRow
 from runner.claims.measure import measure
 from runner.claims.runs import PAPER_SCALE, Evidence, Runs, collect, folder_of
-from runner.claims.verdicts import judge
+from runner.claims.verdicts import ClaimRow, judge
 from runner.config import REPOSITORY, RESULTS, ConfigError
 from runner.report import item_page, pages, plots, run_figure
-from runner.report.cells import cells_of
-from runner.report.claim_rows import write_rows
+from runner.report.claim_rows import cells_of, write_rows
 from runner.report.files import Table, aligned, markdown, write_csv, write_table_csv, write_text
 from runner.report.items import Item, Paper, names_of
 from runner.report.papers import load, paper_names, study_files
 from runner.report.statements import write_readme
 from runner.report.tables import runs_table, settings_table
-from runner.study.file import read
+from runner.study.definition import read
 from runner.study.page import Known, sources_of, write
 from runner.study.plan import settings_of
 from runner.study.progress import progress_of
@@ -79,10 +77,7 @@ def aggregate(
 
 
 def compared_text(paper: str, items: Sequence[str], folder: Path) -> str:
-    """Tabulate each claim of some items as measured by the user's runs, by this repository's, and as the paper has it.
-
-    Every number has its runs in brackets. The user's are those recorded in `folder`.
-    """
+    """Tabulate each claim of some items as measured by the runs in `folder`, by this repository's, and as claimed."""
     loaded = load(paper)
     claims = [claim for claim in loaded.claims if claim.item in items]
     recorded = collect(_sweeps(loaded, [loaded.item(name) for name in items], claims))

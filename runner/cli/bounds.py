@@ -32,7 +32,6 @@ def table(run: Run) -> Table:
 
 
 def main(overrides: Sequence[str]) -> int:
-    """Print the table for the config that these overrides compose."""
     parser = Parser(prog="python -m runner bounds", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--config-dir", help="the folder of your options, as for a run")
     parser.add_argument("overrides", nargs="*", help="Hydra's overrides: experiment=lipschitz/mnist_mlp")

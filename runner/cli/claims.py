@@ -13,8 +13,7 @@ from pathlib import Path
 
 from runner.claims.verdicts import ON_EPSILON, WORDS
 from runner.config import REPOSITORY, RESULTS
-from runner.report.cells import chosen_cells
-from runner.report.claim_rows import row_alone
+from runner.report.claim_rows import chosen_cells, row_alone
 from runner.report.files import Table, aligned, csv_text, read_csv, terminal_width
 from runner.terminal import Parser, nearest
 
@@ -35,11 +34,6 @@ Row = Mapping[str, str]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the table, and return the exit code.
-
-    Raises:
-        ValueError: there are no claims in the folder, or none has a value that was asked for.
-    """
     parser = Parser(prog="python -m runner claims", description="Print a table of the papers' claims.")
     for name, text in _FILTERS.items():
         parser.add_argument(f"--{name}", help=f"only those {text}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from runner.claims.claim import DATASETS, dataset_name
 from runner.claims.statistics import Mean, Spread, less_claim
 from runner.config import REPOSITORY, RESULTS, ConfigError
-from runner.report.cells import difference_text
+from runner.report.claim_rows import difference_text
 from runner.report.files import bound_text, read_csv
 from runner.report.leaderboard.methods import IDEAS, LOOKS, NAMES, accuracy_text, standing
 from runner.terminal import Parser, nearest
@@ -25,11 +25,6 @@ Row = Mapping[str, str]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the accuracies of both methods and their difference on each data set. Return the exit code.
-
-    Raises:
-        ConfigError: there is no such method, data set or bound.
-    """
     parser = Parser(prog="python -m runner compare", description="Compare two methods of the leaderboard.")
     parser.add_argument("first", help="a method: tanh, losing_less, plain, ScatterNet ...")
     parser.add_argument("second", help="the method whose gain over the first is printed")

@@ -36,7 +36,6 @@ _MOST_RUNS = 100  # of a panel
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Save the workspaces, print their addresses, and return the exit code."""
     parser = Parser(prog="python -m runner dashboard", description=__doc__.partition("\n")[0])
     parser.add_argument("papers", nargs="*", help="default: all")
     parser.add_argument("--project", default=PROJECT, help=f"of W&B (default: {PROJECT})")

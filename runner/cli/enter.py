@@ -18,8 +18,8 @@ from runner.config import PAPER
 from runner.records import verify
 from runner.records.options import search_path
 from runner.study.board import board
-from runner.study.entry import Entrant, broken_rules, differences, read_entrant
-from runner.study.file import read
+from runner.study.definition import read
+from runner.study.entry import broken_rules, differences, read_entrant
 from runner.study.outcome import compared
 from runner.study.page import answers
 from runner.study.plan import settings_of
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--smoke", action="store_true", help="also train one seed of each arm at the smoke scale")
     chosen = parser.parse_args(arguments)
     entrant = read_entrant(chosen.folder)
-    use_classes_of(entrant)
+    sys.path.insert(0, str(entrant.folder.resolve()))  # its classes can be imported, whatever the current folder is
     options = entrant.folder / "options"
     extra = ["--config-dir", str(options)] if options.is_dir() else []
     if chosen.smoke and (code := study_command.main([str(entrant.study), *extra, "--scale", "smoke", "--seeds", "1"])):
@@ -67,8 +67,3 @@ def _noise_lines(arm: Progress) -> list[str]:
         name = own.mechanism.__qualname__
         lines.append(f"  {name} states {first:.4g} times as much at first and {last:.4g} at last.")
     return lines
-
-
-def use_classes_of(entrant: Entrant) -> None:
-    """Let the classes of an entry be imported, whatever the current folder is."""
-    sys.path.insert(0, str(entrant.folder.resolve()))

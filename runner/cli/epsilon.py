@@ -141,10 +141,7 @@ _KINDS = {True: "a bound", False: "an estimate"}
 
 
 def _accountants(*, slow: bool) -> list[tuple[str, Any, str]]:
-    """Return this package's accountants with the name of its option and a line about each: the sound one is first.
-
-    Estimates are last. Opacus' PRV accountant, which loads PyTorch, is there only if `slow`.
-    """
+    """Return this package's accountants with the name of its option and a line about each: the sound one is first."""
     accountants = []
     for path in scan(REPOSITORY / "conf" / "accountant", "*.yaml"):
         arguments: Any = OmegaConf.to_container(OmegaConf.load(path))

@@ -88,7 +88,6 @@ def diagnostics() -> dict[str, str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the help for `--help` or `--help GROUP`."""
     print(group_text(arguments[0]) if arguments else text())
     return 0
 

@@ -17,18 +17,14 @@ from runner.report import front_figure
 from runner.report.files import Table, aligned, read_csv, write_csv, write_text
 from runner.report.leaderboard.comparison import COLUMNS, SHOWN, comparisons, csv_rows
 from runner.report.leaderboard.entries import Entry, trials
-from runner.report.leaderboard.matrix import matrix_page, settings_page
 from runner.report.leaderboard.methods import NAMES, accuracy_text, standing
-from runner.report.leaderboard.page import page, read_published
+from runner.report.leaderboard.page import matrix_page, page, read_published, settings_page
 from runner.study.board import board_of, jobs_of_board
 from runner.terminal import Line, Parser
 
 
 def write(folder: Path, shown: Sequence[Entry], runs: Runs, searched: int) -> list[Path]:
-    """Write the pages and the table in leaderboard/, and the figure of the front page. Return the files.
-
-    `runs` are those of the entries that are `shown`, and `searched` is the number of recorded runs of searches.
-    """
+    """Write the pages and the table in leaderboard/, and the figure of the front page. Return the files."""
     place = folder / "leaderboard"
     return [
         write_text(place / "README.md", page(shown, comparisons(shown), read_published(), searched)),

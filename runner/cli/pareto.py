@@ -44,11 +44,6 @@ _CALIBRATED = "target_epsilon={epsilon:g} noise_multiplier=null max_epsilon=null
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train what is missing, print the table and draw the figure. Return the exit code.
-
-    Raises:
-        ConfigError: there is no such method or data set, or the method has no setting for the data set.
-    """
     parser = Parser(prog="python -m runner pareto", description=__doc__)
     parser.add_argument("--dataset", required=True, help="mnist, fashion_mnist or cifar10")
     parser.add_argument("--method", required=True, help="a method of the leaderboard: tanh, linear, plain ...")

@@ -33,10 +33,7 @@ _SHOWN = 100  # runs of a table at the end, at most
 
 @hydra.main(version_base="1.3", config_path=str(REPOSITORY / "conf"), config_name="config")
 def run(composed: DictConfig) -> None:
-    """Carry out one composed config.
-
-    In a sweep, a failure is printed at once. Hydra continues, and raises it at the end.
-    """
+    """Carry out one composed config."""
     try:
         _run(composed)
     except KeyboardInterrupt as stopped:
@@ -134,7 +131,6 @@ def _run(composed: DictConfig) -> None:
 
 
 def main() -> None:
-    """Run Hydra, and turn its exceptions into one sentence and an exit code."""
     global _whole_errors
     _whole_errors = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of printing, for the explanation below

@@ -31,11 +31,6 @@ Columns = Mapping[str, Any]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the table, and return the exit code.
-
-    Raises:
-        ConfigError: there is no such folder, column or value.
-    """
     chosen = _parser().parse_args(arguments)
     folder = chosen.results.expanduser()
     if not folder.is_dir():

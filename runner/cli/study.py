@@ -28,9 +28,8 @@ from runner.records.hydra_errors import sentence
 from runner.records.jobs import Job
 from runner.records.options import search_path
 from runner.runs import durations
-from runner.study.definition import Study, combinations_of, shortened
+from runner.study.definition import Study, combinations_of, read, shortened
 from runner.study.entry import broken_rules, pack, read_entrant
-from runner.study.file import read
 from runner.study.outcome import Compared, compared
 from runner.study.page import answers, write
 from runner.study.plan import Setting, settings_of

@@ -33,7 +33,6 @@ from runner.config.fields import (
     Part,
     class_group,
     properties_of,
-    ranged,
     ranges_of,
     stated,
 )
@@ -112,11 +111,11 @@ class Runtime:
     """
 
     device: str = "auto"
-    threads: int | None = ranged(None, THREADS)
-    physical_batch: int | None = ranged(None, COUNT)
+    threads: int | None = stated(None, within=THREADS)
+    physical_batch: int | None = stated(None, within=COUNT)
     engine: EngineName = EngineName.one_pass
     step: StepMode = StepMode.auto
-    checkpoint_above: float | None = ranged(600.0, NOT_NEGATIVE)
+    checkpoint_above: float | None = stated(600.0, within=NOT_NEGATIVE)
     data_root: str = MISSING
     results_root: str = MISSING
 
@@ -145,10 +144,10 @@ class Scale:
 
     name: str = MISSING
     bundled_data: bool = False
-    epochs: int | None = ranged(None, COUNT)
-    batch_size: int | None = ranged(None, COUNT)
-    seeds: int | None = ranged(None, COUNT)  # seeds are folded: seed modulo seeds
-    runs_per_sweep: int | None = ranged(None, COUNT)  # the first ones
+    epochs: int | None = stated(None, within=COUNT)
+    batch_size: int | None = stated(None, within=COUNT)
+    seeds: int | None = stated(None, within=COUNT)  # seeds are folded: seed modulo seeds
+    runs_per_sweep: int | None = stated(None, within=COUNT)  # the first ones
 
 
 @dataclass

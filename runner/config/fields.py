@@ -74,27 +74,20 @@ class Properties:
         return self.takes is not None
 
 
-def stated(default: Any = MISSING, *, part: Part, unhashed_at: Any = None, within: Range | None = None) -> Any:
-    """Declare a field of `Config`: a value, or a group with a schema, whose fields share its properties."""
-    return _field(default, Properties(part, unhashed_at=unhashed_at), within)
+def stated(default: Any = MISSING, *, part: Part | None = None, within: Range | None = None, **more: Any) -> Any:
+    """Declare a field of `Config`: a value, or a group with a schema, whose fields share its properties.
+
+    A field of such a group states no part. `more` is the rest of `Properties`.
+    """
+    metadata = {"properties": part and Properties(part, **more), "within": within}
+    if isinstance(default, (list, dict)):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def class_group(takes: str, *, optional: bool = False) -> Any:
     """Declare a field of `Config` that is a group whose options are classes, of a type named by its dotted path."""
-    properties = Properties(Part.setting, takes=takes, optional=optional)
-    return _field(None if optional else MISSING, properties, None)
-
-
-def ranged(default: Any, within: Range) -> Any:
-    """Declare a field of a group with a schema that may only have the values of a range."""
-    return _field(default, None, within)
-
-
-def _field(default: Any, properties: Properties | None, within: Range | None) -> Any:
-    metadata = {"properties": properties, "within": within}
-    if isinstance(default, (list, dict)):
-        return dataclasses.field(default_factory=default.copy, metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+    return stated(None if optional else MISSING, part=Part.setting, takes=takes, optional=optional)
 
 
 def properties_of(schema: type) -> dict[str, Properties]:

@@ -46,26 +46,31 @@ def cached(key: Sequence[str], compose: Callable[[], Any], keep: Callable[[Any],
     """
     name = hashlib.sha256(json.dumps([str(REPOSITORY), *key]).encode()).hexdigest()[:32]
     path = cache_folder() / "configs" / f"{name}.json"
-    try:
-        entry = json.loads(path.read_bytes()[:-SEAL]) if is_sealed(path) else None
-        if entry is not None and entry["made_of"] == _made_of(entry["made_of"]["files"]):
+    with suppress(OSError, KeyError, TypeError):  # there is none, or a file that it was made of is gone
+        entry = read_entry(path)
+        if entry["made_of"] == _made_of(entry["made_of"]["files"]):
             for outer in _under_way:
                 outer.update(entry["made_of"]["files"])
             return entry["content"]
-    except (OSError, ValueError, KeyError, TypeError):  # there is none, or it is damaged
-        pass
     with _reading() as read:
         content = compose()
     if keep(content):
-        write_entry(path, json.dumps({"made_of": _made_of(read), "content": content}))
+        write_entry(path, {"made_of": _made_of(read), "content": content})
     return content
 
 
-def write_entry(path: Path, text: str) -> None:
+def read_entry(path: Path) -> Any:
+    """Return an entry. It is None if there is none, or if the file is damaged or not of the user alone."""
+    with suppress(OSError, ValueError):
+        return json.loads(path.read_bytes()[:-SEAL]) if is_sealed(path) else None
+    return None
+
+
+def write_entry(path: Path, content: Any) -> None:
     """Write an entry. Where that is not possible, its content is computed again next time."""
     with suppress(OSError):
         safe_folder(path.parent)
-        write_whole(path, sealed(text.encode()), replace=True, private=True)
+        write_whole(path, sealed(json.dumps(content).encode()), replace=True, private=True)
 
 
 def _made_of(files: Iterable[str]) -> dict[str, Any]:

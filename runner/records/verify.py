@@ -48,10 +48,10 @@ from runner.build.prepare import prepare
 from runner.config import RESULTS, ConfigError, EvaluationSplit, Sampling, is_own
 from runner.config.checkout import scan
 from runner.data.datasets import ImageDataset, Split, holdout_examples
-from runner.data.files import SEAL, cache_folder, content_of, is_sealed
+from runner.data.files import cache_folder, content_of
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import DRAWN, PRECISION, cost_of_rounding, delta_of_end, delta_of_radii
-from runner.records.cache import hash_of, write_entry
+from runner.records.cache import hash_of, read_entry, write_entry
 from runner.records.files import read_record, rounded
 from runner.records.jobs import restored
 from runner.speed.machine import cores, memory
@@ -399,22 +399,16 @@ def _answers_path() -> Path:
 
 
 def _stored_answers() -> dict[Question, float]:
-    """Return the answers in the cache: none if there are none, or if the file is damaged or not of the user alone."""
-    path = _answers_path()
-    try:
-        if not is_sealed(path):
-            return {}
-        rows = json.loads(path.read_bytes()[:-SEAL])
+    with suppress(TypeError, ValueError):  # other rows
         return {
             (tuple(SampledGaussian(*mechanism) for mechanism in mechanisms), delta, interval): epsilon
-            for mechanisms, delta, interval, epsilon in rows
+            for mechanisms, delta, interval, epsilon in read_entry(_answers_path()) or ()
         }
-    except (OSError, ValueError, TypeError):
-        return {}
+    return {}
 
 
 def _store_answers() -> None:
     """Add the answers of this process to those in the cache."""
     before = _stored_answers()
     if (answers := before | ANSWERS) != before:
-        write_entry(_answers_path(), json.dumps([[*question, epsilon] for question, epsilon in answers.items()]))
+        write_entry(_answers_path(), [[*question, epsilon] for question, epsilon in answers.items()])

@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 
 from runner.accounting import Pld, Releases
 from runner.accounting.ledger import sampled_gaussians
-from runner.claims.judgement import ClaimRow
 from runner.claims.runs import grouped
+from runner.claims.verdicts import ClaimRow
 from runner.config import REPOSITORY, options_of
 from runner.config.checkout import scan
 from runner.mechanism.normal import DRAWN, PRECISION
@@ -25,8 +25,7 @@ from runner.records.jobs import Job
 from runner.records.store import Record, record_files, record_of
 from runner.records.verify import cost_of_noise, noise_precision, run_of
 from runner.report import listing
-from runner.report.cells import cells_of
-from runner.report.claim_rows import rows_of
+from runner.report.claim_rows import cells_of, rows_of
 from runner.report.files import Table, aligned, delta_text, elsewhere, enumerated
 from runner.report.items import Item, Paper
 from runner.report.papers import every_paper, load, paper_names
@@ -222,10 +221,7 @@ def release_texts(releases: Releases, delta: float) -> list[str]:
 
 
 def cost_text(record: Record, run: Run) -> str:
-    """Tabulate epsilon of the ledgers by every accountant, and the recorded values, all rounded up.
-
-    Older records hold the nearest number of five digits. A sentence says so where that shows, below the table.
-    """
+    """Tabulate epsilon of the ledgers by every accountant, and the recorded values, all rounded up."""
     final = record["final"]
     columns = ledgers(record, run)
     if listing.stated(final):

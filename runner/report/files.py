@@ -25,8 +25,7 @@ from runner.terminal import number as number
 class Table:
     """A table for people and, with the same cells, for programs. None gives an empty cell.
 
-    Attributes:
-        shown: the columns for people, at most seven. The CSV file has all. By default people see all columns, too.
+    shown: the columns for people, at most seven. The CSV file has all. By default people see all columns, too.
     """
 
     header: Sequence[str]

@@ -12,6 +12,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from runner.claims.claim import dataset_name
 from runner.claims.runs import PlannedRun
 from runner.report import plots
@@ -22,7 +24,6 @@ from runner.report.leaderboard.methods import FRONT
 from runner.report.papers import load
 
 if TYPE_CHECKING:
-    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -43,8 +44,7 @@ _NOTE = (
 class Line:
     """A method on a data set: at each ε of a grid the mean accuracy and the half-width of its interval, in percent.
 
-    Attributes:
-        runs: the runs of each setting at least; 1 has no interval.
+    runs: the runs of each setting at least; 1 has no interval.
     """
 
     method: str
@@ -92,11 +92,7 @@ def lines_of(entries: Sequence[Entry], runs: Iterable[PlannedRun]) -> dict[tuple
 
 
 def _line(method: str, settings: Mapping[float, str], histories: Mapping[str, Sequence[History]]) -> Line | None:
-    """Return the line of the settings that stand at each bound, or None if there is none.
-
-    Between two bounds, the better of their two settings counts.
-    """
-    import numpy as np
+    """Return the line of the settings that stand at each bound, or None if there is none."""
     from scipy import stats
 
     ends = [min(run[0][-1], bound) for bound, setting in settings.items() for run in histories.get(setting, ())]
@@ -126,8 +122,6 @@ def _line(method: str, settings: Mapping[float, str], histories: Mapping[str, Se
 
 def _last_within(epsilons: Sequence[float] | np.ndarray, bound: np.ndarray | float) -> np.ndarray:
     """Return the place of the last of rising epsilons within each bound, -1 where none is."""
-    import numpy as np
-
     return np.asarray(np.searchsorted(epsilons, np.asarray(bound) * 1.0001, side="right") - 1)
 
 
@@ -177,7 +171,6 @@ def _panel(axes: Axes, dataset: str, lines: Sequence[Line], claims: Mapping[str,
 
 def _label(axes: Axes, lines: Sequence[Line], distance: float, high: float) -> None:
     """Write each method and its last accuracy at the end of its line, apart from the others and below the top."""
-    import numpy as np
     from scipy.optimize import isotonic_regression
 
     ordered = sorted(lines, key=lambda line: -float(line.mean[-1]))

@@ -6,29 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from runner.claims import verdicts
 from runner.claims.claim import dataset_name
-from runner.claims.judgement import ClaimRow, capitalised, count_words
 from runner.claims.runs import grouped
-from runner.claims.verdicts import (
-    DIFFERS,
-    FAILS,
-    GUARANTEED,
-    HOLDS,
-    NOT_CONTRADICTED,
-    NOT_GUARANTEED,
-    OPEN,
-    REFUTED,
-    WORDS,
-)  # fmt: skip
-from runner.report.cells import cells_of, method_text, sound_bound_text, wrong_epsilon
+from runner.claims.verdicts import ClaimRow, capitalised, count_words
+from runner.report.claim_rows import cells_of, method_text, sound_bound_text, wrong_epsilon
 from runner.report.files import Table, enumerated, markdown, number
 from runner.report.items import Item, Paper
 
 HEADER = ("claim", "paper", "here (what it is)", "verdict", "ε paper → sound", "difference [95%]", "margin")
-_BAD = (DIFFERS, FAILS)
-_PLURAL = {HOLDS: "hold", NOT_CONTRADICTED: "are not contradicted", DIFFERS: "differ", FAILS: "fail", OPEN: "are open"}
-_SINGULAR = {NOT_CONTRADICTED: "is not contradicted", OPEN: "is open"}
-_HOLDS = {GUARANTEED: " ✓", NOT_GUARANTEED: " ✗", REFUTED: " ✗"}
+_PLURAL = dict(zip(verdicts.WORDS, ("hold", "are not contradicted", "differ", "fail", "are open"), strict=True))
+_SINGULAR = {verdicts.NOT_CONTRADICTED: "is not contradicted", verdicts.OPEN: "is open"}
+_HOLDS = {verdicts.GUARANTEED: " ✓", verdicts.NOT_GUARANTEED: " ✗", verdicts.REFUTED: " ✗"}
 
 
 def page(paper: Paper, item: Item, rows: Sequence[ClaimRow], table: str, mark: str, files: Sequence[str]) -> str:
@@ -79,7 +68,7 @@ def claims_text(rows: Sequence[ClaimRow]) -> str:
 def words_text(rows: Sequence[ClaimRow]) -> str:
     """Count the claims of an item by their words: "of 4 claims, 2 hold, 1 fails and 1 is open"."""
     words = count_words(rows)
-    counts = {word: words[word] for word in WORDS if words[word]}
+    counts = {word: words[word] for word in verdicts.WORDS if words[word]}
     texts = [f"{count} {_SINGULAR.get(word, word) if count == 1 else _PLURAL[word]}" for word, count in counts.items()]
     total = sum(counts.values())
     return f"of {total} claim{'s' * (total > 1)}, {enumerated(texts)}" if texts else ""
@@ -88,8 +77,8 @@ def words_text(rows: Sequence[ClaimRow]) -> str:
 def marked_verdict(row: ClaimRow) -> str:
     """Format the word on a claim, bold if it is a bad one that counts, with the word on its epsilon if that is bad."""
     text = cells_of(row).verdict
-    verdict = f"**{text}**" if row.verdict in _BAD and row.claim.counts else text
-    return f"{verdict}, **ε {row.guarantee}**" if wrong_epsilon(row) or row.guarantee == REFUTED else verdict
+    verdict = f"**{text}**" if row.verdict in (verdicts.FAILS, verdicts.DIFFERS) and row.claim.counts else text
+    return f"{verdict}, **ε {row.guarantee}**" if wrong_epsilon(row) or row.guarantee == verdicts.REFUTED else verdict
 
 
 def epsilon_text(row: ClaimRow) -> str:
@@ -100,7 +89,7 @@ def epsilon_text(row: ClaimRow) -> str:
         return "–"
     if row.epsilon_sound is None:
         return row.claim.at_epsilon.text or "–"
-    least = f"≥ {number(row.epsilon_least, bound='lower')}, ≤ " if row.guarantee == REFUTED else ""
+    least = f"≥ {number(row.epsilon_least, bound='lower')}, ≤ " if row.guarantee == verdicts.REFUTED else ""
     return f"{claimed} → {least}{sound_bound_text(row.epsilon_sound)}{_HOLDS.get(row.guarantee, '')}"
 
 
@@ -113,7 +102,7 @@ def _notes(rows: Sequence[ClaimRow]) -> str:
     parts = []
     for row in rows:
         reason = row.how if row.measured is None and row.claim.alone else row.reason
-        cause = row.claim.cause if row.verdict in _BAD or row.guarantee == REFUTED else ""
+        cause = row.claim.cause if row.bad else ""
         sentences = [s for text in (reason, row.claim.note) for s in _sentences(text)]
         parts.append((row, [*map(capitalised, [*sentences, *_sentences(cause)])]))
     return "".join(f"- {line}.\n" for line in _joined(_rows_by_part(parts), rows))

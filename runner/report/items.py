@@ -13,10 +13,9 @@ from pydantic.dataclasses import dataclass
 from runner.claims import formulas
 from runner.claims.claim import Claim
 from runner.claims.formulas import Computed, Formula, formulas_in
-from runner.claims.judgement import ClaimRow
 from runner.claims.reading import experiments_of, read_claims
 from runner.claims.runs import Evidence, Runs
-from runner.claims.verdicts import ON_EPSILON, WORDS
+from runner.claims.verdicts import ON_EPSILON, WORDS, ClaimRow
 from runner.config import PACKAGE, PAPER
 from runner.config.yaml_file import Entry, read_yaml
 from runner.records.jobs import Job, sweep_jobs

@@ -5,20 +5,20 @@ They are made from the claims.csv files in the results folder, so that a page ag
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.claims.judgement import ClaimRow, counted
+from runner.claims import verdicts
+from runner.claims.claim import ANOTHER_READING
 from runner.claims.runs import PAPER_SCALE
-from runner.claims.verdicts import DIFFERS, FAILS, MEANINGS, REFUTED, RULES
+from runner.claims.verdicts import ClaimRow, counted
 from runner.records.jobs import sweep_jobs
 from runner.report import paper_page, verdict_figures
-from runner.report.cells import CLAIMED_EPSILON, cells_of, chosen_cells
-from runner.report.claim_rows import rows_of
-from runner.report.counts import noise_text, totals
-from runner.report.files import Table, aligned, markdown, write_text
+from runner.report.claim_rows import CLAIMED_EPSILON, cells_of, chosen_cells, rows_of, wrong_epsilon
+from runner.report.files import Table, aligned, enumerated, markdown, write_text
 from runner.report.papers import every_paper, load, study_pages
-from runner.report.statements import Sources, findings_list, headline_of, stated
+from runner.report.statements import Sources, findings_list, headline_of, noise_text, stated
 
 _SMOKE = """
 > **{scale}: NOT A REPRODUCTION.** These runs are shrunk to minutes on scikit-learn's handwritten
@@ -26,6 +26,7 @@ _SMOKE = """
 > everything works, and nothing about the papers: only what is computed without runs is judged.
 """
 
+_NO_EPSILON = "number holds or is not contradicted, ε refuted or not guaranteed"
 _COLUMNS = {  # headings in a terminal, and the cells below them
     **{"what": "what", "claimed": "claimed", "at ε": "at_epsilon", "measured": "measured_of"},
     **{"difference [95%]": "difference", "verdict": "verdict", "ε of the run": "epsilon", "sound ε": "sound"},
@@ -65,8 +66,8 @@ def write_report(scale: str, sources: Sources) -> list[Path]:
     text += _failing(by_paper)
     if (studies := _studies(sources, scale)).rows:
         text += f"\n## Studies\n\nArms compared at the same sound ε. These are no claims.\n\n{markdown(studies)}"
-    words = Table(("word", "what it says"), [[f"**{word}**", meaning] for word, meaning in MEANINGS.items()])
-    rules = Table(("word", "if"), [[rule.word, rule.text] for rule in RULES])
+    words = Table(("word", "what it says"), [[f"**{word}**", meaning] for word, meaning in verdicts.MEANINGS.items()])
+    rules = Table(("word", "if"), [[rule.word, rule.text] for rule in verdicts.RULES])
     template = (Path(__file__).parent / "words.md").read_text(encoding="utf-8")
     text += "\n" + template.replace("{words}\n", markdown(words)).replace("{rules}\n", markdown(rules))
     written = verdict_figures.write_figures(folder, by_paper, "" if full_scale else scale)
@@ -78,16 +79,50 @@ def write_report(scale: str, sources: Sources) -> list[Path]:
     return [write_text(folder / "README.md", text), *written]
 
 
+def totals(by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
+    """Write the tables of counts, of the numbers and of the claimed ε: a row for each paper and one for all.
+
+    The claims by a formula are in brackets.
+    """
+    numbers, epsilons = [], []
+    everything = [row for rows in by_paper.values() for row in rows]
+    for name, rows in {**by_paper, "**all**": everything}.items():
+        words, formulas = verdicts.count_words(rows), verdicts.count_words([row for row in rows if row.computed])
+        cells = [f"{words[w]} ({formulas[w]} by formula)" if formulas[w] else str(words[w]) for w in verdicts.WORDS]
+        numbers.append([name, *cells, str(len(counted(rows)))])
+        guarantees, wrong = verdicts.count_guarantees(rows), sum(map(wrong_epsilon, counted(rows)))
+        epsilons.append([name, *(str(guarantees[word]) for word in verdicts.ON_EPSILON), str(wrong)])
+    headers = ("paper", *verdicts.WORDS, "all"), ("paper, claimed ε", *verdicts.ON_EPSILON, _NO_EPSILON)
+    tables = [Table(header, rows) for header, rows in zip(headers, (numbers, epsilons), strict=True)]
+    note = (
+        "A claim is a number or a statement of a paper, and each counts once. If it has several readings, the first "
+        f"counts. {_not_counted(everything)} `python -m runner claims --verdict fails` lists the claims with a word, "
+        "and `--all` adds the rows that do not count."
+    )
+    return "\n".join(map(markdown, tables)) + f"\n{note}\n"
+
+
+def _not_counted(rows: Sequence[ClaimRow]) -> str:
+    """Say how many rows do not count, and which words the other readings have."""
+    readings = [row for row in rows if row.claim.counted == ANOTHER_READING]
+    words = Counter(row.verdict for row in readings)
+    counts = ", ".join(f"{words[word]} *{word}*" for word in verdicts.WORDS if words[word])
+    context = sum(row.claim.contextual for row in rows)
+    parts = [f"{len(readings)} of other readings" + (f" ({counts})" if counts else "")] * bool(readings)
+    parts += [f"{context} for context"] * bool(context)
+    return f"Rows that are shown, but not counted: {enumerated(parts)}." if parts else ""
+
+
 def _failing(by_paper: Mapping[str, Sequence[ClaimRow]]) -> str:
     """Write a table of the claims that fail or differ, or whose ε is refuted, the worst words first."""
-    lines: dict[str, list[list[str]]] = {word: [] for word in (REFUTED, FAILS, DIFFERS)}
+    lines: dict[str, list[list[str]]] = {word: [] for word in (verdicts.REFUTED, verdicts.FAILS, verdicts.DIFFERS)}
     for name, rows in by_paper.items():
         for row in counted(rows):
-            word = REFUTED if row.guarantee == REFUTED else row.verdict
+            word = verdicts.REFUTED if row.guarantee == verdicts.REFUTED else row.verdict
             if word in lines:
                 cells = cells_of(row)
                 place = f"[{name.replace('_', '-')}, {row.claim.item}]({name}/{row.claim.item}/README.md)"
-                verdict = cells.verdict + (f", ε {REFUTED}" if word == REFUTED else "")
+                verdict = cells.verdict + (f", ε {verdicts.REFUTED}" if word == verdicts.REFUTED else "")
                 texts = (cells.what, cells.claimed, cells.measured_of, verdict, row.claim.cause or "–")
                 lines[word].append([place, *texts])
     header = ("where", "claim", "paper", "here (what it is)", "verdict", "why")

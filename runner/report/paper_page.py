@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.claims.judgement import ClaimRow, capitalised, count_guarantees, count_words, counted
 from runner.claims.runs import PAPER_SCALE
-from runner.claims.verdicts import CONFIRMED, DIFFERS, FAILS, OPEN, REFUTED, WORDS
+from runner.claims.verdicts import CONFIRMED, OPEN, WORDS, ClaimRow, capitalised, count_guarantees, count_words, counted
 from runner.records.files import find_record, read_record
 from runner.records.jobs import Job
 from runner.records.store import leaves
 from runner.report import run_figure, verdict_figures
-from runner.report.cells import cells_of
+from runner.report.claim_rows import cells_of
 from runner.report.files import Table, enumerated, markdown
 from runner.report.item_page import epsilon_text, marked_verdict, words_text
 from runner.report.items import Item, Paper
@@ -126,7 +125,7 @@ def _failed(rows: Sequence[ClaimRow]) -> str:
     """Write the table of claims that fail or differ, or whose epsilon is refuted, each with its cause."""
     lines = []
     for row in counted(rows):
-        if row.verdict in (FAILS, DIFFERS) or row.guarantee == REFUTED:
+        if row.bad:
             cells = cells_of(row)
             claim = f"[{row.claim.item}]({row.claim.item}/README.md): {cells.what}"
             lines.append([claim, cells.claimed, cells.measured_of, marked_verdict(row), row.claim.cause or "–"])
@@ -185,7 +184,7 @@ def _foremost(paper: Paper, rows: Sequence[ClaimRow], most: int) -> list[ClaimRo
     def rank(row: ClaimRow) -> int:
         if any(row.claim.has(fields) for fields in front_page):
             return -1
-        if row.verdict in (FAILS, DIFFERS) or row.guarantee == REFUTED:
+        if row.bad:
             return 0
         return 1 if row.verdict in CONFIRMED else 2 if row.verdict == OPEN and row.measured is not None else 3
 

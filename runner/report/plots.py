@@ -12,6 +12,8 @@ from statistics import fmean, median
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from runner.claims.claim import DATASETS as IN_PAPERS
 from runner.claims.claim import Claim, dataset_name
 from runner.claims.runs import PAPER_SCALE, Evidence, Runs
@@ -157,9 +159,8 @@ def rounded(svg: str) -> str:
 class PaperAxes:
     """What a paper prints in all panels of a figure.
 
-    Attributes:
-        datasets: the data sets in the order of the panels, as names of files.
-        epsilon: the range of ε as the paper counts, or nothing where it is not known.
+    datasets: the data sets in the order of the panels, as names of files.
+    epsilon: the range of ε as the paper counts, or nothing where it is not known.
     """
 
     datasets: Sequence[str] = tuple(DATASETS)
@@ -175,13 +176,12 @@ class PaperAxes:
 class Curve:
     """A line of an accuracy figure: the runs of one experiment, and what is claimed for it.
 
-    Attributes:
-        sweeps: the sweep, or several: the first that has the experiment counts.
-        claimed: the claims, as epsilon and accuracy (percent).
-        claimed_as: the statistic of the paper's runs, if it is not their mean: "maximum".
-        look: its method in `LOOKS`, if that is not the label.
-        style: settings of its line, if they are not those of its look.
-        only: a config field and a value. Only runs with this value belong to the line.
+    sweeps: the sweep, or several: the first that has the experiment counts.
+    claimed: the claims, as epsilon and accuracy (percent).
+    claimed_as: the statistic of the paper's runs, if it is not their mean: "maximum".
+    look: its method in `LOOKS`, if that is not the label.
+    style: settings of its line, if they are not those of its look.
+    only: a config field and a value. Only runs with this value belong to the line.
     """
 
     sweeps: str | Sequence[str]
@@ -203,8 +203,7 @@ class Curve:
 class Panel:
     """One panel of an accuracy figure.
 
-    Attributes:
-        extremes: draw the minimum and maximum of the runs as lines, around the area between them.
+    extremes: draw the minimum and maximum of the runs as lines, around the area between them.
     """
 
     title: str
@@ -269,8 +268,6 @@ def log_axis(axes: Axes, name: Literal["x", "y"], ticks: Sequence[float] = ()) -
 
 def scale_by_error(axes: Axes) -> None:
     """Spread an axis of accuracies in percent by their error, so that 99 and 99.5 are as far apart as 90 and 95."""
-    import numpy as np
-
     axes.set_yscale(
         "function",
         functions=(lambda a: -np.log10(np.maximum(100.5 - a, 1e-3)), lambda v: 100.5 - 10.0 ** (-np.asarray(v))),
@@ -373,7 +370,6 @@ def sound_axis(axes: Axes, runs: Runs, words: str = "of the same runs") -> None:
     Where the configured accountant gives the sound epsilon of every run, the panel has one scale, which is sound.
     Where the runs disagree, it has no second scale, and its corner has the numbers at which they end.
     """
-    import numpy as np
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlabel(AS_PAPER)
@@ -456,10 +452,7 @@ class Band:
     runs: int
 
     def draw(self, axes: Axes, colour: str, shade: float = 0.15, **line: Any) -> None:
-        """Draw the middle as a line, and the area between minimum and maximum with the opacity `shade`.
-
-        The line of one run is dotted.
-        """
+        """Draw the middle as a line, and the area between minimum and maximum with the opacity `shade`."""
         if self.runs == 1:
             line["linestyle"] = ":"
             name_once(axes, _ONE_RUN, color=GREY, linestyle=":")
@@ -468,10 +461,7 @@ class Band:
 
 
 def band(runs: Runs, x: str, y: str, middle: Callable[[list[float]], float] = fmean) -> Band:
-    """Mean (or median), minimum and maximum of y against x, by epoch, over the runs that reached the epoch.
-
-    x is the largest over those runs; runs of one setting agree in it.
-    """
+    """Mean (or median), minimum and maximum of y against x, by epoch, over the runs that reached the epoch."""
     return band_of([(run.history(x), run.history(y)) for run in runs], middle)
 
 

@@ -44,14 +44,11 @@ def runs_of(paper: Paper, evidence: Evidence) -> Runs:
 
 
 def draw(runs: Runs) -> Figure | None:
-    """Draw the accuracy of runs after their last epoch against both epsilons, a panel for each data set.
+    """Draw last accuracies against both epsilons, a panel for each data set; None without runs.
 
     A run is a hollow point at the epsilon that the paper counts, and a filled one at its sound epsilon if it has one.
     The grey line goes through the most accurate runs at or below each sound epsilon. A tenth of the runs may lie below
     the panels, and are triangles at the edge.
-
-    Returns:
-        The figure, or None if there are no runs.
     """
     by_dataset = {name: chosen for name in DATASETS if (chosen := runs.where("dataset.name", name))}
     if not by_dataset:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.claims.claim import ORDERS
-from runner.claims.judgement import ClaimRow, capitalised
+from runner.claims.claim import ORDERS, Claim
 from runner.claims.runs import PAPER_SCALE
 from runner.claims.statistics import Interval
-from runner.claims.verdicts import GUARANTEED
+from runner.claims.verdicts import GUARANTEED, ClaimRow, capitalised, counted
 from runner.config import REPOSITORY
-from runner.report.cells import signed, sound_bound_text
-from runner.report.claim_rows import rows_of
-from runner.report.counts import noise_text
+from runner.mechanism.normal import DRAWN, PRECISION
+from runner.records.files import record_path
+from runner.report.claim_rows import rows_of, signed, sound_bound_text
 from runner.report.files import Table, markdown, write_text
 from runner.report.item_page import words_text
 from runner.report.items import Paper, Statement
@@ -27,6 +27,8 @@ from runner.terminal import number
 
 _GUARDS = ("verdict", "guarantee")  # under which a statement holds
 _BEGIN, _END = "<!-- results: written by `python -m runner aggregate` -->", "<!-- end of results -->"
+_OLDER, _FORMULA = "float32", "formula"
+_NOISE = {f'"noise": "{kind}"'.encode(): kind for kind in (DRAWN, PRECISION)}  # in a record
 _LIMITS = "docs/privacy.md#known-limits"
 
 
@@ -211,10 +213,7 @@ def findings_list(papers: Sequence[Paper], sources: Sources) -> str:
 
 
 def summary_table(papers: Sequence[Paper], sources: Sources) -> str:
-    """Write the table of the README: what each paper claims, what was measured, at which sound ε, and the word for it.
-
-    A row whose number was not measured says so.
-    """
+    """Write the table of the README: what each paper claims, what was measured, at which sound ε, and the word."""
     rows = []
     for paper in papers:
         link = f"[{paper.short}](results/{paper.name}/README.md): {paper.idea}"
@@ -243,6 +242,42 @@ def summary_rows(paper: Paper, sources: Sources) -> list[list[str]]:
             runs = row.n_each or str(row.n) if row.measured is not None else "–"
         rows.append([*(texts or (summary.claims.replace("{x:claimed}", "–"), "not run", "–")), word, runs])
     return rows
+
+
+def noise_text(folder: Path, scale: str, by_paper: Mapping[str, Sequence[ClaimRow]], limits: str) -> str:
+    """Say of how many guaranteed claims the noise was drawn in float32, in a paragraph; "" if nothing is guaranteed.
+
+    A guaranteed ε holds for exact Gaussian noise, but the runs' own was drawn in another way. The noise of a claim is
+    the worst of the runs of its experiments: "float32", then "float64", then "float64, rounded once". A claim whose
+    number is computed, or that has no run, rests on a formula.
+
+    limits: the address of the known limits, from the page of the text.
+    """
+    counts: Counter[str] = Counter()
+    for paper, rows in by_paper.items():
+        for row in counted(rows):
+            if row.guarantee == GUARANTEED:
+                records = [] if row.computed else _records(folder, scale, paper, row.claim)
+                kinds = {next((kind for key, kind in _NOISE.items() if key in record), _OLDER) for record in records}
+                counts[next((kind for kind in (_OLDER, DRAWN, PRECISION) if kind in kinds), _FORMULA)] += 1
+    if not counts:
+        return ""
+    return (
+        f"An ε is **guaranteed** for exact Gaussian noise, but [computed noise is not exact]({limits}). Of the "
+        f"{counts.total()} claims with a guaranteed ε, {counts[_OLDER]} rest on runs whose noise was drawn in float32, "
+        f"so coarsely that for some examples δ is near 1. Noise drawn in {DRAWN} is behind "
+        f"{counts[DRAWN] + counts[PRECISION]} of them, and a formula without runs behind {counts[_FORMULA]}.\n"
+    )
+
+
+def _records(folder: Path, scale: str, name: str, claim: Claim) -> list[bytes]:
+    """Read the records of a claim's experiments among the runs of its item, if that is aggregated."""
+    if not (folder / name / claim.item).exists():
+        return []
+    paper = load(name)
+    jobs = paper.planned(paper.item(claim.item), scale)
+    paths = [record_path(folder, job.run_id) for job in jobs if job.experiment in claim.experiments]
+    return [path.read_bytes() for path in paths if path.exists()]
 
 
 def write_readme(sources: Sources) -> Path:

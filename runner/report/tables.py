@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from runner.claims.formulas import prepared
-from runner.claims.judgement import ClaimRow
 from runner.claims.runs import Evidence, PlannedRun, Runs, decides
 from runner.claims.statistics import summarise
+from runner.claims.verdicts import ClaimRow
 from runner.records.jobs import Job
 from runner.records.store import leaves
 from runner.report.files import Table

@@ -10,10 +10,9 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from runner.claims.claim import dataset_name
-from runner.claims.judgement import ClaimRow, counted
-from runner.claims.verdicts import DIFFERS, FAILS, HOLDS, NOT_CONTRADICTED, OPEN
+from runner.claims.verdicts import DIFFERS, FAILS, HOLDS, NOT_CONTRADICTED, OPEN, ClaimRow, counted
 from runner.report import plots
-from runner.report.cells import method_text, wrong_epsilon
+from runner.report.claim_rows import method_text, wrong_epsilon
 from runner.report.papers import load
 
 if TYPE_CHECKING:
@@ -33,10 +32,7 @@ DISTANCES, TITLE = "distances", "How far is each measured number from the claim?
 
 
 def write_figures(folder: Path, by_paper: Mapping[str, Sequence[ClaimRow]], label: str) -> list[Path]:
-    """Draw the counts of all papers, and the distances of the numbers that each paper's counted claims have.
-
-    Other scales than the paper's mark them.
-    """
+    """Draw the counts of all papers, and the distances of the numbers that each paper's counted claims have."""
     with plots.style():
         claims = {name: counted(rows) for name, rows in by_paper.items()}
         titles = {name.replace("_", " "): rows for name, rows in claims.items()}

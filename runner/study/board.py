@@ -17,9 +17,8 @@ from runner.report.leaderboard.comparison import standing
 from runner.report.leaderboard.entries import Entry, counts, entries, planned_jobs
 from runner.report.leaderboard.methods import ADDED
 from runner.report.papers import study_files
-from runner.study.definition import Study
+from runner.study.definition import Study, read
 from runner.study.entry import entered_runs, entrants
-from runner.study.file import read
 from runner.study.outcome import Compared, paired
 from runner.study.progress import jobs_of
 
@@ -48,13 +47,14 @@ def board(study: Study, arms: Sequence[Compared]) -> str:
     if study.name in {path.stem for path in study_files()}:
         return ""
     if study.parts:
-        best = [max(group, key=_gain) for group in paired(arms).values()]
+        best = [
+            max(group, key=lambda arm: arm.gain.value if arm.gain else -math.inf) for group in paired(arms).values()
+        ]
         arms = [arm for arm in arms if arm.gain is None or any(arm is other for other in best)]
     shown, _ = board_of(RESULTS)
     cells = []
-    for (dataset, epsilon), group in grouped(
-        arms, lambda a: (a.arm.setting.dataset_name, a.arm.setting.epsilon)
-    ).items():
+    by_place = grouped(arms, lambda arm: (arm.arm.setting.dataset_name, arm.arm.setting.epsilon))
+    for (dataset, epsilon), group in by_place.items():
         methods = standing(shown, dataset, epsilon).values()
         lines = [(entry.mean, entry.method, entry.accuracies) for entry in methods]
         for arm in group:
@@ -72,7 +72,3 @@ def board(study: Study, arms: Sequence[Compared]) -> str:
         "\n## On the leaderboard\n\nThe methods of the [leaderboard](../../leaderboard/README.md), which have their "
         f"own networks and epochs, and the arms of this study.\n\n{markdown(table)}"
     )
-
-
-def _gain(arm: Compared) -> float:
-    return arm.gain.value if arm.gain else -math.inf

@@ -1,19 +1,69 @@
-"""A study: its arms, what is searched for each, and the combinations of it."""
+"""A study, as its YAML file defines it. Each mistake is named with its line.
+
+    base: experiment=tempered_sigmoid/fashion_mnist_tanh
+    arms:
+      flat clipping: clipping=flat
+      DP-PSAC: clipping=psac
+    datasets: [mnist, fashion_mnist]
+    epsilon: [1, 3]
+    seeds: 5
+    search: {optimizer.lr: [0.25, 0.5, 1, 2, 4]}
+
+An arm is a text of overrides, or a block with `overrides` and a `search` of its own. A searched field has a list of
+values, multiples of the arm's own value `{times: [0.5, 1, 2]}`, or a range `{from: 0.1, to: 10}`. If that depends on
+epsilon, it has one for each: `{1: [0.5, 1, 2], 3: [1, 2, 4]}`. All arms get the same number of trials, unless the file
+says `equal: false`. With `factorial: true` the arms are parts: each has its new level, or a list of its old and its new
+one, which are written as arms are. `baseline` then names the arm with all parts at their old levels.
+
+The study's `search` also says how: by a `sampler` of Optuna, with `prune: hyperband`, and for `objective: front`.
+
+A `finding` has a text with numbers by name, and for each name the fields of a row of table.csv or effects.csv:
+
+    finding:
+      text: "**AUTO-S is better.** It gains {gain:gain} points {gain:interval}."
+      numbers: {gain: {arm: AUTO-S, dataset: MNIST, epsilon: 3, answer: better}}
+      decided: 1
+
+It is made only while every row is there, and `decided` arms are better or worse.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from string import Formatter
 from typing import Any, TypeAlias
 
-from runner.report.items import Statement
-from runner.study.contrasts import Cell
+from runner.config import FIELDS, REPOSITORY, ConfigError
+from runner.config.yaml_file import Entry, read_yaml
+from runner.report.items import Statement, statement_of
+from runner.report.statements import PARTS
+from runner.study.contrasts import Cell, cells_of
+from runner.terminal import nearest
 
 SEARCH_SEED = 0
 SAMPLERS = ("tpe", "gp", "random", "nsga-ii")  # of Optuna; the first one is used by default
+SEEDS = 5
+_MOST, _MOST_PARTS = 10_000, 8  # seeds or trials, and parts of a factorial
+_LARGEST, _LARGEST_SEED = 1e9, 2**32 - 1
+_NONE = Entry("", "", None)  # where a key is not there
+EPSILON = 3.0
+_KEYS = (
+    *("title", "base", "arms", "factorial", "baseline", "datasets", "epsilon", "seeds", "search", "trials", "equal"),
+    *("widen", "finding", "remarks"),
+)
+_RANGE = ("from", "to", "log", "integer", "times")
+_METHOD = {"sampler": SAMPLERS, "prune": ("hyperband",), "objective": ("accuracy", "front")}
+_SET_BY_STUDY = {  # fields that a study sets itself, and the key that sets them
+    **{"dataset": "datasets", "seed": "seeds", "evaluation": "", "scale": "--scale", "accountant": "epsilon"},
+    **{"runtime": "the command line", "tracking": "the command line"},
+    **{"target_epsilon": "epsilon", "max_epsilon": "epsilon", "sound_epsilon": "epsilon"},
+}
 
 Value: TypeAlias = float | str | bool
 Values: TypeAlias = tuple[Value, ...]
@@ -30,7 +80,7 @@ class Dimension:
 
     def rounded(self, value: float) -> float:
         """Round to three significant digits, or to a whole number, within the range."""
-        return min(max(float(round(value)) if self.integer else float(f"{value:.3g}"), self.low), self.high)
+        return min(max(float(round(value)) if self.integer else three_digits(value), self.low), self.high)
 
 
 class Times(tuple[float, ...]):
@@ -52,9 +102,8 @@ RATES: Search = {"optimizer.lr": Times((0.25, 0.354, 0.5, 0.707, 1.0, 1.41, 2.0,
 class Arm:
     """A method that is compared: its overrides, and the fields that are searched for it.
 
-    Attributes:
-        place: the name of its place in the file, for messages.
-        cell: the levels of the parts, in a factorial.
+    place: the name of its place in the file, for messages.
+    cell: the levels of the parts, in a factorial.
     """
 
     name: str
@@ -68,20 +117,19 @@ class Arm:
 class Study:
     """The question of a study file.
 
-    Attributes:
-        arms: the first one is the baseline.
-        datasets: options of the group `dataset`; "" for the base's own.
-        seeds: of the final runs.
-        trials: the number of each arm; None for all combinations of the listed values.
-        equal: give all arms the same number of trials.
-        widen: have a range widened whose best value is at its edge.
-        parts: the names of the parts of a factorial; empty for other studies.
-        sampler: suggests values of a range, one of `SAMPLERS`.
-        prune: have Hyperband stop trials.
-        front: search for accuracy against epsilon, with every epoch of every trial as a point. All epsilons then share
-            one search, up to the largest, and no noise is calibrated.
-        finding: the answer in a few sentences, with numbers, that its page begins with.
-        remarks: sentences that a reader of its page has to know.
+    arms: the first one is the baseline.
+    datasets: options of the group `dataset`; "" for the base's own.
+    seeds: of the final runs.
+    trials: the number of each arm; None for all combinations of the listed values.
+    equal: give all arms the same number of trials.
+    widen: have a range widened whose best value is at its edge.
+    parts: the names of the parts of a factorial; empty for other studies.
+    sampler: suggests values of a range, one of `SAMPLERS`.
+    prune: have Hyperband stop trials.
+    front: search for accuracy against epsilon, with every epoch of every trial as a point. All epsilons then share
+        one search, up to the largest, and no noise is calibrated.
+    finding: the answer in a few sentences, with numbers, that its page begins with.
+    remarks: sentences that a reader of its page has to know.
     """
 
     name: str
@@ -128,7 +176,303 @@ def combinations_of(search: Space) -> int | None:
     return None if None in lengths else math.prod(filter(None, lengths))
 
 
+def three_digits(value: float) -> float:
+    """Round a number to three significant digits."""
+    return float(f"{value:.3g}")
+
+
 def grid(search: Space) -> list[dict[str, Value]]:
     """List all combinations of listed values."""
     values = [values for values in search.values() if not isinstance(values, Dimension)]
     return [dict(zip(search, point, strict=True)) for point in product(*values)]
+
+
+def read(path: Path) -> Study:
+    """Read a study file.
+
+    Raises:
+        ConfigError: the file is no study. The message has one sentence, with the line and the key.
+    """
+    file = read_yaml(path)
+    if not file.content or not isinstance(file.content, dict):
+        raise ConfigError(f"{path} is no study: expected keys, of {', '.join(_KEYS)}.")
+    _check_names(file, _KEYS)
+    content = file.entries
+    if "arms" not in content:
+        raise ConfigError(f"{path} has no arms: name two methods or more, each with its overrides.")
+    factorial = _flag(content, "factorial", False)
+    if "baseline" in content and not factorial:
+        raise content["baseline"].wrong("it names the first arm of a factorial. Rename the first of arms instead")
+    method, common = _method(content["search"]) if "search" in content else ({}, RATES)
+    front = method.get("objective") == "front"
+    arms = _arm_entries(content["arms"], factorial)
+    trials, title = content.get("trials"), content.get("title")
+    if trials is not None and _whole(trials, 1) is None:
+        raise trials.wrong(f"expected a number of trials from 1 to {_MOST:,}, got {trials.plain!r}")
+    if title is not None and not _is_line(title.text):
+        raise title.wrong(f"expected a text in one line, without | < > [ ], got {title.plain!r}")
+    if factorial:
+        listed = [*_cells(content, arms, common)]
+    else:
+        levels = [(name, entry, *_level(entry)) for name, entry in arms.items()]
+        listed = [Arm(name, overrides, {**common, **search}, entry.where) for name, entry, overrides, search in levels]
+    study = Study(
+        name=path.stem,
+        path=path,
+        title=path.stem.replace("_", " ") if title is None else title.text,
+        base=_overrides(content["base"], front=front) if "base" in content else (),
+        arms=tuple(listed),
+        datasets=_values(content, "datasets", _text, "names of data sets") or ("",),
+        epsilons=_values(content, "epsilon", _epsilon, "numbers > 0 of at most six digits") or (EPSILON,),
+        seeds=_seeds(content) if "seeds" in content else tuple(range(1, SEEDS + 1)),
+        trials=None if trials is None else trials.whole,
+        equal=_flag(content, "equal", True),
+        widen=_flag(content, "widen", True) and not front,
+        sampler=method.get("sampler", SAMPLERS[0]),
+        prune="prune" in method,
+        front=front,
+        parts=tuple(arms) if factorial else (),
+        finding=_finding(path.stem, content["finding"]) if "finding" in content else None,
+        remarks=_values(content, "remarks", _text, "sentences"),
+    )
+    _check_trials(study)
+    names = [arm.name for arm in study.arms]
+    for name, fields in (study.finding.numbers if study.finding else {}).items():
+        if fields["study"] == study.name and fields.get("arm", names[0]) not in names:
+            entry = content["finding"].entries["numbers"].entries[name]
+            raise entry.wrong(f"there is no arm {fields['arm']!r} here")
+    return study
+
+
+def _arm_entries(arms: Entry, factorial: bool) -> dict[str, Entry]:
+    """Return the arms, or the parts of a factorial, by name."""
+    least = 1 if factorial else 2
+    if not isinstance(arms.content, dict) or len(arms.content) < least:
+        raise arms.wrong(f"expected {least} names or more, each with its overrides")
+    if factorial and len(arms.content) > _MOST_PARTS:
+        raise arms.wrong(f"a factorial has at most {_MOST_PARTS} parts, as each doubles the number of arms")
+    for name in arms.content:
+        if not _is_line(name):
+            raise arms.wrong(f"expected a name in one line for each arm, got {name!r}")
+    return arms.content
+
+
+def _level(entry: Entry) -> tuple[tuple[str, ...], Search]:
+    """Return the overrides of an arm or a level, and the fields that are searched for it alone."""
+    if not isinstance(entry.content, dict):
+        return _overrides(entry), {}
+    _check_names(entry, ("overrides", "search"))
+    overrides, search = (entry.content.get(name) for name in ("overrides", "search"))
+    return _overrides(overrides) if overrides else (), _search(search) if search else {}
+
+
+def _cells(content: dict[str, Entry], parts: dict[str, Entry], common: Search) -> Iterator[Arm]:
+    baseline = "none of them"
+    if "baseline" in content:
+        baseline = content["baseline"].text
+        if not _is_line(baseline) or baseline in parts:
+            plain = content["baseline"].plain
+            raise content["baseline"].wrong(f"expected a name in one line that no part has, got {plain!r}")
+    levels: list[list[tuple[tuple[str, ...], Search]]] = []
+    for part in parts.values():
+        pair = part.listed
+        if isinstance(part.content, list) and len(pair) != 2:
+            raise part.wrong("a part of a factorial has its new level, or a list of its old and its new one")
+        levels.append([*([] if len(pair) == 2 else [((), {})]), *map(_level, pair)])
+    for cell in cells_of(len(parts)):
+        chosen = [level[new] for level, new in zip(levels, cell, strict=True)]
+        overrides = tuple(text for texts, _ in chosen for text in texts)
+        search = {name: values for space in (common, *(s for _, s in chosen)) for name, values in space.items()}
+        names = [name for name, new in zip(parts, cell, strict=True) if new]
+        yield Arm(" + ".join(names) or baseline, overrides, search, content["arms"].where, cell)
+
+
+def _overrides(entry: Entry, *, front: bool = False) -> tuple[str, ...]:
+    if not isinstance(entry.content, str):
+        raise entry.wrong(f"expected overrides such as clipping=flat, got {entry.plain!r}")
+    try:
+        words = shlex.split(entry.text)
+    except ValueError as error:
+        raise entry.wrong(f"{entry.text!r}: {error}") from error
+    for word in words:
+        name, equals, _ = word.partition("=")
+        top = name.lstrip("+~").partition(".")[0]
+        if not equals and not word.startswith("~"):
+            raise entry.wrong(f"{word!r} is no override: write name=value, such as clipping=flat")
+        if top in _SET_BY_STUDY and (word != "target_epsilon=null" or entry.name == "base"):
+            raise entry.wrong(f"{word} is set by the study{_use(top)}")
+        if top == "noise_multiplier" and entry.name == "base" and not front:
+            raise entry.wrong(f"{word} is not for all arms, as their noise follows from epsilon")
+    return tuple(words)
+
+
+def _method(entry: Entry) -> tuple[dict[str, str], Search]:
+    """Return how the study searches, and what it searches for all arms."""
+    if not isinstance(entry.content, dict):
+        return {}, _search(entry)
+    method = {name: inner for name, inner in entry.content.items() if name in _METHOD}
+    for name, inner in method.items():
+        if inner.text not in _METHOD[name]:
+            raise inner.wrong(f"expected {' or '.join(_METHOD[name])}, got {inner.plain!r}")
+    fields = {name: values for name, values in entry.content.items() if name not in method}
+    search = RATES if method and not fields else _search(replace(entry, content=fields))
+    return {name: inner.text for name, inner in method.items()}, search
+
+
+def _search(entry: Entry) -> Search:
+    if not isinstance(entry.content, dict):
+        raise entry.wrong("expected fields with their values, such as {optimizer.lr: [0.5, 1, 2]}")
+    for name, values in entry.content.items():
+        if (top := name.partition(".")[0]) in _SET_BY_STUDY:
+            raise values.wrong(f"{name} is set by the study{_use(top)}")
+        if top not in FIELDS:
+            group = f" {nearest(top, FIELDS)}" if "." in name else " Name its group too, as in optimizer.lr."
+            raise values.wrong(f"there is no field {name!r}.{group}")
+        if name == "delta":
+            raise values.wrong("arms are compared at the same delta, so it belongs to base")
+        if (REPOSITORY / "conf" / name).is_dir():
+            raise values.wrong(f"{name} is a group: make each of its options an arm")
+    return {name: _searched(values) for name, values in entry.content.items()}
+
+
+def _searched(entry: Entry) -> Any:
+    if not isinstance(entry.content, dict):
+        flags = {"true": True, "false": False}
+        values = [
+            _number(v) if v.number is not None else flags.get(v.text.lower(), v.text or None) for v in entry.listed
+        ]
+        if not values or None in values:
+            raise entry.wrong(f"expected values such as [0.5, 1, 2], got {entry.plain!r}")
+        if len(set(values)) < len(values):
+            raise entry.wrong("a value is here twice")
+        return tuple(values)
+    content = entry.content
+    epsilons = [_number(replace(entry, content=name)) for name in content]
+    if epsilons and None not in epsilons:
+        searched = {float(name): _searched(values) for name, values in content.items()}
+        if any(isinstance(values, ByEpsilon) for values in searched.values()):
+            raise entry.wrong("values by ε are {1: [0.5, 1], 3: [1, 2]}")
+        return ByEpsilon(searched)
+    _check_names(entry, _RANGE)
+    if "times" in content:
+        factors = () if isinstance(content["times"].content, dict) else _searched(content["times"])
+        positive = all(isinstance(factor, float) and factor > 0 for factor in factors)
+        if len(content) > 1 or not factors or not positive:
+            raise entry.wrong("multiples are {times: [0.5, 1, 2]}, with factors above 0")
+        return Times(factors)
+    low, high = (_number(content.get(name, _NONE)) for name in ("from", "to"))
+    log = content["log"].flag if "log" in content else True
+    integer = content["integer"].flag if "integer" in content else False
+    if low is None or high is None or low >= high or log is None:
+        raise entry.wrong("a range is {from: 0.1, to: 10}, and log: false if it is not of magnitudes")
+    if log and low <= 0:
+        raise entry.wrong(f"a range of magnitudes begins above 0, not at {low}: or set log: false")
+    if integer is None or (integer and not (low.is_integer() and high.is_integer())):
+        raise entry.wrong("a range of whole numbers is {from: 1, to: 10, integer: true}")
+    return Dimension(low, high, log, integer)
+
+
+def _seeds(content: Mapping[str, Entry]) -> tuple[int, ...]:
+    entry = content["seeds"]
+    words = f"a number of seeds from 2 to {_MOST:,}, or a list of different ones from 0"
+    if isinstance(entry.content, list):
+        seeds: tuple[int, ...] = _values(content, "seeds", lambda seed: _whole(seed, 0, _LARGEST_SEED), words)
+    else:
+        seeds = tuple(range(1, (_whole(entry, 1) or 0) + 1))
+    if len(seeds) < 2:
+        raise entry.wrong(f"expected {words}, got {entry.plain!r}")
+    return seeds
+
+
+def _finding(study: str, entry: Entry) -> Statement | None:
+    if not isinstance(entry.content, dict) or _text(entry.content.get("text", _NONE)) is None:
+        raise entry.wrong("expected a text, and numbers by name")
+    _check_names(entry, ("text", "numbers", "decided", "readme"))
+    text, decided = entry.content["text"], entry.content.get("decided")
+    numbers = entry.content.get("numbers", Entry("", "", {}))
+    if decided is not None and _whole(decided, 0) is None:
+        raise decided.wrong("expected the number of arms that are better or worse")
+    _flag(entry.content, "readme", False)
+    if not isinstance(numbers.content, dict) or not all(isinstance(n.content, dict) for n in numbers.content.values()):
+        raise numbers.wrong("expected the fields of a row for each name")
+    try:
+        parsed = [field for _, *field in Formatter().parse(text.text) if field[0] is not None]
+    except ValueError as error:
+        raise text.wrong(str(error)) from error
+    for name, part, conversion in parsed:
+        if name not in numbers.entries:
+            raise text.wrong(f"numbers has no {name!r}")
+        if part not in PARTS or conversion:
+            raise text.wrong(f"a part of {name} is one of {', '.join(filter(None, PARTS))}")
+    return statement_of(entry, {"study": study})
+
+
+def _values(content: Mapping[str, Entry], key: str, value_of: Callable[[Entry], Any], words: str) -> tuple[Any, ...]:
+    """Return the values of a key that takes one or a list of different ones; none if the key is not there."""
+    if key not in content:
+        return ()
+    values = tuple(map(value_of, content[key].listed))
+    if not values or None in values or len(set(values)) < len(values):
+        raise content[key].wrong(f"expected {words}, each once, got {content[key].plain!r}")
+    return values
+
+
+def _flag(content: Mapping[str, Entry], key: str, otherwise: bool) -> bool:
+    flag = content[key].flag if key in content else otherwise
+    if flag is None:
+        raise content[key].wrong(f"expected true or false, got {content[key].plain!r}")
+    return flag
+
+
+def _check_trials(study: Study) -> None:
+    """Check that each arm has values at each epsilon, and that all get the same number of trials."""
+    for arm, epsilon in product(study.arms, study.epsilons):
+        for name, values in arm.search.items():
+            if isinstance(values, ByEpsilon) and study.front:
+                raise ConfigError(f"{arm.place}: {name}: a front has one search, so it has no values by ε.")
+            if isinstance(values, ByEpsilon) and epsilon not in values:
+                raise ConfigError(f"{arm.place}: {name} has nothing to search at ε = {epsilon:g}.")
+        size = combinations_of(space_at(arm.search, epsilon))
+        if study.trials is None and size is None:
+            raise ConfigError(f"{study.path}: a range needs the number of trials of each arm, such as trials: 20.")
+        if study.trials is not None and size is not None and size < study.trials and arm.search:
+            raise ConfigError(f"{arm.place}: {size} combinations are less than trials: {study.trials}.")
+    for arm, epsilon in product(study.arms[1:], study.epsilons):
+        first, size = (combinations_of(space_at(other.search, epsilon)) for other in (study.arms[0], arm))
+        if study.equal and study.trials is None and size != first:
+            raise ConfigError(
+                f"{arm.place}: {size} trials, but {first} for {study.arms[0].name}. Give each arm the same number, "
+                f"set trials, or set equal: false."
+            )
+
+
+def _check_names(entry: Entry, keys: Sequence[str]) -> None:
+    for name, inner in entry.entries.items():
+        if name not in keys:
+            raise inner.wrong(f"there is no key {name!r} here. {nearest(name, keys)}")
+
+
+def _use(field: str) -> str:
+    return f": use {_SET_BY_STUDY[field]}" if _SET_BY_STUDY[field] else ""
+
+
+def _text(entry: Entry) -> str | None:
+    return entry.text if entry.text.strip() else None
+
+
+def _is_line(text: str) -> bool:
+    return bool(text.strip()) and not re.search(r"[\n|<>\[\]]", text)
+
+
+def _number(entry: Entry) -> float | None:
+    number = entry.number
+    return number if number is not None and abs(number) <= _LARGEST else None
+
+
+def _epsilon(entry: Entry) -> float | None:
+    number = _number(entry)
+    return number if number is not None and number >= 1 / _LARGEST and float(f"{number:g}") == number else None
+
+
+def _whole(entry: Entry, least: int, most: int = _MOST) -> int | None:
+    return entry.whole if entry.whole is not None and least <= entry.whole <= most else None

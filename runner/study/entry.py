@@ -38,13 +38,12 @@ _COLUMNS = ("run_id", "arm", "dataset", "sound_epsilon", "seed", "split")
 class Entrant:
     """What entry.yaml says.
 
-    Attributes:
-        method: the name on the leaderboard.
-        arm: the arm of the study that is entered. The others are what it is compared with.
-        data: one of CLASSES.
-        author: who entered it.
-        link: where the method is published, or "".
-        summary: a sentence.
+    method: the name on the leaderboard.
+    arm: the arm of the study that is entered. The others are what it is compared with.
+    data: one of CLASSES.
+    author: who entered it.
+    link: where the method is published, or "".
+    summary: a sentence.
     """
 
     folder: Path

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.claims.runs import PlannedRun, grouped
 from runner.report import plots
-from runner.report.cells import difference_text
+from runner.report.claim_rows import difference_text
 from runner.study.contrasts import Estimate
 from runner.study.definition import Study
 from runner.study.outcome import ALL, SUM, Compared, paired, sums, tests

@@ -16,9 +16,8 @@ from runner.study.progress import Progress
 class Compared:
     """An arm, and its gain over the first arm in points of test accuracy, if both have run with a common seed.
 
-    Attributes:
-        adjusted: the p-value of the gain, by Holm's procedure for all gains of the study; None for one seed.
-        needed: the number of seeds that would decide, or None if no number would.
+    adjusted: the p-value of the gain, by Holm's procedure for all gains of the study; None for one seed.
+    needed: the number of seeds that would decide, or None if no number would.
     """
 
     arm: Progress
@@ -88,10 +87,9 @@ ALL, SUM, LESS = "all together", "sum of each alone", "together less the sum"
 class Effect:
     """The effect of one part, the interaction of several, or a sum of gains, on a data set at an epsilon, in points.
 
-    Attributes:
-        place: the data set and epsilon, for people.
-        adjusted: the p-value of an effect, by Holm's procedure for all effects of the study.
-        parts: the number of parts of an effect.
+    place: the data set and epsilon, for people.
+    adjusted: the p-value of an effect, by Holm's procedure for all effects of the study.
+    parts: the number of parts of an effect.
     """
 
     place: tuple[str, str]

@@ -16,15 +16,14 @@ from runner.claims.statistics import summarise
 from runner.config import PAPER, REPOSITORY, RESULTS
 from runner.records.store import leaves
 from runner.report import plots
-from runner.report.cells import difference_text
+from runner.report.claim_rows import difference_text
 from runner.report.files import Table, cell, delta_text, markdown, mean_text, write_csv, write_table_csv, write_text
 from runner.report.papers import study_files
 from runner.report.statements import Sources, stated
 from runner.study.board import board, board_of
 from runner.study.contrasts import Estimate
-from runner.study.definition import SEARCH_SEED, Arm, Study, combinations_of
+from runner.study.definition import SEARCH_SEED, Arm, Study, combinations_of, read
 from runner.study.figure import draw, draw_front, searched_once
-from runner.study.file import read
 from runner.study.outcome import (
     ALL,
     DIFFERS,
@@ -74,10 +73,7 @@ Known: TypeAlias = "tuple[Study, Sequence[Progress]] | None"
 
 
 def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, command: str) -> list[Path]:
-    """Write README.md, the tables and the figure of a study into studies/NAME below `folder`, and return the files.
-
-    The page gives the `command`, which repeats the study.
-    """
+    """Write README.md, the tables and the figure of a study into studies/NAME below `folder`, and return the files."""
     place, outcomes, settings = folder / "studies" / study.name, compared(arms), _settings_table(arms)
     written = [write_csv(place / name, list(rows[0]), rows) for name, rows in _tables(study, arms).items()]
     written += [write_table_csv(place / "chosen.csv", settings), write_csv(place / "runs.csv", _RUN, _run_rows(arms))]

@@ -25,7 +25,7 @@ from runner.records.hydra_errors import sentence
 from runner.records.identity import resolved
 from runner.records.jobs import Job, cached_jobs, command_of, composed_values, restored
 from runner.report.leaderboard.methods import HELD_OUT
-from runner.study.definition import SEARCH_SEED, Arm, Space, Study, Times, Value, space_at
+from runner.study.definition import SEARCH_SEED, Arm, Space, Study, Times, Value, space_at, three_digits
 
 FIXED = ("accountant", "noise_multiplier", "max_epsilon")  # overrides that all settings have
 
@@ -34,10 +34,9 @@ FIXED = ("accountant", "noise_multiplier", "max_epsilon")  # overrides that all 
 class Setting:
     """One arm on one data set at one epsilon.
 
-    Attributes:
-        study: its name.
-        composed: the JSON values of its config before a value that is searched is set. Nothing in them is resolved.
-        overrides: what they were composed from.
+    study: its name.
+    composed: the JSON values of its config before a value that is searched is set. Nothing in them is resolved.
+    overrides: what they were composed from.
     """
 
     study: str
@@ -82,7 +81,7 @@ class Setting:
                     value: Any = OmegaConf.select(resolved(self.config), name)
                 if not isinstance(value, (int, float)) or not value:
                     raise ConfigError(f"{self.arm.place}: {name} has no number to multiply, so list its values.")
-                space[name] = tuple(rounded(value * factor) for factor in factors)
+                space[name] = tuple(three_digits(value * factor) for factor in factors)
         return space
 
     def trial(self, values: Mapping[str, Value]) -> Job:
@@ -182,11 +181,6 @@ def merged(overrides: Sequence[str]) -> list[str]:
     """Keep the last override of each field or group, where it stands."""
     last = {text.partition("=")[0].lstrip("+"): place for place, text in enumerate(overrides)}
     return [text for place, text in enumerate(overrides) if last[text.partition("=")[0].lstrip("+")] == place]
-
-
-def rounded(value: float) -> float:
-    """Round a number to three significant digits."""
-    return float(f"{value:.3g}")
 
 
 def _typed(value: Value) -> str:

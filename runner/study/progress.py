@@ -12,22 +12,20 @@ from runner.records.files import STOPPED, results_folder
 from runner.records.jobs import Job
 from runner.study.definition import Dimension, Study
 from runner.study.plan import FIXED, Setting, settings_of
-from runner.study.pruning import Curve, Judge
-from runner.study.search import MOST_WIDENED, Point, Trial, best_of, suggestions, widened
+from runner.study.search import MOST_WIDENED, Curve, Judge, Point, Trial, best_of, suggestions, widened
 
 
 @dataclass
 class Progress:
     """The runs of a setting.
 
-    Attributes:
-        trials: recorded, in the order in which they were suggested.
-        searched: the runs of the trials, until they were stopped.
-        curves: the accuracies of the trials by epoch.
-        recorded: the number of recorded trials, in rounds that are not complete, too.
-        chosen: the values with the best held-out accuracy, or None until the search has ended.
-        finals: planned as soon as there is a choice.
-        next: the jobs that can be run now.
+    trials: recorded, in the order in which they were suggested.
+    searched: the runs of the trials, until they were stopped.
+    curves: the accuracies of the trials by epoch.
+    recorded: the number of recorded trials, in rounds that are not complete, too.
+    chosen: the values with the best held-out accuracy, or None until the search has ended.
+    finals: planned as soon as there is a choice.
+    next: the jobs that can be run now.
     """
 
     setting: Setting

@@ -8,11 +8,17 @@ a generation of NSGA-II is a quarter of the trials.
 
 The value of a trial is the accuracy after its last epoch within epsilon. For a front it is the mean, over epsilons from
 0 to the largest of the study, of the best accuracy that the trial has reached within each. This is the area below its
-own front. A trial that `runner.study.pruning` stopped has the value that it had then.
+own front. A trial that Hyperband stopped has the value that it had then.
 
 A range whose best value is at its edge is widened by one trial beyond it. All other arms on the same data set at the
 same epsilon get one more trial, too, between their best value and its better neighbour. So all arms have the same
 number of trials. This is repeated `MOST_WIDENED` times at most.
+
+Hyperband (Li et al., 2018) stops trials that fall behind. At a rung, a trial goes on if it is among the best third of
+the trials of its bracket that have come so far. A rung is a share of a trial's own epochs, so trials with different
+numbers of epochs are compared at the same share of their budgets. A trial is compared only with trials that were
+suggested in earlier rounds. So no decision depends on the number of processes, and a recorded trial is judged again as
+it was when it ran.
 """
 
 from __future__ import annotations
@@ -21,17 +27,22 @@ import math
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+from runner.claims.statistics import pareto
 from runner.config import ConfigError
-from runner.study.definition import SEARCH_SEED, Dimension, Space, Value, combinations_of, grid
-from runner.study.plan import rounded
+from runner.records.files import rounded, upper_bound
+from runner.study.definition import SEARCH_SEED, Dimension, Space, Value, combinations_of, grid, three_digits
 
 MOST_WIDENED = 3
 _AT_ONCE = 4  # suggestions between two looks at the trials; fixed, so that no result depends on the number of cores
 _EDGE = 0.05  # of a range, at whose end a value is at the edge
 _STEP = 0.25  # of a range, by which it is widened
 _MOST_ASKED = 200  # suggestions that are known already
+ETA = 3  # one trial in three goes on at each rung
+
+Row = Mapping[str, Any]  # of a run's history
 
 Point = Mapping[str, Value]
 
@@ -40,8 +51,7 @@ Point = Mapping[str, Value]
 class Trial:
     """Searched values, and the accuracy on held-out images (percent).
 
-    Attributes:
-        stopped: the number of epochs after which it was stopped, if its accuracy within epsilon could still change.
+    stopped: the number of epochs after which it was stopped, if its accuracy within epsilon could still change.
     """
 
     values: Point
@@ -83,7 +93,7 @@ def _suggested(space: Space, number: int, sampler: str, prune: bool) -> Generato
     except ImportError as error:
         raise ConfigError("a search of ranges needs Optuna: pip install -e '.[search]'.") from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(direction="maximize", sampler=_sampler(sampler, number))
+    study = optuna.create_study(direction="maximize", sampler=_sampler(optuna, sampler, number))
     ranges: dict[str, Any] = {}
     for name, values in space.items():
         if not isinstance(values, Dimension):
@@ -118,10 +128,8 @@ def _suggested(space: Space, number: int, sampler: str, prune: bool) -> Generato
             study.tell(trial, value)
 
 
-def _sampler(name: str, trials: int) -> Any:
+def _sampler(optuna: Any, name: str, trials: int) -> Any:
     """Return a sampler that makes the same suggestions after the same trials."""
-    import optuna
-
     half, seed = math.ceil(trials / 2), SEARCH_SEED
     with warnings.catch_warnings():  # some options of Optuna are experimental
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -172,11 +180,11 @@ def _next_beyond(values: Any, tried: Sequence[float], best: Any) -> float | None
         end, step = (values.low, -_STEP * width) if best == tried[0] else (values.high, _STEP * width)
         if (scale(best) - scale(end)) * step < -_EDGE * width * abs(step):
             return None  # inside
-        beyond = rounded(unscale(scale(best) + step))
+        beyond = three_digits(unscale(scale(best) + step))
         return float(round(beyond)) if values.integer else beyond
     neighbour = tried[1] if best == tried[0] else tried[-2]
     scale, unscale = _scale(tried[0] > 0)
-    return rounded(unscale(2 * scale(best) - scale(neighbour)))
+    return three_digits(unscale(2 * scale(best) - scale(neighbour)))
 
 
 def _between(space: Space, trials: Sequence[Trial]) -> Point | None:
@@ -191,7 +199,7 @@ def _between(space: Space, trials: Sequence[Trial]) -> Point | None:
         accuracy = {value: max(t.accuracy for t in trials if t.values[name] == value) for value in near}
         scale, unscale = _scale(tried[0] > 0)
         for neighbour in sorted(near, key=lambda value: -accuracy[value]):
-            point = {**best.values, name: rounded(unscale((scale(tried[place]) + scale(neighbour)) / 2))}
+            point = {**best.values, name: three_digits(unscale((scale(tried[place]) + scale(neighbour)) / 2))}
             if point not in [dict(trial.values) for trial in trials]:
                 return point
     return None
@@ -199,3 +207,118 @@ def _between(space: Space, trials: Sequence[Trial]) -> Point | None:
 
 def _scale(log: bool) -> tuple[Any, Any]:
     return (math.log, math.exp) if log else (float, float)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Sound epsilons and accuracies (percent) of the first epochs of a trial, and the number of all its epochs."""
+
+    epsilons: tuple[float, ...]
+    accuracies: tuple[float, ...]
+    epochs: int
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], epochs: int) -> Curve:
+        """Return the curve of a history, with the digits that a record has."""
+        recorded = [rounded({name: row.get(name) for name in ("epsilon_sound", "test_accuracy")}) for row in rows]
+        epsilons = tuple(upper_bound(row["epsilon_sound"]) for row in recorded)
+        return cls(epsilons, tuple(float(row["test_accuracy"]) for row in recorded), epochs)
+
+    def until(self, epoch: int) -> Curve:
+        """Return the curve of the first epochs."""
+        return Curve(self.epsilons[:epoch], self.accuracies[:epoch], self.epochs)
+
+    def accuracy_within(self, epsilon: float) -> float:
+        """Return the accuracy after the last epoch within a sound epsilon, 0 if there is none."""
+        pairs = zip(self.epsilons, self.accuracies, strict=True)
+        return next((accuracy for spent, accuracy in reversed(list(pairs)) if spent <= epsilon), 0.0)
+
+    def area(self, limit: float) -> float:
+        """Return the mean of the best accuracy within epsilon, over epsilons from 0 to the limit (percent).
+
+        It is the share of the hypervolume below the trial's own front.
+
+        >>> Curve((1.0, 2.0, 5.0), (60.0, 90.0, 99.0), 3).area(4.0)  # (0 + 60 + 90 + 90) / 4
+        60.0
+        """
+        front = [point for point in pareto([(self.epsilons, self.accuracies)]) if point[0] <= limit]
+        steps = pairwise([*front, (limit, 0.0)])
+        return sum(accuracy * (end - start) for (start, accuracy), (end, _) in steps) / limit
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Decides after each epoch whether a trial goes on: see `Job.goes_on`.
+
+    limit: a sound epsilon beyond which no epoch counts.
+    front: whether a trial is worth the area below its front, instead of its accuracy within the limit.
+    epochs: of the whole trial.
+    rungs: epochs after which it is compared, each with the worth of the earlier trials there.
+    """
+
+    limit: float
+    front: bool
+    epochs: int
+    rungs: tuple[tuple[int, tuple[float, ...]], ...] = ()
+
+    def worth(self, curve: Curve) -> float:
+        """Return the value of a trial so far, which is to be as large as possible."""
+        return curve.area(self.limit) if self.front else curve.accuracy_within(self.limit)
+
+    def beyond(self, curve: Curve) -> bool:
+        """Return True if later epochs cannot count."""
+        return curve.epsilons[-1] > self.limit
+
+    def __call__(self, rows: Sequence[Row]) -> bool:
+        """Return whether a trial goes on after these epochs."""
+        return self.stays(Curve.of(rows, self.epochs))
+
+    def stays(self, curve: Curve) -> bool:
+        """Return whether a trial goes on after the epochs of a curve."""
+        if self.beyond(curve):
+            return False
+        worth, epoch = self.worth(curve), len(curve.epsilons)
+        compared = [earlier for rung, earlier in self.rungs if rung == epoch < self.epochs]
+        return all(sum(other > worth for other in e) < max(1, (len(e) + 1) // ETA) for e in compared)
+
+    def stopped(self, curve: Curve) -> bool:
+        """Return True if the trial with this curve was stopped as it fell behind."""
+        return not self.beyond(curve) and not self.stays(curve)
+
+    def after(self, earlier: Sequence[Curve], number: int, most: int) -> Judge:
+        """Return the judge of trial `number`, from 0, after the earlier trials.
+
+        `most` is the number of epochs of the longest trial. With 0, nothing is compared.
+        """
+        if not most:
+            return self
+        bracket, rungs = bracket_of(number, most), []
+        curves = [curve for place, curve in enumerate(earlier) if bracket_of(place, most) == bracket]
+        for rung in (ETA**power for power in range(bracket, _brackets(most)) if ETA**power < most):
+            ends = [(_epoch(rung, curve.epochs, most), curve) for curve in curves]
+            reached = [curve.until(end) for end, curve in ends if len(curve.epsilons) >= end or self.beyond(curve)]
+            rungs.append((_epoch(rung, self.epochs, most), tuple(map(self.worth, reached))))
+        return Judge(self.limit, self.front, self.epochs, tuple(rungs))
+
+
+def bracket_of(number: int, most: int) -> int:
+    """Return the bracket of a trial, whose first rung is after `ETA**bracket` of at most `most` epochs.
+
+    Brackets take turns in the numbers of trials that Hyperband gives them, those that stop trials early first.
+
+    >>> [bracket_of(number, 9) for number in range(18)]
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 0]
+    """
+    count = _brackets(most)
+    sizes = [math.ceil(count * ETA ** (count - 1 - place) / (count - place)) for place in range(count)]
+    turns = [place for place, size in enumerate(sizes) for _ in range(size)]
+    return turns[number % len(turns)]
+
+
+def _brackets(most: int) -> int:
+    return next(power for power in range(most + 1) if ETA ** (power + 1) > most) + 1
+
+
+def _epoch(rung: int, epochs: int, most: int) -> int:
+    """Return the epoch of a rung for a trial with fewer epochs than most."""
+    return math.ceil(rung * epochs / most)

@@ -23,24 +23,16 @@ def folder(tmp_path: Path) -> Path:
     ran |= {"epsilon": "2.928", "epsilon_sound": "2.31401", "verdict": "not contradicted", "guarantee": "guaranteed"}
     ran |= {"measured_is": "mean of 4"}
     bug = {"claimed": "98.7", "at_epsilon": "0.07", "measured": "98.6", "mean": "98.6", "n": "1", "n_planned": "10"}
-    bug |= {
-        "epsilon": "0.07",
-        "epsilon_sound": "2033.41",
-        "verdict": "fails",
-        "guarantee": "refuted",
-        "measured_is": "one run",
-    }
+    bug |= {"epsilon": "0.07", "epsilon_sound": "2033.41", "verdict": "fails", "guarantee": "refuted"}
+    bug |= {"measured_is": "one run"}
     absent = {"method": "ReLU", "claimed": "60", "verdict": "open", "n": "0"}
     reading = {"method": "as printed", "verdict": "fails", "counted": "no, another reading", "n": "0"}
     for paper, item, rows in (
         ("one_paper", "fig-3", [{"method": "tanh", "reading": "searched", "at_epsilon": "2.93", **ran}, absent]),
         ("other", "table-1", [{"method": "bug", **bug}, reading]),
     ):
-        write_csv(
-            tmp_path / paper / item / "claims.csv",
-            list(common),
-            [{**common, "paper": paper, "item": item, **row} for row in rows],
-        )
+        lines = [{**common, "paper": paper, "item": item, **row} for row in rows]
+        write_csv(tmp_path / paper / item / "claims.csv", list(common), lines)
     return tmp_path
 
 

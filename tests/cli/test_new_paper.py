@@ -10,6 +10,12 @@ from pathlib import Path
 from tests.tracked import copy_tracked
 
 NAME = "lost_method"
+COMMANDS = f"""
+from runner.cli.commands import carry_out
+assert carry_out("new-paper", [{NAME!r}]) == 0
+assert carry_out("reproduce", [{NAME!r}, "--plan"]) == 0
+assert carry_out("aggregate", [{NAME!r}, "--items", " table-1"]) == 0
+"""
 
 
 def test_a_new_paper_lists_its_runs_aggregates_and_passes_tests(tmp_path: Path) -> None:
@@ -23,12 +29,7 @@ def test_a_new_paper_lists_its_runs_aggregates_and_passes_tests(tmp_path: Path) 
         assert ran.returncode == code, ran.stdout + ran.stderr
         return ran.stdout if code == 0 else ran.stderr
 
-    carry_out("-m", "runner", "new-paper", NAME)
-    commands = (["reproduce", NAME, "--plan"], ["aggregate", NAME, "--items", " table-1"])
-    both = "from runner.cli.commands import carry_out\n" + "".join(
-        f"assert carry_out({name!r}, {words!r}) == 0\n" for name, *words in commands
-    )
-    text = carry_out("-c", both)
+    text = carry_out("-c", COMMANDS)
     plan = next(line for line in text.splitlines() if "table-1" in line)
     assert plan.split()[1:3] == ["10", "0"], "runs, recorded"
     assert "Method above baseline" in text

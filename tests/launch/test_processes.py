@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import io
 import json
+import multiprocessing
 import time
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from runner.data import DataError
 from runner.data.datasets import ImageDataset
 from runner.launch import launcher_of, processes, run_jobs
 from runner.launch.processes import Tally, Work, _Clock, gpus_of, run_processes, workers
+from runner.launch.worker import Worker
 from runner.records.files import failure_path, progress, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.runs.execute import execute
@@ -29,10 +32,10 @@ from tests.conftest import quietly, record_of
 MEASURED = ("run_id", "status", "config", "history", "final", "diagnostics")
 
 
-def run(jobs: list[Job], deadline: float | None = None, estimate: float = 0.0):
+def run(jobs: list[Job], deadline: float | None = None, estimate: float = 0.0, line: type[Line] = Line):
     output = io.StringIO()
     estimates = {job.run_id: estimate for job in jobs}
-    return run_processes(Work(jobs, 2, 1, estimates, deadline), Line(output)), output.getvalue()
+    return run_processes(Work(jobs, 2, 1, estimates, deadline), line(output), ["7"]), output.getvalue()
 
 
 def test_a_slow_start_does_not_decide_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch, smoke_jobs) -> None:
@@ -59,20 +62,30 @@ def test_a_budget_says_how_many_runs_fit(monkeypatch: pytest.MonkeyPatch, smoke_
 
 
 def test_failed_jobs_stop_no_other_and_recorded_runs_are_skipped(tmp_path: Path, smoke_jobs) -> None:
-    jobs = smoke_jobs(4, r0="tests.failing.Dies", r1="tests.failing.RaisesInTraining")
+    """Each process sees its device alone, and says in the claim of its run how far it is."""
+    jobs = smoke_jobs(4, r0="tests.failing.Dies", r1="tests.failing.SaysItsDevice")
+    claims: list[str] = []
+
+    class Looks(Line):
+        def show(self, text: str) -> None:
+            claims.extend(path.read_text() for path in (tmp_path / ".locks").iterdir())
+            super().show(text)
+
     folder = results_folder(jobs[0].config)
     failed_before = failure_path(folder, jobs[2].run_id)
     failed_before.parent.mkdir(parents=True)
     failed_before.write_text("{}")
-    tally, output = run(jobs)
+    tally, output = run(jobs, line=Looks)
+    assert any(claim.startswith("epoch 1/1") for claim in claims)
+    assert all(progress(tmp_path, job.run_id) is None for job in jobs)
     assert {job.run_id for job in tally.recorded} == {job.run_id for job in jobs[2:]}
     why = {job.run_id: text for job, text in tally.failed}
     assert why[jobs[0].run_id] == "its process ended with exit code 7"
-    assert why[jobs[1].run_id] == "RuntimeError: made to fail"
+    assert why[jobs[1].run_id] == "RuntimeError: CUDA_VISIBLE_DEVICES=7"
     assert {path.stem for path in (folder / "runs").iterdir()} == {job.run_id for job in jobs[2:]}
     failure = json.loads(failure_path(folder, jobs[1].run_id).read_text())
     assert failure["status"] == "failed"
-    assert "made to fail" in failure["traceback"]
+    assert "CUDA_VISIBLE_DEVICES=7" in failure["traceback"]
     assert not failed_before.exists()
     assert "run 4 of 4" in output
     assert "accuracy" in output
@@ -182,31 +195,21 @@ def test_one_gpu_or_none_is_not_shared_out(gpus, smoke_jobs, monkeypatch) -> Non
 
 def test_workers_at_the_same_time_have_different_devices(smoke_jobs, monkeypatch) -> None:
     """Two at a time over two devices: never twice the same, and one that is given back is used again."""
-    seen: list[str | None] = []
-    used: list[str | None] = []
+    held: list[str] = []
+    used: list[str] = []
 
-    def start(job: Any, threads: Any, number: int, *, device: str | None) -> Any:
-        seen.append(device)
+    def start(job: Job, threads: int | None, number: int, *, device: str) -> Worker:
+        assert device not in held
+        held.append(device)
         used.append(device)
-        assert len(set(seen)) == len(seen)
-        started = real(job, threads, number, device=device)
-        ended = started.process.join
-        started.process.join = lambda: (ended(), seen.remove(device))
-        return started
+        ours, theirs = multiprocessing.Pipe()
+        theirs.send(("ended", ("finished", "")))
+        return Worker(job, SimpleNamespace(join=lambda: held.remove(device)), ours, number, device)
 
-    real = processes.start
     monkeypatch.setattr(processes, "start", start)
-    jobs = smoke_jobs(3)
-    tally = processes.run_processes(Work(jobs, 2), Line(io.StringIO()), devices=["5", "7"])
+    tally = run_processes(Work(smoke_jobs(3), 2), Line(io.StringIO()), devices=["5", "7"])
     assert len(tally.recorded) == 3
     assert set(used) == {"5", "7"}
-
-
-def test_a_worker_sees_its_device_alone(smoke_jobs) -> None:
-    """Its process is asked: by a loss that raises what the environment says."""
-    (job,) = smoke_jobs(1, r0="tests.failing.SaysItsDevice")
-    tally = processes.run_processes(Work([job], 1), Line(io.StringIO()), devices=["7"])
-    assert tally.failed[0][1] == "RuntimeError: CUDA_VISIBLE_DEVICES=7"
 
 
 def test_this_machine_uses_all_its_gpus(gpus, smoke_jobs, line, monkeypatch) -> None:
@@ -219,17 +222,3 @@ def test_this_machine_uses_all_its_gpus(gpus, smoke_jobs, line, monkeypatch) -> 
     for at_once in (None, 6):
         run_jobs(launcher_of("local"), Work(smoke_jobs(2, "auto"), at_once), line)
     assert calls == [(3, ["0", "1", "2"]), (6, ["0", "1", "2"])]
-
-
-def test_the_progress_of_a_run_is_read_while_it_trains(smoke_jobs, tmp_path: Path) -> None:
-    """By its claim, at the line of its only epoch."""
-    (job,) = smoke_jobs(1)
-    seen: list[str | None] = []
-
-    class Looks(Line):
-        def show(self, text: str) -> None:
-            seen.append((tmp_path / ".locks" / job.run_id).read_text())
-
-    run_processes(Work([job]), Looks(io.StringIO()))
-    assert seen[0].startswith("epoch 1/1")
-    assert progress(tmp_path, job.run_id) is None

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from runner.cli.commands import carry_out
-from runner.launch import Work, launcher_of, ray, run_jobs
+from runner.config import ConfigError
+from runner.launch import Work, launcher_of, processes, ray, run_jobs
 from runner.records.files import recorded
+from tests.small import run_here
 
 
 class FakeRay(ModuleType):
@@ -53,6 +53,7 @@ class FakeRay(ModuleType):
 @pytest.fixture
 def fake(monkeypatch) -> FakeRay:
     module = FakeRay([1])
+    monkeypatch.setattr(processes, "run_processes", run_here)
     monkeypatch.setattr(ray, "find_spec", lambda name: object())
     monkeypatch.setitem(sys.modules, "ray", module)
     return module
@@ -71,16 +72,6 @@ def test_each_run_is_a_task_and_a_lost_one_fails(fake: FakeRay, smoke_jobs, line
     assert (fake.options_given["num_gpus"], fake.options_given["max_retries"]) == (0.5, 2)
 
 
-def test_an_address_without_a_cluster_gives_one_sentence(fake: FakeRay, tmp_path: Path, capsys) -> None:
-    request = [
-        "tempered-sigmoid",
-        "--scale",
-        "smoke",
-        "--items",
-        "fig-4",
-        "--launcher",
-        "ray",
-        "launcher.address=far:1",
-    ]
-    assert carry_out("reproduce", [*request, f"runtime.results_root={tmp_path}"]) == 2
-    assert "There is no Ray cluster at far:1" in capsys.readouterr().err.splitlines()[-1]
+def test_an_address_without_a_cluster_gives_one_sentence(fake: FakeRay, smoke_jobs, line) -> None:
+    with pytest.raises(ConfigError, match="There is no Ray cluster at far:1"):
+        run_jobs(launcher_of("ray", ["address=far:1"]), Work(smoke_jobs(1)), line)

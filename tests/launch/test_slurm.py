@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner.config import ConfigError
-from runner.launch import Work, launcher_of, run_jobs, slurm
+from runner.launch import Work, launcher_of, processes, run_jobs, slurm
 from runner.launch.processes import Tally
 from runner.launch.slurm import pack, queue_states, queued_runs
+from tests.small import run_here
 
 submitit = pytest.importorskip("submitit", reason="no submitit: pip install -e '.[slurm]'")
 
@@ -57,16 +58,13 @@ def cluster(tmp_path: Path, commands, monkeypatch: pytest.MonkeyPatch) -> Cluste
     fake = Cluster(tmp_path, commands)
     monkeypatch.setattr(slurm, "time", SimpleNamespace(sleep=fake.sleep, monotonic=time.monotonic))
     monkeypatch.setattr(slurm, "_GONE", 0.0)
+    monkeypatch.setattr(processes, "run_processes", run_here)
     return fake
 
 
 def test_an_array_has_the_options_that_were_asked_for(cluster: Cluster, smoke_jobs, line, tmp_path: Path) -> None:
     options = [
-        "sbatch.partition=gpu",
-        "gpus=2",
-        "cpus=4",
-        "sbatch.mem=8GB",
-        "time_limit=30",
+        *["sbatch.partition=gpu", "gpus=2", "cpus=4", "sbatch.mem=8GB", "time_limit=30"],
         "setup=[module load cuda]",
     ]
     jobs = smoke_jobs(3)

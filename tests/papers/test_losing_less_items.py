@@ -13,11 +13,10 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from runner.claims.diagnostics import PRE_ACTIVATIONS, WEIGHTS
-from runner.claims.judgement import ClaimRow
 from runner.claims.measure import measure
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence, collect
-from runner.claims.verdicts import judge
+from runner.claims.verdicts import ClaimRow, judge
 from runner.papers.losing_less import dynamics, figures
 from runner.papers.losing_less.measures import smoothness_ratio
 from runner.report.papers import claims_of, load

@@ -19,6 +19,7 @@ from runner.report.files import read_csv
 from runner.report.papers import claims_of
 from runner.trust.targets import targets
 from tests.forked import run_in_fork
+from tests.small import NETWORK
 from tests.tracked import tracked
 
 GOLDEN = Path(__file__).with_name("sweeps.json")
@@ -129,14 +130,15 @@ if __name__ == "__main__":
 
 
 def test_a_scale_lists_as_many_runs_as_it_says_first_seeds_first() -> None:
-    jobs = sweep_jobs("noise_screening/table_1", ("scale=smoke",))
-    assert (len(jobs), {job.config.seed for job in jobs}) == (12, {0})
+    jobs = sweep_jobs("tempered_sigmoid/fig_3", ("scale=smoke",))
+    assert (len(jobs), {job.config.seed for job in jobs}) == (12, {0, 1})
 
 
 def test_sweep_jobs_are_what_hydra_launches(tmp_path) -> None:
     """The listing against `python -m runner --multirun` itself, by run id."""
     sweep = "tempered_sigmoid/text_sgd"
-    extra = ("scale=smoke", "scale.epochs=1", "tracking=disabled", f"runtime.results_root={tmp_path}")
+    extra = ("scale=smoke", "scale.epochs=1", "scale.batch_size=400", "tracking=disabled", *NETWORK)
+    extra += (f"runtime.results_root={tmp_path}",)
     code, _, errors = run_in_fork([f"sweeps={sweep}", f"hydra.sweep.dir={tmp_path}/hydra", *extra], tmp_path)
     assert code == 0, errors
     recorded = {path.stem for path in tmp_path.rglob("smoke/runs/*.json")}

@@ -28,6 +28,7 @@ Place = tuple[str | int, ...]
 PLAIN = "006bf744f38e"  # 20 epochs
 SCREENED = "035dc2296f64"  # 20 epochs, 25 of 800 updates kept only because of ten rejections before them
 BUDGETED = "306443dcfd4c"  # screened by the images reported on, until 1,076 updates are kept
+SHORT = "02700e7add77"  # one epoch of 12 steps
 EVERY = [PLAIN, SCREENED, BUDGETED]
 
 
@@ -57,12 +58,17 @@ def ended(record: Record) -> Record:
     return record
 
 
-def noticed(record: Record, folder: Path) -> list[str]:
-    """Return the faults of a record, after giving it the right digest and file name."""
+def written(record: Record, folder: Path) -> Path:
+    """Write a record with the right digest and file name."""
     record["digest"] = digest_of(record)
     path = folder / f"{record['run_id']}.json"
     path.write_text(text_of(record))
-    return verifying.check_file(path).faults
+    return path
+
+
+def noticed(record: Record, folder: Path) -> list[str]:
+    """Return the faults of a record with the right digest and file name."""
+    return verifying.check_file(written(record, folder)).faults
 
 
 @pytest.mark.parametrize("run_id", EVERY)
@@ -227,11 +233,11 @@ def test_a_record_that_cannot_be_read_or_prepared_hides_no_other(tmp_path: Path,
     folder = tmp_path / "runs"
     folder.mkdir()
     for run_id in EVERY:
-        noticed(committed(run_id), folder)
+        written(committed(run_id), folder)
     record = committed(PLAIN)
     record["config"]["loss"]["_target_"] = "\x1b[31mnowhere.\nSoftmax"
     record["run_id"], record["setting_id"] = identify_recorded(record["config"])
-    noticed(record, folder)
+    written(record, folder)
     (folder / "000000000000.json").write_text("[" * 100_000)
     (folder / "000000000001.json").mkdir()
     assert main([str(tmp_path)]) == 1
@@ -250,18 +256,18 @@ def test_a_record_that_cannot_be_read_or_prepared_hides_no_other(tmp_path: Path,
 def test_processes_notice_tampering_with_a_warm_cache(tmp_path: Path, capsys: Any) -> None:
     """The answers that one process computed are those of the next, and no record is among them."""
     (tmp_path / "runs").mkdir()
-    noticed(committed(BUDGETED), tmp_path / "runs")
+    written(committed(SHORT), tmp_path / "runs")
     record = committed(PLAIN)
     record["history"]["epsilon_sound"][4] *= 0.9998
-    noticed(record, tmp_path / "runs")
+    written(record, tmp_path / "runs")
     forget()
-    for _ in ("cold", "warm"):
+    for processes in "12":
         before = len(ANSWERS)
-        assert main([str(tmp_path), "--jobs", "2"]) == 1
+        assert main([str(tmp_path), "--jobs", processes]) == 1
         lines = capsys.readouterr().out.splitlines()
         assert lines[0].startswith(f"{PLAIN}.json: epsilon_sound after epoch 5 is ")
         assert lines[-1] == "2 records, 1 of which do not say what follows from their config"
-    assert len(ANSWERS) == before >= 40
+    assert len(ANSWERS) == before > 20
 
 
 def forget() -> None:
@@ -272,7 +278,7 @@ def forget() -> None:
 
 def test_accountant_answers_are_reused_unless_fresh_is_given(tmp_path: Path, answers: Path) -> None:
     (tmp_path / "runs").mkdir()
-    noticed(committed(PLAIN), tmp_path / "runs")
+    written(committed(PLAIN), tmp_path / "runs")
     forget()
     assert main([str(tmp_path)]) == 0
     content = answers.read_bytes()
@@ -292,7 +298,7 @@ def test_seeds_of_a_setting_are_checked_in_one_process(tmp_path: Path) -> None:
         records[-1]["config"]["seed"] = seed
         records[-1]["run_id"], records[-1]["setting_id"] = identify_recorded(records[-1]["config"])
     for record in records:
-        noticed(record, tmp_path)
+        written(record, tmp_path)
     groups = verifying._groups(sorted(tmp_path.glob("*.json")))
     assert [len(group) for group in groups] == [3, 1, 1]
     assert {path.stem for path in groups[0]} == {PLAIN, *(record["run_id"] for record in records[3:])}

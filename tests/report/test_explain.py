@@ -16,15 +16,7 @@ from runner.records.files import read_record
 from runner.records.identity import resolved
 from runner.records.jobs import Job, composed
 from runner.records.verify import run_of
-from runner.report.explain import (
-    command_text,
-    cost_text,
-    noise_text,
-    places_of,
-    released_text,
-    study_text,
-    trained_text,
-)
+from runner.report import explain
 from runner.report.files import write_text
 from tests.tracked import tracked_options
 
@@ -33,29 +25,33 @@ RUNS = REPOSITORY / "results" / "runs"
 
 def test_a_record_has_its_command_or_that_of_its_sweep_if_older() -> None:
     record = read_record(RUNS / "180425e2e241.json")
-    places = list(places_of(REPOSITORY / "results", record["run_id"], "paper"))
-    (line,) = command_text(record, places)
+    places = list(explain.places_of(REPOSITORY / "results", record["run_id"], "paper"))
+    (line,) = explain.command_text(record, places)
     *command, folder = line.split()
     assert folder == "runtime.results_root=again"
     assert command[:3] == ["python", "-m", "runner"]
     assert command[3].startswith("sweeps=tempered_sigmoid/")
     assert Job.of("", {}, resolved(composed(command[3:]))).run_id == record["run_id"]
     record["provenance"]["command"] = "python -m runner seed=7"
-    assert command_text(record, places) == ["python -m runner seed=7 runtime.results_root=again"]
+    assert explain.command_text(record, places) == ["python -m runner seed=7 runtime.results_root=again"]
 
 
 def test_an_activation_absent_from_the_network_is_called_unused() -> None:
     record = read_record(RUNS / "180425e2e241.json")
-    assert any(re.fullmatch(r"activation: \w+\(.*\)", line) for line in trained_text(record, run_of(record["config"])))
+    assert any(
+        re.fullmatch(r"activation: \w+\(.*\)", line) for line in explain.trained_text(record, run_of(record["config"]))
+    )
     config = {**record["config"], "architecture": {"_target_": "runner.networks.architectures.linear"}}
-    (line,) = [line for line in trained_text({**record, "config": config}, run_of(config)) if "activation" in line]
+    (line,) = [
+        line for line in explain.trained_text({**record, "config": config}, run_of(config)) if "activation" in line
+    ]
     assert line.endswith(" is not used by linear")
 
 
 def test_a_screened_run_lists_charged_actual_and_most_releases() -> None:
     """The most are its 921 epochs of 234 steps, below 11 tries for each kept update."""
     record = json.loads((RUNS / "e2a9456397d8.json").read_text())
-    lines = released_text(record, run_of(record["config"]))
+    lines = explain.released_text(record, run_of(record["config"]))
     charged, released, most = [line for line in lines if " steps, Poisson" in line]
     assert lines[-1].endswith("; δ = 1e-5, δ·N = 0.6 for N = 60,000 training examples")
     assert charged.startswith(f"as the paper counts: {record['final']['accepted']:,} steps")
@@ -68,19 +64,21 @@ def test_what_the_noise_of_a_record_leaves_out() -> None:
     record = read_record(RUNS / "180425e2e241.json")
     run = run_of(record["config"])
     prefix = "noise: drawn in float32, so ε is not that of the noise it had"
-    assert noise_text(record, run) == [f"{prefix}: for some example δ is at least 0.8376 at any ε"]
+    assert explain.noise_text(record, run) == [f"{prefix}: for some example δ is at least 0.8376 at any ε"]
     mechanism = replace(run.mechanism, sampling=Sampling.shuffled)
-    (line,) = noise_text(record, replace(run, mechanism=mechanism))
+    (line,) = explain.noise_text(record, replace(run, mechanism=mechanism))
     assert line == f"{prefix}; a lower bound on δ is not computed for shuffled batches"
     record["provenance"]["device"] = "NVIDIA H200"
-    assert noise_text(record, run) == [f"{prefix}; a lower bound on δ is not computed for the float32 noise of a GPU"]
+    assert explain.noise_text(record, run) == [
+        f"{prefix}; a lower bound on δ is not computed for the float32 noise of a GPU"
+    ]
     record["provenance"]["noise"] = "float64"
-    end, digits = noise_text(record, run)
+    end, digits = explain.noise_text(record, run)
     growth = float(end.removeprefix("noise: drawn in float64; the growth of δ because it ends is at most "))
     assert digits == "no δ covers the last digits of the noisy sums, which are rounded (docs/privacy.md)"
     assert 1 <= growth / delta_of_end(13_005, 1.1, 13_338) < 1.001
     record["provenance"]["noise"] = "float64, rounded once"
-    costs, sums = noise_text(record, run)
+    costs, sums = explain.noise_text(record, run)
     assert costs.startswith("noise: float64, rounded once, after it is added, so ε grows by at most 0.001779, and δ ")
     assert sums == "no ε covers that sums and norms are rounded (docs/privacy.md)"
 
@@ -91,10 +89,10 @@ def test_a_run_that_diverged_could_have_released_all_its_steps() -> None:
     record["status"] = "diverged"
     record["final"] |= {"steps": 2, "epsilon_sound": 2.3142, "epsilon_spent": 0.3, "max_tries": steps}
     run = run_of(record["config"])
-    released, most = [line for line in released_text(record, run) if " steps, Poisson" in line][1:]
+    released, most = [line for line in explain.released_text(record, run) if " steps, Poisson" in line][1:]
     assert released.startswith("released: 2 steps")
     assert most.startswith(f"could have been: {steps:,} steps")
-    rows = {line.split()[0]: line.split()[1:5] for line in cost_text(record, run).splitlines()[1:]}
+    rows = {line.split()[0]: line.split()[1:5] for line in explain.cost_text(record, run).splitlines()[1:]}
     assert rows["as"] == ["recorded", "2.929", "0.3", "2.315"]
     assert rows["pld"][2] == "2.315"
 
@@ -105,14 +103,14 @@ def test_costs_by_every_accountant() -> None:
     The record is older: it holds 2.3140 for 2.31404, the nearest number, so a sentence says why 2.314 became 2.315.
     """
     record = json.loads((RUNS / "180425e2e241.json").read_text())
-    *lines, older = cost_text(record, run := run_of(record["config"])).splitlines()[1:]
+    *lines, older = explain.cost_text(record, run := run_of(record["config"])).splitlines()[1:]
     rows = {line.split()[0]: line.split()[1:4] for line in lines}
     assert set(rows) >= {"as", *tracked_options("accountant")}
     assert rows.pop("as") == ["recorded", "2.929", "2.314"]
     rows = {name: cells[:2] for name, cells in rows.items()}
     assert older.startswith("Its record is older")
     record["final"]["epsilon_sound"] = 2.3141
-    assert "older" not in cost_text(record, run)
+    assert "older" not in explain.cost_text(record, run)
     assert rows["rdp_classic"] == ["2.929", "2.929"]
     assert rows["pld"] == ["2.315", "2.315"]
 
@@ -129,4 +127,4 @@ def test_a_study_is_explained_by_its_page(capsys: pytest.CaptureFixture[str]) ->
 def test_a_study_of_shrunk_runs_has_no_result_but_a_page(tmp_path: Path) -> None:
     write_text(page := tmp_path / "smoke" / "studies" / "mine" / "README.md", "# Mine\n")
     with pytest.raises(ValueError, match=f"the scale smoke alone, which is no result: see {re.escape(str(page))}"):
-        study_text(tmp_path, "mine")
+        explain.study_text(tmp_path, "mine")

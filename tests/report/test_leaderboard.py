@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,10 +19,9 @@ from runner.records.jobs import Job
 from runner.report.files import write_csv
 from runner.report.leaderboard.comparison import COLUMNS, comparisons, csv_rows
 from runner.report.leaderboard.entries import DELTA, Entry, counts, entries
-from runner.report.leaderboard.matrix import matrix_page, settings_page
 from runner.report.leaderboard.methods import ADDED, COMBINED, METHODS, anchor, method_of
-from runner.report.leaderboard.page import Published, best_published, page, read_published
-from runner.study.file import read
+from runner.report.leaderboard.page import Published, best_published, matrix_page, page, read_published, settings_page
+from runner.study.definition import read
 from runner.study.progress import jobs_of
 from tests.tracked import tracked
 
@@ -122,14 +122,6 @@ def test_what_the_test_images_flatter_is_never_called_best(board, mark: str) -> 
     assert "| 96.5 ± 0.7 (2) ◐☒ | – |" in text
 
 
-def test_the_matrix_is_bold_where_welch_tells_two_apart(board) -> None:
-    plain, tanh = (replace(entry, accuracies=(90.0, 90.5, 91.0)) for entry in board)
-    best, close = (replace(tanh, accuracies=(a, a + 0.5, a + 1)) for a in (96.0, 95.8))
-    text = matrix_page(comparisons([plain, best, replace(close, method=LOSS)]))
-    assert "| tanh | – | +0.2 | **+6.0** |" in text
-    assert "| plain DP-SGD | **−6.0** | **−5.8** | – |" in text
-
-
 def test_a_method_has_its_best_setting_with_the_command(board) -> None:
     """The learning rate, norm, batch size and epochs of the jobs; epochs of a run that was made for more say so."""
     plain, tanh = board
@@ -154,60 +146,55 @@ def test_methods_that_welch_does_not_tell_apart_are_all_bold(board) -> None:
     """Means 96.5 and 96.3 of three runs each, and 90.5, with standard deviations of 0.5."""
     plain, tanh = (replace(entry, accuracies=(90.0, 90.5, 91.0)) for entry in board)
     best, close = (replace(tanh, accuracies=(a, a + 0.5, a + 1)) for a in (96.0, 95.8))
-    text = _page([plain, best, replace(close, method=LOSS)])
+    three = [plain, best, replace(close, method=LOSS)]
+    text = _page(three)
     for cell in ("**96.5 ± 0.5 (3)**", "**96.3 ± 0.5 (3)**", "| 90.5 ± 0.5 (3) |"):
         assert cell in text
+    matrix = matrix_page(comparisons(three))
+    assert "| tanh | – | +0.2 | **+6.0** |" in matrix
+    assert "| plain DP-SGD | **−6.0** | **−5.8** | – |" in matrix
 
 
-@pytest.fixture
-def arms() -> Callable[[str], list[Job]]:
-    """`arms("screening")`: a run of each arm of a committed study, without a search, on MNIST at ε = 3."""
-
-    def jobs_of_arms(name: str) -> list[Job]:
-        study = replace(read(REPOSITORY / "studies" / f"{name}.yaml"), datasets=("mnist",), epsilons=(3.0,))
-        plain = replace(study, arms=tuple(replace(arm, search={}) for arm in study.arms), seeds=(0,))
-        return jobs_of(plain)
-
-    return jobs_of_arms
-
-
-def _method(job: Job) -> str:
-    return method_of(job)
+@cache
+def arms(study: str) -> list[Job]:
+    """Return a run of each arm of a committed study, without a search, on MNIST at ε = 3."""
+    whole = replace(read(REPOSITORY / "studies" / f"{study}.yaml"), datasets=("mnist",), epsilons=(3.0,))
+    return jobs_of(replace(whole, arms=tuple(replace(arm, search={}) for arm in whole.arms), seeds=(0,)))
 
 
 @pytest.mark.parametrize("study", [path.stem for path in tracked("studies/*.yaml")])
-def test_every_arm_of_a_study_is_on_the_leaderboard(arms, study: str) -> None:
+def test_every_arm_of_a_study_is_on_the_leaderboard(study: str) -> None:
     """An arm of `optimizer` drops a field: `~optimizer.momentum`."""
     jobs = arms(study)
     assert all(map(counts, jobs))
     if study == "optimizer":
-        assert [_method(job) for job in jobs] == [TANH, COMBINED, COMBINED]
+        assert [method_of(job) for job in jobs] == [TANH, COMBINED, COMBINED]
 
 
-def test_a_cell_of_the_composition_belongs_to_its_method(arms) -> None:
+def test_a_cell_of_the_composition_belongs_to_its_method() -> None:
     """The same experiment is another method with other overrides; an addition to the combined ideas is none."""
     methods = {}
     for job in arms("composition"):
         assert counts(job)
         options = tuple(job.overrides[name] for name in ("activation", "loss", "clipping"))
-        methods[(job.overrides["experiment"].rpartition("/")[2], *options)] = _method(job)
+        methods[(job.overrides["experiment"].rpartition("/")[2], *options)] = method_of(job)
     assert len(methods) == 16
     assert methods["pixels", "relu", "cross_entropy", "flat"] == PLAIN
     assert methods["pixels", "relu", "losing_less", "flat"] == LOSS
     assert methods["scatternet", "relu", "cross_entropy", "flat"] == "ScatterNet features (2021)"
     assert list(methods.values()).count(COMBINED) == 11
-    assert [_method(job) for job in arms("screening")] == ["", ""]
+    assert [method_of(job) for job in arms("screening")] == ["", ""]
 
 
-def test_a_method_is_found_whatever_a_study_leaves_to_its_base(arms) -> None:
+def test_a_method_is_found_whatever_a_study_leaves_to_its_base() -> None:
     """`modern` types no clipping: flat clipping is its base's."""
-    methods = [_method(job) for job in arms("modern")]
+    methods = [method_of(job) for job in arms("modern")]
     assert [methods.count(name) for name in (PLAIN, TANH, LOSS, COMBINED, "")] == [1, 1, 1, 11, 2]  # EMA or views alone
     assert methods[0] == PLAIN
 
 
-def test_an_arm_of_plain_dp_sgd_is_plain(arms) -> None:
-    plain = [job for path in tracked("studies/*.yaml") for job in arms(path.stem) if _method(job) == PLAIN]
+def test_an_arm_of_plain_dp_sgd_is_plain() -> None:
+    plain = [job for path in tracked("studies/*.yaml") for job in arms(path.stem) if method_of(job) == PLAIN]
     expected = {
         "activation": "torch.nn.ReLU",
         "loss": "torch.nn.CrossEntropyLoss",
@@ -279,7 +266,7 @@ def test_a_screened_run_costs_no_more_than_all_it_may_try(jobs, recorded) -> Non
     assert costs == [(1.0, 1.0, False), (8.0, 6.5, False)]
 
 
-def test_a_screened_run_with_all_tries_made_costs_their_sum(arms, recorded) -> None:
+def test_a_screened_run_with_all_tries_made_costs_their_sum(recorded) -> None:
     """Nothing that it sees ends it, so that after an epoch there are as many tries as beforehand were to be."""
     run = recorded(arms("screening")[1])
     assert run.job.config.max_epsilon is None

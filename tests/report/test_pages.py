@@ -9,19 +9,20 @@ from pathlib import Path
 import pytest
 
 from runner.claims.claim import Claim, Printed, Summarised
-from runner.claims.judgement import ClaimRow, counted
 from runner.claims.runs import PlannedRun, Runs
+from runner.claims.verdicts import ClaimRow, counted
 from runner.config import REPOSITORY
 from runner.records.files import read_record
 from runner.records.jobs import sweep_jobs
-from runner.report import counts, paper_page
-from runner.report.cells import cells_of, signed
-from runner.report.counts import noise_text, totals
+from runner.report import paper_page, statements
+from runner.report.claim_rows import cells_of, signed
 from runner.report.files import Table, markdown, plus_minus, read_csv, write_csv, write_table_csv
 from runner.report.item_page import claims_text, epsilon_text, open_settings
+from runner.report.leaderboard.entries import titles_of
+from runner.report.pages import totals
 from runner.report.papers import load
+from runner.report.statements import noise_text
 from runner.report.tables import runs_table, setting_cells, settings_table
-from runner.report.titles import titles_of
 from runner.report.verdict_figures import _part
 from tests.claims.made_up import claim
 from tests.tracked import tracked
@@ -256,7 +257,7 @@ def test_guaranteed_claims_are_counted_by_their_noise(tmp_path: Path, monkeypatc
         places = [place for place, (name, _) in enumerate(runs) if name in claim.experiments]
         return [(tmp_path / "runs" / f"{place}.json").read_bytes() for place in places]
 
-    monkeypatch.setattr(counts, "_records", records)
+    monkeypatch.setattr(statements, "_records", records)
     text = noise_text(tmp_path, "paper", {"a_paper": rows}, "limits.md")
     assert "(limits.md). Of the 5 claims with a guaranteed ε, 1 rest on runs" in text
     assert "drawn in float64 is behind 2 of them, and a formula" in text

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from runner.claims.judgement import ClaimRow
-from runner.config import REPOSITORY
+from runner.claims.verdicts import ClaimRow
+from runner.config import REPOSITORY, RESULTS
 from runner.config.yaml_file import read_yaml
 from runner.report import pages, papers, statements
 from runner.report.claim_rows import rows_of
@@ -20,9 +20,8 @@ from runner.report.leaderboard.entries import Entry
 from runner.report.pages import write_report
 from runner.report.papers import every_paper, load, study_pages
 from runner.report.statements import Sources, claim_number, findings_list, headline_of, stated
-from runner.study.page import sources_of
 from tests.claims.made_up import claim
-from tests.tracked import tracked, tracked_papers
+from tests.tracked import committed_sources, tracked, tracked_papers
 
 CLAIM = claim(item="fig-1", dataset="MNIST", claimed="98", unit="%", at_epsilon="3")
 ROW = ClaimRow(
@@ -82,9 +81,8 @@ def test_no_statement_is_made_of_smoke_runs(tmp_path, monkeypatch):
 
 
 def test_papers_are_listed_with_numbers_from_committed_tables():
-    results = REPOSITORY / "results"
-    listed = findings_list(every_paper(), sources_of(results))
-    pages = [page for page in (*every_paper(), *study_pages(results)) if page.statement and page.statement.readme]
+    listed = findings_list(every_paper(), committed_sources())
+    pages = [page for page in (*every_paper(), *study_pages(RESULTS)) if page.statement and page.statement.readme]
     assert listed.count("\n") == len(pages) >= 6
     assert "claims ε = 3. But its theorem allows acceptance rules whose ε is at least 6.2 on MNIST." in listed
     quoted = "a bug existed in the original version of the code, which invalidates the original experimental results"
@@ -96,7 +94,7 @@ def test_papers_are_listed_with_numbers_from_committed_tables():
 
 def test_the_front_page_has_every_papers_claims_with_their_words():
     """Numbers are those of the claims; a word is the claim's, and an ε that is not guaranteed is said to be so."""
-    shown = statements.summary_table(every_paper(), sources_of(REPOSITORY / "results")).splitlines()[2:]
+    shown = statements.summary_table(every_paper(), committed_sources()).splitlines()[2:]
     assert len(shown) == sum(len(paper.summaries) for paper in every_paper())
     assert all(paper.summaries for paper in map(load, tracked_papers()))
     assert not any("not run" in line for line in shown)
@@ -113,10 +111,8 @@ def test_a_number_that_was_not_measured_is_not_shown(tmp_path):
 
 def test_committed_tables_support_the_finding_of_every_study():
     """A finding that this refuses contradicts its tables: write what they say."""
-    results = REPOSITORY / "results"
-    names = {path.stem for path in tracked("studies/*.yaml")}
-    sources = sources_of(results)
-    for study in (study for study in study_pages(results) if study.name in names):
+    names, sources = {path.stem for path in tracked("studies/*.yaml")}, committed_sources()
+    for study in (study for study in study_pages(RESULTS) if study.name in names):
         assert headline_of(stated(study.name, study.statement, sources)), f"studies/{study.name}.yaml: finding"
 
 
@@ -126,7 +122,7 @@ def test_every_statement_names_one_claim_for_each_number():
         numbers = [fields for statement in statements_made for fields in statement.numbers.values()]
         of_claims = [fields for fields in numbers if not {"study", "leaderboard"} & fields.keys()]
         for fields in of_claims:
-            rows = rows_of(REPOSITORY / "results", load(fields.get("paper", paper.name)))
+            rows = rows_of(RESULTS, load(fields.get("paper", paper.name)))
             values = {name: value for name, value in fields.items() if name not in ("verdict", "guarantee")}
             matching = [row.claim for row in rows if row.claim.has(values)]
             assert len({match.identity for match in matching}) == 1, (paper.name, fields)

@@ -8,12 +8,11 @@ from textwrap import dedent
 import pytest
 
 from runner.config import ConfigError
-from runner.study import file
-from runner.study.definition import ByEpsilon, Dimension, Study, Times, space_at
-from runner.study.file import read
+from runner.study import definition
+from runner.study.definition import ByEpsilon, Dimension, Study, Times, read, space_at
 from tests.tracked import tracked
 
-FILE = dedent((file.__doc__ or "").split("\n\n")[1]) + "\n"  # the example of the module's text
+FILE = dedent((definition.__doc__ or "").split("\n\n")[1]) + "\n"  # the example of the module's text
 
 
 def study(folder: Path, text: str) -> Study:

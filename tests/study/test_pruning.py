@@ -9,7 +9,7 @@ import random
 import optuna
 import pytest
 
-from runner.study.pruning import Curve, Judge, bracket_of
+from runner.study.search import Curve, Judge, bracket_of
 
 
 def curve(accuracies: list[float], epsilons: list[float] | None = None, epochs: int = 9) -> Curve:

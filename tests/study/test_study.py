@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 
-from runner.claims.claim import dataset_name
 from runner.claims.statistics import summarise
 from runner.cli import aggregate
 from runner.cli import study as command
@@ -24,7 +24,7 @@ from runner.records.jobs import Job
 from runner.report.files import cell, read_csv
 from runner.runs.durations import Durations
 from runner.study import board
-from runner.study.file import read
+from runner.study.definition import read
 from runner.study.outcome import compared
 from runner.study.plan import settings_of
 from runner.study.progress import progress_of
@@ -101,10 +101,19 @@ def carried(tmp_path: Path, fabricate: Callable[..., Path], monkeypatch: pytest.
             write_stopped(stopped_path(path.parents[1], job.run_id), read_record(path) | {"status": "stopped"})
             path.unlink()
 
+    savefig = Figure.savefig
+
     def carry_out(
-        text: str, *arguments: str, failing: str = "", most: int = 99, code: int = 0, waits: bool = True
+        text: str,
+        *arguments: str,
+        failing: str = "",
+        most: int = 99,
+        waits: bool = True,
+        code: int = 0,
+        drawn: bool = False,
     ) -> list[list[Job]]:
         rounds: list[list[Job]] = []
+        monkeypatch.setattr(Figure, "savefig", savefig if drawn else lambda *_, **__: None)  # it takes a second
 
         def run_jobs(_: object, work: Work, __: object) -> Tally:
             rounds.append(list(work.jobs))
@@ -177,38 +186,32 @@ def test_the_search_the_choice_the_finals_and_the_page(carried: Carried, tmp_pat
     assert (tmp_path / "studies" / "mine" / "figure.svg").exists()
 
 
-def test_a_study_goes_on_where_it_was_stopped(carried: Carried, tmp_path: Path) -> None:
+def test_a_study_goes_on_where_it_was_stopped(carried: Carried, tmp_path: Path, capsys) -> None:
     before = carried(FILE, most=2, code=1)
     assert [len(jobs) for jobs in before] == [9, 3, 3]
     assert "| AUTO-S | – |  |  | 4 |" in page(tmp_path)  # nothing is chosen, and no number is shown
     assert [len(jobs) for jobs in carried(FILE)] == [3, 3, 6]
     assert carried(FILE) == []
+    capsys.readouterr()
+    carried(FILE, "--plan")
+    assert "18 trials and 6 final runs, 24 of them recorded.\nLeft: nothing.\n" in capsys.readouterr().out
 
 
-def test_an_arm_whose_updates_the_test_images_chose_is_named(carried: Carried, tmp_path: Path) -> None:
+def test_a_page_names_odd_arms_and_machines(carried: Carried, tmp_path: Path) -> None:
+    """Updates that the test images chose, other numbers of updates, and another machine."""
     (*_, finals) = carried(FILE)
-    assert "Chosen by test images" not in page(tmp_path)
+    before = page(tmp_path)
+    assert not any(text in before for text in ("Chosen by test images", " updates", "of different machines"))
     for job in (job for job in finals if job.overrides["arm"] == "AUTO-S"):
         path = record_path(results_folder(job.config), job.run_id)
         record = read_record(path)
         record["history"]["unscreened_accuracy"], record["final"]["unscreened_accuracy"] = [math.nan] * 3, math.nan
-        path.write_text(dumps(record))
-    assert carried(FILE) == []
-    (line,) = (line for line in page(tmp_path).splitlines() if line.startswith("- **Chosen by test images.**"))
-    assert "*AUTO-S* on MNIST at ε = 3:" in line
-
-
-def test_arms_with_other_updates_or_of_another_machine_are_named(carried: Carried, tmp_path: Path) -> None:
-    (*_, finals) = carried(FILE)
-    assert " updates" not in page(tmp_path)
-    assert "The final runs are of different machines" not in page(tmp_path)
-    for job in (job for job in finals if job.overrides["arm"] == "AUTO-S"):
-        path = record_path(results_folder(job.config), job.run_id)
-        record = read_record(path)
         record["history"]["steps"][-1] = record["final"]["steps"] = 1120 + job.field("seed")
         record["provenance"]["device"] = "another"
         path.write_text(dumps(record))
     assert carried(FILE) == []
+    (line,) = (line for line in page(tmp_path).splitlines() if line.startswith("- **Chosen by test images.**"))
+    assert "*AUTO-S* on MNIST at ε = 3:" in line
     assert "- *AUTO-S*: `clipping=automatic`, norm 1, stability 0.01, 1,121 to 1,122 updates\n" in page(tmp_path)
     assert "which round differently: 2 on another with PyTorch None, 4 on none with PyTorch None." in page(tmp_path)
 
@@ -223,6 +226,10 @@ def test_a_study_named_like_one_of_the_package_is_refused(tmp_path: Path) -> Non
 def test_a_failed_run_stops_the_study_and_is_named(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(carried(FILE, failing="AUTO-S", code=1)) == 1
     assert "AUTO-S dataset=MNIST ε=3 optimizer.lr=0.5 seed=0: it failed" in capsys.readouterr().err
+    carried(FILE, "--plan")
+    text = capsys.readouterr().out
+    assert "9 trials and 6 final runs, 6 of them recorded." in text
+    assert "Left: 9 runs of unknown time." in text
 
 
 def test_a_plan_runs_nothing(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,22 +237,6 @@ def test_a_plan_runs_nothing(carried: Carried, capsys: pytest.CaptureFixture[str
     text = capsys.readouterr().out
     assert "3 arms, 1 data set, 1 ε: 9 trials and 6 final runs, 0 of them recorded." in text
     assert "Left: 15 runs of unknown time." in text
-
-
-def test_a_plan_counts_trials_of_widened_ranges(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
-    carried(FILE)
-    capsys.readouterr()
-    carried(FILE, "--plan")
-    assert "18 trials and 6 final runs, 24 of them recorded.\nLeft: nothing.\n" in capsys.readouterr().out
-
-
-def test_a_plan_counts_trials_of_a_search_that_is_not_complete(carried: Carried, capsys) -> None:
-    carried(FILE, failing="AUTO-S", code=1)
-    capsys.readouterr()
-    carried(FILE, "--plan")
-    text = capsys.readouterr().out
-    assert "9 trials and 6 final runs, 6 of them recorded." in text
-    assert "Left: 9 runs of unknown time." in text
 
 
 def test_a_smoke_study_is_marked(carried: Carried, tmp_path: Path) -> None:
@@ -300,28 +291,21 @@ def test_the_pages_are_not_written_if_a_study_is_wrong(tmp_path: Path, refusal, 
     assert f"{path}, line 4: arms.flat clipping: clipping has no option" in refusal(aggregate.main, ["studies"])
 
 
-def own_option(folder: Path) -> Path:
-    """Write an option of your own whose experiment sets the group, too; returns its folder."""
-    (folder / "options" / "clipping").mkdir(parents=True)
-    (folder / "options" / "clipping" / "gentle.yaml").write_text("_target_: runner.clipping.Flat\nnorm: 0.3\n")
-    return folder / "options"
-
-
-def test_an_own_option_has_the_values_of_its_file(carried: Carried, tmp_path: Path) -> None:
+def test_own_options_have_the_values_of_their_files(carried: Carried, tmp_path: Path) -> None:
+    """An option of a group that the experiment sets, too, and a data set without a name, which has its option's."""
+    for group, name, text in (
+        ("clipping", "gentle", "_target_: runner.clipping.Flat\nnorm: 0.3\n"),
+        ("dataset", "noisy", "_target_: tests.study.test_study.unnamed\n"),
+    ):
+        (tmp_path / "options" / group).mkdir(parents=True)
+        (tmp_path / "options" / group / f"{name}.yaml").write_text(text)
     text = FILE.replace("clipping=flat", "clipping=gentle").replace("flat clipping", "AUTO-S, wide", 1)
-    text = text.replace("  AUTO-S, wide: clipping=automatic clipping.norm=2\n", "")
-    jobs = carried(text, "--config-dir", str(own_option(tmp_path)))[0]
+    text = text.replace("  AUTO-S, wide: clipping=automatic clipping.norm=2\n", "") + "datasets: [noisy]\n"
+    jobs = carried(text, "--config-dir", str(tmp_path / "options"))[0]
     assert {job.field("clipping.norm") for job in jobs if job.overrides["arm"] == "AUTO-S, wide"} == {0.3}
     assert all(" --config-dir " in job.field("tracking.command") for job in jobs)
-
-
-def test_an_own_data_set_without_a_name_has_that_of_its_option(carried: Carried, tmp_path: Path) -> None:
-    options = own_option(tmp_path)
-    (options / "dataset").mkdir()
-    (options / "dataset" / "noisy.yaml").write_text("_target_: tests.study.test_study.unnamed\n")
-    jobs = carried(FILE + "datasets: [noisy]\n", "--config-dir", str(options))[0]
     assert {job.overrides["dataset"] for job in jobs} == {"noisy"}
-    assert "| noisy | 3 | AUTO-S |" in (tmp_path / "studies" / "mine" / "README.md").read_text(encoding="utf-8")
+    assert "| noisy | 3 | AUTO-S |" in page(tmp_path)
 
 
 def answered(*seeds: tuple[float, ...]) -> list[str]:
@@ -351,7 +335,7 @@ def test_arms_with_the_same_weights_are_named(carried: Carried, tmp_path: Path, 
 def test_a_gain_far_from_the_others_is_an_arrow_with_its_numbers(carried: Carried, tmp_path: Path, monkeypatch) -> None:
     lost = {"flat clipping": 0, "AUTO-S": 20, "AUTO-S, wide": -0.5}
     monkeypatch.setattr(ACCURACY, lambda job: 80 - lost[job.overrides["arm"]] * job.field("seed"))
-    carried(FILE.replace("[0.5, 1, 2]", "[1]"))
+    carried(FILE.replace("[0.5, 1, 2]", "[1]"), drawn=True)
     svg = (tmp_path / "studies" / "mine" / "figure.svg").read_text(encoding="utf-8")
     assert "−30.00 [−157.06, +97.06]" in svg  # t(1) = 12.706205 times 10
     assert "seeds −40.00 to −20.00" in svg
@@ -379,7 +363,7 @@ def test_a_front_has_one_search_for_all_epsilons_and_is_pruned(carried: Carried,
     assert 3 <= len(behind) < 6 + 1
     assert f"Hyperband stopped {len(behind)} of 18 trials that fell behind." in page(tmp_path)
     assert "choice of the best among 18 trials" in page(tmp_path)
-    assert carried(FRONT) == []
+    assert carried(FRONT, drawn=True) == []
     rows = read_csv(tmp_path / "studies" / "mine" / "front.csv")
     best = max(accuracy(job) for jobs in searched for job in jobs if job.overrides["arm"] == "AUTO-S")
     last = [row for row in rows if row["arm"] == "AUTO-S"][-1]
@@ -461,10 +445,11 @@ def test_the_committed_studies_need_the_records_that_they_list(study_name: str, 
     monkeypatch.setattr("runner.study.progress.folder_of", lambda settings: committed)
     study = read(REPOSITORY / "studies" / f"{study_name}.yaml")
     place = REPOSITORY / "results" / "studies" / study_name
-    dataset = study.datasets[0]
-    progress = progress_of(study, settings_of(replace(study, datasets=(dataset,))))
+    part = replace(study, datasets=study.datasets[:1], epsilons=study.epsilons if study.front else study.epsilons[:1])
+    progress = progress_of(part, settings_of(part))
     ids = {run.job.run_id for arm in progress for run in (*arm.searched, *arm.finals.recorded)}
-    name = dataset_name(progress[0].setting.dataset_name)
-    assert ids == {row["run_id"] for row in read_csv(place / "runs.csv") if row["dataset"] == name}
-    means = [row["accuracy"] for row in read_csv(place / "table.csv") if row["dataset"] == name]
+    places = {arm.setting.labels[:2] for arm in progress}
+    runs, table = (read_csv(place / f"{name}.csv") for name in ("runs", "table"))
+    assert ids == {row["run_id"] for row in runs if (row["dataset"], row["epsilon"]) in places}
+    means = [row["accuracy"] for row in table if (row["dataset"], row["epsilon"]) in places]
     assert means == [cell(mean) for mean in (summarise([*arm.accuracies().values()])["mean"] for arm in progress)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import signal
 import subprocess
 import sys
@@ -59,7 +58,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> None:
     config = composed(
-        "scale=smoke", "scale.epochs=2", "tracking.group=paper/item", "tracking.job_type=row", "tracking.tags=[mine]",
+        *SMALL, "tracking.group=paper/item", "tracking.job_type=row", "tracking.tags=[mine]",
         "tracking.command='python -m runner experiment=row activation=tanh seed=0 runtime.device=cpu'",
         "save_model=true",
     )  # fmt: skip
@@ -263,7 +262,7 @@ def test_no_fault_of_wandb_stops_or_holds_a_run(composed, fake_wandb, capfd, mon
     """It is recorded, and its accuracy is shown, before W&B is waited for; then comes one line."""
     program, reason = FAULTS[fault]
     fake_wandb(f"{RUN}    {program}{REST}" if program.startswith("def") else program)
-    monkeypatch.setattr(tracking, "_PATIENCE", 5.0)
+    monkeypatch.setattr(tracking, "_PATIENCE", 3.0)
     config, shown = composed(*SMALL), list[float]()
 
     def show_recorded(path: Path) -> None:
@@ -357,7 +356,7 @@ def test_a_multirun_that_is_stopped_says_so_in_a_line(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("smoke/runs/*.json"))
 
 
-def test_a_sweep_of_wandb_starts_runs_of_this_package(tmp_path: Path) -> None:
+def test_a_sweep_of_wandb_starts_runs_of_this_package(composed, tmp_path: Path, monkeypatch) -> None:
     """The file in docs/hydra.md, as W&B's agent makes a command of it. The agent names run and sweep by environment."""
     from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
@@ -368,13 +367,10 @@ def test_a_sweep_of_wandb_starts_runs_of_this_package(tmp_path: Path) -> None:
     words["${args_no_hyphens}"] = create_sweep_command_args({"args": chosen})["args_no_hyphens"]
     command = [word for part in sweep["command"] for word in words.get(part, [part])]
     assert command[:4] == ["/usr/bin/env", "python", "-m", "runner"]
-    small = [*SMALL, "tracking.mode=offline", f"tracking.directory={tmp_path}", f"runtime.results_root={tmp_path}"]
-    agent = {"WANDB_RUN_ID": "byagent1", "WANDB_SWEEP_ID": "sweep123"}
-    subprocess.run(
-        [sys.executable, *command[2:], *small], cwd=REPOSITORY, env=os.environ | agent, check=True, capture_output=True
-    )
-    (record,) = (tmp_path / "smoke/runs").glob("*.json")
-    config = json.loads(record.read_text(encoding="utf-8"))["config"]
-    assert (config["optimizer"]["lr"], config["sound_epsilon"], config["evaluation"]) == (0.25, 3, "holdout")
+    monkeypatch.setenv("WANDB_RUN_ID", "byagent1")
+    monkeypatch.setenv("WANDB_SWEEP_ID", "sweep123")
+    config = composed(*command[4:], *SMALL, "tracking.mode=offline", f"tracking.directory={tmp_path}")
+    assert execute(config, quietly) == "finished"
+    assert (config.optimizer.lr, config.sound_epsilon, config.evaluation.name) == (0.25, 3, "holdout")
     (folder,) = (tmp_path / "wandb").glob("offline-run-*-byagent1")  # what the agent waits for
     assert "test_accuracy" in _inspect(folder, "--json")

@@ -11,13 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from runner.clipping import (
-    Backprop,
-    Flat,
-    NoiseGroup,
-    PerLayer,
-    gradient_sum,
-)
+from runner.clipping import Backprop, Flat, NoiseGroup, PerLayer, gradient_sum
 from runner.gradients import ENGINES, MappedEngine, Objective
 from runner.trust.clipping import own_clipping
 from runner.trust.mapped import NotMappableError

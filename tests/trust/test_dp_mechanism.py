@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from runner.clipping import Flat, gradient_sum
-from runner.gradients import MappedEngine, Objective
+from runner.gradients import MappedEngine
 from runner.trust.clipping import own_clipping
 from runner.trust.dp_mechanism import FromDPMechanism
+from tests.trust.test_clipping import objective
 
 
 class _Normalised:
@@ -65,12 +66,6 @@ class _Rising(FromDPMechanism):  # felt only by gradients above five times the n
 
 
 REFUSED = [(_OwnNoise, "adds noise of its own"), *((kind, "in a later step") for kind in (_Later, _Falling, _Rising))]
-
-
-def objective() -> Objective:
-    torch.manual_seed(0)
-    network = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
-    return Objective(network, nn.CrossEntropyLoss(reduction="none"))
 
 
 @pytest.mark.parametrize("norm", [1.0, 0.01])

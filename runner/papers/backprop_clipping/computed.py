@@ -16,9 +16,9 @@ from runner.accounting.ledger import gaussian_epsilon
 from runner.build.prepare import prepare
 from runner.claims.claim import Claim
 from runner.claims.formulas import Formula, charged_epsilon, computed, ledger_of, prepared
-from runner.claims.judgement import ClaimRow
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence
+from runner.claims.verdicts import ClaimRow
 from runner.clipping import Backprop
 from runner.gradients import Objective
 from runner.papers.backprop_clipping.figures import PAPER, STATED, TABLE_1

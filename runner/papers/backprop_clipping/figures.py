@@ -10,8 +10,8 @@ from functools import cache
 from statistics import fmean
 
 from runner.claims.formulas import prepared
-from runner.claims.judgement import ClaimRow
 from runner.claims.runs import PAPER_SCALE, Evidence, Runs, last_accuracy
+from runner.claims.verdicts import ClaimRow
 from runner.report import plots
 from runner.report.files import Table, bound_text, delta_text, mean_text, number
 from runner.report.papers import claims_of

@@ -34,13 +34,13 @@ from runner.accounting.ledger import gaussian_epsilon
 from runner.build.prepare import prepare
 from runner.claims.claim import Call, Claim
 from runner.claims.formulas import Formula, charged_epsilon, prepared
-from runner.claims.judgement import ClaimRow
 from runner.claims.measure import measure
 from runner.claims.measurement import Measured
 from runner.claims.reading import experiments_of
 from runner.claims.runs import Evidence
 from runner.claims.statistics import LEVEL as CONFIDENCE
 from runner.claims.statistics import Interval
+from runner.claims.verdicts import ClaimRow
 from runner.config import REPOSITORY
 from runner.data.datasets import Split
 from runner.papers.backprop_clipping.computed import first_update_epsilon, white_disc

@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from runner.claims.claim import Claim
 from runner.claims.formulas import computed
-from runner.claims.judgement import ClaimRow
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence
+from runner.claims.verdicts import ClaimRow
 from runner.networks.lipschitz import Spectral, gradient_bounds, losses
 from runner.networks.lipschitz.layers import Center, GroupSort2, Residual, Scale
 from runner.networks.objective import InputBound, Objective

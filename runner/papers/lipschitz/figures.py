@@ -14,10 +14,10 @@ from typing import Any
 from runner.claims.claim import DATASETS as IN_PAPERS
 from runner.claims.claim import Claim
 from runner.claims.formulas import Formula
-from runner.claims.judgement import ClaimRow
 from runner.claims.measurement import Measured, measure_sample
 from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs, grouped
 from runner.claims.statistics import pareto
+from runner.claims.verdicts import ClaimRow
 from runner.config import REPOSITORY
 from runner.records.identity import identify_recorded
 from runner.records.jobs import Job, sweep_jobs

@@ -13,9 +13,9 @@ from runner.accounting import Pld, Prv, Rdp, RdpClassic, last_within
 from runner.accounting.calibration import Accountant
 from runner.claims.claim import Claim
 from runner.claims.formulas import computed, prepared
-from runner.claims.judgement import ClaimRow
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence, Runs, last_accuracy
+from runner.claims.verdicts import ClaimRow
 from runner.papers.losing_less.measures import SENSITIVITY, values_tried
 from runner.report import plots
 from runner.report.files import Table, delta_text, number

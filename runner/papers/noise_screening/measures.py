@@ -24,9 +24,8 @@ from runner.accounting.accountants import rdp_analysis
 from runner.claims.claim import DATASETS as IN_FILES
 from runner.claims.claim import Claim, dataset_name
 from runner.claims.formulas import Formula, computed, guaranteed_for, prepared, run_formula
-from runner.claims.measure import counted, planned_for
+from runner.claims.measure import counted, over_values, planned_for
 from runner.claims.measurement import Measured, charged, compare_samples, measure_sample
-from runner.claims.over_values import over_values
 from runner.claims.runs import Evidence, PlannedRun, Runs, RunsAt
 from runner.claims.statistics import between
 from runner.papers.noise_screening.privacy import ORDERS

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Sequence
 
 from runner.claims.claim import dataset_name
-from runner.claims.judgement import ClaimRow
 from runner.claims.runs import Evidence, Runs
+from runner.claims.verdicts import ClaimRow
 from runner.papers.noise_screening import measures
 from runner.papers.noise_screening.measures import (
     DATASETS,

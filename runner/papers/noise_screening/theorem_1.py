@@ -16,9 +16,9 @@ from runner.accounting import RdpClassic, sound_epsilon
 from runner.claims.claim import DATASETS as IN_FILES
 from runner.claims.claim import Claim, dataset_name
 from runner.claims.formulas import Formula, computed
-from runner.claims.judgement import ClaimRow
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence
+from runner.claims.verdicts import ClaimRow
 from runner.papers.noise_screening import measures
 from runner.papers.noise_screening.measures import DATASETS, claimed_at, delta, kept_steps, screened_run, screening
 from runner.papers.noise_screening.privacy import Screened

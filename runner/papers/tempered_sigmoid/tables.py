@@ -13,12 +13,11 @@ import numpy as np
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.claims.claim import Claim, dataset_name
 from runner.claims.formulas import Formula, computed, prepared, run_formula
-from runner.claims.intervals import FEWEST_RUNS
-from runner.claims.judgement import ClaimRow
 from runner.claims.measure import counted, planned_for
-from runner.claims.measurement import Measured, charged, measure_sample
+from runner.claims.measurement import FEWEST_RUNS, Measured, charged, measure_sample
 from runner.claims.runs import Evidence, Runs, last_accuracy
 from runner.claims.statistics import between, less_claim, measured_mean, stdev
+from runner.claims.verdicts import ClaimRow
 from runner.report.files import Table, bound_text, mean_text, number
 from runner.report.tables import network_table
 

@@ -29,9 +29,9 @@ from torch import Tensor
 
 from runner.claims.claim import Claim
 from runner.claims.formulas import computed
-from runner.claims.judgement import ClaimRow
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence
+from runner.claims.verdicts import ClaimRow
 from runner.report import plots
 from runner.report.files import Table
 

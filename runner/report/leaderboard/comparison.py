@@ -24,9 +24,8 @@ COLUMNS = (
 class Gain:
     """The difference of two mean accuracies, in points.
 
-    Attributes:
-        interval: Welch's 95% interval, or None if one of the two is a single run.
-        alike: True if the settings of both were searched on held-out images.
+    interval: Welch's 95% interval, or None if one of the two is a single run.
+    alike: True if the settings of both were searched on held-out images.
     """
 
     points: float
@@ -67,9 +66,8 @@ def standing(entries: Iterable[Entry], dataset: str, epsilon: float) -> dict[str
 class Comparison:
     """The methods on a data set.
 
-    Attributes:
-        settings: by method, its best setting at each bound at which it has one. The highest mean at the largest bound
-            comes first, and plain DP-SGD last.
+    settings: by method, its best setting at each bound at which it has one. The highest mean at the largest bound
+        comes first, and plain DP-SGD last.
     """
 
     dataset: str

@@ -1,8 +1,9 @@
-"""Entries of a leaderboard: a setting's accuracies at a bound on the sound epsilon."""
+"""Entries of a leaderboard: a setting's accuracies at a bound on the sound epsilon, and its title for people."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +13,101 @@ import torch
 from runner.build.groups import Group
 from runner.build.parts import build_rule
 from runner.build.prepare import prepare
-from runner.claims.runs import PAPER_SCALE, PlannedRun, decides, folder_of
+from runner.claims.runs import PAPER_SCALE, Key, PlannedRun, decides, folder_of, grouped
 from runner.claims.statistics import Interval, mean_of
 from runner.config import REPOSITORY, EvaluationSplit
 from runner.config.checkout import scan
 from runner.data.datasets import Split
 from runner.records.files import record_path
-from runner.records.identity import trained
+from runner.records.identity import hashed_config, trained
 from runner.records.jobs import Job, sweep_jobs
 from runner.report.leaderboard.methods import ENTRY, HELD_OUT, first, how_chosen, ideas_of, method_of
 from runner.report.tables import setting_cells
-from runner.report.titles import titles_of
+
+_UNNAMED = ("experiment", "seed", "dataset")  # the title names the first, and pages show the others separately
+_WORDS = {
+    "activation": "{}",
+    "batch_size": "batch size {}",
+    "clipping": "{}",
+    "draw": "draw {}",
+    "epochs": "{} epochs",
+    "evaluation": "{} images",
+    "loss": "{}",
+    "loss.beta": "β {}",
+    "loss.gamma": "γ {}",
+    "max_epsilon": "to ε {}",
+    "optimizer.lr": "learning rate {}",
+    "sound_epsilon": "sound ε {}",
+    "target_epsilon": "ε {}",
+}
+_OPTIONS = {  # of groups and of `evaluation`
+    "automatic": "AUTO-S",
+    "cross_entropy": "cross-entropy",
+    "flat": "flat clipping",
+    "holdout": "held-out",
+    "losing_less": "losing-less loss",
+    "relu": "ReLU",
+}
+
+
+def titles_of(jobs: Mapping[Key, Job]) -> dict[Key, str]:
+    """Return the titles of different settings. No two are the same on one data set.
+
+    Settings of one experiment name the fields that a sweep varies among them. If that is not enough, they name the
+    first fields of their configs that distinguish them.
+    """
+    alike = grouped(jobs, lambda key: (jobs[key].field("dataset.name"), jobs[key].field("title")))
+    titles: dict[Key, str] = {}
+    for keys in alike.values():
+        titles |= _titles({key: jobs[key] for key in keys})
+    return titles
+
+
+def _titles(jobs: Mapping[Key, Job]) -> dict[Key, str]:
+    varied = dict.fromkeys(name for job in jobs.values() for name in job.overrides if name not in _UNNAMED)
+    titles = {}
+    groups = {name for name in varied if (REPOSITORY / "conf" / name).is_dir()}
+    for key, job in jobs.items():
+        values = {name: job.overrides.get(name) if name in groups else job.field(name) for name in varied}
+        words = [field_text(name, value) for name, value in values.items() if value is not None]
+        titles[key] = ", ".join(filter(None, [job.field("title"), *words]))
+    configs = {key: _flat(hashed_config(job.values)) for key, job in jobs.items()}
+    for name in dict.fromkeys(name for fields in configs.values() for name in fields):
+        count = Counter(titles.values())
+        if name != "seed" and count.total() > len(count):
+            texts = {key: field_text(name, configs[key].get(name)) for key in jobs}
+            longer = {key: f"{t}, {texts[key]}" if count[t] > 1 else t for key, t in titles.items()}
+            titles = longer if len(set(longer.values())) > len(count) else titles
+    return titles
+
+
+def field_text(name: str, value: Any) -> str:
+    """Return a field's value in words.
+
+    >>> field_text("optimizer.lr", 0.5), field_text("batch_size", 4096), field_text("architecture.bias", False)
+    ('learning rate 0.5', 'batch size 4,096', 'without bias')
+    """
+    field = name.rpartition(".")[2].strip("_").replace("_", " ")
+    if isinstance(value, bool):
+        return f"{'with' if value else 'without'} {field}"
+    return _WORDS.get(name, f"{field} {{}}").format(_value_text(value))
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return " and ".join(map(_value_text, value))
+    text = str(getattr(value, "value", "none" if value is None else value))
+    return _OPTIONS.get(text, text.replace("_", " "))
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value}
+    return flat
+
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
 DELTA = 1e-5
@@ -38,21 +123,20 @@ _MADE_FOR = 0.95  # of the budget at least is spent at the end of a run that was
 class Entry:
     """A setting's accuracies (percent) at a bound on the sound epsilon, one for each run with an epoch within it.
 
-    Attributes:
-        method: the method to which the setting belongs, "" if none (methods.yaml).
-        chosen: how the setting was chosen, in words.
-        ideas: the ideas in it (see `ideas_of`), whichever its method is.
-        setting: the setting id of its first recorded run.
-        run: the id of its first run with an epoch within the bound.
-        command: the command that repeats this run.
-        sound: the largest sound epsilon spent there. If the number of steps depends on the data, it is the guaranteed
-            epsilon of runs that the bound stops.
-        neighbours: the neighbouring relation of that epsilon.
-        settings: its batch size, learning rate and so on, as texts (`report.tables.SETTING`).
-        made_for_it: True if the runs end there.
-        held_out: True if the settings were chosen on held-out images.
-        by_test_images: True if the images reported on decided which updates were accepted.
-        on_a_part: True if the accuracies use a part of the test images, because the others are treated as public.
+    method: the method to which the setting belongs, "" if none (methods.yaml).
+    chosen: how the setting was chosen, in words.
+    ideas: the ideas in it (see `ideas_of`), whichever its method is.
+    setting: the setting id of its first recorded run.
+    run: the id of its first run with an epoch within the bound.
+    command: the command that repeats this run.
+    sound: the largest sound epsilon spent there. If the number of steps depends on the data, it is the guaranteed
+        epsilon of runs that the bound stops.
+    neighbours: the neighbouring relation of that epsilon.
+    settings: its batch size, learning rate and so on, as texts (`report.tables.SETTING`).
+    made_for_it: True if the runs end there.
+    held_out: True if the settings were chosen on held-out images.
+    by_test_images: True if the images reported on decided which updates were accepted.
+    on_a_part: True if the accuracies use a part of the test images, because the others are treated as public.
     """
 
     dataset: str

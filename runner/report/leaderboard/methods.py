@@ -27,19 +27,15 @@ def entered_folders() -> list[Path]:
     return [path.parent for path in scan(REPOSITORY / "entries", "*/runs.csv")]
 
 
-def _entered() -> dict[str, str]:
-    """Return the methods of entries by the sweep of their runs. A class other than CLASSES[0] is part of the name."""
-    methods = {}
-    for folder in entered_folders():
-        content = read_yaml(folder / "entry.yaml").plain
-        data = "" if content["class"] == CLASSES[0] else f", {content['class']}"
-        methods[f"{ENTRY}{folder.name}"] = f"{content['method']}{data}"
-    return methods
-
-
 _FILE = read_yaml(Path(__file__).with_name("methods.yaml")).plain
 METHODS = _FILE["methods"]
-ENTERED = _entered()
+_ENTRIES = {f"{ENTRY}{folder.name}": read_yaml(folder / "entry.yaml").plain for folder in entered_folders()}
+ENTERED: dict[
+    str, str
+] = {  # methods of entries by the sweep of their runs; a class other than the first is part of the name
+    sweep: entry["method"] + ("" if entry["class"] == CLASSES[0] else f", {entry['class']}")
+    for sweep, entry in _ENTRIES.items()
+}
 NAMES: list[str] = [*(method["name"] for method in METHODS), *ENTERED.values()]  # the first is the baseline
 COMBINED = "Ideas combined"
 LOOKS: dict[str, str] = {  # names in `runner.report.plots.LOOKS`

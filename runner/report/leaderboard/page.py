@@ -1,4 +1,4 @@
-"""The leaderboard as a page: one table of all methods and data sets, plain DP-SGD as a baseline, published numbers."""
+"""The pages of the leaderboard: all methods with published numbers, the gains of all pairs, and the best settings."""
 
 from __future__ import annotations
 
@@ -10,13 +10,33 @@ from runner.claims.claim import dataset_name
 from runner.claims.runs import grouped
 from runner.claims.statistics import difference, summarise
 from runner.config.yaml_file import read_yaml
-from runner.report.cells import difference_text
+from runner.report.claim_rows import difference_text, signed
 from runner.report.files import Table, enumerated, markdown, number
-from runner.report.leaderboard.comparison import FEW, SHOWN, Comparison, settings_of, standing
+from runner.report.leaderboard.comparison import FEW, SHOWN, Comparison, Gain, gain_over, settings_of, standing
 from runner.report.leaderboard.entries import DELTA, Entry
-from runner.report.leaderboard.methods import ADDED, IDEAS, NAMES, trains_from_scratch
+from runner.report.leaderboard.methods import ADDED, CLASSES, FRONT, IDEAS, NAMES, trains_from_scratch
 
-KINDS = ("from scratch", "synthetic pre-training", "public data")
+_INTRODUCTION = """# Gains of each method over each other
+
+Points of test accuracy by which the method of a row is above that of the column, at the same sound ε. **Bold**: Welch's
+95% interval tells the two apart. The intervals are not corrected for the number of pairs. A pair with a single run has
+no interval. `python -m runner compare` prints the interval of a pair, and the [leaderboard](README.md) has the
+accuracies and says what ◐, ⚠ and ☒ mark.
+
+Each method has its own best setting here, with its own clipping norm. What one idea adds *on top of another*, such as
+ScatterNet on top of tanh, is
+[in the study of compositions](../studies/composition/README.md#what-does-each-part-add-to-another). Its arms
+share a clipping norm of 0.1, learning rates in powers of two and the loss parameters of the paper, so gains there
+differ from those here.
+"""
+_SETTINGS = """# Settings that did best
+
+To train with a method at a sound ε, begin with the setting that did best here: it stands on the
+[leaderboard](README.md), which says what ◐, ⚠ and ☒ mark. Learning rates depend on the clipping norm and on the batch
+size, so take all of a row together. *114, up to ε*: of the 114 epochs of a run, the last one within ε counts. Below
+each table are the commands of its first seeds.
+"""
+_SETTING = ("learning rate", "clipping norm", "batch size", "epochs")  # the last one says where ε cuts it
 _BASELINE = (1.0, 2.0, 3.0, 8.0)
 _TEXT, _PUBLISHED = Path(__file__).with_suffix(".md"), Path(__file__).with_name("published.yaml")
 
@@ -25,12 +45,11 @@ _TEXT, _PUBLISHED = Path(__file__).with_suffix(".md"), Path(__file__).with_name(
 class Published:
     """A published accuracy (percent) at a privacy budget, which its authors counted.
 
-    Attributes:
-        kind: what training saw besides the private images: one of KINDS.
-        accountant: how its authors count epsilon.
-        source: authors, venue, year, and the place of the number in their work.
-        read: the address at which the number was read.
-        disputed: the address of a work that disputes the budget, or "".
+    kind: what training saw besides the private images: one of CLASSES.
+    accountant: how its authors count epsilon.
+    source: authors, venue, year, and the place of the number in their work.
+    read: the address at which the number was read.
+    disputed: the address of a work that disputes the budget, or "".
     """
 
     dataset: str
@@ -57,7 +76,9 @@ def read_published() -> list[Published]:
     return numbers
 
 
-def best_published(works: Sequence[Published], dataset: str, epsilon: float, kind: str = KINDS[0]) -> Published | None:
+def best_published(
+    works: Sequence[Published], dataset: str, epsilon: float, kind: str = CLASSES[0]
+) -> Published | None:
     """Return the highest undisputed accuracy of a kind on a data set within a budget, if there is one."""
     numbers = (work for work in works if (work.dataset, work.kind) == (dataset, kind) and not work.disputed)
     return max((n for n in numbers if n.epsilon <= epsilon), key=lambda number: number.accuracy, default=None)
@@ -71,6 +92,8 @@ def page(entries: Sequence[Entry], compared: Sequence[Comparison], published: Se
         for method, settings in board.settings.items()
         for epsilon in settings
     ]
+    plain = compared[0].settings[NAMES[0]].get(SHOWN[-1])
+    place = f"{dataset_name(compared[0].dataset)} at ε ≤ {SHOWN[-1]:g}"
     higher = [max(e.mean for e in s if e is s[0] or not e.by_test_images) - s[0].mean for s in cells]
     return _TEXT.read_text(encoding="utf-8").format(
         answers=" ".join(_answer(board) for board in compared),
@@ -80,7 +103,7 @@ def page(entries: Sequence[Entry], compared: Sequence[Comparison], published: Se
         settings=len({entry.setting for entry in entries}),
         epsilons=enumerated([f"{epsilon:g}" for epsilon in dict.fromkeys(entry.epsilon for entry in entries)]),
         baseline=markdown(_baseline(entries, compared)),
-        repeat=_repeat(compared[0]),
+        repeat=f"The first seed on {place}: `{plain.command} runtime.results_root=again`\n" if plain else "",
         published=markdown(_published(published)),
         disputed=_disputed(published),
         most=max(map(len, cells)),
@@ -142,7 +165,7 @@ def _table(compared: Sequence[Comparison], published: Sequence[Published]) -> Ta
             cells.append(f"{f'**{text}**' if method in top else text}{idea}{flags_text(entry)}")
         if any(cell != "–" for cell in cells):
             rows.append([f"**{method}**" if method == NAMES[0] else method, *cells])
-    for kind in KINDS:
+    for kind in CLASSES:
         numbers = [best_published(published, board.dataset, epsilon, kind) for board, epsilon in columns]
         if any(numbers):
             rows.append([f"*Published, {kind}*", *("–" if n is None else f"*{n.accuracy:g}*" for n in numbers)])
@@ -195,16 +218,10 @@ def _baseline(entries: Sequence[Entry], compared: Sequence[Comparison]) -> Table
     return Table(["data set", *(f"ε ≤ {epsilon:g}" for epsilon in _BASELINE)], rows)
 
 
-def _repeat(board: Comparison) -> str:
-    entry = board.settings[NAMES[0]].get(SHOWN[-1])
-    place = f"{dataset_name(board.dataset)} at ε ≤ {SHOWN[-1]:g}"
-    return f"The first seed on {place}: `{entry.command} runtime.results_root=again`\n" if entry else ""
-
-
 def _published(published: Sequence[Published]) -> Table:
     """List the published numbers by class and work."""
     rows = []
-    for kind in KINDS:
+    for kind in CLASSES:
         undisputed = (number for number in published if number.kind == kind and not number.disputed)
         for (method, source), numbers in grouped(undisputed, lambda number: (number.method, number.source)).items():
             texts = [
@@ -241,3 +258,62 @@ def _outside(entries: Sequence[Entry], compared: Sequence[Comparison]) -> str:
                 texts.append(f"{dataset_name(board.dataset)} at ε ≤ {epsilon:g}: *{above.title}*, {accuracy}")
     text = "Parts of a method, such as a loss without its regulariser, and controls are in the CSV only."
     return f"{text} Above the best here are, on {'; on '.join(texts)}." if texts else text
+
+
+def matrix_page(compared: Sequence[Comparison]) -> str:
+    """Write a table of methods by methods for each data set and each bound on the sound epsilon."""
+    parts = [_INTRODUCTION]
+    for board in compared:
+        for epsilon in SHOWN:
+            best = {m: settings[epsilon] for m, settings in board.settings.items() if epsilon in settings}
+            if len(best) > 1:
+                parts.append(f"## {dataset_name(board.dataset)} at ε ≤ {epsilon:g}\n\n{markdown(_pairs(best))}")
+    return "\n".join(parts)
+
+
+def settings_page(compared: Sequence[Comparison]) -> str:
+    """Write a table of settings for each method: its best one on each data set at each bound, with the commands."""
+    parts = [_SETTINGS]
+    for method in NAMES:
+        best = [
+            (f"{dataset_name(board.dataset)} at ε ≤ {epsilon:g}", settings[epsilon])
+            for board in compared
+            if (settings := board.settings.get(method, {}))
+            for epsilon in SHOWN
+            if epsilon in settings
+        ]
+        if not best:
+            continue
+        rows = []
+        for place, entry in best:
+            texts = [entry.settings[name] for name in _SETTING]
+            texts[-1] += "" if entry.made_for_it else ", up to ε"
+            ideas = ", ".join(further_ideas(method, entry)) or "–"
+            rows.append([place, *texts, ideas, f"{mean_text(entry)}{flags_text(entry)}"])
+        header = ("data set", *_SETTING, "also has", "test accuracy (%)")
+        commands = "".join(f"# {place}\n{entry.command}\n" for place, entry in best)
+        parts.append(
+            f"## {method}\n\n{markdown(Table(header, rows))}\n<details><summary>Commands</summary>\n\n"
+            f"```bash\n{commands}```\n\n</details>\n"
+        )
+    return "\n".join(parts)
+
+
+def _pairs(best: dict[str, Entry]) -> Table:
+    labels = [FRONT[method]["label"] for method in best]
+    rows = [
+        [
+            f"{FRONT[method]['label']}{flags_text(entry)}",
+            *(_gain_text(gain_over(entry, other)) for other in best.values()),
+        ]
+        for method, entry in best.items()
+    ]
+    return Table(["over →", *labels], rows)
+
+
+def _gain_text(gain: Gain | None) -> str:
+    if gain is None:
+        return "–"
+    text = signed(gain.points, "", 1)
+    apart = gain.interval is not None and (gain.interval.low > 0 or gain.interval.high < 0)
+    return f"**{text}**" if apart else text

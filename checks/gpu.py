@@ -19,26 +19,28 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import chain
 from multiprocessing import forkserver
 from pathlib import Path
-from statistics import median
 from types import FrameType
 from typing import NoReturn
 
 import torch
 
 from checks.benchmarks.report import gpu_folder
-from checks.gpu.runs import LEAST, LIST, Entry, Lease, Progress, check_data, read_list, unrecorded
 from checks.rehearsal import made_up_cuda
 from runner.build.parts import device_of
+from runner.cli.reproduce import check_data, ordered
 from runner.config import PAPER, REPOSITORY, RESULTS, ConfigError
-from runner.records.files import record_path, results_folder
-from runner.records.jobs import Job
+from runner.config.yaml_file import read_yaml
+from runner.launch import Work, launcher_of, run_jobs
+from runner.records.files import is_recorded, record_path, results_folder
+from runner.records.jobs import Job, sweep_jobs
 from runner.records.provenance import device_name
+from runner.runs import durations
 from runner.runs.checkpoints import code_digest
 from runner.terminal import Line, Parser, duration
 
+LIST = Path(__file__).with_suffix(".yaml")
 PARTS = ("parity", "benchmark", "runs")
 _RESERVE = 10.0  # seconds at the end, to end processes and to pack
 LIMIT = 15 << 20  # bytes of an archive's files before compression
@@ -52,15 +54,12 @@ class OutOfTime(Exception):  # noqa: N818
 
 def main(arguments: Sequence[str]) -> int:
     """Use the GPU for some minutes, and return the exit code."""
-    began = time.time()
-    chosen = _arguments(arguments)
-    if chosen.output is not None and chosen.output.exists() and not chosen.output.is_dir():
-        raise ConfigError(f"--output {chosen.output} is no folder.")
+    began, chosen = time.time(), _arguments(arguments)
     with ExitStack() as stack:
         if chosen.rehearse:
             chosen.results = chosen.results or Path(stack.enter_context(tempfile.TemporaryDirectory()))
             # The processes of runs have a made-up device, too: the server they are forked from enters it.
-            multiprocessing.set_forkserver_preload(["checks.gpu.rehearsed", "runner.runs.execute"])
+            multiprocessing.set_forkserver_preload(["checks.rehearsal.process", "runner.runs.execute"])
             forkserver.ensure_running()
             stack.enter_context(made_up_cuda())
         else:
@@ -74,19 +73,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    output = os.environ.get("OUT")
     parser = Parser(prog="python -m checks gpu", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=9.0, help="the call ends before they are over (default: 9)")
     parser.add_argument("--device", default="cuda", help="cuda (default), or cuda:1")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="only these parts, done again if they are there")
-    parser.add_argument("--list", type=Path, default=LIST, help="the runs (default: checks/gpu/runs.yaml)")
+    parser.add_argument("--list", type=Path, default=LIST, help="the runs (default: checks/gpu.yaml)")
     parser.add_argument("--jobs", type=int, default=4, help="runs at a time (default: 4)")
     parser.add_argument("--results", type=Path, help="the folder of all results (default: results)")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path(os.environ["OUT"]) if os.environ.get("OUT") else None,
-        help="where the new files are packed (default: $OUT; if there is none, nothing is packed)",
-    )
+    parser.add_argument("--output", type=Path, default=Path(output) if output else None, help="default: $OUT, or none")
     parser.add_argument("--rehearse", action="store_true", help="in small, on a made-up GPU; what it writes is lost")
     chosen = parser.parse_args(arguments)
     if not chosen.device.startswith("cuda"):
@@ -96,6 +91,21 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     if chosen.jobs < 1:
         parser.error(f"Expected --jobs >= 1, got {chosen.jobs}.")
     return chosen
+
+
+def listed(path: Path, overrides: Sequence[str]) -> Iterator[tuple[str, list[Job]]]:
+    """Yield the entries of a list, each in words, with its runs under further overrides.
+
+    Raises:
+        ConfigError: it is no list of entries.
+    """
+    for entry in read_yaml(path).plain or ():
+        if not isinstance(entry, dict) or not {"sweep"} <= entry.keys() <= {"sweep", "where"}:
+            raise ConfigError(f"{path} has to be a list of entries {{sweep: NAME, where: {{field: value}}}}.")
+        where = entry.get("where", {})
+        jobs = sweep_jobs(entry["sweep"], overrides)
+        words = " ".join([entry["sweep"], *(f"{name}={value}" for name, value in where.items())])
+        yield words, [job for job in jobs if all(str(job.field(name)) == value for name, value in where.items())]
 
 
 class _Call:
@@ -109,7 +119,6 @@ class _Call:
         self._name = time.strftime("gpu-%Y%m%d-%H%M%S", time.gmtime(began))
         self._rows: list[tuple[str, str, float]] = []
         self._files: dict[Path, None] = {}
-        self._next = list[str]()
         self._wrong = self._differs = False
 
     def carry_out(self) -> int:
@@ -117,39 +126,20 @@ class _Call:
 
         Raises:
             ConfigError: the list cannot be read.
-            DataError: the images of its first runs are not there.
+            DataError: the images of its runs are not there.
         """
-        queue = self._queue() if self._wanted("runs") else iter(())
-        first = next(queue, None)
-        if first is not None:
-            check_data(first[1])
         try:
             with _alarm(self._end - _RESERVE - time.time()):
-                for part in ("parity", "benchmark"):
-                    if self._wanted(part):
-                        self._measure(part)
-                if self._wanted("runs"):
-                    self._runs(queue if first is None else chain([first], queue))
+                for part in PARTS:
+                    if self._chosen.only is None or part in self._chosen.only:
+                        self._carry_out_runs() if part == "runs" else self._measure(part)
         except OutOfTime:
-            self._rows.append(
-                ("out of time", "what was under way then is stopped, and starts again in the next call", 0.0)
-            )
+            self._rows.append(("out of time", "what was under way is stopped, and goes on in the next call", 0.0))
         finally:
-            self._pack()
+            if self._chosen.output is not None:
+                pack(self._files, self._chosen.results, self._chosen.output, self._name)
             print(self._table(), flush=True)
         return int(self._wrong)
-
-    def _wanted(self, part: str) -> bool:
-        return self._chosen.only is None or part in self._chosen.only
-
-    def _queue(self) -> Iterator[tuple[Entry, list[Job]]]:
-        """Yield the entries of the list with the runs that are left, each listed when it is its turn."""
-        scale = "smoke" if self._chosen.rehearse else PAPER
-        overrides = [f"scale={scale}", f"runtime.device={self._chosen.device}", "tracking=disabled"]
-        overrides.append(f"runtime.results_root={self._chosen.results}")
-        for entry in read_list(self._chosen.list):
-            if left := unrecorded(entry.jobs(overrides)):
-                yield entry, left
 
     def _measure(self, part: str) -> None:
         """Carry out another check in a process of its own, and keep what it prints, unless it is there already."""
@@ -159,19 +149,18 @@ class _Call:
             self._differs |= any(line.startswith("DIFFERS") for line in lines)
             self._rows.append((part, f"there already: {_result(path, lines)}", 0.0))
             return
-        code, lines = _printed([sys.executable, "-m", "checks", *self._command(part)])
+        code, lines = printed([sys.executable, "-m", "checks", *self._command(part)])
         self._wrong |= code != 0
         self._differs |= part == "parity" and code != 0
         if code not in (0, 1) or not lines:
             self._rows.append((part, f"ended with exit code {code}", time.time() - began))
             return
         self._rows.append((part, _result(path, lines), time.time() - began))
-        date = time.strftime("%Y-%m-%d")
-        first = f"{self._device}, PyTorch {torch.__version__}, {date}, code {self._code}"
+        first = f"{self._device}, PyTorch {torch.__version__}, {time.strftime('%Y-%m-%d')}, code {self._code}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join([first, *lines]) + "\n", encoding="utf-8")
         tables = (self._folder / "engines.csv", self._folder / "engines.svg", self._folder.parent / "README.md")
-        self._made(path, *(tables if part == "benchmark" else ()))
+        self._add(path, *(tables if part == "benchmark" else ()))
 
     def _command(self, part: str) -> list[str]:
         device, rehearsed = ["--device", self._chosen.device], self._chosen.rehearse
@@ -181,63 +170,48 @@ class _Call:
         methods = _METHODS[::2] if rehearsed else _METHODS
         return ["benchmark", *device, *sizes, "--seconds", "10", "--methods", *methods, "--output", str(self._folder)]
 
-    def _runs(self, queue: Iterator[tuple[Entry, list[Job]]]) -> None:
+    def _carry_out_runs(self) -> None:
+        """Carry out the runs that are left, entry by entry. None is started that is known to end too late."""
         if self._differs:
             self._wrong = True
-            self._rows.append(
-                ("runs", "none, as the GPU differs from the CPU (--only runs does them all the same)", 0.0)
-            )
+            why = "none, as the GPU differs from the CPU (--only runs does them all the same)"
+            self._rows.append(("runs", why, 0.0))
             return
-        pace = self._folder / "pace.jsonl"
-        lease = Lease(self._end - _RESERVE, self._chosen.jobs, pace, self._code)
-        for entry, left in queue:
-            if time.time() > lease.deadline - LEAST:
-                self._next.append(f"{entry}: {len(left)} runs")
-                return
+        scale = "smoke" if self._chosen.rehearse else PAPER
+        overrides = [f"scale={scale}", f"runtime.device={self._chosen.device}", "tracking=disabled"]
+        overrides.append(f"runtime.results_root={self._chosen.results}")
+        deadline, jobs = self._end - _RESERVE, self._chosen.jobs
+        for name, planned in listed(self._chosen.list, overrides):
+            left = [job for job in planned if not is_recorded(results_folder(job.values), job.run_id)]
+            if not left:
+                continue
             check_data(left)
-            progress, began = Progress(entry, left), time.time()
+            began, failed = time.time(), 0
+            estimates = durations.estimated(left, durations.recorded(left[0].config))
             try:
-                for _ in lease.carry_out(progress, Line()):
-                    self._count(progress, pace)
-                    self._pack()
+                work = Work(ordered({name: left}, left, estimates), jobs, 1, estimates, deadline)
+                failed = len(run_jobs(launcher_of("local"), work, Line()).failed)
             finally:
-                self._count(progress, pace)
-                self._ended(progress, time.time() - began)
+                paths = [record_path(results_folder(job.values), job.run_id) for job in left]
+                done = [path for path in paths if path.exists()]
+                self._add(*done)
+                self._wrong |= failed > 0
+                text = f"{len(done)} runs recorded, {failed} failed, {len(left) - len(done) - failed} left"
+                self._rows.append((name, text, time.time() - began))
 
-    def _count(self, progress: Progress, pace: Path) -> None:
-        self._made(pace, *(record_path(results_folder(job.values), job.run_id) for job in progress.recorded))
-
-    def _ended(self, progress: Progress, seconds: float) -> None:
-        done, left = len(progress.recorded), progress.left
-        self._wrong |= bool(progress.failed)
-        parts = [f"{done} runs recorded", *(f"{job.label}: {why}" for job, why in progress.failed[:3])]
-        self._rows.append((str(progress.entry), "; ".join(parts), seconds))
-        estimates = [progress.estimates[job.run_id] for job in left if job.run_id in progress.estimates]
-        if left:
-            price = f"{duration(median(estimates))} each" if estimates else "of unknown time"
-            self._next.append(f"{progress.entry}: {len(left)} runs, {price}")
-
-    def _made(self, *paths: Path) -> None:
+    def _add(self, *paths: Path) -> None:
         self._files |= dict.fromkeys(path for path in paths if path.exists())
-
-    def _pack(self) -> None:
-        if self._chosen.output is not None:
-            pack(self._files, self._chosen.results, self._chosen.output, self._name)
 
     def _table(self) -> str:
         width = max([len(what) for what, _, _ in self._rows], default=0)
         rows = [f"{what:<{width}}  {duration(seconds):>7}  {result}" for what, result, seconds in self._rows]
         packed = "nothing is packed" if self._chosen.output is None else f"packed in {self._chosen.output}"
         last = f"{len(self._files)} new files, {packed}. {duration(max(0.0, self._end - time.time()))} are left."
-        return "\n".join(["", *rows, *(f"next: {text}" for text in self._next), last])
+        return "\n".join(["", *rows, last])
 
 
 def pack(files: Iterable[Path], root: Path, output: Path, name: str) -> list[Path]:
-    """Write files below `root` to `output`/NAME-1.tar.gz and so on, under results/. Older archives of a name go.
-
-    Args:
-        root: the folder of all results.
-    """
+    """Write files below `root`, the folder of all results, to `output`/NAME-1.tar.gz and so on, under results/."""
     output.mkdir(parents=True, exist_ok=True)
     groups: list[list[Path]] = []
     filled = LIMIT
@@ -248,14 +222,11 @@ def pack(files: Iterable[Path], root: Path, output: Path, name: str) -> list[Pat
             filled = 0
         groups[-1].append(file)
         filled += size
-    archives = []
-    for number, group in enumerate(groups, 1):
-        archives.append(output / f"{name}-{number}.tar.gz")
-        part = archives[-1].with_suffix(".part")
-        with tarfile.open(part, "w:gz") as archive:
+    archives = [output / f"{name}-{number}.tar.gz" for number in range(1, len(groups) + 1)]
+    for path, group in zip(archives, groups, strict=True):
+        with tarfile.open(path, "w:gz") as archive:
             for file in group:
                 archive.add(file, Path("results") / file.relative_to(root))
-        part.replace(archives[-1])
     return archives
 
 
@@ -275,7 +246,7 @@ def _alarm(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _printed(command: list[str]) -> tuple[int, list[str]]:
+def printed(command: list[str]) -> tuple[int, list[str]]:
     """Return the exit code of a command and the lines that it prints, which are passed on."""
     lines = list[str]()
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
