@@ -15,7 +15,7 @@ from runner.config.fields import expect
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN, DataError
 from runner.data.examples import SPLITS, as_splits, splits_of
 from runner.data.examples import Split as Split
-from runner.data.originals import FOLDERS, missing
+from runner.data.originals import FOLDERS, elsewhere, missing
 from runner.data.reading import reproducible
 from runner.terminal import one_line
 
@@ -220,6 +220,8 @@ def _torchvision(name: str, root: Path, shape: Sequence[int]) -> tuple[Split, Sp
             f"move that folder away, as the original files in {root / name / 'raw'} are enough."
         )
     absent = missing(name, root)
+    if advice := elsewhere(name, root, absent):
+        raise DataError(advice)
     place = root / FOLDERS.get(name, "")
     try:
         if not absent:

@@ -6,8 +6,11 @@ truncated, swapped or foreign file is named.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
-from collections.abc import Mapping
+import shlex
+import zlib
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -63,11 +66,14 @@ def missing(name: str, root: Path) -> list[Path]:
         The original files that are not there. None of a data set that has no known files.
 
     Raises:
-        DataError: there is something else in place of an original one.
+        DataError: there is another file in place of an original one.
     """
     absent = []
     for file, (size, digest) in _FILES.get(name, {}).items():
         path = root / FOLDERS[name] / file
+        if (path / file).is_file():  # some archives have a folder for each file, of the same name
+            absent.append(path)
+            continue
         try:
             content = content_of(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -92,6 +98,54 @@ def missing(name: str, root: Path) -> list[Path]:
             f"{path} {reason}: move it away, and the next run downloads {name} again, or put the original file there."
         )
     return absent
+
+
+def elsewhere(name: str, root: Path, absent: Sequence[Path]) -> str | None:
+    """Return the commands that put original files into place which lie near it under other names, or None.
+
+    Other distributions have `train-images.idx3-ubyte`, a folder for each file, or files that were compressed again.
+    All files below the data set's folder and those in `root` count, by their content. Links are followed.
+
+    Args:
+        absent: the original files that are missing.
+    """
+    if not absent:
+        return None
+
+    def digest(path: Path) -> str | None:
+        """Return the SHA-256 of a file's content, unpacked if it is compressed. None if no original has that size."""
+        try:
+            if path.suffix == ".gz" and path.is_file():
+                with gzip.open(path) as file:
+                    content = file.read(max(sizes) + 1)
+            else:
+                content = content_of(path) if path.is_file() and path.stat().st_size in sizes else b""
+        except (OSError, EOFError, zlib.error):
+            return None
+        return hashlib.sha256(content).hexdigest() if len(content) in sizes else None
+
+    sizes = {size for size, _ in _FILES[name].values()}
+    near = [*root.glob("*"), *root.glob("*/*"), *(root / Path(FOLDERS[name]).parts[0]).glob("**/*")]
+    paths = {digest(path): path for path in near}
+    commands = []
+    for path in absent:
+        other = paths.get(_FILES[name][path.name][1])
+        if other is None:
+            continue
+        if other.is_relative_to(path):  # a folder with the name of the file
+            aside = path.with_name(f"{path.name}.folder")
+            commands.append(f"mv {shlex.quote(str(path))} {shlex.quote(str(aside))}")
+            other = aside / other.relative_to(path)
+        elif not path.parent.is_dir():
+            commands.append(f"mkdir -p {shlex.quote(str(path.parent))}")
+        unpacked, copied = ("gzip -cd", " > ") if other.suffix == ".gz" else ("cp", " ")
+        commands.append(f"{unpacked} {shlex.quote(str(other))}{copied}{shlex.quote(str(path))}")
+    if not commands:
+        return None
+    return (
+        f"{absent[0]} is missing, but files of {name} are there under other names. This puts them into place: "
+        f"{' && '.join(commands)}"
+    )
 
 
 def private_statistics(features: Mapping[str, Any], dataset: Mapping[str, Any]) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,32 @@ def test_a_wrong_file_is_named_with_its_difference(folder: Path, damage: Any, me
     damage(folder / "images")
     with pytest.raises(DataError, match=f"{folder}/images .*{message}.*: move it away"):
         originals.missing("A", folder.parent)
+
+
+@pytest.mark.parametrize(
+    "place", ["a/images.idx", "a/images/images", "a/more/images", "other/images", "loose", "a/deep/er/images.gz"]
+)
+def test_a_file_under_another_name_is_put_into_place(folder: Path, place: str) -> None:
+    """Other distributions rename the files, compress them again, or have a folder for each."""
+    (folder / "images").unlink()
+    other = folder.parent / place
+    other.parent.mkdir(parents=True, exist_ok=True)
+    other.write_bytes(gzip.compress(CONTENT["images"]) if place.endswith(".gz") else CONTENT["images"])
+    absent = [folder / "images"]
+    assert originals.missing("A", folder.parent) == absent
+    advice = originals.elsewhere("A", folder.parent, absent)
+    assert advice is not None
+    assert "files of A are there under other names" in advice
+    subprocess.run(advice.partition("into place: ")[2], shell=True, check=True)
+    assert originals.missing("A", folder.parent) == []
+
+
+def test_foreign_files_are_no_advice(folder: Path) -> None:
+    (folder / "images").rename(folder / "pictures")
+    (folder / "pictures").write_bytes(b"q" + CONTENT["images"][1:])
+    (folder / "broken.gz").write_bytes(b"no archive")
+    assert originals.elsewhere("A", folder.parent, [folder / "images"]) is None
+    assert originals.elsewhere("SVHN", folder.parent, []) is None
 
 
 def test_whole_files_pass_and_absent_ones_are_listed(folder: Path) -> None:
