@@ -1,7 +1,7 @@
 """An entry to the leaderboard, checked: `python -m runner enter entries/mine`.
 
 It checks the rules of docs/enter.md, that the packed records are those of the study, and every ε of them. It imports
-the classes of the entry, so read them before. `python -m runner study entries/mine/mine.yaml --enter` packs an entry.
+the classes of the entry, so read them before. docs/enter.md tells how to pack an entry.
 
 Exit codes: 0 the entry is in order, 1 it is not, with a sentence for each reason, 2 bad input.
 """

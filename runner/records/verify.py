@@ -319,7 +319,7 @@ def main(arguments: Sequence[str]) -> int:
         _store_answers()
     line.clear()
     print(_noise_line(noise))
-    print(f"{len(paths)} records, {wrong} of which do not say what follows from their config")
+    print(f"{len(paths)} records, {wrong} of which contradict their config")
     return 1 if wrong else 0
 
 

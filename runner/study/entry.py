@@ -86,7 +86,7 @@ def read_entrant(folder: Path) -> Entrant:
 
 def entrants() -> list[Entrant]:
     """Return the entries of this project that have records, by name."""
-    return [read_entrant(path.parent) for path in entered_folders()]
+    return [read_entrant(folder) for folder in entered_folders()]
 
 
 def broken_rules(entrant: Entrant, study: Study, scale: str, arms: Sequence[Progress]) -> list[str]:
@@ -98,9 +98,11 @@ def broken_rules(entrant: Entrant, study: Study, scale: str, arms: Sequence[Prog
     if scale != PAPER:
         broken.append("--scale: an entry is trained at the paper's scale.")
     if study.path.resolve() != entrant.study.resolve():
-        broken.append(f"the study of the entry in {entrant.folder} is {entrant.study.name}.")
+        broken.append(f"the study has to have the name of the entry's folder: {entrant.study.name}.")
     if entrant.arm not in names[1:]:
-        broken.append(f"arm: {entrant.arm!r} is no arm after the first one, the baseline: {', '.join(names[1:])}.")
+        broken.append(
+            f"entry.yaml: arm: {entrant.arm!r} is no arm after the first one, the baseline: {', '.join(names[1:])}."
+        )
     if len(study.seeds) < SEEDS:
         broken.append(f"seeds: {len(study.seeds)}, and an entry has at least {SEEDS}.")
     if not study.equal:

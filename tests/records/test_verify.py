@@ -246,7 +246,7 @@ def test_a_record_that_cannot_be_read_or_prepared_hides_no_other(tmp_path: Path,
     assert sorted(line.partition(".json: ")[0] for line in lines[:-2]) == names
     assert lines[-2].startswith("3 records have noise that was drawn in float32, so their ε is not")
     assert "For 3 of them δ is computed to be at least 0.5523 at any ε, and at least 0.8818 for 2." in lines[-2]
-    assert lines[-1] == "5 records, 2 of which do not say what follows from their config"
+    assert lines[-1] == "5 records, 2 of which contradict their config"
     assert "\x1b" not in "".join(lines)
     for name in names:
         (folder / f"{name}.json").unlink()
@@ -266,7 +266,7 @@ def test_processes_notice_tampering_with_a_warm_cache(tmp_path: Path, capsys: An
         assert main([str(tmp_path), "--jobs", processes]) == 1
         lines = capsys.readouterr().out.splitlines()
         assert lines[0].startswith(f"{PLAIN}.json: epsilon_sound after epoch 5 is ")
-        assert lines[-1] == "2 records, 1 of which do not say what follows from their config"
+        assert lines[-1] == "2 records, 1 of which contradict their config"
     assert len(ANSWERS) == before > 20
 
 

@@ -23,7 +23,7 @@ from runner.report.files import read_csv
 from runner.report.leaderboard import methods
 from runner.report.leaderboard.entries import entries
 from runner.runs.execute import execute
-from runner.study.entry import Entrant, entered_runs, read_entrant
+from runner.study.entry import Entrant, entered_runs, entrants, read_entrant
 
 STUDY = """
 base: architecture=lipschitz_mlp architecture.units=[16] epochs=1 batch_size=256 optimizer.lr=0.5
@@ -128,7 +128,10 @@ def listed(entrant: Entrant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_leaderboard_reads_records_alone(listed: Entrant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = entered_runs(listed)
+    monkeypatch.setattr(methods, "REPOSITORY", tmp_path)
+    (merged,) = entrants()
+    assert merged == listed
+    runs = entered_runs(merged)
     (row,) = entries(runs, [3.0])
     assert (row.method, row.held_out, len(row.accuracies)) == ("Halved (2027)", True, 5)
     assert 2.9 < row.sound <= 3.0
