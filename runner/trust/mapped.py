@@ -175,7 +175,8 @@ class Mapped:
             for tensor, like in zip(leaves, self._like, strict=True)
         ):
             expected = ", ".join(f"{tuple(like.shape)} of {like.dtype}" for like in self._like)
-            raise NotMappableError(f"for one example it does not return tensors of shape {expected}")
+            actual = ", ".join(f"{tuple(tensor.shape[1:])} of {tensor.dtype}" for tensor in leaves)
+            raise NotMappableError(f"for one example it returns shape {actual or 'nothing'}, in place of {expected}")
         return results
 
 
