@@ -31,9 +31,12 @@ from tests.tracked import tracked
 
 BAD = {
     "activation=rleu": "activation has no option 'rleu': choose from ",
+    "epochs=many": "epochs",
     "epochs=0": "epochs=0",
     "epochs=1.5": "epochs: Value '1.5' of type 'float' could not be converted to Integer",
+    "foo=1": "foo",
     "optimizer.learning_rate=1": "optimizer.learning_rate: there is no field 'learning_rate'. Choose from lr",
+    "clipping._target_=runner.networks.activations.TemperedSigmoid": "clipping",
     "accountant._target_=runner.accounting.Ledger": "is no runner.accounting.calibration.Accountant, which",
     "accountant._target_=tests.failing.Dies": "accountant: tests.failing.Dies has no epsilon",
     "epochs": "epochs",
@@ -46,17 +49,23 @@ BAD = {
     "target_epsilon=3": "not both",
     "max_epsilon=0.1": "single epoch",
     "sound_epsilon=3 noise_multiplier=1": "The noise follows from sound_epsilon=3: leave noise_multiplier out.",
+    "sound_epsilon=3 target_epsilon=2": "The noise follows from sound_epsilon=3: leave target_epsilon out.",
     "sound_epsilon=0": "sound_epsilon=0.0 is out of range: it has to be greater than 0 and finite.",
     "sound_epsilon=3 clipping=none": "Noise needs a bounded sensitivity: choose a clipping other than none",
     "sound_epsilon=3 features=pixels_mnist": "sound_epsilon=3: this setting has no sound ε. The features have",
     "sound_epsilon=0.1 normalization=private_statistics": "sound_epsilon=0.1: no noise reaches it, because part",
+    "clipping=none": "clipping",
     "clipping.norm=0": "clipping.norm",
+    "clipping.norm=big": "clipping.norm",
+    "clipping.norm=1e-13": "Expected clipping.norm from 1e-12 to 1e+12, got 1e-13",
     "clipping._target_=runner.nothing": "runner.nothing",
     "clipping._target_=tests.trust.test_clipping.SeesTheBatch": "would see a whole batch",
     "+mechanism._target_=tests.choosing.Bare +mechanism._partial_=true": "Bare has no applied, which a mechanism needs",
     "accountant._target_=torch.hub.load": "accountant._target_=torch.hub.load is no runner.",
     "optimizer.lr=-1": "learning rate",
     "optimizer.lr=null": "optimizer.lr=None is not of type float",
+    "optimizer.lr=true": "optimizer.lr=True is not of type float",
+    "architecture.filters=[16]": "architecture",
     "architecture=tempered_sigmoid_mnist architecture.padding=-3": "architecture: Expected padding >= 0, got -3.",
     "architecture=wrn_16_4 architecture.depth=1000000000000": "architecture.depth 10, 16, 22",
     "architecture=wrn_16_4 architecture.width=0": "architecture.width >= 1",
@@ -81,12 +90,17 @@ BAD = {
     "screening.images=test": "there is no field 'images'. It belongs to screening=annealing",
     "+screening=annealing": "screening has a value already: write screening=annealing without +",
     "experiment=mnist_tanh": "Did you mean tempered_sigmoid/mnist_tanh or ",
+    "sweeps=tempered_sigmoid/fig3": "Did you mean tempered_sigmoid/fig_3",
     "runtime.device=tpu": "runtime.device",
+    "runtime.engine=magic": "engine",
     "runtime.threads=100000": "runtime.threads=100000 is out of range: it has to be a whole number from 1 to 1024.",
+    "scale=smoke scale.seeds=0": "scale.seeds=0 is out of range",
     "mechanism=null": "mechanism cannot be null: leave it out, or where an experiment chooses one, take it away with ~",
     "runtime.data_root=/nowhere/at/all": "/nowhere/at/all",
     "runtime.data_root=": "runtime.data_root is empty",
+    "runtime.results_root=": "runtime.results_root is empty",
     "constraint=1.5": "constraint=1.5 is read as a number or as a truth value, and an option has a name: choose from ",
+    "mechanism=printed,3": "mechanism=printed,3 has several values: add -m",
     "optimizer.lr='0.5'": "optimizer.lr='0.5' is text, but it has to be a number",
     "architecture.filters=['16',32]": "architecture.filters=['16', 32] is text, but it has to be a number",
     "+loss.label_smoothing=5": "loss: label_smoothing must be between 0.0 and 1.0",
@@ -101,10 +115,16 @@ BAD = {
     "+optimizer.differentiable=true": "optimizer: a step fails: ",
     "max_grad_norm=1.0": "there is no field 'max_grad_norm'. It is called clipping.norm here",
     "optimizer.lr=nan": "optimizer.lr=nan is out of range: it has to be a finite number.",
+    "optimizer.lr=inf": "optimizer.lr=inf is out of range: it has to be a finite number.",
     "~optimizer.momentum optimizer._target_=tests.failing.NoOptimizer": "NoOptimizer is no torch.optim.Optimizer.",
     "features._target_=tests.failing.Shapeless": "features: 'Shapeless' object has no attribute 'shape'",
+    "~optimizer.momentum optimizer._target_=torch.optim.LBFGS": "optimizer: a step fails: ",
     "~optimizer.momentum optimizer._target_=torch.optim.SparseAdam": "SparseAdam does not support dense gradients",
+    "optimizer=adam +optimizer.capturable=true": "optimizer: a step fails: If capturable=True",
     "+schedule._target_=torch.optim.lr_scheduler.ReduceLROnPlateau +schedule._partial_=true": "schedule: a step fails",
+    "+schedule._target_=torch.optim.lr_scheduler.CosineAnnealingLR +schedule._partial_=true +schedule.T_max=0": (
+        "schedule: a step fails: integer modulo by zero"
+    ),
     "+schedule._target_=torch.optim.lr_scheduler.OneCycleLR +schedule._partial_=true +schedule.max_lr=1 "
     "+schedule.total_steps=1 epochs=3": "schedule: a step fails: Tried to step 2 times",
 }
@@ -117,8 +137,7 @@ ON_THE_COMMAND_LINE = ("model=resnet", "clipping.norm=0", "noise_multiplier=1,1"
 @pytest.mark.parametrize("overrides", ON_THE_COMMAND_LINE)
 def test_bad_input_is_one_sentence_and_exit_code_2(overrides: str, tmp_path) -> None:
     arguments = [f"runtime.results_root={tmp_path}", "tracking=disabled", *overrides.split()]
-    without_data = not overrides.startswith("runtime.data_root")
-    code, _, errors = run_in_fork(arguments, tmp_path, partial(_cut_off, without_data))
+    code, _, errors = _run_in_fork(arguments, tmp_path)
     assert code == 2
     message = errors.strip().splitlines()
     assert len(message) == 1, message
@@ -141,11 +160,49 @@ def test_bad_input_is_refused_with_a_reason(overrides: str, composed, tmp_path, 
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_an_environment_that_asks_for_nothing_known_is_refused(monkeypatch) -> None:
+SOFT = "_target_: torch.nn.Softsign\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (f"\ufeff{SOFT}".encode(), "/nowhere"),  # which is read, as every file here without a mistake
+        (SOFT.encode("utf-16"), r"mine\.yaml is not UTF-8"),
+        (f"# für\n{SOFT}".encode("latin-1"), r"mine\.yaml is not UTF-8"),
+        (f"{SOFT}\tx: 1\n".encode(), r"mine\.yaml.*line 2"),
+        (b"_target_: [a\n", r"mine\.yaml.*line"),
+        (SOFT.encode() * 2, r"mine\.yaml.*line"),
+        (b"", "activation"),
+        (b"- a\n", r"mine\.yaml|activation"),
+        (b"defaults: 5\n" + SOFT.encode(), r"mine\.yaml|defaults"),
+    ],
+    ids=["BOM", "UTF-16", "Latin-1", "tab", "cut", "twice", "empty", "list", "defaults"],
+)
+def test_a_config_file_with_a_mistake_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "options" / "activation" / "mine.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    machine = [f"runtime.results_root={tmp_path}", "runtime.data_root=/nowhere", "tracking=disabled"]
+    code, _, errors = _run_in_fork(["--config-dir", str(tmp_path / "options"), "activation=mine", *machine], tmp_path)
+    (line,) = (line for line in errors.splitlines() if line.startswith("runner: "))
+    assert (code, bool(re.search(message, line))) == (2, True), errors
+    assert "Traceback" not in errors
+
+
+def test_an_environment_that_asks_for_nothing_known_is_refused(tmp_path, monkeypatch) -> None:
     """Other commands: tests/speed/test_rules.py."""
     monkeypatch.setenv("DP_REPRO_KERNELS", "yes")
-    with pytest.raises(ConfigError, match="DP_REPRO_KERNELS is 0 "):
-        command._run(OmegaConf.create())
+    arguments = [f"runtime.results_root={tmp_path}", "tracking=disabled", "experiment=losing_less/mnist_ours"]
+    code, shown, errors = _run_in_fork(arguments, tmp_path)
+    assert (code, shown) == (2, "")
+    (message,) = errors.splitlines()
+    assert message.startswith("runner: DP_REPRO_KERNELS is 0 ")
+
+
+def _run_in_fork(arguments: list[str], folder: Path) -> tuple[int, str, str]:
+    """Run the command line without data and without a network."""
+    without_data = not any(text.startswith("runtime.data_root") for text in arguments)
+    return run_in_fork(arguments, folder, partial(_cut_off, without_data))
 
 
 def _carry_out(typed: list[str], composed) -> None:

@@ -22,6 +22,7 @@ AGREE = 2e-6
 # Kernels and library calls of a compiled step without its noise, which is one more for each of 8 parameters. They may
 # only fall. The goal is 80.
 KERNELS = {
+    "private": (NETWORK, 41),
     "per layer, adam, pre-activations": (
         (*NETWORK, "clipping=per_layer", "optimizer=adam", "loss=losing_less", "activation=tempered_sigmoid"),
         51,
@@ -32,8 +33,8 @@ KERNELS = {
         34,
     ),
 }  # fmt: skip
-CIFAR10 = ("dataset=cifar10", "architecture=handcrafted_cifar10", "architecture.filters=[32]")
-MOST_GIB = 5.6  # moved by a step of 1,024 images of CIFAR-10 through the two largest convolutions; 13.4 by all six
+CIFAR10 = ("dataset=cifar10", "architecture=handcrafted_cifar10", "runtime.physical_batch=1024")
+MOST_GIB = 13.4  # moved by a step of 1,024 images of CIFAR-10. The goal is 14.
 
 
 def step_of(*overrides: str, examples: int = 16) -> GraphStep:
@@ -68,7 +69,7 @@ def test_a_compiled_step_is_the_step_in_few_kernels(kind: str) -> None:
 
 def test_a_large_convolutional_step_moves_few_bytes() -> None:
     plans: list[Plan] = []
-    step = step_of(*CIFAR10, "runtime.physical_batch=1024", examples=1024)
+    step = step_of(*CIFAR10, examples=1024)
     with pytest.raises(TorchDynamoException, match="PlannedError"):
         compiled(step.advance, planning(plans, only=True))()
     assert plans[0].bytes <= MOST_GIB * 2**30

@@ -95,8 +95,11 @@ def test_missing_data_is_said_in_one_sentence(tmp_path, monkeypatch) -> None:
     ("name", "message"),
     [
         ("NoSuch", "torchvision has no data set named NoSuch"),
+        ("wrap_dataset_for_transforms_v2", "torchvision has no data set named"),
         ("ImageFolder", "ImageFolder has neither an argument train=True nor split='train'"),
+        ("FakeData", "FakeData has neither"),
         ("USPS", "USPS cannot be read from"),
+        ("UCF101", "UCF101 cannot be read from"),
     ],
 )
 def test_torchvision_names_without_usable_images_are_refused(tmp_path, monkeypatch, name: str, message: str) -> None:

@@ -38,7 +38,9 @@ def only(examples: Any) -> Split:
         (SimpleNamespace(data=PIXELS.numpy(), labels=np.array(LABELS)), (3, 5, 6)),  # as SVHN
         (SimpleNamespace(data=PIXELS.permute(0, 2, 3, 1).numpy(), targets=LABELS), (3, 5, 6)),  # as CIFAR-10
         (SimpleNamespace(data=PIXELS[:, 0], targets=torch.tensor(LABELS)), (1, 5, 6)),  # as KMNIST
+        ((PIXELS / 255, torch.tensor(LABELS)), (3, 5, 6)),
         (TensorDataset(PIXELS / 255, torch.tensor(LABELS)), (3, 5, 6)),
+        ([(image, label) for image, label in zip(PIXELS, LABELS, strict=True)], (3, 5, 6)),
     ],
 )
 def test_every_layout_gives_the_same_pixels_and_labels(examples: Any, shape: tuple[int, ...]) -> None:
@@ -107,9 +109,11 @@ EIGHT = (GREY // 257).astype(np.uint8)
     [
         GREY,
         GREY.astype(">u2"),
+        GREY.astype(np.int32),
         GREY.astype(np.int64),
         torch.from_numpy(GREY.astype(np.int64)),
         torch.from_numpy(GREY),
+        EIGHT,
         EIGHT.astype(np.int64),
         EIGHT / 255,
         (EIGHT / 255).astype(np.float16),
@@ -161,10 +165,13 @@ def pictures(mode: str, numbers: Any = U8) -> Items:
 
 READ = {  # examples, the shape of an image, the range that is trained on
     "int16": ((U8.astype(np.int16), Y), (1, 4, 4), (0, 1)),
+    "int16 to 32767": ((U8.astype(np.int16) * 128, Y), (1, 4, 4), (0, 0.498)),
     "12 of 16 bits": ((U8.astype(np.uint16) * 16, Y), (1, 4, 4), (0, 0.0623)),
+    "uint32": ((U8.astype(np.uint32), Y), (1, 4, 4), (0, 1)),
     "truth values": ((U8 > 127, Y), (1, 4, 4), (0, 1)),
     "bfloat16": ((torch.from_numpy(U8 / 255).bfloat16(), Y), (1, 4, 4), (0, 1)),
     "floats to 255": ((U8.astype(np.float64), Y), (1, 4, 4), (0, 255)),
+    "floats of -1 to 1": ((U8 / 127.5 - 1, Y), (1, 4, 4), (-1, 1)),
     "standardized": (((U8 / 255 - 0.13) / 0.31, Y), (1, 4, 4), (-0.4194, 2.806)),
     "0 and 1 in bytes": (((U8 > 127).astype(np.uint8), Y), (1, 4, 4), (0, 1 / 255)),
     "other byte order": ((U8.astype(">f4") / 255, Y.astype(">i8")), (1, 4, 4), (0, 1)),
@@ -177,17 +184,23 @@ READ = {  # examples, the shape of an image, the range that is trained on
     "channels first": ((COLOUR.transpose(0, 3, 1, 2), Y), (3, 4, 4), (0, 1)),
     "items with channels last": (Items(np.repeat(np.repeat(COLOUR, 2, 1), 2, 2), Y), (3, 8, 8), (0, 1)),
     "mode LA": (pictures("LA"), (2, 4, 4), (0, 1)),
+    "mode RGBA": (pictures("RGBA"), (4, 4, 4), (0, 1)),
     "mode P": (pictures("P"), (3, 4, 4), (0, 1)),
     "mode PA": (pictures("PA"), (4, 4, 4), (0, 1)),
     "mode F": (pictures("F"), (1, 4, 4), (0, 255)),
     "mode I of bytes": (pictures("I"), (1, 4, 4), (0, 255 / 65535)),
     "to a tensor": (Items([ToTensor()(Image.fromarray(image)) for image in U8], Y), (1, 4, 4), (0, 1)),
     "two lists": ((U8.tolist(), Y.tolist()), (1, 4, 4), (0, 1)),
+    "lists of arrays": ([list(U8), list(Y)], (1, 4, 4), (0, 1)),
     "lists of pictures": ((list(map(Image.fromarray, U8)), tuple(Y)), (1, 4, 4), (0, 1)),
     "concatenated": (ConcatDataset([Items(U8, Y), Items(U8, Y)]), (1, 4, 4), (0, 1)),
+    "a list with a tensor": ((list(U8), torch.from_numpy(Y)), (1, 4, 4), (0, 1)),
     "texts of digits": ((U8, [str(label) for label in Y]), (1, 4, 4), (0, 1)),
+    "an array of digits": ((U8, Y.astype(str)), (1, 4, 4), (0, 1)),
+    "labels as floats": ((U8, Y.astype(float)), (1, 4, 4), (0, 1)),
     "labels as digits": (Items(U8, [str(label) for label in Y]), (1, 4, 4), (0, 1)),
     "labels as tensors": (Items(U8, torch.from_numpy(Y)), (1, 4, 4), (0, 1)),
+    "labels of 16 bits": ((U8, Y.astype(np.uint16)), (1, 4, 4), (0, 1)),
 }
 
 
@@ -210,6 +223,7 @@ NAMED = {name: number for number, name in enumerate("abcde")}
 MOVED = {name: number for number, name in enumerate("bcde")}
 REFUSED = {
     "signed bytes": ((U8.astype(np.int8), Y), "whole numbers from -128 to 127, but pixels are 0 to 255"),
+    "complex": ((U8.astype(np.complex64), Y), "numbers are expected, not complex64"),
     "objects": ((U8.astype(object), Y), "numbers are expected, not object"),
     "names as labels": ((U8, np.array(list("abcde"))[Y]), "numbers are expected, not str32"),
     "a name as label": (Items(U8, ["cat"] * 40), "example 0 cannot be read: .*'cat'"),
@@ -217,6 +231,9 @@ REFUSED = {
     "no label": (Items(U8, [None] * 40), "example 0 cannot be read: TypeError"),
     "NaN as label": ((U8, np.where(Y > 3, np.nan, Y)), "labels have to be whole numbers, not nan"),
     "one-hot": ((U8, np.eye(5)[Y]), r"labels of shape \[40, 5\]: give one number for each image"),
+    "one-hot items": (Items(U8, np.eye(5)[Y]), "example 0 cannot be read: TypeError"),
+    "a column": ((U8, Y[:, None]), r"labels of shape \[40, 1\]"),
+    "mixed labels": ((U8, np.full((40, 5), 0.2)), r"labels of shape \[40, 5\]"),
     "numbers as names": ((U8, Y + 10**12), "1000000000004 is no label: classes are numbered from 0"),
     "too few labels": ((U8, Y[:-1]), "40 images with 39 labels"),
     "two depths": (ConcatDataset([Items(U8, Y), Items(GREY[:, 0], Y[:4])]), "image 40 is .*, but image 0 is"),

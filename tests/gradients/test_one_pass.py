@@ -139,7 +139,7 @@ def test_slices_of_many_examples(count: int, kernels: str, monkeypatch) -> None:
 
 BROKEN = {
     "small_cnn": (small_cnn([1, 28, 28], 10, nn.Tanh, [16, 32], 32, 3), (1, 28, 28), math.nan),
-    "all_convolutional": (all_convolutional([3, 16, 16], 10, nn.Tanh, [16, 16, 32, 32]), (3, 16, 16), math.inf),
+    "all_convolutional": (all_convolutional([3, 32, 32], 10, nn.Tanh, [32, 64, 128, 256]), (3, 32, 32), math.inf),
 }
 
 

@@ -10,14 +10,28 @@ from omegaconf import OmegaConf
 
 from runner.config import FIELDS, ConfigError
 from runner.config.fields import Part
-from runner.records.files import dumps, read_record, rounded, write_record
+from runner.data.files import write_whole
+from runner.records.files import (
+    dumps,
+    read_record,
+    record_path,
+    recorded,
+    results_folder,
+    rounded,
+    write_record,
+)
 from runner.records.identity import identify, identify_recorded, recorded_config
 from runner.records.jobs import Job, sweep_jobs
+from runner.runs.execute import execute
 
 
 def test_golden_id(composed) -> None:
     """Committed records are found by this hash: when it changes, they are orphans."""
     assert identify(composed("experiment=tempered_sigmoid/mnist_tanh"))[0] == "180425e2e241"
+
+
+def test_numbers_are_compared_by_value(composed) -> None:
+    assert identify(composed("optimizer.lr=1")) == identify(composed("optimizer.lr=1.0"))
 
 
 def test_a_class_is_its_bare_name_wherever_it_is_nested(composed) -> None:
@@ -136,6 +150,18 @@ def test_the_name_of_a_scale_is_that_of_an_option(composed, name: str) -> None:
 def test_bundled_data_is_not_recorded_beside_the_papers_runs(composed, bundled: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match="Bundled data is not for results at the paper's scale"):
         composed(*bundled)
+
+
+def test_a_damaged_record_is_none_and_makes_room(composed, capsys) -> None:
+    """It is named, set aside, and its run is done again."""
+    config = composed("scale=smoke", "scale.epochs=1", "scale.batch_size=400", "tracking=disabled")
+    path = record_path(results_folder(config), identify(config)[0])
+    assert write_whole(path, "{", replace=False)
+    assert not recorded(config)
+    assert execute(config, lambda row, run: None) == "finished"
+    assert recorded(config)
+    assert path.with_suffix(".broken-1").read_text() == "{"
+    assert f"{path} was no whole record: it is {path.stem}.broken-1 now" in capsys.readouterr().err
 
 
 def test_epsilons_and_the_noise_that_they_take_are_rounded_up() -> None:

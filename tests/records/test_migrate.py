@@ -12,6 +12,7 @@ import pytest
 from runner.cli.commands import carry_out
 from runner.records import migrate as module
 from runner.records.files import check_record, digest_of, read_record, text_of
+from runner.records.identity import identify_recorded
 from runner.records.migrate import main, migrate
 from tests.tracked import tracked
 
@@ -49,6 +50,7 @@ def test_committed_records_are_up_to_date() -> None:
         record = json.loads(path.read_text())
         check_record(path, record)
         assert text_of(record) == path.read_text(), "a migration rewrites them byte by byte but for ids"
+        assert identify_recorded(record["config"]) == (path.stem, record["setting_id"])
 
 
 def test_migrated_records_get_config_ids_and_keep_all_numbers(folder: Path, capsys) -> None:

@@ -94,6 +94,14 @@ def test_a_file_that_is_no_option_by_its_name_is_named(name: str, tmp_path: Path
     assert sentence(error.value) == message
 
 
+def test_an_experiment_without_its_first_line_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "bare.yaml").write_text("epochs: 3\n")
+    with pytest.raises(HydraException) as error:
+        composed([*search_path(str(tmp_path)), "experiment=bare"])
+    assert sentence(error.value).endswith("The first line of experiment/bare.yaml has to be `# @package _global_`")
+
+
 def test_overrides_in_one_text_are_told_apart() -> None:
     with pytest.raises(ConfigError, match="give each as an argument of its own"):
         check_options(["experiment=tempered_sigmoid/mnist_tanh scale=smoke"])

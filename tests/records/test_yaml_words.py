@@ -26,16 +26,24 @@ GROUPS = {  # the fourth line of an experiment, and the message after its file a
     "schedule: off": "line 4: schedule is a group and takes fields: choose an option of it in the list of defaults",
     "screening: no": r"line 4: screening is a group .* of annealing, none, or write null for none",
     "constraint: ''": "line 4: constraint is a group",
+    "activation:": "line 4: activation is a group",
     "tracking: off": "line 4: tracking is a group and takes fields: .* disabled, offline, online",
     "- override /screening: no": "screening has no option 'no': choose from annealing, none",
     "- override /activation:": "line 4: activation cannot be without an option: choose from ",
+    "tracking: {mode: off}": r"Invalid value 'off', expected one of .* \(.*line 4\)",
     "epochs: 0x1F": r"epochs: .*'0x1F' of type 'str' could not be converted to Integer \(.*line 4\)",
+    "epochs: 1:30": r"'1:30' of type 'str' could not be converted to Integer \(.*line 4\)",
+    "delta: yes": r"'yes' of type 'str' could not be converted to Float \(.*line 4\)",
     "epochs: 5,0": r"'5,0' of type 'str' could not be converted to Integer",
+    "epochs: 10.0": r"'10.0' of type 'float' could not be converted to Integer",
+    "epochs: ~": r"Incompatible value 'None' for field of type 'int' \(.*line 4\)",
     "save_model:": r"Incompatible value 'None' for field of type 'bool' \(.*line 4\)",
     "sampling: off": r"Invalid value 'off', expected one of \[poisson, shuffled\] \(.*line 4\)",
     "diagnostics: off": r"diagnostics: .* is not a ListConfig, list or tuple\. \(.*line 4\)",
     "title: [a]": r"Cannot convert 'ListConfig' to string: .*line 4",
     "title: a: b": "mapping values are not allowed here .*line 4",
+    "optimizer: off": "line 4: optimizer is a group .* of adam, adam_bc, sgd",
+    "runtime: {step: off}": r"Invalid value 'off', expected one of \[auto, eager, graph, compiled\] \(.*line 4\)",
     "~: 1": "cannot be read: Incompatible key type 'NoneType'",
     "seed: 1\nseed: 2": "found duplicate key seed in .*line 5",
     "seed: 1\n---\nseed: 2": "expected a single document .*line 5",
@@ -102,11 +110,9 @@ UNREADABLE = {
     "x: {null: a}": r"mine.yaml cannot be read: Incompatible key type 'NoneType'",
     "x: !!set {a}": r"mine.yaml cannot be read: Value 'set' is not a supported",
     f"x: {300 * '['}{300 * ']'}": "mine.yaml is nested too deeply",
-    "- a": "mine.yaml",
-    "defaults: 5": "activation/mine",
     "": "mine.yaml: it names no class, so it needs a line `_target_: package.Class`",
 }
-HELD = r'[off, 010, 0x1F, 2024-01-01, 1:30, "a\0b", "\ud800", {"1": [no, 2.0, null]}]'
+HELD = ("off", "010", "0x1F", "2024-01-01", "1:30", '"a\\0b"', '"\\ud800"', "{'1': [no, 2.0, null]}")
 
 
 def composed(folder: Path, *overrides: str, **contents: str) -> DictConfig:
@@ -181,8 +187,9 @@ def test_an_option_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> No
     assert UNREADABLE[text] in sentence(refused.value)
 
 
-def test_what_a_record_can_hold_is_read_again(smoke, tmp_path: Path) -> None:
-    config = resolved(add_argument(smoke("epochs=1"), tmp_path, HELD))
+@pytest.mark.parametrize("value", HELD)
+def test_what_a_record_can_hold_is_read_again(smoke, tmp_path: Path, value: str) -> None:
+    config = resolved(add_argument(smoke("epochs=1"), tmp_path, value))
     assert execute(config, quietly) == "finished"
     assert record_of(config)["config"]["activation"]["x"] == OmegaConf.to_container(config)["activation"]["x"]
 

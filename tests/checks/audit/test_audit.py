@@ -178,10 +178,10 @@ def test_the_end_of_a_run_shows_the_canary(hidden: Hidden) -> None:
 
 def test_half_of_the_noise_is_found_by_the_end_of_a_run() -> None:
     hidden = Hidden("worst case")
-    right = target(hidden.setting, 2.0)
+    right = target(hidden.setting, 4.0)
     wrong = replace(right, mechanism=faulty(NoiseHalved, right.mechanism))
     accused = [
-        lower_bounds(hidden_scores(hidden, attacked, 350, "test"), right.ledger.actual, DELTA, ERROR).accused
+        lower_bounds(hidden_scores(hidden, attacked, 800, "test"), right.ledger.actual, DELTA, ERROR).accused
         for attacked in (right, wrong)
     ]
     assert accused == [False, True]
@@ -317,7 +317,7 @@ def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(cases, "FAULTS", FAULTS[:1])
     monkeypatch.setattr(cases, "_accepted_only", lambda *_: cases._faulty(FAULTS[1], 5000, OF_A_FAULT))
     right = cases.cases(quick=True)
-    some = right[:6] + right[12::30]
+    some = right[:6] + right[12::18]
     monkeypatch.setattr(cases, "cases", lambda quick: some)
     assert command.main(["--quick", "--output", str(tmp_path)]) == 0
     rows = read_csv(tmp_path / "audit.csv")

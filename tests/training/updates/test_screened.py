@@ -228,6 +228,15 @@ def test_a_loss_that_is_not_a_number_is_never_within_a_bound() -> None:
         assert math.isnan(loss.sum_up_to(math.inf)[1])
 
 
+def test_the_halves_of_the_public_split_share_no_image() -> None:
+    split = Split(torch.arange(7.0).view(7, 1, 1, 1), torch.arange(7))
+    reporting, screening = Annealing(10, 10, "public_split").split(split)
+    assert screening.targets.tolist() == [0, 2, 4, 6]
+    assert reporting.targets.tolist() == [1, 3, 5]
+    assert reporting.images.flatten().tolist() == [1, 3, 5]
+    assert Annealing(10, 10, "test").split(split) == (split, split)
+
+
 def trained_run(smoke, *overrides: str):
     run = prepare(smoke("screening=annealing", "noise_multiplier=2.0", *NETWORK, *overrides))
     rows: list[dict[str, float]] = []
