@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import tarfile
 import time
@@ -18,18 +19,16 @@ from checks.benchmarks.own import padded_length
 from checks.gpu import LIST, listed
 from checks.rehearsal import made_up_cuda
 from runner.config import REPOSITORY
-from runner.config.yaml_file import read_yaml
 from runner.records import provenance
 from runner.runs.checkpoints import code_digest
 from tests.small import run_here
 
 
-def test_every_entry_of_the_list_names_a_sweep() -> None:
+def test_every_entry_of_the_list_has_runs() -> None:
     """And backpropagation clipping on CIFAR-10 is worth most."""
-    name, jobs = next(listed(LIST, ("scale=paper",)))
-    assert (name, len(jobs)) == ("backprop_clipping/table_1 dataset.name=CIFAR10", 70)
-    sweeps = [entry["sweep"] for entry in read_yaml(LIST).plain]
-    assert [sweep for sweep in sweeps if not (REPOSITORY / "sweeps" / f"{sweep}.yaml").is_file()] == []
+    sizes = {name: len(jobs) for name, jobs in listed(LIST, ("scale=paper",))}
+    assert next(iter(sizes.items())) == ("backprop_clipping/table_1 dataset.name=CIFAR10", 70)
+    assert [name for name, size in sizes.items() if not size] == []
 
 
 @pytest.mark.parametrize(
@@ -112,3 +111,38 @@ def test_a_call_goes_on_where_the_last_one_ended(tmp_path: Path, monkeypatch, ca
     code, printed = call()
     assert code == 1
     assert "none, as the GPU differs from the CPU" in printed
+
+
+def test_a_rehearsal_does_all_and_the_next_goes_on(tmp_path: Path) -> None:
+    """In processes of its own, with a made-up GPU in each of them."""
+    chosen = tmp_path / "runs.yaml"
+    chosen.write_text("- {sweep: tempered_sigmoid/fig_3, where: {dataset.name: MNIST, seed: 0}}\n")
+    arguments = ["--rehearse", "--minutes", "9", "--list", str(chosen), "--results", str(tmp_path / "all")]
+
+    def call() -> str:
+        output = tmp_path / f"out-{time.time_ns()}"
+        done = subprocess.run(
+            [sys.executable, "-m", "checks", "gpu", *arguments, "--jobs", "2"],
+            cwd=REPOSITORY,
+            env=os.environ | {"OUT": str(output)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.rpartition("\n\n")[2]
+
+    first = call()
+    assert "0 differ, " in first
+    assert "fig_3 dataset.name=MNIST seed=0" in first
+    assert "2 runs recorded" in first
+    (archive,) = tmp_path.glob("out-*/*.tar.gz")
+    with tarfile.open(archive) as packed:
+        names = packed.getnames()
+    assert {"results/benchmark/made-up-gpu/parity.txt", "results/benchmark/made-up-gpu/engines.csv"} < set(names)
+    records = [name for name in names if name.startswith("results/smoke/runs/")]
+    assert len(records) == 2
+    record = json.loads((tmp_path / "all" / records[0].removeprefix("results/")).read_text())
+    assert (record["provenance"]["device"], record["provenance"]["step"]) == ("made-up GPU", "graph")
+    second = call()
+    assert second.count("there already: ") == 2
+    assert "0 new files" in second

@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from checks.parity.cases import CONF, case, prepared
+from checks.parity.cases import case, prepared
 from checks.parity.runs import SMALL, apart, on, trained
 from checks.rehearsal import made_up_cuda
 from runner.build.groups import Group
 from runner.config import StepMode
-from runner.config.yaml_file import read_yaml
 from runner.training.run import Run
 from tests import small
 from tests.tracked import tracked_options
@@ -99,14 +98,9 @@ def test_trains_by_any_option_as_on_the_cpu(step: str, base: tuple[str, ...], mo
     agrees(prepared(*base, *more.split()), step, modes=[StepMode.auto])
 
 
-def of_each_class(group: str) -> list[str]:
-    """Return one option for each class or function of a group: others differ in numbers alone."""
-    paths = {option: CONF / group / f"{option}.yaml" for option in tracked_options(group)}
-    return list({read_yaml(path).plain.get("_target_", option): option for option, path in paths.items()}.values())
-
-
 @pytest.mark.parametrize(
-    ("group", "option"), [(group, option) for group in ("architecture", "mechanism") for option in of_each_class(group)]
+    ("group", "option"),
+    [(group, option) for group in ("architecture", "mechanism") for option in tracked_options(group)],
 )
 def test_trains_every_architecture_and_mechanism_as_on_the_cpu(group: str, option: str) -> None:
     more = (*SMALL, "epochs=1", "dataset.train_examples=3", "batch_size=3")

@@ -126,9 +126,15 @@ def test_the_three_regimes_follow_the_closed_form():
 
 
 def test_the_centring_of_the_library_couples_examples():
-    """The constants above have how much. Images are not coupled, and neither are examples by the centring here."""
+    """On inputs that are not 4-D, changing example 0 moves example 1: by a quarter as much, in batches of four."""
+    vectors = torch.zeros(4, 3)
+    changed = vectors.clone()
+    changed[0] = torch.tensor([1.0, 0.0, 0.0])
+    moved = bounds.centered_by_library(changed) - bounds.centered_by_library(vectors)
+    assert moved[1].tolist() == [-0.25, 0.0, 0.0]
+    assert bounds.moved_by_another(bounds.centered_by_library, (6, 5)) == pytest.approx(0.25)
     assert bounds.moved_by_another(bounds.centered_by_library, (3, 3, 4)) == 0.0
-    assert bounds.moved_by_another(bounds.Center(), (6, 5)) == 0.0
+    assert bounds.moved_by_another(bounds.Center(), (6, 5)) == 0.0, "the centring here is of each example by itself"
 
 
 def test_what_noise_for_each_tensor_costs():
@@ -235,6 +241,10 @@ def test_the_command_tables_the_bounds_of_any_config(capsys):
     sensitivity, noise = (float(rows[0].split()[i]) for i in (1, 2))
     assert sensitivity == pytest.approx(0.1, rel=1e-3)
     assert noise == pytest.approx(2 * math.sqrt(2) * sensitivity, rel=1e-4)
+    calibrated = ["experiment=lipschitz/mnist_mlp", "target_epsilon=3", "noise_multiplier=null"]
+    assert command.main([*calibrated, "scale=smoke"]) == command.main(calibrated) == 0
+    small, full = (float(text.split()[2]) for text in capsys.readouterr().out.splitlines()[1::3])
+    assert small < full / 2, "the smoke scale has fewer epochs, so each step may cost more"
     assert carry_out("bounds", ["experiment=lipschitz/mnist_mlp", "activation=tempered_sigmoid"]) == 2
     assert "TemperedSigmoid" in capsys.readouterr().err
 

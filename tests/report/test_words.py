@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from runpy import run_path
+from typing import Any
 
 import pytest
 
 from runner.claims.runs import grouped
-from runner.claims.verdicts import RULES, WORDS, ClaimRow
-from runner.config import RESULTS
+from runner.claims.statistics import Mean, Spread, best_less_claim, bests_less_claim
+from runner.claims.verdicts import ON_EPSILON, RULES, WORDS, ClaimRow
+from runner.cli.claims import main
+from runner.config import REPOSITORY, RESULTS
 from runner.papers.backprop_clipping import whole_run
 from runner.papers.backprop_clipping.computed import first_update_epsilon
-from runner.report.claim_rows import rows_of
+from runner.report.claim_rows import CLAIMED_EPSILON, rows_of
 from runner.report.papers import claims_of, every_paper
 from runner.report.statements import stated
 from tests.tracked import committed_sources
@@ -23,12 +28,20 @@ KINDS = re.compile(
     r"\((?:(?:geometric )?means? of|bests? of|one run|by formula|share of|range of|rank correlation of"
     r"|value with the best of|lowest of|from \d+ runs|bound on the|of one set|by \d+ of \d+ runs|\d+ of \d+ planned)"
 )
+BEST = re.compile(r"\bbests? of \d")
 Line = tuple[list[str], list[str]]  # the headings of a table, and the cells of one of its rows
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[ClaimRow]:
     return [row for paper in every_paper() for row in rows_of(RESULTS, paper)]
+
+
+def site_claims() -> dict[str, Any]:
+    pytest.importorskip("material")
+    hooks: dict[str, Any] = run_path(str(REPOSITORY / "docs" / "site" / "hooks.py"))
+    table: dict[str, Any] = hooks["claims_table"]()
+    return table
 
 
 def tables(path: Path) -> Iterator[Line]:
@@ -133,10 +146,51 @@ def test_the_interval_in_the_csv_is_that_of_the_difference(shown: list[tuple[Cla
     assert passed > 30
 
 
+def test_means_of_few_runs_are_said_to_be(rows: list[ClaimRow]) -> None:
+    """Of 8 learning rates two have three runs and the others one."""
+    rates = [row for row in rows if row.claim.quantity == "best learning rate" and row.claim.item == "fig-4a"]
+    (rate,) = [row for row in rates if row.measured_is]  # the other reading has no run
+    assert rate.measured_is == "value with the best of 8 means of 1 to 3 runs"
+    of_means = re.compile(r"(range|correlation|best) of \d+ (single runs|means of \d+( to \d+)? runs)$")
+    swept = [row.measured_is for row in rows if row.claim.statistic in ("best_value", "spread", "correlation")]
+    assert [text for text in swept if text and not of_means.search(text)] == []
+
+
+def test_index_command_and_site_count_the_same(capsys) -> None:
+    index: dict[str, int] = {}
+    for heading, cells in tables(RESULTS / "README.md"):
+        if cells[0] == "**all**":
+            index |= {name: int(cell.split()[0]) for name, cell in zip(heading[1:], cells[1:], strict=True)}
+    site = site_claims()
+    shown = [row["filters"] for row in site["rows"] if site["usual"].items() <= row["filters"].items()]
+    of_site = Counter(row["verdict"] for row in shown) + Counter(row[CLAIMED_EPSILON] for row in shown)
+    for option, words in (("--verdict", WORDS), ("--guarantee", ON_EPSILON)):
+        for word in words:
+            main([option, word])
+            count = re.search(r"^(\d+) of (\d+) claims\.$", capsys.readouterr().out, re.MULTILINE)
+            assert count
+            assert (int(count[1]), of_site[word], int(count[2])) == (index[word], index[word], index["all"]), word
+    assert sum(index[word] for word in WORDS) == index["all"] == len(shown) > 250
+
+
+def test_a_papers_page_counts_as_the_index_does() -> None:
+    of_index = {cells[0]: cells[1:6] for heading, cells in tables(RESULTS / "README.md") if "all" in heading}
+    for paper in every_paper():
+        text = (RESULTS / paper.name / "README.md").read_text(encoding="utf-8")
+        pattern = r"\D*".join(rf"(\d+) \*{word}\*" for word in WORDS)
+        counts = re.search(rf"Of \d+ claims, {pattern}", text)
+        assert counts
+        assert [*counts.groups()] == [cell.split()[0] for cell in of_index[paper.name.replace("_", "-")]]
+
+
 def test_every_claim_that_fails_has_its_reason(rows: list[ClaimRow]) -> None:
     bad = [row for row in rows if row.claim.counts and row.bad]
     assert len(bad) > 20
     assert [row.claim.method for row in bad if not row.claim.cause] == []
+    for paper in every_paper():
+        text = (RESULTS / paper.name / "README.md").read_text(encoding="utf-8")
+        causes = [row.claim.cause for row in bad if row.claim.paper == paper.name]
+        assert all(cause in text for cause in causes)
 
 
 def test_a_papers_page_is_short_and_has_its_findings() -> None:
@@ -171,10 +225,54 @@ def test_every_number_of_a_claim_says_what_it_is(rows: list[ClaimRow]) -> None:
     assert [line for line in lines if not KINDS.search(line[1][2])] == []
 
 
-def test_another_reading_is_marked_on_its_page(rows: list[ClaimRow]) -> None:
+def test_no_best_stands_under_a_mean(rows: list[ClaimRow]) -> None:
+    pages = [path for path in RESULTS.rglob("*.md") if "runs" not in path.relative_to(RESULTS).parts]
+    cells = [
+        (path, name, cell)
+        for path in pages
+        for heading, cells in tables(path)
+        for name, cell in zip(heading, cells, strict=True)
+        if BEST.search(cell)
+    ]
+    assert len(cells) >= 10
+    assert [where for where in cells if "mean" in where[1]] == []
+    assert not [path for path in pages if re.search(r"\*Here\*:\s+mean", path.read_text(encoding="utf-8"))]
+    best = [row for row in rows if row.claim.statistic in ("best", "largest") and row.measured is not None]
+    assert len(best) >= 10
+    assert [row for row in best if not BEST.match(row.measured_is) and row.measured_is != "one run"] == []
+
+
+def test_a_bests_interval_is_one_of_the_best(rows: list[ClaimRow]) -> None:
+    """Computed again from the spreads; a difference of bests has its means' difference in words."""
+    checked = set()
+    for row in rows:
+        sizes = [int(text) for text in (row.n_each or str(row.n)).split(" + ")]
+        if row.claim.statistic != "best" or row.interval is None or min(sizes) < 3:
+            continue  # with fewer runs, it has the spread of the data set's settings
+        spreads = [Spread(float(text), n - 1) for text, n in zip(row.spread_each.split(" + "), sizes, strict=True)]
+        by_means = row.mean if row.mean is not None else float(row.measured_is.rpartition(" by means ")[2])
+        means = zip((by_means, 0.0), sizes, spreads, strict=False)
+        single, *second = (Mean(mean, n, spread) for mean, n, spread in means)
+        assert row.claim.aim is not None
+        aim = row.claim.aim, row.claim.runs
+        expected = bests_less_claim(single, second[0], *aim) if second else best_less_claim(single, *aim)
+        assert (row.interval.low, row.interval.high) == pytest.approx((expected.low, expected.high), abs=0.01)
+        checked.add(len(sizes))
+    assert checked == {1, 2}
+
+
+def test_what_does_not_count_is_marked_wherever_it_is_shown(rows: list[ClaimRow], capsys) -> None:
     readings = [row for row in rows if row.claim.counted == "no, another reading"]
     assert len(readings) > 50
     assert {row.claim.identity for row in readings} <= {row.claim.identity for row in rows if row.claim.counts}
+    marked = "another reading, not counted"
     places = [RESULTS / paper.name / item.name / "README.md" for paper in every_paper() for item in paper.items]
     pages = "".join(place.read_text(encoding="utf-8").partition("\n## Claims")[2] for place in places)
-    assert pages.count("another reading, not counted") == len(readings)
+    site = site_claims()
+    main([])
+    shown = capsys.readouterr().out
+    main(["--all"])
+    assert shown.count(marked) == 0
+    assert [pages.count(marked), capsys.readouterr().out.count(marked)] == [len(readings)] * 2
+    assert sum(marked in row["cells"][3] for row in site["rows"]) == len(readings)
+    assert site["usual"] == {"counted": "yes"}
