@@ -307,11 +307,11 @@ def attack_target(attacked: Target, trials: int, sees: str, error: float, *, gau
     return _with_ceiling(row, attacked, error) if gaussian else replace(row, of_shape=math.nan)
 
 
-def _row(scores: Scores, ledger: Ledger, error: float, delta: float = DELTA, **known: Any) -> Row:
-    """Make a row of the scores of an attack: `known` has the rest of its fields."""
+def _row(scores: Scores, ledger: Ledger, error: float, delta: float = DELTA, **fields: Any) -> Row:
+    """Make a row of the scores of an attack: `fields` has the rest of them."""
     bounds = lower_bounds(scores, ledger.actual, delta, error)
-    found: Any = {"of_shape": bounds.of_shape, "any_shape": bounds.any_shape, "accused": bounds.accused}
-    return Row(delta=delta, sound=sound_epsilon(ledger.actual, delta), **found, **known)
+    fields |= {"of_shape": bounds.of_shape, "any_shape": bounds.any_shape, "accused": bounds.accused}
+    return Row(delta=delta, sound=sound_epsilon(ledger.actual, delta), **fields)
 
 
 def _with_ceiling(row: Row, attacked: Target, error: float) -> Row:
@@ -365,9 +365,9 @@ def _statistics(name: str, epsilon: float, trials: int, error: float) -> list[Ro
 
     noise = calibrate_noise_multiplier(Pld(), lambda nm: build(nm).releases, epsilon, DELTA, tolerance=1e-3)
     scores, ledger = statistics_scores(build(noise), trials, f"{name} {epsilon}")
-    known: Any = {"mechanism": "before training", "sampling": "all examples", "steps": 2, "sees": "constants"}
+    shown: Any = {"mechanism": "before training", "sampling": "all examples", "steps": 2, "sees": "constants"}
     claimed = RdpClassic().epsilon(ledger.claimed, DELTA)
-    row = _row(scores, ledger, error, what=name, noise_multiplier=noise, trials=trials, claimed=claimed, **known)
+    row = _row(scores, ledger, error, what=name, noise_multiplier=noise, trials=trials, claimed=claimed, **shown)
     return [_with_exact(row, ledger.actual, error)]
 
 
@@ -406,4 +406,4 @@ def _accepted_only(trials: int, error: float) -> list[Row]:
     scores, right, wrong = screened_scores(SCREENED_QUICK, trials, "accepted only"), charges(SCREENED_QUICK), Ledger()
     for event, count in right.claimed:
         wrong.release(event, event, count)
-    return [_screened_row(SCREENED_QUICK, scores, each, trials, DELTA, error) for each in (right, wrong)]
+    return [_screened_row(SCREENED_QUICK, scores, ledger, trials, DELTA, error) for ledger in (right, wrong)]

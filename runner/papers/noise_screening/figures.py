@@ -202,8 +202,8 @@ def accuracy_and_costs(
         claimed: draws the paper's claim about an item into the panel of accuracies.
         also: an experiment of table 1 whose runs are at one more value.
     """
-    kept = Runs(evidence.sweeps.get(f"noise_screening/{sweep}_kept", ()))  # the reading that leads, where it was run
-    first = kept if kept.recorded else evidence.sweeps[f"noise_screening/{sweep}"]
+    leading = Runs(evidence.sweeps.get(f"noise_screening/{sweep}_kept", ()))  # the reading that leads, if it was run
+    first = leading if leading.recorded else evidence.sweeps[f"noise_screening/{sweep}"]
     planned = Runs((*first, *measures.planned(evidence, also)))
     if plots.too_few(list(planned.groups_by(field).values())):
         return None

@@ -166,11 +166,11 @@ def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Mea
     reported.
     """
     reach = reaches(accuracy)
-    others = Runs(run for run in recorded if reach(run) is None)
-    ends = ", ".join(sorted({f"{end:.3g}" for end in others.finals("epsilon")}))
+    short = Runs(run for run in recorded if reach(run) is None)
+    ends = ", ".join(sorted({f"{end:.3g}" for end in short.finals("epsilon")}))
     text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {ends}"
     limit = prepared(SWEEP, "noise_screening/mnist_relu").config.max_epsilon  # at which the paper's search ends
-    at_least = all(run.field("max_epsilon") != limit for run in others)
+    at_least = all(run.field("max_epsilon") != limit for run in short)
     needed = recorded.sample(lambda run: spent(run, accuracy) if at_least or reach(run) is not None else math.inf)
     measured = measure_sample("mean", needed, explanation=text)
     return replace(measured, values=() if at_least else measured.values, at_least=at_least, delta=recorded.delta)

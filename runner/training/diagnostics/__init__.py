@@ -86,6 +86,7 @@ class Diagnostic:
         """Measure after an epoch, counted from 1."""
 
     def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run needs."""
         return {"values": self.values}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -132,8 +133,8 @@ def diagnostics() -> dict[str, type[Diagnostic]]:
     """Return the diagnostics by name."""
     for module in iter_modules(__path__):
         import_module(f"{__name__}.{module.name}")
-    named = {re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in Diagnostic.__subclasses__()}
-    return dict(sorted(named.items()))
+    by_name = {re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in Diagnostic.__subclasses__()}
+    return dict(sorted(by_name.items()))
 
 
 class Diagnostics:

@@ -18,7 +18,7 @@ _EQUAL_BINS = 50  # of NormHistograms
 
 
 class GradientNorms(Diagnostic):
-    """L2 norms of a batch's gradients before clipping: mean, median and 90th percentile, by step."""
+    """L2 norms of gradients before clipping, every `diagnostics_every` steps: mean, median and 90th percentile."""
 
     measures_steps = True
 

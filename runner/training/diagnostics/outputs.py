@@ -11,7 +11,7 @@ from runner.training.evaluate import Evaluation, predict
 
 
 class ActivationNorms(Diagnostic):
-    """L2 norms of the outputs of hidden activations, in the mean over a batch, by step.
+    """L2 norms of the outputs of hidden activations, in the mean over a batch, every `diagnostics_every` steps.
 
     An activation has the name of its place in the network.
     """
