@@ -16,13 +16,13 @@ from itertools import product
 from typing import Any
 
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from runner.claims.claim import dataset_name
 from runner.config import PAPER, ConfigError, EvaluationSplit
 from runner.records.hydra_errors import sentence
-from runner.records.identity import resolved
+from runner.records.identity import identify_recorded, limit, plain, resolved
 from runner.records.jobs import Job, cached_jobs, command_of, composed_values, restored
 from runner.report.leaderboard.methods import HELD_OUT
 from runner.study.definition import SEARCH_SEED, Arm, Space, Study, Times, Value, space_at, three_digits
@@ -124,18 +124,22 @@ class Setting:
                     if not (isinstance(value, float) and value.is_integer()):
                         raise
                     OmegaConf.update(config, name, int(value))
-            final = resolved(config)
+            limit(config)
+            final = plain(config)  # which resolves it
         texts = {name: _typed(value) for name, value in values.items()}
         searched = [f"{name}={text}" for name, text in texts.items()]
-        single = [f"seed={final.seed}", f"evaluation={evaluation.value}"]
-        final.tracking.command = command_of([*self.overrides, *searched, *single])
-        final.tracking.group = f"study/{self.study}"
-        with open_dict(final.tracking):
-            final.tracking.tags = sorted({*final.tracking.tags, *([HELD_OUT] if values else [])})
+        single = [f"seed={final['seed']}", f"evaluation={evaluation.value}"]
         experiment = {text.partition("=")[0]: text.partition("=")[2] for text in self.overrides}.get("experiment", "")
-        final.tracking.job_type = experiment or self.arm.name
+        tracking = final["tracking"]
+        final["tracking"] = tracking | {
+            "command": command_of([*self.overrides, *searched, *single]),
+            "group": f"study/{self.study}",
+            "tags": sorted({*tracking["tags"], *([HELD_OUT] if values else [])}),
+            "job_type": experiment or self.arm.name,
+        }
         names = {"arm": self.arm.name, "dataset": self.dataset_name, "ε": f"{self.epsilon:g}"}
-        return Job.of(f"study/{self.study}", {**names, **texts, "seed": str(final.seed)}, final)
+        labels = {**names, **texts, "seed": str(final["seed"])}
+        return Job(f"study/{self.study}", labels, *identify_recorded(final), final)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The leaderboard on fabricated records of real jobs: which epoch counts, which runs, which setting of a method."""
+"""The leaderboard on fabricated records of real jobs: which epoch counts, which setting stands. The front figure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
@@ -16,11 +17,14 @@ from runner.cli import compare
 from runner.config import REPOSITORY, ConfigError
 from runner.records.files import read_record
 from runner.records.jobs import Job
+from runner.report import front_figure
 from runner.report.files import write_csv
-from runner.report.leaderboard.comparison import COLUMNS, comparisons, csv_rows
+from runner.report.front_figure import _line, lines_of, mean_within, stars
+from runner.report.leaderboard.comparison import COLUMNS, comparisons, csv_rows, standing
 from runner.report.leaderboard.entries import DELTA, Entry, counts, entries
-from runner.report.leaderboard.methods import ADDED, COMBINED, METHODS, anchor, method_of
+from runner.report.leaderboard.methods import ADDED, COMBINED, FRONT, METHODS, anchor, method_of
 from runner.report.leaderboard.page import Published, best_published, matrix_page, page, read_published, settings_page
+from runner.study.board import board_of
 from runner.study.definition import read
 from runner.study.progress import jobs_of
 from tests.tracked import tracked
@@ -324,3 +328,43 @@ def test_two_methods_are_compared_by_welchs_interval(tmp_path, monkeypatch, caps
     for words, sentence in refusals.items():
         with pytest.raises(ConfigError, match=sentence):
             compare.main(words)
+
+
+def test_lines_end_at_the_accuracies_of_the_leaderboard() -> None:
+    """At each bound, a line has the mean of the row that stands on the page, and no line is without a row."""
+    entries, runs = board_of(REPOSITORY / "results")
+    compared = 0
+    for (dataset, method), line in lines_of(entries, runs).items():
+        for bound in (0.5, 1.0, 2.0, 3.0):
+            if entry := standing(entries, dataset, bound).get(method):
+                assert entry.mean == pytest.approx(mean_within(line, bound), abs=0.01)
+                compared += 1
+    assert compared > 60
+
+
+def test_between_two_bounds_the_better_setting_counts() -> None:
+    """One run each: the setting for 1 has 80 from 0.5 on, that for 3 has 70 from 1.5 and 90 from 2.9."""
+    histories = {"a": [([0.5, 1.0], [79.0, 80.0])], "b": [([1.5, 2.9, 3.0], [70.0, 90.0, 91.0])]}
+    line = _line("tanh", {1.0: "a", 3.0: "b"}, histories)
+    assert line is not None
+    means = dict(zip(np.round(line.epsilons, 6), line.mean, strict=True))
+    assert (means[0.5], means[1.0], means[2.0], means[3.0]) == (79.0, 80.0, 80.0, 91.0)
+    assert np.isnan(line.half).all()
+    assert line.runs == 1
+
+
+def test_stars_are_what_the_papers_claim() -> None:
+    claims = stars(REPOSITORY / "results", "FashionMNIST")
+    assert claims["Noise screening (2022)"] == (3.0, 87.41)
+    assert claims["Backpropagation clipping (2022)"] == (0.87, 88.6)
+    assert claims["Tempered sigmoid, tanh (2021)"] == (2.7, 86.1)
+    assert all(front["colour"] for front in FRONT.values())
+
+
+def test_text_is_light_where_the_system_is_dark(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(front_figure, "FILE", tmp_path / front_figure.FILE)
+    text = front_figure.write(REPOSITORY / "results", *board_of(REPOSITORY / "results")).read_text(encoding="utf-8")
+    assert text.index("prefers-color-scheme: dark") < text.index("<path")
+    assert "fill: #ffffff" not in text.partition("</style>")[2].partition("</defs>")[0], "no background"
+    for label in (front["label"] for front in FRONT.values()):
+        assert label in text

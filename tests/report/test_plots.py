@@ -1,4 +1,4 @@
-"""Figures: the choice of panels, axes that show differences, and the front page, which agrees with the leaderboard."""
+"""Figures: the choice of panels, and axes that show differences."""
 
 from __future__ import annotations
 
@@ -9,18 +9,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import pytest
-
 from runner.claims.runs import Runs, collect
 from runner.config import REPOSITORY
-from runner.report import front_figure, run_figure
-from runner.report.front_figure import _line, lines_of, mean_within, stars
-from runner.report.leaderboard.comparison import standing
-from runner.report.leaderboard.methods import FRONT, METHODS
+from runner.report import run_figure
+from runner.report.leaderboard.methods import METHODS
 from runner.report.papers import load
 from runner.report.plots import GREY, LOOKS, WIDTH, Curve, Panel, accuracy_against_epsilon, too_few
-from runner.study.board import board_of
 from tests.tracked import tracked
 
 RESULTS = REPOSITORY / "results"
@@ -113,46 +107,6 @@ def test_a_point_is_a_run_at_both_epsilons(tmp_path, fabricate, jobs) -> None:
     assert max(front.get_ydata()) == 97.0 + 0.1 * (len(trained) - 1)
     assert set(front.get_xdata()) == {2.3}
     assert run_figure.draw(Runs()) is None
-
-
-def test_lines_end_at_the_accuracies_of_the_leaderboard() -> None:
-    """At each bound, a line has the mean of the row that stands on the page, and no line is without a row."""
-    entries, runs = board_of(RESULTS)
-    compared = 0
-    for (dataset, method), line in lines_of(entries, runs).items():
-        for bound in (0.5, 1.0, 2.0, 3.0):
-            if entry := standing(entries, dataset, bound).get(method):
-                assert entry.mean == pytest.approx(mean_within(line, bound), abs=0.01)
-                compared += 1
-    assert compared > 60
-
-
-def test_between_two_bounds_the_better_setting_counts() -> None:
-    """One run each: the setting for 1 has 80 from 0.5 on, that for 3 has 70 from 1.5 and 90 from 2.9."""
-    histories = {"a": [([0.5, 1.0], [79.0, 80.0])], "b": [([1.5, 2.9, 3.0], [70.0, 90.0, 91.0])]}
-    line = _line("tanh", {1.0: "a", 3.0: "b"}, histories)
-    assert line is not None
-    means = dict(zip(np.round(line.epsilons, 6), line.mean, strict=True))
-    assert (means[0.5], means[1.0], means[2.0], means[3.0]) == (79.0, 80.0, 80.0, 91.0)
-    assert np.isnan(line.half).all()
-    assert line.runs == 1
-
-
-def test_stars_are_what_the_papers_claim() -> None:
-    claims = stars(RESULTS, "FashionMNIST")
-    assert claims["Noise screening (2022)"] == (3.0, 87.41)
-    assert claims["Backpropagation clipping (2022)"] == (0.87, 88.6)
-    assert claims["Tempered sigmoid, tanh (2021)"] == (2.7, 86.1)
-    assert all(front["colour"] for front in FRONT.values())
-
-
-def test_text_is_light_where_the_system_is_dark(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(front_figure, "FILE", tmp_path / front_figure.FILE)
-    text = front_figure.write(RESULTS, *board_of(RESULTS)).read_text(encoding="utf-8")
-    assert text.index("prefers-color-scheme: dark") < text.index("<path")
-    assert "fill: #ffffff" not in text.partition("</style>")[2].partition("</defs>")[0], "no background"
-    for label in (front["label"] for front in FRONT.values()):
-        assert label in text
 
 
 DRAW = """
