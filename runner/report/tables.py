@@ -152,8 +152,8 @@ def network_table(sweep: str, experiment: str, note: str, _: Evidence, __: Seque
     """Make an item's table: the layers of an experiment's network with output shapes and numbers of parameters."""
     run = prepared(sweep, experiment)
     rows: list[tuple[str, str, int]] = []
-    x = torch.zeros(1, *run.features.shape(run.dataset.shape), device="meta")
-    for layer in _flat(run.new_objective().network.to("meta")):
+    x = torch.zeros(1, *run.features.shape(run.dataset.shape))
+    for layer in _flat(run.initial.network):
         x = layer(x)
         shape = " x ".join(map(str, x.shape[1:]))
         rows.append((_layer_text(layer), shape, sum(p.numel() for p in layer.parameters())))
