@@ -172,10 +172,12 @@ def sources_of(folder: Path, progress: Mapping[str, Known] = MappingProxyType({}
         paths = [path for path in study_files() if path.stem == name]
         return _read_study(paths[0], folder, scale) if paths else None
 
+    @cache
     def rows(name: str) -> list[dict[str, str]]:
         study = study_of(name)
         return [_texts(row) for table in _tables(*study).values() for row in table] if study else []
 
+    @cache
     def runs(name: str) -> list[dict[str, str]]:
         study = study_of(name)
         return [_texts(row) for row in _run_rows(study[1])] if study else []
