@@ -136,7 +136,12 @@ print("imported:", [name for name in {_SLOW} if name in sys.modules])
 
 
 @pytest.mark.parametrize(
-    "command", ["--help", "show --results {}", "explain --help", "claims", "reproduce tempered-sigmoid --plan"]
+    "command",
+    [
+        *("--help", "show --results {}", "explain --help", "claims"),
+        *(f"reproduce {name} --plan" for name in ("better-features", "losing-less", "noise-screening")),
+        "reproduce tempered-sigmoid --plan",
+    ],
 )
 def test_no_answer_waits_for_a_library_that_it_does_not_need(command: str, tmp_path: Path) -> None:
     arguments = command.format(tmp_path).split()
