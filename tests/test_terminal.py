@@ -135,8 +135,32 @@ print("imported:", [name for name in {_SLOW} if name in sys.modules])
 """
 
 
-@pytest.mark.parametrize("command", ["--help", "show --results {}", "explain --help", "claims"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("--help", "show --results {}", "explain --help", "claims"),
+        *(f"reproduce {name} --plan" for name in ("better-features", "losing-less", "noise-screening")),
+        "reproduce tempered-sigmoid --plan",
+    ],
+)
 def test_no_answer_waits_for_a_library_that_it_does_not_need(command: str, tmp_path: Path) -> None:
     arguments = command.format(tmp_path).split()
     made = subprocess.run([sys.executable, "-c", _ANSWER, *arguments], cwd=REPOSITORY, capture_output=True, text=True)
+    assert made.stdout.splitlines()[-1:] == ["imported: []"], made.stderr
+
+
+_NEEDLESS = ("torch._dynamo", "sympy", "sklearn", "pandas", "matplotlib", "opacus", "wandb", "rich")
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    ["tempered_sigmoid/mnist_tanh", "backprop_clipping/mnist_clipping optimizer=adam", "lipschitz/mnist_mlp"],
+)
+def test_no_run_on_a_cpu_imports_a_compiler(experiment: str, tmp_path: Path) -> None:
+    """PyTorch's compiler, with SymPy, takes a second and 120 MB, and no step on a CPU is compiled by it."""
+    arguments = f"experiment={experiment} scale=smoke tracking=disabled runtime={{device:cpu,results_root:{tmp_path}}}"
+    code = _ANSWER.replace(str(_SLOW), str(_NEEDLESS))
+    made = subprocess.run(
+        [sys.executable, "-c", code, *arguments.split()], cwd=REPOSITORY, capture_output=True, text=True
+    )
     assert made.stdout.splitlines()[-1:] == ["imported: []"], made.stderr

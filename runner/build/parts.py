@@ -27,7 +27,7 @@ from runner.clipping import Clipping
 from runner.config import ConfigError, is_own
 from runner.data.augmentation import Augmentation
 from runner.data.datasets import ImageDataset, OwnDataset
-from runner.data.examples import Examples, splits_of
+from runner.data.examples import Examples, Split, splits_of
 from runner.data.features import Features, Pixels
 from runner.data.reading import reproducible
 from runner.gradients import Objective, fresh_copy
@@ -35,7 +35,7 @@ from runner.mechanism.statistics import Normalization
 from runner.networks.frozen import freeze
 from runner.networks.objective import InputBound, layers_with_parameters
 from runner.speed.machine import memory
-from runner.training.updates import Schedule, UpdateRule
+from runner.training.updates import Schedule, UpdateRule, Updates
 from runner.trust.clipping import own_clipping
 from runner.trust.parts import OwnFeatures, OwnViews
 from runner.trust.sources import sources_of, weight_files
@@ -223,18 +223,20 @@ def _check_weights(objective: Objective) -> None:
         )
 
 
-def check_shapes(objective: Objective, shape: list[int], classes: int) -> None:
-    """Pass two examples through an objective on the meta device, where it only has shapes."""
-    targets = torch.zeros(2, dtype=torch.long)
+def check_shapes(objective: Objective, examples: Split, classes: int) -> None:
+    """Pass two examples through an objective, which may draw random numbers."""
+    images, targets = examples.images, examples.targets
     try:
         objective.start_epoch(0)
-        losses = objective(torch.empty(2, *shape), targets)
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            losses = objective(images, targets)
     except (AttributeError, IndexError, RuntimeError, ValueError, TypeError) as error:
         if not getattr(objective.loss, "reads_pre_activations", False):  # such a loss reads more than logits
             try:
                 objective.loss(torch.zeros(2, classes), targets)
             except Exception as reason:
                 raise ConfigError(f"loss: {reason}") from error
+        shape = list(images.shape[1:])
         raise ConfigError(f"architecture: the network cannot take features of shape {shape}: {error}") from error
     if losses.shape != (2,):
         raise ConfigError(
@@ -279,7 +281,7 @@ def check_optimizer(
     part = "optimizer"
     try:
         if device.type == "cpu":
-            optimizer.step()
+            Updates(optimizer).step()
         part = "schedule"
         for epoch in range(min(epochs, _EPOCHS)):
             schedule.start_epoch()

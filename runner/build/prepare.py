@@ -67,21 +67,19 @@ def _prepared(config: DictConfig) -> Run:
     normalization, averaging = groups["normalization"].build(), groups["averaging"].build()
     accountant, rule = groups["accountant"].build(), parts.build_rule(groups["screening"])
 
-    # The network. It is tried on shapes alone, without memory, unless a module of it may do anything.
+    # The network. It is tried on two examples of zeros, unless a module of it may do anything.
     with seeded(derived_seed(config.seed, "init")), parts.within_memory():
         initial = parts.build_objective(groups, dataset, features, normalization)
     shape, isolation = features.shape(dataset.shape), unknown(initial)
     clipping = parts.build_clipping(groups["clipping"], initial)
-    place = "cpu" if isolation else "meta"
-    objective = fresh_copy(initial).to(place)
-    with torch.device(place):
-        if not isolation:
-            parts.check_shapes(objective, shape, dataset.classes)
-        if objective.constraint is not None:
-            parts.check_constraint(objective)
+    objective = fresh_copy(initial)
+    examples = Split(torch.zeros(2, *shape), torch.zeros(2, dtype=torch.long))
+    if not isolation:
+        parts.check_shapes(objective, examples, dataset.classes)
+    if objective.constraint is not None:
+        parts.check_constraint(objective)
 
     # What a step releases, the noise that its budget asks for, and the steps that it pays for.
-    examples = Split(torch.empty(2, *shape, device="meta"), torch.zeros(2, device="meta").long())
     count = dataset.train_examples
     if config.evaluation == EvaluationSplit.holdout:
         if count < HOLDOUT_PARTS:
@@ -100,7 +98,8 @@ def _prepared(config: DictConfig) -> Run:
         )
         if not (clipping.needs_engine or isolation):  # its bound may depend on the pass itself
             ordinary = cast(Engine, OrdinaryPass(objective))  # all that such a clipping uses of an engine
-            clipping.sum_contributions(ordinary, examples.images, examples.targets)
+            with torch.random.fork_rng(devices=[]):
+                clipping.sum_contributions(ordinary, examples.images, examples.targets)
         mechanism = noised(noise_multiplier_of(config, accountant, noised, rule, normalization))
         _check_delta(config.delta, mechanism)
         mechanism.check(clipping, objective, examples.images, examples.targets)
@@ -194,7 +193,7 @@ def _check_together(run: Run, objective: Objective, optimizer: torch.optim.Optim
         if run.config.runtime.engine is not EngineName.one_pass:
             raise ConfigError(f"{setting} has its own gradient engine: leave runtime.engine at one_pass.")
         with refusing(f"{setting} is not possible here", NotCapturableError), torch.device("meta"):
-            GraphStep(run, objective, examples)
+            GraphStep(run, objective.to("meta"), Split(examples.images.to("meta"), examples.targets.to("meta")))
 
 
 _SILENT = 2.0  # seconds

@@ -10,16 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from runner.accounting import Releases, epsilon_by
-from runner.build.prepare import prepare
 from runner.claims.claim import Claim
 from runner.claims.measure import counted, planned_for
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence, PlannedRun, Runs
 from runner.records.files import upper_bound
 from runner.records.jobs import sweep_jobs
-from runner.training.run import Run
+
+if TYPE_CHECKING:
+    from runner.accounting import Releases
+    from runner.training.run import Run
 
 
 class Formula(partial[Measured]):
@@ -53,6 +55,8 @@ def run_formula(formula: Callable[[Claim, Runs], Measured]) -> Formula:
 @lru_cache
 def prepared(sweep: str, experiment: str) -> Run:
     """Prepare an experiment's first run in a sweep, on the CPU and without reading data."""
+    from runner.build.prepare import prepare  # here, because plans need no PyTorch
+
     job = next(job for job in sweep_jobs(sweep) if job.experiment == experiment)
     config = copy.deepcopy(job.config)
     config.runtime.device = "cpu"
@@ -73,6 +77,8 @@ def charged_epsilon(claim: Claim) -> Measured:
 
     If there is no sound one, also what the steps cost.
     """
+    from runner.accounting import epsilon_by
+
     run, claimed, _ = ledger_of(claim.sweep, claim.experiment)
     ledger, delta = run.mechanism.charges_of_epochs(run.epochs), run.config.delta
     epsilon = epsilon_by(run.accountant, claimed, delta)
@@ -91,6 +97,8 @@ _planned: dict[str, Run] = {}  # by setting
 
 def guaranteed_for(run: PlannedRun, steps: int) -> float:
     """Compute the sound epsilon of all that a run could have released, told to end after `steps` kept steps."""
+    from runner.build.prepare import prepare
+
     setting = run.job.setting_id
     if setting not in _planned:
         _planned[setting] = prepare(run.job.config)

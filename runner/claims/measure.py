@@ -24,8 +24,8 @@ from statistics import fmean
 from typing import Any, TypeAlias
 
 import numpy as np
+import scipy  # its modules are imported at their first use
 from numpy.typing import NDArray
-from scipy.stats import spearmanr, studentized_range
 
 from runner.claims.claim import ORDERS, OVER_VALUES, SEARCH_CHOICE, THRESHOLDS, Claim
 from runner.claims.measurement import FEWEST_RUNS, Measured, Sample, charged, compare_samples, measure_sample
@@ -45,7 +45,7 @@ _KINDS = {"best_value": "value with the best of", "spread": "range of", "correla
 _NUMBERS: dict[str, Callable[[Sequence[float], NDArray[np.float64]], float]] = {
     "best_value": lambda values, means: values[int(np.argmax(means))],
     "spread": lambda _, means: float(np.ptp(means)),
-    "correlation": lambda values, means: float(spearmanr(values, means).statistic),
+    "correlation": lambda values, means: float(scipy.stats.spearmanr(values, means).statistic),
 }
 
 
@@ -336,7 +336,7 @@ def _means_text(sizes: Sequence[int]) -> str:
 
 def _range(means: Sequence[float], sizes: Sequence[int], spread: Spread, level: float) -> Interval:
     """Return Tukey and Kramer's simultaneous interval of the range of the true means."""
-    q = float(studentized_range.ppf(level, len(means), spread.freedom))
+    q = float(scipy.stats.studentized_range.ppf(level, len(means), spread.freedom))
     all_means, variances = np.array(means), 1 / np.array(sizes)
     half = q * spread.std * np.sqrt((variances[:, None] + variances) / 2)
     differences = all_means[:, None] - all_means

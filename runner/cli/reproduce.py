@@ -17,13 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 
-import torch
 from omegaconf import DictConfig
 
-from runner.build.groups import Group
-from runner.build.parts import build_dataset, device_of
-from runner.build.prepare import prepare
-from runner.build.trial import check_own
 from runner.claims.runs import check_scale, folder_of, grouped
 from runner.config import FIELDS, FRESH, PAPER, YOURS, ConfigError, options_of
 from runner.config.fields import Part
@@ -41,6 +36,7 @@ from runner.report.papers import every_paper, load, paper_names
 from runner.runs import durations
 from runner.runs.durations import estimated, plan_text, table_of_items
 from runner.speed.kernels import kernels_wanted, why_off
+from runner.speed.machine import gpus
 from runner.terminal import Line, Parser, command, duration, one_line
 
 _KINDS = ("recorded", "running", "queued", "failed", "left")
@@ -76,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
         yours = sum(record_path(results_folder(job.values), job.run_id).exists() for job in planned.values())
         whose = f" ({yours} by you, the others here)" if options.scale == PAPER and not options.record else ""
         print(f"{done} of {len(planned)} runs are already recorded{whose}.", file=sys.stderr)
-    if (why := why_off()) and not torch.cuda.is_available():
+    if (why := why_off()) and not gpus():
         print(why, file=sys.stderr)
     deadline = None if budget is None else time.time() + budget
     work = Work(ordered(jobs, pending, estimates), options.jobs, options.threads, estimates, deadline)
@@ -236,7 +232,7 @@ def _plan_of_papers(options: Namespace) -> str:
 def _known_times(config: DictConfig, jobs: Sequence[Job], record: bool) -> durations.Durations:
     """Return the durations of runs, after an epoch of each unknown kind is timed, which --record writes down."""
     times = durations.recorded(config)
-    if device_of(config.runtime.device).type == "cpu":
+    if times.gpu is None:
         timed = durations.time_unknown(jobs, times, Line())
         if timed and record:
             older = read_csv(durations.EPOCHS) if durations.EPOCHS.exists() else []
@@ -290,6 +286,9 @@ def _state(results: Path, root: Path, run_id: str, queued: Mapping[str, str]) ->
 
 def check_settings(jobs: Sequence[Job]) -> None:
     """Raise ConfigError where a setting cannot be run: seeds of one are wrong together."""
+    from runner.build.prepare import prepare  # here, because plans need no PyTorch
+    from runner.build.trial import check_own
+
     settings, line = {job.setting_id: job for job in jobs}, Line()
     for number, job in enumerate(settings.values(), 1):
         try:
@@ -304,6 +303,9 @@ def check_data(pending: Sequence[Job]) -> None:
 
     A user's data set that gives other images than before is a ConfigError.
     """
+    from runner.build.groups import Group
+    from runner.build.parts import build_dataset
+
     for job in {str(job.values["dataset"]): job for job in pending}.values():
         dataset = build_dataset(Group(job.config, "dataset"), job.config)
         dataset.load(job.config.runtime.data_root)

@@ -133,7 +133,7 @@ class Backprop:
         objective = faster(engine.objective)  # changes nothing in the layers, so the clips see the same numbers
         with self.layers_clip(objective, len(inputs)):
             losses = objective(inputs, targets)
-        gradients = torch.autograd.grad(losses, parameters, torch.ones_like(losses))
+        gradients = torch.autograd.grad(losses.sum(), parameters)
         return GradientSum(dict(zip(names, gradients, strict=True)), losses.detach(), None)
 
     def bound_mean_loss(self, batch: int) -> BackpropOfMeanLoss:
@@ -311,7 +311,7 @@ def _spread(factors: Tensor, x: Tensor) -> Tensor:
 def _without_broken(x: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
     """Return zeros for the examples whose norm is not finite, and for their norms."""
     mapped = torch._C._functorch.is_functorch_wrapped_tensor(norms)  # by vmap, which knows no `item`
-    if not mapped and (x.is_meta or math.isfinite(norms.sum().item())):
+    if not mapped and math.isfinite(norms.sum().item()):
         return x, norms
     broken = ~torch.isfinite(norms)
     return x.masked_fill(_spread(broken, x), 0), norms.masked_fill(broken, 0)

@@ -209,5 +209,7 @@ def output_gradients(tape: Tape, losses: Tensor) -> dict[str, Tensor]:
     if not losses.requires_grad:
         return {}
     outputs = list(tape.outputs.values())
-    gradients = torch.autograd.grad(losses, outputs, torch.ones_like(losses), allow_unused=True)
+    with torch.enable_grad():
+        total = losses.sum()  # gradients of a tensor of several numbers would import SymPy, for half a second
+    gradients = torch.autograd.grad(total, outputs, allow_unused=True)
     return {name: g for name, g in zip(tape.outputs, gradients, strict=True) if g is not None}

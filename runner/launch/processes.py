@@ -13,13 +13,12 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from statistics import fmean
 
-import torch
 from pydantic.dataclasses import dataclass as options
 
 from runner.config import register
 from runner.launch.worker import BUSY_PAUSE, Worker, received, start
 from runner.records.jobs import Job
-from runner.speed.machine import cores, memory
+from runner.speed.machine import cores, gpus, memory
 from runner.terminal import Line, duration
 
 _MOST_ON_CPU = 8  # runs at a time on a CPU by default
@@ -80,7 +79,7 @@ def workers(jobs: Iterable[Job]) -> int:
     Only the cores and the memory count that this process may use, with two GiB for each run. Nine of ten recorded runs
     took at most 2.4 GiB.
     """
-    if torch.cuda.is_available():
+    if gpus():
         return max(1, len(gpus_of(jobs)))
     return max(1, min(cores(), memory() // _MEMORY, _MOST_ON_CPU))
 
@@ -91,11 +90,11 @@ def gpus_of(jobs: Iterable[Job]) -> list[str]:
     Each process sees one GPU alone. The list is empty if there is one GPU, which needs no name. It is also empty if a
     job names its device, because a process that sees one GPU has no `cuda:1`.
     """
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    count = gpus()
     names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    gpus = names[:count] or [str(number) for number in range(count)]
+    names = names[:count] or [str(number) for number in range(count)]
     free = all(job.field("runtime.device") in ("auto", "cuda") for job in jobs)
-    return gpus if free and len(gpus) > 1 else []
+    return names if free and len(names) > 1 else []
 
 
 def run_processes(work: Work, line: Line, devices: Sequence[str] = ()) -> Tally:

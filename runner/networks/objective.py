@@ -187,7 +187,9 @@ def is_chain(objective: Objective, inputs: Tensor, targets: Tensor) -> bool:
     for read, before in reads:
         if not (read.requires_grad and leaves):
             continue
-        slopes = torch.autograd.grad(read, leaves, torch.ones_like(read), allow_unused=True, retain_graph=True)
+        with torch.enable_grad():
+            total = read.sum()
+        slopes = torch.autograd.grad(total, leaves, allow_unused=True, retain_graph=True)
         if any(slope is not None and place != before - 1 for place, slope in enumerate(slopes)):
             return False
     return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -270,18 +269,19 @@ def _set_machine(jobs: Sequence[Job], overrides: Sequence[str]) -> list[Job]:
     """Set fields of a machine in all jobs, as Hydra sets them. No id depends on them."""
     if not jobs or not overrides:
         return list(jobs)
-    config = copy.deepcopy(jobs[0].config)
+    config = restored(jobs[0].values)
     set_fields(config, overrides)
     OmegaConf.resolve(config)
     check_ranges(config)
     changed = replace(jobs[0], values=plain(config))
     changed_jobs = []
     for job in jobs:
-        values = copy.deepcopy(job.values)
+        values = dict(job.values)
         for name in (_parsed(text).key_or_group for text in overrides):
             *groups, last = name.split(".")
             node = values
             for group in groups:
+                node[group] = dict(node[group])
                 node = node[group]
             node[last] = changed.field(name)
         changed_jobs.append(replace(job, values=values))

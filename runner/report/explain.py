@@ -20,7 +20,7 @@ from runner.claims.verdicts import ClaimRow
 from runner.config import REPOSITORY, options_of
 from runner.config.checkout import scan
 from runner.mechanism.normal import DRAWN, PRECISION
-from runner.records.files import read_record, upper_bound
+from runner.records.files import upper_bound
 from runner.records.jobs import Job
 from runner.records.store import Record, record_files, record_of
 from runner.records.verify import cost_of_noise, noise_precision, run_of
@@ -82,7 +82,7 @@ def find_item(what: str) -> tuple[Paper, Item]:
     raise ValueError(f"{what} is not the beginning of a run's id, PAPER/ITEM or studies/NAME. {hint}")
 
 
-def run_text(path: Path, results: Path, in_studies: Sequence[Mapping[str, str]] = ()) -> str:
+def run_text(record: Record, results: Path, in_studies: Sequence[Mapping[str, str]] = ()) -> str:
     """Explain a recorded run, for a terminal: the lines of each section, below its heading.
 
     `in_studies`: its rows among the runs of studies, with the name of the `study`.
@@ -90,10 +90,10 @@ def run_text(path: Path, results: Path, in_studies: Sequence[Mapping[str, str]] 
     Raises:
         ValueError: the record is damaged, or the present code cannot prepare it.
     """
-    record = read_record(path)
-    places = places_of(results, path.stem, record["config"]["scale"]["name"])
-    run = run_of(record["config"])
+    places = places_of(results, record["run_id"], record["config"]["scale"]["name"])
     final, provenance = record["final"], record["provenance"]
+    calibrated = {"noise_multiplier": final["noise_multiplier"], "target_epsilon": None, "sound_epsilon": None}
+    run = run_of(record["config"] | calibrated)  # not calibrated again, which takes a second
     best = number(float(final["best_test_accuracy"]), "%")
     outcome = [
         listing.result_text(record),

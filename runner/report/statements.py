@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,11 @@ class Sources:
     study: Callable[[str], Sequence[Mapping[str, str]]] = lambda _: ()
     runs: Callable[[str], Sequence[Mapping[str, str]]] = lambda _: ()
     board: Callable[[], Sequence[Entry]] = lambda: ()
+
+    @cached_property
+    def claims(self) -> dict[str, list[ClaimRow]]:
+        """The judged claims that were read, by paper."""
+        return {}
 
 
 class MissingError(ValueError):
@@ -169,7 +175,10 @@ def _number(fields: Mapping[str, str], paper: str, sources: Sources) -> Number |
     if "leaderboard" in fields:
         entry = standing(sources.board(), fields["dataset"], float(fields["epsilon"])).get(fields["leaderboard"])
         return None if entry is None else Number(entry.mean, runs=str(len(entry.accuracies)))
-    rows = rows_of(sources.folder, load(fields.get("paper", paper)))
+    paper = fields.get("paper", paper)
+    if paper not in sources.claims:
+        sources.claims[paper] = rows_of(sources.folder, load(paper))
+    rows = sources.claims[paper]
     claim = {name: value for name, value in fields.items() if name not in _GUARDS}
     row = next((row for row in rows if row.claim.has(claim)), None)
     if row is None or row.measured is None:

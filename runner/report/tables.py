@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from runner.claims.formulas import prepared
 from runner.claims.runs import Evidence, PlannedRun, Runs, decides
@@ -15,6 +12,9 @@ from runner.claims.verdicts import ClaimRow
 from runner.records.jobs import Job
 from runner.records.store import leaves
 from runner.report.files import Table
+
+if TYPE_CHECKING:
+    from torch import nn
 
 SETTING = {  # columns of the settings on a page, and the fields of a config that they show
     "batch size": ("batch_size",),
@@ -150,10 +150,12 @@ def _setting(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
 
 def network_table(sweep: str, experiment: str, note: str, _: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Make an item's table: the layers of an experiment's network with output shapes and numbers of parameters."""
+    import torch  # here, because plans need no PyTorch
+
     run = prepared(sweep, experiment)
     rows: list[tuple[str, str, int]] = []
-    x = torch.zeros(1, *run.features.shape(run.dataset.shape), device="meta")
-    for layer in _flat(run.new_objective().network.to("meta")):
+    x = torch.zeros(1, *run.features.shape(run.dataset.shape))
+    for layer in _flat(run.initial.network):
         x = layer(x)
         shape = " x ".join(map(str, x.shape[1:]))
         rows.append((_layer_text(layer), shape, sum(p.numel() for p in layer.parameters())))
@@ -161,6 +163,8 @@ def network_table(sweep: str, experiment: str, note: str, _: Evidence, __: Seque
 
 
 def _flat(network: nn.Module) -> Iterator[nn.Module]:
+    from torch import nn
+
     for layer in network.children():
         if isinstance(layer, nn.Sequential):
             yield from _flat(layer)
@@ -169,6 +173,8 @@ def _flat(network: nn.Module) -> Iterator[nn.Module]:
 
 
 def _layer_text(layer: nn.Module) -> str:
+    from torch import nn
+
     match layer:
         case nn.Conv2d():
             (height, width), stride, padding = layer.kernel_size, layer.stride[0], layer.padding[0]

@@ -20,13 +20,12 @@ from typing import Any, NamedTuple
 
 from omegaconf import DictConfig
 
-from runner.build.parts import device_of
 from runner.config import RESULTS, ConfigError
 from runner.config.checkout import scan
 from runner.records.files import results_folder
 from runner.records.identity import identify_recorded
 from runner.records.jobs import Job
-from runner.records.provenance import device_name
+from runner.speed.machine import gpus
 from runner.terminal import Line, duration
 from runner.trust.targets import own_targets
 
@@ -43,8 +42,13 @@ def like(config: Mapping[str, Any]) -> str:
     """
     alike = {name: config.get(name) for name in ("features", "augmentation", "architecture", "batch_size")}
     shapes = {name: value for name, value in config["dataset"].items() if name not in ("name", "_target_")}
-    targets = {"own": sorted(own_targets(config))} if own_targets(config) else {}
-    return identify_recorded({**alike, **targets, "dataset": shapes})[1]
+    targets = {"own": sorted(own)} if (own := own_targets(config)) else {}
+    return _digest(json.dumps({**alike, **targets, "dataset": shapes}))
+
+
+@cache
+def _digest(text: str) -> str:
+    return identify_recorded(json.loads(text))[1]
 
 
 class Durations:
@@ -53,7 +57,7 @@ class Durations:
     def __init__(
         self, records: Iterable[Mapping[str, Any]], gpu: str | None = None, timed: Mapping[str, float] | None = None
     ) -> None:
-        self._timed = dict(timed or {})  # seconds of an epoch, by `like`
+        self.gpu, self._timed = gpu, dict(timed or {})  # seconds of an epoch, by `like`
         self._runs: dict[str, dict[str, list[float]]] = {}  # by setting and by what measured the seconds
         self._epochs: dict[str, dict[str, list[float]]] = {}
         for record in records:
@@ -103,10 +107,15 @@ def _clock(provenance: Mapping[str, Any], gpu: str | None) -> str | None:
 
 def recorded(config: DictConfig) -> Durations:
     """Read the records of this repository, and those where the run of a config belongs, computed where it would be."""
-    device = device_of(config.runtime.device)
+    gpu = None
+    if config.runtime.device not in ("auto", "cpu") or gpus():
+        from runner.build.parts import device_of  # here, because plans need no PyTorch
+        from runner.records.provenance import device_name
+
+        device = device_of(config.runtime.device)
+        gpu = device_name(device) if device.type == "cuda" else None
     folders = dict.fromkeys([RESULTS, results_folder(config)])
     paths = {path.name: path for folder in folders for path in scan(folder / "runs", "*.json")}  # a run once
-    gpu = device_name(device) if device.type == "cuda" else None
     return Durations(read(paths.values()), gpu, {} if gpu else timed_epochs())
 
 
@@ -123,8 +132,6 @@ def time_unknown(jobs: Iterable[Job], durations: Durations, line: Line) -> dict[
 
     Return an example's label and the seconds by the `like` of the runs. A kind that cannot be timed stays unknown.
     """
-    from runner.runs.pace import seconds_of_epoch
-
     kinds = {like(job.values): job for job in jobs}
     unknown = {
         kind: job
@@ -133,6 +140,8 @@ def time_unknown(jobs: Iterable[Job], durations: Durations, line: Line) -> dict[
     }
     timed = {}
     for number, (kind, job) in enumerate(unknown.items(), 1):
+        from runner.runs.pace import seconds_of_epoch  # it needs PyTorch
+
         line.show(f"timed {number} of {len(unknown)} kinds of runs that no record is like ...")
         with suppress(ConfigError, RuntimeError):
             timed[kind] = f"{job.sweep} {job.label}", seconds_of_epoch(job.config)

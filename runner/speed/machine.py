@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
-
-import torch
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
@@ -17,6 +16,18 @@ def cores() -> int:
     from joblib import cpu_count  # takes half a second
 
     return int(cpu_count())
+
+
+def gpus() -> int:
+    """Return the number of CUDA devices that PyTorch finds. Where there is no driver, it is not imported for that."""
+    if "torch" not in sys.modules:
+        try:
+            ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            return 0
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def memory(system: Path = Path("/")) -> int:
@@ -44,6 +55,8 @@ def set_up(threads: int | None) -> None:
 
     A convolution in TF32 rounds in the fourth digit, so that a contribution may exceed the norm it was clipped to.
     """
+    import torch
+
     if threads is not None:
         torch.set_num_threads(threads)
     torch.backends.cudnn.allow_tf32 = False

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs, grouped
 from runner.records.files import STOPPED, results_folder
 from runner.records.jobs import Job
@@ -95,7 +97,8 @@ def progress_of(study: Study, settings: Sequence[Setting]) -> list[Progress]:
 
 def folder_of(settings: Sequence[Setting]) -> Path:
     """Return the results folder of a study's runs, by the rule that the runs follow."""
-    return results_folder(settings[0].config)
+    composed = settings[0].composed
+    return results_folder(OmegaConf.create({name: composed[name] for name in ("runtime", "scale")}))
 
 
 def jobs_of(study: Study) -> list[Job]:

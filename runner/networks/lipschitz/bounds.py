@@ -91,10 +91,10 @@ class Walk:
             return self._chain(name, module, shape, norm)
         if type(module) is Residual:
             return self._residual(name, module, shape, norm)
-        # A pass of one example on the meta device, for which weights need no numbers.
-        weights = {key: parameter.detach().to("meta", torch.float32) for key, parameter in module.named_parameters()}
+        # A pass of one example of zeros.
+        weights = {key: parameter.detach().to("cpu", torch.float32) for key, parameter in module.named_parameters()}
         try:
-            output = functional_call(module, weights, (torch.empty(1, *shape, device="meta"),))
+            output = functional_call(module, weights, (torch.zeros(1, *shape),))
         except (RuntimeError, ValueError, TypeError) as error:
             raise ValueError(f"{name}: {str(error).splitlines()[0]}") from error
         if output.shape[0] != 1:

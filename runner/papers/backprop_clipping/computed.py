@@ -162,7 +162,7 @@ def ratios(kind: str, name: str) -> dict[str, float]:
                 loss.upstream.copy_(upstream * scale)
                 with clipping.layers_clip(objective, 1):
                     losses = objective(inputs * scale, torch.zeros(1))
-                gradients = torch.autograd.grad(losses, parameters, torch.ones_like(losses))
+                gradients = torch.autograd.grad(losses.sum(), parameters)
                 norm = torch.cat([gradient.flatten() for gradient in gradients]).norm().item()
                 largest[pair] = max(largest[pair], norm / bound)
     return largest

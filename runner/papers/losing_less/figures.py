@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import product
 from statistics import fmean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from runner.accounting import Pld, Prv, Rdp, RdpClassic, last_within
-from runner.accounting.calibration import Accountant
 from runner.claims.claim import Claim
 from runner.claims.formulas import computed, prepared
 from runner.claims.measurement import Measured
@@ -21,7 +19,10 @@ from runner.report import plots
 from runner.report.files import Table, delta_text, number
 from runner.report.papers import claims_of
 from runner.report.tables import network_table
-from runner.training.run import Run
+
+if TYPE_CHECKING:
+    from runner.accounting.calibration import Accountant
+    from runner.training.run import Run
 
 PAPER = "losing_less"
 PAPER_AXES = plots.PaperAxes(("cifar10", "fashion_mnist", "mnist"), (0.0, 3.0))
@@ -209,6 +210,8 @@ table_4 = partial(
 @lru_cache
 def _epsilons(sweep: str, experiment: str, *, steps_alone: bool = False) -> dict[str, float]:
     """Return the charged cost of an experiment's whole run, by accountant; or of its steps without earlier releases."""
+    from runner.accounting import Pld, Prv, Rdp, RdpClassic  # here, because plans need none of them
+
     run = prepared(sweep, experiment)
     mechanism = replace(run.mechanism, before=()) if steps_alone else run.mechanism
     releases = mechanism.charges_of_epochs(run.epochs).claimed
@@ -216,7 +219,9 @@ def _epsilons(sweep: str, experiment: str, *, steps_alone: bool = False) -> dict
     return {name: accountant.epsilon(releases, run.config.delta) for name, accountant in accountants.items()}
 
 
-def _last_epoch(run: Run, accountant: RdpClassic | Rdp, budget: float) -> int:
+def _last_epoch(run: Run, accountant: Accountant, budget: float) -> int:
+    from runner.accounting import last_within
+
     charges = run.mechanism.charges_of_epochs
     return last_within(accountant, lambda epochs: charges(epochs).claimed, budget, run.config.delta, _LAST)
 
@@ -224,6 +229,8 @@ def _last_epoch(run: Run, accountant: RdpClassic | Rdp, budget: float) -> int:
 @computed
 def setting_epsilon(claim: Claim) -> Measured:
     """Return the epsilon of a setting of table 5 at its epochs by classic RDP, with releases before the first step."""
+    from runner.accounting import RdpClassic
+
     run = prepared(claim.sweep, claim.experiment)
     measured = _charged(run, _epsilons(claim.sweep, claim.experiment))
     last = _last_epoch(run, RdpClassic(), BUDGETS[-1])
@@ -251,6 +258,8 @@ def _charged(run: Run, epsilons: dict[str, float]) -> Measured:
 
 def table_5(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Return settings of DP-SGD, and their cost by four accountants."""
+    from runner.accounting import Rdp, RdpClassic
+
     within = f"last epoch within {' / '.join(f'{budget:g}' for budget in BUDGETS)}"
     rows: list[dict[str, object]] = []
     deltas: list[float] = []

@@ -6,10 +6,9 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from runner.claims.claim import Claim
 from runner.claims.diagnostics import WEIGHTS, class_accuracies, confusion, layer_norms
@@ -17,9 +16,10 @@ from runner.claims.formulas import Formula, computed, prepared
 from runner.claims.measure import counted, planned_for
 from runner.claims.measurement import Measured, charged, compare_samples, measure_sample
 from runner.claims.runs import Evidence, PlannedRun, Runs, last_accuracy
-from runner.networks.losses import LosingLess
-from runner.networks.objective import layers_with_parameters
 from runner.records.jobs import sweep_jobs
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SENSITIVITY = {  # by sweep of figure 10: the field that it varies, and its name
     "fig_10_threshold_epoch": ("loss.threshold_epoch", "threshold epoch"),
@@ -38,8 +38,10 @@ def values_tried(sweep: str, field: str) -> list[float]:
 @lru_cache
 def _weights_of(sweep: str, experiment: str) -> dict[str, int]:
     """Return the number of weights of each layer of an experiment's network, without biases, by name."""
+    from runner.networks.objective import layers_with_parameters  # here, because plans need no PyTorch
+
     layers = layers_with_parameters(prepared(sweep, experiment).initial.network)
-    return {name: torch.as_tensor(layer.weight).numel() for name, layer in layers.items()}
+    return {name: layer.get_parameter("weight").numel() for name, layer in layers.items()}
 
 
 def noise_norms(run: PlannedRun) -> list[list[float]]:
@@ -143,6 +145,10 @@ def smoothness_ratio(_: Claim) -> Measured:
     so that each part has weight. w is random, and w' lies in the direction in which the gradient changes fastest.
     sigma_max is the largest singular value of the Hessian at points between the two.
     """
+    import torch
+
+    from runner.networks.losses import LosingLess
+
     torch.manual_seed(0)
     x = torch.randn(_EXAMPLES, _INPUTS, dtype=torch.float64)
     targets = torch.arange(_EXAMPLES) % _CLASSES

@@ -14,13 +14,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import scipy  # its modules are imported at their first use
 from numpy.typing import NDArray
-from scipy.stats import bootstrap
 
-from runner.accounting.accountants import rdp_analysis
 from runner.claims.claim import DATASETS as IN_FILES
 from runner.claims.claim import Claim, dataset_name
 from runner.claims.formulas import Formula, computed, guaranteed_for, prepared, run_formula
@@ -30,8 +29,10 @@ from runner.claims.runs import Evidence, PlannedRun, Runs, RunsAt
 from runner.claims.statistics import between
 from runner.papers.noise_screening.privacy import ORDERS
 from runner.terminal import bound_text
-from runner.training.run import Run
-from runner.training.updates.screened import Annealing
+
+if TYPE_CHECKING:
+    from runner.training.run import Run
+    from runner.training.updates.screened import Annealing
 
 SWEEP = "noise_screening/table_1"
 SWEEPS = (
@@ -56,6 +57,8 @@ def screened_run(dataset: str) -> Run:
 
 def screening(dataset: str) -> Annealing:
     """Return the parameters Q0 and mu0 of algorithm 2 on a data set ("MNIST")."""
+    from runner.training.updates.screened import Annealing  # here, because plans need no PyTorch
+
     rule = screened_run(dataset).rule
     assert isinstance(rule, Annealing)
     return rule
@@ -121,6 +124,8 @@ def epsilon_by_orders(dataset: str, divergence: Callable[[float], float]) -> flo
 
 def log_moment(rate: float, sigma: float, order: int) -> float:
     """Return ln A_a of a sampled Gaussian at a whole order a, from its Renyi divergence ln A_a / (a - 1)."""
+    from runner.accounting.accountants import rdp_analysis
+
     return (order - 1) * float(rdp_analysis().compute_rdp(q=rate, noise_multiplier=sigma, steps=1, orders=float(order)))
 
 
@@ -304,7 +309,7 @@ def lead(claim: Claim, evidence: Evidence) -> Measured:
         return counted(planned[0], Measured())
     interval = None
     if min(map(len, recorded)) >= _ENOUGH:
-        resampled = bootstrap(
+        resampled = scipy.stats.bootstrap(
             [np.arange(len(curve)) for curve in curves],  # runs are drawn, each with its whole curve
             lambda *draws: _share([curve[runs].mean(0) for curve, runs in zip(curves, draws, strict=True)]),
             n_resamples=_REDRAWN,

@@ -49,12 +49,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from dp_accounting.pld.pld_pmf import DensePLDPmf
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-from scipy.special import logsumexp, ndtr
+import scipy  # its modules are imported at their first use
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.pld_pmf import DensePLDPmf
 
 Array: TypeAlias = np.ndarray  # of float64
 
@@ -86,11 +87,13 @@ class Screened:
     @property
     def accepted(self) -> tuple[float, float]:
         """Return P(A = 1) of one candidate without and with the record."""
-        without, shifted = ndtr(-self.threshold), ndtr(-self.threshold + 1 / self.sigma)
+        without, shifted = scipy.special.ndtr(-self.threshold), scipy.special.ndtr(-self.threshold + 1 / self.sigma)
         return float(without), float((1 - self.q) * without + self.q * shifted)
 
     def epsilon_at_least(self, steps: int, delta: float) -> float:
         """Return a lower bound on the epsilon of `steps` kept ones at `delta`."""
+        from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution  # here: plans need neither
+
         remove, add = (self._losses(_ROUNDING / steps, with_record=w) for w in (True, False))
         composed = PrivacyLossDistribution(remove, add).self_compose(steps)
         return float(composed.get_epsilon_for_delta(delta * (1 + _DELTA_ROUNDING)))
@@ -115,8 +118,8 @@ class Screened:
             log_1 = log_0 + self._log_ratio(y) + math.log(weights[1])
             log_0 += math.log(weights[0])
             for i, (p, q) in enumerate(((log_1, log_0), (log_0, log_1))):
-                moments[i].append([logsumexp(a * p + (1 - a) * q + ends) for a in ORDERS])
-        by_order = [logsumexp(np.array(piece), axis=0) for piece in moments]
+                moments[i].append([scipy.special.logsumexp(a * p + (1 - a) * q + ends) for a in ORDERS])
+        by_order = [scipy.special.logsumexp(np.array(piece), axis=0) for piece in moments]
         divergences: Array = np.maximum(*by_order) / (np.array(ORDERS) - 1)
         return divergences
 
@@ -136,6 +139,8 @@ class Screened:
 
     def _losses(self, interval: float, *, with_record: bool) -> DensePLDPmf:
         """Return the distribution of the rounded-down loss under p_1 (ln p_1/p_0) or under p_0 (ln p_0/p_1)."""
+        from dp_accounting.pld.pld_pmf import DensePLDPmf
+
         sign = 1 if with_record else -1
         parts = []
         for low, high, weights in self._pieces():
@@ -165,7 +170,7 @@ class Screened:
 def _normal_mass(edges: Array, mean: float, sigma: float) -> Array:
     """Return P(between neighbouring edges) under N(mean, sigma^2), from the nearer tail, in any order: [edges - 1]."""
     z = (edges - mean) / sigma
-    below, above = ndtr(z), ndtr(-z)
+    below, above = scipy.special.ndtr(z), scipy.special.ndtr(-z)
     right = np.minimum(z[1:], z[:-1]) > 0
     mass: Array = np.abs(np.where(right, np.diff(above), np.diff(below)))
     return mass

@@ -9,10 +9,8 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-from scipy.optimize import brentq
-from scipy.special import ndtri
+import scipy  # its modules are imported at their first use
 
-from runner.accounting import RdpClassic, sound_epsilon
 from runner.claims.claim import DATASETS as IN_FILES
 from runner.claims.claim import Claim, dataset_name
 from runner.claims.formulas import Formula, computed
@@ -32,12 +30,16 @@ THRESHOLDS = (-math.inf, -1.0, -0.5, 0.0, 0.5, 1.0, 1.3, 1.6, 2.0, 2.4)  # in un
 
 def claimed_epsilon(dataset: str) -> float:
     """Return the paper's charge for the kept updates at its setting: classic RDP."""
+    from runner.accounting import RdpClassic  # here, because plans need neither
+
     charged = screened_run(dataset).mechanism.charges(kept_steps(dataset)).claimed
     return RdpClassic().epsilon(charged, delta())
 
 
 def cost_of_tries(dataset: str, per_kept: float) -> float:
     """Return the sound epsilon of all attempts at the paper's setting, with `per_kept` attempts per kept update."""
+    from runner.accounting import sound_epsilon
+
     tries = screened_run(dataset).mechanism.charges(round(per_kept * kept_steps(dataset)))
     return sound_epsilon(tries.actual, delta())
 
@@ -78,8 +80,8 @@ def share_kept(probability: float, rejections: int) -> float:
 
 def threshold_for(share: float, rejections: int) -> float:
     """Return the threshold, in units of sigma, at which this share of the attempts is kept. It is above 1 / (k + 1)."""
-    probability = brentq(lambda p: share_kept(p, rejections) - share, 1e-9, 1)
-    return float(-ndtri(probability))
+    probability = scipy.optimize.brentq(lambda p: share_kept(p, rejections) - share, 1e-9, 1)
+    return float(-scipy.special.ndtri(probability))
 
 
 def _screened(dataset: str, threshold: float) -> Screened:

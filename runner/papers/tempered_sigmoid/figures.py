@@ -8,20 +8,20 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
 from omegaconf import OmegaConf
-from torch import Tensor
 
 from runner.claims.diagnostics import first_activation_norms, level, mean_gradient_norms, triangular_average
 from runner.claims.numbers import class_accuracy_std
 from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs
 from runner.config import REPOSITORY
-from runner.networks.activations import TemperedSigmoid
 from runner.papers.tempered_sigmoid.tables import FIG_3, PAPER, enough_triples, top_triples
 from runner.report import plots
 from runner.report.papers import claims_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NormsByStep: TypeAlias = Callable[[PlannedRun], tuple[list[int], list[float]]]  # steps, norms: [measurements] each
 FIG_2, FIG_4 = f"{PAPER}/fig_2", f"{PAPER}/fig_4"
@@ -32,7 +32,6 @@ TRIPLE = {  # the fields that figure 2 varies: the name, and the claimed quantit
     "activation.offset": ("offset o", "mean of o"),
 }
 Triple: TypeAlias = tuple[float, float, float]
-_X = torch.linspace(-5, 5, 201, dtype=torch.float64)
 _TRIPLES = ((1.0, 2.0, 0.5), (4.0, 2.0, 2.0), (2.0, 0.5, 1.0), (2.0, 5.0, 1.0), (2.0, 2.0, 0.0))  # beside tanh
 
 
@@ -53,19 +52,24 @@ def triples() -> tuple[Triple, ...]:
 
 def tempered_sigmoid(triple: Triple, x: Tensor) -> Tensor:
     """Return phi_{s,T,o}(x), elementwise."""
+    from runner.networks.activations import TemperedSigmoid  # here, because plans need no PyTorch
+
     values: Tensor = TemperedSigmoid(*triple)(x)
     return values
 
 
 def figure_1(_: Evidence) -> plots.Figure:
     """Draw phi for some (s, T, o), with emphasis on (2, 2, 1), which is tanh."""
+    import torch
+
+    x = torch.linspace(-5, 5, 201, dtype=torch.float64)
     figure = plots.figure(6, 4)
     axes = figure.subplots()
     for i, triple in enumerate(triples()):
         label = "({:g}, {:g}, {:g})".format(*triple) + (" = tanh" if triple == tanh() else "")
         width, look = (3.0, plots.LOOKS["tanh"]) if triple == tanh() else (1.2, (f"C{i}", plots.MARKERS[i + 1]))
-        line = plots.spaced(_X, i, look[1])
-        axes.plot(_X, tempered_sigmoid(triple, _X), linewidth=width, color=look[0], **line, label=label)
+        line = plots.spaced(x, i, look[1])
+        axes.plot(x, tempered_sigmoid(triple, x), linewidth=width, color=look[0], **line, label=label)
     axes.set(xlabel="x", ylabel="φ(x) = s · sigmoid(T x) − o")
     axes.legend(title="(s, T, o)", loc="upper left")
     return figure

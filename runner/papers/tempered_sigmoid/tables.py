@@ -10,7 +10,6 @@ from statistics import fmean
 
 import numpy as np
 
-from runner.accounting import RdpClassic, sound_epsilon
 from runner.claims.claim import Claim, dataset_name
 from runner.claims.formulas import Formula, computed, prepared, run_formula
 from runner.claims.measure import counted, planned_for
@@ -171,6 +170,8 @@ def standard_setting_epsilon(claim: Claim) -> Measured:
     The runs end earlier, at the claimed epsilon. The value is by classic RDP, the accounting of the paper's time, with
     batches of 256.
     """
+    from runner.accounting import RdpClassic, sound_epsilon  # here, because plans need neither
+
     run = prepared("tempered_sigmoid/fig_3", "tempered_sigmoid/mnist_tanh")
     batch, other, epochs, delta = run.config.batch_size, 250, run.config.epochs, run.config.delta
     ledgers = [replace(run.mechanism, batch_size=size).charges_of_epochs(epochs) for size in (batch, other)]

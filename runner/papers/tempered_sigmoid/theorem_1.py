@@ -20,12 +20,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import torch
-from scipy.special import expit
-from torch import Tensor
+import scipy  # its modules are imported at their first use
 
 from runner.claims.claim import Claim
 from runner.claims.formulas import computed
@@ -34,6 +32,9 @@ from runner.claims.runs import Evidence
 from runner.claims.verdicts import ClaimRow
 from runner.report import plots
 from runner.report.files import Table
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Array: TypeAlias = np.ndarray  # of float64
 
@@ -93,7 +94,7 @@ def clipped_descent(z: Array, y: Array, temperature: Array, clipping_norm: Array
     largest_weight = clipping_norm[:, None] / np.linalg.norm(z, axis=1)
     for _ in range(ITERATIONS):
         # The norm of a gradient over ||z||. NumPy is used as the arrays are too small for PyTorch's threads.
-        weight = temperature[:, None] * expit(-temperature[:, None] * y * (theta @ z.T))
+        weight = temperature[:, None] * scipy.special.expit(-temperature[:, None] * y * (theta @ z.T))
         step = (np.minimum(weight, largest_weight) * y) @ z / len(y)
         new = theta + 4 / temperature[:, None] ** 2 * step
         new *= RADIUS / np.maximum(np.linalg.norm(new, axis=1, keepdims=True), RADIUS)
@@ -143,6 +144,8 @@ def gradient_ratios() -> dict[str, float]:
 
     An adversarial point has a margin of -30 / T or less, so the prediction is almost entirely wrong.
     """
+    import torch  # here, because plans need no PyTorch
+
     generator = torch.Generator().manual_seed(0)
     ratios: dict[str, float] = {}
     for k in (2, 10):
@@ -168,6 +171,8 @@ def gradient_ratios() -> dict[str, float]:
 
 def _multiclass_ratio(theta: Tensor, z: Tensor, temperature: float) -> float:
     """Return the largest norm of the gradient of -log softmax(T θ z)_0 in theta [points, k, d], over |T| ||z||."""
+    import torch
+
     theta = theta.clone().requires_grad_()
     logits = temperature * torch.einsum("nkd,nd->nk", theta, z)
     (-logits.log_softmax(dim=1)[:, 0]).sum().backward()

@@ -23,14 +23,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from runner.config import ConfigError
 from runner.config.checkout import scan
 from runner.data.files import cache_folder, is_sealed, safe_folder, sealed, write_whole
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _FOLDER = Path(__file__).parent
 MORE_FLAGS = os.environ.get("DP_REPRO_KERNEL_FLAGS", "").split()  # -march=haswell, say, for an older processor's
@@ -40,7 +40,12 @@ _FOR_THREADS = 1 << 18  # numbers below which threads take longer to start than 
 
 def fits(tensor: Tensor) -> bool:
     """Return True if the kernels take tensors of this type on this device: float32 in main memory."""
-    has_numbers = type(tensor) in (Tensor, torch.nn.Parameter)  # what stands for a tensor while it is recorded has none
+    import torch
+
+    has_numbers = type(tensor) in (
+        torch.Tensor,
+        torch.nn.Parameter,
+    )  # what stands for a tensor while it is recorded has none
     return has_numbers and tensor.device.type == "cpu" and tensor.dtype is torch.float32
 
 
@@ -77,6 +82,8 @@ def _library(name: str, agrees: Callable[[ctypes.CDLL], bool]) -> ctypes.CDLL | 
     loaded = _loaded(name)
     if loaded is None:
         return None
+    import torch
+
     with suppress(AttributeError), torch.inference_mode(False), torch.no_grad(), torch.device("cpu"):
         # It may have no such function, and the first call may be for anything.
         if agrees(loaded):
@@ -159,6 +166,8 @@ def pointers(*tensors: Tensor) -> list[ctypes.c_void_p]:
 
 def waves(*size: int) -> Tensor:
     """Numbers of every sign and size about one, for trials, [size]: the same ones always, in no order."""
+    import torch
+
     count = torch.arange(1, math.prod(size) + 1, dtype=torch.float64)
     return ((count * 1.618).sin() * (count * 0.577).cos().exp()).float().view(size)
 
@@ -170,6 +179,8 @@ def integers(*numbers: int) -> list[ctypes.c_int64]:
 
 def threads_for(tensor: Tensor) -> int:
     """Return the number of threads that share the rows of a tensor."""
+    import torch
+
     return torch.get_num_threads() if tensor.numel() >= _FOR_THREADS else 1
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import unwrap
 from typing import Any, ClassVar, TypeAlias
 
 import torch
@@ -206,6 +207,11 @@ class Adam:
 Update: TypeAlias = Sgd | Adam
 _UPDATES: dict[type, type[Sgd] | type[Adam]] = {torch.optim.SGD: Sgd, torch.optim.Adam: Adam}
 _RATES = ("params", "lr", "initial_lr")
+
+for _method in (torch.optim.Optimizer.add_param_group, torch.optim.Optimizer.state_dict):
+    # At their first call PyTorch imports its compiler, in half a second and 120 MB, only to keep them out of what is
+    # compiled. Nothing that is compiled here builds or saves an optimizer, so they are kept as they are.
+    vars(unwrap(_method))["__dynamo_disable"] = unwrap(_method)
 
 
 def unsupported(optimizer: torch.optim.Optimizer) -> str | None:
