@@ -87,6 +87,7 @@ def made_up_cuda(devices: int = 1) -> Iterator[Gpu]:
     replaced: dict[str, Any] = {
         "_lazy_init": _ignored,
         "is_available": lambda: True,
+        "is_bf16_supported": lambda *_: True,
         "device_count": lambda: devices,
         "current_device": lambda: gpu.current,
         "get_device_name": lambda *_: "made-up GPU",

@@ -21,7 +21,8 @@ class EpochBatches:
     """An epoch's batches.
 
     Attributes:
-        indices: [steps, P], the examples of each batch in the order in which they are drawn call by call, then zeros.
+        indices: [steps, P], the examples of each batch in the order in which they are drawn call by call, then zeros;
+            or all of these in places that are drawn at random (`runner.gradients.precision`).
         mask: [steps, P], true if an index belongs to the batch.
         seen: examples in all batches.
         numbers: [steps, P, views, numbers], the random numbers of the examples' views, or none without views.
@@ -40,18 +41,20 @@ def whole(examples: int, device: torch.device, length: int = 0) -> EpochBatches:
     return EpochBatches(places * mask, mask, examples)
 
 
-def enough(mechanism: Mechanism, steps: int) -> int:
+def enough(mechanism: Mechanism, steps: int, longer: float = _TOO_SHORT) -> int:
     """Return a length for all batches of this number of steps, as a new length means a new graph.
 
-    A Poisson batch is longer than the returned length with a probability of at most 0.001 / `steps`.
+    A Poisson batch is longer than the returned length with a probability of at most `longer` / `steps`.
     """
     if mechanism.sampling is not Sampling.poisson:
         return _rounded(mechanism.batch_size)
-    return _rounded(int(binom.isf(_TOO_SHORT / steps, mechanism.examples, mechanism.sampling_rate)))
+    return _rounded(int(binom.isf(longer / steps, mechanism.examples, mechanism.sampling_rate)))
 
 
-def draw_epoch(mechanism: Mechanism, generator: Generator, least: int = 0) -> EpochBatches:
+def draw_epoch(mechanism: Mechanism, generator: Generator, least: int = 0, *, shuffled: bool = False) -> EpochBatches:
     """Return the batches that `mechanism.batches` draws from the generator, padded to P >= `least`.
+
+    If they are `shuffled`, each batch's examples and its padding are in a uniformly random order.
 
     No batch is ever cut. A longer one increases P. The host waits for the device a few times an epoch, not once a step.
     """
@@ -65,6 +68,10 @@ def draw_epoch(mechanism: Mechanism, generator: Generator, least: int = 0) -> Ep
     mask = torch.arange(length, device=sizes.device) < sizes[:, None]
     indices = torch.zeros(mask.shape, dtype=torch.long, device=sizes.device)
     indices[mask] = examples  # both are ordered by step
+    if shuffled:
+        orders = [torch.randperm(length, generator=generator, device=generator.device) for _ in mask]
+        order = torch.stack(orders).to(mask.device)
+        indices, mask = indices.gather(1, order), mask.gather(1, order)
     return EpochBatches(indices, mask, len(examples))
 
 
@@ -72,8 +79,8 @@ def draw_views(batches: EpochBatches, augmentation: Augmentation, generator: Gen
     """Return the batches with the numbers of their views, as they are drawn call by call."""
     like = augmentation.draw(0, generator)
     numbers = like.new_zeros(*batches.indices.shape, *like.shape[1:])
-    for size, batch in zip(batches.mask.sum(1).tolist(), numbers, strict=True):
-        batch[:size] = augmentation.draw(size, generator)
+    for members, batch in zip(batches.mask.cpu(), numbers, strict=True):
+        batch[members] = augmentation.draw(int(members.sum()), generator)
     return replace(batches, numbers=numbers.to(batches.indices.device))
 
 

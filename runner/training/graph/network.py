@@ -16,9 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from runner.config import Precision
 from runner.gradients import GradientSum, Objective
 from runner.gradients.interface import NO_OTHERS
 from runner.gradients.methods import affine, linear
+from runner.gradients.precision import lowered
 from runner.gradients.terms import Factors, Terms, factors_of, group_norms, squared_norms, weighted_sum, weighted_sums
 from runner.networks.geometry import Geometry, geometry, unsupported
 from runner.networks.lipschitz.course import COUNT, counting_course
@@ -33,8 +35,11 @@ class Layer(nn.Module):
     Attributes:
         module: the module.
         views: K images of an example, one after another. Inputs are then [P K, ...], and all positions are one sum.
+        precision: of the products that form gradients.
         inputs, output: [P, ...], from the last pass; None before it.
     """
+
+    precision: Precision | None = None
 
     def __init__(self, module: nn.Module, views: int) -> None:
         super().__init__()
@@ -63,11 +68,13 @@ class Layer(nn.Module):
     def terms(self, g: Tensor) -> Terms:
         """Return per-example gradients from output gradients [P, ...], formed or, if T = 1, as two factors.
 
-        A sum adds the numbers whose norm was taken. So only terms cancel that cancel in the gradient itself.
+        A sum adds the numbers whose norm was taken, in the type of the weights (`runner.gradients.precision`). So only
+        terms cancel that cancel in the gradient itself.
         """
         assert self.inputs is not None
-        module, a = self.module, self.inputs
+        module, a, exact = self.module, self.inputs, self._zero.dtype
         if isinstance(module, nn.GroupNorm):
+            a, g = a.to(exact), g.to(exact)
             return affine(F.group_norm(a, module.num_groups, eps=module.eps), g, self.views)
         if isinstance(module, nn.Linear):
             outputs, rows = g.reshape(len(g), -1, g.shape[-1]).transpose(1, 2), a.reshape(len(a), -1, a.shape[-1])
@@ -78,11 +85,12 @@ class Layer(nn.Module):
             rows = rows.reshape(-1, self.views * rows.shape[1], rows.shape[2])
         has_bias = module.bias is not None
         if rows.shape[1] == 1 and self._standardized is None:
-            return linear(rows.flatten(1), outputs.flatten(1), has_bias)
-        formed, gains = torch.bmm(outputs, rows), None
+            return linear(rows.flatten(1).to(exact), outputs.flatten(1).to(exact), has_bias)
+        with lowered(self.precision, g.device.type):
+            formed, gains = torch.bmm(outputs, rows).to(exact), None
         if self._standardized is not None:
             formed, gains = _through_standardization(formed, *self._standardized)
-        biases = outputs.sum(2) if has_bias else None
+        biases = outputs.to(exact).sum(2) if has_bias else None
         return Terms(
             squared_norms(formed),
             lambda factors, silent: weighted_sum(formed.flatten(1), factors, silent),
@@ -165,6 +173,16 @@ class RecordedObjective:
         losses: Tensor = functional_call(self._recorded, by_place, (inputs, targets))
         return losses
 
+    def compute_in(self, precision: Precision | None) -> None:
+        """Compute later passes and the products that form gradients so: see `runner.gradients.precision`."""
+        self._recorded.precision = precision
+        for layer in self.layers.values():
+            layer.precision = precision
+
+    @property
+    def precision(self) -> Precision | None:
+        return self._recorded.precision
+
     def forget(self) -> None:
         """Drop what the layers keep of the last pass."""
         for layer in self.layers.values():
@@ -195,11 +213,16 @@ class RecordedObjective:
 class _Recorded(Objective):
     """An objective of recorded layers. They keep their outputs, so that no hook has to read these."""
 
+    precision: Precision | None = None
+
     def predict(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self.network(inputs)
+        with lowered(self.precision, inputs.device.type):
+            logits = self.network(inputs)
+        logits = logits.to(inputs.dtype)
         if not getattr(self.loss, "reads_pre_activations", False):
             return logits, self.loss(logits, targets)
-        *hidden, _ = [layer.output for layer in self.network.modules() if isinstance(layer, Layer)]
+        outputs = (layer.output for layer in self.network.modules() if isinstance(layer, Layer))
+        *hidden, _ = [output if output is None else output.to(inputs.dtype) for output in outputs]
         return logits, self.loss(logits, targets, hidden)
 
 
@@ -236,7 +259,8 @@ class MaskedEngine:
                 raise NotCapturableError("a layer is not called on one row an example")
             if not losses.requires_grad:
                 raise NotCapturableError("the losses do not depend on any layer")
-            slopes = torch.autograd.grad(losses, list(outputs.values()), torch.ones_like(losses), allow_unused=True)
+            with lowered(self.recorded.precision, losses.device.type):
+                slopes = torch.autograd.grad(losses, list(outputs.values()), torch.ones_like(losses), allow_unused=True)
         with torch.no_grad():
             terms = {name: layers[name].terms(g) for name, g in zip(outputs, slopes, strict=True) if g is not None}
             norms = group_norms(terms, groups, torch.zeros_like(losses))
@@ -254,7 +278,8 @@ class MaskedEngine:
             weights = {n: w.detach().requires_grad_() for n, w in self.recorded.weights(self.values).items()}
             losses = self.recorded.losses(weights, inputs, targets)
             asked = weights | ({COUNT: counters} if further else {})
-            slopes = torch.autograd.grad(losses, list(asked.values()), members)
+            with lowered(self.recorded.precision, losses.device.type):
+                slopes = torch.autograd.grad(losses, list(asked.values()), members)
         sums = dict(zip(asked, slopes, strict=True))
         if further:
             sums[COUNT] = sums[COUNT].masked_fill(~self.mask, 0).sum()

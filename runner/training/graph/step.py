@@ -18,6 +18,7 @@ from runner.config import StepMode
 from runner.data.augmentation import viewed
 from runner.data.datasets import Split
 from runner.gradients import Objective
+from runner.gradients.precision import LONGER
 from runner.gradients.terms import is_gradient
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import anchor, correlated, generator, rounded_once
@@ -70,6 +71,7 @@ class GraphStep:
             raise NotCapturableError("the views are made of one image at a time")
         self.mode, self._steps = StepMode.graph, run.epochs * run.mechanism.steps_per_epoch
         self._configured: StepMode = run.config.runtime.step
+        self._may_compile = self._configured is StepMode.auto and run.config.precision is None
         self._clipping, self._mechanism, self._data = run.clipping, run.mechanism, data
         self._augmentation, self._averaging = run.augmentation, run.averaging
         clipping, mechanism, augmentation = run.clipping, run.mechanism, run.augmentation
@@ -123,6 +125,7 @@ class GraphStep:
         except (RuntimeError, TypeError, ValueError) as error:
             raise NotCapturableError(str(error).partition("\n")[0]) from error
         self._held = numbers_per_example(self.recorded.layers.values())
+        self.recorded.compute_in(run.config.precision)  # after the trials, which are exact
         needed = _COPIES * values.element_size() * self._held
         fitting = max(1, _SLICE_BYTES.get(values.device.type, 1 << 30) // needed)
         self._pieces = Pieces(run.config.runtime.physical_batch or fitting)
@@ -172,7 +175,9 @@ class GraphStep:
             NotCapturableError: the step cannot be captured.
             torch.OutOfMemoryError: not even one example fits into the GPU's memory.
         """
-        length = enough(self._mechanism, self._steps) if length is None else length
+        if length is None:
+            chance = () if self.recorded.precision is None else (LONGER,)
+            length = enough(self._mechanism, self._steps, *chance)
         if length == self.length:
             return
         device = self.losses.device
@@ -192,7 +197,8 @@ class GraphStep:
     def epoch(self, epoch: int, before: int, measures: Diagnostics) -> Iterator[bool]:
         """See `runner.training.loop.CallByCall.epoch`. No diagnostic may read single steps."""
         self.start_epoch(epoch - 1)
-        batches = draw_epoch(self._mechanism, self.generators["sampling"], self.length)
+        shuffled = self.recorded.precision is not None
+        batches = draw_epoch(self._mechanism, self.generators["sampling"], self.length, shuffled=shuffled)
         self.make_room(batches.indices.shape[1])
         if self._augmentation is not None:
             batches = draw_views(batches, self._augmentation, self.generators["augmentation"])
@@ -328,12 +334,12 @@ class GraphStep:
 
         def sums(members: Tensor) -> dict[str, Tensor]:
             changed = mask.clone()
-            changed[: len(members)] = members
+            changed[mask] = members
             computed, _ = self._sum(values, indices, changed, *numbers)
             return {name: computed[place] for name, (place, _) in self._released.items()}
 
         _, losses = self._sum(values, indices, mask, *numbers)
-        check_first_batch(self._mechanism, sums, losses[: int(mask.sum())])
+        check_first_batch(self._mechanism, sums, losses[mask])
 
     def _capture(self, per_slice: int) -> None:
         """Capture the step, compiled if that pays. State and generators are as before afterwards."""
@@ -342,7 +348,7 @@ class GraphStep:
         drawing = [self.generators["noise"]] if self._mechanism.private else []
         try:
             calls = self._draw, self.advance, drawing, self.losses.device
-            pays = self._configured is StepMode.auto and compiling_pays(self._steps, self._held * self.length)
+            pays = self._may_compile and compiling_pays(self._steps, self._held * self.length)
             compiled = compiled_and_captured(*calls) if pays or self._configured is StepMode.compiled else None
             self._take, self.mode = compiled or captured(*calls), StepMode.compiled if compiled else StepMode.graph
             self._draw_and_advance()  # as the first step will be, next to the memory of the graph
