@@ -127,8 +127,8 @@ def compared(case: Case, reference: Side, other: Side) -> Difference:
 def lowered(run: Run, device: str, precision: Precision) -> Difference:
     """Compare what an example of a batch moves with its bound, layer by layer, when passes are in fewer bits.
 
-    It is taken out of its place. The others are to stay as they are, bit by bit, and it is to move the sum by the norm
-    that it is clipped to, as the smallest norm that any example has in the layer. See `runner.gradients.precision`.
+    It is taken out of its place. The others are to stay as they are, bit by bit. So it has to move the sum by the norm
+    that it is clipped to, half of the smallest one of any example: see `runner.gradients.precision`.
     """
     objective = RecordedObjective(run.new_objective().to(device))
     inputs, targets = (tensor.to(device) for tensor in made_up(run, EXAMPLES))

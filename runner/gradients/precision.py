@@ -3,8 +3,8 @@
 A step with `precision` bf16 or tf32 makes its forward pass, its backward pass and the products that form gradients with
 operands of 8 or 11 bits. Losses, norms and weighted sums stay in the 32 bits of the weights.
 
-Let S = sum_i f(||v_i||) v_i be the sum over a batch, where v_i are the numbers that the step has stored of example i:
-its gradients, or the two factors of v_i = g_i a_i^T (a linear layer with one position). Clipping ensures f(n) n <= C.
+Let S = sum_i f(||v_i||) v_i be the sum over a batch, with f(n) n <= C for all n. Here v_i are the numbers that the step
+has stored of example i: its gradients, or the two factors of v_i = g_i a_i^T (a linear layer with one position).
 
 1. *Its own contribution is at most C.* The norm and the sum read the same stored numbers, and both compute in 32 bits.
    So ||f(||v_i||) v_i|| <= C up to the rounding of 32 bits, whatever made v_i: the map before it may round or be wrong.
