@@ -2,7 +2,7 @@
 
 One forward and one backward pass give all gradients. For rows a_t and output gradients g_t (t = 1..T), one example's
 gradient of the weight is sum_t g_t a_t^T. A convolution's rows are its windows, which are formed for this alone, one
-layer at a time.
+layer at a time, or on a GPU read by a kernel (`runner.speed.implicit`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from runner.networks.geometry import Geometry, geometry, unsupported
 from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.networks.standardized import StandardizedConv2d, standardized
 from runner.speed.faster import pool_first, replace_parts
+from runner.speed.implicit import agrees, formed_gradients, worthwhile
 from runner.training.steps import NotCapturableError
 
 
@@ -36,14 +37,15 @@ class Layer(nn.Module):
         module: the module.
         views: K images of an example, one after another. Inputs are then [P K, ...], and all positions are one sum.
         precision: of the products that form gradients.
+        by_kernel: convolutions may use `runner.speed.implicit`.
         inputs, output: [P, ...], from the last pass; None before it.
     """
 
     precision: Precision | None = None
 
-    def __init__(self, module: nn.Module, views: int) -> None:
+    def __init__(self, module: nn.Module, views: int, *, by_kernel: bool = False) -> None:
         super().__init__()
-        self.module, self.views = module, views
+        self.module, self.views, self.by_kernel = module, views, by_kernel
         like = next(module.parameters())
         # A sum with it requires gradients. PyTorch 2.11 cannot compile `requires_grad_`.
         self._zero = torch.zeros((), dtype=like.dtype, device=like.device, requires_grad=True)
@@ -76,23 +78,31 @@ class Layer(nn.Module):
         if isinstance(module, nn.GroupNorm):
             a, g = a.to(exact), g.to(exact)
             return affine(F.group_norm(a, module.num_groups, eps=module.eps), g, self.views)
+        has_bias, low, shape = module.bias is not None, self.precision is not None, geometry(module, a, g, self.views)
+        if self.by_kernel and isinstance(module, nn.Conv2d) and shape.positions > 1 and worthwhile(shape, lowered=low):
+            biases = g.to(exact).sum((2, 3)).unflatten(0, (-1, self.views)).sum(1) if has_bias else None
+            return self._formed_terms(*formed_gradients(a, g, shape, lowered=low), biases)
         if isinstance(module, nn.Linear):
             outputs, rows = g.reshape(len(g), -1, g.shape[-1]).transpose(1, 2), a.reshape(len(a), -1, a.shape[-1])
         else:
-            outputs, rows = g.flatten(2), _windows(a, geometry(module, a, g))
+            outputs, rows = g.flatten(2), _windows(a, shape)
         if self.views > 1:
             outputs = outputs.unflatten(0, (-1, self.views)).transpose(1, 2).flatten(2)
             rows = rows.reshape(-1, self.views * rows.shape[1], rows.shape[2])
-        has_bias = module.bias is not None
         if rows.shape[1] == 1 and self._standardized is None:
             return linear(rows.flatten(1).to(exact), outputs.flatten(1).to(exact), has_bias)
         with lowered(self.precision, g.device.type):
-            formed, gains = torch.bmm(outputs, rows).to(exact), None
+            formed = torch.bmm(outputs, rows).to(exact)
+        return self._formed_terms(formed, None, outputs.to(exact).sum(2) if has_bias else None)
+
+    def _formed_terms(self, formed: Tensor, squares: Tensor | None, biases: Tensor | None) -> Terms:
+        """Return terms of gradients [P, out, K] of the kernels, and their squared norms [P], if they are known."""
+        gains = None
         if self._standardized is not None:
             formed, gains = _through_standardization(formed, *self._standardized)
-        biases = outputs.to(exact).sum(2) if has_bias else None
+            squares = None
         return Terms(
-            squared_norms(formed),
+            squared_norms(formed) if squares is None else squares,
             lambda factors, silent: weighted_sum(formed.flatten(1), factors, silent),
             biases,
             gains,
@@ -156,6 +166,8 @@ class RecordedObjective:
             parameter.data = self.values[place].view(parameter.shape)
         self._names = {id(parameter): name for name, parameter in parameters.items()}
         self.layers: dict[str, Layer] = {}
+        device = self.values.device
+        self._by_kernel = device.type == "cuda" and self.values.dtype is torch.float32 and agrees(device)
         recorded = self._wrap_layers(pool_first(objective), "")
         self._recorded = _Recorded(recorded.get_submodule("network"), recorded.get_submodule("loss"))
         self._recorded.views = views
@@ -205,7 +217,7 @@ class RecordedObjective:
             return replace_parts(module, parts)
         if reason := unsupported(module):
             raise NotCapturableError(f"{name}: {reason}")
-        layer = Layer(module, self.views)
+        layer = Layer(module, self.views, by_kernel=self._by_kernel)
         self.layers[self._names[id(parameter)].rpartition(".")[0]] = layer
         return layer
 
