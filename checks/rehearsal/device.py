@@ -98,6 +98,7 @@ def made_up_cuda(devices: int = 1) -> Iterator[Gpu]:
         "synchronize": _ignored,
         "CUDAGraph": Graph,
         "graph": graph,
+        "graph_pool_handle": lambda: (0, 0),
         "get_rng_state": lambda *_: torch.get_rng_state().clone(),
         "set_rng_state": _ignored,
         "manual_seed": _ignored,

@@ -22,6 +22,7 @@ from runner.accounting.accountants import Pld
 from runner.config import ConfigError, StepMode
 from runner.data.datasets import Split
 from runner.runs.execute import execute
+from runner.training.evaluate import captured_predictions
 from runner.training.graph import GraphStep
 from runner.training.graph.batches import draw_epoch
 from runner.training.graph.capture import compiling_pays
@@ -77,14 +78,14 @@ def test_a_step_that_cannot_be_captured_is_taken_call_by_call(
         trained(on(run, "cuda:0", StepMode.graph))
 
 
-def test_a_longer_batch_replaces_the_graph(run: Run, gpu: Gpu) -> None:
-    """One graph at a time holds memory. A step that keeps the first during the second capture is found."""
-    for keeps, together in ((False, 1), (True, 2)):
+def test_a_longer_batch_replaces_the_graphs(run: Run, gpu: Gpu) -> None:
+    """Two graphs at a time hold memory. A step that keeps the first ones during later captures is found."""
+    for keeps, together in ((False, 2), (True, 4)):
         gpu.together = 0
         step = step_of(run)
-        step.make_room(16)
-        kept = [step._take] if keeps else []
-        step.make_room(32)
+        step.make_room(8, 16)
+        kept = [step._replays] if keeps else []
+        step.make_room(8, 32)
         assert gpu.together == together
         del step, kept
 
@@ -185,7 +186,7 @@ def test_a_piece_that_does_not_fit_beside_the_graph_is_halved(run: Run, gpu: Gpu
     real = GraphStep._sum
 
     def fitting(step: GraphStep, values: Tensor, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        if step._take != step._draw_and_advance and min(step.physical_batch, len(indices)) > 4:
+        if gpu.graphs and gpu.capturing is None and min(step.physical_batch, len(indices)) > 4:
             raise torch.OutOfMemoryError("a graph is held")
         return real(step, values, indices, mask)
 
@@ -228,6 +229,33 @@ def test_data_independent_epsilons_are_computed_beside_the_steps(screening: str,
 def test_preparing_a_run_leaves_the_generators_of_gpus_alone(gpu: Gpu, monkeypatch: Any) -> None:
     monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: pytest.fail("they are seeded"))
     prepared(*SMALL, *NETWORK)
+
+
+def test_two_lengths_and_evaluation_train_as_single_calls(run: Run, gpu: Gpu, monkeypatch: Any) -> None:
+    """Both lengths are replayed, and the evaluation is that of the weights after each epoch."""
+    monkeypatch.setattr("runner.training.graph.batches._ROUND", 2)
+    lengths: list[int] = []
+    take, captures = GraphStep._step, []
+
+    def noted(self: GraphStep, length: int) -> None:
+        lengths.append(length if length in self._replays else 0)
+        take(self, length)
+
+    def counted(*arguments: Any) -> Any:
+        captures.append(captured_predictions(*arguments))
+        return captures[-1]
+
+    monkeypatch.setattr(GraphStep, "_step", noted)
+    monkeypatch.setattr("runner.training.progress.captured_predictions", counted)
+    averaged = prepared(*SMALL, *NETWORK, "averaging=ema", "epochs=4", "loss=losing_less")
+    expected, found = (trained(on(averaged, "cuda:0", mode)) for mode in (StepMode.eager, StepMode.graph))
+    assert set(lengths[-8:]) == {10, 16}
+    assert not apart(found, expected).wrong
+    assert len(captures) == 1
+    assert captures[0] is not None
+    for name, values in expected.history.items():
+        assert found.history[name] == pytest.approx(values, rel=1e-8), name
+    assert len(set(found.history["test_loss"])) == 4
 
 
 def test_a_step_that_cannot_be_compiled_is_captured_as_it_is(run: Run, gpu: Gpu, monkeypatch: Any, capsys: Any) -> None:

@@ -18,23 +18,23 @@ _COMPILATION = 20.0  # seconds
 _SAVED, _SAVED_BY_NUMBER = 2e-4, 5e-12  # seconds of a step, and for each number that layers hold
 
 
-def compiling_pays(steps: int, numbers: int) -> bool:
-    """Return True if this number of steps saves more time by compiled code than the compilation takes.
+def compiling_pays(steps: int, numbers: int, times: int = 1) -> bool:
+    """Return True if this number of steps saves more time by compiled code than to compile it so many `times` takes.
 
     A run of a small and of a large network was timed on an H200 (docs/performance.md). `numbers` are those that the
     layers hold for a step.
     """
-    return steps * (_SAVED + _SAVED_BY_NUMBER * numbers) > _COMPILATION
+    return steps * (_SAVED + _SAVED_BY_NUMBER * numbers) > times * _COMPILATION
 
 
 def compiled_and_captured(
-    draw: Callable[[], None], advance: Callable[[], None], drawing: Sequence[Generator], device: torch.device
+    draw: Callable[[], None], advance: Callable[[], None], drawing: Sequence[Generator], device: torch.device, pool: Any
 ) -> Callable[[], None] | None:
     """Return what `captured` does, with `advance` compiled, or None with a sentence on stderr if it cannot be."""
     from torch._dynamo.exc import TorchDynamoException
 
     try:
-        return captured(draw, compiled(advance), drawing, device)
+        return captured(draw, compiled(advance), drawing, device, pool)
     except TorchDynamoException as error:
         reason = str(error).strip().partition("\n")[0]
         print(f"step: it cannot be compiled ({reason}), so its kernels are the library's.", file=sys.stderr)
@@ -42,7 +42,7 @@ def compiled_and_captured(
 
 
 def captured(
-    draw: Callable[[], None], advance: Callable[[], None], drawing: Sequence[Generator], device: torch.device
+    draw: Callable[[], None], advance: Callable[[], None], drawing: Sequence[Generator], device: torch.device, pool: Any
 ) -> Callable[[], None]:
     """Return the replay of a graph that draws noise and then advances.
 
@@ -50,6 +50,7 @@ def captured(
 
     Args:
         drawing: the generators that `draw` draws from. A replay moves them on.
+        pool: the memory of several graphs, none of which leaves anything in it (`torch.cuda.graph_pool_handle`).
 
     Raises:
         RuntimeError: the calls cannot be captured.
@@ -65,7 +66,7 @@ def captured(
         graph = torch.cuda.CUDAGraph()
         for source in drawing:
             graph.register_generator_state(source)
-        with torch.cuda.graph(graph, stream=side):
+        with torch.cuda.graph(graph, pool=pool, stream=side):
             draw()
             advance()
     replay: Callable[[], None] = graph.replay
