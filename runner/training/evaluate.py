@@ -30,7 +30,7 @@ class Evaluation:
 def evaluate(objective: Objective, split: Split, classes: int, predictions: Predictions | None = None) -> Evaluation:
     """Evaluate in evaluation mode on every example of `split`, whose images are already features.
 
-    predictions: what `captured_predictions` returned for the objective and the split.
+    predictions: `predict` of the objective and the split, captured (`runner.training.graph.capture`).
     """
     predicted, losses = predict(objective, split) if predictions is None else predictions()
     hits = (predicted == split.targets).double()
@@ -50,33 +50,6 @@ def predict(objective: Objective, split: Split) -> tuple[Tensor, Tensor]:
         batch_results = [predictor(inputs, targets) for inputs, targets in batches(split.images, split.targets)]
     guesses, losses = zip(*batch_results, strict=True)
     return torch.cat(guesses), torch.cat(losses)
-
-
-def captured_predictions(objective: Objective, split: Split) -> Predictions | None:
-    """Return `predict` at an objective's present weights as the replay of a CUDA graph, or None if it cannot be one.
-
-    The weights keep their memory, as in `runner.training.graph`.
-    """
-    if objective.isolated:
-        return None
-    from runner.training.graph.capture import captured  # a CPU does without
-
-    kept = predict(objective, split)
-
-    def keep() -> None:
-        for tensor, predicted in zip(kept, predict(objective, split), strict=True):
-            tensor.copy_(predicted)
-
-    try:
-        replay = captured(lambda: None, keep, [], split.images.device, None)
-    except RuntimeError:  # of a module that waits, or for lack of memory
-        return None
-
-    def replayed() -> tuple[Tensor, Tensor]:
-        replay()
-        return kept
-
-    return replayed
 
 
 class Predictor:

@@ -20,7 +20,7 @@ from runner.gradients import Objective, fresh_copy
 from runner.mechanism.normal import generator
 from runner.training.averaging import LAST, weights_replaced
 from runner.training.diagnostics import Diagnostics
-from runner.training.evaluate import Predictions, captured_predictions, evaluate
+from runner.training.evaluate import Predictions, evaluate
 from runner.training.run import Run
 from runner.training.steps import State
 from runner.training.updates import Updates
@@ -117,6 +117,8 @@ class Progress:
         trained.seconds_training += seconds
         split = self._evaluation_split
         if not self._captured and trained.step != StepMode.eager.value and split.images.device.type == "cuda":
+            from runner.training.graph.capture import captured_predictions  # a CPU does without
+
             self._captured = [captured_predictions(objective, split)]
         evaluated = partial(evaluate, objective, split, run.dataset.classes, *self._captured)
         last = measured = evaluated()

@@ -22,10 +22,9 @@ from runner.accounting.accountants import Pld
 from runner.config import ConfigError, StepMode
 from runner.data.datasets import Split
 from runner.runs.execute import execute
-from runner.training.evaluate import captured_predictions
 from runner.training.graph import GraphStep
 from runner.training.graph.batches import draw_epoch
-from runner.training.graph.capture import compiling_pays
+from runner.training.graph.capture import captured_predictions, compiling_pays
 from runner.training.loop import train
 from runner.training.progress import Trained
 from runner.training.run import Run
@@ -246,7 +245,7 @@ def test_two_lengths_and_evaluation_train_as_single_calls(run: Run, gpu: Gpu, mo
         return captures[-1]
 
     monkeypatch.setattr(GraphStep, "_step", noted)
-    monkeypatch.setattr("runner.training.progress.captured_predictions", counted)
+    monkeypatch.setattr("runner.training.graph.capture.captured_predictions", counted)
     averaged = prepared(*SMALL, *NETWORK, "averaging=ema", "epochs=4", "loss=losing_less")
     expected, found = (trained(on(averaged, "cuda:0", mode)) for mode in (StepMode.eager, StepMode.graph))
     assert set(lengths[-8:]) == {10, 16}

@@ -1,4 +1,4 @@
-"""Compilation of a step by PyTorch's compiler, and its capture as a CUDA graph with its noise.
+"""Compilation of a step by PyTorch's compiler, and its capture as a CUDA graph with its noise, and of an evaluation.
 
 The compiler is imported by the functions that need it, because its import takes seconds.
 """
@@ -11,7 +11,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Generator
+from torch import Generator, Tensor
+
+from runner.data.datasets import Split
+from runner.gradients import Objective
+from runner.training.evaluate import Predictions, predict
 
 _WARM_UP = 3  # passes before a capture, as PyTorch's documentation recommends
 _COMPILATION = 20.0  # seconds
@@ -101,3 +105,28 @@ def compiled(function: Callable[[], None], backend: str | Callable[..., Any] = "
             compiled_function()
 
     return call
+
+
+def captured_predictions(objective: Objective, split: Split) -> Predictions | None:
+    """Return `predict` at an objective's present weights as the replay of a CUDA graph, or None if it cannot be one.
+
+    The weights have to keep their memory, as those of a `GraphStep` do.
+    """
+    if objective.isolated:
+        return None
+    kept = predict(objective, split)
+
+    def keep() -> None:
+        for tensor, predicted in zip(kept, predict(objective, split), strict=True):
+            tensor.copy_(predicted)
+
+    try:
+        replay = captured(lambda: None, keep, [], split.images.device, None)
+    except RuntimeError:  # of a module that waits, or for lack of memory
+        return None
+
+    def replayed() -> tuple[Tensor, Tensor]:
+        replay()
+        return kept
+
+    return replayed
