@@ -36,7 +36,7 @@ class _Generator(torch.Generator):
 
 class _Stream:
     def __init__(self, device: Any = None, **_: Any) -> None:
-        self.device = present().current if device is None else torch.device(device).index
+        self.device = torch.device("cuda", present().current) if device is None else torch.device(device)
 
     def wait_stream(self, other: _Stream) -> None:
         """Order the work of two streams, which are one here."""

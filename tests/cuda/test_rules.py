@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -114,6 +113,9 @@ def test_a_step_launches_no_more_kernels_and_waits_for_nothing(kind: str, gpu: G
     gpu.clear()
     step.advance()
     assert gpu.launches.total() <= most, gpu.launches
+    gpu.clear()
+    step._draw()
+    assert gpu.launches.total() <= 20, "noise is drawn at once, for any number of parameters"
 
 
 def test_a_graph_draws_new_noise_in_every_step(run: Run, gpu: Gpu) -> None:
@@ -200,7 +202,8 @@ def test_any_of_several_gpus_can_be_named(run: Run, monkeypatch: Any, capsys: An
         for mode in (StepMode.eager, StepMode.graph):
             found = trained(on(run, "cuda:1", mode))
             assert not apart(found, expected).wrong
-        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+        stream = torch.cuda.Stream
+        monkeypatch.setattr(torch.cuda, "Stream", lambda _: stream("cuda:0"))
         trained(on(run, "cuda:1"))
     assert "on cuda:1 during a capture on cuda:0" in capsys.readouterr().err
 

@@ -32,13 +32,17 @@ def compiling_pays(steps: int, numbers: int, times: int = 1) -> bool:
 
 
 def compiled_and_captured(
-    draw: Callable[[], None], advance: Callable[[], None], drawing: Sequence[Generator], device: torch.device, pool: Any
+    draw: Callable[[], None],
+    advance: Callable[[], None],
+    drawing: Sequence[Generator],
+    side: torch.cuda.Stream,
+    pool: Any = None,
 ) -> Callable[[], None] | None:
     """Return what `captured` does, with `advance` compiled, or None with a sentence on stderr if it cannot be."""
     from torch._dynamo.exc import TorchDynamoException
 
     try:
-        return captured(draw, compiled(advance), drawing, device, pool)
+        return captured(draw, compiled(advance), drawing, side, pool)
     except TorchDynamoException as error:
         reason = str(error).strip().partition("\n")[0]
         print(f"step: it cannot be compiled ({reason}), so its kernels are the library's.", file=sys.stderr)
@@ -46,7 +50,11 @@ def compiled_and_captured(
 
 
 def captured(
-    draw: Callable[[], None], advance: Callable[[], None], drawing: Sequence[Generator], device: torch.device, pool: Any
+    draw: Callable[[], None],
+    advance: Callable[[], None],
+    drawing: Sequence[Generator],
+    side: torch.cuda.Stream,
+    pool: Any = None,
 ) -> Callable[[], None]:
     """Return the replay of a graph that draws noise and then advances.
 
@@ -54,13 +62,14 @@ def captured(
 
     Args:
         drawing: the generators that `draw` draws from. A replay moves them on.
-        pool: the memory of several graphs, none of which leaves anything in it (`torch.cuda.graph_pool_handle`).
+        side: the stream to capture on, of the device.
+        pool: the memory of several graphs of a stream, none of which leaves anything in it
+            (`torch.cuda.graph_pool_handle`).
 
     Raises:
         RuntimeError: the calls cannot be captured.
     """
-    with torch.cuda.device(device), _fastest_convolutions():
-        side = torch.cuda.Stream()
+    with torch.cuda.device(side.device), _fastest_convolutions():
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(_WARM_UP):
@@ -121,7 +130,7 @@ def captured_predictions(objective: Objective, split: Split) -> Predictions | No
             tensor.copy_(predicted)
 
     try:
-        replay = captured(lambda: None, keep, [], split.images.device, None)
+        replay = captured(lambda: None, keep, [], torch.cuda.Stream(split.images.device))
     except RuntimeError:  # of a module that waits, or for lack of memory
         return None
 

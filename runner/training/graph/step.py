@@ -356,13 +356,14 @@ class GraphStep:
         """Capture the step for each length, compiled if that pays. State and generators are as before afterwards."""
         self._replays = {}  # frees the memory of earlier graphs
         before = self._saved()
-        drawing, pool = [self.generators["noise"]] if self._mechanism.private else [], torch.cuda.graph_pool_handle()
+        drawing = [self.generators["noise"]] if self._mechanism.private else []
+        side, pool = torch.cuda.Stream(self.losses.device), torch.cuda.graph_pool_handle()
         pays = self._may_compile and compiling_pays(self._steps, self._held * self.length, len(self.lengths))
         self.mode = StepMode.compiled if pays or self._configured is StepMode.compiled else StepMode.graph
         replays = {}
         try:
             for length in reversed(self.lengths):  # the longest first, whose memory is enough for the others
-                calls = self._draw, partial(self.advance, length), drawing, self.losses.device, pool
+                calls = self._draw, partial(self.advance, length), drawing, side, pool
                 compiled = compiled_and_captured(*calls) if self.mode is StepMode.compiled else None
                 self.mode = StepMode.compiled if compiled else StepMode.graph
                 replays[length] = compiled or captured(*calls)
