@@ -20,7 +20,9 @@ from runner.gradients import Objective
 from runner.gradients.precision import LONGER
 from runner.mechanism.dp_sgd import Mechanism
 from runner.networks.standardized import StandardizedConv2d
-from runner.records.identity import identify, recorded_config
+from runner.records.files import read_record, record_path, results_folder
+from runner.records.identity import identify
+from runner.records.verify import run_of
 from runner.runs.execute import execute
 from runner.speed import machine
 from runner.training.graph import GraphStep, enough
@@ -178,7 +180,14 @@ def test_a_run_in_bf16_is_another_run_and_learns(smoke: Callable[..., Any]) -> N
     ids = [identify(smoke(*more))[0] for more in ((), ("precision=null",), ("precision=bf16",), ("precision=tf32",))]
     assert ids[0] == ids[1]
     assert len(set(ids)) == 3
-    assert recorded_config(smoke("precision=bf16"))["precision"] == "bf16"
+
+
+def test_a_record_states_its_precision(smoke: Callable[..., Any]) -> None:
+    config = smoke("precision=bf16", *NETWORK, "epochs=1", "scale.epochs=1", "scale.batch_size=500")
+    assert execute(config, lambda row, run: None) == "finished"
+    record = read_record(record_path(results_folder(config), identify(config)[0]))
+    assert (record["config"]["precision"], record["provenance"]["step"]) == ("bf16", "graph")
+    assert run_of(record["config"]).config.precision is Precision.bf16
 
 
 @pytest.mark.parametrize(
