@@ -171,7 +171,7 @@ class GraphStep:
     def make_room(self, *lengths: int) -> None:
         """Expect batches padded to these `lengths` from now on, with new buffers, and on CUDA new graphs.
 
-        None stand for the two that are enough for the steps of the run, and in fewer bits for one.
+        Without any, they are the two that are enough for the steps of the run, or one for passes in fewer bits.
 
         Raises:
             NotCapturableError: the step cannot be captured.
