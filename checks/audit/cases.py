@@ -4,7 +4,7 @@
 - `mechanism`: releases under backpropagation clipping, for all its neighbours. Banded noise has `_banded`.
 - `screening`: kept weights (`audit.screened`).
 - `optimizer`: the weights before and after one step.
-- `augmentation`, engine: releases of one step of flat clipping.
+- `augmentation`, engine, precision: releases of one step of flat clipping.
 - `averaging`, `schedule`: the weights after every step.
 - `normalization`: the constants of private statistics.
 - `loss`: only losses with a private count are options here. The count is a release of each step.
@@ -58,11 +58,12 @@ _SAMPLED = {2.0: MILLION, 4.0: MILLION, 8.0: MILLION}
 _QUICK = 2000  # trials
 GROUPS = (
     *("clipping", "mechanism", "screening", "optimizer", "augmentation", "averaging", "schedule", "normalization"),
-    *("loss", "engine"),
+    *("loss", "engine", "precision"),
 )
 WITHOUT = {
     ("screening", "none"): "every update is kept, as in all other attacks",
     ("schedule", "none"): "the rate is constant, as in all other attacks",
+    ("precision", "tf32"): "no CPU has it, so `python -m checks parity` compares its norms on a GPU",
     ("normalization", "group_norm"): "every example is normalised by itself, so nothing is released",
 }
 SCREENED = Screened(kept=4, noise_multiplier=2.0, threshold=2.0)
@@ -222,6 +223,7 @@ def settings() -> Iterator[tuple[Setting, Mapping[float, int], str]]:
     for group, network, sees in (
         ("augmentation", "smooth", "releases"),
         ("engine", "linear", "releases"),
+        ("precision", "cancelling", "releases"),
         ("averaging", "one layer", "all weights"),
         ("schedule", "one layer", "all weights"),
     ):

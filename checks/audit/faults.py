@@ -14,9 +14,9 @@ import torch
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from torch import Generator, Tensor, nn
 
-from checks.audit.targets import BANDED, Setting, Target
+from checks.audit.targets import BANDED, Lowered, Setting, Target
 from runner.accounting import Ledger
-from runner.clipping import Backprop, Clipping, NoiseGroup, PerLayer
+from runner.clipping import Backprop, Clipping, Flat, NoiseGroup, PerLayer
 from runner.config import Sampling
 from runner.gradients import Engine, GradientSum
 from runner.mechanism.banded import Banded
@@ -115,6 +115,22 @@ class LastLayerUnclipped(PerLayer):
         return torch.cat([factors[..., :-1], torch.ones_like(factors[..., -1:])], dim=-1)
 
 
+class NormsOfExactPasses(Flat):
+    """A clipping of gradients in fewer bits by the norms of the gradients in 32 bits."""
+
+    def sum_contributions(
+        self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
+    ) -> GradientSum:
+        assert isinstance(engine, Lowered)
+        precision = engine.recorded.precision
+        engine.recorded.compute_in(None)
+        norms = super().sum_contributions(engine, inputs, targets).norms
+        engine.recorded.compute_in(precision)
+        assert norms is not None
+        factors = self.factors(norms[:, None])
+        return engine.clipped_sum(inputs, targets, self._groups(engine.objective), lambda _: factors)
+
+
 class KernelForgotten(Backprop):
     """A clipping that states a b for a convolution under plain l2 norms, without its kernel's factor sqrt(kh kw)."""
 
@@ -205,5 +221,11 @@ FAULTS = (
     ),
     Fault("samples from parts charged as from all examples", _TURNS, 1.5, _mechanism(SampledFromAll), gaussian=False),
     Fault("columns of the strategy with norm two", _TURNS, 2.5, _mechanism(LongColumns)),
+    Fault(
+        "norms of other numbers than those that are summed, in bf16",
+        Setting("flat", network="cancelling", beside=("precision", "bf16")),
+        2.0,
+        _clipping(NormsOfExactPasses),
+    ),
     Fault("noise too small by the batch size (the original bug)", _BUG, 2.5, _mechanism(BugBelieved)),
 )

@@ -16,7 +16,7 @@ If batches are sampled, the others have no gradients, because unknown gradients 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, cast
@@ -30,16 +30,19 @@ from runner.accounting import Ledger, Releases, calibrate_noise_multiplier, soun
 from runner.accounting.calibration import Accountant
 from runner.accounting.ledger import sampled_gaussians
 from runner.clipping import Clipping, gradient_sum
-from runner.config import REPOSITORY, Sampling, options_of
+from runner.config import REPOSITORY, Precision, Sampling, options_of
 from runner.config.checkout import git
 from runner.data.augmentation import viewed
-from runner.gradients import ENGINES, Engine, MappedEngine, Objective, OnePassEngine
+from runner.gradients import ENGINES, Engine, GradientSum, MappedEngine, Objective, OnePassEngine
+from runner.gradients.interface import OrdinaryPass
+from runner.gradients.terms import Factors
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
 from runner.mechanism.layerwise import OfMeanLoss
 from runner.mechanism.normal import generator
 from runner.networks.lipschitz import Spectral
 from runner.networks.lipschitz.losses import LipschitzLoss
 from runner.networks.objective import InputBound
+from runner.training.graph.network import MaskedEngine, RecordedObjective
 
 DELTA = 1e-5
 BY_NETWORK = "lipschitz"  # the clipping that clips nothing
@@ -102,6 +105,19 @@ def smooth(*, bias: bool) -> Network:
     return _network(nn.Sequential(first, nn.Flatten(), last), torch.full((1, 8, 8), 1 / 8))
 
 
+def cancelling() -> Network:
+    """Make a convolution of two nearly equal numbers, of which bf16 rounds one up and one down.
+
+    The last layer reads their difference, 2^-12, or 16 times as much in bf16. It is all of the gradient, as the weights
+    of that layer are zero.
+    """
+    first, last = nn.Conv2d(1, 1, (1, 2), bias=False), nn.Linear(1, 2, bias=False)
+    first.weight.data.copy_(torch.tensor([[[[1.0, -1.0]]]]))
+    last.weight.data.zero_()
+    pixels = (1 + 2**-8 + torch.tensor([[[2**-12, -(2**-12)]]])) / 2
+    return _network(nn.Sequential(first, nn.Flatten(), last), pixels)
+
+
 def _network(network: nn.Module, example: Tensor) -> Network:
     """Make a network that meets all assumptions of a bound by the network: inputs and weights of norm one."""
     return Network(Objective(network, Upstream(), InputBound(tuple(example.shape), 1.0), Spectral()), example)
@@ -120,6 +136,7 @@ NETWORKS: Mapping[str, Callable[[], Network]] = {
     "convolution": convolution,
     "smooth": partial(smooth, bias=False),
     "smooth, bias": partial(smooth, bias=True),
+    "cancelling": cancelling,
 }
 
 
@@ -128,8 +145,8 @@ class Setting:
     """Names of options, the batches, and the number of steps that the attacker sees.
 
     `more` has further arguments of the mechanism's option, by name; `factors` are those of noise that changes by step.
-    `beside` is a group and one of its options that the run has besides: an engine, views, an average, a schedule, an
-    optimizer, or a loss with a private count. For that loss the canary alone is of class 1.
+    `beside` is a group and one of its options that the run has besides: an engine, a precision, views, an average, a
+    schedule, an optimizer, or a loss with a private count. For that loss the canary alone is of class 1.
     """
 
     clipping: str
@@ -197,6 +214,8 @@ class Target:
     @cached_property
     def engine(self) -> Engine:
         """The setting's engine, or the default one."""
+        if precision := self.setting.option_of("precision"):
+            return Lowered(self.network.objective, Precision(precision))
         engine = MappedEngine if self.setting.option_of("engine") == "isolated" else OnePassEngine
         return engine(self.network.objective)
 
@@ -260,6 +279,23 @@ class Target:
         return self.accountant.epsilon(self.ledger.claimed, DELTA)
 
 
+class Lowered(OrdinaryPass):
+    """The engine of steps in fewer bits, on batches without padding."""
+
+    def __init__(self, objective: Objective, precision: Precision) -> None:
+        self.recorded = RecordedObjective(objective)
+        super().__init__(objective)
+        self.recorded.compute_in(precision)
+
+    def clipped_sum(
+        self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
+    ) -> GradientSum:
+        engine = MaskedEngine(self.recorded, self.recorded.values, torch.ones(len(targets), dtype=torch.bool))
+        computed = engine.clipped_sum(inputs, targets, groups, factors)
+        shaped = {name: g.view_as(self._parameters[name]) for name, g in computed.gradients.items()}
+        return replace(computed, gradients=shaped)
+
+
 def network_of(setting: Setting) -> Network:
     """Build the network under attack. If its own layers bound gradients, its loss bounds them in the logits."""
     network = NETWORKS[setting.network]()
@@ -283,8 +319,8 @@ def own_options(group: str) -> list[str]:
     >>> own_options("engine")
     ['isolated', 'one_pass']
     """
-    if group == "engine":
-        return sorted(ENGINES)
+    if group in ("engine", "precision"):
+        return sorted(ENGINES if group == "engine" else (member.value for member in Precision))
     listed = git(REPOSITORY, "ls-files", f"conf/{group}")
     names = options_of(group)
     return names if not listed else [name for name in names if f"conf/{group}/{name}.yaml" in listed.splitlines()]

@@ -1,6 +1,7 @@
 """Comparison of this machine's GPU with its CPU, in numbers: `python -m checks parity`.
 
-It takes one step of every activation, architecture, clipping, constraint, loss and mechanism of conf/ on both. It
+It takes one step of every activation, architecture, clipping, constraint, loss and mechanism of conf/ on both. With
+passes in fewer bits, it compares what one example moves on the GPU with the bound (`runner.gradients.precision`). It
 trains small runs of every option that changes a step, as a CUDA graph and call by call, and some compiled. `--rehearse`
 uses a made-up device (`checks.rehearsal`).
 """
@@ -12,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
-from checks.parity.cases import STEPS, case
+from checks.parity.cases import STEPS, case, prepared
 from checks.parity.runs import compiled_against_eager, graph_against_eager
-from checks.parity.step import CPU, Difference, compared
+from checks.parity.step import CPU, Difference, compared, lowered
 from checks.rehearsal import made_up_cuda
 from runner.build.parts import device_of
-from runner.config import ConfigError, options_of
+from runner.config import ConfigError, Precision, options_of
 from runner.speed import machine
 from runner.terminal import Parser
 
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(prog="python -m checks parity", description=__doc__.partition("\n")[0])
     parser.add_argument("--device", default="cuda", help="cuda (default), or cuda:1")
     parser.add_argument("--rehearse", action="store_true", help="use a made-up device: the same code, without a GPU")
-    parser.add_argument("--only", nargs="+", choices=[*STEPS, *RUNS], help="leave the others out")
+    parser.add_argument("--only", nargs="+", choices=[*STEPS, "precision", *RUNS], help="leave the others out")
     chosen = parser.parse_args(arguments)
     device = chosen.device
     if not device.startswith("cuda"):
@@ -58,6 +59,8 @@ def checked(device: str, only: Sequence[str] | None) -> Iterator[tuple[str, floa
     for group in (group for group in STEPS if only is None or group in only):
         for option in options_of(group):
             yield _checked(f"{group}={option}", lambda: compared(case(group, option), CPU, other))  # noqa: B023
+    for precision in Precision if only is None or "precision" in only else ():
+        yield _checked(f"precision={precision.value}", lambda: lowered(prepared(), device, precision))  # noqa: B023
     for name, comparisons in RUNS.items():
         if only is None or name in only:
             for label, check in comparisons(device):

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from checks.parity.cases import Case
-from runner.clipping import gradient_sum
+from runner.clipping import PerLayer, gradient_sum
+from runner.config import Precision
 from runner.gradients import ENGINES
 from runner.speed.slices import channels_last
+from runner.training.graph.network import MaskedEngine, RecordedObjective
 from runner.training.run import Run
 
 AGREE = {torch.float64: 1e-9, torch.float32: 1e-4}  # rounding to 32 bits stays below, that to TF32 (10 bits) does not
@@ -26,6 +28,7 @@ EXAMPLES = 6
 BATCHES = 8  # at most
 _FLOOR = 1e-3  # of the largest norm: the tolerance for a gradient that is zero up to rounding
 _SIGMAS = 6.0
+_CONTRIBUTION = 2e-5  # relative error of one contribution, as a difference of two sums in 32 bits
 _LEARNING_RATE = 1.0
 
 
@@ -119,6 +122,41 @@ def compared(case: Case, reference: Side, other: Side) -> Difference:
     while len(batches) < BATCHES and all(batch.wrong for batch in batches):
         batches.append(worst(case.run, reference, other, torch.float32, len(batches)))
     return max(*differences, min(batches))
+
+
+def lowered(run: Run, device: str, precision: Precision) -> Difference:
+    """Compare what an example of a batch moves with its bound, layer by layer, when passes are in fewer bits.
+
+    It is taken out of its place. The others are to stay as they are, bit by bit. So it has to move the sum by the norm
+    that it is clipped to, half of the smallest one of any example: see `runner.gradients.precision`.
+    """
+    objective = RecordedObjective(run.new_objective().to(device))
+    inputs, targets = (tensor.to(device) for tensor in made_up(run, EXAMPLES))
+    groups = [group.parameters for group in PerLayer(1.0).noise_groups(objective.objective)]
+
+    def layers(members: Tensor, bounds: Tensor) -> list[Tensor]:
+        engine = MaskedEngine(objective, objective.values, members)
+        sums = engine.clipped_sum(inputs, targets, groups, lambda norms: (bounds / norms).clamp(max=1)).gradients
+        return [torch.cat([_plain(sums[name]).flatten() for name in group]) for group in groups]
+
+    places = torch.arange(EXAMPLES, device=device)
+    unbounded = torch.full((len(groups),), torch.inf, device=device)
+    exact = torch.cat(layers(places >= 0, unbounded))
+    objective.compute_in(precision)
+    differences = [
+        Difference(
+            (torch.cat(layers(places >= 0, unbounded)) - exact).norm().item() / exact.norm().item() / 0.05, "gradient"
+        )
+    ]
+    alone = [layers(places == place, unbounded) for place in range(EXAMPLES)]
+    bounds = torch.stack([torch.stack([numbers.norm() for numbers in one]) for one in alone]).amin(0) / 2
+    total = layers(places >= 0, bounds.to(inputs))
+    for place in range(EXAMPLES):
+        rest = layers(places != place, bounds.to(inputs))
+        for group, bound, everyone, others in zip(groups, bounds.tolist(), total, rest, strict=True):
+            times = abs((everyone - others).norm().item() - bound) / (bound * _CONTRIBUTION) if bound else 0.0
+            differences.append(Difference(_number(times), f"what one example moves in {group[0]}"))
+    return max(differences)
 
 
 def worst(run: Run, reference: Side, other: Side, dtype: torch.dtype, seed: int = 0) -> Difference:

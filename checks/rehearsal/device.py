@@ -36,7 +36,7 @@ class _Generator(torch.Generator):
 
 class _Stream:
     def __init__(self, device: Any = None, **_: Any) -> None:
-        self.device = present().current if device is None else torch.device(device).index
+        self.device = torch.device("cuda", present().current) if device is None else torch.device(device)
 
     def wait_stream(self, other: _Stream) -> None:
         """Order the work of two streams, which are one here."""
@@ -87,6 +87,7 @@ def made_up_cuda(devices: int = 1) -> Iterator[Gpu]:
     replaced: dict[str, Any] = {
         "_lazy_init": _ignored,
         "is_available": lambda: True,
+        "is_bf16_supported": lambda *_: True,
         "device_count": lambda: devices,
         "current_device": lambda: gpu.current,
         "get_device_name": lambda *_: "made-up GPU",
@@ -97,6 +98,7 @@ def made_up_cuda(devices: int = 1) -> Iterator[Gpu]:
         "synchronize": _ignored,
         "CUDAGraph": Graph,
         "graph": graph,
+        "graph_pool_handle": lambda: (0, 0),
         "get_rng_state": lambda *_: torch.get_rng_state().clone(),
         "set_rng_state": _ignored,
         "manual_seed": _ignored,

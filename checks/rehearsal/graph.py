@@ -66,7 +66,7 @@ def graph(
     """Stand in for `torch.cuda.graph`. The capture belongs to the current device, or to the stream's."""
     gpu = present()
     gpu.together = max(gpu.together, len(gpu.graphs))
-    cuda_graph.device = gpu.current if stream is None else stream.device
+    cuda_graph.device = gpu.current if stream is None else stream.device.index
     gpu.capturing = cuda_graph
     try:
         yield

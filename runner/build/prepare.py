@@ -186,10 +186,22 @@ def _check_together(run: Run, objective: Objective, optimizer: torch.optim.Optim
         with refusing("accountant", ValueError):
             for steps in (1, run.most_steps):
                 epsilon_by(run.accountant, mechanism.charges(steps).claimed, run.config.delta)
-    if run.config.runtime.step in (StepMode.graph, StepMode.compiled):
+    precision, step = run.config.precision, run.config.runtime.step
+    setting = f"runtime.step={step.value}" if precision is None else f"precision={precision.value}"
+    if precision is not None:
+        if step in (StepMode.eager, StepMode.compiled):
+            raise ConfigError(
+                f"{setting} needs batches of one shape, and norms of the numbers that are summed, which "
+                f"runtime.step={step.value} has not: leave it at auto."
+            )
+        if not (run.clipping.needs_engine or isinstance(run.clipping, NoClipping)):
+            raise ConfigError(
+                f"{setting}: {type(run.clipping).__name__} takes no norm of the numbers that are summed, so its bounds "
+                "hold for float32 alone: use clipping=flat, automatic, psac or per_layer."
+            )
+    if precision is not None or step in (StepMode.graph, StepMode.compiled):
         from runner.training.graph import GraphStep  # a CPU does without
 
-        setting = f"runtime.step={run.config.runtime.step.value}"
         if run.config.runtime.engine is not EngineName.one_pass:
             raise ConfigError(f"{setting} has its own gradient engine: leave runtime.engine at one_pass.")
         with refusing(f"{setting} is not possible here", NotCapturableError), torch.device("meta"):

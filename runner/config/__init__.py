@@ -70,6 +70,13 @@ class Sampling(Enum):
     shuffled = "shuffled"
 
 
+class Precision(Enum):
+    """The arithmetic of a step's passes, up to the gradients: see `runner.gradients.precision`."""
+
+    tf32 = "tf32"
+    bf16 = "bf16"
+
+
 class EvaluationSplit(Enum):
     """The images on which accuracy is measured."""
 
@@ -177,6 +184,7 @@ class Config:
     epochs: int = stated(part=Part.setting, within=COUNT)
     batch_size: int = stated(part=Part.setting, within=COUNT)
     sampling: Sampling = stated(part=Part.setting)
+    precision: Precision | None = stated(None, part=Part.setting)
     noise_multiplier: float | None = stated(None, part=Part.setting, within=NOISE)
     target_epsilon: float | None = stated(None, part=Part.setting, within=POSITIVE)
     sound_epsilon: float | None = stated(None, part=Part.setting, within=POSITIVE)

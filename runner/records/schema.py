@@ -155,8 +155,9 @@ def _model_of(kind: type) -> type[BaseModel]:
         if properties is not None and properties.names_class:
             hint = Annotated[dict[str, Any], AfterValidator(check_group)]
             hint = hint | None if properties.optional else hint
-        elif isinstance(hint, EnumType):
-            hint = Annotated[hint, Field(strict=False)]
+        elif kinds := [part for part in (hint, *typing.get_args(hint)) if isinstance(part, EnumType)]:
+            by_value: Any = Annotated[kinds[0], Field(strict=False)]
+            hint = by_value if hint is kinds[0] else by_value | None
         elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
             hint = _model_of(hint)
         elif hint in (float, float | None):

@@ -19,6 +19,7 @@ from runner.claims.runs import grouped
 from runner.claims.verdicts import ClaimRow
 from runner.config import REPOSITORY, options_of
 from runner.config.checkout import scan
+from runner.gradients.precision import LONGER
 from runner.mechanism.normal import DRAWN, PRECISION
 from runner.records.files import upper_bound
 from runner.records.jobs import Job
@@ -161,6 +162,9 @@ def released_text(record: Record, run: Run) -> list[str]:
         lines.append(f"no sound ε is known: {run.unsound}")
     lines += [f"ε rests on {believed}" for believed in run.rests_on]
     lines += noise_text(record, run)
+    if run.config.precision is not None:
+        passes = f"passes in {run.config.precision.value}, norms and sums in float32"
+        lines.append(f"{passes}, so δ grows by at most {LONGER:g} (a batch without a place)")
     examples = run.mechanism.examples
     shares = f"{delta_text(run.config.delta)}, δ·N = {bound_text(run.config.delta * examples)} for N = {examples:,}"
     return [*lines, f"neighbours: {run.mechanism.neighbouring_relation}; {shares} training examples"]

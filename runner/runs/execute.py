@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from runner.build.parts import device_of
 from runner.build.prepare import prepare
 from runner.build.trial import check_own
-from runner.config import ConfigError
+from runner.config import ConfigError, Precision
 from runner.data.files import check_writable
 from runner.records import files, schema
 from runner.records.examples import check_examples
@@ -100,6 +100,10 @@ class _Execution:
         tracking.check(config)
         check_sources(config)  # this process may have loaded files that were edited since the run was listed
         self.run = prepare(config)
+        if config.precision is Precision.tf32 and self.run.device.type != "cuda":
+            raise ConfigError(
+                "precision=tf32 is for CUDA, and this run is on a CPU, which has none: bf16 runs on both."
+            )
         check_examples(config, self.folder, self.run.dataset)
         try:
             schema.validate(recorded_config(config), schema.RecordedConfig)

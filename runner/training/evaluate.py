@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
@@ -15,6 +15,8 @@ from runner.speed.faster import faster
 from runner.speed.slices import channels_last
 from runner.trust.engine import IsolatedPrediction
 
+Predictions = Callable[[], tuple[Tensor, Tensor]]  # guesses and losses, [examples] each
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -25,9 +27,12 @@ class Evaluation:
     class_accuracy: list[float]
 
 
-def evaluate(objective: Objective, split: Split, classes: int) -> Evaluation:
-    """Evaluate in evaluation mode on every example of `split`, whose images are already features."""
-    predicted, losses = predict(objective, split)
+def evaluate(objective: Objective, split: Split, classes: int, predictions: Predictions | None = None) -> Evaluation:
+    """Evaluate in evaluation mode on every example of `split`, whose images are already features.
+
+    predictions: `predict` of the objective and the split, captured (`runner.training.graph.capture`).
+    """
+    predicted, losses = predict(objective, split) if predictions is None else predictions()
     hits = (predicted == split.targets).double()
     per_class = torch.zeros(classes, dtype=torch.float64, device=hits.device).index_add_(0, split.targets, hits)
     counts = torch.bincount(split.targets, minlength=classes)

@@ -103,8 +103,9 @@ def training(
             graph = GraphStep(run, run.new_objective(), data[0])
             graph.make_room()
         except NotCapturableError as reason:
-            if configured in (StepMode.graph, StepMode.compiled):
-                raise ConfigError(f"runtime.step={configured.value} is not possible here: {reason}.") from reason
+            if configured in (StepMode.graph, StepMode.compiled) or run.config.precision is not None:
+                setting = f"runtime.step={configured.value}" if run.config.precision is None else "precision"
+                raise ConfigError(f"{setting} is not possible here: {reason}.") from reason
             print(f"step: {reason}, so it is taken call by call, not as a graph.", file=sys.stderr)
             graph = None
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from runner.gradients import Objective, fresh_copy
 from runner.mechanism.normal import generator
 from runner.training.averaging import LAST, weights_replaced
 from runner.training.diagnostics import Diagnostics
-from runner.training.evaluate import evaluate
+from runner.training.evaluate import Predictions, evaluate
 from runner.training.run import Run
 from runner.training.steps import State
 from runner.training.updates import Updates
@@ -72,6 +73,7 @@ class Progress:
         self.diagnostics = Diagnostics(run, objective, data[0])
         self.diagnostics.start()
         self._run, self._objective, self._evaluation_split, self._on_epoch = run, objective, data[1], on_epoch
+        self._captured: list[Predictions | None] = []  # on CUDA, after the first epoch of a graph
 
     @property
     def steps(self) -> int:
@@ -113,10 +115,16 @@ class Progress:
         run, objective, trained = self._run, self._objective, self.trained
         trained.examples += seen
         trained.seconds_training += seconds
-        last = measured = evaluate(objective, self._evaluation_split, run.dataset.classes)
+        split = self._evaluation_split
+        if not self._captured and trained.step != StepMode.eager.value and split.images.device.type == "cuda":
+            from runner.training.graph.capture import captured_predictions  # a CPU does without
+
+            self._captured = [captured_predictions(objective, split)]
+        evaluated = partial(evaluate, objective, split, run.dataset.classes, *self._captured)
+        last = measured = evaluated()
         if average is not None:
             with weights_replaced(objective, average):
-                measured = evaluate(objective, self._evaluation_split, run.dataset.classes)
+                measured = evaluated()
         self.diagnostics.epoch(epoch, measured)
         if epoch in self._ahead:
             self._ahead[epoch].result()
@@ -140,7 +148,8 @@ class Progress:
         trained.diagnostics = self.diagnostics.values
         if self._on_epoch(row) is False and epoch < run.epochs:
             trained.status = "stopped"
-        if not (math.isfinite(measured.loss) and all(torch.isfinite(p).all() for p in objective.parameters())):
+        finite = torch.stack([torch.isfinite(p).all() for p in objective.parameters()]).all()  # one wait
+        if not (math.isfinite(measured.loss) and finite):
             trained.status = "diverged"
         ended = epoch == run.epochs or (updates is not None and updates.finished)
         return trained.status == "finished" and not ended

@@ -170,12 +170,13 @@ class Run:
         """Return the way in which steps are executed: `eager`, or as `graph` or `compiled`.
 
         `auto` is `graph` on CUDA, where an eager step of a small network waits for its launches. `GraphStep` compiles
-        it if that pays.
+        it if that pays. Passes in fewer bits need it on any device (`runner.gradients.precision`).
         """
         configured: StepMode = self.config.runtime.step
         if configured is not StepMode.auto:
             return configured
         graph = self.device.type == "cuda" and self.config.runtime.engine is EngineName.one_pass
+        graph = graph or self.config.precision is not None
         return StepMode.graph if graph else StepMode.eager
 
     def optimizer(self, objective: Objective) -> torch.optim.Optimizer:

@@ -19,8 +19,7 @@ from tests.small import LIPSCHITZ, NETWORK
 
 AGREE = 2e-6
 
-# Kernels and library calls of a compiled step without its noise, which is one more for each of 8 parameters. They may
-# only fall. The goal is 80.
+# Kernels and library calls of a compiled step without its noise, which is one more. They may only fall. The goal is 80.
 KERNELS = {
     "private": (NETWORK, 41),
     "per layer, adam, pre-activations": (

@@ -85,7 +85,7 @@ def agrees(run: Run, step: str, *, modes: Sequence[StepMode] = (StepMode.eager, 
             assert found.step == taken
             assert apart(found, expected, AGREE).times < 1, f"{taken}: {apart(found, expected, AGREE)}"
             assert found.history["train_loss"] == pytest.approx(expected.history["train_loss"], rel=1e-5)
-            assert gpu.together <= 1, "two graphs are held at a time"
+            assert gpu.together <= 2, "more graphs are held at a time than lengths"
 
 
 @pytest.mark.parametrize(("step", "base", "more"), SETTINGS)

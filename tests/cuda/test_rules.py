@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from runner.data.datasets import Split
 from runner.runs.execute import execute
 from runner.training.graph import GraphStep
 from runner.training.graph.batches import draw_epoch
-from runner.training.graph.capture import compiling_pays
+from runner.training.graph.capture import captured_predictions, compiling_pays
 from runner.training.loop import train
 from runner.training.progress import Trained
 from runner.training.run import Run
@@ -77,14 +76,14 @@ def test_a_step_that_cannot_be_captured_is_taken_call_by_call(
         trained(on(run, "cuda:0", StepMode.graph))
 
 
-def test_a_longer_batch_replaces_the_graph(run: Run, gpu: Gpu) -> None:
-    """One graph at a time holds memory. A step that keeps the first during the second capture is found."""
-    for keeps, together in ((False, 1), (True, 2)):
+def test_a_longer_batch_replaces_the_graphs(run: Run, gpu: Gpu) -> None:
+    """Two graphs at a time hold memory. A step that keeps the first ones during later captures is found."""
+    for keeps, together in ((False, 2), (True, 4)):
         gpu.together = 0
         step = step_of(run)
-        step.make_room(16)
-        kept = [step._take] if keeps else []
-        step.make_room(32)
+        step.make_room(8, 16)
+        kept = [step._replays] if keeps else []
+        step.make_room(8, 32)
         assert gpu.together == together
         del step, kept
 
@@ -114,6 +113,9 @@ def test_a_step_launches_no_more_kernels_and_waits_for_nothing(kind: str, gpu: G
     gpu.clear()
     step.advance()
     assert gpu.launches.total() <= most, gpu.launches
+    gpu.clear()
+    step._draw()
+    assert gpu.launches.total() <= 20, "noise is drawn at once, for any number of parameters"
 
 
 def test_a_graph_draws_new_noise_in_every_step(run: Run, gpu: Gpu) -> None:
@@ -185,7 +187,7 @@ def test_a_piece_that_does_not_fit_beside_the_graph_is_halved(run: Run, gpu: Gpu
     real = GraphStep._sum
 
     def fitting(step: GraphStep, values: Tensor, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        if step._take != step._draw_and_advance and min(step.physical_batch, len(indices)) > 4:
+        if gpu.graphs and gpu.capturing is None and min(step.physical_batch, len(indices)) > 4:
             raise torch.OutOfMemoryError("a graph is held")
         return real(step, values, indices, mask)
 
@@ -200,7 +202,8 @@ def test_any_of_several_gpus_can_be_named(run: Run, monkeypatch: Any, capsys: An
         for mode in (StepMode.eager, StepMode.graph):
             found = trained(on(run, "cuda:1", mode))
             assert not apart(found, expected).wrong
-        monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+        stream = torch.cuda.Stream
+        monkeypatch.setattr(torch.cuda, "Stream", lambda _: stream("cuda:0"))
         trained(on(run, "cuda:1"))
     assert "on cuda:1 during a capture on cuda:0" in capsys.readouterr().err
 
@@ -228,6 +231,33 @@ def test_data_independent_epsilons_are_computed_beside_the_steps(screening: str,
 def test_preparing_a_run_leaves_the_generators_of_gpus_alone(gpu: Gpu, monkeypatch: Any) -> None:
     monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: pytest.fail("they are seeded"))
     prepared(*SMALL, *NETWORK)
+
+
+def test_two_lengths_and_evaluation_train_as_single_calls(run: Run, gpu: Gpu, monkeypatch: Any) -> None:
+    """Both lengths are replayed, and the evaluation is that of the weights after each epoch."""
+    monkeypatch.setattr("runner.training.graph.batches._ROUND", 2)
+    lengths: list[int] = []
+    take, captures = GraphStep._step, []
+
+    def noted(self: GraphStep, length: int) -> None:
+        lengths.append(length if length in self._replays else 0)
+        take(self, length)
+
+    def counted(*arguments: Any) -> Any:
+        captures.append(captured_predictions(*arguments))
+        return captures[-1]
+
+    monkeypatch.setattr(GraphStep, "_step", noted)
+    monkeypatch.setattr("runner.training.graph.capture.captured_predictions", counted)
+    averaged = prepared(*SMALL, *NETWORK, "averaging=ema", "epochs=4", "loss=losing_less")
+    expected, found = (trained(on(averaged, "cuda:0", mode)) for mode in (StepMode.eager, StepMode.graph))
+    assert set(lengths[-8:]) == {10, 16}
+    assert not apart(found, expected).wrong
+    assert len(captures) == 1
+    assert captures[0] is not None
+    for name, values in expected.history.items():
+        assert found.history[name] == pytest.approx(values, rel=1e-8), name
+    assert len(set(found.history["test_loss"])) == 4
 
 
 def test_a_step_that_cannot_be_compiled_is_captured_as_it_is(run: Run, gpu: Gpu, monkeypatch: Any, capsys: Any) -> None:

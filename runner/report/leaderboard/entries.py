@@ -37,6 +37,7 @@ _WORDS = {
     "loss.gamma": "γ {}",
     "max_epsilon": "to ε {}",
     "optimizer.lr": "learning rate {}",
+    "precision": "passes in {}",
     "sound_epsilon": "sound ε {}",
     "target_epsilon": "ε {}",
 }

@@ -6,7 +6,7 @@ records its layers, and has the bounded sums. `batches` has the padded batches. 
 and `python -m checks parity` compares them on a GPU.
 """
 
-from runner.training.graph.batches import enough, whole
+from runner.training.graph.batches import enough, usual, whole
 from runner.training.graph.step import GraphStep
 
-__all__ = ["GraphStep", "enough", "whole"]
+__all__ = ["GraphStep", "enough", "usual", "whole"]

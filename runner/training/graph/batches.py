@@ -21,59 +21,85 @@ class EpochBatches:
     """An epoch's batches.
 
     Attributes:
-        indices: [steps, P], the examples of each batch in the order in which they are drawn call by call, then zeros.
+        indices: [steps, P], the examples of each batch in the order in which they are drawn call by call, then zeros;
+            or all of these in places that are drawn at random (`runner.gradients.precision`).
         mask: [steps, P], true if an index belongs to the batch.
-        seen: examples in all batches.
+        sizes: examples in each batch, on the host.
         numbers: [steps, P, views, numbers], the random numbers of the examples' views, or none without views.
     """
 
     indices: Tensor
     mask: Tensor
-    seen: int
+    sizes: list[int]
     numbers: Tensor | None = None
+
+    @property
+    def seen(self) -> int:
+        """Return the number of examples in all batches."""
+        return sum(self.sizes)
 
 
 def whole(examples: int, device: torch.device, length: int = 0) -> EpochBatches:
     """Return one batch of all examples, padded to `length`, for measuring the time of a step."""
     places = torch.arange(max(examples, length), device=device)[None]
     mask = places < examples
-    return EpochBatches(places * mask, mask, examples)
+    return EpochBatches(places * mask, mask, [examples])
 
 
-def enough(mechanism: Mechanism, steps: int) -> int:
+def enough(mechanism: Mechanism, steps: int, longer: float = _TOO_SHORT) -> int:
     """Return a length for all batches of this number of steps, as a new length means a new graph.
 
-    A Poisson batch is longer than the returned length with a probability of at most 0.001 / `steps`.
+    A Poisson batch is longer than the returned length with a probability of at most `longer` / `steps`.
     """
     if mechanism.sampling is not Sampling.poisson:
         return _rounded(mechanism.batch_size)
-    return _rounded(int(binom.isf(_TOO_SHORT / steps, mechanism.examples, mechanism.sampling_rate)))
+    return _rounded(int(binom.isf(longer / steps, mechanism.examples, mechanism.sampling_rate)))
 
 
-def draw_epoch(mechanism: Mechanism, generator: Generator, least: int = 0) -> EpochBatches:
+def usual(mechanism: Mechanism, longest: int) -> tuple[int, ...]:
+    """Return the lengths that batches are padded to, of which the last is the longest: two, or one if all are equal.
+
+    A step takes the first one if its batch fits. Of all first lengths this one has the least padding in the mean.
+    """
+    if mechanism.sampling is not Sampling.poisson:
+        return (longest,)
+    shorter = torch.arange(_ROUND, longest + 1, _ROUND)
+    fits = binom.cdf(shorter, mechanism.examples, mechanism.sampling_rate)
+    first = int(shorter[(longest - fits * (longest - shorter.numpy())).argmin()])
+    return (first, longest) if first < longest else (longest,)
+
+
+def draw_epoch(mechanism: Mechanism, generator: Generator, least: int = 0, *, shuffled: bool = False) -> EpochBatches:
     """Return the batches that `mechanism.batches` draws from the generator, padded to P >= `least`.
+
+    If they are `shuffled`, each batch's examples and its padding are in a uniformly random order.
 
     No batch is ever cut. A longer one increases P. The host waits for the device a few times an epoch, not once a step.
     """
     if mechanism.sampling is Sampling.poisson:
         joined = torch.stack(list(mechanism.memberships(generator)))
-        sizes, examples = joined.sum(1), joined.nonzero()[:, 1]
+        lengths, examples = joined.sum(1), joined.nonzero()[:, 1]
     else:
         order = torch.stack(list(mechanism.batches(generator)))
-        sizes, examples = torch.full((len(order),), order.shape[1], device=order.device), order.flatten()
-    length = max(least, _rounded(int(sizes.max())))
-    mask = torch.arange(length, device=sizes.device) < sizes[:, None]
-    indices = torch.zeros(mask.shape, dtype=torch.long, device=sizes.device)
+        lengths, examples = torch.full((len(order),), order.shape[1], device=order.device), order.flatten()
+    sizes = lengths.tolist()
+    length = max(least, _rounded(max(sizes)))
+    mask = torch.arange(length, device=lengths.device) < lengths[:, None]
+    indices = torch.zeros(mask.shape, dtype=torch.long, device=lengths.device)
     indices[mask] = examples  # both are ordered by step
-    return EpochBatches(indices, mask, len(examples))
+    if shuffled:
+        orders = [torch.randperm(length, generator=generator, device=generator.device) for _ in mask]
+        order = torch.stack(orders).to(mask.device)
+        indices, mask = indices.gather(1, order), mask.gather(1, order)
+    return EpochBatches(indices, mask, sizes)
 
 
 def draw_views(batches: EpochBatches, augmentation: Augmentation, generator: Generator) -> EpochBatches:
     """Return the batches with the numbers of their views, as they are drawn call by call."""
     like = augmentation.draw(0, generator)
     numbers = like.new_zeros(*batches.indices.shape, *like.shape[1:])
-    for size, batch in zip(batches.mask.sum(1).tolist(), numbers, strict=True):
-        batch[:size] = augmentation.draw(size, generator)
+    for members, size, batch in zip(batches.mask.cpu(), batches.sizes, numbers, strict=True):
+        batch[members] = augmentation.draw(size, generator)
     return replace(batches, numbers=numbers.to(batches.indices.device))
 
 

@@ -1,4 +1,4 @@
-"""Compilation of a step by PyTorch's compiler, and its capture as a CUDA graph with its noise.
+"""Compilation of a step by PyTorch's compiler, and its capture as a CUDA graph with its noise, and of an evaluation.
 
 The compiler is imported by the functions that need it, because its import takes seconds.
 """
@@ -11,30 +11,38 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Generator
+from torch import Generator, Tensor
+
+from runner.data.datasets import Split
+from runner.gradients import Objective
+from runner.training.evaluate import Predictions, predict
 
 _WARM_UP = 3  # passes before a capture, as PyTorch's documentation recommends
 _COMPILATION = 20.0  # seconds
 _SAVED, _SAVED_BY_NUMBER = 2e-4, 5e-12  # seconds of a step, and for each number that layers hold
 
 
-def compiling_pays(steps: int, numbers: int) -> bool:
-    """Return True if this number of steps saves more time by compiled code than the compilation takes.
+def compiling_pays(steps: int, numbers: int, times: int = 1) -> bool:
+    """Return True if this number of steps saves more time by compiled code than to compile it so many `times` takes.
 
     A run of a small and of a large network was timed on an H200 (docs/performance.md). `numbers` are those that the
     layers hold for a step.
     """
-    return steps * (_SAVED + _SAVED_BY_NUMBER * numbers) > _COMPILATION
+    return steps * (_SAVED + _SAVED_BY_NUMBER * numbers) > times * _COMPILATION
 
 
 def compiled_and_captured(
-    draw: Callable[[], None], advance: Callable[[], None], drawing: Sequence[Generator], device: torch.device
+    draw: Callable[[], None],
+    advance: Callable[[], None],
+    drawing: Sequence[Generator],
+    side: torch.cuda.Stream,
+    pool: Any = None,
 ) -> Callable[[], None] | None:
     """Return what `captured` does, with `advance` compiled, or None with a sentence on stderr if it cannot be."""
     from torch._dynamo.exc import TorchDynamoException
 
     try:
-        return captured(draw, compiled(advance), drawing, device)
+        return captured(draw, compiled(advance), drawing, side, pool)
     except TorchDynamoException as error:
         reason = str(error).strip().partition("\n")[0]
         print(f"step: it cannot be compiled ({reason}), so its kernels are the library's.", file=sys.stderr)
@@ -42,7 +50,11 @@ def compiled_and_captured(
 
 
 def captured(
-    draw: Callable[[], None], advance: Callable[[], None], drawing: Sequence[Generator], device: torch.device
+    draw: Callable[[], None],
+    advance: Callable[[], None],
+    drawing: Sequence[Generator],
+    side: torch.cuda.Stream,
+    pool: Any = None,
 ) -> Callable[[], None]:
     """Return the replay of a graph that draws noise and then advances.
 
@@ -50,12 +62,14 @@ def captured(
 
     Args:
         drawing: the generators that `draw` draws from. A replay moves them on.
+        side: the stream to capture on, of the device.
+        pool: the memory of several graphs of a stream, none of which leaves anything in it
+            (`torch.cuda.graph_pool_handle`).
 
     Raises:
         RuntimeError: the calls cannot be captured.
     """
-    with torch.cuda.device(device), _fastest_convolutions():
-        side = torch.cuda.Stream()
+    with torch.cuda.device(side.device), _fastest_convolutions():
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(_WARM_UP):
@@ -65,7 +79,7 @@ def captured(
         graph = torch.cuda.CUDAGraph()
         for source in drawing:
             graph.register_generator_state(source)
-        with torch.cuda.graph(graph, stream=side):
+        with torch.cuda.graph(graph, pool=pool, stream=side):
             draw()
             advance()
     replay: Callable[[], None] = graph.replay
@@ -100,3 +114,28 @@ def compiled(function: Callable[[], None], backend: str | Callable[..., Any] = "
             compiled_function()
 
     return call
+
+
+def captured_predictions(objective: Objective, split: Split) -> Predictions | None:
+    """Return `predict` at an objective's present weights as the replay of a CUDA graph, or None if it cannot be one.
+
+    The weights have to keep their memory, as those of a `GraphStep` do.
+    """
+    if objective.isolated:
+        return None
+    kept = predict(objective, split)
+
+    def keep() -> None:
+        for tensor, predicted in zip(kept, predict(objective, split), strict=True):
+            tensor.copy_(predicted)
+
+    try:
+        replay = captured(lambda: None, keep, [], torch.cuda.Stream(split.images.device))
+    except RuntimeError:  # of a module that waits, or for lack of memory
+        return None
+
+    def replayed() -> tuple[Tensor, Tensor]:
+        replay()
+        return kept
+
+    return replayed

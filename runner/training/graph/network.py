@@ -2,7 +2,7 @@
 
 One forward and one backward pass give all gradients. For rows a_t and output gradients g_t (t = 1..T), one example's
 gradient of the weight is sum_t g_t a_t^T. A convolution's rows are its windows, which are formed for this alone, one
-layer at a time.
+layer at a time, or on a GPU read by a kernel (`runner.speed.implicit`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from runner.config import Precision
 from runner.gradients import GradientSum, Objective
 from runner.gradients.interface import NO_OTHERS
 from runner.gradients.methods import affine, linear
+from runner.gradients.precision import lowered
 from runner.gradients.terms import Factors, Terms, factors_of, group_norms, squared_norms, weighted_sum, weighted_sums
 from runner.networks.geometry import Geometry, geometry, unsupported
 from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.networks.standardized import StandardizedConv2d, standardized
 from runner.speed.faster import pool_first, replace_parts
+from runner.speed.implicit import agrees, formed_gradients, worthwhile
 from runner.training.steps import NotCapturableError
 
 
@@ -33,12 +36,16 @@ class Layer(nn.Module):
     Attributes:
         module: the module.
         views: K images of an example, one after another. Inputs are then [P K, ...], and all positions are one sum.
+        precision: of the products that form gradients.
+        by_kernel: convolutions may use `runner.speed.implicit`.
         inputs, output: [P, ...], from the last pass; None before it.
     """
 
-    def __init__(self, module: nn.Module, views: int) -> None:
+    precision: Precision | None = None
+
+    def __init__(self, module: nn.Module, views: int, *, by_kernel: bool = False) -> None:
         super().__init__()
-        self.module, self.views = module, views
+        self.module, self.views, self.by_kernel = module, views, by_kernel
         like = next(module.parameters())
         # A sum with it requires gradients. PyTorch 2.11 cannot compile `requires_grad_`.
         self._zero = torch.zeros((), dtype=like.dtype, device=like.device, requires_grad=True)
@@ -63,28 +70,39 @@ class Layer(nn.Module):
     def terms(self, g: Tensor) -> Terms:
         """Return per-example gradients from output gradients [P, ...], formed or, if T = 1, as two factors.
 
-        A sum adds the numbers whose norm was taken. So only terms cancel that cancel in the gradient itself.
+        A sum adds the numbers whose norm was taken, in the type of the weights (`runner.gradients.precision`). So only
+        terms cancel that cancel in the gradient itself.
         """
         assert self.inputs is not None
-        module, a = self.module, self.inputs
+        module, a, exact = self.module, self.inputs, self._zero.dtype
         if isinstance(module, nn.GroupNorm):
+            a, g = a.to(exact), g.to(exact)
             return affine(F.group_norm(a, module.num_groups, eps=module.eps), g, self.views)
+        has_bias, low, shape = module.bias is not None, self.precision is not None, geometry(module, a, g, self.views)
+        if self.by_kernel and isinstance(module, nn.Conv2d) and shape.positions > 1 and worthwhile(shape, lowered=low):
+            biases = g.to(exact).sum((2, 3)).unflatten(0, (-1, self.views)).sum(1) if has_bias else None
+            return self._formed_terms(*formed_gradients(a, g, shape, lowered=low), biases)
         if isinstance(module, nn.Linear):
             outputs, rows = g.reshape(len(g), -1, g.shape[-1]).transpose(1, 2), a.reshape(len(a), -1, a.shape[-1])
         else:
-            outputs, rows = g.flatten(2), _windows(a, geometry(module, a, g))
+            outputs, rows = g.flatten(2), _windows(a, shape)
         if self.views > 1:
             outputs = outputs.unflatten(0, (-1, self.views)).transpose(1, 2).flatten(2)
             rows = rows.reshape(-1, self.views * rows.shape[1], rows.shape[2])
-        has_bias = module.bias is not None
         if rows.shape[1] == 1 and self._standardized is None:
-            return linear(rows.flatten(1), outputs.flatten(1), has_bias)
-        formed, gains = torch.bmm(outputs, rows), None
+            return linear(rows.flatten(1).to(exact), outputs.flatten(1).to(exact), has_bias)
+        with lowered(self.precision, g.device.type):
+            formed = torch.bmm(outputs, rows).to(exact)
+        return self._formed_terms(formed, None, outputs.to(exact).sum(2) if has_bias else None)
+
+    def _formed_terms(self, formed: Tensor, squares: Tensor | None, biases: Tensor | None) -> Terms:
+        """Return terms of gradients [P, out, K] of the kernels, and their squared norms [P], if they are known."""
+        gains = None
         if self._standardized is not None:
             formed, gains = _through_standardization(formed, *self._standardized)
-        biases = outputs.sum(2) if has_bias else None
+            squares = None
         return Terms(
-            squared_norms(formed),
+            squared_norms(formed) if squares is None else squares,
             lambda factors, silent: weighted_sum(formed.flatten(1), factors, silent),
             biases,
             gains,
@@ -148,6 +166,8 @@ class RecordedObjective:
             parameter.data = self.values[place].view(parameter.shape)
         self._names = {id(parameter): name for name, parameter in parameters.items()}
         self.layers: dict[str, Layer] = {}
+        device = self.values.device
+        self._by_kernel = device.type == "cuda" and self.values.dtype is torch.float32 and agrees(device)
         recorded = self._wrap_layers(pool_first(objective), "")
         self._recorded = _Recorded(recorded.get_submodule("network"), recorded.get_submodule("loss"))
         self._recorded.views = views
@@ -164,6 +184,16 @@ class RecordedObjective:
         by_place = {place: weights[name] for place, name in self._places.items()}
         losses: Tensor = functional_call(self._recorded, by_place, (inputs, targets))
         return losses
+
+    def compute_in(self, precision: Precision | None) -> None:
+        """Compute later passes and the products that form gradients so: see `runner.gradients.precision`."""
+        self._recorded.precision = precision
+        for layer in self.layers.values():
+            layer.precision = precision
+
+    @property
+    def precision(self) -> Precision | None:
+        return self._recorded.precision
 
     def forget(self) -> None:
         """Drop what the layers keep of the last pass."""
@@ -187,7 +217,7 @@ class RecordedObjective:
             return replace_parts(module, parts)
         if reason := unsupported(module):
             raise NotCapturableError(f"{name}: {reason}")
-        layer = Layer(module, self.views)
+        layer = Layer(module, self.views, by_kernel=self._by_kernel)
         self.layers[self._names[id(parameter)].rpartition(".")[0]] = layer
         return layer
 
@@ -195,11 +225,16 @@ class RecordedObjective:
 class _Recorded(Objective):
     """An objective of recorded layers. They keep their outputs, so that no hook has to read these."""
 
+    precision: Precision | None = None
+
     def predict(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self.network(inputs)
+        with lowered(self.precision, inputs.device.type):
+            logits = self.network(inputs)
+        logits = logits.to(inputs.dtype)
         if not getattr(self.loss, "reads_pre_activations", False):
             return logits, self.loss(logits, targets)
-        *hidden, _ = [layer.output for layer in self.network.modules() if isinstance(layer, Layer)]
+        outputs = (layer.output for layer in self.network.modules() if isinstance(layer, Layer))
+        *hidden, _ = [output if output is None else output.to(inputs.dtype) for output in outputs]
         return logits, self.loss(logits, targets, hidden)
 
 
@@ -236,7 +271,8 @@ class MaskedEngine:
                 raise NotCapturableError("a layer is not called on one row an example")
             if not losses.requires_grad:
                 raise NotCapturableError("the losses do not depend on any layer")
-            slopes = torch.autograd.grad(losses, list(outputs.values()), torch.ones_like(losses), allow_unused=True)
+            with lowered(self.recorded.precision, losses.device.type):
+                slopes = torch.autograd.grad(losses, list(outputs.values()), torch.ones_like(losses), allow_unused=True)
         with torch.no_grad():
             terms = {name: layers[name].terms(g) for name, g in zip(outputs, slopes, strict=True) if g is not None}
             norms = group_norms(terms, groups, torch.zeros_like(losses))
@@ -254,7 +290,8 @@ class MaskedEngine:
             weights = {n: w.detach().requires_grad_() for n, w in self.recorded.weights(self.values).items()}
             losses = self.recorded.losses(weights, inputs, targets)
             asked = weights | ({COUNT: counters} if further else {})
-            slopes = torch.autograd.grad(losses, list(asked.values()), members)
+            with lowered(self.recorded.precision, losses.device.type):
+                slopes = torch.autograd.grad(losses, list(asked.values()), members)
         sums = dict(zip(asked, slopes, strict=True))
         if further:
             sums[COUNT] = sums[COUNT].masked_fill(~self.mask, 0).sum()

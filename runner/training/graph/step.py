@@ -1,7 +1,7 @@
 """One training step as one fixed sequence of calls, on CUDA captured once and replayed as a graph.
 
 `GraphStep.body` is a pure function from a state, a padded batch with its mask, and noise to the next state. It never
-asks the device for a value, and no shape in it depends on data, so a replay equals the step. State and batch lie in
+asks the device for a value, and batches have one of two lengths, so a replay equals the step. State and batch lie in
 buffers with fixed addresses. A graph also draws the noise, from a generator that is registered with it, with the same
 numbers as `Mechanism.release` draws call by call. Before its capture the step is compiled, if that pays.
 """
@@ -9,7 +9,7 @@ numbers as `Mechanism.release` draws call by call. Before its capture the step i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 
 import torch
 from torch import Tensor
@@ -18,13 +18,14 @@ from runner.config import StepMode
 from runner.data.augmentation import viewed
 from runner.data.datasets import Split
 from runner.gradients import Objective
+from runner.gradients.precision import LONGER
 from runner.gradients.terms import is_gradient
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import anchor, correlated, generator, rounded_once
 from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.training.averaging import averaged, initial_average
 from runner.training.diagnostics import Diagnostics, diagnostics
-from runner.training.graph.batches import EpochBatches, draw_epoch, draw_views, enough
+from runner.training.graph.batches import EpochBatches, draw_epoch, draw_views, enough, usual
 from runner.training.graph.capture import captured, compiled_and_captured, compiling_pays
 from runner.training.graph.network import MaskedEngine, RecordedObjective, numbers_per_example
 from runner.training.run import Run
@@ -48,6 +49,7 @@ class GraphStep:
     Attributes:
         mode: `compiled` if the step is, else `graph`.
         generators: for the batches, the noise and the views, by name.
+        lengths: those that batches are padded to, the longest last. A step takes the first one that its batch fits.
         state: all that a step changes: weights [numbers], the sum of losses, the optimizer's buffers, the average, if
             any, and earlier noise [b - 1, numbers], float64, if noise is correlated. Only the share after private
             counts is elsewhere, in the loss that it belongs to.
@@ -70,6 +72,7 @@ class GraphStep:
             raise NotCapturableError("the views are made of one image at a time")
         self.mode, self._steps = StepMode.graph, run.epochs * run.mechanism.steps_per_epoch
         self._configured: StepMode = run.config.runtime.step
+        self._may_compile = self._configured is StepMode.auto and run.config.precision is None
         self._clipping, self._mechanism, self._data = run.clipping, run.mechanism, data
         self._augmentation, self._averaging = run.augmentation, run.averaging
         clipping, mechanism, augmentation = run.clipping, run.mechanism, run.augmentation
@@ -115,14 +118,16 @@ class GraphStep:
         self._indices = torch.zeros(0, dtype=torch.long, device=values.device)
         self._mask = self._indices.bool()
         self._numbers: list[Tensor] = []  # the numbers of a batch's views, if there are any
-        self._take: Callable[[], None] = self._draw_and_advance
-        self._unproven = False
+        self.lengths: tuple[int, ...] = (0,)
+        self._replays: dict[int, Callable[[], None]] = {}
+        self._unproven = set[int]()
         try:
             for example in range(min(2, len(data))):
                 self._try(example)
         except (RuntimeError, TypeError, ValueError) as error:
             raise NotCapturableError(str(error).partition("\n")[0]) from error
         self._held = numbers_per_example(self.recorded.layers.values())
+        self.recorded.compute_in(run.config.precision)  # after the trials, which are exact
         needed = _COPIES * values.element_size() * self._held
         fitting = max(1, _SLICE_BYTES.get(values.device.type, 1 << 30) // needed)
         self._pieces = Pieces(run.config.runtime.physical_batch or fitting)
@@ -160,22 +165,25 @@ class GraphStep:
 
     @property
     def length(self) -> int:
-        """Return P, the length to which batches are padded."""
+        """Return P, the length of the buffers."""
         return len(self._indices)
 
-    def make_room(self, length: int | None = None) -> None:
-        """Expect batches padded to `length` from now on, with new buffers, and on CUDA a new graph.
+    def make_room(self, *lengths: int) -> None:
+        """Expect batches padded to these `lengths` from now on, with new buffers, and on CUDA new graphs.
 
-        None stands for a length that is enough for the steps of the run.
+        Without any, they are the two that are enough for the steps of the run, or one for passes in fewer bits.
 
         Raises:
             NotCapturableError: the step cannot be captured.
             torch.OutOfMemoryError: not even one example fits into the GPU's memory.
         """
-        length = enough(self._mechanism, self._steps) if length is None else length
-        if length == self.length:
+        if not lengths and self.recorded.precision is None:
+            lengths = usual(self._mechanism, enough(self._mechanism, self._steps))
+        elif not lengths:
+            lengths = (enough(self._mechanism, self._steps, LONGER),)
+        if lengths == self.lengths:
             return
-        device = self.losses.device
+        self.lengths, length, device = lengths, lengths[-1], self.losses.device
         self._indices = torch.zeros(length, dtype=torch.long, device=device)
         self._mask = torch.zeros(length, dtype=torch.bool, device=device)
         if self._augmentation is not None:
@@ -192,8 +200,9 @@ class GraphStep:
     def epoch(self, epoch: int, before: int, measures: Diagnostics) -> Iterator[bool]:
         """See `runner.training.loop.CallByCall.epoch`. No diagnostic may read single steps."""
         self.start_epoch(epoch - 1)
-        batches = draw_epoch(self._mechanism, self.generators["sampling"], self.length)
-        self.make_room(batches.indices.shape[1])
+        shuffled = self.recorded.precision is not None
+        batches = draw_epoch(self._mechanism, self.generators["sampling"], self.length, shuffled=shuffled)
+        self.make_room(*self.lengths[:-1], batches.indices.shape[1])
         if self._augmentation is not None:
             batches = draw_views(batches, self._augmentation, self.generators["augmentation"])
         self.losses.zero_()
@@ -230,15 +239,25 @@ class GraphStep:
 
     def take(self, batches: EpochBatches, step: int) -> None:
         """Take step number `step` of an epoch, with noise from the generator."""
-        self._indices.copy_(batches.indices[step])
-        self._mask.copy_(batches.mask[step])
+        length = next(length for length in self.lengths if length >= batches.sizes[step] or length == self.length)
+        self._indices[:length].copy_(batches.indices[step, :length])
+        self._mask[:length].copy_(batches.mask[step, :length])
         if batches.numbers is not None:
-            self._numbers[0].copy_(batches.numbers[step])
+            self._numbers[0][:length].copy_(batches.numbers[step, :length])
         if self._rates:
             self._lr.fill_(self._rates[step])
-        if self._unproven:
-            self._prove_replay()
-        self._take()
+        if length in self._unproven:
+            self._prove_replay(length)
+        self._step(length)
+
+    def _step(self, length: int) -> None:
+        """Take a step on the first places of the buffers: by the replay of a graph, if there is one."""
+        replay = self._replays.get(length)
+        if replay is None:
+            self._draw()
+            self.advance(length)
+        else:
+            replay()
 
     def start_epoch(self, epoch: int) -> None:
         """Pass the epoch that begins, counted from 0, to the objective, and set its learning rates."""
@@ -288,20 +307,18 @@ class GraphStep:
         return values, losses, rest[:buffers], rest[buffers : buffers + average], rest[buffers + average :]
 
     @torch.no_grad()
-    def advance(self) -> None:
-        """Replace the state by the next one, from the buffers with the batch and the noise."""
-        after = self.body(self.state, self._indices, self._mask, self._noise, *self._numbers)
+    def advance(self, length: int | None = None) -> None:
+        """Replace the state by the next one, from the noise and the first places of the buffers with the batch."""
+        batch = [tensor[:length] for tensor in (self._indices, self._mask)]
+        numbers = [tensor[:length] for tensor in self._numbers]
+        after = self.body(self.state, *batch, self._noise, *numbers)
         for tensor, following in zip(self.state, after, strict=True):
             tensor.copy_(following)
 
     def _draw(self) -> None:
         if self._mechanism.private:
-            for name, z in self._mechanism.draw_noise(self._noise_views, self.generators["noise"]).items():
-                self._noise_views[name].copy_(z)
-
-    def _draw_and_advance(self) -> None:
-        self._draw()
-        self.advance()
+            drawn = self._mechanism.draw_noise(self._noise_views, self.generators["noise"])
+            torch.cat([drawn[name].flatten() for name in self._noise_views], out=self._noise)
 
     def _sum(self, values: Tensor, indices: Tensor, mask: Tensor, *numbers: Tensor) -> tuple[Tensor, Tensor]:
         """Return the bounded sums [numbers] over examples [P], and their losses [P], float64."""
@@ -328,40 +345,46 @@ class GraphStep:
 
         def sums(members: Tensor) -> dict[str, Tensor]:
             changed = mask.clone()
-            changed[: len(members)] = members
+            changed[mask] = members
             computed, _ = self._sum(values, indices, changed, *numbers)
             return {name: computed[place] for name, (place, _) in self._released.items()}
 
         _, losses = self._sum(values, indices, mask, *numbers)
-        check_first_batch(self._mechanism, sums, losses[: int(mask.sum())])
+        check_first_batch(self._mechanism, sums, losses[mask])
 
     def _capture(self, per_slice: int) -> None:
-        """Capture the step, compiled if that pays. State and generators are as before afterwards."""
-        self._take = self._draw_and_advance  # frees the memory of an earlier graph
+        """Capture the step for each length, compiled if that pays. State and generators are as before afterwards."""
+        self._replays = {}  # frees the memory of earlier graphs
         before = self._saved()
         drawing = [self.generators["noise"]] if self._mechanism.private else []
+        side, pool = torch.cuda.Stream(self.losses.device), torch.cuda.graph_pool_handle()
+        pays = self._may_compile and compiling_pays(self._steps, self._held * self.length, len(self.lengths))
+        self.mode = StepMode.compiled if pays or self._configured is StepMode.compiled else StepMode.graph
+        replays = {}
         try:
-            calls = self._draw, self.advance, drawing, self.losses.device
-            pays = self._configured is StepMode.auto and compiling_pays(self._steps, self._held * self.length)
-            compiled = compiled_and_captured(*calls) if pays or self._configured is StepMode.compiled else None
-            self._take, self.mode = compiled or captured(*calls), StepMode.compiled if compiled else StepMode.graph
-            self._draw_and_advance()  # as the first step will be, next to the memory of the graph
-            self._unproven = True
+            for length in reversed(self.lengths):  # the longest first, whose memory is enough for the others
+                calls = self._draw, partial(self.advance, length), drawing, side, pool
+                compiled = compiled_and_captured(*calls) if self.mode is StepMode.compiled else None
+                self.mode = StepMode.compiled if compiled else StepMode.graph
+                replays[length] = compiled or captured(*calls)
+            self._step(self.length)  # as the first step will be, next to the memory of the graphs
+            self._replays, self._unproven = replays, set(replays)
         finally:
             self.recorded.forget()
             self._restore(before)
 
-    def _prove_replay(self) -> None:
-        """Take the first step after a capture by calls and by replay, and compare weights and losses.
+    def _prove_replay(self, length: int) -> None:
+        """Take the first step after a capture of a length by calls and by replay, and compare weights and losses.
 
         Raises:
             RuntimeError: they differ. A replay without the noise or the batch would otherwise go unnoticed.
         """
         before = self._saved()
-        self._draw_and_advance()
+        self._draw()
+        self.advance(length)
         called = self._saved()
         self._restore(before)
-        self._take()
+        self._step(length)
         again = self._saved()
         for expected, replayed, was in zip(called[0], again[0], before[0], strict=True):
             scale = (expected - was).norm() + _ROUNDING * expected.norm()
@@ -370,7 +393,7 @@ class GraphStep:
         if not torch.equal(called[1], again[1]):
             raise RuntimeError("The replayed CUDA graph does not draw its noise: use runtime.step=eager.")
         self._restore(before)
-        self._unproven = False
+        self._unproven.remove(length)
 
     def _saved(self) -> tuple[list[Tensor], Tensor]:
         """Return copies of all tensors that a step changes, and the state of the generator of noise."""

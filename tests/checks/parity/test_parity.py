@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 
 import pytest
 import torch
@@ -11,11 +12,12 @@ from torch import Tensor
 from checks.parity import cases as cases_module
 from checks.parity import run as command
 from checks.parity import runs
-from checks.parity.cases import STEPS, case
+from checks.parity.cases import STEPS, case, prepared
 from checks.parity.runs import SMALL, compiled_against_eager, graph_against_eager
-from checks.parity.step import CPU, Difference, Side, compared, worst
+from checks.parity.step import CPU, Difference, Side, compared, lowered, worst
 from checks.rehearsal import made_up_cuda
 from runner.clipping import Flat
+from runner.config import Precision
 from runner.gradients import ENGINES, GradientSum, OnePassEngine
 from runner.mechanism.dp_sgd import Mechanism
 from runner.training.graph import GraphStep
@@ -61,6 +63,24 @@ def test_too_few_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     run = case(*MNIST).run
     assert worst(run, OTHERWISE, CPU, torch.float32).wrong
     assert compared(case(*MNIST), OTHERWISE, CPU).wrong
+
+
+def test_sums_of_other_numbers_than_the_norms_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes in bf16 are let pass, and sums of formed gradients in TF32 are not, nor those of a linear layer."""
+    assert not lowered(prepared(), "cpu", Precision.bf16).wrong
+    for place, name, layers in (
+        ("runner.training.graph.network", "weighted_sum", "03"),
+        ("runner.gradients.methods", "silenced", "79"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{place}.{name}", rounding_first(getattr(import_module(place), name)))
+            difference = lowered(prepared(), "cpu", Precision.tf32)
+        assert difference.wrong, name
+        assert difference.what in [f"what one example moves in network.{layer}.weight" for layer in layers]
+
+
+def rounding_first(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda numbers, *more: function(rounded(numbers, 10), *more)
 
 
 def test_a_clip_that_is_off_by_a_thousandth_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
