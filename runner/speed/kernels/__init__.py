@@ -40,12 +40,10 @@ _FOR_THREADS = 1 << 18  # numbers below which threads take longer to start than 
 
 def fits(tensor: Tensor) -> bool:
     """Return True if the kernels take tensors of this type on this device: float32 in main memory."""
-    import torch
+    import torch  # here, because plans need no PyTorch
 
-    has_numbers = type(tensor) in (
-        torch.Tensor,
-        torch.nn.Parameter,
-    )  # what stands for a tensor while it is recorded has none
+    # What stands for a tensor while it is recorded has no numbers.
+    has_numbers = type(tensor) in (torch.Tensor, torch.nn.Parameter)
     return has_numbers and tensor.device.type == "cpu" and tensor.dtype is torch.float32
 
 
