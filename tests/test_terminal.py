@@ -139,8 +139,8 @@ print("imported:", [name for name in {_SLOW} if name in sys.modules])
     "command",
     [
         *("--help", "show --results {}", "explain --help", "claims"),
-        *(f"reproduce {name} --plan" for name in ("better-features", "losing-less", "noise-screening")),
-        "reproduce tempered-sigmoid --plan",
+        *(f"reproduce {name} --plan --jobs 2 runtime.device=cpu" for name in ("better-features", "losing-less")),
+        *(f"reproduce {name} --plan --jobs 2 runtime.device=cpu" for name in ("noise-screening", "tempered-sigmoid")),
     ],
 )
 def test_no_answer_waits_for_a_library_that_it_does_not_need(command: str, tmp_path: Path) -> None:

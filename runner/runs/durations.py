@@ -107,12 +107,12 @@ def _clock(provenance: Mapping[str, Any], gpu: str | None) -> str | None:
 
 def recorded(config: DictConfig) -> Durations:
     """Read the records of this repository, and those where the run of a config belongs, computed where it would be."""
-    gpu = None
-    if config.runtime.device not in ("auto", "cpu") or gpus():
+    gpu, name = None, config.runtime.device
+    if name != "cpu" and (name != "auto" or gpus()):
         from runner.build.parts import device_of  # here, because plans need no PyTorch
         from runner.records.provenance import device_name
 
-        device = device_of(config.runtime.device)
+        device = device_of(name)
         gpu = device_name(device) if device.type == "cuda" else None
     folders = dict.fromkeys([RESULTS, results_folder(config)])
     paths = {path.name: path for folder in folders for path in scan(folder / "runs", "*.json")}  # a run once
