@@ -67,6 +67,28 @@ def non_private_compiled(case: Problem) -> Step:
     return own.non_private_by(case, torch.compile(case.objective, dynamic=False), len(case.targets))
 
 
+def non_private_default(case: Problem) -> Step:
+    """Take an ordinary step as PyTorch is set by default: channels first, and on CUDA convolutions in TF32."""
+    step = own.non_private(_channels_first(case))
+
+    def take() -> None:
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=True):
+            step()
+
+    return take
+
+
+def non_private_lowered(case: Problem) -> Step:
+    """Take an ordinary step on tensor cores: channels last, in bfloat16 where autocast has it."""
+
+    def losses(inputs: Tensor, targets: Tensor) -> Tensor:
+        with torch.autocast(inputs.device.type, torch.bfloat16):
+            lowered: Tensor = case.objective(inputs, targets)
+            return lowered
+
+    return own.non_private_by(case, losses, len(case.targets))
+
+
 def _fastest(case: Problem, step: Callable[[int], Step], numbers: int = 0) -> Step:
     """Return the fastest of the steps in pieces of each size. Weights stay.
 
@@ -155,6 +177,45 @@ def vmap_compiled(case: Problem) -> Step:
 Weights = dict[str, Tensor]
 
 
+def by_hand(case: Problem) -> Step:
+    """Take a step as one would write it for linear layers and convolutions: windows by `unfold`, then one product."""
+    layers = {f"network.{name}": m for name, m in case.network.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
+
+    def formed(layer: nn.Module, x: Tensor, g: Tensor) -> Tensor:
+        if isinstance(layer, nn.Conv2d):
+            windows = nn.functional.unfold(x, layer.kernel_size, layer.dilation, cast(Any, layer.padding), layer.stride)
+            return torch.bmm(g.flatten(2), windows.transpose(1, 2)).view(len(g), *layer.weight.shape)
+        return g[:, :, None] * x[:, None]
+
+    def clipped_sum(inputs: Tensor, targets: Tensor) -> Weights:
+        passed: dict[str, tuple[Tensor, Tensor]] = {}
+        hooks = [
+            layer.register_forward_hook(lambda _, x, y, name=name: passed.update({name: (x[0].detach(), y)}))
+            for name, layer in layers.items()
+        ]
+        losses = case.objective(inputs, targets)
+        for hook in hooks:
+            hook.remove()
+        outputs = torch.autograd.grad(losses.sum(), [y for _, y in passed.values()])
+        gradients = {}
+        for (name, (x, _)), g in zip(passed.items(), outputs, strict=True):
+            gradients[f"{name}.weight"] = formed(layers[name], x, g)
+            if layers[name].bias is not None:
+                gradients[f"{name}.bias"] = g.flatten(2).sum(2) if g.dim() > 2 else g
+        norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients.values()]).norm(dim=0)
+        factors = (own.CLIPPING_NORM / norms).clamp(max=1)
+        return {name: torch.tensordot(factors, gradient, 1) for name, gradient in gradients.items()}
+
+    def sums(size: int) -> Weights:
+        parts = [clipped_sum(*piece) for piece in zip(case.inputs.split(size), case.targets.split(size), strict=True)]
+        return {name: torch.stack([part[name] for part in parts]).sum(0) for name in parts[0]}
+
+    clipping = Flat(own.CLIPPING_NORM)
+    return _fastest(
+        case, lambda size: own.released(case, case.objective, clipping, lambda: sums(size)), _parameters(case)
+    )
+
+
 def _clipped_sum(case: Problem) -> Callable[[Weights, Tensor, Tensor], Weights]:
     def loss(weights: Weights, image: Tensor, target: Tensor) -> Tensor:
         return cross_entropy(functional_call(case.network, weights, (image[None],)), target[None])
@@ -219,6 +280,8 @@ def methods(network: str = "M") -> dict[str, Callable[[Problem], own.Step]]:
         }
     methods_by_name: dict[str, Callable[[Problem], own.Step]] = {
         "non_private": own.non_private,
+        "non_private_default": non_private_default,
+        "non_private_lowered": non_private_lowered,
         "non_private_compiled": non_private_compiled,
         "non_private_faster": own.non_private_faster,
         "one_pass": own.one_pass,
@@ -230,7 +293,9 @@ def methods(network: str = "M") -> dict[str, Callable[[Problem], own.Step]]:
     if network == "L":
         methods_by_name["clipless"] = own.clipless_bounded
     methods_by_name |= {"isolated": own.isolated, "vmap": vmap, "vmap_compiled": vmap_compiled}
-    if network != "W":  # their gradients of a standardised convolution are off (Opacus: by 2%)
-        methods_by_name |= {"opacus_hooks": opacus_hooks, "opacus_ghost": opacus_ghost}
+    if (
+        network != "W"
+    ):  # it has other layers, too; and their gradients of a standardised convolution are off (Opacus: by 2%)
+        methods_by_name |= {"by_hand": by_hand, "opacus_hooks": opacus_hooks, "opacus_ghost": opacus_ghost}
         methods_by_name |= {"fastdp": fastdp} if importlib.util.find_spec("fastDP") else {}
     return methods_by_name

@@ -22,8 +22,8 @@ FOLDER = REPOSITORY / "results" / "benchmark"
 TABLE, WHOLE_RUNS = "engines.csv", "whole_runs.csv"
 SETS = {"avx512": "AVX-512", "avx2": "AVX2 alone"}  # the other folders are GPUs
 OWN = ("one_pass", "backprop", "clipless", "isolated", "non_private_faster")
-PEERS = ("vmap", "vmap_compiled", "opacus_hooks", "opacus_ghost", "fastdp")
-OTHERS = (*PEERS, "non_private_compiled")
+PEERS = ("by_hand", "vmap", "vmap_compiled", "opacus_hooks", "opacus_ghost", "fastdp")
+OTHERS = (*PEERS, "non_private_default", "non_private_lowered", "non_private_compiled")
 NAMES = {
     "one_pass": "clipped here",
     "one_pass_graph": "clipped here, as a graph",
@@ -31,15 +31,18 @@ NAMES = {
     "backprop": "backpropagation clipping here",
     "clipless": "without clipping here",
     "isolated": "own layers here",
+    "by_hand": "PyTorch by hand",
     "vmap": "torch.func",
     "vmap_compiled": "torch.func, compiled",
     "opacus_hooks": "Opacus, hooks",
     "opacus_ghost": "Opacus, ghost clipping",
     "fastdp": "fastDP",
+    "non_private_default": "no privacy, PyTorch's defaults",
+    "non_private_lowered": "no privacy, bfloat16",
     "non_private_compiled": "no privacy, compiled",
     "non_private_faster": "no privacy, kernels from here",
 }
-_MARKERS = "osD8^v<>Pph*X"  # one for each of NAMES
+_MARKERS = "osD8^v<>Pph*Xd+x"  # one for each of NAMES
 BEGIN, END = "<!-- speed: written by `make benchmark` -->", "<!-- end of speed -->"
 
 
@@ -109,7 +112,8 @@ def page(measured: dict[str, list[dict[str, str]]], whole_runs: Sequence[dict[st
         "Speed of a training step against PyTorch's ordinary step of the same network and batch: 2 is twice as fast. "
         "A private step has per-example gradients, clipping, noise and the update. Each number is the median of "
         "alternating timings on one thread, on a CPU in the processor time of the process. The tables next to this "
-        "page have quartiles and milliseconds. torch.func and Opacus take their steps in pieces of 64 or 256 examples "
+        "page have quartiles and milliseconds. The ordinary step has images with the channels innermost and no TF32; "
+        "*PyTorch's defaults* are neither. torch.func and Opacus take their steps in pieces of 64 or 256 examples "
         "or in whole batches, whichever is fastest. fastDP takes whole batches. The column *without clipping* has a "
         "network with GroupSort, bounded weights and another loss. *AVX2 alone* uses no AVX-512, even if the "
         "processor has it. Written by `make benchmark`.",

@@ -1,6 +1,6 @@
 """`python -m checks benchmark`: a table of every engine, a figure and a page.
 
-With the default options it is written to results/benchmark/<instruction set>, if fastDP is installed.
+With the default options it is written to results/benchmark/<instruction set>.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from runner.speed.kernels import MORE_FLAGS, kernels_wanted, why_off
 
 EVERY = methods("M") | methods("L")
 PADDED = ("one_pass_graph", "one_pass_compiled")
+CUDA = (*PADDED, "non_private_lowered")  # what a CPU is not for
 # Together they take a processor for one without AVX-512, some of them alone for a mixture.
 AVX2_ALONE = (
     *("DP_REPRO_KERNEL_FLAGS", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS"),
@@ -58,7 +59,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
         parser.error(f"--device {arguments.device}: PyTorch finds no CUDA device here.")
     default.device = arguments.device
     alike = len({name in os.environ for name in AVX2_ALONE}) == 1  # everything runs with the same instructions
-    if arguments == default and "fastdp" in EVERY and kernels_wanted() == "by rule" and alike:
+    if arguments == default and kernels_wanted() == "by rule" and alike:
         capability = torch.backends.cpu.get_cpu_capability().lower().replace(" ", "-")
         arguments.output = FOLDER / (capability if cpu else gpu_folder(arguments.device))
     if arguments.quick:
@@ -68,7 +69,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
         if not any(name in methods(network) for network in arguments.networks or BATCHES):
             parser.error(f"--methods {name}: it cannot take the step of network {' or '.join(arguments.networks)}.")
     if arguments.methods is None:
-        left_out = PADDED if cpu else ()
+        left_out = CUDA if cpu else ()
         arguments.methods = [name for name in EVERY if name not in left_out]
     if "non_private" not in arguments.methods:
         arguments.methods.insert(0, "non_private")
