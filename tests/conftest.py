@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from runner.records.jobs import Job
 
 os.environ.setdefault("DP_REPRO_KERNELS", "all")  # every kernel is tested, for small shapes too
+os.environ["WANDB_MODE"] = "disabled"  # its process takes longer than a small run; tests/tracking has it
 
 Compose = Callable[..., "DictConfig"]
 Fabricate = Callable[..., Path]

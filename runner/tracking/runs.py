@@ -52,8 +52,14 @@ def check(config: DictConfig) -> None:
     Raises:
         ConfigError: it cannot.
     """
-    if config.tracking.mode == TrackingMode.online:
+    if _mode(config) == TrackingMode.online:
         check_login("tracking=online")
+
+
+def _mode(config: DictConfig) -> TrackingMode:
+    """Return how a run is tracked. `WANDB_MODE=disabled`, W&B's own switch, turns tracking off for all runs."""
+    mode: TrackingMode = config.tracking.mode
+    return TrackingMode.disabled if os.environ.get("WANDB_MODE") == "disabled" else mode
 
 
 @cache
@@ -89,6 +95,7 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
     whole run. The end of the context, after the record, waits at most 35 seconds.
     """
     writer: _Writer | None = None
+    mode = _mode(config)
 
     def start_writer() -> None:
         nonlocal writer
@@ -102,12 +109,12 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
             writer.tell(row=row)
 
     def end(path: Path) -> None:
-        if config.tracking.mode != TrackingMode.disabled:
+        if mode != TrackingMode.disabled:
             start_writer()
         if writer is not None:
             writer.tell(record=str(path.resolve()))
 
-    if config.tracking.mode == TrackingMode.online:
+    if mode == TrackingMode.online:
         start_writer()
     try:
         yield log, end

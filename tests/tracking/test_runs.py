@@ -374,3 +374,13 @@ def test_a_sweep_of_wandb_starts_runs_of_this_package(composed, tmp_path: Path, 
     assert (config.optimizer.lr, config.sound_epsilon, config.evaluation.name) == (0.25, 3, "holdout")
     (folder,) = (tmp_path / "wandb").glob("offline-run-*-byagent1")  # what the agent waits for
     assert "test_accuracy" in _inspect(folder, "--json")
+
+
+def test_the_switch_of_wandb_turns_tracking_off(composed, tmp_path: Path, monkeypatch) -> None:
+    """Online too: no login is asked for."""
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    config = composed(*SMALL, "tracking=online")
+    tracking.check(config)
+    monkeypatch.setattr(tracking, "_Writer", lambda _: pytest.fail("a process was started for W&B"))
+    assert execute(config, quietly) == "finished"
+    assert not list(tmp_path.rglob("wandb"))
