@@ -194,6 +194,8 @@ def test_a_record_states_its_precision(smoke: Callable[..., Any]) -> None:
     assert "passes in bf16, norms and sums in float32, so δ grows by at most 1e-12 (a batch without a place)" in (
         released_text(record, run)
     )
+    without_noise = run_of(record["config"] | {"noise_multiplier": 0.0})
+    assert not any("δ grows by at most 1e-12" in line for line in released_text(record, without_noise))
 
 
 @pytest.mark.parametrize(
