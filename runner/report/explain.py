@@ -93,8 +93,7 @@ def run_text(record: Record, results: Path, in_studies: Sequence[Mapping[str, st
     """
     places = places_of(results, record["run_id"], record["config"]["scale"]["name"])
     final, provenance = record["final"], record["provenance"]
-    calibrated = {"noise_multiplier": final["noise_multiplier"], "target_epsilon": None, "sound_epsilon": None}
-    run = run_of(record["config"] | calibrated)  # not calibrated again, which takes a second
+    run = run_of(record["config"])  # calibrated again, as the record's noise is rounded to five digits
     best = number(float(final["best_test_accuracy"]), "%")
     outcome = [
         listing.result_text(record),
@@ -162,7 +161,7 @@ def released_text(record: Record, run: Run) -> list[str]:
         lines.append(f"no sound ε is known: {run.unsound}")
     lines += [f"ε rests on {believed}" for believed in run.rests_on]
     lines += noise_text(record, run)
-    if run.config.precision is not None:
+    if run.config.precision is not None and run.mechanism.private:
         passes = f"passes in {run.config.precision.value}, norms and sums in float32"
         lines.append(f"{passes}, so δ grows by at most {LONGER:g} (a batch without a place)")
     examples = run.mechanism.examples

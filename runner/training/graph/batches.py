@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 
 import torch
@@ -53,7 +54,9 @@ def enough(mechanism: Mechanism, steps: int, longer: float = _TOO_SHORT) -> int:
     """
     if mechanism.sampling is not Sampling.poisson:
         return _rounded(mechanism.batch_size)
-    return _rounded(int(binom.isf(longer / steps, mechanism.examples, mechanism.sampling_rate)))
+    count, rate = mechanism.examples, mechanism.sampling_rate
+    # `binom.isf` is N for a probability below 5e-17.
+    return _rounded(bisect_left(range(count), -longer / steps, key=lambda size: -binom.sf(size, count, rate)))
 
 
 def usual(mechanism: Mechanism, longest: int) -> tuple[int, ...]:
