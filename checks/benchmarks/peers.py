@@ -179,7 +179,7 @@ Weights = dict[str, Tensor]
 
 def by_hand(case: Problem) -> Step:
     """Take a step as one would write it for linear layers and convolutions: windows by `unfold`, then one product."""
-    layers = {f"network.{name}": m for name, m in case.network.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
+    layers = {name: m for name, m in case.network.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
 
     def formed(layer: nn.Module, x: Tensor, g: Tensor) -> Tensor:
         if isinstance(layer, nn.Conv2d):
@@ -187,7 +187,7 @@ def by_hand(case: Problem) -> Step:
             return torch.bmm(g.flatten(2), windows.transpose(1, 2)).view(len(g), *layer.weight.shape)
         return g[:, :, None] * x[:, None]
 
-    def clipped_sum(inputs: Tensor, targets: Tensor) -> Weights:
+    def clipped_sum(_weights: Weights, inputs: Tensor, targets: Tensor) -> Weights:
         passed: dict[str, tuple[Tensor, Tensor]] = {}
         hooks = [
             layer.register_forward_hook(lambda _, x, y, name=name: passed.update({name: (x[0].detach(), y)}))
@@ -202,18 +202,15 @@ def by_hand(case: Problem) -> Step:
             gradients[f"{name}.weight"] = formed(layers[name], x, g)
             if layers[name].bias is not None:
                 gradients[f"{name}.bias"] = g.flatten(2).sum(2) if g.dim() > 2 else g
-        norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients.values()]).norm(dim=0)
-        factors = (own.CLIPPING_NORM / norms).clamp(max=1)
-        return {name: torch.tensordot(factors, gradient, 1) for name, gradient in gradients.items()}
+        return _clip_and_sum(gradients)
 
-    def sums(size: int) -> Weights:
-        parts = [clipped_sum(*piece) for piece in zip(case.inputs.split(size), case.targets.split(size), strict=True)]
-        return {name: torch.stack([part[name] for part in parts]).sum(0) for name in parts[0]}
+    return _mapped(case, clipped_sum)
 
-    clipping = Flat(own.CLIPPING_NORM)
-    return _fastest(
-        case, lambda size: own.released(case, case.objective, clipping, lambda: sums(size)), _parameters(case)
-    )
+
+def _clip_and_sum(gradients: Weights) -> Weights:
+    norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients.values()]).norm(dim=0)
+    factors = (own.CLIPPING_NORM / norms).clamp(max=1)
+    return {name: torch.tensordot(factors, gradient, 1) for name, gradient in gradients.items()}
 
 
 def _clipped_sum(case: Problem) -> Callable[[Weights, Tensor, Tensor], Weights]:
@@ -221,10 +218,7 @@ def _clipped_sum(case: Problem) -> Callable[[Weights, Tensor, Tensor], Weights]:
         return cross_entropy(functional_call(case.network, weights, (image[None],)), target[None])
 
     def clipped_sum(weights: Weights, inputs: Tensor, targets: Tensor) -> Weights:
-        gradients = torch.vmap(grad(loss), (None, 0, 0))(weights, inputs, targets)
-        norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients.values()]).norm(dim=0)
-        factors = (own.CLIPPING_NORM / norms).clamp(max=1)
-        return {name: torch.tensordot(factors, gradient, 1) for name, gradient in gradients.items()}
+        return _clip_and_sum(torch.vmap(grad(loss), (None, 0, 0))(weights, inputs, targets))
 
     return clipped_sum
 
@@ -293,9 +287,7 @@ def methods(network: str = "M") -> dict[str, Callable[[Problem], own.Step]]:
     if network == "L":
         methods_by_name["clipless"] = own.clipless_bounded
     methods_by_name |= {"isolated": own.isolated, "vmap": vmap, "vmap_compiled": vmap_compiled}
-    if (
-        network != "W"
-    ):  # it has other layers, too; and their gradients of a standardised convolution are off (Opacus: by 2%)
+    if network != "W":  # these know no standardised convolution (Opacus is off by 2%)
         methods_by_name |= {"by_hand": by_hand, "opacus_hooks": opacus_hooks, "opacus_ghost": opacus_ghost}
         methods_by_name |= {"fastdp": fastdp} if importlib.util.find_spec("fastDP") else {}
     return methods_by_name

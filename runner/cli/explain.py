@@ -23,14 +23,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help="the runs' runtime.results_root")
     chosen = parser.parse_args(arguments)
     results = chosen.results.expanduser()
-    from runner.records.files import read_record  # here, because --help needs no PyTorch
-    from runner.report import explain
+    from runner.report import explain  # here, because --help needs no PyTorch
     from runner.study.page import runs_of_studies
 
     if re.fullmatch("[0-9a-f]{1,12}", chosen.what):
         path = explain.find_run(results, chosen.what)
-        record = read_record(path)
-        print(explain.run_text(record, results, runs_of_studies(results, path.stem, record["config"])))
+        print(explain.run_text(path, results, runs_of_studies(results, path.stem)))
     elif chosen.what.startswith("studies/"):
         print(explain.study_text(results, Path(chosen.what).stem))
     else:

@@ -21,7 +21,7 @@ from runner.config import REPOSITORY, options_of
 from runner.config.checkout import scan
 from runner.gradients.precision import LONGER
 from runner.mechanism.normal import DRAWN, PRECISION
-from runner.records.files import upper_bound
+from runner.records.files import read_record, upper_bound
 from runner.records.jobs import Job
 from runner.records.store import Record, record_files, record_of
 from runner.records.verify import cost_of_noise, noise_precision, run_of
@@ -83,7 +83,7 @@ def find_item(what: str) -> tuple[Paper, Item]:
     raise ValueError(f"{what} is not the beginning of a run's id, PAPER/ITEM or studies/NAME. {hint}")
 
 
-def run_text(record: Record, results: Path, in_studies: Sequence[Mapping[str, str]] = ()) -> str:
+def run_text(path: Path, results: Path, in_studies: Sequence[Mapping[str, str]] = ()) -> str:
     """Explain a recorded run, for a terminal: the lines of each section, below its heading.
 
     `in_studies`: its rows among the runs of studies, with the name of the `study`.
@@ -91,9 +91,10 @@ def run_text(record: Record, results: Path, in_studies: Sequence[Mapping[str, st
     Raises:
         ValueError: the record is damaged, or the present code cannot prepare it.
     """
-    places = places_of(results, record["run_id"], record["config"]["scale"]["name"])
-    final, provenance = record["final"], record["provenance"]
+    record = read_record(path)
+    places = places_of(results, path.stem, record["config"]["scale"]["name"])
     run = run_of(record["config"])  # calibrated again, as the record's noise is rounded to five digits
+    final, provenance = record["final"], record["provenance"]
     best = number(float(final["best_test_accuracy"]), "%")
     outcome = [
         listing.result_text(record),

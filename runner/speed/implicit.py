@@ -37,13 +37,14 @@ _FLOAT32, _TF32, _MEMORY = 33e12, 247e12, 4.3e12
 def worthwhile(shape: Geometry, *, lowered: bool) -> bool:
     """Return True if the kernel takes less time for a convolution than windows and a batched product, as counted.
 
-    That is the time of the multiplications, of whole blocks here, and of windows that are written and read there.
+    That is the time of the multiplications, which are of whole blocks by the kernel, and of the windows that the
+    product needs, which are written and read.
     """
     k, o, t = shape.weights // shape.channels_out, shape.channels_out, shape.positions
     blocks = math.prod([-(-size // block) * block for size, block in zip((k, o, t), _blocks(shape), strict=True)])
-    here = 3 * (1 if lowered else 3) * blocks / _TF32
-    there = 1.5 * k * o * t / (_TF32 if lowered else _FLOAT32) + 2 * 4 * k * t / _MEMORY
-    return pays(here < there)
+    kernel = 3 * (1 if lowered else 3) * blocks / _TF32
+    product = 1.5 * k * o * t / (_TF32 if lowered else _FLOAT32) + 2 * 4 * k * t / _MEMORY
+    return pays(kernel < product)
 
 
 def _blocks(shape: Geometry) -> tuple[int, int, int]:
@@ -132,8 +133,8 @@ def difference(shape: Geometry, device: torch.device, *, lowered: bool) -> float
         computed = formed_gradients(images, g, shape, lowered=lowered)
         errors = []
         for numbers, exact in zip(computed, definition(a.double(), g.double(), shape), strict=True):
-            others, expected = numbers[[0, 2]].double(), exact[[0, 2]]
-            errors.append((others - expected).abs().max() / expected.abs().max() / _ERRORS[lowered])
+            finite, expected = numbers[[0, 2]].double(), exact[[0, 2]]
+            errors.append((finite - expected).abs().max() / expected.abs().max() / _ERRORS[lowered])
         if not computed[1][1].isnan():
             return math.inf
         worst = float(torch.stack(errors).max())

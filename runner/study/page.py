@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from runner.claims.runs import PlannedRun, grouped
 from runner.claims.statistics import summarise
@@ -38,7 +38,7 @@ from runner.study.outcome import (
     sums,
     tests,
 )  # fmt: skip
-from runner.study.plan import Setting, settings_of
+from runner.study.plan import settings_of
 from runner.study.progress import Progress, progress_of
 from runner.study.search import edges_reached
 from runner.terminal import bound_text, duration, number
@@ -127,36 +127,11 @@ def _ends(estimate: Estimate | None) -> tuple[float | None, float | None]:
     return estimate.interval.low, estimate.interval.high
 
 
-def runs_of_studies(results: Path, run_id: str, config: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the rows of a run in this project's studies that have a page, with the name of the `study`.
-
-    Only the arms that are compared on its data set, at the ε that its noise is calibrated to, are read.
-    """
-
-    def is_like(setting: Setting) -> bool:
-        composed = setting.composed
-        same_data = composed["dataset"].get("name") == config["dataset"].get("name")
-        return same_data and composed.get("target_epsilon") == config.get("target_epsilon")
-
-    rows = []
-    for path in study_files():
-        if known := _read_study(path, results, is_like=is_like):
-            runs = _run_rows(known[1])
-            rows += [{"study": path.stem, **_texts(row)} for row in runs if row["run_id"] == run_id]
-    return rows
-
-
-def _read_study(
-    path: Path, folder: Path, scale: str = PAPER, is_like: Callable[[Setting], bool] = lambda setting: True
-) -> Known:
-    """Read a study that has a page in a folder, with the arms that are compared with a setting that is like another."""
-    if not (folder / "studies" / path.stem / "README.md").exists():
-        return None
-    study, results = read(path), folder if scale == PAPER else folder.parent
-    root = [] if results == RESULTS else [f"runtime.results_root={json.dumps(str(results))}"]
-    settings = settings_of(study, scale, root)
-    pairs = {setting.pair for setting in settings if is_like(setting)}
-    return study, progress_of(study, [setting for setting in settings if setting.pair in pairs])
+def runs_of_studies(results: Path, run_id: str) -> list[dict[str, str]]:
+    """Return the rows of a run in this project's studies that have a page, with the name of the `study`."""
+    runs = sources_of(results).runs
+    names = (path.stem for path in study_files())
+    return [{"study": name, **row} for name in names for row in runs(name) if row["run_id"] == run_id]
 
 
 def sources_of(folder: Path, progress: Mapping[str, Known] = MappingProxyType({}), scale: str = PAPER) -> Sources:
@@ -170,7 +145,11 @@ def sources_of(folder: Path, progress: Mapping[str, Known] = MappingProxyType({}
         if name in progress:
             return progress[name]
         paths = [path for path in study_files() if path.stem == name]
-        return _read_study(paths[0], folder, scale) if paths else None
+        if not paths or not (folder / "studies" / name / "README.md").exists():
+            return None
+        study, results = read(paths[0]), folder if scale == PAPER else folder.parent
+        root = [] if results == RESULTS else [f"runtime.results_root={json.dumps(str(results))}"]
+        return study, progress_of(study, settings_of(study, scale, root))
 
     @cache
     def rows(name: str) -> list[dict[str, str]]:

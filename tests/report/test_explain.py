@@ -119,7 +119,7 @@ def test_a_run_is_explained_by_its_exact_noise(monkeypatch: pytest.MonkeyPatch) 
     """It is 0.35755157..., and five digits of it, as in the record, have another ε by two of the accountants."""
     record = read_record(RUNS / "434690944b66.json")
     monkeypatch.setattr(explain, "places_of", lambda *_: [])
-    text = explain.run_text(record, REPOSITORY / "results")
+    text = explain.run_text(RUNS / "434690944b66.json", REPOSITORY / "results")
     rows = {line.split()[0]: line.split()[1:3] for line in text.splitlines() if line.strip()}
     assert (rows["gdp"], rows["zcdp"]) == (["3", "4.124e+11"], ["5035", "19310"])
     assert record["final"]["noise_multiplier"] == 0.35755

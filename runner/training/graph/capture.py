@@ -123,19 +123,19 @@ def captured_predictions(objective: Objective, split: Split) -> Predictions | No
     """
     if objective.isolated:
         return None
-    kept = predict(objective, split)
+    buffers = predict(objective, split)
 
-    def keep() -> None:
-        for tensor, predicted in zip(kept, predict(objective, split), strict=True):
+    def refill() -> None:
+        for tensor, predicted in zip(buffers, predict(objective, split), strict=True):
             tensor.copy_(predicted)
 
     try:
-        replay = captured(lambda: None, keep, [], torch.cuda.Stream(split.images.device))
+        replay = captured(lambda: None, refill, [], torch.cuda.Stream(split.images.device))
     except RuntimeError:  # of a module that waits, or for lack of memory
         return None
 
     def replayed() -> tuple[Tensor, Tensor]:
         replay()
-        return kept
+        return buffers
 
     return replayed

@@ -317,8 +317,8 @@ class GraphStep:
 
     def _draw(self) -> None:
         if self._mechanism.private:
-            drawn = self._mechanism.draw_noise(self._noise_views, self.generators["noise"])
-            torch.cat([drawn[name].flatten() for name in self._noise_views], out=self._noise)
+            noise = self._mechanism.draw_noise(self._noise_views, self.generators["noise"])
+            torch.cat([noise[name].flatten() for name in self._noise_views], out=self._noise)
 
     def _sum(self, values: Tensor, indices: Tensor, mask: Tensor, *numbers: Tensor) -> tuple[Tensor, Tensor]:
         """Return the bounded sums [numbers] over examples [P], and their losses [P], float64."""
