@@ -83,8 +83,8 @@ class Entry:
     def whole(self) -> int | None:
         """The text as a whole number; None where it is none, or has more digits than a float."""
         number = self.number
-        known = number is not None and math.isfinite(number) and re.fullmatch(r"[-+]?[0-9]+", self.text)
-        return int(self.text) if known else None
+        is_whole = number is not None and math.isfinite(number) and re.fullmatch(r"[-+]?[0-9]+", self.text)
+        return int(self.text) if is_whole else None
 
     @property
     def flag(self) -> bool | None:

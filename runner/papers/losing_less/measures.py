@@ -104,8 +104,8 @@ def gain_beyond_the_others(claim: Claim, evidence: Evidence) -> Measured:
     )
     if not differences:
         return counted(together, Measured())
-    named = zip(claim.pairs, gains, strict=True)
-    texts = (f"{pair[0].rpartition('/')[2]} {fmean(sample):.2f}" for pair, sample in named if sample)
+    by_pair = zip(claim.pairs, gains, strict=True)
+    texts = (f"{pair[0].rpartition('/')[2]} {fmean(sample):.2f}" for pair, sample in by_pair if sample)
     least = min(differences, key=lambda difference: difference.value or 0.0)
     least = replace(
         least, statements=differences, explanation=f"mean gains: {', '.join(texts)}; the least favourable counts"
@@ -129,8 +129,8 @@ def class_accuracy_distance(claim: Claim, evidence: Evidence) -> Measured:
         runs = [run, *without]
         recorded = run.diagnostic("confusion")["epoch"]
         epochs = [epoch for epoch in recorded if all(confusion(other, epoch) is not None for other in runs)]
-        private, *others = ([np.array(class_accuracies(other, epoch)) for epoch in epochs] for other in runs)
-        return float(np.abs(np.array(private) - np.mean(others, axis=0)).mean())
+        private, *without_privacy = ([np.array(class_accuracies(other, epoch)) for epoch in epochs] for other in runs)
+        return float(np.abs(np.array(private) - np.mean(without_privacy, axis=0)).mean())
 
     proposed, plain = ours.sample(distance), ce.sample(distance)
     text = f"mean distance per class in points: {fmean(proposed):.3g} and {fmean(plain):.3g}"
