@@ -12,7 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from runner.claims.claim import Claim
 from runner.claims.measure import measure
 from runner.claims.runs import PAPER_SCALE, Evidence, Runs, collect, folder_of
 from runner.claims.verdicts import ClaimRow, judge
@@ -55,14 +54,12 @@ def aggregate(
     loaded = load(paper)
     chosen = loaded.items if items is None else tuple(loaded.item(name) for name in items)
     folder = folder_of(scale, results_root)
-    claims = [claim for claim in loaded.claims if claim.item in {item.name for item in chosen}]
-    also = [sweep for item in chosen for sweep in item.also]
-    evidence = collect([*_sweeps(loaded, chosen, claims), *also], scale, results_root)
+    evidence = collect(_sweeps(loaded), scale, results_root)
     written: list[Path] = []
     line = Line()
     for number, item in enumerate(chosen, 1):
         line.show(f"{loaded.name}: tables and figures of {item.name}, item {number} of {len(chosen)} ...")
-        measured = [(c, measure(c, evidence, loaded.formulas)) for c in claims if c.item == item.name]
+        measured = [(c, measure(c, evidence, loaded.formulas)) for c in loaded.claims if c.item == item.name]
         shown = loaded.evidence_of(item, evidence)
         runs = Runs(run for sweep in loaded.needs(item) for run in shown.sweeps[sweep])
         judged = [judge(claim, measurement, scale) for claim, measurement in measured]
@@ -80,7 +77,7 @@ def compared_text(paper: str, items: Sequence[str], folder: Path) -> str:
     """Tabulate each claim of some items as measured by the runs in `folder`, by this repository's, and as claimed."""
     loaded = load(paper)
     claims = [claim for claim in loaded.claims if claim.item in items]
-    recorded = collect(_sweeps(loaded, [loaded.item(name) for name in items], claims))
+    recorded = collect(_sweeps(loaded))
     rows = []
     for claim in claims:
         measured = [measure(claim, runs, loaded.formulas) for runs in (recorded.only_in(folder), recorded)]
@@ -89,10 +86,11 @@ def compared_text(paper: str, items: Sequence[str], folder: Path) -> str:
     return aligned(Table(("item", "what", "yours", "recorded here", "the paper's"), rows))
 
 
-def _sweeps(paper: Paper, items: Sequence[Item], claims: Sequence[Claim]) -> list[str]:
-    """List the sweeps that items need and claims use."""
-    needed = [sweep for item in items for sweep in paper.needs(item)]
-    return [*needed, *(sweep for claim in claims for sweep in (*claim.sweeps, *claim.searches))]
+def _sweeps(paper: Paper) -> list[str]:
+    """List the sweeps of all items and claims, because the interval of few runs has the spread of all settings."""
+    needed = [sweep for item in paper.items for sweep in paper.needs(item)]
+    claimed = [sweep for claim in paper.claims for sweep in (*claim.sweeps, *claim.searches)]
+    return [*needed, *claimed, *(sweep for item in paper.items for sweep in item.also)]
 
 
 def aggregate_studies() -> list[Path]:

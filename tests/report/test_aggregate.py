@@ -18,6 +18,7 @@ from runner.claims.runs import Evidence, collect
 from runner.claims.verdicts import judge
 from runner.cli.aggregate import aggregate
 from runner.cli.reproduce import _conclude
+from runner.config import RESULTS
 from runner.launch.processes import Tally
 from runner.records.jobs import Job
 from runner.report.files import read_csv
@@ -67,6 +68,15 @@ def test_numbers_are_those_computed_by_hand(tmp_path, fabricate, jobs):
     assert (judged["interval_low"], judged["interval_high"]) == ("-2.4227", "2.156")
     assert (judged["verdict"], judged["guarantee"]) == ("open", "guaranteed")
     assert judged["best_epoch_mean"] == "98.5333"
+
+
+def test_an_item_alone_has_the_numbers_of_all_items_together(tmp_path: Path) -> None:
+    """The interval of a single run has the spread of all settings of its data set, also of other items."""
+    (tmp_path / "runs").symlink_to(RESULTS / "runs")
+    aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
+    alone, together = (folder / PAPER / "fig-3" / "claims.csv" for folder in (tmp_path, RESULTS))
+    assert alone.read_text(encoding="utf-8") == together.read_text(encoding="utf-8")
+    assert any(row["n"] == "1" and row["interval_low"] for row in read_csv(alone))
 
 
 def test_a_diverged_run_counts_as_it_ended(tmp_path, fabricate, jobs):
