@@ -49,7 +49,7 @@ help: ## Explain every target
 	@echo "  PYTHON=python3.12 chooses the Python (3.11 to 3.13) that the virtual environment is made with."
 
 demo: $(VENV)/installed ## A reproduction in small (tempered-sigmoid): bundled data, a few minutes, ends with a table and figures
-	$(RUN) -m runner reproduce tempered-sigmoid --scale smoke --seeds 1 $(if $(JOBS),--jobs=$(JOBS)) --items fig-3,fig-4,table-1,theorem-1 $(OVERRIDES)
+	$(RUN) -m runner reproduce tempered-sigmoid --scale smoke --seeds 1 $(if $(JOBS),--jobs=$(JOBS)) --items fig-4,table-1,theorem-1 $(OVERRIDES)
 
 check: $(VENV)/installed lint ## Linters, types and the tests that have to notice planted faults: an answer in about a minute
 	$(PYTEST) -m "not slow" $$($(RUN) -m checks mutants --tests)
