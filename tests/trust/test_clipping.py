@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from runner.clipping import Backprop, Flat, NoiseGroup, PerLayer, gradient_sum
 from runner.gradients import ENGINES, MappedEngine, Objective
-from runner.trust.clipping import own_clipping
-from runner.trust.mapped import NotMappableError
+from runner.trust.engine import NotMappableError
+from runner.trust.parts import own_clipping
 from tests.references import distance
 
 NORM = 0.1

@@ -8,8 +8,8 @@ from torch import nn
 
 from runner.clipping import Flat, gradient_sum
 from runner.gradients import MappedEngine
-from runner.trust.clipping import own_clipping
 from runner.trust.dp_mechanism import FromDPMechanism
+from runner.trust.parts import own_clipping
 from tests.trust.test_clipping import objective
 
 
