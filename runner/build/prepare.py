@@ -99,7 +99,15 @@ def _prepared(config: DictConfig) -> Run:
             with torch.random.fork_rng(devices=[]):
                 clipping.sum_contributions(ordinary, examples.images, examples.targets)
         mechanism = noised(noise_multiplier_of(config, accountant, noised, rule, normalization))
-        _check_delta(config.delta, mechanism)
+        delta: float = config.delta
+        # Publishing every example with probability delta, independently of the others, is (0, delta)-differentially
+        # private, and publishes delta N examples in the mean: from a delta of 1/N, no epsilon protects all of them
+        # (Dwork and Roth, The Algorithmic Foundations of Differential Privacy, 2014, section 2.3).
+        if mechanism.private and delta * mechanism.examples >= 1:
+            raise ValueError(
+                f"delta={delta:g} is not below 1/N for N = {mechanism.examples:,} training examples: so large a δ "
+                f"allows publishing one of them. Choose less than {number(1 / mechanism.examples, bound='lower')}."
+            )
         mechanism.check(clipping, objective, examples.images, examples.targets)
         if rule.takes_back and isinstance(mechanism, Scheduled):
             raise ValueError("screening: kept steps are charged alike, so the noise has to be the same at all steps.")
@@ -131,20 +139,6 @@ def _prepared(config: DictConfig) -> Run:
     )
     _check_together(run, objective, optimizer, examples)
     return run
-
-
-def _check_delta(delta: float, mechanism: Mechanism) -> None:
-    """Raise ValueError if a private run has a delta of at least 1/N, with N the examples that it trains on.
-
-    Publishing every example with probability delta, independently of the others, is (0, delta)-differentially private,
-    and publishes delta N examples in the mean: from a delta of 1/N, no epsilon protects all of them (Dwork and Roth,
-    The Algorithmic Foundations of Differential Privacy, 2014, section 2.3).
-    """
-    if mechanism.private and delta * mechanism.examples >= 1:
-        raise ValueError(
-            f"delta={delta:g} is not below 1/N for N = {mechanism.examples:,} training examples: so large a δ allows "
-            f"publishing one of them. Choose less than {number(1 / mechanism.examples, bound='lower')}."
-        )
 
 
 def _check_together(run: Run, objective: Objective, optimizer: torch.optim.Optimizer, examples: Split) -> None:

@@ -1,8 +1,8 @@
 """`python -m runner verify`: compare every record with the values that follow from its config.
 
 The steps, epsilon as the paper counts, and the sound epsilon are computed again, after every epoch. Final metrics, the
-noise multiplier, the number of parameters, the counts and rates of a run that takes steps back, and the user's classes
-that epsilon rests on are compared with the config or with other columns.
+noise multiplier, the number of parameters, and the user's classes that epsilon rests on are compared with the config or
+with other columns. So are the counts of a run that takes steps back.
 
 Measurements cannot be computed again: losses, accuracies, diagnostics, seconds, the number of steps taken back, and the
 description of machine and code. They only have to be possible. An accuracy has to be a number of right answers, and a

@@ -81,16 +81,6 @@ class Times(Flat):
         return self.by * torch.ones_like(norms)
 
 
-class NoNumber(Flat):
-    def factors(self, norms: Tensor) -> Tensor:
-        return norms * math.nan
-
-
-def test_a_clipping_without_numbers_is_refused_before_training(part_config: Make) -> None:
-    with pytest.raises(ConfigError, match=r"clipping: NoNumber\.factors is not finite for a gradient of norm 0\.001"):
-        check_own(prepare(part_config("clipping", f"{HERE}.NoNumber", norm=0.1)))
-
-
 def test_a_clipping_that_is_cut_is_named_once(part_config: Make, capsys: pytest.CaptureFixture[str]) -> None:
     run = prepare(part_config("clipping", f"{HERE}.Times", norm=0.1, by=20.0))
     check_own(run)
