@@ -29,10 +29,11 @@ import yaml
 from hydra._internal import hydra as of_hydra
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository, IConfigRepository
+from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.default_element import ResultDefault
 from hydra.errors import ConfigCompositionException
-from hydra.plugins.config_source import ConfigResult
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -57,9 +58,18 @@ _parsed: dict[tuple[Any, ...], bytes] = {}  # by source, name and state of the f
 _load_by_hydra = ConfigRepository.load_config
 
 
+def _has(source: ConfigSource, config_path: str) -> bool:
+    return _is_in_package(source.path, config_path) if source.scheme() == "pkg" else source.is_config(config_path)
+
+
+@cache
+def _is_in_package(package: str, config_path: str) -> bool:  # which stays so, and takes long to find out
+    return ImportlibResourcesConfigSource("", f"pkg://{package}").is_config(config_path)
+
+
 def _load_once(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
     """Load a config as Hydra does, but parse each file once unless it changes, note its path, and name it in errors."""
-    source = next((source for source in repository.get_sources() if source.is_config(config_path)), None)
+    source = next((source for source in repository.get_sources() if _has(source, config_path)), None)
     if source is None:
         return None
     path = f"{source.path}/{config_path.removesuffix('.yaml')}.yaml" if source.scheme() == "file" else ""
@@ -194,8 +204,10 @@ class Loader(ConfigLoaderImpl):
         try:
             config = super()._compose_config_from_defaults_list(defaults, repo)
         except ConfigCompositionException as error:  # perhaps a key of the last file could not be merged
-            key = re.search(r"full_key: (\S+)", str(error))
-            place = f"\n({_place(self._files[-1], key[1] if key else '')})" if "In '" in str(error) else ""
+            merged, key = re.search(r"In '([^']+)'", str(error)), re.search(r"full_key: (\S+)", str(error))
+            file = self._files[-1] if self._files else Path()
+            is_last = merged is not None and file.match(f"{merged[1]}.yaml")
+            place = f"\n({_place(file, key[1] if key else '')})" if is_last else ""
             raise ConfigCompositionException(f"{error}{place}") from error.__cause__
         for group in (name for name, field in FIELDS.items() if field.names_class and name in self._chosen):
             files = [default for default in defaults if (default.config_path or "").rpartition("/")[0] == group]

@@ -25,7 +25,7 @@ from typing import Any
 
 from runner.accounting import Releases
 from runner.clipping import NoiseGroup
-from runner.config import PACKAGE, Sampling, defined_in, is_own
+from runner.config import PACKAGE, Sampling, defined_in
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
 
 CHOICES = ("shares", "noise_factor")
@@ -45,10 +45,10 @@ def own_noise(mechanism: object) -> str | None:
 
 def own_releases(normalization: object) -> str | None:
     """Return the reason why no sound epsilon is known for a normalization's releases, or None if it is known."""
-    if normalization is None or not is_own(normalization):
+    kind = type(normalization)
+    if normalization is None or defined_in(kind, PACKAGE.name):
         return None
-    name = type(normalization).__qualname__
-    return f"{name} is a user's normalization, so its releases of the examples are not known."
+    return f"{kind.__qualname__} is a user's normalization, so its releases of the examples are not known."
 
 
 def mechanism_for(
