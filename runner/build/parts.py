@@ -36,11 +36,9 @@ from runner.networks.frozen import freeze
 from runner.networks.objective import InputBound, layers_with_parameters
 from runner.speed.machine import memory
 from runner.training.updates import Schedule, UpdateRule, Updates
-from runner.trust.clipping import own_clipping
-from runner.trust.parts import OwnFeatures, OwnViews
+from runner.trust.parts import OwnFeatures, OwnViews, own_clipping
 from runner.trust.sources import sources_of, weight_files
 
-_DEVICES = ("cpu", "cuda")
 _EPOCHS = 1000  # of a schedule that are tried, at most
 
 
@@ -52,7 +50,7 @@ def device_of(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise ConfigError(f"runtime.device={name} is not a device: choose auto, cpu or cuda.") from error
-    if device.type not in _DEVICES:
+    if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"runtime.device={name} is not supported: choose auto, cpu or cuda.")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device.type == "cuda" and (device.index or 0) >= count:
@@ -65,13 +63,12 @@ def build_dataset(group: Group, config: DictConfig) -> ImageDataset:
     """Return the data set of a config. A class of torchvision's kind, or a function, is the user's, and read here."""
     arguments = inspect.signature(group.target).parameters
     of_torchvision = inspect.isclass(group.target) and "root" in arguments and not hasattr(group.target, "load")
+    root = OmegaConf.select(config, "runtime.data_root") or os.environ.get("DP_DATA_ROOT") or "~/.cache/dp-data"
     with reproducible(), group.errors_in_words():
         if of_torchvision and arguments.keys() & {"train", "split"}:
-            root = OmegaConf.select(config, "runtime.data_root") or os.environ.get("DP_DATA_ROOT") or "~/.cache/dp-data"
             place = {} if "root" in group.node else {"root": str(Path(root).expanduser())}
-            dataset: Any = [
-                instantiate(group.node, **place, **split, _convert_="all") for split in splits_of(group.target)
-            ]
+            splits = splits_of(group.target)
+            dataset: Any = [instantiate(group.node, **place, **split, _convert_="all") for split in splits]
         else:
             dataset = instantiate(group.node, _convert_="all")
         if isinstance(dataset, tuple | list):
@@ -86,11 +83,12 @@ def build_features(group: Group) -> Features:
     features = group.build()
     if not is_own(features):
         return cast(Features, features)
-    files = weight_files(group.node, "features")
-    made_of = sources_of(OmegaConf.create({"features": group.node}), ["features"]) if files else {}
-    arguments = OmegaConf.to_container(group.node, resolve=True)
+    key = ""
+    if weight_files(group.node, "features"):
+        made_of = sources_of(OmegaConf.create({"features": group.node}), ["features"])
+        key = json.dumps([OmegaConf.to_container(group.node, resolve=True), made_of], sort_keys=True)
     with refusing("features"):
-        return OwnFeatures(features, json.dumps([arguments, made_of], sort_keys=True) if files else "")
+        return OwnFeatures(features, key)
 
 
 def build_views(group: Group, features: Features, dataset: ImageDataset) -> Augmentation | OwnViews | None:
@@ -153,10 +151,9 @@ def build_objective(
     which noise can be drawn. The network's maker may hold the original, so a copy is returned.
     """
     try:
-        with refusing("features", AttributeError, TypeError):
-            shape = features.shape(dataset.shape)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+        shape = features.shape(dataset.shape)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f"{'' if isinstance(error, ValueError) else 'features: '}{error}") from error
     activation = groups["activation"].build
     network = groups["architecture"].build(input_shape=shape, classes=dataset.classes, activation=activation)
     if (init := groups["init"].build()) is not None:
@@ -206,21 +203,18 @@ def _check_weights(objective: Objective) -> None:
         if isinstance(parameter, nn.UninitializedParameter):
             raise ConfigError(f"architecture: {name} gets its shape in the first pass: use a layer that is not lazy.")
         if not parameter.numel():
-            raise ConfigError(
-                f"architecture: {name} has the shape {tuple(parameter.shape)}, so no weight: give each layer a unit."
-            )
+            shape = tuple(parameter.shape)
+            raise ConfigError(f"architecture: {name} has the shape {shape}, so no weight: give each layer a unit.")
         if parameter.dtype not in (torch.float32, torch.float64):
+            why = f"has type {parameter.dtype}: weights have to be float32 or float64, the types of the noise."
+            raise ConfigError(f"architecture: {name} {why}")
+    for module in objective.modules():
+        couples = isinstance(module, nn.modules.batchnorm._BatchNorm)
+        if couples or (isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats):
             raise ConfigError(
-                f"architecture: {name} has type {parameter.dtype}: weights have to be float32 or float64, the "
-                f"types of the noise."
+                f"architecture: {type(module).__name__} mixes examples, in a batch or in running statistics without "
+                f"noise, so no example's contribution can be bounded: use group normalisation or none."
             )
-    normalised = [m for m in objective.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
-    coupling = [m for m in normalised if isinstance(m, nn.modules.batchnorm._BatchNorm) or m.track_running_stats]
-    if coupling:
-        raise ConfigError(
-            f"architecture: {type(coupling[0]).__name__} mixes examples, in a batch or in running statistics "
-            f"without noise, so no example's contribution can be bounded: use group normalisation or none."
-        )
 
 
 def check_shapes(objective: Objective, examples: Split, classes: int) -> None:
@@ -239,18 +233,15 @@ def check_shapes(objective: Objective, examples: Split, classes: int) -> None:
         shape = list(images.shape[1:])
         raise ConfigError(f"architecture: the network cannot take features of shape {shape}: {error}") from error
     if losses.shape != (2,):
-        raise ConfigError(
-            f"loss: expected one loss per example, shape (2,) for two examples, got {tuple(losses.shape)}."
-        )
+        raise ConfigError(f"loss: expected one loss per example, shape (2,) for two, got {tuple(losses.shape)}.")
 
 
 def check_constraint(objective: Objective) -> None:
     """Check that all parameters are weights and biases of linear layers and convolutions, and project them once."""
     for name, layer in layers_with_parameters(objective).items():
         if type(layer) not in (nn.Linear, nn.Conv2d):
-            raise ConfigError(
-                f"constraint: it is for linear layers and convolutions, but {name} is a {type(layer).__name__}."
-            )
+            kind = type(layer).__name__
+            raise ConfigError(f"constraint: it is for linear layers and convolutions, but {name} is a {kind}.")
     with refusing("constraint"):
         objective.project()
 
@@ -278,11 +269,10 @@ def check_optimizer(
     weight.grad = torch.zeros_like(weight)
     optimizer = groups["optimizer"].build(call_with=[weight])
     schedule = build_schedule(groups["schedule"], optimizer, epochs * steps_per_epoch)
-    part = "optimizer"
-    try:
+    with refusing("optimizer: a step fails"):
         if device.type == "cpu":
             Updates(optimizer).step()
-        part = "schedule"
+    with refusing("schedule: a step fails"):
         for epoch in range(min(epochs, _EPOCHS)):
             schedule.start_epoch()
             for _ in range(steps_per_epoch if schedule.by_step else 1):
@@ -290,6 +280,4 @@ def check_optimizer(
                 rate = optimizer.param_groups[0].get("lr", 0)
                 if not 0 <= rate < math.inf:
                     raise ValueError(f"the learning rate would be {rate} in epoch {epoch + 1}")
-    except Exception as error:
-        raise ConfigError(f"{part}: a step fails: {error}") from error
     return complete

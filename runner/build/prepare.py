@@ -46,14 +46,12 @@ def prepare(config: DictConfig) -> Run:
     Raises:
         ConfigError: the config cannot be run; the message is one sentence.
     """
-    unknown_fields = sorted(set(map(str, config)) - set(FIELDS))
-    if unknown_fields:
-        raise ConfigError(f"There is no field {unknown_fields[0]!r} in a run's configuration.")
+    if others := sorted(set(map(str, config)) - set(FIELDS)):
+        raise ConfigError(f"There is no field {others[0]!r} in a run's configuration.")
     check_ranges(config)
     check_values(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
-    unknown_diagnostics = sorted(set(config.diagnostics) - set(diagnostics()))
-    if unknown_diagnostics:
-        raise ConfigError(f"diagnostics has no {unknown_diagnostics[0]}: choose from {', '.join(diagnostics())}.")
+    if others := sorted(set(config.diagnostics) - set(diagnostics())):
+        raise ConfigError(f"diagnostics has no {others[0]}: choose from {', '.join(diagnostics())}.")
     with seeded(derived_seed(config.seed, "parts")):
         return _prepared(config)
 
@@ -101,7 +99,15 @@ def _prepared(config: DictConfig) -> Run:
             with torch.random.fork_rng(devices=[]):
                 clipping.sum_contributions(ordinary, examples.images, examples.targets)
         mechanism = noised(noise_multiplier_of(config, accountant, noised, rule, normalization))
-        _check_delta(config.delta, mechanism)
+        delta: float = config.delta
+        # Publishing every example with probability delta, independently of the others, is (0, delta)-differentially
+        # private, and publishes delta N examples in the mean: from a delta of 1/N, no epsilon protects all of them
+        # (Dwork and Roth, The Algorithmic Foundations of Differential Privacy, 2014, section 2.3).
+        if mechanism.private and delta * mechanism.examples >= 1:
+            raise ValueError(
+                f"delta={delta:g} is not below 1/N for N = {mechanism.examples:,} training examples: so large a δ "
+                f"allows publishing one of them. Choose less than {number(1 / mechanism.examples, bound='lower')}."
+            )
         mechanism.check(clipping, objective, examples.images, examples.targets)
         if rule.takes_back and isinstance(mechanism, Scheduled):
             raise ValueError("screening: kept steps are charged alike, so the noise has to be the same at all steps.")
@@ -133,20 +139,6 @@ def _prepared(config: DictConfig) -> Run:
     )
     _check_together(run, objective, optimizer, examples)
     return run
-
-
-def _check_delta(delta: float, mechanism: Mechanism) -> None:
-    """Raise ValueError if a private run has a delta of at least 1/N, with N the examples that it trains on.
-
-    Publishing every example with probability delta, independently of the others, is (0, delta)-differentially private,
-    and publishes delta N examples in the mean: from a delta of 1/N, no epsilon protects all of them (Dwork and Roth,
-    The Algorithmic Foundations of Differential Privacy, 2014, section 2.3).
-    """
-    if mechanism.private and delta * mechanism.examples >= 1:
-        raise ValueError(
-            f"delta={delta:g} is not below 1/N for N = {mechanism.examples:,} training examples: so large a δ allows "
-            f"publishing one of them. Choose less than {number(1 / mechanism.examples, bound='lower')}."
-        )
 
 
 def _check_together(run: Run, objective: Objective, optimizer: torch.optim.Optimizer, examples: Split) -> None:
@@ -208,9 +200,6 @@ def _check_together(run: Run, objective: Objective, optimizer: torch.optim.Optim
             GraphStep(run, objective.to("meta"), Split(examples.images.to("meta"), examples.targets.to("meta")))
 
 
-_SILENT = 2.0  # seconds
-
-
 def noise_multiplier_of(
     config: DictConfig,
     accountant: Accountant,
@@ -233,21 +222,17 @@ def noise_multiplier_of(
         if noise_multiplier is None:
             raise ConfigError("Set sound_epsilon, noise_multiplier (0 for none) or target_epsilon.")
         return float(noise_multiplier)
+    if sound is None and noise_multiplier is not None:
+        raise ConfigError(
+            "Set noise_multiplier or target_epsilon, not both: one follows from the other "
+            "(target_epsilon=3 noise_multiplier=null, say)."
+        )
+    trial = mechanism(1.0)  # raises if the other settings do not allow noise
     if sound is None:
-        if noise_multiplier is not None:
-            raise ConfigError(
-                "Set noise_multiplier or target_epsilon, not both: one follows from the other "
-                "(target_epsilon=3 noise_multiplier=null, say)."
-            )
-        mechanism(1.0)  # raises if the other settings do not allow noise
+        target: float = config.target_epsilon
+        charges = lambda nm: mechanism(nm).charges_of_epochs(config.epochs).claimed  # noqa: E731
         with _announced(accountant):
-            return calibrate_noise_multiplier(
-                accountant,
-                lambda nm: mechanism(nm).charges_of_epochs(config.epochs).claimed,
-                config.target_epsilon,
-                config.delta,
-            )
-    trial = mechanism(1.0)
+            return calibrate_noise_multiplier(accountant, charges, target, config.delta)
     reason = own_noise(trial) or own_releases(normalization) or private_statistics(config.features, config.dataset)
     if reason:
         raise ConfigError(f"sound_epsilon={sound:g}: this setting has no sound ε. {reason}")
@@ -273,14 +258,9 @@ def within_budget(
     if not mechanism.private:
         raise ConfigError("max_epsilon stops a private run, but noise_multiplier is 0.")
     unit, steps = ("step", 1) if rule.takes_back else ("epoch", mechanism.steps_per_epoch)
+    charges, most = lambda n: mechanism.charges(n * steps).claimed, config.epochs * mechanism.steps_per_epoch // steps
     with _announced(accountant):
-        paid_for = last_within(
-            accountant,
-            lambda n: mechanism.charges(n * steps).claimed,
-            config.max_epsilon,
-            config.delta,
-            config.epochs * mechanism.steps_per_epoch // steps,
-        )
+        paid_for = last_within(accountant, charges, config.max_epsilon, config.delta, most)
     if paid_for == 0:
         raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single {unit} of this setting.")
     return (config.epochs, paid_for) if rule.takes_back else (paid_for, None)
@@ -291,7 +271,7 @@ def _announced(accountant: Accountant) -> Iterator[None]:
     """Print a line if what is done inside takes two seconds, with its limit."""
     name = type(accountant).__name__
     text = f"computing the noise or the steps that the budget allows, by {name}, for at most {PATIENCE:g} s ..."
-    timer = Timer(_SILENT, lambda: Line().keep(text))
+    timer = Timer(2.0, lambda: Line().keep(text))
     timer.daemon = True
     timer.start()
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing import parent_process
 
 import torch
@@ -15,10 +14,8 @@ from runner.clipping import Backprop
 from runner.config import ConfigError
 from runner.gradients import Objective, is_known
 from runner.training.run import Run
-from runner.trust.clipping import OwnClipping
-from runner.trust.engine import IsolatedEngine, IsolatedPrediction
-from runner.trust.mapped import Mapped, NotMappableError
-from runner.trust.parts import OwnFeatures, OwnViews
+from runner.trust.engine import IsolatedEngine, NotMappableError, Prepared, isolated_prediction
+from runner.trust.parts import OwnClipping, OwnFeatures, OwnViews
 
 _printed = set[str]()  # notes of this process
 
@@ -35,7 +32,7 @@ def check_own(run: Run) -> None:
     recurrent = any(isinstance(module, nn.RNNBase) for module in objective.modules())
     faster = " The recurrent layers of opacus.layers (DPLSTM, DPGRU, DPRNN) are faster here." if recurrent else ""
     notes = []
-    for name, mapped in _mapped_parts(run).items():
+    for name, mapped in _mapped_parts(run):
         note = f"{name}: applied to one example at a time, so an operation over the batch is over that one."
         if mapped.rate is not None:
             note += (
@@ -53,39 +50,36 @@ def check_own(run: Run) -> None:
     _check_prediction(run, objective)
 
 
-def _mapped_parts(run: Run) -> dict[str, Mapped]:
-    """Return the user's parts that are applied to each example separately, by a readable name."""
-    objective, clipping, augmentation = run.new_objective(), run.clipping, run.augmentation
+def _mapped_parts(run: Run) -> Iterator[tuple[str, Prepared]]:
+    """Yield the user's parts that are applied to each example separately, with a readable name.
+
+    Raises:
+        ConfigError: one cannot be.
+    """
+    objective, features, augmentation, clipping = run.new_objective(), run.features, run.augmentation, run.clipping
     engine = run.engine(objective)
     objective.start_epoch(0)
-    inputs = torch.zeros(1, *run.features.shape(run.dataset.shape), device=run.device)
+    inputs = torch.zeros(1, *features.shape(run.dataset.shape), device=run.device)
     targets = torch.zeros(1, dtype=torch.long, device=run.device)
-    parts: dict[str, Mapped] = {}
-    if isinstance(run.features, OwnFeatures):
-        with _refused("features"):
-            images = torch.zeros(1, *run.dataset.shape, device=run.device)
-            parts[type(run.features.part).__qualname__] = run.features.mapped.ready(images)
-    if isinstance(augmentation, OwnViews):
-        with _refused("augmentation"):
-            (numbers,) = augmentation.draw(1, torch.Generator()).to(run.device)
-            parts[type(augmentation.part).__qualname__] = augmentation.mapped.ready(inputs, numbers)
-    if isinstance(clipping, OwnClipping):
-        with _refused("clipping"):
-            parts[type(clipping.part).__qualname__] = clipping.mapped(objective)
-    if run.isolated and isinstance(engine, IsolatedEngine):
-        classes = {type(module).__qualname__: None for module in objective.modules() if not is_known(module)}
-        names = ", ".join(classes) or type(objective.network).__qualname__
-        with _refused(f"architecture or loss ({names})"):
-            parts[names] = engine.mapped(inputs, targets, clipping if isinstance(clipping, Backprop) else None)
-        with _refused(f"architecture or loss ({names}) in evaluation"):
-            IsolatedPrediction(objective, inputs, targets)
-    return parts
-
-
-@contextmanager
-def _refused(part: str) -> Iterator[None]:
+    part = "features"
     try:
-        yield
+        if isinstance(features, OwnFeatures):
+            images = torch.zeros(1, *run.dataset.shape, device=run.device)
+            yield type(features.part).__qualname__, features.mapped.ready(images)
+        part = "augmentation"
+        if isinstance(augmentation, OwnViews):
+            (numbers,) = augmentation.draw(1, torch.Generator()).to(run.device)
+            yield type(augmentation.part).__qualname__, augmentation.mapped.ready(inputs, numbers)
+        part = "clipping"
+        if isinstance(clipping, OwnClipping):
+            yield type(clipping.part).__qualname__, clipping.mapped(objective)
+        if run.isolated and isinstance(engine, IsolatedEngine):
+            classes = {type(module).__qualname__: None for module in objective.modules() if not is_known(module)}
+            names = ", ".join(classes) or type(objective.network).__qualname__
+            part = f"architecture or loss ({names})"
+            yield names, engine.mapped(clipping if isinstance(clipping, Backprop) else None).ready(inputs, targets)
+            part += " in evaluation"
+            isolated_prediction(objective).ready(inputs, targets)
     except NotMappableError as error:
         fails = str(error).startswith(type(error.__cause__).__name__)
         reason = "it fails on one example" if fails else "it cannot be applied to one example at a time"
@@ -104,10 +98,10 @@ def _check_prediction(run: Run, objective: Objective) -> None:
         logits, losses = objective.predict(images, targets)
         if not run.isolation:
             objective.train().predict(images, targets)
-    if logits.shape != (count, run.dataset.classes) or losses.shape != (count,):
+    if logits.shape != (count, classes := run.dataset.classes) or losses.shape != (count,):
         raise ConfigError(
-            f"architecture or loss: expected logits of shape ({count}, {run.dataset.classes}) and losses of "
-            f"shape ({count},), got {tuple(logits.shape)} and {tuple(losses.shape)}."
+            f"architecture or loss: expected logits of shape ({count}, {classes}) and losses of shape ({count},), got "
+            f"{tuple(logits.shape)} and {tuple(losses.shape)}."
         )
     if not torch.equal(images, before):
         raise ConfigError("architecture: a module changes the images, which are used again: leave out inplace=True.")

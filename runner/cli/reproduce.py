@@ -26,8 +26,8 @@ from runner.launch import Launcher, Work, launcher_of, run_jobs
 from runner.launch.processes import Tally
 from runner.launch.processes import workers as usual_workers
 from runner.launch.slurm import queued_runs
-from runner.records.examples import check_examples
 from runner.records.files import failure_path, is_recorded, progress, record_path, results_folder
+from runner.records.identity import check_examples
 from runner.records.jobs import Job, sweep_jobs
 from runner.records.options import check_options
 from runner.report.files import read_csv, write_csv

@@ -22,20 +22,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, Container, DictConfig, Node, OmegaConf
 
 from runner.config.checkout import scan
-from runner.config.fields import (
-    COUNT,
-    COUNTS,
-    DELTA,
-    NOISE,
-    NOT_NEGATIVE,
-    POSITIVE,
-    THREADS,
-    Part,
-    class_group,
-    properties_of,
-    ranges_of,
-    stated,
-)
+from runner.config.fields import Part, Properties, Range, class_group, ranges_of, stated
 
 PACKAGE = Path(__file__).resolve().parents[1]  # runner/
 _CHECKOUT = (PACKAGE.parent / "pyproject.toml").is_file()
@@ -44,6 +31,13 @@ PLACE = REPOSITORY if _CHECKOUT else Path.cwd()  # that results/ and wandb/ go i
 RESULTS = PLACE / "results"
 YOURS, FRESH = RESULTS / "yours", RESULTS / "fresh"  # of a user, ignored by git: see `runner.records.files.find_record`
 
+COUNT = Range("a whole number from 1 up", lambda value: 1 <= value < math.inf)
+THREADS = Range("a whole number from 1 to 1024", lambda value: 1 <= value <= 1024)
+COUNTS = Range("whole numbers from 1 up", lambda values: all(isinstance(value, int) and value >= 1 for value in values))
+NOT_NEGATIVE = Range("0 or greater", lambda value: value >= 0)
+NOISE = Range("0, or from 1e-6 up and finite", lambda value: value == 0 or 1e-6 <= value < math.inf)
+POSITIVE = Range("greater than 0 and finite", lambda value: 0 < value < math.inf)
+DELTA = Range("greater than 0 and less than 0.5", lambda value: 0 < value < 0.5)
 _LARGEST = (2 - 2.0**-23) * 2.0**127  # of 32 bits
 PAPER = "paper"  # the scale that limits nothing
 BUDGETS = ("noise_multiplier", "target_epsilon", "max_epsilon")  # fields that `sound_epsilon` takes the place of
@@ -201,7 +195,7 @@ class Config:
     draw: int = stated(0, part=Part.record)
 
 
-FIELDS = properties_of(Config)
+FIELDS: dict[str, Properties] = {name: f.metadata["properties"] for name, f in Config.__dataclass_fields__.items()}
 RANGES = tuple(ranges_of(Config))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import typing
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -23,14 +22,14 @@ class Part(Enum):
     machine = "machine"  # the place, speed and tracking of the computation, which the record's config leaves out
 
     @property
-    def identifies(self) -> bool:
-        """Return True if the field is a part of the run id."""
-        return self.defines_setting or self is Part.run
-
-    @property
     def defines_setting(self) -> bool:
         """Return True if the field is a part of the setting id."""
         return self in (Part.setting, Part.observed)
+
+    @property
+    def identifies(self) -> bool:
+        """Return True if the field is a part of the run id."""
+        return self.defines_setting or self is Part.run
 
     @property
     def recorded(self) -> bool:
@@ -44,15 +43,6 @@ class Range:
 
     words: str
     holds: Callable[[Any], bool]
-
-
-COUNT = Range("a whole number from 1 up", lambda value: 1 <= value < math.inf)
-THREADS = Range("a whole number from 1 to 1024", lambda value: 1 <= value <= 1024)
-COUNTS = Range("whole numbers from 1 up", lambda values: all(isinstance(value, int) and value >= 1 for value in values))
-NOT_NEGATIVE = Range("0 or greater", lambda value: value >= 0)
-NOISE = Range("0, or from 1e-6 up and finite", lambda value: value == 0 or 1e-6 <= value < math.inf)
-POSITIVE = Range("greater than 0 and finite", lambda value: 0 < value < math.inf)
-DELTA = Range("greater than 0 and less than 0.5", lambda value: 0 < value < 0.5)
 
 
 @dataclass(frozen=True)
@@ -88,20 +78,6 @@ def stated(default: Any = MISSING, *, part: Part | None = None, within: Range | 
 def class_group(takes: str, *, optional: bool = False) -> Any:
     """Declare a field of `Config` that is a group whose options are classes, of a type named by its dotted path."""
     return stated(None if optional else MISSING, part=Part.setting, takes=takes, optional=optional)
-
-
-def properties_of(schema: type) -> dict[str, Properties]:
-    """Return the properties of every field of a schema, by name.
-
-    Raises:
-        TypeError: a field states no properties.
-    """
-    properties: dict[str, Properties] = {}
-    for field in dataclasses.fields(schema):
-        if field.metadata.get("properties") is None:
-            raise TypeError(f"{schema.__name__}.{field.name} does not state its properties: see runner.config.fields.")
-        properties[field.name] = field.metadata["properties"]
-    return properties
 
 
 def ranges_of(schema: type, prefix: str = "") -> Iterator[tuple[str, Range]]:

@@ -144,22 +144,20 @@ def read_yaml(path: Path) -> Entry:
 
 def _entry(path: str, node: yaml.Node, names: Sequence[str], line: int) -> Entry:
     """Return the entry of a node, which begins in a line (from 0), or whose name does."""
-    place = Entry(f"{path}, line {line + 1}", ".".join(names), None)
+    place, name = f"{path}, line {line + 1}", ".".join(names)
     if isinstance(node, yaml.ScalarNode):
-        return Entry(place.place, place.name, None if not node.style and node.value in _NULL else node.value)
+        return Entry(place, name, None if not node.style and node.value in _NULL else node.value)
     if isinstance(node, yaml.SequenceNode):
-        items = [_entry(path, item, names, item.start_mark.line) for item in node.value]
-        return Entry(place.place, place.name, items)
+        return Entry(place, name, [_entry(path, item, names, item.start_mark.line) for item in node.value])
     entries: dict[str, Entry] = {}
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
-            raise place.wrong("a name is a text")
-        inner = (*names, key.value)
-        entry = _entry(path, value, inner, key.start_mark.line)
+            raise Entry(place, name, None).wrong("a name is a text")
+        entry = _entry(path, value, (*names, key.value), key.start_mark.line)
         if key.value in entries:
             raise ConfigError(f"{entry.place}: {entry.name} is here twice.")
         entries[key.value] = entry
-    return Entry(place.place, place.name, entries)
+    return Entry(place, name, entries)
 
 
 @cache
@@ -177,14 +175,13 @@ def _loader_of_hydra() -> Any:
                         name.tag = yaml.resolver.BaseResolver.DEFAULT_SCALAR_TAG
             return node
 
-    loader = Loader
-    loader.yaml_implicit_resolvers = {
+    Loader.yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in _TYPED]
-        for first, resolvers in loader.yaml_implicit_resolvers.items()
+        for first, resolvers in Loader.yaml_implicit_resolvers.items()
     }
     for tag, (pattern, first) in _TYPED.items():
-        loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{pattern})$"), list(first))
-    return loader
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{pattern})$"), list(first))
+    return Loader
 
 
 _loader_of_omegaconf, _header_of_hydra = of_omegaconf.get_yaml_loader, ConfigSource._get_header_dict

@@ -191,22 +191,15 @@ def _flocked(descriptor: int, wait: float, on_wait: Callable[[], None]) -> bool:
 
 
 def _rescued(path: Path, content: str | bytes) -> str:
-    """Save the content of `path` in the system's temporary folder, else print it. Return its place, in words."""
-    name = None
+    """Save the content of `path` in the system's temporary folder. Return its place, in words."""
     try:
         descriptor, name = tempfile.mkstemp(prefix=f"{path.stem}-", suffix=path.suffix)
         with open(descriptor, "wb") as file:
             _write(file, content)
-        folder, place = shlex.quote(str(path.parent)), shlex.quote(str(path))
-        return f"it is saved, and this puts it in its place: mkdir -p {folder} && mv {shlex.quote(name)} {place}"
     except OSError as error:
-        with suppress(OSError):
-            if name is not None:
-                os.unlink(name)
-        if isinstance(content, bytes):
-            return f"nor can it be saved in the temporary folder ({error}), so it is lost"
-        print(content)
-        return f"nor can it be saved in the temporary folder ({error}), so it is printed: save it there"
+        return f"nor can it be saved in the temporary folder ({error}), so it is lost"
+    folder, place = shlex.quote(str(path.parent)), shlex.quote(str(path))
+    return f"it is saved, and this puts it in its place: mkdir -p {folder} && mv {shlex.quote(name)} {place}"
 
 
 @cache

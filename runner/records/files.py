@@ -1,8 +1,7 @@
 """Records: one small JSON file per run, written once and never changed.
 
-`runner.records.schema` checks what a record holds. Each carries a digest of itself, so that one that was cut off,
-damaged or edited is found wherever it is read. Measured numbers keep five significant digits; those that JSON cannot
-hold are the strings "inf", "-inf" and "nan", which float() reads.
+Each carries a digest of itself, so that one that was cut off, damaged or edited is found wherever it is read. Measured
+numbers keep five significant digits; those that JSON cannot hold are the strings "inf", "-inf" and "nan".
 
 `epsilon_sound` is a guarantee, or it is null. Four things in older records have another meaning, so `as_today`
 translates each record when it is read, and every page, table and command has the result:
@@ -131,9 +130,7 @@ def set_aside(path: Path) -> Path | None:
 
 
 def write_record(path: Path, record: dict[str, Any], *, replace: bool = False) -> bool:
-    """Write a record with rounded numbers, whole or not at all.
-
-    Returns False, and leaves the file as it is, where `path` exists and `replace` is not set.
+    """Write a record with rounded numbers, or return False if `path` exists and `replace` is not set.
 
     Raises:
         OSError: it cannot be written there. The message says where it is instead, and how to put it in its place.
@@ -142,10 +139,7 @@ def write_record(path: Path, record: dict[str, Any], *, replace: bool = False) -
 
 
 def write_stopped(path: Path, record: dict[str, Any]) -> None:
-    """Write the measurements of a run that a search stopped.
-
-    If another search stopped it before, the longer record stays. The epochs that both have are the same.
-    """
+    """Write the measurements of a run that a search stopped, unless another search stopped it later."""
     set_aside(path)
     before = read_record(path)["history"]["epoch"] if path.exists() else []
     if len(record["history"]["epoch"]) > len(before):
@@ -161,9 +155,7 @@ class UnreadableRecordError(ConfigError):
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read a record and check that it is the run it is filed under.
-
-    An older record gets the fields of ε that records have today: see `as_today`.
+    """Read a record, as today's code writes it (`as_today`), and check that it is the run it is filed under.
 
     Raises:
         FileNotFoundError: there is no file.
@@ -189,12 +181,9 @@ def as_today(record: Mapping[str, Any]) -> dict[str, Any]:
 
     No number is lost, so `runner.records.verify` compares the result with the config for both forms.
     """
-
-    def spent(history: Mapping[str, Any]) -> dict[str, Any]:
-        return {"epsilon_spent" if name == "epsilon_sound" else name: column for name, column in history.items()}
-
     history, final = dict(record["history"]), dict(record["final"])
     config, provenance = record["config"], dict(record["provenance"])
+    spent = {"epsilon_spent" if name == "epsilon_sound" else name: column for name, column in history.items()}
     if schema.AT_MOST in final:
         budget = config.get("max_epsilon") is not None and "accepted" in history
         at_most = final.pop(schema.AT_MOST)
@@ -203,14 +192,14 @@ def as_today(record: Mapping[str, Any]) -> dict[str, Any]:
             del final["max_tries"]
         elif at_most is not None:
             final |= {"epsilon_spent": final["epsilon_sound"], "epsilon_sound": at_most}
-            history = spent(history) if budget else history
+            history = spent if budget else history
     mechanism = config.get("mechanism") or {}
     if mechanism.get("_target_") == _BANDED and not mechanism.get("parts") and "neighbouring_relation" in final:
         final["neighbouring_relation"] = "zero-out"
     unsound = private_statistics(config["features"], config["dataset"])
     if unsound and config.get("noise_multiplier") != 0 and "epsilon_unsound" not in provenance:
         final = {"epsilon_spent": final["epsilon_sound"], **final, "epsilon_sound": None}
-        history, provenance = spent(history), {"epsilon_unsound": unsound, **provenance}
+        history, provenance = spent, {"epsilon_unsound": unsound, **provenance}
     return {**record, "history": history, "final": final, "provenance": provenance}
 
 
@@ -257,8 +246,7 @@ def _refuse(path: Path, reason: str) -> NoReturn:
 
 def dumps(record: dict[str, Any]) -> str:
     """Write a record as JSON text, with its measured numbers rounded, and the digest of the result."""
-    # The ids are the hash of the config as it is.
-    content = {name: value if name == "config" else rounded(value) for name, value in record.items()}
+    content = rounded({**record, "config": None}) | {"config": record["config"]}  # the ids are the hash of the latter
     return text_of(content | {"digest": digest_of(json.loads(json.dumps(content)))})
 
 

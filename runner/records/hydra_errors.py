@@ -38,38 +38,32 @@ def sentence(error: BaseException) -> str:
     repeated = r"^Multiple values for (\w+)\..*: (\w+)'"
     message = re.sub(repeated, r"\1 has a value already: write \1=\2 without +", message)
     if isinstance(error, MissingConfigException):
-        message = _missing(error, outermost) or message + _nearest(error.missing_cfg_file or "")
+        message = _missing(error, message, outermost)
     return f"{where}: {message}" if where and where not in message else message
 
 
-def _missing(error: MissingConfigException, outermost: str) -> str:
-    """State that a group has no option of a name, with the file that is misnamed or with all options; "" for others."""
-    group, _, name = (error.missing_cfg_file or "").removesuffix(".yaml").rpartition("/")
+def _missing(error: MissingConfigException, message: str, outermost: str) -> str:
+    """State that a group has no option of a name, with the file that is misnamed, with all options or similar ones."""
+    group, _, name = (error.missing_cfg_file or "").rpartition("/")
     folders = [Path(place) / group for place in re.findall(r"path=file://(.+)", outermost)]
     for path in (path for folder in folders if folder.is_dir() for path in scan(folder, "*")):
-        if path.name.lower().partition(".")[0] == name.lower():
+        if path.name.lower().partition(".")[0] == name.removesuffix(".yaml").lower():
+            name = name.removesuffix(".yaml")
             return f"{group} has no option {name!r}, but {path} is there: its name has to be {name}.yaml"
-    if not error.options:
-        return ""
-    group, _, name = (error.missing_cfg_file or "").rpartition("/")
-    options = [option for option in error.options if not option.startswith(".")]  # left by other programs
-    near = difflib.get_close_matches(name, options, n=1)
-    end = f". Did you mean {near[0]}?" if near else ". Options of your own are found with --config-dir FOLDER"
-    return f"{group} has no option {name!r}: choose from {', '.join(options)}{end}"
-
-
-def _nearest(missing: str) -> str:
-    """Suggest similar experiments or sweeps, which are too many to list."""
-    group, _, name = missing.partition("/")
-    folder = {"experiment": REPOSITORY / "conf" / group, "sweeps": REPOSITORY / group}.get(group)
-    if folder is None:
-        return ""
+    if error.options:
+        options = [option for option in error.options if not option.startswith(".")]  # left by other programs
+        near = difflib.get_close_matches(name, options, n=1)
+        end = f". Did you mean {near[0]}?" if near else ". Options of your own are found with --config-dir FOLDER"
+        return f"{group} has no option {name!r}: choose from {', '.join(options)}{end}"
+    top, _, name = (error.missing_cfg_file or "").partition("/")
+    if top not in ("experiment", "sweeps"):
+        return message
+    folder = REPOSITORY / ("conf/experiment" if top == "experiment" else top)  # which has too many to list
     paths = [path for path in scan(folder, "*/*.yaml") if not path.stem.startswith("base_")]
     names = [path.relative_to(folder).with_suffix("").as_posix() for path in paths]
     near = difflib.get_close_matches(name, names, cutoff=0.5)
-    if near:
-        return f". Did you mean {' or '.join(near)}?"
-    return f". They are the files of {folder.relative_to(REPOSITORY)}/"
+    end = f"Did you mean {' or '.join(near)}?" if near else f"They are the files of {folder.relative_to(REPOSITORY)}/"
+    return f"{message}. {end}"
 
 
 def _field_hint(error: BaseException, place: str, name: str, message: str) -> str:

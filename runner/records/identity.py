@@ -1,21 +1,37 @@
-"""Compute run and setting ids as hashes of the resolved config."""
+"""Compute run and setting ids as hashes of the resolved config, of which the hash of a user's examples is a part.
+
+The names of the papers' data sets stand for known files. Other sets of torchvision are read from any files of their
+format. A user's class or function may give other images each time, from an unseeded split, a random transform, the
+clock, or a folder that has changed. So the hash of the images and labels is a part of the run, like the hash of a
+class's source (see `runner.trust.sources`).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import pickle
-from typing import Any
+import sys
+from collections.abc import Mapping
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from runner.config import BUDGETS, FIELDS, ConfigError, check_ranges, check_values
+from runner.config.checkout import scan
 from runner.config.fields import Part
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN
-from runner.records.examples import examples_of
-from runner.trust.sources import sources_of
-from runner.trust.targets import bare_name
+from runner.data.originals import known
+from runner.data.reading import digest
+from runner.trust.sources import bare_name, own_targets, sources_of
 
+if TYPE_CHECKING:
+    from runner.data.datasets import ImageDataset
+
+_hashes: dict[str, str] = {}  # of what this process has read, by what names it
+_OTHERS = "the clock, a generator without a seed, or the order of a set"
 _MAY_MOVE = ("runner.", "torch.")  # the packages whose classes are known by their bare names, wherever they are
 
 
@@ -56,14 +72,14 @@ def limit(config: DictConfig) -> None:
         config.batch_size = min(config.batch_size, scale.batch_size)
     if scale.seeds is not None:
         config.seed = config.seed % scale.seeds
-    sources = sources_of(config)
-    if config.sources and config.sources != sources:
-        raise ConfigError("sources cannot be set: it is the hash of the files that the classes of a run come from.")
-    config.sources = sources
-    examples = examples_of(config)
-    if config.examples not in (None, examples):
-        raise ConfigError("examples cannot be set: it is the hash of the images and labels of a user's data set.")
-    config.examples = examples
+    for name, hashes_of, whose in (
+        ("sources", sources_of, "the files that the classes of a run come from"),
+        ("examples", examples_of, "the images and labels of a user's data set"),
+    ):
+        hashed: Any = hashes_of(config)
+        if config[name] and config[name] != hashed:
+            raise ConfigError(f"{name} cannot be set: it is the hash of {whose}.")
+        config[name] = hashed
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
@@ -82,20 +98,20 @@ def recorded_config(config: DictConfig) -> dict[str, Any]:
     return {name: value for name, value in plain(config).items() if name not in FIELDS or FIELDS[name].part.recorded}
 
 
-def hashed_config(values: dict[str, Any]) -> dict[str, Any]:
+def hashed_config(values: dict[str, Any], *, exact: bool = False) -> dict[str, Any]:
     """Return the part of a resolved config, as JSON values, that defines the run.
 
     A class of this package or of PyTorch is given by its bare name and its arguments, so its file can move. Null and
     empty values are left out. So is a new field at the value that older runs had implicitly (see
     `runner.config.fields`), which keeps the ids of old records. Any other class is given by its whole path. If it is
-    the user's, `sources` has the hash of its source, and `identify_recorded` takes its arguments as they stand.
+    the user's, `sources` has the hash of its source.
+
+    Args:
+        exact: for a hash: numbers are floats, and the arguments of any other class are a text (see `_normalized`).
     """
-    identifying = {
-        name: value
-        for name, value in values.items()
-        if _part(name).identifies and (name not in FIELDS or value != FIELDS[name].unhashed_at)
-    }
-    return dict(_normalized(identifying))
+    unhashed = {name: field.unhashed_at for name, field in FIELDS.items()}
+    identifying = {n: v for n, v in values.items() if _part(n).identifies and (n not in FIELDS or v != unhashed[n])}
+    return dict(_normalized(identifying, exact))
 
 
 def identify(config: DictConfig) -> tuple[str, str]:
@@ -108,7 +124,7 @@ def identify(config: DictConfig) -> tuple[str, str]:
 
 def identify_recorded(config: dict[str, Any]) -> tuple[str, str]:
     """Return the run id and the setting id of a recorded config, also if its classes have moved since."""
-    content = hashed_config(_as_they_stand(config))
+    content = hashed_config(config, exact=True)
     setting = {name: value for name, value in content.items() if _part(name).defines_setting}
     return _digest(content), _digest(setting)
 
@@ -123,41 +139,95 @@ def _part(name: str) -> Part:
     return FIELDS[name].part if name in FIELDS else Part.setting
 
 
-def _as_they_stand(value: Any) -> Any:
-    """Write the arguments of a user's classes as one text, as their order, nulls and empty values may matter there."""
-    if isinstance(value, dict):
-        target = value.get("_target_")
-        if isinstance(target, str) and not target.startswith(_MAY_MOVE):
-            arguments = {name: v for name, v in value.items() if name not in ("_target_", "_partial_")}
-            return {"_target_": target, "arguments": json.dumps(arguments)}
-        return {name: _as_they_stand(v) for name, v in value.items()}
-    return [_as_they_stand(v) for v in value] if isinstance(value, list) else value
-
-
-def _normalized(value: Any, *, in_list: bool = False) -> Any:
+def _normalized(value: Any, exact: bool, *, in_list: bool = False) -> Any:
     """Give classes that may move their bare names, and drop `_partial_`, which changes no run.
 
-    Null and empty values are dropped, too, unless they are in a list.
+    Null and empty values are dropped, too, unless they are in a list. If the value is `exact`, arguments of a user's
+    class are one text, as their order, nulls and empty values may matter there. Numbers are then floats, where these
+    have whole numbers exactly: `lr=1` and `lr=1.0` are the same run.
     """
-    if isinstance(value, dict):
-        entries = {name: _normalized(v, in_list=in_list) for name, v in value.items() if name != "_partial_"}
-        entries = {name: v for name, v in entries.items() if in_list or (v is not None and v != [] and v != {})}
-        target: Any = entries.get("_target_")
-        may_move = isinstance(target, str) and target.startswith(_MAY_MOVE)
-        return entries | {"_target_": bare_name(target)} if may_move else entries
-    return [_normalized(v, in_list=True) for v in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_normalized(v, exact, in_list=True) for v in value]
+    if not isinstance(value, dict):
+        whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 2**53
+        return float(value) if exact and whole else value
+    target: Any = value.get("_target_")
+    may_move = isinstance(target, str) and target.startswith(_MAY_MOVE)
+    if exact and isinstance(target, str) and not may_move:
+        arguments = {name: v for name, v in value.items() if name not in ("_target_", "_partial_")}
+        return {"_target_": target, "arguments": json.dumps(arguments)}
+    entries = {name: _normalized(v, exact, in_list=in_list) for name, v in value.items() if name != "_partial_"}
+    entries = {name: v for name, v in entries.items() if in_list or (v is not None and v != [] and v != {})}
+    return entries | {"_target_": bare_name(target)} if may_move else entries
 
 
 def _digest(content: dict[str, Any]) -> str:
-    text = json.dumps(_floats(content), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _floats(value: Any) -> Any:
-    """Numbers as floats, where they have whole numbers exactly: `lr=1` and `lr=1.0` are the same run."""
-    if isinstance(value, dict):
-        return {name: _floats(v) for name, v in value.items()}
-    if isinstance(value, list):
-        return [_floats(v) for v in value]
-    exact = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 2**53
-    return float(value) if exact else value
+def examples_of(config: DictConfig) -> str | None:
+    """Hash the examples of a config's data set, as they are used at its scale. None if its files are known.
+
+    They are read once a process. Then a line on stderr says what is unusual in them.
+
+    Raises:
+        ConfigError: the data set cannot be built.
+        DataError: it cannot be read.
+    """
+    target = config.dataset.get("_target_") if OmegaConf.is_config(config.dataset) else None
+    if not isinstance(target, str):
+        return None
+    if not own_targets({"_target_": target}) and (
+        config.dataset.get("bundled") or known(str(config.dataset.get("name")))
+    ):
+        return None
+    group = OmegaConf.to_container(config.dataset, resolve=True)
+    from runner.build.groups import Group  # here, as configs of this package's sets need no PyTorch
+    from runner.build.parts import build_dataset
+
+    dataset, root = build_dataset(Group(config, "dataset"), config), config.runtime.data_root
+    key = json.dumps([group, root, config.scale.bundled_data, sources_of(config, ["dataset"])], default=str)
+    if key not in _hashes:
+        _hashes[key] = digest(dataset.load(root))
+        notes = getattr(dataset, "notes", None)  # a user's function may give a data set of this package
+        for note in notes(root) if notes is not None and parent_process() is None else ():
+            print(f"dataset: {note}.", file=sys.stderr)
+    return _hashes[key]
+
+
+def check_examples(config: DictConfig, folder: Path, dataset: ImageDataset) -> None:
+    """Check that a user's data set gives the examples that a config was listed with, and that its records have.
+
+    Args:
+        folder: has the records in runs/.
+        dataset: the one that the run uses.
+
+    Raises:
+        ConfigError: it gives others.
+        DataError: it cannot be read.
+    """
+    if config.get("examples") is None:
+        return
+    if digest(dataset.load(config.runtime.data_root)) != config.examples:
+        raise ConfigError(
+            f"dataset: {config.dataset._target_} gives other images or labels than a moment ago, when the run was "
+            f"listed. PyTorch, NumPy and random have fixed seeds, so take away what else it draws from: {_OTHERS}."
+        )
+    group: Any = OmegaConf.to_container(config.dataset, resolve=True)
+    sources, target = sources_of(config, ["dataset"]), json.dumps(group["_target_"])
+    for path in scan(folder / "runs", "*.json"):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        try:
+            recorded: Mapping[str, Any] = json.loads(text)["config"] if target in text else {}
+        except (ValueError, KeyError, TypeError):  # no record
+            continue
+        stated = recorded.get("examples")
+        alike = recorded.get("dataset") == group and recorded["scale"]["bundled_data"] == config.scale.bundled_data
+        same_source = all(recorded.get("sources", {}).get(name) == hashed for name, hashed in sources.items())
+        if stated not in (None, config.examples) and alike and same_source:
+            raise ConfigError(
+                f"dataset: {config.dataset._target_} gives other images or labels than in {path}, so the runs cannot "
+                f"be compared: bring the old data back, or give the new data another name or "
+                f"runtime.results_root=FOLDER. If you changed nothing, take away what it draws from: {_OTHERS}."
+            )

@@ -18,8 +18,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from runner.config import FIELDS, PAPER, REPOSITORY, Config, check_ranges, register
 from runner.config.fields import Part
-from runner.records.cache import cached
 from runner.records.identity import identify_recorded, limit, plain
+from runner.records.loader import cached
 from runner.terminal import command
 
 _PAPER_SCALE = f"scale={PAPER}"
@@ -83,13 +83,9 @@ def sweep_jobs(sweep: str, extra: Sequence[str] = (_PAPER_SCALE,)) -> list[Job]:
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where the sweep or an override is wrong.
         ConfigError: a number is not in its range, or a class may not be named.
     """
-    machine = []
-    for text in extra:
-        name, equals, _ = text.partition("=")
-        is_option = not equals or (REPOSITORY / "conf" / name).is_dir()
-        # The data's folder is of the machine, too, but a user's data set is read from it to list its runs.
-        if _is_machine(text) and not is_option and name != "runtime.data_root":
-            machine.append(text)
+    # The data's folder is of the machine, too, but a user's data set is read from it to list its runs.
+    fields = (text for text in split(extra)[1] if not text.startswith("runtime.data_root="))
+    machine = [text for text in fields if _is_machine(text)]
     return _set_machine(_listed(sweep, tuple(text for text in extra if text not in machine)), machine)
 
 
@@ -103,20 +99,15 @@ def composed(overrides: Sequence[str]) -> DictConfig:
 
 
 def composed_values(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the JSON values of `composed`, which take no time to build.
-
-    Raises:
-        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: where an override is wrong.
-    """
-    options, fields = split(overrides)
+    """Return the JSON values of `composed`, which take no time to build, or raise as it does."""
 
     def compose_values() -> Any:
+        options, fields = split(overrides)
         if fields:  # the same options are composed once
             config = composed(options)
             set_fields(config, fields)
         else:
-            with _hydra():
-                config = compose("config", list(overrides))
+            config = _by_hydra(overrides)
         return OmegaConf.to_container(config, resolve=False, enum_to_str=True)
 
     register()  # what it interpolates
@@ -172,8 +163,8 @@ def command_of(overrides: Sequence[str]) -> str:
 
 
 @cache
-def _listed(sweep: str, extra: tuple[str, ...]) -> tuple[Job, ...]:
-    return tuple(cached_jobs(["jobs", sweep, *extra], lambda: _list_by_hydra(sweep, extra)))
+def _listed(sweep: str, extra: tuple[str, ...]) -> list[Job]:
+    return cached_jobs(["jobs", sweep, *extra], lambda: _list_by_hydra(sweep, extra))
 
 
 def cached_jobs(key: Sequence[str], make: Callable[[], Sequence[Job]]) -> list[Job]:
@@ -190,8 +181,7 @@ def cached_jobs(key: Sequence[str], make: Callable[[], Sequence[Job]]) -> list[J
 
 def _list_by_hydra(sweep: str, extra: Sequence[str]) -> list[Job]:
     base = [f"sweeps={sweep}", *extra]
-    with _hydra():
-        overlay = compose("config", base, return_hydra_config=True)
+    overlay = _by_hydra(base, return_hydra_config=True)
     varied = OmegaConf.select(overlay, "hydra.sweeper.params") or {}
     parameters = [f"{name}={value}" for name, value in varied.items()]
     # The very splitting that Hydra's own sweeper does.
@@ -235,8 +225,7 @@ def _with_choices(sweep: str, extra: Sequence[str], choices: Sequence[str]) -> D
     own = OmegaConf.load(path) if text.startswith("# @package _global_\n") else None
     swept = any(text.lstrip("+~").startswith("hydra.sweeper") for text in extra)  # of the file's own field
     if not isinstance(own, DictConfig) or "defaults" in own or swept:
-        with _hydra():
-            return compose("config", [f"sweeps={sweep}", *extra, *choices])
+        return _by_hydra([f"sweeps={sweep}", *extra, *choices])
     options, fields = split(extra)
     config = composed([*options, *choices])
     own.pop("hydra", None)
@@ -246,10 +235,11 @@ def _with_choices(sweep: str, extra: Sequence[str], choices: Sequence[str]) -> D
     return config
 
 
-def _hydra() -> initialize_config_dir:
+def _by_hydra(overrides: Sequence[str], *, return_hydra_config: bool = False) -> DictConfig:
     register()
     GlobalHydra.instance().clear()
-    return initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3")
+    with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
+        return compose("config", list(overrides), return_hydra_config=return_hydra_config)
 
 
 @cache
@@ -273,16 +263,10 @@ def _set_machine(jobs: Sequence[Job], overrides: Sequence[str]) -> list[Job]:
     set_fields(config, overrides)
     OmegaConf.resolve(config)
     check_ranges(config)
-    changed = replace(jobs[0], values=plain(config))
-    changed_jobs = []
+    changed, changed_jobs = plain(config), []
     for job in jobs:
         values = dict(job.values)
-        for name in (_parsed(text).key_or_group for text in overrides):
-            *groups, last = name.split(".")
-            node = values
-            for group in groups:
-                node[group] = dict(node[group])
-                node = node[group]
-            node[last] = changed.field(name)
+        for group, _, name in (_parsed(text).key_or_group.partition(".") for text in overrides):
+            values[group] = values[group] | {name: changed[group][name]} if name else changed[group]
         changed_jobs.append(replace(job, values=values))
     return changed_jobs

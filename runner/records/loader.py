@@ -3,35 +3,164 @@
 Hydra merges an experiment after the options of groups. So the experiment's settings of a group would replace the
 settings of a user's option, although the user typed that option to replace them. They are dropped. For an option of
 this package they stay, because the papers' experiments are varied in this way.
+
+Composed configs are kept in the user's cache folder, because composing one takes Hydra a tenth of a second and more. An
+entry depends on the files that were read for it, on the environment variables that they name, on the code of ids and
+the versions of Hydra and OmegaConf. It is used while all of these are unchanged, if its checksum matches and only the
+user may have write access to it. Else the config is composed again, so all entries can be deleted at any time.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import pickle
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import is_dataclass
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
 from hydra._internal import hydra as of_hydra
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import CachingConfigRepository, IConfigRepository
+from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository, IConfigRepository
+from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.default_element import ResultDefault
 from hydra.errors import ConfigCompositionException
-from hydra.plugins.config_source import ConfigResult
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.config import FIELDS, REPOSITORY, Config, options_of
+from runner.config import FIELDS, PACKAGE, REPOSITORY, Config, options_of
 from runner.config.checkout import scan
 from runner.config.yaml_file import read_yaml
+from runner.data.files import SEAL, cache_folder, is_sealed, safe_folder, sealed, write_whole
 
-_CONF, _PRIMARY = str(REPOSITORY / "conf"), "config"
+_CONF = str(REPOSITORY / "conf")
 _TYPED = "command-line"  # how Hydra says that a folder of options was named there
 _GROUPS = {name for name, kind in get_type_hints(Config).items() if FIELDS[name].names_class or is_dataclass(kind)}
+
+_CODE = (  # that a resolved config and its ids depend on
+    "runner/config/*.py", "runner/data/__init__.py", "runner/study/plan.py", "runner/trust/sources.py",
+    *(f"runner/records/{name}.py" for name in ("identity", "jobs", "loader")),
+)  # fmt: skip
+_VARIABLE = re.compile(r"\$\{oc\.env:\s*([A-Za-z_]\w*)")
+_TABLE = re.compile(r"\$\{chosen:\s*([^,}]+?)\s*,")
+_under_way: list[set[str]] = []  # the files read for each config that is being composed for the cache
+_parsed: dict[tuple[Any, ...], bytes] = {}  # by source, name and state of the file
+_load_by_hydra = ConfigRepository.load_config
+
+
+def _has(source: ConfigSource, config_path: str) -> bool:
+    return _is_in_package(source.path, config_path) if source.scheme() == "pkg" else source.is_config(config_path)
+
+
+@cache
+def _is_in_package(package: str, config_path: str) -> bool:  # which stays so, and takes long to find out
+    return ImportlibResourcesConfigSource("", f"pkg://{package}").is_config(config_path)
+
+
+def _load_once(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
+    """Load a config as Hydra does, but parse each file once unless it changes, note its path, and name it in errors."""
+    source = next((source for source in repository.get_sources() if _has(source, config_path)), None)
+    if source is None:
+        return None
+    path = f"{source.path}/{config_path.removesuffix('.yaml')}.yaml" if source.scheme() == "file" else ""
+    state = os.stat(path) if path else None
+    key = (config_path, source.provider, source.path, state and (state.st_mtime_ns, state.st_size))
+    if key not in _parsed:
+        try:
+            _parsed[key] = pickle.dumps(_load_by_hydra(repository, config_path))
+        except yaml.YAMLError as error:  # it names its file and line
+            raise ConfigCompositionException(str(error)) from error
+        except (OmegaConfBaseException, RecursionError, ValueError) as error:
+            why = f"cannot be read: {str(error).partition(chr(10))[0]}"
+            why = "is not UTF-8: save it as UTF-8" if isinstance(error, UnicodeDecodeError) else why
+            why = "is nested too deeply" if isinstance(error, RecursionError) else why
+            raise ConfigCompositionException(f"{path} {why}.") from None
+    for files in _under_way:
+        files.update([path] if path else [])
+    copied: ConfigResult = pickle.loads(_parsed[key])  # Hydra merges others into it
+    return copied
+
+
+setattr(ConfigRepository, "load_config", _load_once)  # noqa: B010
+
+
+def cached(key: Sequence[str], compose: Callable[[], Any], keep: Callable[[Any], bool] = lambda content: True) -> Any:
+    """Return what `compose` composes by Hydra for a key, as JSON values, from the cache if it is there.
+
+    A result that follows from other files than Hydra reads may not be kept: then `keep` is False.
+    """
+    name = hashlib.sha256(json.dumps([str(REPOSITORY), *key]).encode()).hexdigest()[:32]
+    path = cache_folder() / "configs" / f"{name}.json"
+    with suppress(OSError, KeyError, TypeError):  # there is none, or a file that it was made of is gone
+        entry = read_entry(path)
+        if entry["made_of"] == _made_of(entry["made_of"]["files"]):
+            for files in _under_way:
+                files.update(entry["made_of"]["files"])
+            return entry["content"]
+    read = set[str]()
+    _under_way.append(read)
+    try:
+        content = compose()
+    finally:
+        _under_way.pop()
+    if keep(content):
+        write_entry(path, {"made_of": _made_of(read), "content": content})
+    return content
+
+
+def read_entry(path: Path) -> Any:
+    """Return an entry. It is None if there is none, or if the file is damaged or not of the user alone."""
+    with suppress(OSError, ValueError):
+        return json.loads(path.read_bytes()[:-SEAL]) if is_sealed(path) else None
+    return None
+
+
+def write_entry(path: Path, content: Any) -> None:
+    """Write an entry. Where that is not possible, its content is computed again next time."""
+    with suppress(OSError):
+        safe_folder(path.parent)
+        write_whole(path, sealed(json.dumps(content).encode()), replace=True, private=True)
+
+
+def _made_of(files: Iterable[str]) -> dict[str, Any]:
+    """Return what an entry depends on: hashes of files, of tables that they name and of code, versions, variables."""
+    hashes: dict[str, str] = {}
+    variables, pending = set[str](), sorted(files)
+    for file in pending:
+        state = os.stat(file)
+        hashes[file], named, tables = _hash_and_names(file, state.st_mtime_ns, state.st_size)
+        variables.update(named)
+        pending += [path for table in tables if (path := str(REPOSITORY / table)) not in pending]
+    environment = {name: os.environ.get(name) for name in sorted(variables)}
+    return {"code": hash_of(("hydra-core", "omegaconf"), _CODE), "environment": environment, "files": hashes}
+
+
+@cache
+def _hash_and_names(file: str, _changed: int, _size: int) -> tuple[str, list[str], list[str]]:
+    """Return the hash of a file, and the variables and tables that it names; read once unless it changes."""
+    content = Path(file).read_bytes()
+    text = content.decode(errors="replace")
+    return hashlib.sha256(content).hexdigest(), _VARIABLE.findall(text), _TABLE.findall(text)
+
+
+@cache
+def hash_of(packages: tuple[str, ...], files: tuple[str, ...]) -> str:
+    """Hash the versions of some packages and the content of files of the checkout, which may be patterns."""
+    digest = hashlib.sha256(" ".join(version(name) for name in packages).encode())
+    for path in scan(PACKAGE.parent, *files):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(PACKAGE.parent)} {len(content)}".encode() + content)
+    return digest.hexdigest()
 
 
 class Loader(ConfigLoaderImpl):
@@ -46,48 +175,40 @@ class Loader(ConfigLoaderImpl):
             raise ConfigCompositionException("A run starts from conf/config.yaml: name more folders by --config-dir.")
         super().__init__(config_search_path)
         self._chosen: frozenset[str] = frozenset()  # the groups whose options are typed, of what is composed
+        self._files: list[Path] = []  # of options and experiments, as they are merged
 
     def load_configuration(
         self, config_name: str | None, overrides: list[str], run_mode: RunMode, *args: Any, **kwargs: Any
     ) -> DictConfig:
-        """Compose a config as Hydra does.
-
-        Raises:
-            ConfigCompositionException: the config cannot be composed, or an option has the name of one of this package.
-        """
-        if config_name not in (None, _PRIMARY):  # None: of --hydra-help
+        """Compose a config as Hydra does, unless an option of the user's has the name of one of this package."""
+        if config_name not in (None, "config"):  # None: of --hydra-help
             raise ConfigCompositionException("A run starts from conf/config.yaml: --config-name names no other.")
         parsed, repository = self._parse_overrides_and_create_caching_repo(config_name, overrides)
         for source in repository.get_sources():
             if source.provider.endswith(_TYPED) and source.scheme() == "file":
                 _check_names(Path(source.path))
         self._chosen = frozenset(override.key_or_group for override in parsed if isinstance(override.value(), str))
+        self._files.clear()
         try:
             config = super().load_configuration(config_name, overrides, run_mode, *args, **kwargs)
-        except yaml.YAMLError as error:  # it names its file and line
-            raise ConfigCompositionException(str(error)) from error
-        except (ConfigCompositionException, RecursionError, ValueError) as error:
-            folders = [Path(source.path) for source in repository.get_sources() if source.scheme() == "file"]
-            cause = error.__cause__ if isinstance(error, ConfigCompositionException) else error
-            in_file = isinstance(cause, (OmegaConfBaseException, RecursionError, UnicodeDecodeError))
-            if in_file and (file := _unreadable(folders, cause)) is not None:
-                raise ConfigCompositionException(f"{file} {_why(cause)}.") from None
-            if isinstance(error, ConfigCompositionException):
-                raise
+        except (RecursionError, ValueError) as error:
             raise ConfigCompositionException(str(error)) from error
         for group in sorted(_GROUPS & config.keys()):
             if OmegaConf.is_missing(config, group):
-                place = self._removal_of(group, config_name, overrides, run_mode)
-                names = ", ".join(options_of(group))
-                raise ConfigCompositionException(f"{place}{group} cannot be without an option: choose from {names}.")
+                removal, names = _removal(self._files, group), ", ".join(options_of(group))
+                raise ConfigCompositionException(f"{removal}{group} cannot be without an option: choose from {names}.")
         return config
 
     def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
         """Merge files as Hydra does. Then a typed option of the user's own is all that is said of its group."""
         try:
             config = super()._compose_config_from_defaults_list(defaults, repo)
-        except ConfigCompositionException as error:
-            raise ConfigCompositionException(f"{error}{_line_of(str(error), repo)}") from error.__cause__
+        except ConfigCompositionException as error:  # perhaps a key of the last file could not be merged
+            merged, key = re.search(r"In '([^']+)'", str(error)), re.search(r"full_key: (\S+)", str(error))
+            file = self._files[-1] if self._files else Path()
+            is_last = merged is not None and file.match(f"{merged[1]}.yaml")
+            place = f"\n({_place(file, key[1] if key else '')})" if is_last else ""
+            raise ConfigCompositionException(f"{error}{place}") from error.__cause__
         for group in (name for name, field in FIELDS.items() if field.names_class and name in self._chosen):
             files = [default for default in defaults if (default.config_path or "").rpartition("/")[0] == group]
             if any(self._load_single_config(file, repo).provider.endswith(_TYPED) for file in files):
@@ -97,34 +218,26 @@ class Loader(ConfigLoaderImpl):
         return config
 
     def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
-        """Load a file as Hydra does, and refuse another value than a mapping where a group is meant.
-
-        Raises:
-            ConfigCompositionException: there is one. The message has the line.
-        """
+        """Load a file as Hydra does, and refuse another value than a mapping where a group is meant, with the line."""
         loaded = super()._load_single_config(default, repo)
-        if loaded.path.startswith("file://") and isinstance(loaded.config, DictConfig) and not default.primary:
+        if loaded.path.startswith("file://") and isinstance(loaded.config, DictConfig):
             file = Path(loaded.path.removeprefix("file://")) / f"{default.config_path}.yaml"
-            content: Any = OmegaConf.to_container(loaded.config, resolve=False)
+            self._files.append(file)
+            content: Any = {} if default.primary else OmegaConf.to_container(loaded.config, resolve=False)
             for group in sorted(_GROUPS & content.keys()):
                 if not (OmegaConf.is_missing(loaded.config, group) or OmegaConf.is_interpolation(loaded.config, group)):
                     _check_group(file, group, content[group], is_option=file.parent.name == group)
         return loaded
 
-    def _removal_of(self, group: str, config_name: str | None, overrides: list[str], run_mode: RunMode) -> str:
-        """Return the file, line and a colon of the last list of defaults that takes a group's option away, or ""."""
-        _, repository = self._parse_overrides_and_create_caching_repo(config_name, overrides)
-        for default in reversed(self.compute_defaults_list(config_name, overrides, run_mode).defaults):
-            loaded = super()._load_single_config(default, repository)
-            if default.primary or not loaded.path.startswith("file://"):
-                continue
-            file = Path(loaded.path.removeprefix("file://")) / f"{default.config_path}.yaml"
-            defaults = read_yaml(file).inside(("defaults",))
-            for item in defaults.listed if defaults else ():
-                for name, option in item.content.items() if isinstance(item.content, dict) else ():
-                    if option.content is None and re.fullmatch(rf"(?:override )?/?{group}", name):
-                        return f"{option.place}: "
-        return ""
+
+def _removal(files: Sequence[Path], group: str) -> str:
+    """Return the file, line and a colon of the last list of defaults that takes a group's option away, or ""."""
+    for defaults in (read_yaml(file).inside(("defaults",)) for file in reversed(files)):
+        for item in defaults.listed if defaults else ():
+            for name, option in item.content.items() if isinstance(item.content, dict) else ():
+                if option.content is None and re.fullmatch(rf"(?:override )?/?{group}", name):
+                    return f"{option.place}: "
+    return ""
 
 
 def _check_group(file: Path, group: str, content: Any, *, is_option: bool) -> None:
@@ -141,14 +254,6 @@ def _check_group(file: Path, group: str, content: Any, *, is_option: bool) -> No
             f"{_place(file, group)}: {group} is a group and takes fields: choose an option of it in the list of "
             f"defaults, as in `- override /{group}: NAME`, of {', '.join(options_of(group))}{none}."
         )
-
-
-def _line_of(error: str, repo: IConfigRepository) -> str:
-    """Return the file and the line of the key that Hydra could not merge, on a line of their own, or ""."""
-    merged, key = re.search(r"In '([^']+)'", error), re.search(r"full_key: (\S+)", error)
-    folders = [Path(source.path) for source in repo.get_sources() if source.scheme() == "file"]
-    files = [folder / f"{merged[1]}.yaml" for folder in folders] if merged else []
-    return next((f"\n({_place(file, key[1] if key else '')})" for file in files if file.is_file()), "")
 
 
 def _place(file: Path, key: str) -> str:
@@ -169,24 +274,6 @@ def _check_names(folder: Path) -> None:
             raise ConfigCompositionException(
                 f"{path} is not used, as {group}={option} is an option of this package: give the file another name."
             )
-
-
-def _unreadable(folders: Sequence[Path], error: BaseException | None) -> Path | None:
-    """Return the config file that OmegaConf cannot read because of an error, or None; the user's come first."""
-    for path in (path for folder in reversed(folders) for path in scan(folder, "**/*.yaml")):
-        try:
-            OmegaConf.load(path)
-        except Exception as fault:  # perhaps another one, of a file that is not used
-            if type(fault) is type(error) and (isinstance(error, RecursionError) or _why(fault) == _why(error)):
-                return path
-    return None
-
-
-def _why(error: BaseException | None) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        return "is not UTF-8: save it as UTF-8"
-    deep = isinstance(error, RecursionError)
-    return "is nested too deeply" if deep else f"cannot be read: {str(error).partition(chr(10))[0]}"
 
 
 def use_loader() -> None:

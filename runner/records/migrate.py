@@ -10,10 +10,10 @@ Exit codes: 0 done, 2 a record is damaged, or two would be one: nothing was chan
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from runner.config.checkout import scan
 from runner.data.files import write_whole
@@ -57,10 +57,12 @@ def migrate(folder: Path, moved: dict[str, str]) -> dict[str, str]:
 def _planned(folder: Path, path: Path, moved: dict[str, str]) -> tuple[Path, str]:
     """Return the place where a record belongs, and its text there."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        record = json.loads(text)
         if record["run_id"] != path.stem:
             raise ValueError("its run_id is not its file's name")
-        config = _move_classes(record["config"], moved)
+        rename = re.compile(r'(?<="_target_": ")[^"]+')
+        config = json.loads(rename.sub(lambda target: _moved_class(target[0], moved), text))["config"]
         run_id, setting_id = identify_recorded(config)
         if record.get("digest") != digest_of(record):
             raise ValueError("its digest is not that of what it says")
@@ -71,15 +73,6 @@ def _planned(folder: Path, path: Path, moved: dict[str, str]) -> tuple[Path, str
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} cannot be migrated: {error}") from error
     return new, text_of(updated)
-
-
-def _move_classes(content: Any, moved: dict[str, str]) -> Any:
-    if isinstance(content, dict):
-        return {
-            name: _moved_class(value, moved) if name == "_target_" else _move_classes(value, moved)
-            for name, value in content.items()
-        }
-    return [_move_classes(value, moved) for value in content] if isinstance(content, list) else content
 
 
 def _moved_class(target: str, moved: dict[str, str]) -> str:
@@ -93,13 +86,8 @@ def _moved_class(target: str, moved: dict[str, str]) -> str:
 def main(arguments: Sequence[str]) -> int:
     parser = Parser(prog="python -m runner migrate", description=__doc__)
     parser.add_argument("folder", type=Path, help="a results folder: results, or results/smoke")
-    parser.add_argument(
-        "--target",
-        action="append",
-        default=[],
-        metavar="OLD=NEW",
-        help="a class, or a module with all that is in it, that has moved: runner.losses=runner.networks.losses",
-    )
+    moves = "a class, or a module with all that is in it, that has moved: runner.losses=runner.networks.losses"
+    parser.add_argument("--target", action="append", default=[], metavar="OLD=NEW", help=moves)
     chosen = parser.parse_args(arguments)
     pairs = [pair.partition("=") for pair in chosen.target]
     for old, _, new in pairs:

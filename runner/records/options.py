@@ -53,31 +53,22 @@ def as_typed(overrides: Sequence[str]) -> list[str]:
     A typed target_epsilon or noise_multiplier takes the place of the other one, as one follows from the other. A typed
     number of epochs, batch size or seed is not limited by a small scale.
 
-    >>> as_typed(["+experiment=tempered_sigmoid/mnist_tanh", "target_epsilon=3"])
+    >>> as_typed(["+experiment=tempered-sigmoid/mnist-tanh", "target_epsilon=3"])
     ['experiment=tempered_sigmoid/mnist_tanh', 'target_epsilon=3', 'noise_multiplier=null']
     >>> as_typed(["scale=smoke", "epochs=5"])
     ['scale=smoke', 'epochs=5', 'scale.epochs=null']
     """
-    texts = [_option(text) for text in overrides]
+    # An experiment or a sweep is written as its file is called, whichever way it was typed.
+    option = re.compile(r"^\+?(experiment|sweeps)=(.*)", re.DOTALL)
+    texts = [option.sub(lambda m: f"{m[1]}={m[2].replace('-', '_')}", text) for text in overrides]
     typed = {name: value for name, _, value in (text.partition("=") for text in texts)}
-    added = []
+    given_up = []
     for name, other in (("target_epsilon", "noise_multiplier"), ("noise_multiplier", "target_epsilon")):
-        if typed.get(name, "null") != "null" and other not in typed:
-            added.append(f"{other}=null")
+        given_up += [other] if typed.get(name, "null") != "null" else []
     if typed.get("scale", PAPER) != PAPER:
-        for name, limit in (("epochs", "epochs"), ("batch_size", "batch_size"), ("seed", "seeds")):
-            if name in typed and f"scale.{limit}" not in typed:
-                added.append(f"scale.{limit}=null")
-    return [*texts, *added]
-
-
-def _option(text: str) -> str:
-    """Write an experiment or a sweep as its file is called, whichever way it was typed.
-
-    >>> _option("+experiment=tempered-sigmoid/mnist-tanh"), _option("sweeps=tempered_sigmoid/fig-3")
-    ('experiment=tempered_sigmoid/mnist_tanh', 'sweeps=tempered_sigmoid/fig_3')
-    """
-    return re.sub(r"^\+?(experiment|sweeps)=(.*)", lambda m: f"{m[1]}={m[2].replace('-', '_')}", text, flags=re.DOTALL)
+        limits = {"epochs": "scale.epochs", "batch_size": "scale.batch_size", "seed": "scale.seeds"}
+        given_up += [limit for name, limit in limits.items() if name in typed]
+    return [*texts, *(f"{name}=null" for name in given_up if name not in typed)]
 
 
 def own_folder(config_dir: str | None) -> Path | None:
@@ -88,12 +79,12 @@ def own_folder(config_dir: str | None) -> Path | None:
     Raises:
         ConfigError: --config-dir names no folder.
     """
+    folder = Path("conf" if config_dir is None else config_dir)
     if config_dir is None:
-        usual = Path("conf")
-        return usual if usual.is_dir() and not usual.samefile(REPOSITORY / "conf") else None
-    if not (config_dir and Path(config_dir).expanduser().is_dir()):
+        return folder if folder.is_dir() and not folder.samefile(REPOSITORY / "conf") else None
+    if not (config_dir and folder.expanduser().is_dir()):
         raise ConfigError(f"--config-dir={config_dir}: there is no such folder.")
-    return Path(config_dir)
+    return folder
 
 
 def search_path(config_dir: str | None) -> list[str]:
@@ -131,11 +122,12 @@ def check_options(arguments: Sequence[str]) -> None:
         except HydraException as error:
             _check_quotes(argument, error)
             continue  # Hydra says so, or it is no override
-        _check_values(argument, override, several)
-        group = override.key_or_group
-        if override.is_delete() or not (REPOSITORY / "conf" / group).is_dir():
+        if override.is_delete():
             continue
-        value = override.value()
+        _check_values(argument, override, several)
+        group, value = override.key_or_group, override.value()
+        if not (REPOSITORY / "conf" / group).is_dir():
+            continue
         for choice in value.list if isinstance(value, ChoiceSweep) else [value]:
             if choice in (None, ""):
                 raise ConfigError(
@@ -151,21 +143,17 @@ def check_options(arguments: Sequence[str]) -> None:
 
 
 def _check_values(argument: str, override: Override, several: bool) -> None:
-    """Name this project's way for what is common with Hydra, and not possible here.
-
-    Raises:
-        ConfigError: the override has several values without -m, a list in place of one, or needs a plugin.
-    """
-    name, value = override.key_or_group, None if override.is_delete() else override.value()
+    """Name this project's way for what is common with Hydra, and not possible here."""
+    name, value = override.key_or_group, override.value()
     if isinstance(value, IntervalSweep):
         raise ConfigError(f"{argument}: ranges are searched by a study: search: {{{name}: {{from: .., to: ..}}}}.")
     if isinstance(value, Sweep) and not several:
         raise ConfigError(f"{argument} has several values: add -m to run them all.")
-    wanted = str(Config.__annotations__.get(name, "list"))
-    if isinstance(value, list) and not wanted.startswith("list") and wanted != "Any":
+    wanted = str(Config.__annotations__.get(name, "Any"))
+    if isinstance(value, list) and not wanted.startswith(("list", "Any")):
         values = ",".join(map(str, value))
         raise ConfigError(f"{argument}: {name} takes one value. For several runs write -m {name}={values}.")
-    if name in Config.__annotations__ and wanted.startswith("list") and isinstance(value, str):
+    if isinstance(value, str) and wanted.startswith("list"):
         raise ConfigError(f"{argument}: {name} takes a list: write {name}=[{value}].")
     plugin = _PLUGINS.get(f"{name}={str(value).partition('_')[0]}") if not several or isinstance(value, str) else None
     if plugin:

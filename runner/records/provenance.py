@@ -6,7 +6,7 @@ import os
 import platform
 import resource
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from typing import Any
 
 import torch
@@ -27,14 +27,12 @@ def provenance(
 ) -> dict[str, Any]:
     """Collect the provenance of a record, in seconds and MiB.
 
-    `processor_seconds` are seconds of all threads of the process, without other processes. A resumed run leaves them
-    out. Examples per second count training without evaluation.
-
-    `command` repeats the run. `epsilon_unsound` is the reason why no sound ε is known. `epsilon_rests_on` names the
-    user's classes that ε depends on and that cannot be enforced. An update rule that accepts and rejects adds its share
-    of the training time. `resumed_after` lists the epochs after which a run was resumed. On a CPU, `instructions` is
-    the instruction set that PyTorch uses, and `kernels` a hash of the compiled kernels that the run used. `noise` is
-    how this package drew and added a private run's noise: see `runner.mechanism.normal`.
+    `processor_seconds` are seconds of all threads of the process. A resumed run leaves them out. Examples per second
+    count training without evaluation. `epsilon_unsound` is the reason why no sound ε is known. `epsilon_rests_on` names
+    the user's classes that ε depends on and that cannot be enforced. An update rule that accepts and rejects adds its
+    share of the training time. On a CPU, `instructions` is the instruction set that PyTorch uses, and `kernels` a hash
+    of the compiled kernels that the run used. `noise` is how this package drew and added a private run's noise: see
+    `runner.mechanism.normal`.
     """
     share, believed = run.rule.share_name, run.rests_on
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
@@ -66,13 +64,7 @@ def provenance(
 
 def versions() -> dict[str, str | None]:
     """Return the installed versions of the packages that numbers depend on."""
-    installed: dict[str, str | None] = {}
-    for package in _PACKAGES:
-        try:
-            installed[package] = version(package)
-        except PackageNotFoundError:
-            installed[package] = None
-    return installed
+    return {name: next((package.version for package in distributions(name=name)), None) for name in _PACKAGES}
 
 
 def git_revision() -> str | None:

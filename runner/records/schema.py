@@ -1,7 +1,6 @@
 """Schema of a record: its keys, the types and ranges of its values, and the consistency of its columns.
 
-Values that follow from a record's config are checked by `runner.records.verify`, because they take the parts of the run
-to compute.
+`runner.records.verify` checks values that follow from the config, and the ranges of the config's own numbers.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import dataclasses
 import math
 import typing
 from enum import EnumType
-from functools import partial
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -26,7 +24,7 @@ from pydantic import (
 )
 
 from runner.config import Config
-from runner.config.fields import Properties, Range
+from runner.config.fields import Properties
 
 Id = Annotated[str, Field(pattern="^[0-9a-f]{12}$")]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -140,16 +138,10 @@ def _model_of(kind: type) -> type[BaseModel]:
             raise ValueError("it names no class")
         return value
 
-    def check_range(limits: Range, value: Any) -> Any:
-        if value is not None and not limits.holds(value):
-            raise ValueError(f"it has to be {limits.words}")
-        return value
-
     hints, fields = typing.get_type_hints(kind), dict[str, Any]()
     for field in dataclasses.fields(kind):
         hint: Any = hints[field.name]
         properties: Properties | None = field.metadata.get("properties")
-        limits: Range | None = field.metadata.get("within")
         if properties is not None and not properties.part.recorded:
             continue
         if properties is not None and properties.names_class:
@@ -160,14 +152,11 @@ def _model_of(kind: type) -> type[BaseModel]:
             hint = by_value if hint is kinds[0] else by_value | None
         elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
             hint = _model_of(hint)
-        elif hint in (float, float | None):
-            hint = Finite | None if hint == float | None else Finite
-        if limits is not None:
-            hint = Annotated[hint, AfterValidator(partial(check_range, limits))]
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         may_lack = default in (None, [], {})  # as in the ids: a record from before the field lacks it
         fields[field.name] = hint, None if may_lack else ...
-    return create_model(kind.__name__, __config__=ConfigDict(strict=True, extra="forbid"), **fields)
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    return create_model(kind.__name__, __config__=model_config, **fields)
 
 
 RecordedConfig: Any = _model_of(Config)

@@ -38,10 +38,7 @@ def stored(path: Path) -> dict[str, Any]:
     Raises:
         FileNotFoundError, ValueError: as in `read_record`.
     """
-    try:
-        state = path.stat()
-    except OSError:  # the reason is told where it is read
-        return read_record(path)
+    state = path.stat()
     return _read(path, state.st_mtime_ns, state.st_size)
 
 
@@ -65,9 +62,10 @@ def table_of(results: Path) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = []
-    for record in map(stored, record_files(results)):
-        rows.append(columns_of(record) | {f"history.{name}": values for name, values in record["history"].items()})
+    rows = [
+        columns_of(record) | {f"history.{name}": values for name, values in record["history"].items()}
+        for record in map(stored, record_files(results))
+    ]
     return pd.DataFrame(rows).set_index("run_id") if rows else pd.DataFrame()
 
 

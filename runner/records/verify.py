@@ -1,22 +1,16 @@
 """`python -m runner verify`: compare every record with the values that follow from its config.
 
-These are computed again, after every epoch: the steps, epsilon as the paper counts, and the sound epsilon. These are
-compared with the config or with other columns:
-
-- every final metric and the best epoch
-- the noise multiplier, the number of parameters and the last epoch
-- the counts and rates of a run that takes steps back
-- the user's classes that epsilon rests on
+The steps, epsilon as the paper counts, and the sound epsilon are computed again, after every epoch. Final metrics, the
+noise multiplier, the number of parameters, and the user's classes that epsilon rests on are compared with the config or
+with other columns. So are the counts of a run that takes steps back.
 
 Measurements cannot be computed again: losses, accuracies, diagnostics, seconds, the number of steps taken back, and the
 description of machine and code. They only have to be possible. An accuracy has to be a number of right answers, and a
 count must not fall. `draw` is believed, too. A change of such values alone is not noticed.
 
-Nothing is trained, and no record is written. Settings are shared out to processes, and faults are printed as they come.
-What `runner.accounting` computes is kept in the user's cache folder, so a check that was stopped goes on where it
-was. All 3,370 records take at most 17 minutes of processor time at first, and 3.2 later,
-which is half of that on two free cores. `--fresh` uses nothing that was kept. The last line but one bounds δ from below
-for older records, whose noise was drawn in float32 (see `runner.mechanism.normal`).
+What `runner.accounting` computes is kept in the user's cache folder, so a check that was stopped goes on where it was.
+All 3,370 records take at most 17 minutes of processor time at first, and 3.2 later. The last line but one bounds δ from
+below for older records, whose noise was drawn in float32 (see `runner.mechanism.normal`).
 
 Exit codes: 0 every record agrees with its config, 1 one does not or cannot be read, 2 bad input.
 """
@@ -28,7 +22,6 @@ import math
 import multiprocessing
 import signal
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -51,16 +44,15 @@ from runner.data.datasets import ImageDataset, Split, holdout_examples
 from runner.data.files import cache_folder, content_of
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import DRAWN, PRECISION, cost_of_rounding, delta_of_end, delta_of_radii
-from runner.records.cache import hash_of, read_entry, write_entry
 from runner.records.files import read_record, rounded
 from runner.records.jobs import restored
+from runner.records.loader import hash_of, read_entry, write_entry
 from runner.speed.machine import cores, memory
 from runner.terminal import Line, Parser, number, printable
 from runner.training.averaging import LAST
 from runner.training.progress import Trained, final_metrics
 from runner.training.run import Run
-from runner.trust.sources import check_sources
-from runner.trust.targets import own_targets
+from runner.trust.sources import check_sources, own_targets
 
 _ROUNDING = 1e-9  # relative: what the last digits of a library's answer may be off, before it is rounded to five
 _ROUNDED_UP = (("epsilon", "noise_multiplier"), ("epsilon",), ())  # by the code of today, and in older records
@@ -72,7 +64,6 @@ _CHARGED = (  # fields that the charges of most runs follow from
 _RECORDS = 25  # for each process, as it takes seconds to start one
 _TURNS = 8  # parts of the records for each process, which it reports together
 _MEMORY = 2 * 2**30  # bytes for each process
-_INTERVAL = 30.0  # seconds after which new answers of accountants are kept
 
 Difference = tuple[str, Any, Any]  # what, what the record says, and what it should say
 Cost = tuple[float, float] | float | str  # see `cost_of_noise`
@@ -183,9 +174,9 @@ def _images(run: Run) -> int | None:
 
 def _rounded(name: str, right: Any, up: tuple[str, ...]) -> list[Any]:
     """Return the values that a record may have for a number: two if the last digits of an epsilon decide, else one."""
-    by = name if name.startswith(up) else ""
-    offs = (0.0, -_ROUNDING, _ROUNDING) if isinstance(right, float) and name.startswith("epsilon") else (0.0,)
-    return [rounded(right * (1 + off) if off else right, by) for off in offs]
+    near = isinstance(right, float) and name.startswith("epsilon")
+    values = [right, right * (1 - _ROUNDING), right * (1 + _ROUNDING)] if near else [right]
+    return [rounded(value, name if name.startswith(up) else "") for value in values]
 
 
 def noise_precision(record: Mapping[str, Any]) -> str | None:
@@ -193,8 +184,7 @@ def noise_precision(record: Mapping[str, Any]) -> str | None:
     final = record["final"]
     if not final["noise_multiplier"] or (final["epsilon_sound"] is None and "epsilon_spent" not in final):
         return None
-    precision: str = record["provenance"].get("noise", "float32")
-    return precision
+    return str(record["provenance"].get("noise", "float32"))
 
 
 def cost_of_noise(record: Mapping[str, Any], run: Run) -> Cost:
@@ -205,11 +195,10 @@ def cost_of_noise(record: Mapping[str, Any], run: Run) -> Cost:
     float32 it is a lower bound on delta. See `runner.mechanism.normal`. The steps alone are counted, and no statistics
     before them.
     """
-    mechanism, final = run.mechanism, record["final"]
+    mechanism, final, precision = run.mechanism, record["final"], noise_precision(record)
     steps = max(final["steps"], final.get("max_tries", 0))
     if type(mechanism) is not Mechanism:
         return "for this mechanism"
-    precision = noise_precision(record)
     if precision in (DRAWN, PRECISION):
         if mechanism.before:
             return "for runs that also release statistics"
@@ -301,7 +290,7 @@ def main(arguments: Sequence[str]) -> int:
         ANSWERS.update(_stored_answers())
     groups = _groups(paths)
     jobs = min(chosen.jobs or max(1, min(cores(), memory() // _MEMORY, len(paths) // _RECORDS)), len(groups))
-    line, wrong, noise, last = Line(), 0, [], time.monotonic()
+    line, wrong, noise = Line(), 0, []
     try:
         results = _checked_by_processes(groups, jobs) if jobs > 1 else map(check_file, chain.from_iterable(groups))
         for position, checked in enumerate(results, 1):
@@ -310,11 +299,7 @@ def main(arguments: Sequence[str]) -> int:
                 wrong += 1
                 line.clear()
                 print(printable(f"{checked.path.name}: {'; '.join(checked.faults)}"), flush=True)
-            if checked.noise is not None:
-                noise.append(checked.noise)
-            if time.monotonic() > last + _INTERVAL:
-                _store_answers()
-                last = time.monotonic()
+            noise += [] if checked.noise is None else [checked.noise]
     finally:
         _store_answers()
     line.clear()
@@ -326,11 +311,11 @@ def main(arguments: Sequence[str]) -> int:
 def _groups(paths: Iterable[Path]) -> list[list[Path]]:
     """Group records by what their charges follow from, so that a process asks each accountant only once.
 
-    The seeds of a setting follow each other. The largest group is first, because its process is the last to end.
+    The largest group is first, because its process is the last to end.
     """
     groups: dict[str, list[tuple[str, Path]]] = defaultdict(list)
     for path in paths:
-        config: dict[str, Any] = {}
+        config = dict[str, Any]()
         with suppress(OSError, ValueError, RecursionError, KeyError, TypeError):  # it is no record, as its check says
             config = dict(json.loads(content_of(path))["config"])
         groups[json.dumps([config.get(name) for name in _CHARGED])].append((_text(config), path))
@@ -338,11 +323,7 @@ def _groups(paths: Iterable[Path]) -> list[list[Path]]:
 
 
 def _checked_by_processes(groups: Sequence[list[Path]], jobs: int) -> Iterator[Checked]:
-    """Check each group in one process, with `jobs` at a time, and take over the answers of their accountants.
-
-    Raises:
-        ConfigError: a process was killed.
-    """
+    """Check each group in one process, with `jobs` at a time, and take over the answers of their accountants."""
     context: Any = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # PyTorch is imported once, and forked
     parts: list[list[Path]] = [[] for _ in range(min(_TURNS * jobs, len(groups)))]
@@ -377,23 +358,15 @@ def check_file(path: Path) -> Checked:
     try:
         record = read_record(path)
         faults = verify(record)
-    except ConfigError as error:
-        faults = [str(error)]
     except Exception as error:
-        faults = [f"{type(error).__name__}: {error}"]
-    if faults:
+        faults = [str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"]
+    if faults or (precision := noise_precision(record)) is None:
         return Checked(path, faults)
-    precision = noise_precision(record)
-    if precision is None:
-        return Checked(path, [])
     return Checked(path, [], (precision, cost_of_noise(record, _run_of_setting(_text(record["config"])))))
 
 
 def _answers_path() -> Path:
-    """Return the file of what `runner.accounting.pld` computed, by version of its code and of the packages it uses.
-
-    An answer is kept by the charges, δ and grid that it follows from, so it says nothing about a record.
-    """
+    """Return the file of what `runner.accounting.pld` computed, by version of its code and of the packages it uses."""
     code = hash_of(("dp-accounting", "numpy", "scipy"), ("runner/accounting/*.py",))
     return cache_folder() / f"epsilons-{code[:16]}.json"
 

@@ -25,7 +25,7 @@ from runner.records.identity import identify, recorded_config
 from runner.records.provenance import device_name, versions
 from runner.speed.kernels import kernels_wanted
 from runner.training.run import Run
-from runner.trust.targets import own_targets
+from runner.trust.sources import own_targets
 
 _DIGEST = hashlib.sha256().digest_size
 _NOT_TRAINING = ("cli", "papers", "study", "report", "claims", "search", "launch")  # no run depends on their code

@@ -27,7 +27,7 @@ from runner.records.identity import identify_recorded
 from runner.records.jobs import Job
 from runner.speed.machine import gpus
 from runner.terminal import Line, duration
-from runner.trust.targets import own_targets
+from runner.trust.sources import own_targets
 
 EPOCHS = RESULTS / "epochs.csv"
 _PROCESSOR, _CLOCK = "processor_seconds", "wall_seconds"

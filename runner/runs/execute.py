@@ -21,8 +21,7 @@ from runner.build.trial import check_own
 from runner.config import ConfigError, Precision
 from runner.data.files import check_writable
 from runner.records import files, schema
-from runner.records.examples import check_examples
-from runner.records.identity import identify, recorded_config
+from runner.records.identity import check_examples, identify, recorded_config
 from runner.records.provenance import LOADED_REVISION, provenance
 from runner.runs import models
 from runner.runs.checkpoints import Checkpoint, checkpoint_path

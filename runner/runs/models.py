@@ -18,8 +18,7 @@ from runner.data.reading import seeded
 from runner.gradients import Objective, unknown
 from runner.mechanism.normal import derived_seed
 from runner.records.identity import recorded_config
-from runner.trust.sources import check_sources
-from runner.trust.targets import bare_name
+from runner.trust.sources import bare_name, check_sources
 
 _NAMED = 5  # keys of another program's file that a message names
 

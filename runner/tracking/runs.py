@@ -29,7 +29,7 @@ from runner.config import PACKAGE, ConfigError, TrackingMode
 from runner.records.files import rounded, upper_bound
 from runner.records.identity import recorded_config
 from runner.terminal import one_line
-from runner.trust.targets import bare_name
+from runner.trust.sources import bare_name
 
 Row = dict[str, Any]
 Log = Callable[[Row], None]

@@ -13,7 +13,7 @@ from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.speed.faster import faster
 from runner.speed.slices import channels_last
-from runner.trust.engine import IsolatedPrediction
+from runner.trust.engine import isolated_prediction
 
 Predictions = Callable[[], tuple[Tensor, Tensor]]  # guesses and losses, [examples] each
 
@@ -63,7 +63,9 @@ class Predictor:
         fast = faster(objective)
         assert isinstance(fast, Objective)
         self._fast = fast
-        self._alone = IsolatedPrediction(objective, split.images, split.targets) if objective.isolated else None
+        self._alone = isolated_prediction(objective) if objective.isolated else None
+        if self._alone is not None:
+            self._alone.ready(split.images, split.targets)
 
     def evaluating(self) -> AbstractContextManager[None]:
         """Set evaluation mode inside a `with` block, in which batches are predicted."""
@@ -72,7 +74,8 @@ class Predictor:
     def __call__(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return guesses and losses, [batch] each."""
         if self._alone is not None:
-            return self._alone(inputs, targets)
+            guesses, losses = self._alone(inputs, targets)
+            return guesses, losses
         logits, losses = self._fast.predict(inputs, targets)
         return logits.argmax(dim=1), losses
 

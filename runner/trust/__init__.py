@@ -1,7 +1,6 @@
 """A user's code: how it is run, bounded and named.
 
 The threat model is honest code with honest mistakes (`docs/privacy.md`). A user's function gets one example at a time
-(`mapped`), its contribution is cut to the bound that it states (`clipping`, `parts`), and the package draws the noise
-and charges for it (`mechanism`). What remains to be believed is named in the record (`parts`), with the hashes
-of the files that the classes come from (`sources`).
+(`engine`), its contribution is cut to the bound that it states (`parts`), and the package draws the noise and charges
+for it (`mechanism`). What remains to be believed is named in the record (`parts`), with hashes of files (`sources`).
 """

@@ -54,11 +54,7 @@ class FromDPMechanism:
         return stated.get_effective_sigma(0, 0), stated.get_effective_sigma(_LAST, _LAST)
 
     def _built(self, noise_multiplier: float, batch: list[Tensor]) -> Any:
-        sizes = {
-            "n_params": sum(gradient.numel() for gradient in batch),
-            "dataset_size": 1,
-            "batch_size": 1,
-            "epochs": 1,
-        }
-        asked = {"target_epsilon": 1.0, "target_delta": 1e-5}
-        return self.mechanism(max_grad_norm=self.norm, noise_multiplier=noise_multiplier, **sizes, **asked)
+        return self.mechanism(
+            max_grad_norm=self.norm, noise_multiplier=noise_multiplier, n_params=sum(map(Tensor.numel, batch)),
+            dataset_size=1, batch_size=1, epochs=1, target_epsilon=1.0, target_delta=1e-5,
+        )  # fmt: skip

@@ -1,61 +1,245 @@
-"""The isolated engine and prediction: a user's network and loss, each example computed from it alone."""
+"""A user's function of one example, applied to every example of a batch by itself; the gradients and guesses so.
+
+`torch.func.vmap` maps the function, so an operation over the batch is over one example. For each batch the function is
+made anew, from a fresh copy of the object that it belongs to. So nothing that it keeps in attributes or buffers is
+there for the next batch.
+
+For `COMPARED` examples of the first batch, the mapped results are compared with those of the example alone, without
+`vmap` and by ordinary autograd. A difference is refused, and so is a function whose result for an example changes after
+it has seen others. (For this comparison alone, all examples draw the same random numbers.)
+
+What `vmap` cannot map is applied to the examples one after another, each by a fresh copy. That is slow, and `rate` and
+`reason` tell the user so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 from torch.func import grad_and_value
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
-from runner.gradients.mapped import Gradients, MappedEngine, Within, as_function, example_loss, shared_tensors
+from runner.gradients.mapped import Gradients, MappedEngine, Within, as_function, example_loss, mapped, shared_tensors
 from runner.networks.objective import Objective, fresh_copy
-from runner.trust.mapped import Mapped
+
+COMPARED = 4  # examples of the first batch, evenly spread over it
+_AGREE, _NOTHING = 1e-3, 1e-7  # tolerance: relative to the largest of the compared results, and absolute
+_REASONS = (  # a part of PyTorch's message, and what it means
+    (
+        (".item()", "data pointer", "dynamic shape"),
+        "its code asks for an example's numbers, as `if x.sum() > 0` or `.item()` does: `torch.where` is faster",
+    ),
+    (
+        ("setup_context",),
+        "its autograd.Function has no `setup_context`: with that and `generate_vmap_rule = True` it is faster",
+    ),
+    (
+        ("inplace arithmetic", "match the broadcast shape", "mutate a captured Tensor"),
+        "it, or a layer in it, writes an example's numbers in place into a tensor without them, as into a buffer: a "
+        "new tensor is faster",
+    ),
+    (("as_strided",), "it addresses memory by `as_strided`, where other examples could lie: `unfold` is faster"),
+    (
+        ("same randomness",),
+        "it draws by an example's numbers, as `torch.bernoulli(p)` does: `torch.rand_like(p) < p` is faster",
+    ),
+    (("",), "PyTorch cannot map one of its operators over examples"),
+)
+_KEEPS = "it keeps something outside of its own attributes, as in a global or in a class: leave that out"
+
+
+class NotMappableError(ValueError):
+    """A function of one example cannot be applied to the examples of a batch; the message is the reason."""
+
+
+class Mapped:
+    """A function of one example, applied to all examples of a batch.
+
+    Args:
+        make: returns `function(parameters, buffers, *example)` on a fresh copy of its object. The function returns
+            tensors, in lists, tuples or dicts.
+        result: returns tensors of the shapes and types that the function returns for an example, without numbers (on
+            the meta device, for example), in the same lists, tuples or dicts.
+        shared: returns parameters and buffers by name, the same for all examples.
+        alone: `make` for the comparison, if the function without `vmap` is another one.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Callable[..., Any]],
+        result: Callable[..., Any],
+        shared: Callable[[], tuple[Any, Any]] = lambda: ({}, {}),
+        alone: Callable[[], Callable[..., Any]] | None = None,
+    ) -> None:
+        self._make, self._result, self._shared, self._alone = make, result, shared, alone or make
+        self._prepared: dict[Any, Prepared] = {}
+
+    def ready(self, *examples: Tensor) -> Prepared:
+        """Return the function, ready to be mapped; only the shapes and types of one example are used.
+
+        Raises:
+            NotMappableError: the function fails on a made-up example, returns something else, or draws from Python's or
+                NumPy's generator, which would give all examples of a batch the same numbers.
+        """
+        key = tuple((tensor.shape[1:], tensor.dtype, tensor.device) for tensor in examples)
+        if key not in self._prepared:
+            example = [torch.zeros_like(tensor[0]) for tensor in examples]
+            prepared = Prepared(self._make, self._alone, self._shared(), example, self._result(*example))
+            self._prepared[key] = prepared
+        return self._prepared[key]
+
+    def __call__(self, *examples: Tensor) -> Any:
+        """Return the function's results for examples [batch, ...], each with [batch] before its shape.
+
+        Raises:
+            NotMappableError: the function fails, returns other shapes or types than before, or the first batch shows
+                that an example's result is not that of the example alone.
+        """
+        return self.ready(*examples)(self._shared(), *examples)
+
+
+class Prepared:
+    """A function of one example that can be mapped over examples of one shape and type.
+
+    Attributes:
+        rate: examples per second if the examples are computed one after another; else None.
+        reason: why they are, or None.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Callable[..., Any]],
+        alone: Callable[[], Callable[..., Any]],
+        shared: tuple[Any, Any],
+        example: Sequence[Tensor],
+        result: Any,
+    ) -> None:
+        self._make, self._alone, self._compared = make, alone, False
+        self._like, self._structure = pytree.tree_flatten(result)
+        self.rate: float | None = None
+        self.reason: str | None = None
+        made_up = [torch.stack([tensor, tensor]) for tensor in example]
+        before = _generators()
+        with _seeded(example), torch.no_grad():
+            with _errors_in_words(), _Strides() as strides:
+                self._checked(_stacked([self._one(shared, made_up, 0)]), 1)
+            try:
+                if strides.used:
+                    raise RuntimeError("as_strided")
+                for randomness in ("different", "same"):
+                    self._map(shared, made_up, randomness)
+            except Exception as error:
+                self.reason = next(cause for parts, cause in _REASONS if any(part in str(error) for part in parts))
+                started = time.perf_counter()
+                self._one(shared, made_up, 1)
+                self.rate = 1 / (time.perf_counter() - started)
+        if before != _generators():
+            raise NotMappableError("it draws from Python's or NumPy's generator: draw by PyTorch instead")
+
+    def __call__(self, shared: tuple[Any, Any], *examples: Tensor) -> Any:
+        count = len(examples[0])
+        with _errors_in_words(), torch.no_grad():
+            if not self._compared and count > 1:
+                self._compare(shared, examples)
+                self._compared = True
+            if self.rate is None:
+                return self._checked(self._map(shared, examples, "different"), count)
+            return self._checked(_stacked(self._one(shared, examples, index) for index in range(count)), count)
+
+    def _map(self, shared: tuple[Any, Any], examples: Sequence[Tensor], randomness: str) -> Any:
+        return mapped(self._make(), randomness)(*_copies(shared, examples))
+
+    def _one(self, shared: tuple[Any, Any], examples: Sequence[Tensor], index: int) -> Any:
+        """Return the result of one example, on a fresh copy and without `vmap`."""
+        return self._alone()(*_copies(shared, [tensor[index] for tensor in examples]))
+
+    def _compare(self, shared: tuple[Any, Any], examples: Sequence[Tensor]) -> None:
+        count = len(examples[0])
+        chosen = sorted({round(place * (count - 1) / (COMPARED - 1)) for place in range(COMPARED)})
+
+        def alone(index: int) -> list[Tensor]:
+            with _seeded(examples):
+                return _vectors(self._one(shared, examples, index))
+
+        expected = {index: alone(index) for index in chosen}
+        again = alone(chosen[0])  # after the other ones
+        lengths = [[float(v.nan_to_num(0.0, 0.0, 0.0).double().norm()) for v in parts] for parts in expected.values()]
+        scales = [max(of_part) for of_part in zip(*lengths, strict=True)]
+        if _differ(again, expected[chosen[0]], scales):
+            raise NotMappableError(f"its result for an example depends on the examples before: {_KEEPS}")
+        if self.rate is not None:
+            return
+        with _seeded(examples):
+            together = self._map(shared, examples, "same")
+        for index in chosen:
+            results = _vectors(pytree.tree_map(lambda tensor, place=index: tensor[place], together))
+            if _differ(results, expected[index], scales):
+                raise NotMappableError(
+                    "in a batch, an example's result is not the result of that example alone: use PyTorch's "
+                    "operators on the dimensions of one example, and not on its memory"
+                )
+
+    def _checked(self, results: Any, count: int) -> Any:
+        leaves, structure = pytree.tree_flatten(results)
+        actual = [(tuple(tensor.shape), tensor.dtype) for tensor in leaves]
+        if structure != self._structure or actual != [((count, *like.shape), like.dtype) for like in self._like]:
+            expected = ", ".join(f"{tuple(like.shape)} of {like.dtype}" for like in self._like)
+            returned = ", ".join(f"{shape[1:]} of {dtype}" for shape, dtype in actual)
+            raise NotMappableError(f"for one example it returns shape {returned or 'nothing'}, in place of {expected}")
+        return results
+
+
+def mapped_object(part: Any, call: Callable[..., Any], result: Callable[..., Any]) -> Mapped:
+    """Map `call(part, *example)` of a user's object, which is copied for each batch; `result` is as for `Mapped`."""
+
+    def make() -> Callable[..., Any]:
+        copied = deepcopy(part)
+        return lambda _, __, *example: call(copied, *example)
+
+    return Mapped(make, result)
 
 
 class IsolatedEngine(MappedEngine):
-    """Per-example gradients of any objective, by `runner.trust.mapped`.
+    """Per-example gradients of any objective, each computed from one example alone.
 
     Each batch is differentiated on a fresh copy of the objective, so the objective itself never sees an example.
     """
 
     def __init__(self, objective: Objective) -> None:
         super().__init__(objective)
-        self._mapped: dict[Any, Mapped] = {}
+        self._by_change: dict[Within | None, Mapped] = {}
 
     def gradients(self, inputs: Tensor, targets: Tensor, within: Within | None = None) -> Gradients:
-        """Return every example's gradient, by parameter name [batch, *shape], and loss [batch].
-
-        Raises:
-            NotMappableError: the gradient of one example cannot be computed from it alone.
-        """
-        mapped = self.mapped(inputs, targets, within)
-        gradients: Gradients = mapped(shared_tensors(self.objective), inputs, targets)
+        """See `MappedEngine.gradients`. A gradient that is not of one example alone raises NotMappableError."""
+        gradients: Gradients = self.mapped(within)(inputs, targets)
         return gradients
 
-    def mapped(self, inputs: Tensor, targets: Tensor, within: Within | None = None) -> Mapped:
-        """Return the gradient of one example, ready to be mapped; only the shape of one input is used."""
-        key = (inputs.shape[1:], inputs.dtype, inputs.device, within)
-        if key not in self._mapped:
+    def mapped(self, within: Within | None = None) -> Mapped:
+        """Return the gradient of one example, by parameter name, and its loss."""
+        if within not in self._by_change:
             objective = self.objective
             gradients = {name: torch.empty_like(p, device="meta") for name, p in objective.named_parameters()}
-            self._mapped[key] = Mapped(
+            loss = next(objective.parameters()).new_empty((), device="meta")
+            self._by_change[within] = Mapped(
                 lambda: grad_and_value(example_loss(fresh_copy(objective), within)),
-                shared_tensors(objective),
-                (torch.zeros_like(inputs[0]), torch.zeros_like(targets[0])),
-                (gradients, next(objective.parameters()).new_empty((), device="meta")),
+                lambda *_: (gradients, loss),
+                lambda: shared_tensors(objective),
                 lambda: _differentiated(example_loss(fresh_copy(objective), within)),
             )
-        return self._mapped[key]
+        return self._by_change[within]
 
 
 def _differentiated(loss: Callable[..., Tensor]) -> Callable[..., Gradients]:
-    """Return the gradient of one example's loss, and the loss, by ordinary autograd.
-
-    Raises:
-        ValueError: the loss depends on no parameter.
-    """
+    """Return the gradient of one example's loss, and the loss, by ordinary autograd."""
 
     def gradient(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *example: Tensor) -> Gradients:
         leaves = {name: tensor.requires_grad_() for name, tensor in parameters.items()}
@@ -69,38 +253,82 @@ def _differentiated(loss: Callable[..., Tensor]) -> Callable[..., Gradients]:
     return gradient
 
 
-class IsolatedPrediction:
-    """Guesses and losses in evaluation mode, at an objective's present weights, each from one example alone.
+def isolated_prediction(objective: Objective) -> Mapped:
+    """Return guess and loss of one example in evaluation mode, at the objective's present weights.
 
     So the evaluated function is the trained one: no guess depends on the other examples of a batch.
-
-    Args:
-        objective: it is copied, and the copy is in evaluation mode.
-        inputs: [examples, *shape]; only the shape of one and the type are used.
-        targets: [examples]; only the type is used.
-
-    Raises:
-        NotMappableError: an example's prediction cannot be computed from it alone.
     """
 
-    def __init__(self, objective: Objective, inputs: Tensor, targets: Tensor) -> None:
-        self._objective = objective
-        example = torch.zeros_like(inputs[0]), torch.zeros_like(targets[0])
-        loss = next(objective.parameters()).new_empty((), device="meta")
-        self._mapped = Mapped(self._make, shared_tensors(objective), example, [loss.long(), loss])
+    def predict(objective: Objective, inputs: Tensor, target: Tensor) -> list[Tensor]:
+        logits, losses = objective.predict(inputs[None], target[None])
+        return [logits[0].argmax(), losses[0]]
 
-    def _make(self) -> Callable[..., list[Tensor]]:
-        def predict(objective: Objective, inputs: Tensor, target: Tensor) -> list[Tensor]:
-            logits, losses = objective.predict(inputs[None], target[None])
-            return [logits[0].argmax(), losses[0]]
+    loss = next(objective.parameters()).new_empty((), device="meta")
+    return Mapped(
+        lambda: as_function(fresh_copy(objective).eval(), predict),
+        lambda *_: [loss.long(), loss],
+        lambda: shared_tensors(objective),
+    )
 
-        return as_function(fresh_copy(self._objective).eval(), predict)
 
-    def __call__(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return guesses and losses, [batch] each.
+class _Strides(TorchFunctionMode):
+    """Notes whether memory is addressed by strides, which vmap keeps within a batch but not within an example."""
 
-        Raises:
-            NotMappableError: the user's code failed.
-        """
-        guesses, losses = self._mapped(shared_tensors(self._objective), inputs, targets)
-        return guesses, losses
+    used = False
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.used = self.used or getattr(function, "__name__", "").startswith("as_strided")
+        return function(*args, **kwargs or {})
+
+
+@contextmanager
+def _errors_in_words() -> Iterator[None]:
+    """Turn an error of a user's code within into a NotMappableError with its first line, or with what it means."""
+    try:
+        yield
+    except NotMappableError:
+        raise
+    except Exception as error:
+        words = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        raise NotMappableError(_KEEPS if "escaped from inside" in str(error) else words) from error
+
+
+def _copies(shared: tuple[Any, Any], examples: Sequence[Tensor]) -> list[Any]:
+    """Return copies for one call, so that in-place changes by the function reach no other call.
+
+    Examples are in the usual order of memory, which a function may rely on.
+    """
+    tensors = [{name: tensor.clone() for name, tensor in group.items()} for group in shared]
+    return [*tensors, *(tensor.clone(memory_format=torch.contiguous_format) for tensor in examples)]
+
+
+def _stacked(results: Iterable[Any]) -> Any:
+    """Stack the tensors of single examples' results to tensors [batch, ...]."""
+    first, *following = results
+    return pytree.tree_map(lambda *leaves: torch.stack(leaves), first, *following)
+
+
+def _vectors(result: Any) -> list[Tensor]:
+    """Return a vector for each part of one example's result, as its gradient and its loss, of its real numbers."""
+    parts = [pytree.tree_leaves(part) for part in (result if isinstance(result, tuple) else (result,))]
+    return [torch.cat([tensor.flatten() for tensor in part if tensor.is_floating_point()]) for part in parts]
+
+
+def _differ(results: Sequence[Tensor], expected: Sequence[Tensor], scales: Sequence[float]) -> bool:
+    for result, reference, scale in zip(results, expected, scales, strict=True):
+        distance = float((result - reference)[reference.isfinite()].double().norm())
+        if not distance <= _AGREE * scale + _NOTHING:  # a NaN in the mapped result alone is a difference
+            return True
+    return False
+
+
+def _generators() -> str:
+    return f"{random.getstate()} {numpy.random.get_state(legacy=False)}"
+
+
+@contextmanager
+def _seeded(tensors: Sequence[Tensor]) -> Iterator[None]:
+    """Draw the same random numbers by PyTorch within, and go on afterwards as if none had been drawn."""
+    with torch.random.fork_rng(devices=[tensor.device for tensor in tensors if tensor.is_cuda]):
+        torch.manual_seed(0)
+        yield

@@ -5,14 +5,7 @@ A user's mechanism is a subclass of `runner.mechanism.dp_sgd.Mechanism` that ove
 - `shares(noise_groups)`: each noise group's share of a step's privacy, above 0 and at most 1 in total;
 - `noise_factor(step)`: the noise of each step, as a multiple of the config's noise multiplier.
 
-The sampling is a third choice, the config's field `sampling`. For example, noise that falls by 3% an epoch:
-
-    @dataclass(frozen=True)
-    class FallingNoise(Mechanism):
-        rate: float = 0.97
-
-        def noise_factor(self, step: int) -> float:
-            return self.rate ** (step // self.steps_per_epoch)
+The sampling is a third choice, the config's field `sampling`. `docs/extending.md` has an example.
 
 Choices are read once, before training and before noise is calibrated to a target epsilon, which scales all steps by one
 number. An object of this package then draws the batches and the noise and writes the charges.
@@ -118,10 +111,10 @@ def mechanism_for(
         if len(shares) != len(groups):
             raise ValueError(f"{target.__qualname__} gives {len(shares)} shares of {len(groups)} noise groups.")
         groups = tuple(replace(group, share=float(share)) for group, share in zip(groups, shares, strict=True))
-    if len(set(factors)) > MOST_FACTORS:
+    if (different := len(set(factors))) > MOST_FACTORS:
         raise ValueError(
-            f"{target.__qualname__} has {len(set(factors))} different noise factors, and {MOST_FACTORS} can be "
-            f"accounted for: change them by the epoch, or round them."
+            f"{target.__qualname__} has {different} different noise factors, and {MOST_FACTORS} can be accounted for: "
+            f"change them by the epoch, or round them."
         )
     if set(factors) <= {1.0}:
         return partial(package, noise_groups=groups)
@@ -129,11 +122,7 @@ def mechanism_for(
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return a config's further argument for a class of this package, with lists as tuples.
-
-    Raises:
-        ValueError: it is neither a number, a text nor a list of numbers.
-    """
+    """Return a config's further argument for a class of this package: a number, a text, or a tuple of numbers."""
     if isinstance(value, (list, tuple)) and all(isinstance(number, (int, float)) for number in value):
         return tuple(map(float, value))
     if not isinstance(value, (bool, int, float, str, type(None))):
@@ -143,16 +132,11 @@ def _plain(name: str, value: Any) -> Any:
 
 def _overridden(kind: type) -> set[str]:
     """Return the names of `Mechanism` that a subclass, or a base of it, defines."""
-    bases = [base for base in kind.__mro__ if base is not Mechanism]
-    return {name for base in bases for name in vars(base) if name in _NAMES}
+    return {name for base in kind.__mro__ if base is not Mechanism for name in vars(base) if name in _NAMES}
 
 
 def _check_own(mechanism: Any) -> None:
-    """Check that a mechanism that draws or charges itself has all attributes that a run needs, and no other choices.
-
-    Raises:
-        ValueError: an attribute is missing, or it also overrides a choice.
-    """
+    """Check that a mechanism that draws or charges itself has all attributes that a run needs, and no other choices."""
     kind = type(mechanism)
     missing = sorted(name for name in _NAMES if not name.startswith("_") and not hasattr(mechanism, name))
     if missing:

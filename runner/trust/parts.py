@@ -1,4 +1,14 @@
-"""A user's features and views, applied to one image at a time, and the parts of a user that ε rests on.
+"""Parts that a user wrote, each applied to one example at a time, and what ε rests on.
+
+A clipping is a function of one example, whose results are cut to the bound that it states. The class states a bound by
+`noise_groups` and has one of two methods, which receive one example:
+
+    factors(norms)             norms [groups] of one example's gradient -> a factor for each group
+    contribution(gradients)    one example's gradient, by parameter name -> its contribution, by the same names
+
+Let S_g be the sensitivity that the class states for group g, and c_g the method's result for one example in that group.
+The example adds c_g min(1, S_g / ||c_g||_2) to the sum, and zero if a norm is not finite. Its contribution has a norm
+of at most S_g for any method. So the sensitivity of the sum is S_g, and the noise is drawn for it.
 
 Code that means to cheat cannot be stopped inside one process. So the record names each class of a user next to ε, and
 a person reads its code.
@@ -9,23 +19,170 @@ from __future__ import annotations
 import hashlib
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
+from runner.clipping.interface import NoiseGroup
+from runner.clipping.per_example import LEAST_NORM, MOST_NORM, cut_to
 from runner.config import ConfigError, is_own
 from runner.data.cache import kept
 from runner.data.datasets import OwnDataset
+from runner.gradients import Engine, GradientSum, MappedEngine
+from runner.gradients.interface import weigh_and_sum
 from runner.terminal import Line
-from runner.trust.mapped import MappedObject, NotMappableError
-from runner.trust.targets import LIBRARIES, bare_name, targets
+from runner.trust.engine import Mapped, NotMappableError, Prepared, mapped_object
+from runner.trust.sources import LIBRARIES, bare_name, targets
 
 _PIECE = 256  # images that are converted at a time
 _TRIED = 4  # images whose features are computed twice, to see whether they are random
 _LEFT = 1 - 1e-6  # of a norm; the rest is for rounding
+_METHODS = ("factors", "contribution")
+_MADE_UP = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3)  # norms
+_ROUNDING = 1e-4  # relative, of such norms
+_INSTEAD = (
+    "write `factors(norms)`, of the norms [groups] of one example, or `contribution(gradients)`, of one "
+    "example's gradient by parameter name: it is applied to each example by itself"
+)
+
+
+@dataclass(frozen=True)
+class OwnClipping:
+    """A clipping that a user wrote, with its contributions cut.
+
+    Attributes:
+        part: the user's object.
+        groups: the groups that it states, as plain numbers, read when this object is created.
+        needs_gradients: True if its method receives gradients, False if it receives only their norms.
+    """
+
+    part: Any
+    groups: tuple[NoiseGroup, ...]
+    needs_gradients: bool
+
+    needs_engine = True
+    sums_by_engine = False
+
+    @property
+    def _names(self) -> list[str]:
+        return [name for group in self.groups for name in group.parameters]
+
+    @cached_property
+    def _method(self) -> Mapped:
+        """Return the method, of norms [batch, groups] or of gradients in the order of the groups' parameters."""
+        if not self.needs_gradients:
+            return mapped_object(self.part, lambda part, norms: part.factors(norms), lambda norms: norms)
+
+        def contribution(part: Any, *gradients: Tensor) -> list[Tensor]:
+            added = part.contribution(dict(zip(self._names, gradients, strict=True)))
+            return [added[name] for name in self._names]
+
+        return mapped_object(self.part, contribution, lambda *gradients: list(gradients))
+
+    def _contributions(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return dict(zip(self._names, self._method(*map(gradients.__getitem__, self._names)), strict=True))
+
+    def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
+        """Return the groups that the class states."""
+        return self.groups
+
+    def sum_contributions(
+        self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
+    ) -> GradientSum:
+        """Return the sum over one physical batch of every example's contribution, cut to the stated sensitivity."""
+        names = [group.parameters for group in self.groups]
+        if not self.needs_gradients:
+            return engine.clipped_sum(inputs, targets, names, self._bounded_factors)
+
+        def cut_sum(gradients: dict[str, Tensor], losses: Tensor) -> GradientSum:
+            return weigh_and_sum(self._contributions(gradients), losses, names, cut_to(self.groups))
+
+        assert isinstance(engine, MappedEngine)
+        return engine.summed(inputs, targets, cut_sum)
+
+    def mapped(self, model: nn.Module) -> Prepared:
+        """Return the method, ready to be mapped over examples of gradients of this model's parameters."""
+        if self.needs_gradients:
+            parameters = dict(model.named_parameters())
+            return self._method.ready(*(parameters[name].detach()[None] for name in self._names))
+        return self._method.ready(next(model.parameters()).new_zeros(1, len(self.groups)))
+
+    def longer(self, model: nn.Module) -> list[str]:
+        """Return a sentence if a contribution is longer than the stated bound, as it is cut then.
+
+        The method is applied to made-up gradients, whose norms are from 0.001 to 1000 in every group.
+
+        Raises:
+            ValueError: a result is not finite, so that such an example would add nothing.
+        """
+        norms = torch.tensor(_MADE_UP)[:, None].expand(-1, len(self.groups)).to(next(model.parameters()))
+        if self.needs_gradients:
+            generator = torch.Generator().manual_seed(0)
+            random = {
+                name: torch.randn(p.shape, generator=generator).to(p)[None] for name, p in model.named_parameters()
+            }
+            unit = {name: random[name][0] / _norms(random, group) for group in self.groups for name in group.parameters}
+            added = self._contributions({n: torch.stack([unit[n] * length for length in _MADE_UP]) for n in unit})
+            lengths = torch.stack([_norms(added, group) for group in self.groups], dim=1)
+        else:
+            lengths = (self._method(norms) * norms).abs()
+        name = f"{type(self.part).__qualname__}.{_METHODS[self.needs_gradients]}"
+        for length, row in zip(_MADE_UP, lengths.tolist(), strict=True):
+            for norm, group in zip(row, self.groups, strict=True):
+                if not math.isfinite(norm):
+                    raise ValueError(f"{name} is not finite for a gradient of norm {length:g}.")
+                if norm > group.sensitivity * (1 + _ROUNDING):
+                    return [
+                        f"{name} turns a gradient of norm {length:g} into one of {norm:.3g}. It is cut to the stated "
+                        f"bound of {group.sensitivity:g}."
+                    ]
+        return []
+
+    def _bounded_factors(self, norms: Tensor) -> Tensor:
+        """Return factors [batch, groups] of norms [batch, groups] that keep gradients within their sensitivity."""
+        factors = self._method(norms)
+        most = torch.tensor([group.sensitivity for group in self.groups], dtype=norms.dtype, device=norms.device)
+        most = most / norms.clamp_min(LEAST_NORM)
+        return torch.where(factors.isfinite(), factors, 0.0).clamp(-most, most)
+
+
+def own_clipping(part: Any, model: nn.Module) -> OwnClipping:
+    """Read once the bounds that a user's clipping states for the parameters of a model.
+
+    Raises:
+        ValueError: it would receive a whole batch, has neither method, or does not bound all parameters.
+    """
+    name = type(part).__qualname__
+    sums = getattr(type(part), "sum_contributions", None)
+    if sums is not None and sums.__module__ != cut_to.__module__:
+        raise ValueError(f"{name}.sum_contributions would see a whole batch: {_INSTEAD}.")
+    if not any(hasattr(part, method) for method in _METHODS):
+        raise ValueError(f"{name} has no method that clips one example: {_INSTEAD}.")
+    if not hasattr(part, "noise_groups"):
+        raise ValueError(f"{name} states no bound: it needs `noise_groups(model)`.")
+    groups = []
+    for group in part.noise_groups(model):  # any object may state it
+        sensitivity, share = float(group.sensitivity), None if group.share is None else float(group.share)
+        if not LEAST_NORM <= sensitivity <= MOST_NORM:
+            raise ValueError(
+                f"{name}.noise_groups states a sensitivity of {sensitivity}: it has to be from {LEAST_NORM:g} to "
+                f"{MOST_NORM:g}."
+            )
+        groups.append(NoiseGroup(tuple(group.parameters), sensitivity, share))
+    bounded = [parameter for group in groups for parameter in group.parameters]
+    if sorted(bounded) != sorted(parameter for parameter, _ in model.named_parameters()):
+        raise ValueError(f"{name}.noise_groups does not name every parameter once.")
+    return OwnClipping(part, tuple(groups), needs_gradients=hasattr(part, "contribution"))
+
+
+def _norms(tensors: Mapping[str, Tensor], group: NoiseGroup) -> Tensor:
+    """Return the norms [batch] of the parameters of a group, given tensors [batch, *shape] by name."""
+    return torch.cat([tensors[name].flatten(1) for name in group.parameters], dim=1).square().sum(dim=1).sqrt()
 
 
 class OwnFeatures:
@@ -44,26 +201,21 @@ class OwnFeatures:
 
     def __init__(self, part: Any, key: str = "") -> None:
         self.part, self.key = part, key
-        self.mapped = MappedObject(
+        self.mapped = mapped_object(
             part,
             lambda part, image: part(image[None])[0],
             lambda image: torch.empty(self.shape(image.shape), device="meta"),
         )
-        stated = getattr(part, "largest_norm", None)
-        self.largest_norm = None if stated is None else float(stated)
+        norm = getattr(part, "largest_norm", None)
+        self.largest_norm = None if norm is None else float(norm)
         if self.largest_norm is not None and not 0 < self.largest_norm < math.inf:
             raise ValueError(f"Expected a largest_norm > 0 and finite, got {self.largest_norm}.")
 
     def shape(self, image_shape: Sequence[int]) -> list[int]:
-        """Return the shape of one image's features, as the user's object states it.
-
-        Raises:
-            ValueError: it has no dimension.
-        """
-        shape = [int(size) for size in self.part.shape(list(image_shape))]
-        if not shape:
-            raise ValueError("Expected features of one dimension or more.")
-        return shape
+        """Return the shape of one image's features, of one dimension or more, as the user's object states it."""
+        if shape := [int(size) for size in self.part.shape(list(image_shape))]:
+            return shape
+        raise ValueError("Expected features of one dimension or more.")
 
     def __call__(self, images: Tensor) -> Tensor:
         """Convert images [examples, channels, height, width] to features [examples, *shape].
@@ -106,7 +258,7 @@ class OwnViews:
 
     def __init__(self, part: Any) -> None:
         self.part = part
-        self.mapped = MappedObject(part, lambda part, *view: part.view(*view), lambda image, _: image)
+        self.mapped = mapped_object(part, lambda part, *view: part.view(*view), lambda image, _: image)
         self.views, self._numbers = operator.index(part.views), operator.index(part.numbers)
         if self.views < 1 or self._numbers < 0:
             raise ValueError(f"Expected views > 0 and numbers >= 0, got {self.views} and {self._numbers}.")
@@ -124,14 +276,6 @@ class OwnViews:
         return views.view(-1, self.views, *images.shape[1:])
 
 
-_BELIEVED = {
-    "dataset": "the data set {}: each of its images is believed to be one example, and none both trained on and tested",
-    "accountant": "the accountant {}: its ε is believed",
-    "screening": "the update rule {}: it is believed to see no training example",
-}
-_ALL_TRUSTED = "{}: trusted to hold no training examples and read none, and not to draw the noise again from the seed"
-
-
 def assumptions(config: DictConfig, dataset: object, accountant: object, rule: object) -> list[str]:
     """Return what the ε of a private run assumes of a user's parts, a text each.
 
@@ -139,11 +283,16 @@ def assumptions(config: DictConfig, dataset: object, accountant: object, rule: o
     """
     believed = []
     if isinstance(dataset, OwnDataset):
-        believed.append(_BELIEVED["dataset"].format(bare_name(config.dataset._target_)))
-    parts = {"accountant": accountant, "screening": rule}
-    believed += [_BELIEVED[group].format(type(part).__qualname__) for group, part in parts.items() if is_own(part)]
+        about = "each of its images is believed to be one example, and none both trained on and tested"
+        believed.append(f"the data set {bare_name(config.dataset._target_)}: {about}")
+    if is_own(accountant):
+        believed.append(f"the accountant {type(accountant).__qualname__}: its ε is believed")
+    if is_own(rule):
+        believed.append(f"the update rule {type(rule).__qualname__}: it is believed to see no training example")
     # All of the user's classes, but for the data set, which holds the examples anyway.
     content: Any = OmegaConf.to_container(config, resolve=True)
     classes = [target for place, target in targets(content) if not place.startswith("dataset.")]
-    names = dict.fromkeys(bare_name(target) for target in classes if target.partition(".")[0] not in LIBRARIES)
-    return believed + ([_ALL_TRUSTED.format(", ".join(names))] if names else [])
+    if names := dict.fromkeys(bare_name(target) for target in classes if target.partition(".")[0] not in LIBRARIES):
+        trusted = "trusted to hold no training examples and read none, and not to draw the noise again from the seed"
+        believed.append(f"{', '.join(names)}: {trusted}")
+    return believed

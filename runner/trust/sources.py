@@ -1,14 +1,12 @@
-"""Hash the source of a user's classes: every file that a class comes from or imports.
+"""The classes that a config names by `_target_`, and hashes of a user's: every file that one comes from or imports.
 
-A run's id is made of class names and arguments. Classes of PyTorch, of this package and of installed libraries keep
-their meaning. A user may edit a file, which makes it another class. So the hash of each file is a part of the run.
-
-The first files define the class, its bases and the objects on the config's path to it. Their imports are followed: at
-the top of a file or in a function, by name, relative, with a star or by `importlib.import_module("a.name")`. So is each
-file that an argument of a network or of features names, such as pre-trained weights. Three kinds of files are not
-covered: installed libraries, data, and what is loaded under a name that no argument has.
-
-A file that was edited since its module was imported is refused, as its hash would be that of other code than runs.
+A run's id is made of class names and arguments. A user may edit a file, which makes it another class. So the hash of
+each file is a part of the run. The first files define the class, its bases and the objects on the config's path to it.
+Their imports are followed: at the top of a file or in a function, by name, relative, with a star or by
+`importlib.import_module("a.name")`. So is each file that an argument of a network or of features names, such as
+pre-trained weights. Three kinds of files are not covered: installed libraries, data, and what is loaded under a name
+that no argument has. A file that was edited since its module was imported is refused, as its hash would be that of
+other code than runs.
 """
 
 from __future__ import annotations
@@ -17,26 +15,98 @@ import ast
 import hashlib
 import importlib.util
 import inspect
+import logging
 import marshal
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from runner.config import FIELDS, PACKAGE, REPOSITORY, ConfigError
-from runner.trust.targets import LIBRARIES, import_target, targets
+from runner.data.reading import reproducible
+from runner.terminal import nearest
 
+LIBRARIES = ("runner", "torch", "torchvision", "opacus")  # their classes are not a user's
 _WITH_WEIGHTS = ("architecture", "features")  # groups whose arguments may name files that are read
 _INSTALLED = ("site-packages", "dist-packages")
 _PLACES = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), PACKAGE, REPOSITORY / "checks")
 _Source = tuple[object, str, frozenset[str]]  # a module's spec, the hash of its file, and the names that it imports
 _loaded: dict[str, _Source] = {}  # a module that is edited while the process runs stays what it is in the process
+
+
+logging.getLogger("hydra.utils").addFilter(lambda _: False)  # what it says of a class, a ConfigError says
+
+
+def leaves(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each number, text and `_target_` of a config's plain values, nested ones too, as (its place, its value)."""
+    if isinstance(content, dict) and not _is_target(place):
+        for name, value in content.items():
+            yield from leaves(value, f"{place}.{name}" if place else str(name))
+    elif isinstance(content, list) and not _is_target(place):
+        for index, value in enumerate(content):
+            yield from leaves(value, f"{place}[{index}]")
+    else:
+        yield place, content
+
+
+def targets(content: Any, place: str = "") -> list[tuple[str, Any]]:
+    """Return every `_target_` of a config's plain values, nested ones too, as (its place, its value)."""
+    return [(inner, value) for inner, value in leaves(content, place) if _is_target(inner)]
+
+
+def _is_target(place: str) -> bool:
+    return place.rpartition(".")[2] == "_target_"
+
+
+def own_targets(content: Any) -> list[str]:
+    """Return the `_target_`s of a config's plain values that are neither of this package nor of PyTorch."""
+    return [target for _, target in targets(content) if target.partition(".")[0] not in ("runner", "torch")]
+
+
+def bare_name(target: str) -> str:
+    """Return the last part of a dotted path: `Flat` for `runner.clipping.Flat`."""
+    return target.rpartition(".")[2]
+
+
+def import_target(place: str, target: Any) -> Any:
+    """Import the class or function that a `_target_` names; `place` is its place in the config, for messages.
+
+    Raises:
+        ConfigError: it names no class or function, or cannot be imported.
+    """
+    if not isinstance(target, str) or "." not in target or "/" in target or target.endswith(".py"):
+        raise ConfigError(f"{place}={target} names no class: write it as mymodule.NameOfTheClass.")
+    top, module = target.partition(".")[0], target.rpartition(".")[0]
+    if top == "__main__":
+        raise ConfigError(
+            f"{place}={target} is not in a file, so no record could identify it: put it into a file next to the "
+            f"command, and name it mymodule.{bare_name(target)}."
+        )
+    is_users_file = top not in (*LIBRARIES, *sys.modules)  # it may read data when it is loaded
+    try:
+        with reproducible() if is_users_file else nullcontext():
+            imported = get_object(target)
+    except (Exception, SystemExit) as error:  # the module may even end its process
+        cause = error.__cause__ or error
+        if isinstance(cause, ModuleNotFoundError) and cause.name == target and module in sys.modules:
+            # What is defined there or below.
+            defined = {n: getattr(v, "__module__", "") for n, v in vars(sys.modules[module]).items() if callable(v)}
+            names = [n for n, at in defined.items() if n[0] != "_" and f"{at}.".startswith(f"{module}.")]
+            name = bare_name(target)
+            raise ConfigError(f"{place}={target}: {module} has no {name}. {nearest(name, names)}") from error
+        if isinstance(cause, ModuleNotFoundError) and cause.name == top:
+            raise ConfigError(f"{place}={target}: there is no {top}.py in the folder where you start.") from error
+        raise ConfigError(f"{place}={target} cannot be imported: {type(cause).__name__}: {cause}") from error
+    if not callable(imported):
+        raise ConfigError(f"{place}={target} names no class: write it as {target}.NameOfTheClass.")
+    return imported
 
 
 def sources_of(config: DictConfig, groups: Iterable[str] = FIELDS) -> dict[str, str]:
@@ -52,25 +122,20 @@ def sources_of(config: DictConfig, groups: Iterable[str] = FIELDS) -> dict[str, 
         if FIELDS[group].names_class and OmegaConf.is_config(config.get(group)):
             for place, target in targets(OmegaConf.to_container(config[group], resolve=True), group):
                 if isinstance(target, str) and target.partition(".")[0] not in LIBRARIES and _is_users(target):
-                    hashes |= _closure(_roots(target, import_target(place, target)))
+                    hashes |= _closure(target, import_target(place, target))
                     if group in _WITH_WEIGHTS:
                         hashes |= weight_files(config[group], group)
     return dict(sorted(hashes.items()))
 
 
-def weight_files(content: Any, place: str) -> dict[str, str]:
+def weight_files(part: DictConfig, name: str) -> dict[str, str]:
     """Hash the files that texts among a part's arguments name, such as pre-trained weights, by their place."""
-    if OmegaConf.is_dict(content):
-        inner = ((f"{place}.{name}", value) for name, value in content.items())
-    elif OmegaConf.is_list(content):
-        inner = ((f"{place}[{index}]", value) for index, value in enumerate(content))
-    else:
-        path = Path(content).expanduser() if isinstance(content, str) and content else None
+    hashes = {}
+    for place, text in leaves(OmegaConf.to_container(part, resolve=True), name):
         with suppress(OSError):  # a text that is too long for a path
-            if path is not None and path.is_file():
-                return {place: hashlib.sha256(path.read_bytes()).hexdigest()}
-        return {}
-    return {name: digest for where, value in inner for name, digest in weight_files(value, where).items()}
+            if isinstance(text, str) and text and (path := Path(text).expanduser()).is_file():
+                hashes[place] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashes
 
 
 def check_sources(config: DictConfig) -> None:
@@ -101,24 +166,15 @@ def _is_users(name: str) -> bool:
     spec = None
     with suppress(ImportError, ValueError):  # ValueError: no name of a module, or one without a file
         spec = importlib.util.find_spec(name.partition(".")[0])
-    if spec is None:
-        return False
-    places = list(spec.submodule_search_locations or ()) or [spec.origin or ""]
+    places = () if spec is None else spec.submodule_search_locations or [spec.origin or ""]
     return any(place not in ("", "built-in", "frozen") and not is_installed(Path(place).absolute()) for place in places)
 
 
-def _roots(target: str, imported: Any) -> set[str]:
-    """Return the modules on a target's path, and the modules that define what it names, its bases and what it wraps."""
-    parts = target.split(".")
-    through = {".".join(parts[:count]) for count in range(1, len(parts))}
+def _closure(target: str, imported: Any) -> dict[str, str]:
+    """Hash the files of the modules on a target's path, of those that it comes from, and of all that they import."""
     defined = imported.__mro__ if inspect.isclass(imported) else (imported, inspect.unwrap(imported))
-    return through.intersection(sys.modules) | {kind.__module__ for kind in defined}
-
-
-def _closure(names: Iterable[str]) -> dict[str, str]:
-    """Hash the files of some modules, and of all modules that they import, directly or not."""
     hashes: dict[str, str] = {}
-    pending, seen = set(names), {""}
+    pending, seen = {target.rpartition(".")[0], *(kind.__module__ for kind in defined)}, {""}
     while pending:
         name = pending.pop()
         seen.add(name)
@@ -193,9 +249,9 @@ def _edited(module: ModuleType, content: bytes) -> bool:
     if type(loader) is not SourceFileLoader:
         return False
     try:
-        code, cached = _placeless(loader.source_to_code(content, loader.path)), Path(str(module.__cached__))
-        written = not sys.dont_write_bytecode and cached.is_file()
-        if written and _placeless(marshal.loads(cached.read_bytes()[16:])) != code:  # after its header
+        code, compiled = _placeless(loader.source_to_code(content, loader.path)), Path(str(module.__cached__))
+        written = not sys.dont_write_bytecode and compiled.is_file()
+        if written and _placeless(marshal.loads(compiled.read_bytes()[16:])) != code:  # after its header
             return True
     except (EOFError, OSError, SyntaxError, TypeError, ValueError):
         return True

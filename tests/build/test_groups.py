@@ -18,7 +18,7 @@ from runner.build import groups
 from runner.build.groups import Group, is_taken
 from runner.build.prepare import prepare
 from runner.config import FIELDS, REPOSITORY, ConfigError
-from runner.trust.targets import bare_name, import_target, targets
+from runner.trust.sources import bare_name, import_target, targets
 from tests.tracked import tracked
 
 Compose = Callable[..., DictConfig]

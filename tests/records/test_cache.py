@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from runner import config
 from runner.config import REPOSITORY
 from runner.data.files import SEAL
-from runner.records import cache, jobs, verify
+from runner.records import jobs, loader, verify
 from runner.records.identity import resolved
 from runner.records.jobs import command_of, composed, sweep_jobs
 
@@ -26,11 +26,11 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("conf", "sweeps/tempered_sigmoid", "runner/accounting", "runner/config", "runner/records"):
         shutil.copytree(REPOSITORY / name, tmp_path / "checkout" / name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for module in (cache, jobs, config):
+    for module in (loader, jobs, config):
         monkeypatch.setattr(module, "REPOSITORY", tmp_path / "checkout")
-    monkeypatch.setattr(cache, "PACKAGE", tmp_path / "checkout" / "runner")
-    hash_of = cache.hash_of.__wrapped__
-    for module in (cache, verify):
+    monkeypatch.setattr(loader, "PACKAGE", tmp_path / "checkout" / "runner")
+    hash_of = loader.hash_of.__wrapped__
+    for module in (loader, verify):
         monkeypatch.setattr(module, "hash_of", hash_of)
     return tmp_path / "checkout"
 
@@ -59,7 +59,7 @@ def composes(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bo
 
 def entry() -> Path:
     """The entry of the sweep's jobs, which are a list. The others are configs of options."""
-    paths = (cache.cache_folder() / "configs").glob("*.json")
+    paths = (loader.cache_folder() / "configs").glob("*.json")
     (path,) = (p for p in paths if isinstance(json.loads(p.read_bytes()[:-SEAL])["content"], list))
     return path
 
@@ -113,7 +113,7 @@ def test_accountant_answers_belong_to_one_version_of_the_code(checkout: Path, mo
     assert verify._answers_path() == before
     (checkout / "runner/accounting/accountants.py").write_text("changed")
     assert (changed := verify._answers_path()) != before
-    monkeypatch.setattr(cache, "version", lambda package: "newer")
+    monkeypatch.setattr(loader, "version", lambda package: "newer")
     assert verify._answers_path() not in (before, changed)
 
 

@@ -20,10 +20,9 @@ from runner.cli.reproduce import check_data
 from runner.config import ConfigError
 from runner.data.datasets import Split
 from runner.data.reading import digest
-from runner.records import examples
-from runner.records.examples import check_examples
+from runner.records import identity as examples
 from runner.records.files import results_folder
-from runner.records.identity import identify, identify_recorded, recorded_config, resolved
+from runner.records.identity import check_examples, identify, identify_recorded, recorded_config, resolved
 from runner.records.jobs import Job
 from runner.runs.execute import execute
 from tests.conftest import quietly, record_of
@@ -31,13 +30,13 @@ from tests.data.test_datasets import write_mnist_files
 from tests.trust.test_sources import forget
 
 PARTS = """
-import glob, os, pickle, random, secrets, time
+import os, pickle, random, time
 from concurrent.futures import ThreadPoolExecutor
 from os import listdir
 from pathlib import Path
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset, TensorDataset, random_split
+from torch.utils.data import DataLoader, Dataset, TensorDataset, random_split
 X = torch.linspace(0, 1, 40)[:, None, None, None].expand(-1, 1, 4, 4).contiguous()
 Y = torch.arange(40) % 2
 SPLIT = [30, 10]
@@ -54,31 +53,18 @@ class Items(Dataset):
 """
 ALIKE = {
     "random_split": "def data(): return random_split(TensorDataset(X, Y), SPLIT)",
-    "torch.randperm": "def data(): return both(torch.randperm(40))",
     "np.random.permutation": "def data(): return both(np.random.permutation(40))",
     "random.sample": "def data(): return both(random.sample(range(40), 40))",
     "flips by torch": "def data(): return Items(lambda x: x + (torch.rand(()) < 0.5)), Items(lambda x: x)",
-    "flips by NumPy": "def data(): return Items(lambda x: x + np.random.randint(2)), Items(lambda x: x)",
-    "a loader": "def data():\n    rows = DataLoader(TensorDataset(X, Y), 30, shuffle=True)\n    return tuple(rows)",
     "workers": "def data():\n    changed = Items(lambda x: x + torch.rand(()) + random.random())\n"
     "    rows = DataLoader(changed, 10, shuffle=True, num_workers=2)\n    return tuple(rows)",
     "threads": "def data():\n    pool = ThreadPoolExecutor(4)\n    return both([*pool.map(int, torch.randperm(40))])",
-    "a sampler": "def data(): return both(list(RandomSampler(X)))",
-    "a random subset": "def data():\n    of = TensorDataset(X, Y)\n"
-    "    return Subset(of, torch.randperm(40)[:30].tolist()), Subset(of, np.random.permutation(40)[:10].tolist())",
-    "random.Random": "def data():\n    order = list(range(40))\n    random.Random(random.random()).shuffle(order)\n"
-    "    return both(order)",
     "torch.initial_seed": "def data():\n    g = torch.Generator().manual_seed(torch.initial_seed())\n"
     "    return both(torch.randperm(40, generator=g))",
     "from os import listdir": "def data(): return files(listdir('pictures'))",
     "scandir without a block": "def data(): return files([each.path for each in os.scandir('pictures')])",
-    "iglob": "def data(): return files(glob.iglob('**/*.txt', recursive=True))",
     "at the top": "ORDER = torch.randperm(40)\ndef data(): return both(ORDER)",
-    "os.listdir": "def data(): return files(os.listdir('pictures'))",
     "os.scandir": "def data():\n    with os.scandir('pictures') as all: return files([each.path for each in all])",
-    "os.walk": "def data(): return files(name for _, _, names in os.walk('pictures') for name in names)",
-    "glob": "def data(): return files(glob.glob('pictures/*.txt'))",
-    "iterdir": "def data(): return files(Path('pictures').iterdir())",
     "Path.glob": "def data(): return files(Path('pictures').glob('*.txt'))",
     "a class like torchvision's": "class data:\n    def __init__(self, root, train=True):\n"
     "        self.data, self.targets = (both(torch.randperm(40))[0 if train else 1])",
@@ -88,24 +74,15 @@ ALIKE = {
 }
 UNLIKE = {
     "the clock": "def data(): return both(np.random.default_rng(time.time_ns()).permutation(40))",
-    "default_rng": "def data(): return both(np.random.default_rng().permutation(40))",
     "os.urandom": "def data(): return both(sorted(range(40), key=lambda _: os.urandom(4)))",
-    "a generator's seed": "def data():\n    g = torch.Generator()\n    g.seed()\n"
-    "    return both(torch.randperm(40, generator=g))",
-    "random.seed": "def data():\n    random.seed()\n    return both(random.sample(range(40), 40))",
     "torch.seed": "def data():\n    torch.seed()\n    return both(torch.randperm(40))",
-    "secrets": "def data(): return both(sorted(range(40), key=lambda _: secrets.token_hex()))",
     "a number of calls": "ALL = []\ndef data():\n    ALL.append(1)\n    return both(np.roll(range(40), len(ALL)))",
     "shuffled in place": "ORDER = list(range(40))\ndef data():\n    random.shuffle(ORDER)\n    return both(ORDER)",
 }
 BY_PROCESS = {  # what another process has otherwise
     "its number": ("os.getpid()", lambda: {"getpid": lambda: 1}),
     "a variable": ("os.environ.get('SPLIT')", lambda: os.environ.update(SPLIT="1") or {}),
-    "the time of a file": ("os.path.getmtime('pictures/00.txt')", lambda: os.utime("pictures/00.txt", (1, 1)) or {}),
     "a pickle": ("pickle.load(open('seed', 'rb'))", lambda: Path("seed").write_bytes(pickle.dumps(1)) and {}),
-    "a text": ("Path('seed').read_text('latin1')", lambda: Path("seed").write_text("1") and {}),
-    "the size of a folder": ("len(os.listdir('.'))", lambda: Path("more").touch() or {}),
-    "the cores": ("os.cpu_count()", lambda: {"cpu_count": lambda: 63}),
 }
 PICTURES = "def data(): return files(os.listdir('pictures'))"
 Listed = Callable[[str], DictConfig]

@@ -60,14 +60,11 @@ def _both(record: dict[str, Any], name: str, value: Any) -> None:
         (lambda r: _both(r, "test_accuracy", 150.0), "history.test_accuracy.1: Input should be less than or equal to"),
         (lambda r: _both(r, "test_accuracy", "nan"), "history.test_accuracy.1: Input should be a valid number"),
         (lambda r: _both(r, "epsilon_sound", 0.5), "its epsilon_sound falls from one epoch to the next"),
-        (lambda r: _both(r, "epsilon", -1.0), "history.epsilon.1"),
         (lambda r: _both(r, "test_loss", "nan"), "its last loss is not a finite number"),
         (lambda r: r["history"]["steps"].pop(), "its history is not of equal lengths"),
         (lambda r: [values.pop() for values in r["history"].values()], "are not the last of its history"),
         (lambda r: [values.clear() for values in r["history"].values()], "history.epoch: List should have at least 1"),
         (lambda r: r["history"].update(epoch=[2, 3]), "its epochs are not 1, 2, 3"),
-        (lambda r: r["final"].update(sampling_rate=1.5), "final.sampling_rate"),
-        (lambda r: r.pop("provenance"), "provenance: Field required"),
         (lambda r: r.update(status="running"), "status: Input should be 'finished', 'diverged' or 'stopped'"),
         (lambda r: r["config"].update(seed=9), "its ids are not those of its config"),
         (lambda r: r["config"].update(epochs=1), "it has more epochs than its config"),
@@ -98,10 +95,8 @@ def _set(*place: str, value: Any) -> Callable[[dict[str, Any]], None]:
 # What a version that is not written yet may write, or somebody by hand: the place, and the value there.
 ODD = [
     (("config", "mixture"), {"_target_": "runner.augment.Flip"}),
-    (("config", "secure"), None),
     (("carbon",), 1.0),
     (("status",), "paused"),
-    (("history", "energy"), [[1.0], [2.0]]),
     (("history", "epsilon_sound"), {"lower": [1.0, 2.0]}),
     (("diagnostics", "norms"), ["large"]),
     (("provenance", "wall_seconds"), math.nan),
@@ -131,13 +126,10 @@ HUGE, DEEP = "9" * 400, "[" * 100_000
     [
         lambda text: text.replace('"seed": ', f'"seed": {HUGE}'),
         lambda text: text.replace('"seed": ', '"seed": NaN, "other": '),
-        lambda text: text.replace('"config": {', '"config": [{'),
         lambda text: text.replace('"run_id"', '"\\ud800": 1, "run_id"'),
         lambda text: DEEP,
         lambda text: text.replace('"seed": ', '"other": ' + "[" * 900 + "]" * 900 + ', "seed": '),
         lambda text: text.encode("utf-16"),
-        lambda text: b"\xef\xbb\xbf" + text.encode(),
-        lambda text: '"text"',
         lambda text: '{"run_id": 1}',
     ],
 )
@@ -172,7 +164,7 @@ def test_what_a_record_says_reaches_no_terminal_as_it_is(path: Path) -> None:
     assert r"\x1b[31m\nred" in str(refused.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b"\xff\xfe", b'{"run_id": "0'])
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"run_id": "0'])
 def test_a_broken_file_is_no_record_and_is_set_aside(path: Path, jobs: Jobs, content: bytes) -> None:
     config = jobs("fig_3", "mnist_tanh")[0].config
     config.runtime.results_root = str(path.parent.parent)

@@ -77,7 +77,6 @@ def test_a_field_newer_than_a_run_is_unhashed_at_its_old_value(composed) -> None
     [
         ("theirs.Flat", "runner.clipping.Flat"),
         ("theirs.Own", "yours.Own"),
-        ("runnerish.Flat", "runner.clipping.Flat"),
         ("torchish.Flat", "torch.nn.Flat"),
         ("library.losses.Dice", "library.dice.Dice"),
     ],

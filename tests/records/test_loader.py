@@ -1,18 +1,23 @@
-"""A user's option is all that is said of its group, and what Hydra would leave out without a word is refused."""
+"""Options of a user: all that is said of their group, named as Hydra does, and refused where Hydra leaves them out."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
-from hydra._internal.utils import create_config_search_path
+from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import RunMode
 
-from runner.config import REPOSITORY, register
+from runner.cli import bounds
+from runner.config import REPOSITORY, ConfigError, register
+from runner.records.hydra_errors import sentence
+from runner.records.jobs import composed
 from runner.records.loader import Loader
-from runner.records.options import check_options
+from runner.records.options import OF_HYDRA, arranged, check_options, search_path
 
 GLOBAL = "# @package _global_\n"
 
@@ -78,3 +83,95 @@ def test_a_run_starts_from_the_primary_config_here(tmp_path: Path) -> None:
         Loader(create_config_search_path(str(tmp_path)))
     with pytest.raises(ValueError, match="There is no --experimental-rerun"):
         check_options(["--experimental-rerun", "config.pickle"])
+
+
+@pytest.mark.parametrize(
+    "typed", ["--experiment", "--experiment=tempered_sigmoid/mnist_tanh", "--seed=1", "--config-d=a"]
+)
+def test_a_name_with_dashes_is_refused_before_hydra_reads_it(typed):
+    with pytest.raises(ConfigError, match=f"There is no {typed.partition('=')[0]}: .* has no dashes"):
+        check_options([typed, "tempered_sigmoid/mnist_tanh"])
+
+
+def test_hydras_own_are_all_there():
+    parser = get_args_parser()
+    options = {name for action in parser._actions for name in action.option_strings if name.startswith("--")}
+    assert set(OF_HYDRA) == options - {"--experimental-rerun"}, "which runs what a pickle says"
+
+
+@pytest.mark.parametrize(
+    ("typed", "due"),
+    [
+        (["a=1", "-m", "b=2"], ["-m", "a=1", "b=2"]),
+        (
+            ["a=1", "--config-dir", "FOLDER", "b=2", "--cfg", "job"],
+            ["--config-dir", "FOLDER", "--cfg", "job", "a=1", "b=2"],
+        ),
+        (["a=1", "-cd", "FOLDER", "a=1"], ["-cd", "FOLDER", "a=1", "a=1"]),
+        (["~a", "-m", "+b=1"], ["-m", "~a", "+b=1"]),
+    ],
+)
+def test_hydras_options_may_stand_between_overrides(tmp_path, typed, due):
+    arguments = [str(tmp_path) if text == "FOLDER" else text for text in typed]
+    assert arranged(arguments) == [str(tmp_path) if text == "FOLDER" else text for text in due]
+
+
+@pytest.mark.parametrize("typed", [["--config-dir", "absent"], ["--config-dir="], ["-cd", __file__]])
+def test_config_dir_names_a_folder(typed):
+    with pytest.raises(ConfigError, match=r"--config-dir=.*: there is no such folder"):
+        arranged(["seed=1", *typed])
+
+
+def test_the_folder_conf_of_ones_own_is_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert arranged(["seed=1"]) == ["seed=1"]
+    (tmp_path / "conf").mkdir()
+    assert arranged(["seed=1"]) == ["--config-dir=conf", "seed=1"]
+    assert arranged(["-cd", "conf", "seed=1"]) == ["-cd", "conf", "seed=1"]
+
+
+@pytest.mark.parametrize("config_dir", [None, "conf"])
+def test_bounds_knows_options_of_ones_own(config_dir, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf" / "architecture").mkdir(parents=True)
+    of_package = (REPOSITORY / "conf" / "architecture" / "lipschitz_mlp.yaml").read_text()
+    (tmp_path / "conf" / "architecture" / "mine.yaml").write_text(of_package)
+    typed = [] if config_dir is None else ["--config-dir", config_dir]
+    tables = []
+    for architecture in ("mine", "lipschitz_mlp"):
+        chosen = [f"architecture={architecture}", "architecture.units=[32]"]
+        assert bounds.main([*typed, "experiment=lipschitz/mnist_mlp", *chosen]) == 0
+        tables.append(capsys.readouterr().out)
+    assert tables[0] == tables[1] != ""
+
+
+@pytest.mark.parametrize("value", ["/x/out=1", "~/out", "it's", "a b [c"])
+def test_a_value_that_needs_quotes_is_printed_with_them(value):
+    with pytest.raises(ConfigError, match="needs quotes") as refused:
+        check_options([f"title={value}"])
+    (pasted,) = shlex.split(str(refused.value).partition("write ")[2].removesuffix("."))
+    assert OverridesParser.create().parse_override(pasted).value() == value
+
+
+@pytest.mark.parametrize("name", ["activation/mine.yml", "activation/Mine.yaml", "experiment/mine.yaml.txt"])
+def test_a_file_that_is_no_option_by_its_name_is_named(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.parent.mkdir()
+    path.write_text("_target_: torch.nn.Softsign\n")
+    with pytest.raises(HydraException) as error:
+        composed([*search_path(str(tmp_path)), f"{path.parent.name}=mine"])
+    message = f"{path.parent.name} has no option 'mine', but {path} is there: its name has to be mine.yaml"
+    assert sentence(error.value) == message
+
+
+def test_an_experiment_without_its_first_line_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "bare.yaml").write_text("epochs: 3\n")
+    with pytest.raises(HydraException) as error:
+        composed([*search_path(str(tmp_path)), "experiment=bare"])
+    assert sentence(error.value).endswith("The first line of experiment/bare.yaml has to be `# @package _global_`")
+
+
+def test_overrides_in_one_text_are_told_apart() -> None:
+    with pytest.raises(ConfigError, match="give each as an argument of its own"):
+        check_options(["experiment=tempered_sigmoid/mnist_tanh scale=smoke"])

@@ -17,7 +17,7 @@ from runner.config.yaml_file import read_yaml
 from runner.records.jobs import Job, sweep_jobs
 from runner.report.files import read_csv
 from runner.report.papers import claims_of
-from runner.trust.targets import targets
+from runner.trust.sources import targets
 from tests.forked import run_in_fork
 from tests.small import NETWORK
 from tests.tracked import tracked

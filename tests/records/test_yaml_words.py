@@ -33,17 +33,12 @@ GROUPS = {  # the fourth line of an experiment, and the message after its file a
     "tracking: {mode: off}": r"Invalid value 'off', expected one of .* \(.*line 4\)",
     "epochs: 0x1F": r"epochs: .*'0x1F' of type 'str' could not be converted to Integer \(.*line 4\)",
     "epochs: 1:30": r"'1:30' of type 'str' could not be converted to Integer \(.*line 4\)",
-    "delta: yes": r"'yes' of type 'str' could not be converted to Float \(.*line 4\)",
     "epochs: 5,0": r"'5,0' of type 'str' could not be converted to Integer",
-    "epochs: 10.0": r"'10.0' of type 'float' could not be converted to Integer",
     "epochs: ~": r"Incompatible value 'None' for field of type 'int' \(.*line 4\)",
-    "save_model:": r"Incompatible value 'None' for field of type 'bool' \(.*line 4\)",
     "sampling: off": r"Invalid value 'off', expected one of \[poisson, shuffled\] \(.*line 4\)",
     "diagnostics: off": r"diagnostics: .* is not a ListConfig, list or tuple\. \(.*line 4\)",
     "title: [a]": r"Cannot convert 'ListConfig' to string: .*line 4",
     "title: a: b": "mapping values are not allowed here .*line 4",
-    "optimizer: off": "line 4: optimizer is a group .* of adam, adam_bc, sgd",
-    "runtime: {step: off}": r"Invalid value 'off', expected one of \[auto, eager, graph, compiled\] \(.*line 4\)",
     "~: 1": "cannot be read: Incompatible key type 'NoneType'",
     "seed: 1\nseed: 2": "found duplicate key seed in .*line 5",
     "seed: 1\n---\nseed: 2": "expected a single document .*line 5",
@@ -53,34 +48,25 @@ GROUPS = {  # the fourth line of an experiment, and the message after its file a
 }
 AS_TYPED = {
     "title: off": ("title", "off"),
-    "title: 010": ("title", "010"),
     "epochs: 010": ("epochs", 10),
     "seed: 1_000": ("seed", 1000),
     "save_model: no": ("save_model", False),
     "tracking: {tags: [no, 0x1F, TRUE]}": ("tracking.tags", ["no", "0x1F", "True"]),
     "schedule:": ("schedule", None),
     "title: 2024-01-01": ("title", "2024-01-01"),
-    "delta: 1.e-5": ("delta", 1e-5),
     "epochs: ' 5'": ("epochs", 5),
     "confusion_epochs: [010, 1_0]": ("confusion_epochs", [10, 10]),
     "runtime: {threads: ~}": ("runtime.threads", None),
-    "noise_multiplier: ~": ("noise_multiplier", None),
-    "optimizer: {lr: .5}": ("optimizer.lr", 0.5),
     "optimizer: {<<: {lr: 1e-3}}": ("optimizer.lr", 1e-3),
     "? seed\n: 4": ("seed", 4),
     "- override /activation: 010": ("activation._target_", "torch.nn.Softsign"),
-    "- override /activation: off": ("activation._target_", "torch.nn.Softsign"),
 }
 ARGUMENTS = {  # of a class in an option's file
     "Softplus\nbeta: 010": r"activation\.beta='010' is text, but it has to be a number: write 10\.0 without quotes",
     "Softplus\nbeta: yes": r"activation\.beta=yes is not of type float",
-    "Softplus\nbeta: 1:30": r"activation\.beta=1:30 is not of type float",
-    "Softplus\nbeta: 0x10": r"activation\.beta=0x10 is not of type float",
-    "Softplus\nbeta: 2024-01-01": r"activation\.beta=2024-01-01 is not of type float",
     "Softplus\nbeta:": r"activation\.beta=None is not of type float",
     "Softplus\nno: 1": r"activation\.no=1 is not an argument of torch\.nn\.Softplus. Choose from beta, threshold",
     "ELU\ninplace: off": r"activation\.inplace='off' is text, but it has to be true or false: write false without",
-    "ELU\n_partial_: on": r"activation\._partial_='on' is text, but it has to be true or false: write true without",
     "GELU\napproximate: ~": r"activation\.approximate=None is not of type str",
     "off": r"activation\._target_=torch\.nn\.off: torch\.nn has no off",
 }
@@ -94,15 +80,15 @@ FILES = {  # what an editor saves, and the message if it cannot be read
     "Latin-1": (CONTENT.encode("latin1"), "is not UTF-8: save it as UTF-8"),
     "a zero": (CONTENT.encode() + b"\0", "unacceptable character #x0000"),
     "empty": (b"", r"The first line of experiment/mine\.yaml has to be `# @package _global_`"),
+    "a list": (b"- a\n", "mine\\.yaml"),
+    "no list": (b"defaults: 5\n", "mine\\.yaml"),
     "a word": (b"off\n", r"The first line of experiment/mine\.yaml has to be `# @package _global_`"),
 }
 VALUES = {  # of an argument without a type
     "1" + 400 * "0": "is larger than any 32-bit number",
-    "-1e39": "is larger than any 32-bit number",
     ".nan": "is out of range: it has to be a finite number",
     "1e400": "is out of range: it has to be a finite number",
     "{1: a}": "has the name 1, and names are texts in a record: write it in quotes",
-    '{1: a, "1": b}': "has the name 1,",
     "!!binary aGVsbG8=": "is a bytes, which no record can hold",
     "!!python/object/apply:pathlib.PosixPath [a]": "is a PosixPath, which no record can hold",
 }
@@ -112,7 +98,7 @@ UNREADABLE = {
     f"x: {300 * '['}{300 * ']'}": "mine.yaml is nested too deeply",
     "": "mine.yaml: it names no class, so it needs a line `_target_: package.Class`",
 }
-HELD = ("off", "010", "0x1F", "2024-01-01", "1:30", '"a\\0b"', '"\\ud800"', "{'1': [no, 2.0, null]}")
+HELD = ("off", "010", "2024-01-01", '"a\\0b"', '"\\ud800"', "{'1': [no, 2.0, null]}")
 
 
 def composed(folder: Path, *overrides: str, **contents: str) -> DictConfig:
@@ -143,8 +129,8 @@ def test_a_word_in_place_of_an_option_is_refused_with_its_line(tmp_path: Path, l
 
 @pytest.mark.parametrize("line", AS_TYPED)
 def test_a_word_is_a_text_or_a_number_as_typed(tmp_path: Path, line: str) -> None:
-    options = {f"activation__{name}": "_target_: torch.nn.Softsign\n" for name in ("010", "off")}
-    config = composed(tmp_path, "experiment=mine", experiment__mine=f"{EXPERIMENT}{line}\n", **options)
+    option = {"activation__010": "_target_: torch.nn.Softsign\n"}
+    config = composed(tmp_path, "experiment=mine", experiment__mine=f"{EXPERIMENT}{line}\n", **option)
     name, expected = AS_TYPED[line]
     assert OmegaConf.select(config, name) == expected
 
