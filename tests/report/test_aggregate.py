@@ -21,12 +21,11 @@ from runner.cli.reproduce import _conclude
 from runner.config import RESULTS
 from runner.launch.processes import Tally
 from runner.records.jobs import Job
+from runner.report.figures import DISTANCES, PRICE
 from runner.report.files import read_csv
 from runner.report.pages import headline, write_report
 from runner.report.papers import load
-from runner.report.run_figure import FOLDER as PRICE
 from runner.report.statements import Sources
-from runner.report.verdict_figures import DISTANCES
 
 PAPER = "tempered_sigmoid"
 

@@ -123,7 +123,7 @@ def test_a_refuting_bound_is_of_what_the_row_measures(rows: list[ClaimRow]) -> N
 
 
 def test_a_claimed_best_is_called_one_and_no_mean_fails_alone(shown: list[tuple[ClaimRow, list[str]]]) -> None:
-    bests = [(row, cells) for row, cells in shown if row.claim.of.is_best and row.claim.claimed]
+    bests = [(row, cells) for row, cells in shown if row.claim.is_best and row.claim.claimed]
     assert len(bests) > 30
     assert [cells for _, cells in bests if "best" not in cells[1]] == []
     failing = [row for row, _ in bests if row.verdict == "fails" and row.measured_is.startswith("mean of")]
