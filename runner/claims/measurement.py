@@ -181,7 +181,7 @@ def interval_of(claim: Claim, measured: Measured, level: float = LEVEL) -> Inter
     aim = 0.0 if claim.direction in ORDERS else claim.aim or 0.0
     if measured.interval_at is not None:
         return measured.interval_at(level).less(aim)
-    means = _means(measured)
+    means = means_of(measured)
     if not means:
         return None
     if measured.runs is not None:
@@ -210,7 +210,7 @@ def enough_runs(claim: Claim, measured: Measured) -> bool:
 
 def own_precision(claim: Claim, measured: Measured) -> float | None:
     """Compute half the 95% interval of the paper's own mean of k runs, with the measured spread; None if unknown."""
-    means = _means(measured)
+    means = means_of(measured)
     unknown = not means or measured.at_least or measured.comparison == "ratio"
     if unknown or not claim.of.startswith("mean of ") or claim.runs < 2:
         return None
@@ -218,12 +218,7 @@ def own_precision(claim: Claim, measured: Measured) -> float | None:
     return statistics.less_claim(exact, 0.0, None).half_width
 
 
-def spreads_of(measured: Measured) -> list[float]:
-    """Return the standard deviation of a run of each setting, of its logarithm for a ratio; empty if one has none."""
-    return [mean.spread.std for mean in _means(measured)]
-
-
-def _means(measured: Measured) -> list[Mean]:
+def means_of(measured: Measured) -> list[Mean]:
     """Return the mean of each sample, of its logarithms for a ratio; empty if one has no finite spread."""
     means = []
     for sample in measured.samples:

@@ -17,7 +17,7 @@ from typing import Any
 import scipy
 
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
-from runner.claims.measurement import FEWEST_RUNS, Measured, enough_runs, interval_of, own_precision, spreads_of
+from runner.claims.measurement import FEWEST_RUNS, Measured, enough_runs, interval_of, means_of, own_precision
 from runner.claims.runs import PAPER_SCALE
 from runner.claims.statistics import EQUIVALENCE, LEVEL, Interval, more_runs, summarise
 from runner.terminal import number
@@ -236,7 +236,7 @@ def judge(claim: Claim, measured: Measured, scale: str) -> ClaimRow:
         runs_have=min(sizes, default=None),
         runs_needed=runs_needed,
         planned_each=" + ".join(map(str, measured.planned_each)),
-        spread_each=" + ".join(f"{spread:.4g}" for spread in spreads_of(measured)),
+        spread_each=" + ".join(f"{mean.spread.std:.4g}" for mean in means_of(measured)),
         statements=max(len(measured.statements), 1),
         own_precision=own_precision(claim, measured) if verdict.rule else None,
         reason=verdict.reason,

@@ -103,9 +103,9 @@ def _claim_cells(claim: Claim) -> dict[str, Any]:
 def cells_of(row: ClaimRow) -> SimpleNamespace:
     """Format a judged claim as texts, in the units of the claim, with a dash for an empty cell.
 
-    Among them are `measured`, the number, ± the standard deviation of the runs if it is their mean, of an order both
-    settings' numbers; in `measured_of` with what it is in brackets: "mean of 5", "best of 5, mean 62.91 ± 0.90", "one
-    run, 1 of 5 planned" or "by formula". `spread` is minimum / median / maximum.
+    `measured` is the number, ± the standard deviation of the runs if it is their mean; of an order it has both
+    settings' numbers. `measured_of` adds what it is: "mean of 5", "best of 5, mean 62.91 ± 0.90", "one run, 1 of 5
+    planned" or "by formula". `spread` is minimum / median / maximum.
     """
     claim, unit, places = row.claim, row.claim.unit, _places(row)
     std = row.std if row.measured == row.mean and not row.at_least else None  # none for a maximum or a bound
@@ -123,6 +123,7 @@ def cells_of(row: ClaimRow) -> SimpleNamespace:
         parts.append(f"mean {plus_minus(row.mean, row.std, unit)}")
     if row.n < row.n_planned:
         parts.append(f"{row.n} of {row.n_planned} planned")
+    spent = "" if row.epsilon_spent is None else f" (spent: {bound_text(row.epsilon_spent)})"
     kind, dataset, method = ", ".join(filter(None, parts)), dataset_name(claim.dataset), method_text(claim)
     no_margin = claim.margin is None or claim.direction in (*THRESHOLDS, *ORDERS)
     return SimpleNamespace(
@@ -139,8 +140,7 @@ def cells_of(row: ClaimRow) -> SimpleNamespace:
         difference=_row_difference(row, places),
         verdict=verdict_text(row),
         epsilon=bound_text(row.epsilon),
-        sound=bound_text(row.epsilon_sound)
-        + ("" if row.epsilon_spent is None else f" (spent: {bound_text(row.epsilon_spent)})"),
+        sound=bound_text(row.epsilon_sound) + spent,
         guarantee=row.guarantee or "–",
     )
 

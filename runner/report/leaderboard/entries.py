@@ -25,7 +25,7 @@ from runner.records.files import record_path
 from runner.records.identity import hashed_config, trained
 from runner.records.jobs import Job, sweep_jobs
 from runner.report.leaderboard import methods
-from runner.report.leaderboard.methods import ADDED, NAMES, first, how_chosen, ideas_of, method_of, trains_from_scratch
+from runner.report.leaderboard.methods import ADDED, NAMES, how_chosen, ideas_of, method_of, trains_from_scratch
 from runner.report.tables import setting_cells
 
 FEW = 3  # runs, below which a mean is marked, and no best if others have more
@@ -169,7 +169,8 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
         settings.setdefault(setting, {}).setdefault(run.seed, run)
         if methods.HELD_OUT in run.field("tracking.tags"):
             held_out.add(setting)
-        method_by_setting[setting] = first(method_by_setting.get(setting, ""), method_of(run.job))
+        names = (method_by_setting.get(setting, ""), method_of(run.job))
+        method_by_setting[setting] = min(names, key=[*NAMES, ""].index)  # the first in the file, if any has one
     recorded = {s: [run for run in seeds.values() if run.record is not None] for s, seeds in settings.items()}
     rows = []
     for setting, title in titles_of({s: group[0].job for s, group in recorded.items() if group}).items():

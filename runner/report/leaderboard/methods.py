@@ -96,11 +96,6 @@ def trains_from_scratch(method: str) -> bool:
     return not method.endswith(tuple(f", {data}" for data in CLASSES[1:]))
 
 
-def first(*names: str) -> str:
-    """Return which of some methods comes first in the file; "" is none, and comes last."""
-    return min(names, key=[*NAMES, ""].index)
-
-
 def how_chosen(job: Job, held_out: bool) -> str:
     """Return in words how the setting of a job was chosen: by its tag, else by the folder of its experiment."""
     return SEARCHED if held_out else _FILE["chosen"].get(job.experiment.partition("/")[0], "not recorded")
