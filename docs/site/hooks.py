@@ -17,10 +17,9 @@ from pymdownx.slugs import slugify
 from runner.claims.claim import ANOTHER_READING, COUNTED, FOR_CONTEXT, dataset_name
 from runner.claims.verdicts import ON_EPSILON, WORDS, ClaimRow
 from runner.config import RESULTS
-from runner.report import front_figure, plots
-from runner.report.claim_rows import CLAIMED_EPSILON, cells_of, method_text, rows_of, verdict_text
+from runner.report import figures, plots
+from runner.report.claim_rows import CLAIMED_EPSILON, cells_of, epsilon_text, method_text, rows_of, verdict_text
 from runner.report.files import bound_text, number, read_csv
-from runner.report.item_page import epsilon_text
 from runner.report.items import Paper
 from runner.report.leaderboard.methods import accuracy_text
 from runner.report.papers import every_paper
@@ -107,7 +106,7 @@ def _paths(pattern: str) -> list[str]:
 def front_png() -> bytes:
     """Draw the front figure as a PNG, because a link's picture must not be an SVG."""
     with plots.style():
-        front_figure.draw(RESULTS, *board_of(RESULTS)).savefig(content := BytesIO(), format="png", dpi=110)
+        figures.draw_front(RESULTS, *board_of(RESULTS)).savefig(content := BytesIO(), format="png", dpi=110)
         return content.getvalue()
 
 

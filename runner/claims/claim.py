@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from runner.config import REPOSITORY
 from runner.config.checkout import scan
@@ -14,11 +13,12 @@ from runner.config.yaml_file import number_of
 DATASETS = {"MNIST": "mnist", "FashionMNIST": "fashion_mnist", "CIFAR10": "cifar10"}  # names in papers, and in files
 THRESHOLDS = ("above", "below")  # directions of claims that a level is passed
 ORDERS = ("above_other", "below_other")  # directions of claims that one setting is above another
+DIRECTIONS = ("higher", "lower", "match", *THRESHOLDS, *ORDERS, "none")
 OVER_VALUES = ("best_value", "lowest", "spread", "correlation")  # of mean accuracies by the values of a field
+STATISTICS = ("mean", "best", "geometric", "largest", *OVER_VALUES)
 COUNTED, ANOTHER_READING, FOR_CONTEXT = "yes", "no, another reading", "no, for context"
+SEARCH_CHOICE = "search_choice"
 _RUNS = re.compile(r"(?:mean of |max of |)(\d+)(?: runs)?(?: \(not said\))?")
-_CALL = re.compile(r"(\w+)(?:\(([^()]*)\))?")
-_SELECTION = re.compile(r"search_choice|target_epsilon = claimed|[\w.]+ = [-+.\de]+")
 
 
 def dataset_name(dataset: str) -> str:
@@ -26,117 +26,32 @@ def dataset_name(dataset: str) -> str:
     return {"CIFAR10": "CIFAR-10", "any": "any data set", "all": "all data sets"}.get(dataset, dataset)
 
 
-@dataclass(frozen=True)
-class Printed:
-    """A number as a paper prints it: "98.1", ">5", "<3", "~1" or "inf"; empty if it gives none.
+class Printed(str):
+    """A number as a paper prints it: "98.1", ">5", "<3", "~1" or "inf"; empty if it gives none."""
 
-    number: without its sign, None if the text is no number.
-    """
-
-    text: str = ""
-    sign: str = ""
-    number: float | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Printed:
-        digits = text.lstrip("<>~")
-        return cls(text, text.removesuffix(digits), number_of(digits))
-
-    def __bool__(self) -> bool:
-        return bool(self.text)
-
-    def __str__(self) -> str:
-        return self.text
-
-
-@dataclass(frozen=True)
-class Summarised:
-    """What a claimed number is made of: "mean of 10", "max of 5", "single", "computed" or "copied".
-
-    "(not said)" after it marks a usual statistic that is assumed, because the paper gives none.
-
-    runs: the number of runs behind a mean or a best; 1 if the paper names none.
-    """
-
-    text: str = ""
-    runs: int = 1
-
-    @classmethod
-    def parse(cls, text: str) -> Summarised:
-        stated = _RUNS.fullmatch(text)
-        return cls(text, int(stated[1]) if stated else 1)
+    __slots__ = ()
 
     @property
-    def is_best(self) -> bool:
-        """True for a best of runs, of a search or of a sweep."""
-        return self.text.startswith(("max ", "best "))
-
-    def __str__(self) -> str:
-        return self.text
+    def number(self) -> float | None:
+        """The number without its sign; None if the text is no number."""
+        return number_of(self.lstrip("<>~"))
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(str):
     """A name, and an argument in brackets if it has one: `config(optimizer.lr)`."""
 
-    name: str
-    argument: str = ""
+    __slots__ = ()
 
-    @classmethod
-    def parse(cls, text: str) -> Call:
-        """Split a text.
+    @property
+    def name(self) -> str:
+        return self.partition("(")[0] if self.endswith(")") else str(self)
 
-        Raises:
-            ValueError: it is no such text.
-        """
-        parts = _CALL.fullmatch(text)
-        if not parts:
-            raise ValueError(f"{text!r} is not a name or a name with an argument, as in config(optimizer.lr)")
-        return cls(parts[1], parts[2] or "")
-
-    def __str__(self) -> str:
-        return f"{self.name}({self.argument})" if self.argument else self.name
+    @property
+    def argument(self) -> str:
+        return self.partition("(")[2].removesuffix(")")
 
 
-@dataclass(frozen=True)
-class Selection:
-    """A choice of the planned runs: by the value of a field of their config, or by a search on held-out images.
-
-    field: "" for a search.
-    value: None for the epsilon that the claim names.
-    """
-
-    field: str = ""
-    value: float | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Selection | None:
-        """Read "field = number", "target_epsilon = claimed" or "search_choice"; None of an empty text.
-
-        Raises:
-            ValueError: it is none of these.
-        """
-        if text and not _SELECTION.fullmatch(text):
-            raise ValueError(f"where is search_choice or field = number, and not {text!r}")
-        name, _, value = text.partition(" = ")
-        return cls(name if value else "", number_of(value)) if text else None
-
-
-SEARCH_CHOICE = Selection()
-_PARSED: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("claimed", "at_epsilon", "at_delta"), Printed.parse),
-    **dict.fromkeys(("number", "at"), Call.parse),
-    **{"of": Summarised.parse, "where": Selection.parse},
-}
-
-
-def typed(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Parse the fields of a claim that are texts in a file, in the types that `Claim` has for them.
-
-    Raises:
-        ValueError: one is no such text.
-    """
-    return {name: _PARSED[name](value) if name in _PARSED else value for name, value in fields.items()}
+_UNNAMED, _ACCURACY, _LAST = Printed(), Call("test_accuracy"), Call("last")
 
 
 @dataclass(frozen=True)
@@ -148,7 +63,8 @@ class Claim:
     Statements of the paper:
 
     claimed: the number; empty if a quality is claimed.
-    of: what it is made of.
+    of: what it is made of: "mean of 10", "max of 5", "single", "computed" or "copied". "(not said)" after it marks a
+        usual statistic that is assumed, because the paper gives none.
     source: the place in the paper.
     at_epsilon, at_delta: the claimed privacy; empty if the paper names none.
     reading: the interpretation that is taken here, if the paper allows several. Claims that otherwise agree in all that
@@ -161,7 +77,8 @@ class Claim:
         An experiment's runs come from the first sweep that has it.
     number: a reader of one run (`runner.claims.numbers`), or a function of the paper.
     at: the epoch of each run (`runner.claims.numbers`).
-    where: a selection of the planned runs.
+    where: a selection of the planned runs: "field = number" or "target_epsilon = claimed", by a field of their config,
+        or SEARCH_CHOICE, by a search on held-out images.
     by, among: the swept field by whose values accuracies are compared, and the least value to take.
     statistic: the statistic of the numbers of a setting's runs.
     compare: the number itself with the claim, or the two settings of a pair with each other.
@@ -180,20 +97,20 @@ class Claim:
     dataset: str
     method: str
     quantity: str = "test_accuracy"
-    claimed: Printed = Printed()
+    claimed: Printed = _UNNAMED
     unit: str = ""
-    of: Summarised = Summarised()
+    of: str = ""
     source: str = ""
     network: str = ""
     reading: str = ""
     note: str = ""
-    at_epsilon: Printed = Printed()
-    at_delta: Printed = Printed()
+    at_epsilon: Printed = _UNNAMED
+    at_delta: Printed = _UNNAMED
     sweeps: tuple[str, ...] = ()
     pairs: tuple[tuple[str, ...], ...] = ()
-    number: Call = Call("test_accuracy")
-    at: Call = Call("last")
-    where: Selection | None = None
+    number: Call = _ACCURACY
+    at: Call = _LAST
+    where: str = ""
     by: str = ""
     among: float | None = None
     statistic: str = "mean"
@@ -205,6 +122,12 @@ class Claim:
     cause: str = ""
     because: str = ""
     counted: str = COUNTED
+
+    def __post_init__(self) -> None:
+        """Give the texts of a file the types that they have here."""
+        for name in ("claimed", "at_epsilon", "at_delta", "number", "at"):
+            kind = Call if name in ("number", "at") else Printed
+            object.__setattr__(self, name, kind(getattr(self, name)))
 
     @property
     def counts(self) -> bool:
@@ -244,12 +167,24 @@ class Claim:
     @property
     def runs(self) -> int:
         """The number of runs behind the claimed mean or best; 1 if the paper names none."""
-        return self.of.runs
+        stated = _RUNS.fullmatch(self.of)
+        return int(stated[1]) if stated else 1
+
+    @property
+    def is_best(self) -> bool:
+        """True if the claimed number is a best of runs, of a search or of a sweep."""
+        return self.of.startswith(("max ", "best "))
 
     @property
     def copied(self) -> bool:
         """True if the paper only repeats another paper's number."""
-        return self.of.text == "copied"
+        return self.of == "copied"
+
+    @property
+    def selection(self) -> tuple[str, float] | None:
+        """The field, and the value in it, of the planned runs that count; None if all do, or if a search chooses."""
+        field, _, value = self.where.partition(" = ")
+        return (field, self.bound if value == "claimed" else float(value)) if value else None
 
     @property
     def contextual(self) -> bool:
@@ -264,11 +199,11 @@ class Claim:
     @property
     def stated(self) -> str:
         """The claimed number for a table, or what the paper says without a number. A best says so."""
-        if self.claimed and self.of.is_best:
-            what = self.of.text.replace("max ", "best ", 1).replace(" (not said)", ", not said")
+        if self.claimed and self.is_best:
+            what = self.of.replace("max ", "best ", 1).replace(" (not said)", ", not said")
             return f"{self.claimed} ({what})"
         unnumbered = {"above_other": "higher", "below_other": "lower", "none": "–"}
-        return self.claimed.text or unnumbered.get(self.direction, "in words")
+        return self.claimed or unnumbered.get(self.direction, "in words")
 
     @property
     def epsilon(self) -> tuple[float, bool] | None:
@@ -277,7 +212,8 @@ class Claim:
         A quantity `epsilon` or `epsilon_...` is one itself, unless more is claimed to be needed (">6").
         """
         printed = self.claimed if self.quantity.startswith("epsilon") else self.at_epsilon
-        return None if printed.number is None or printed.sign == ">" else (printed.number, printed.sign == "<")
+        number = printed.number
+        return None if number is None or printed.startswith(">") else (number, printed.startswith("<"))
 
     @property
     def bound(self) -> float:
@@ -306,4 +242,4 @@ class Claim:
     @property
     def identity(self) -> tuple[str, ...]:
         """The fields that all readings of one claim have in common."""
-        return (self.paper, self.item, self.dataset, self.method, self.quantity, self.at_epsilon.text)
+        return (self.paper, self.item, self.dataset, self.method, self.quantity, self.at_epsilon)

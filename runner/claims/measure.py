@@ -53,26 +53,22 @@ def measure(claim: Claim, evidence: Evidence, formulas: Mapping[str, Formulated]
     """Measure a claim; the result is empty if its runs are not recorded."""
     if claim.number.name in formulas:
         return formulas[claim.number.name](claim, evidence)
-    searched = claim.where == SEARCH_CHOICE
-    settings = {
-        name: chosen_by_search(claim, evidence, name) if searched else (planned_for(claim, evidence, name), "")
-        for name in claim.experiments
-    }
-    planned = {name: runs for name, (runs, _) in settings.items()}
+    searched, planned, texts = claim.where == SEARCH_CHOICE, dict[str, Runs](), list[str]()
+    for name in claim.experiments:
+        if not searched:
+            planned[name] = planned_for(claim, evidence, name)
+            continue
+        planned[name], text = chosen_by_search(claim, evidence, name)
+        texts.append(text if claim.alone else f"{name.rpartition('/')[2]}: {text}")
     lacking = tuple(name.rpartition("/")[2] for name, runs in planned.items() if not runs.recorded)
-    how = "; ".join(
-        text if len(settings) == 1 else f"{name.rpartition('/')[2]}: {text}"
-        for name, (_, text) in settings.items()
-        if text
-    )
     runs = Runs(run for of_setting in planned.values() for run in of_setting)
     if claim.statistic in OVER_VALUES:
         measured = over_values(claim, evidence, list(planned.values()))
     elif lacking and searched:
-        measured = Measured(explanation=how)
+        measured = Measured(explanation="; ".join(texts))
         runs = Runs(run for name in planned for run in evidence.planned(claim.sweeps, name))
     else:
-        measured = _compared(claim, evidence, planned, how)
+        measured = _compared(claim, evidence, planned, "; ".join(texts))
     return counted(runs, replace(measured, lacking=lacking) if measured.value is not None else measured)
 
 
@@ -82,9 +78,9 @@ def planned_for(claim: Claim, evidence: Evidence, experiment: str) -> Runs:
     They come from the first of the claim's sweeps that has the experiment.
     """
     planned = evidence.planned(claim.sweeps, experiment)
-    if claim.where in (None, SEARCH_CHOICE):
+    if claim.selection is None:
         return planned
-    field, value = claim.where.field, claim.bound if claim.where.value is None else claim.where.value
+    field, value = claim.selection
     return Runs(run for run in planned if field_of(claim, run, field) in (value, None))  # none: without privacy
 
 
@@ -96,10 +92,8 @@ def chosen_by_search(claim: Claim, evidence: Evidence, experiment: str) -> tuple
     Returns:
         The runs, none until the whole search has run, and in words how they were chosen.
     """
-    planned = evidence.planned(claim.sweep, experiment)
-    searched = Runs(
-        run for sweep in claim.searches for run in evidence.planned(sweep, experiment.removesuffix("_norms"))
-    )
+    planned, trained = evidence.planned(claim.sweep, experiment), experiment.removesuffix("_norms")
+    searched = Runs(run for sweep in claim.searches for run in evidence.planned(sweep, trained))
     accuracies, fixed = planned.finals("test_accuracy"), ""
     if accuracies:
         mean, n = fmean(accuracies), len(accuracies)
@@ -217,7 +211,6 @@ def _text(claim: Claim, runs_at: Sequence[RunsAt], statements: Sequence[Measured
 
 
 def _setting_text(claim: Claim, runs_at: RunsAt) -> str:
-    """Describe the runs and epochs of a claim about one setting."""
     runs, best = runs_at.runs, "the best of the runs " if claim.statistic == "best" else ""
     if claim.statistic == "largest":
         if len(runs) > _FEW:
@@ -227,7 +220,13 @@ def _setting_text(claim: Claim, runs_at: RunsAt) -> str:
         labels = [run.job.label.partition(" ")[2] for run in runs]
         return ", ".join(f"{number:.4g} ({label})" for number, label in zip(numbers, labels, strict=True))
     if claim.at.name == "within" and all(decides(run) for run in runs):
-        return _tries_text(runs)
+        tries, accepted, forced = (sum(runs.finals(name)) for name in ("tries", "accepted", "forced"))
+        costs = runs.finals("epsilon_spent")
+        return (
+            f"{tries / accepted:.2f} attempts a kept update, {100 * forced / accepted:.1f}% of the kept by force only. "
+            f"All attempts made would cost {bound_text(fmean(costs))} (mean, at most {bound_text(max(costs))}) had "
+            f"their number been fixed beforehand. The most allowed cost {bound_text(runs.largest('epsilon_sound'))}"
+        )
     if claim.at.name in ("below", "within"):
         end = f"; the whole run ends at {bound_text(runs.largest('epsilon'))}" if claim.at.name == "below" else ""
         return f"{best}after epoch {runs_at.epochs}, the last {claim.at} {claim.bound:g}{end}"
@@ -239,17 +238,6 @@ def counted(planned: Runs, measured: Measured) -> Measured:
     n, n_planned = measured.n or len(planned.recorded), measured.planned or len(planned)
     counts = replace(measured, n=n, planned=n_planned, diverged=planned.diverged)
     return counts if measured.value is None or measured.delta is not None else charged(counts, planned.last)
-
-
-def _tries_text(runs: Runs) -> str:
-    """State the number of attempts of the recorded, screened runs, and their cost."""
-    tries, accepted, forced = (sum(runs.finals(name)) for name in ("tries", "accepted", "forced"))
-    costs = runs.finals("epsilon_spent")
-    return (
-        f"{tries / accepted:.2f} attempts a kept update, {100 * forced / accepted:.1f}% of the kept by force only. "
-        f"All attempts made would cost {bound_text(fmean(costs))} (mean, at most {bound_text(max(costs))}) had "
-        f"their number been fixed beforehand. The most allowed cost {bound_text(runs.largest('epsilon_sound'))}"
-    )
 
 
 def over_values(claim: Claim, evidence: Evidence, experiments: Sequence[Runs]) -> Measured:
@@ -299,7 +287,6 @@ def field_of(claim: Claim, run: PlannedRun, name: str) -> Any:
 
 
 def _measured(claim: Claim, settings: Sequence[Runs], spread: Spread | None) -> Measured:
-    """Measure the claim's number of a sweep from the recorded runs of its settings."""
     settings = sorted(settings, key=lambda runs: float(runs[0].field(claim.by)))
     means = [fmean(runs.finals("test_accuracy")) for runs in settings]
     if claim.statistic == "lowest":

@@ -28,22 +28,21 @@ class Measured:
 
     value: the number compared with the claim; None if it could not be measured.
     values: the runs' own numbers that the value summarises, if it does.
-    sample, statistic: the number of each run that the value is made of, and the statistic that is taken, if there is
-        such a number.
+    sample, statistic: the number of each run that the value is made of, and the statistic that is taken, if any.
     against, comparison: the sample that `sample` is compared with, by the same statistic, and the comparison.
     typical: the spread of the data set's settings, for samples with too few runs to show their own.
     planned_each: the planned runs of each sample's setting.
     interval_at: the interval of the value by confidence, if the measure has its own way to compute it.
     lacks: what `interval_at` lacks to confirm a claim, in words: three runs of a setting, or some of the draws.
-    statements: the measurement of each of several statements that all have to hold (one for each data set or layer).
-        The value is then taken from the statement that supports the claim least. Empty if there is one statement.
+    statements: each of several statements that all have to hold, one for each data set or layer. The value is that of
+        the statement that supports the claim least. Empty if there is one statement.
     lacking: experiments of the claim without any run, if the others give a measurement without it.
     chosen_on_test: True if the test data chose the epoch or the setting that was measured.
-    n, planned, diverged: numbers of recorded, planned, and recorded but diverged runs. All 0 if `computed`.
+    n, planned, diverged: numbers of recorded, planned, and recorded but diverged runs; 0 if `computed` without runs.
     epsilon, epsilon_sound, delta: at the point that was measured, the largest over the runs.
     epsilon_spent: the sound epsilon of the steps taken, if it guarantees nothing: had their number been fixed, and
-        statistics that standardise the images been public. `epsilon_sound` then covers the most that the run could have
-        released, or is infinite.
+        statistics that standardise the images been public. `epsilon_sound` then covers all possible releases, or is
+        infinite.
     epsilon_least: a lower bound on the true epsilon, if one was computed or shown by an attack.
     best: the best epoch's accuracy (percent), chosen on the evaluation data; to compare.
     reference: the other experiment's value, for claims about an order.
@@ -87,7 +86,6 @@ class Measured:
 
     @property
     def samples(self) -> list[Sample]:
-        """The one or two samples that are compared."""
         return [sample for sample in (self.sample, self.against) if sample is not None]
 
     @property
@@ -154,14 +152,11 @@ def charged(measured: Measured, runs_at: RunsAt) -> Measured:
     Runs without privacy count only if there are no others. If a run decides how much it releases, `epsilon_sound`
     covers the most that it could have released. `epsilon_spent` is the cost of its steps, if it differs for any run.
     """
-    private = RunsAt(
-        [(run, epoch) for run, epoch in runs_at if math.isfinite(run.history("epsilon")[epoch])] or runs_at
-    )
+    private = RunsAt([at for at in runs_at if math.isfinite(at[0].history("epsilon")[at[1]])] or runs_at)
     if not private:
         return measured
-    sound = [
-        run.final("epsilon_sound") if decides(run) else run.history("epsilon_sound")[epoch] for run, epoch in private
-    ]
+    name = "epsilon_sound"
+    sound = [run.final(name) if decides(run) else run.history(name)[epoch] for run, epoch in private]
     spent = [run.history("epsilon_spent")[epoch] for run, epoch in private if run.has_spent]
     return replace(
         measured,
@@ -186,7 +181,7 @@ def interval_of(claim: Claim, measured: Measured, level: float = LEVEL) -> Inter
     aim = 0.0 if claim.direction in ORDERS else claim.aim or 0.0
     if measured.interval_at is not None:
         return measured.interval_at(level).less(aim)
-    means = _means(measured)
+    means = means_of(measured)
     if not means:
         return None
     if measured.runs is not None:
@@ -215,20 +210,15 @@ def enough_runs(claim: Claim, measured: Measured) -> bool:
 
 def own_precision(claim: Claim, measured: Measured) -> float | None:
     """Compute half the 95% interval of the paper's own mean of k runs, with the measured spread; None if unknown."""
-    means = _means(measured)
+    means = means_of(measured)
     unknown = not means or measured.at_least or measured.comparison == "ratio"
-    if unknown or not claim.of.text.startswith("mean of ") or claim.runs < 2:
+    if unknown or not claim.of.startswith("mean of ") or claim.runs < 2:
         return None
     exact = [Mean(mean.value, claim.runs, mean.spread) for mean in means]
     return statistics.less_claim(exact, 0.0, None).half_width
 
 
-def spreads_of(measured: Measured) -> list[float]:
-    """Return the standard deviation of a run of each setting, of its logarithm for a ratio; empty if one has none."""
-    return [mean.spread.std for mean in _means(measured)]
-
-
-def _means(measured: Measured) -> list[Mean]:
+def means_of(measured: Measured) -> list[Mean]:
     """Return the mean of each sample, of its logarithms for a ratio; empty if one has no finite spread."""
     means = []
     for sample in measured.samples:

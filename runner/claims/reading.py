@@ -32,38 +32,26 @@ from dataclasses import fields as fields_of
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from omegaconf import OmegaConf
 
-from runner.claims.claim import (
-    ANOTHER_READING,
-    COUNTED,
-    DATASETS,
-    FOR_CONTEXT,
-    ORDERS,
-    OVER_VALUES,
-    THRESHOLDS,
-    Claim,
-    typed,
-)
-from runner.claims.numbers import check_epoch, check_number
+from runner.claims.claim import ANOTHER_READING, COUNTED, DATASETS, DIRECTIONS, FOR_CONTEXT, STATISTICS, Call, Claim
+from runner.claims.numbers import check_call
 from runner.config import PACKAGE, REPOSITORY
 from runner.config.yaml_file import Entry, number_of, read_yaml
 
 TEXTS = ("method", "note", "open", "cause", "because")  # `+` may add to these
 LISTS = ("sweep", "runs", "against", "every")  # of one text or several
-FIELDS = (
-    *("item", "dataset", "method", "quantity", "claimed", "unit", "of", "source", "network"),
-    *("epsilon", "delta", "number", "at", "where", "by", "among", "statistic", "compare", "level", "margin"),
-    *("direction", "note", "open", "cause", "because", "reading", *LISTS),
-)
+_MADE = ("place", "paper", "at_epsilon", "at_delta", "sweeps", "pairs", "counted")  # of other fields
+_AS_GIVEN = [field.name for field in fields_of(Claim) if field.name not in _MADE]
+FIELDS = (*_AS_GIVEN, "epsilon", "delta", *LISTS)
 
 Fields: TypeAlias = dict[str, Entry]  # each a text or a list of texts
 Leaves: TypeAlias = Iterator[tuple[list[Fields], Entry]]  # the layers of fields of a claim, and its block
 _CHOICES: dict[str, Collection[str]] = {
-    "direction": ("higher", "lower", "match", *THRESHOLDS, *ORDERS, "none"),
-    "statistic": ("mean", "best", "geometric", "largest", *OVER_VALUES),
+    "direction": DIRECTIONS,
+    "statistic": STATISTICS,
     "compare": ("value", "difference", "ratio", "order"),
     "every": tuple(DATASETS),
 }
@@ -76,7 +64,7 @@ _ALLOWED: dict[str, tuple[str, Callable[[float], bool]]] = {
     "delta": ("a number from 0 to below 1", lambda number: 0 <= number < 1),
 }
 _BY_DIFFERENCE = ("higher", "lower", "match")  # directions that need a margin
-_AS_GIVEN = {field.name for field in fields_of(Claim)} - {"counted"}
+_SELECTION = re.compile(r"|search_choice|target_epsilon = claimed|[\w.]+ = [-+.\de]+")
 _NONE = Entry("", "", None)
 
 
@@ -97,16 +85,23 @@ def read_claims(paper: str, items: Collection[str], formulas: Collection[str]) -
         ConfigError: a field, data set, item, setting, reader, sweep or experiment is misspelt, or a number is none. The
             message has the file and the line.
     """
+    items_of_file = dict(read_yaml(claims_path(paper)).entries)
+    defaults = items_of_file.pop("defaults").entries if "defaults" in items_of_file else {}
+    everywhere = _fields({name: entry for name, entry in defaults.items() if name not in DATASETS})
+    by_dataset = {name: _fields(entry.entries) for name, entry in defaults.items() if name in DATASETS}
     claims: list[Claim] = []
     leading: set[tuple[str, ...]] = set()
-    for fields, entry in claims_in(read_yaml(claims_path(paper))):
-        for name, value in fields.items():
-            _check_field(name, value, {**_CHOICES, "item": items}, formulas)
-        claim = _claim(entry.place, paper, fields)
-        _check_claim(claim, entry)
-        reason = FOR_CONTEXT if claim.contextual else ANOTHER_READING if claim.identity in leading else COUNTED
-        claims.append(replace(claim, counted=reason))
-        leading |= {claim.identity} if reason == COUNTED else set()
+    for item, block in items_of_file.items():
+        for layers, entry in _leaves(block, [{"item": replace(block, content=item)}], {}):
+            dataset = _merged(layers).get("dataset", _NONE).text
+            fields = _merged([everywhere, by_dataset.get(dataset, {}), *layers])
+            for name, value in fields.items():
+                _check_field(name, value, {**_CHOICES, "item": items}, formulas)
+            claim = _claim(entry.place, paper, fields)
+            _check_claim(claim, entry)
+            reason = FOR_CONTEXT if claim.contextual else ANOTHER_READING if claim.identity in leading else COUNTED
+            claims.append(replace(claim, counted=reason))
+            leading |= {claim.identity} if reason == COUNTED else set()
     return claims
 
 
@@ -128,21 +123,16 @@ def _claim(place: str, paper: str, fields: Fields) -> Claim:
     quantity = re.sub(r"\(([^()]*)\)", r"_\1", texts.get("number", "test_accuracy"))
     best, ratio = texts.get("of", "").startswith("max of "), texts.get("compare") == "ratio"
     measured = texts.get("quantity", quantity)
-    usual = {
+    stated: dict[str, Any] = {
         "dataset": "",
         "method": "",
         "quantity": quantity,
         "unit": "%" if measured == "test_accuracy" else "epsilon" if measured.startswith("epsilon") else "",
         "source": item.replace("fig-", "figure ").replace("-", " "),
         "statistic": "best" if best else "geometric" if ratio else "mean",
+        **{**texts, **numbers, "at_epsilon": epsilon, "at_delta": "0" if epsilon == "inf" else delta},
     }
-    return Claim(
-        place=place,
-        paper=paper,
-        **typed({**usual, **texts, **numbers, "at_epsilon": epsilon, "at_delta": "0" if epsilon == "inf" else delta}),
-        sweeps=tuple(paths("sweep", dataset)),
-        pairs=tuple(pairs),
-    )
+    return Claim(place, paper, **stated, sweeps=tuple(paths("sweep", dataset)), pairs=tuple(pairs))
 
 
 def _check_field(name: str, value: Entry, choices: dict[str, Collection[str]], formulas: Collection[str]) -> None:
@@ -156,14 +146,13 @@ def _check_field(name: str, value: Entry, choices: dict[str, Collection[str]], f
         number = number_of(text.lstrip("<>"))
         if number is None or not allowed(number):  # nothing that is compared with NaN is allowed
             raise value.wrong(f"{name} has to be {expected}, and is {text!r}")
-    try:
-        parsed = typed({name: text})[name]
-        if name == "at":
-            check_epoch(parsed)
-        if name == "number":
-            check_number(parsed, formulas)
-    except ValueError as error:
-        raise value.wrong(str(error)) from error
+    if name == "where" and not _SELECTION.fullmatch(text):
+        raise value.wrong(f"where is search_choice or field = number, and not {text!r}")
+    if name in ("at", "number"):
+        try:
+            check_call("epoch" if name == "at" else name, Call(text), formulas if name == "number" else ())
+        except ValueError as error:
+            raise value.wrong(str(error)) from error
 
 
 def _check_claim(claim: Claim, entry: Entry) -> None:
@@ -171,7 +160,7 @@ def _check_claim(claim: Claim, entry: Entry) -> None:
         raise entry.wrong("a claim needs a method and a data set")
     aim = claim.claimed.number if claim.claimed else 0.0
     if claim.level is None and (aim is None or math.isnan(aim)):
-        raise entry.wrong(f"{claim.claimed.text!r} is no number, so that the claim needs a level")
+        raise entry.wrong(f"{str(claim.claimed)!r} is no number, so that the claim needs a level")
     if claim.direction in _BY_DIFFERENCE and not claim.copied and (claim.margin is None or claim.aim is None):
         raise entry.wrong(f"direction {claim.direction} needs a number and a margin")
     for sweep in claim.sweeps:
@@ -193,25 +182,6 @@ def experiments_of(sweep: str) -> tuple[str, ...] | None:
         return None
     names = OmegaConf.select(OmegaConf.load(path), "hydra.sweeper.params.experiment") or ""
     return tuple(name.strip() for name in str(names).split(",") if name.strip())
-
-
-def claims_in(file: Entry) -> Iterator[tuple[Fields, Entry]]:
-    """Read the blocks of a file of claims.
-
-    Yields:
-        The fields of each claim, in the order of the file, and the entry that the claim begins with.
-
-    Raises:
-        ConfigError: the file is not made as described above, or a field is misspelt.
-    """
-    items = dict(file.entries)
-    defaults = items.pop("defaults").entries if "defaults" in items else {}
-    everywhere = _fields({name: entry for name, entry in defaults.items() if name not in DATASETS})
-    of_datasets = {name: _fields(entry.entries) for name, entry in defaults.items() if name in DATASETS}
-    for item, block in items.items():
-        for layers, place in _leaves(block, [{"item": replace(block, content=item)}], {}):
-            dataset = _merged(layers).get("dataset", replace(place, content=None)).text
-            yield _merged([everywhere, of_datasets.get(dataset, {}), *layers]), place
 
 
 def _fields(entries: Mapping[str, Entry]) -> Fields:
@@ -244,26 +214,21 @@ def _leaves(block: Entry, outer: Sequence[Fields], settings: Mapping[str, Fields
     for name, entry in inside.items():
         if name in DATASETS:
             yield from _leaves(entry, [*layers, {"dataset": replace(entry, content=name)}], settings)
-        elif name == "claimed":
-            yield from _cells(entry, layers, settings)
-        elif not isinstance(entry.content, list):
-            raise entry.wrong("claims is a list")
-        else:
+        elif name == "claims":
+            if not isinstance(entry.content, list):
+                raise entry.wrong("claims is a list")
             for claim in entry.content:
                 yield from _leaves(claim, layers, settings)
-
-
-def _cells(row: Entry, layers: Sequence[Fields], settings: Mapping[str, Fields]) -> Leaves:
-    """Yield the layers of a row of a table: of one claim or several for each setting that the row names."""
-    for method, cell in row.entries.items():
-        if method not in settings:
-            there_are = ", ".join(settings) or "none are named"
-            raise cell.wrong(f"no setting {method!r}: choose from {there_are}")
-        around = [{"method": replace(cell, content=method)}, *layers, settings[method]]
-        if isinstance(cell.content, dict):
-            yield from _leaves(cell, around, settings)
-        else:
-            yield [*around, _fields({"claimed": cell})], cell
+        else:  # a row of a table: one claim or several for each setting that it names
+            for method, cell in entry.entries.items():
+                if method not in settings:
+                    there_are = ", ".join(settings) or "none are named"
+                    raise cell.wrong(f"no setting {method!r}: choose from {there_are}")
+                around = [{"method": replace(cell, content=method)}, *layers, settings[method]]
+                if isinstance(cell.content, dict):
+                    yield from _leaves(cell, around, settings)
+                else:
+                    yield [*around, _fields({"claimed": cell})], cell
 
 
 def _merged(layers: Sequence[Fields]) -> Fields:

@@ -33,7 +33,6 @@ class PlannedRun:
 
     @property
     def delta(self) -> float:
-        """The delta of the run's epsilons."""
         return float(self.field("delta"))
 
     @property
@@ -112,13 +111,12 @@ def decides(run: PlannedRun) -> bool:
         return "max_tries" in run.record["final"]
     if run.field("max_epsilon") is None or not run.field("screening"):
         return False
-    setting = run.job.setting_id
-    if setting not in _reversible:
+    if run.job.setting_id not in _reversible:
         from runner.build.groups import Group  # PyTorch takes a second to import
         from runner.build.parts import build_rule
 
-        _reversible[setting] = build_rule(Group(run.job.config, "screening")).takes_back
-    return _reversible[setting]
+        _reversible[run.job.setting_id] = build_rule(Group(run.job.config, "screening")).takes_back
+    return _reversible[run.job.setting_id]
 
 
 _reversible: dict[str, bool] = {}  # by setting
@@ -148,12 +146,11 @@ class Runs(tuple[PlannedRun, ...]):
 
     @property
     def recorded_of(self) -> str:
-        """The numbers of recorded and planned runs, "3 of 10"."""
+        """How many of the planned runs are recorded: "3 of 10"."""
         return f"{len(self.recorded)} of {len(self)}"
 
     @property
     def diverged(self) -> int:
-        """The number of recorded runs that diverged."""
         return sum(run.diverged for run in self)
 
     @property
@@ -184,7 +181,7 @@ class Runs(tuple[PlannedRun, ...]):
         return max(self.recorded, key=last_accuracy)
 
     def finals(self, name: str) -> list[float]:
-        """Return one of the final metrics of each recorded run."""
+        """Return a final metric of each recorded run."""
         return [run.final(name) for run in self.recorded]
 
     def largest(self, name: str) -> float:
@@ -290,11 +287,7 @@ class Evidence:
 
 
 def check_scale(scale: str) -> None:
-    """Check that a scale exists.
-
-    Raises:
-        ValueError: there is no such scale; the message lists them.
-    """
+    """Raise a ValueError, which lists the scales, if there is no such scale."""
     if scale not in (scales := options_of("scale")):
         raise ValueError(f"Unknown scale {scale!r}: choose from {', '.join(scales)}.")
 

@@ -17,7 +17,7 @@ from typing import Any
 import scipy
 
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
-from runner.claims.measurement import FEWEST_RUNS, Measured, enough_runs, interval_of, own_precision, spreads_of
+from runner.claims.measurement import FEWEST_RUNS, Measured, enough_runs, interval_of, means_of, own_precision
 from runner.claims.runs import PAPER_SCALE
 from runner.claims.statistics import EQUIVALENCE, LEVEL, Interval, more_runs, summarise
 from runner.terminal import number
@@ -49,27 +49,22 @@ def capitalised(text: str) -> str:
 class ClaimRow:
     """A claim with its outcome.
 
+    For columns that it shares with `runner.claims.measurement.Measured`, see there.
+
     verdict, rule, reason: one of the five words, the rule that gives it, and the reason if it is open. For context all
         are "", but for the reason to show it.
     guarantee: guaranteed, not guaranteed or refuted: the state of the claimed epsilon; "" if there is none to judge.
     measured: the number that is compared with the claim, if any. mean to max: statistics of the runs' numbers.
     measured_is: what that number is: "mean of 5", "best of 5", "one run", "by formula".
-    n, n_planned, n_diverged: numbers of recorded, planned, and recorded but diverged runs.
-    n_each: "5 + 5" for two settings.
-    computed: True if it follows without runs.
-    best_epoch_mean: the best epoch's accuracy, chosen on the evaluation data.
-    at_least: True if the number is only a lower bound.
     difference: measured minus claimed, or minus the level that is to be passed; for an order, the claim's setting minus
         the other.
     interval_low, interval_high: the 95% interval of the difference. For a level, pages show the interval of the
         measured number, which is this one plus the level.
     runs_have, runs_needed: for an open claim, the present and the sufficient number of runs for each setting.
     own_precision: half the 95% interval of the claimed mean itself, if the paper's runs spread as the measured ones do.
-    planned_each, spread_each: the planned runs, "5 + 5", and the standard deviation of a run, of each setting that is
-        compared (of its logarithm if a ratio is claimed); empty if unknown.
+    n_each, planned_each, spread_each: the recorded and the planned runs, "5 + 5", and the standard deviation of a run,
+        of each setting that is compared (of its logarithm if a ratio is claimed); empty if unknown.
     statements: the number of statements of this kind, which all have to hold.
-    epsilon, epsilon_sound, epsilon_spent, epsilon_least, delta: see `runner.claims.measurement.Measured`.
-    how: the way it was measured, in words.
     """
 
     claim: Claim
@@ -122,11 +117,7 @@ class ClaimRow:
 
     @property
     def explanation(self) -> str:
-        """A note for the reader.
-
-        It has the verdict's reason, the settings that the paper leaves open, missing and diverged runs, and a delta
-        above the claimed one. Then come the way of measuring and the claim's own note.
-        """
+        """A note for the reader: all that speaks for or against the verdict, then how it was measured."""
         parts = [self.reason, f"chosen here: {self.claim.open}" if self.claim.open else ""]
         if 0 < self.n < self.n_planned:
             parts.append(f"partial: {self.n} of {self.n_planned} runs")
@@ -147,11 +138,6 @@ def counted(rows: Sequence[ClaimRow]) -> list[ClaimRow]:
 def count_words(rows: Sequence[ClaimRow]) -> Counter[str]:
     """Count claims by verdict."""
     return Counter(row.verdict for row in counted(rows))
-
-
-def count_guarantees(rows: Sequence[ClaimRow]) -> Counter[str]:
-    """Count claims by the word on their epsilon, if they have one."""
-    return Counter(row.guarantee for row in counted(rows) if row.guarantee)
 
 
 @dataclass(frozen=True)
@@ -225,7 +211,11 @@ def judge(claim: Claim, measured: Measured, scale: str) -> ClaimRow:
         difference = _difference(claim, measured.value)
         if claim.direction in ORDERS and measured.reference is not None:
             difference = measured.value - measured.reference
-    interval, sizes = verdict.interval, [len(sample) for sample in measured.samples]
+    interval, sizes, runs_needed = verdict.interval, [len(sample) for sample in measured.samples], None
+    each = [len(sample) for statement in (measured, *measured.statements) for sample in statement.samples]
+    fixed = measured.lacking or measured.at_least or measured.interval_at is not None  # more runs do not help
+    if verdict.word == OPEN and verdict.rule is not NULL and each and not fixed:
+        runs_needed = more_runs(lambda runs: verdict_of(claim, measured.as_if(runs)).word != OPEN, min(each))
     return ClaimRow(
         claim,
         scale,
@@ -244,9 +234,9 @@ def judge(claim: Claim, measured: Measured, scale: str) -> ClaimRow:
         interval_low=interval.low if interval else None,
         interval_high=interval.high if interval else None,
         runs_have=min(sizes, default=None),
-        runs_needed=_runs_needed(claim, measured) if verdict.word == OPEN and verdict.rule is not NULL else None,
+        runs_needed=runs_needed,
         planned_each=" + ".join(map(str, measured.planned_each)),
-        spread_each=" + ".join(f"{spread:.4g}" for spread in spreads_of(measured)),
+        spread_each=" + ".join(f"{mean.spread.std:.4g}" for mean in means_of(measured)),
         statements=max(len(measured.statements), 1),
         own_precision=own_precision(claim, measured) if verdict.rule else None,
         reason=verdict.reason,
@@ -284,14 +274,6 @@ def _shown_alone(claim: Claim, measured: Measured) -> Interval | None:
     return interval_of(replace(claim, direction=ORDERS[0]), measured)
 
 
-def _runs_needed(claim: Claim, measured: Measured) -> int | None:
-    """Return a sufficient number of runs of each setting, with the present mean and spread; None if there is none."""
-    sizes = [len(sample) for statement in (measured, *measured.statements) for sample in statement.samples]
-    if not sizes or measured.lacking or measured.at_least or measured.interval_at is not None:
-        return None
-    return more_runs(lambda runs: verdict_of(claim, measured.as_if(runs)).word != OPEN, min(sizes))
-
-
 def _worst(claim: Claim, measured: Measured) -> Verdict:
     """Judge several statements, which all have to hold: the worst word decides.
 
@@ -321,7 +303,6 @@ def _worst(claim: Claim, measured: Measured) -> Verdict:
 
 
 def _statement_verdict(claim: Claim, measured: Measured, statements: int = 1) -> Verdict:
-    """Judge one of a number of statements that all have to hold."""
     assert measured.value is not None
     if measured.computed:
         return Verdict(DERIVED if _holds(claim, measured) else REFUTED_BY_FORMULA)
@@ -360,7 +341,7 @@ def _rule(claim: Claim, measured: Measured, statements: int) -> Rule:
         if enough and claim.margin and usual.within(claim.margin):
             return NULL
         return WIDE if enough else FEW
-    margin, sign = _margin(claim), _SIGNS.get(claim.direction, 0)
+    margin, sign = claim.margin or 0.0, _SIGNS.get(claim.direction, 0)
     if enough and at(EQUIVALENCE).within(margin):
         return EQUAL
     if strict.low > margin or strict.high < -margin:
@@ -377,17 +358,17 @@ def _rule(claim: Claim, measured: Measured, statements: int) -> Rule:
 def _best_beyond(claim: Claim, measured: Measured) -> bool:
     """Return False if a mean is compared with a best, and the best of its own runs is not worse by the margin."""
     sign = _SIGNS.get(claim.direction, 0)
-    if not claim.of.is_best or measured.statistic != "mean" or measured.comparison == "ratio" or not sign:
+    if not claim.is_best or measured.statistic != "mean" or measured.comparison == "ratio" or not sign:
         return True
     best, *against = (max(sign * value for value in sample) for sample in measured.samples)
-    return best - sum(against) - sign * (claim.aim or 0.0) < -_margin(claim)
+    return best - sum(against) - sign * (claim.aim or 0.0) < -(claim.margin or 0.0)
 
 
 _SIGNS = {"higher": 1, "lower": -1}  # of a better number, by direction
 
 
 def _unreached_verdict(claim: Claim, values: Sequence[float], statements: int) -> Verdict:
-    """Judge the cost of reaching a target, if some runs never reach it: their cost is infinite, as in the paper.
+    """Judge the cost of reaching a target, if some runs never reach it: their cost is infinite.
 
     A finite claim means that all of the paper's runs reached the target. It fails if Fisher's exact test distinguishes
     the two numbers of runs at 2.5%, one-sided, divided by the number of statements. The claim that no run reaches it
@@ -414,12 +395,7 @@ def _holds(claim: Claim, measured: Measured) -> bool:
         return False
     if claim.direction in THRESHOLDS:
         return difference > 0 if above else difference < 0
-    return abs(difference) <= _margin(claim) or difference * _SIGNS.get(claim.direction, 0) > 0
-
-
-def _margin(claim: Claim) -> float:
-    assert claim.margin is not None
-    return claim.margin
+    return abs(difference) <= (claim.margin or 0.0) or difference * _SIGNS.get(claim.direction, 0) > 0
 
 
 def privacy(claim: Claim, measured: Measured) -> str:

@@ -16,8 +16,8 @@ from runner.claims.measure import measure
 from runner.claims.runs import PAPER_SCALE, Evidence, Runs, collect, folder_of
 from runner.claims.verdicts import ClaimRow, judge
 from runner.config import REPOSITORY, RESULTS, ConfigError
-from runner.report import item_page, pages, plots, run_figure
-from runner.report.claim_rows import cells_of, write_rows
+from runner.report import figures, pages, plots
+from runner.report.claim_rows import cells_of, item_page, write_rows
 from runner.report.files import Table, aligned, markdown, write_csv, write_table_csv, write_text
 from runner.report.items import Item, Paper, names_of
 from runner.report.papers import load, paper_names, study_files
@@ -67,8 +67,8 @@ def aggregate(
     line.clear()
     if items is None:
         label = scale if scale != PAPER_SCALE else ""
-        runs = run_figure.runs_of(loaded, evidence)
-        written += _draw(folder / loaded.name / run_figure.FOLDER, run_figure.TITLE, run_figure.draw, runs, label)
+        runs = figures.priced_runs(loaded, evidence)
+        written += _draw(folder / loaded.name / figures.PRICE, figures.PRICE_TITLE, figures.draw_price, runs, label)
         written += _write_index(folder, scale) if pages_too else []
     return written
 
@@ -142,7 +142,7 @@ def _write_item(
         drawable = not item.sweeps or Runs(run for run in runs if run.job.sweep in item.sweeps).recorded
         written += _draw(folder, item.title, item.draw if drawable else lambda _: None, evidence, label)
     mark = _BANNER.format(scale=label.upper()) if label else ""
-    text = item_page.page(paper, item, judged, shown, mark, [path.name for path in written])
+    text = item_page(paper, item, judged, shown, mark, [path.name for path in written])
     return [*written, write_text(folder / "README.md", text)]
 
 

@@ -13,10 +13,9 @@ from pathlib import Path
 from runner.claims.claim import DATASETS, dataset_name
 from runner.claims.runs import PAPER_SCALE, Runs, folder_of
 from runner.config import REPOSITORY, RESULTS
-from runner.report import front_figure
+from runner.report import figures
 from runner.report.files import Table, aligned, read_csv, write_csv, write_text
-from runner.report.leaderboard.comparison import COLUMNS, SHOWN, comparisons, csv_rows
-from runner.report.leaderboard.entries import Entry, trials
+from runner.report.leaderboard.entries import COLUMNS, SHOWN, Entry, comparisons, csv_rows, trials
 from runner.report.leaderboard.methods import NAMES, accuracy_text, standing
 from runner.report.leaderboard.page import matrix_page, page, read_published, settings_page
 from runner.study.board import board_of, jobs_of_board
@@ -31,7 +30,7 @@ def write(folder: Path, shown: Sequence[Entry], runs: Runs, searched: int) -> li
         write_text(place / "matrix.md", matrix_page(comparisons(shown))),
         write_text(place / "settings.md", settings_page(comparisons(shown))),
         write_csv(place / "leaderboard.csv", COLUMNS, csv_rows(shown)),
-        front_figure.write(folder, shown, runs),
+        figures.write_front(folder, shown, runs),
     ]
 
 

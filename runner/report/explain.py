@@ -34,9 +34,9 @@ from runner.terminal import bound_text, command, nearest, number
 from runner.training.run import Run
 
 _TRAINED = (
-    "dataset", "features", "augmentation", "normalization", "architecture", "activation", "init", "loss",
-    "optimizer", "schedule", "averaging",
-)  # fmt: skip
+    *("dataset", "features", "augmentation", "normalization", "architecture", "activation", "init", "loss"),
+    *("optimizer", "schedule", "averaging"),
+)
 _LISTED = 6  # kinds of releases; of more, kinds with the same sampling become one, with the range of their noise
 _OLDER = "Its record is older: it holds the nearest number of five digits, which can be below the ε computed again."
 _PRIVATE = ("clipping", "mechanism", "screening", "constraint")
@@ -95,11 +95,8 @@ def run_text(path: Path, results: Path, in_studies: Sequence[Mapping[str, str]] 
     places = places_of(results, path.stem, record["config"]["scale"]["name"])
     run = run_of(record["config"])  # calibrated again, as the record's noise is rounded to five digits
     final, provenance = record["final"], record["provenance"]
-    best = number(float(final["best_test_accuracy"]), "%")
-    outcome = [
-        listing.result_text(record),
-        f"best epoch: {best}% after {final['best_epoch']}, chosen on the data that it is measured on",
-    ]
+    best = f"{number(float(final['best_test_accuracy']), '%')}% after {final['best_epoch']}"
+    outcome = [listing.result_text(record), f"best epoch: {best}, chosen on the data that it is measured on"]
     if "wall_seconds" in provenance:
         minutes, device = provenance["wall_seconds"] / 60, provenance.get("device")
         outcome.append(f"{minutes:.1f} minutes on {device}, code of {provenance.get('git_revision')}")
@@ -132,7 +129,6 @@ def trained_text(record: Record, run: Run) -> list[str]:
 
 
 def class_text(group: Mapping[str, Any]) -> str:
-    """Format a class by its bare name, with its arguments."""
     arguments = ", ".join(f"{name}={value}" for name, value in group.items() if not name.startswith("_"))
     return f"{group['_target_'].rpartition('.')[2]}({arguments})"
 
@@ -180,17 +176,13 @@ def noise_text(record: Record, run: Run) -> list[str]:
         if not isinstance(cost, tuple):
             return [f"noise: {precision}, after it is added; what this costs is not computed {cost}"]
         epsilon, delta = map(bound_text, cost)
-        return [
-            f"noise: {precision}, after it is added, so ε grows by at most {epsilon}, and δ by at most {delta}",
-            "no ε covers that sums and norms are rounded (docs/privacy.md)",
-        ]
+        costs = f"noise: {precision}, after it is added, so ε grows by at most {epsilon}, and δ by at most {delta}"
+        return [costs, "no ε covers that sums and norms are rounded (docs/privacy.md)"]
     assert not isinstance(cost, tuple)
     if precision == DRAWN:
         growth = f"is not computed {cost}" if isinstance(cost, str) else f"is at most {bound_text(cost)}"
-        return [
-            f"noise: drawn in {precision}; the growth of δ because it ends {growth}",
-            "no δ covers the last digits of the noisy sums, which are rounded (docs/privacy.md)",
-        ]
+        end = f"noise: drawn in {precision}; the growth of δ because it ends {growth}"
+        return [end, "no δ covers the last digits of the noisy sums, which are rounded (docs/privacy.md)"]
     coarse = f"noise: drawn in {precision}, so ε is not that of the noise it had"
     if isinstance(cost, str):
         return [f"{coarse}; a lower bound on δ is not computed {cost}"]
@@ -226,13 +218,12 @@ def release_texts(releases: Releases, delta: float) -> list[str]:
 
 def cost_text(record: Record, run: Run) -> str:
     """Tabulate epsilon of the ledgers by every accountant, and the recorded values, all rounded up."""
-    final = record["final"]
-    columns = ledgers(record, run)
+    final, columns = record["final"], ledgers(record, run)
     if listing.stated(final):
         return listing.privacy_text(final)
     spent = upper_bound(final.get("epsilon_spent", final["epsilon_sound"]))
     recorded = [float(final["epsilon"]), spent, upper_bound(final["epsilon_sound"])]
-    texts = [*map(bound_text, recorded[:2]), listing.sound_text(listing.sound_of(final))]
+    texts = [*map(bound_text, recorded[:2]), listing.sound_text(final)]
     rows = [["as recorded", *texts[: len(columns)]]]
     for path in scan(REPOSITORY / "conf" / "accountant", "*.yaml"):
         accountant = instantiate(OmegaConf.load(path), _convert_="all")
@@ -296,10 +287,9 @@ def command_text(record: Record, places: Sequence[Place], in_studies: Sequence[M
     It is the record's own. For an older record, the command of its run in a study or a sweep stands in.
     """
     config, repeated = record["config"], record["provenance"].get("command")
-    if repeated is None and in_studies:
-        repeated = in_studies[0]["command"]
+    older = [row["command"] for row in in_studies] + [job.field("tracking.command") for _, _, job in places]
     if repeated is None:
-        repeated = next((job.field("tracking.command") for _, _, job in places), None)
+        repeated = next(iter(older), None)
     if repeated is None:
         return ["Its record is older than such commands, and no sweep has it: its config says what it was."]
     modules = [f"in the folder of the modules {', '.join(config['sources'])}"] if config.get("sources") else []
@@ -319,8 +309,8 @@ def item_text(results: Path, paper: Paper, item: Item) -> str:
     if paper.needs(item):
         verb = "reproduce"
         root = [f"runtime.results_root={json.dumps(path, ensure_ascii=False)}" for path in root[1:]]
-    again = command(verb, paper.name, "--items", item.name, *root)
-    return "\n".join([*lines, "", f"Every number: {folder}", f"Made by: {again}"])
+    made = command(verb, paper.name, "--items", item.name, *root)
+    return "\n".join([*lines, "", f"Every number: {folder}", f"Made by: {made}"])
 
 
 def study_text(results: Path, name: str) -> str:

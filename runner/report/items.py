@@ -29,12 +29,11 @@ Tabulate: TypeAlias = Callable[[Evidence, Sequence[ClaimRow]], Table]
 class Statement:
     """The finding of a paper or study: a bold headline, then sentences with numbers.
 
-    text: the sentences. {name} stands for a number, {name:gain}, {name:interval} and so on for its other parts; see
-        `runner.report.statements`.
+    text: the sentences. {name} stands for a number, {name:gain} for a part of it (`runner.report.statements.Number`).
     numbers: by name, the fields of a claim, enough to identify it. `verdict` and `guarantee` may name several words,
         separated by commas: under any other, and if a claim was not measured, the statement is not made. With `study`,
         they are the fields of a row of its table.csv or effects.csv. With `leaderboard`, a method, they are its data
-        set and its bound on ε. The number is then the accuracy of the setting that stands there.
+        set and its bound on ε: the number is the accuracy of the setting that stands there.
     decided: of a study, the number of arms that are better or worse. With another number the statement is not made.
     readme: it is in the README.
     further: sentences that are added while their own numbers exist, for example when planned runs are recorded.
@@ -74,7 +73,7 @@ class Item:
     """One table, figure or statement of a paper.
 
     name: as in claims.yaml, and the name of its folder under results/<paper>/.
-    sweeps: the sweeps that it needs, "tempered_sigmoid/fig_3"; its claims name further ones (see `Paper.needs`).
+    sweeps: the sweeps that it needs, "tempered_sigmoid/fig_3"; its claims name further ones.
     also: sweeps of other items that its table or figure reads, too, without needing their runs.
     fields: config fields to show in addition to the swept ones ("activation.scale").
     draw: makes its figure. It is called only if a run of its own sweeps is recorded, or if it has none.
@@ -105,7 +104,7 @@ class Summary:
 
 
 def names_of(items: str) -> list[str]:
-    """Split the names of items at commas. A name that is left empty is the name of no item.
+    """Split the names of items at commas.
 
     >>> names_of("fig-3, Table_4")
     ['fig-3', 'table-4']
@@ -214,7 +213,7 @@ class Paper:
         Raises:
             ValueError: there is no such item; the message lists all.
         """
-        for item in self.items:
-            if item.name == name:
-                return item
-        raise ValueError(f"Unknown item {name!r}: choose from {', '.join(item.name for item in self.items)}.")
+        items = {item.name: item for item in self.items}
+        if name not in items:
+            raise ValueError(f"Unknown item {name!r}: choose from {', '.join(items)}.")
+        return items[name]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 from runner.config import REPOSITORY, RESULTS
 from runner.config.checkout import git, scan
 from runner.records.store import Record, leaves, record_files, stored
-from runner.report.files import Table, aligned, elsewhere, plus_minus
+from runner.report.files import Table, aligned, elsewhere, mean_text
 from runner.terminal import bound_text, command, number
 
 STATED = "stated by its class"  # an epsilon without a sound one
-_COLUMNS = ("run", "scale", "epochs", "accuracy", "ε", "sound ε")
+_HELD_OUT = "‡ on held-out training images"
 _DETAILS = re.compile(
     r"sources\.|examples|diagnostics|confusion_epochs|features\.(mean|std)|dataset\.(shape|classes|train_examples|test_examples)"
 )
@@ -24,7 +24,7 @@ _FOREMOST = ("dataset.name", "clipping", "activation", "loss", "seed")  # column
 
 def result_text(record: Record) -> str:
     """State a run's final metrics: the accuracy after its last epoch, and both epsilons."""
-    final, images = record["final"], " on held-out training images" if _held_out(record) else ""
+    final, images = record["final"], _HELD_OUT[1:] if _HELD_OUT in _notes([record]) else ""
     accuracy = f"accuracy {number(float(final['test_accuracy']), '%')}%{images} after epoch {final['epoch']}"
     return f"{record['status']}: {accuracy} · {privacy_text(final)}"
 
@@ -39,15 +39,10 @@ def privacy_text(final: Mapping[str, Any]) -> str:
 
     If a class draws the noise or charges, it has stated epsilon.
     """
-    epsilon, sound = float(final["epsilon"]), sound_of(final)
-    if epsilon == sound == float("inf"):
+    epsilon = float(final["epsilon"])
+    if epsilon == math.inf and str(final["epsilon_sound"]) == "inf":
         return "not private"
-    return f"ε {bound_text(epsilon)} as {STATED if stated(final) else 'the paper counts'}, sound {sound_text(sound)}"
-
-
-def sound_of(final: Mapping[str, Any]) -> float | None:
-    """Return the guarantee of a run, or None."""
-    return None if final["epsilon_sound"] is None else float(final["epsilon_sound"])
+    return f"ε {bound_text(epsilon)} as {STATED if stated(final) else 'the paper counts'}, sound {sound_text(final)}"
 
 
 def stated(final: Mapping[str, Any]) -> bool:
@@ -55,9 +50,10 @@ def stated(final: Mapping[str, Any]) -> bool:
     return final["epsilon_sound"] is None and "epsilon_spent" not in final
 
 
-def sound_text(sound: float | None) -> str:
-    """Format a sound epsilon, which may be unknown."""
-    return "none" if sound is None else bound_text(sound)
+def sound_text(*finals: Mapping[str, Any]) -> str:
+    """Format the largest sound epsilon of some runs: "none" if one of them guarantees nothing that is known."""
+    sounds = [final["epsilon_sound"] for final in finals]
+    return "none" if None in sounds else bound_text(max(map(float, sounds)))
 
 
 def records_table(rows: Sequence[Sequence[Record]], *, by_setting: bool = False) -> Table:
@@ -68,40 +64,33 @@ def records_table(rows: Sequence[Sequence[Record]], *, by_setting: bool = False)
     """
     configs = [leaves(records[-1]["config"]) for records in rows]
     names = [name for name in _columns(configs) if not (by_setting and name == "seed")]
-    cells = []
+    lines = []
     for records, config in zip(rows, configs, strict=True):
         finals = [record["final"] for record in records]
         epochs = sorted({final["epoch"] for final in finals})
-        accuracies = [float(final["test_accuracy"]) for final in finals]
-        spread = stdev(accuracies) if len(accuracies) > 1 else None
-        sounds = [sound_of(final) for final in finals]
+        accuracy = mean_text([float(final["test_accuracy"]) for final in finals], "%")
         epsilon = bound_text(max(float(final["epsilon"]) for final in finals))
-        cells.append(
-            [
-                records[-1]["run_id"],
-                *([str(len(records))] if by_setting else []),
-                records[-1]["config"]["scale"]["name"],
-                str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}",
-                " ".join([f"{plus_minus(fmean(accuracies), spread, '%')}%", *(note[0] for note in _notes(records))]),
-                epsilon + (f", {STATED}" if any(map(stated, finals)) else ""),
-                sound_text(None if None in sounds else max(sound for sound in sounds if sound is not None)),
-                *(_value(config.get(name)) for name in names),
-            ]
+        lines.append(
+            {
+                "run": records[-1]["run_id"],
+                **({"runs": str(len(records))} if by_setting else {}),
+                "scale": records[-1]["config"]["scale"]["name"],
+                "epochs": str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}",
+                "accuracy": " ".join([f"{accuracy}%", *(note[0] for note in _notes(records))]),
+                "ε": epsilon + (f", {STATED}" if any(map(stated, finals)) else ""),
+                "sound ε": sound_text(*finals),
+                **{name: _value(config.get(name)) for name in names},
+            }
         )
-    header = (_COLUMNS[0], *(["runs"] if by_setting else []), *_COLUMNS[1:], *names)
-    return Table(header, cells, _notes([record for records in rows for record in records]))
+    return Table.of(lines, _notes([record for records in rows for record in records]))
 
 
 def _notes(records: Sequence[Record]) -> list[str]:
     notes = {
         "† diverged": any(record["status"] != "finished" for record in records),
-        "‡ on held-out training images": any(map(_held_out, records)),
+        _HELD_OUT: any(record["config"]["evaluation"] == "holdout" for record in records),
     }
     return [note for note, holds in notes.items() if holds]
-
-
-def _held_out(record: Record) -> bool:
-    return bool(record["config"]["evaluation"] == "holdout")
 
 
 def records_text(records: Sequence[Record]) -> str:

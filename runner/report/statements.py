@@ -17,12 +17,10 @@ from runner.claims.verdicts import GUARANTEED, ClaimRow, capitalised, counted
 from runner.config import REPOSITORY
 from runner.mechanism.normal import DRAWN, PRECISION
 from runner.records.files import record_path
-from runner.report.claim_rows import rows_of, signed, sound_bound_text
+from runner.report.claim_rows import rows_of, signed, sound_bound_text, words_text
 from runner.report.files import Table, markdown, write_text
-from runner.report.item_page import words_text
 from runner.report.items import Paper, Statement
-from runner.report.leaderboard.comparison import standing
-from runner.report.leaderboard.entries import Entry
+from runner.report.leaderboard.entries import Entry, standing
 from runner.report.papers import every_paper, load, study_pages
 from runner.terminal import number
 
@@ -98,7 +96,7 @@ def claim_number(row: ClaimRow) -> Number:
         row.interval.less(-aim) if row.interval else None,
         row.epsilon_sound,
         row.measured if row.at_least else row.epsilon_least,
-        row.claim.claimed.text,
+        row.claim.claimed,
         row.n_each or str(row.n),
     )
 
@@ -111,17 +109,12 @@ def _short(value: float) -> str:
     return _signed(value).removeprefix("+")
 
 
-def _ends(interval: Interval) -> str:
-    return f"[{_signed(interval.low)}, {_signed(interval.high)}]"
-
-
 PARTS: dict[str, tuple[str, Callable[[Any], str]]] = {  # the field of each part, and its format
     "": ("measured", _short),
     "size": ("measured", lambda value: _short(abs(value))),
     "fine": ("measured", lambda value: signed(value, "", 2).removeprefix("+")),
     "gain": ("difference", _short),
-    "interval": ("interval", _ends),
-    "range": ("range", _ends),
+    **{name: (name, lambda ends: f"[{_signed(ends.low)}, {_signed(ends.high)}]") for name in ("interval", "range")},
     "sound": ("sound", sound_bound_text),
     "least": ("least", lambda value: number(value, places=max(0, 1 - math.floor(math.log10(value))), bound="lower")),
     "claimed": ("claimed", str),
@@ -156,12 +149,9 @@ def _filled(
     texts: Sequence[str], fields: Mapping[str, Mapping[str, str]], paper: str, sources: Sources
 ) -> list[str] | None:
     """Fill the numbers into texts; None as soon as there is one that cannot be stated."""
-    numbers = {}
-    for name, values in fields.items():
-        number = _number(values, paper, sources)
-        if number is None:
-            return None
-        numbers[name] = number
+    numbers = {name: _number(values, paper, sources) for name, values in fields.items()}
+    if None in numbers.values():
+        return None
     try:
         return [text.format(**numbers) for text in texts]
     except MissingError:

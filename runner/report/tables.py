@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any
 
 from runner.claims.formulas import prepared
@@ -24,6 +25,7 @@ SETTING = {  # columns of the settings on a page, and the fields of a config tha
     "learning rate": ("optimizer.lr",),
 }
 _SPENT = "epsilon_spent"
+_SETTING = {name: attrgetter(f"job.{name}") for name in ("setting_id", "sweep", "experiment")}
 
 
 def setting_cells(job: Job) -> dict[str, str]:
@@ -65,40 +67,35 @@ def runs_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], list[
     releases, and is infinite where nothing is guaranteed. epsilon_spent is the cost of the steps taken, where no
     guarantee follows from it: a run decided their number itself, or private statistics standardise its images.
     """
-    names = varied(runs, fields)
+    columns: dict[str, Callable[[Any], Any]] = {
+        "run_id": attrgetter("job.run_id"),
+        **_SETTING,
+        "seed": attrgetter("seed"),
+        **{name: methodcaller("field", name) for name in (*varied(runs, fields), "evaluation")},
+        "status": lambda run: run.record["status"],
+        "epochs": lambda run: int(run.final("epoch")),
+        **{name: methodcaller("final", name) for name in ("epsilon", "epsilon_sound")},
+        **({_SPENT: lambda run: run.final(_SPENT) if run.has_spent else None} if _any_spent(runs) else {}),
+        "delta": attrgetter("delta"),
+        "accuracy_last": methodcaller("final", "test_accuracy"),
+        "accuracy_best": methodcaller("final", "best_test_accuracy"),
+        "best_epoch": lambda run: int(run.final("best_epoch")),
+        **{name: methodcaller("final", name) for name in ("train_loss", "test_loss")},
+        **{name: _recorded("final", name) for name in ("noise_multiplier", "sampling_rate", "parameters")},
+        **{n: _recorded("provenance", n) for n in ("wall_seconds", "examples_per_second", "device", "git_revision")},
+        "scale": methodcaller("field", "scale.name"),
+    }
     recorded = {run.job.run_id: run for run in reversed(runs.recorded)}
-    rows = []
-    for run in reversed(recorded.values()):  # a run in two sweeps has its last place, and its first sweep
-        record = run.record
-        assert record is not None
-        final, provenance = record["final"], record["provenance"]
-        rows.append(
-            {
-                **_setting(run, names),
-                "run_id": run.job.run_id,
-                "seed": run.seed,
-                "status": record["status"],
-                "epochs": int(run.final("epoch")),
-                **{name: run.final(name) for name in ("epsilon", "train_loss", "test_loss", "epsilon_sound")},
-                _SPENT: run.final(_SPENT) if run.has_spent else None,
-                "accuracy_last": run.final("test_accuracy"),
-                "accuracy_best": run.final("best_test_accuracy"),
-                "best_epoch": int(run.final("best_epoch")),
-                **{name: final.get(name) for name in ("noise_multiplier", "sampling_rate", "parameters")},
-                **{n: provenance.get(n) for n in ("wall_seconds", "examples_per_second", "device", "git_revision")},
-            }
-        )
-    columns = [
-        *("run_id", "setting_id", "sweep", "experiment", "seed", *names, "evaluation", "status", "epochs"),
-        *("epsilon", "epsilon_sound", *_spent_if_any(runs), "delta", "accuracy_last", "accuracy_best"),
-        *("best_epoch", "train_loss", "test_loss", "noise_multiplier", "sampling_rate", "parameters"),
-        *("wall_seconds", "examples_per_second", "device", "git_revision", "scale"),
-    ]
-    return list(dict.fromkeys(columns)), rows
+    shown = reversed(recorded.values())  # a run in two sweeps has its last place, and its first sweep
+    return list(columns), [{name: read(run) for name, read in columns.items()} for run in shown]
 
 
-def _spent_if_any(runs: Runs) -> list[str]:
-    return [_SPENT] if any(decides(run) if run.record is None else run.has_spent for run in runs) else []
+def _recorded(part: str, name: str) -> Callable[[PlannedRun], Any]:
+    return lambda run: None if run.record is None else run.record[part].get(name)
+
+
+def _any_spent(runs: Runs) -> bool:
+    return any(decides(run) if run.record is None else run.has_spent for run in runs)
 
 
 def settings_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], list[dict[str, Any]]]:
@@ -107,45 +104,24 @@ def settings_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], l
     accuracy_* describes the last epoch, and best_epoch_accuracy_* the best epoch, chosen on the same data. The epsilons
     are the largest over the runs.
     """
-    names = varied(runs, fields)
+    numbers = {"accuracy": "test_accuracy", "best_epoch_accuracy": "best_test_accuracy"}
+    summaries = [f"{prefix}_{name}" for prefix in numbers for name in summarise(())]
+    epsilons = ["epsilon", "epsilon_sound", *([_SPENT] if _any_spent(runs) else [])]
+    named = [*_SETTING, *varied(runs, fields), "evaluation"]
+    columns = [*named, "n_planned", "n_recorded", "n_diverged", *summaries, *epsilons, "delta", "scale"]
     rows = []
     for swept in runs.by(lambda run: run.job.setting_id).values():
         planned = Runs({run.job.run_id: run for run in swept}.values())
-        recorded = planned.recorded
-        rows.append(
-            {
-                **_setting(planned[0], names),
-                "sweep": ", ".join(dict.fromkeys(run.job.sweep for run in swept)),
-                "n_planned": len(planned),
-                "n_recorded": len(recorded),
-                "n_diverged": planned.diverged,
-                **_summary("accuracy", planned.finals("test_accuracy")),
-                **_summary("best_epoch_accuracy", planned.finals("best_test_accuracy")),
-                **{name: max(planned.finals(name), default=None) for name in ("epsilon", "epsilon_sound")},
-                _SPENT: max((run.final(_SPENT) for run in recorded if run.has_spent), default=None),
-            }
-        )
-    columns = [
-        *("setting_id", "sweep", "experiment", *names, "evaluation", "n_planned", "n_recorded", "n_diverged"),
-        *(*_summary("accuracy"), *_summary("best_epoch_accuracy")),
-        *("epsilon", "epsilon_sound", *_spent_if_any(runs), "delta", "scale"),
-    ]
+        row = {name: planned[0].field(name) for name in (*varied(runs, fields), "evaluation")}
+        row |= {name: read(planned[0]) for name, read in _SETTING.items()}
+        row["sweep"] = ", ".join(dict.fromkeys(run.job.sweep for run in swept))
+        row |= {"n_planned": len(planned), "n_recorded": len(planned.recorded), "n_diverged": planned.diverged}
+        for prefix, number in numbers.items():
+            row |= {f"{prefix}_{name}": value for name, value in summarise(planned.finals(number)).items()}
+        row |= {name: max(planned.finals(name), default=None) for name in epsilons[:2]}
+        row[_SPENT] = max((run.final(_SPENT) for run in planned.recorded if run.has_spent), default=None)
+        rows.append(row | {"delta": planned[0].delta, "scale": planned[0].field("scale.name")})
     return list(dict.fromkeys(columns)), rows
-
-
-def _summary(prefix: str, values: Sequence[float] = ()) -> dict[str, float | None]:
-    return {f"{prefix}_{name}": value for name, value in summarise(values).items()}
-
-
-def _setting(run: PlannedRun, names: Sequence[str]) -> dict[str, Any]:
-    return {
-        "setting_id": run.job.setting_id,
-        "sweep": run.job.sweep,
-        "experiment": run.job.experiment,
-        **{name: run.field(name) for name in (*names, "evaluation")},
-        "delta": run.delta,
-        "scale": run.field("scale.name"),
-    }
 
 
 def network_table(sweep: str, experiment: str, note: str, _: Evidence, __: Sequence[ClaimRow]) -> Table:

@@ -13,8 +13,7 @@ from runner.claims.runs import PAPER_SCALE, Evidence, Runs, grouped
 from runner.config import RESULTS
 from runner.records.jobs import Job
 from runner.report.files import Table, markdown, mean_text
-from runner.report.leaderboard.comparison import standing
-from runner.report.leaderboard.entries import Entry, counts, entries, planned_jobs
+from runner.report.leaderboard.entries import Entry, counts, entries, planned_jobs, standing
 from runner.report.leaderboard.methods import ADDED
 from runner.report.papers import study_files
 from runner.study.definition import Study, read

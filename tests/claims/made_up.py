@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from runner.claims.claim import Claim, typed
+from runner.claims.claim import Claim
 from runner.claims.runs import Evidence, PlannedRun
 from runner.records.jobs import Job
 
@@ -55,4 +55,4 @@ def evidence(*runs: PlannedRun) -> Evidence:
 
 def claim(*pairs: tuple[str, ...], **fields: Any) -> Claim:
     of_all: dict[str, Any] = {"place": "claims.yaml, line 1", "paper": "p", "item": "i", "dataset": "d", "method": "m"}
-    return Claim(**{**of_all, "sweeps": ("p/s",), "pairs": pairs or (("p/a",),), "margin": 1.0, **typed(fields)})
+    return Claim(**{**of_all, "sweeps": ("p/s",), "pairs": pairs or (("p/a",),), "margin": 1.0, **fields})

@@ -1,4 +1,4 @@
-"""Measuring: epochs, samples, comparisons, counts and costs."""
+"""Measuring: numbers of a run by hand, epochs, samples, comparisons, counts and costs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import pytest
 from runner.claims.claim import Call
 from runner.claims.measure import measure
 from runner.claims.measurement import compare_samples, measure_sample
-from runner.claims.numbers import check_epoch, epochs_of
+from runner.claims.numbers import READERS, check_call, epochs_of, reader_of
 from runner.claims.runs import Evidence
 from runner.claims.verdicts import judge
+from runner.report.papers import load
 from tests.claims.made_up import claim, evidence, run
+from tests.tracked import tracked_papers
 
 ONE, OTHER = (98.0, 96.0, 97.5), (95.0, 97.0)
 INF = (math.inf,) * 4
@@ -55,13 +57,7 @@ def test_a_comparison_keeps_both_samples():
 def test_the_epoch_of_a_run(epoch, epochs):
     subject = run(accuracy=tuple(range(90, 98)))
     assert [epoch(subject) for epoch in epochs_of(claim(at=epoch, at_epsilon="<3"))] == epochs
-    check_epoch(Call.parse(epoch))
-
-
-@pytest.mark.parametrize("epoch", ["lst", "epoch", "last(3)", "epoch(three)"])
-def test_a_misspelt_epoch_is_refused(epoch):
-    with pytest.raises(ValueError, match=r"epoch|last|three"):
-        check_epoch(Call.parse(epoch))
+    check_call("epoch", Call(epoch))
 
 
 def test_runs_are_counted_and_charged_up_to_their_epoch():
@@ -229,3 +225,78 @@ def test_a_spread_needs_half_of_the_values_that_a_claim_names():
     assert (result.value, result.n, result.planned) == (2.0, 2, 2)
     with pytest.raises(ValueError, match="has no field 'y'"):
         measure(claim(by="y", statistic="spread"), swept(95.0, 97.0), {})
+
+
+NORMS = {"epoch": [0, 1], "weights": {"0": [1.0, 2.0], "1": [1.0, 3.0]}, "pre_activations": {"0": [1, 5], "1": [1, 7]}}
+HISTOGRAM = {"mean": [2.0, 4.0], "median": [1.0, 3.0], "p90": [4.0, 9.0], "counts": []}
+STEPS = [0, 10, 20, 30, 40]  # the last quarter begins at 30
+AT_STEPS = [9.0, 9.0, 2.0, 6.0, 10.0]
+LEVEL = ((2 + 2 * 6 + 10) / 4 + (6 + 2 * 10) / 3) / 2  # of moving averages with the weights 1, 2, 1
+COSINES = {"step": [0, 5, 9, 20], "cosine": [0.8, 0.1, 0.3, 0.4]}  # every 20 steps; an epoch has 10
+HESSIAN = {"epoch": list(range(9)), "eigenvalue": [-1.0] * 3 + [8.0] * 6}
+CONFUSION = {"epoch": [2, 4], "counts": [[[30, 10], [0, 20]], [[40, 0], [10, 10]]]}
+
+
+@pytest.mark.parametrize(
+    ("text", "epoch", "diagnostics", "value"),
+    [
+        ("test_accuracy", 1, {}, 92.0),
+        ("mean_accuracy", 1, {}, 91.0),
+        ("mean_less_end", 1, {}, 91.0 - 95.0),
+        ("class_accuracy_std", 3, {"per_class_accuracy": [[0.0, 0.0], [94.0, 98.0]]}, 2.0),
+        ("class_train_accuracy(0)", 1, {"confusion": CONFUSION}, 75.0),
+        ("class_train_accuracy(1)", 3, {"confusion": CONFUSION}, 50.0),
+        ("logit_norm", 3, {"layer_norms": NORMS}, 7.0),
+        ("last_weight_norm", 3, {"layer_norms": NORMS}, 3.0),
+        ("pre_activation_norms", 3, {"layer_norms": NORMS}, [5.0, 7.0]),
+        ("mean_weight_norm", 3, {"layer_norms": NORMS}, 2.5),
+        ("hidden_weight_norms", 3, {"layer_norms": NORMS}, [2.0]),
+        ("gradient_norm", 0, {"gradient_histogram": HISTOGRAM}, 2.0),
+        ("gradient_norm_of_all", 1, {"gradient_histogram": HISTOGRAM}, 3.0),
+        ("gradient_norm_spread", 0, {"gradient_histogram": HISTOGRAM}, 3.0),
+        ("mean_gradient_norm", 3, {"gradient_norms": {"step": STEPS, "mean": AT_STEPS}}, 36 / 5),
+        ("gradient_norm_level", 3, {"gradient_norms": {"step": STEPS, "mean": AT_STEPS}}, LEVEL),
+        ("first_activation_level", 3, {"activation_norms": {"step": STEPS, "1": AT_STEPS, "4": [0.0] * 5}}, LEVEL),
+        ("gradient_growth", 3, {"layer_gradients": {"total": [2.0, 9.0, 5.0]}}, 2.5),
+        ("moved_gradient", 3, {"layer_gradients": {"moved": [0.0, 0.5, 0.25]}}, 0.25),
+        ("cosine", 3, {"gradient_cosine": COSINES}, 0.6),
+        ("first_epoch_cosine", 0, {"gradient_cosine": COSINES}, 0.4),
+        ("eigenvalue", 3, {"hessian": HESSIAN}, (8.0**6) ** (1 / 9)),
+        ("early_eigenvalue", 3, {"hessian": HESSIAN}, 1 / 8),
+        ("largest_image_norm", 3, {"norm_histograms": {"inputs": {"largest": 41.5}}}, 41.5),
+    ],
+)
+def test_a_number_by_hand(text, epoch, diagnostics, value):
+    recorded = run(diagnostics=diagnostics, diagnostics_every=20)
+    assert reader_of(Call(text))(recorded, epoch) == pytest.approx(value, rel=1e-12)
+
+
+def test_every_reader_is_tried_above_and_named_by_a_claim() -> None:
+    (marked,) = test_a_number_by_hand.pytestmark
+    tried = {Call(case[0]).name for case in marked.args[1]}
+    assert tried == set(READERS)
+    assert tried <= {claim.number.name for name in tracked_papers() for claim in load(name).claims}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "sentence"),
+    [
+        ("epoch", "lst", "no epoch 'lst': choose from last"),
+        ("epoch", "epoch", "epoch takes an argument in brackets"),
+        ("epoch", "last(3)", "last takes no argument in brackets"),
+        ("epoch", "epoch(three)", "three"),
+        ("number", "test_acuracy", "no number 'test_acuracy': choose from .*test_accuracy"),
+        ("number", "test_accuracy(3)", "test_accuracy takes no argument in brackets"),
+        ("number", "class_train_accuracy", "class_train_accuracy takes an argument in brackets"),
+        ("number", "config(a, (b))", "no number 'config"),
+    ],
+)
+def test_a_misspelt_epoch_or_reader_is_refused(kind: str, text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        check_call(kind, Call(text), ["theorem_1"])
+    check_call("number", Call("theorem_1"), ["theorem_1"])
+
+
+def test_a_norm_that_is_no_number_stays_one() -> None:
+    recorded = run(diagnostics={"layer_norms": {**NORMS, "pre_activations": {"0": [1.0, "NaN"]}}})
+    assert math.isnan(float(reader_of(Call("logit_norm"))(recorded, 0)))

@@ -50,11 +50,11 @@ def claims_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_fields_are_inherited_and_the_nearest_counts(claims_in) -> None:
     tanh, relu, order = claims_in(TABLE)
     assert (tanh.item, tanh.dataset, tanh.method, tanh.quantity) == ("table-3", "MNIST", "tanh", "test_accuracy")
-    assert (tanh.claimed.text, tanh.aim, tanh.margin, tanh.unit) == ("98.10", 98.1, 0.5, "%")
-    assert (tanh.of.text, tanh.runs) == ("mean of 10", 10)
+    assert (tanh.claimed, tanh.aim, tanh.margin, tanh.unit) == ("98.10", 98.1, 0.5, "%")
+    assert (tanh.of, tanh.runs) == ("mean of 10", 10)
     assert (tanh.epsilon, tanh.delta, tanh.open, tanh.note) == ((2.93, False), 1e-5, "the rate", "of all")
     assert (tanh.sweep, tanh.experiments) == ("tempered_sigmoid/fig_3", ["tempered_sigmoid/mnist_tanh"])
-    assert (relu.claimed.text, relu.margin, relu.epsilon, relu.note) == ("96.6", 0.3, (3.0, True), "of all, of ReLU")
+    assert (relu.claimed, relu.margin, relu.epsilon, relu.note) == ("96.6", 0.3, (3.0, True), "of all, of ReLU")
     assert order.pairs == (("tempered_sigmoid/mnist_tanh", "tempered_sigmoid/mnist_relu"),)
     assert (order.margin, order.source, order.place[-7:]) == (0.5, "table 3", "line 15")
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from matplotlib.colors import to_rgba
 
-from runner.claims.diagnostics import PRE_ACTIVATIONS, WEIGHTS
 from runner.claims.measure import measure
 from runner.claims.measurement import Measured
+from runner.claims.numbers import PRE_ACTIVATIONS, WEIGHTS
 from runner.claims.runs import Evidence, collect
 from runner.claims.verdicts import ClaimRow, judge
 from runner.papers.losing_less import dynamics, figures

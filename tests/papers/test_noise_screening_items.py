@@ -220,7 +220,7 @@ def test_who_leads(runs: Evidence) -> None:
     assert measured.value == 0.0  # a tie is no lead, but with other draws of the same runs it might be one
     interval = measured.interval_at(0.95)
     assert (interval.low, interval.high) == (0.0, 1.0)
-    assert measures.lead(replace(claim, number=Call("lead", "test_loss")), tie).value == 0.0
+    assert measures.lead(replace(claim, number=Call("lead(test_loss)")), tie).value == 0.0
     behind = evidence({**TABLE_1, "noise_screening/mnist_screened": 96.0}, (measures.SWEEP,))
     assert measures.lead(claim, behind).value == 0.0
 

@@ -21,12 +21,11 @@ from runner.cli.reproduce import _conclude
 from runner.config import RESULTS
 from runner.launch.processes import Tally
 from runner.records.jobs import Job
+from runner.report.figures import DISTANCES, PRICE
 from runner.report.files import read_csv
 from runner.report.pages import headline, write_report
 from runner.report.papers import load
-from runner.report.run_figure import FOLDER as PRICE
 from runner.report.statements import Sources
-from runner.report.verdict_figures import DISTANCES
 
 PAPER = "tempered_sigmoid"
 
@@ -229,43 +228,6 @@ def test_only_all_items_together_make_the_report(tmp_path, fabricate, jobs, monk
     assert first.startswith(".: runs.csv, settings.csv, ")
     assert second.startswith(f"{tmp_path / PAPER / 'table-1'}: ")
     assert second.endswith("table.csv, README.md")
-
-
-def test_ratios_of_norms(tmp_path, fabricate, jobs):
-    # Constant norms: the smoothing and the last quarter leave them as they are.
-    norms = {"mnist_sgd_relu_norms": (1.0, 20.0), "mnist_relu_norms": (5.5, 90.0), "mnist_tanh_norms": (1.2, 30.0)}
-    for experiment, (gradient, activation) in norms.items():
-        steps = [0, 10, 20, 30, 40]
-        columns = {name: [gradient] * 5 for name in ("mean", "median", "p90")}
-        diagnostics = {
-            "gradient_norms": {"step": steps, **columns},
-            "activation_norms": {"step": steps, "1": [activation] * 5, "4": [1.0] * 5},
-        }
-        fabricate(jobs("fig_4", experiment)[0], [97.0], diagnostics=diagnostics)
-    aggregate(PAPER, items=["fig-4", "fig-5"], results_root=tmp_path)
-    relu = claim(tmp_path, "fig-4", "DP-SGD with ReLU over SGD with ReLU")
-    assert (relu["measured"], relu["verdict"], relu["n"], relu["n_planned"]) == ("5.5", "open", "2", "10")
-    tanh = claim(tmp_path, "fig-4", "DP-SGD with tanh over SGD with ReLU")
-    assert (tanh["measured"], tanh["verdict"]) == ("1.2", "open")
-    activations = claim(tmp_path, "fig-5", "DP-SGD with ReLU over the others")
-    assert (activations["measured"], activations["verdict"], activations["n"]) == ("3", "open", "2")
-    assert "mnist_relu_norms 90 (n = 1) over mnist_tanh_norms 30 (n = 1) is 3" in activations["how"]
-
-
-def test_an_order_needs_several_runs_of_both_experiments(tmp_path, fabricate, jobs):
-    """Half of the classes are one above the mean, half one below: a standard deviation of 1, and of 2 for ReLU."""
-    for job in jobs("fig_3", "mnist_tanh"):
-        fabricate(job, [97.0], diagnostics={"per_class_accuracy": [[96.0, 98.0] * 5]})
-    relu = jobs("fig_3", "mnist_relu")
-    verdicts = []
-    for due in (relu[:1], relu[1:]):
-        for job in due:
-            fabricate(job, [97.0], diagnostics={"per_class_accuracy": [[95.0, 99.0] * 5]})
-        aggregate(PAPER, items=["text-std"], results_root=tmp_path)
-        spreads = claim(tmp_path, "text-std", "ReLU above tanh")
-        assert (spreads["measured"], spreads["difference"]) == ("2", "1")
-        verdicts.append(spreads["verdict"])
-    assert verdicts == ["open", "holds"]
 
 
 def test_the_best_tenth_of_the_triples_needs_half_the_sweep(tmp_path, fabricate, jobs):

@@ -17,11 +17,10 @@ from runner.cli import compare
 from runner.config import REPOSITORY, ConfigError
 from runner.records.files import read_record
 from runner.records.jobs import Job
-from runner.report import front_figure
+from runner.report import figures
+from runner.report.figures import _line, lines_of, mean_within, stars
 from runner.report.files import write_csv
-from runner.report.front_figure import _line, lines_of, mean_within, stars
-from runner.report.leaderboard.comparison import COLUMNS, comparisons, csv_rows, standing
-from runner.report.leaderboard.entries import DELTA, Entry, counts, entries
+from runner.report.leaderboard.entries import COLUMNS, DELTA, Entry, comparisons, counts, csv_rows, entries, standing
 from runner.report.leaderboard.methods import ADDED, COMBINED, FRONT, METHODS, anchor, method_of
 from runner.report.leaderboard.page import Published, best_published, matrix_page, page, read_published, settings_page
 from runner.study.board import board_of
@@ -139,11 +138,10 @@ def test_a_method_has_its_best_setting_with_the_command(board) -> None:
 
 
 def test_every_papers_method_has_a_section_of_settings() -> None:
-    """So the link of its page leads somewhere."""
-    linked = [method["name"] for method in METHODS if "paper" in method]
+    linked = {anchor(method["name"]) for method in METHODS if "paper" in method}
     assert len(linked) == 6
     text = (REPOSITORY / "results" / "leaderboard" / "settings.md").read_text(encoding="utf-8")
-    assert {anchor(line[3:]) for line in text.splitlines() if line.startswith("## ")} >= set(map(anchor, linked))
+    assert linked <= {anchor(line[3:]) for line in text.splitlines() if line.startswith("## ")}
 
 
 def test_methods_that_welch_does_not_tell_apart_are_all_bold(board) -> None:
@@ -168,38 +166,9 @@ def arms(study: str) -> list[Job]:
 
 @pytest.mark.parametrize("study", [path.stem for path in tracked("studies/*.yaml")])
 def test_every_arm_of_a_study_is_on_the_leaderboard(study: str) -> None:
-    """An arm of `optimizer` drops a field: `~optimizer.momentum`."""
-    jobs = arms(study)
-    assert all(map(counts, jobs))
-    if study == "optimizer":
-        assert [method_of(job) for job in jobs] == [TANH, COMBINED, COMBINED]
-
-
-def test_a_cell_of_the_composition_belongs_to_its_method() -> None:
-    """The same experiment is another method with other overrides; an addition to the combined ideas is none."""
-    methods = {}
-    for job in arms("composition"):
-        assert counts(job)
-        options = tuple(job.overrides[name] for name in ("activation", "loss", "clipping"))
-        methods[(job.overrides["experiment"].rpartition("/")[2], *options)] = method_of(job)
-    assert len(methods) == 16
-    assert methods["pixels", "relu", "cross_entropy", "flat"] == PLAIN
-    assert methods["pixels", "relu", "losing_less", "flat"] == LOSS
-    assert methods["scatternet", "relu", "cross_entropy", "flat"] == "ScatterNet features (2021)"
-    assert list(methods.values()).count(COMBINED) == 11
-    assert [method_of(job) for job in arms("screening")] == ["", ""]
-
-
-def test_a_method_is_found_whatever_a_study_leaves_to_its_base() -> None:
-    """`modern` types no clipping: flat clipping is its base's."""
-    methods = [method_of(job) for job in arms("modern")]
-    assert [methods.count(name) for name in (PLAIN, TANH, LOSS, COMBINED, "")] == [1, 1, 1, 11, 2]  # EMA or views alone
-    assert methods[0] == PLAIN
-
-
-def test_an_arm_of_plain_dp_sgd_is_plain() -> None:
-    plain = [job for path in tracked("studies/*.yaml") for job in arms(path.stem) if method_of(job) == PLAIN]
-    expected = {
+    """An arm of plain DP-SGD, of which there are six, has no idea in it, whatever its study leaves to its base."""
+    assert all(map(counts, arms(study)))
+    plain = {
         "activation": "torch.nn.ReLU",
         "loss": "torch.nn.CrossEntropyLoss",
         "clipping": "runner.clipping.Flat",
@@ -207,9 +176,26 @@ def test_an_arm_of_plain_dp_sgd_is_plain() -> None:
         "optimizer": "torch.optim.SGD",
         **dict.fromkeys(("averaging", "augmentation", "screening", "init")),
     }
-    assert len(plain) == 6
-    for job in plain:
-        assert {group: job.field(f"{group}._target_") for group in expected} == expected
+    for job in (job for job in arms(study) if method_of(job) == PLAIN):
+        assert {group: job.field(f"{group}._target_") for group in plain} == plain
+
+
+def test_an_arm_belongs_to_the_method_of_its_only_idea() -> None:
+    """An arm of `optimizer` drops a field. EMA or views alone, and additions to the combined ideas, are no method."""
+    methods = {study: [method_of(job) for job in arms(study)] for study in ("optimizer", "screening", "modern")}
+    assert methods["optimizer"] == [TANH, COMBINED, COMBINED]
+    assert methods["screening"] == ["", ""]
+    assert [methods["modern"].count(name) for name in (PLAIN, TANH, LOSS, COMBINED, "")] == [1, 1, 1, 11, 2]
+    composed = {}
+    for job in arms("composition"):
+        options = tuple(job.overrides[name] for name in ("activation", "loss", "clipping"))
+        composed[(job.overrides["experiment"].rpartition("/")[2], *options)] = method_of(job)
+    assert len(composed) == 16
+    assert composed["pixels", "relu", "cross_entropy", "flat"] == PLAIN
+    assert composed["pixels", "relu", "losing_less", "flat"] == LOSS
+    assert composed["scatternet", "relu", "cross_entropy", "flat"] == "ScatterNet features (2021)"
+    assert list(composed.values()).count(COMBINED) == 11
+    assert sum(method_of(job) == PLAIN for path in tracked("studies/*.yaml") for job in arms(path.stem)) == 6
 
 
 def test_every_experiment_that_a_method_lists_exists() -> None:
@@ -261,31 +247,31 @@ def test_whose_epsilon_has_other_neighbours_is_in_the_csv_only(jobs, recorded, p
     assert [row["neighbours"] for row in csv_rows(board)] == [entry.neighbours for entry in board]
 
 
-def test_a_screened_run_costs_no_more_than_all_it_may_try(jobs, recorded) -> None:
-    """At a bound above what is guaranteed it is that, and at one below, the bound, by which the run is stopped."""
+def test_a_run_that_decides_its_steps_costs_all_it_may_try(jobs, recorded) -> None:
+    """At a bound above what is guaranteed it is that, and at one below, the bound, by which the run is stopped.
+
+    Nothing that the arm sees ends it, unless it diverges, so that it costs what it tried. A rule may end a run, too.
+    """
+
+    def costs(run: PlannedRun) -> list[float]:
+        return [entry.sound for entry in entries([run], [1.0, 8.0])]
+
+    most = {"epsilon_sound": 6.5, "epsilon_spent": SOUND[-1], "max_tries": 51_678}
     run = recorded(jobs("table_1", "mnist_screened_momentum", paper="noise_screening")[0])
-    run.record["final"] |= {"epsilon_sound": 6.5, "epsilon_spent": SOUND[-1], "max_tries": 51_678}
+    run.record["final"] |= most
     run.record["history"]["epsilon_spent"] = run.record["history"].pop("epsilon_sound")
-    costs = [(entry.epsilon, entry.sound, entry.made_for_it) for entry in entries([run], [1.0, 8.0])]
-    assert costs == [(1.0, 1.0, False), (8.0, 6.5, False)]
-
-
-def test_a_screened_run_with_all_tries_made_costs_their_sum(recorded) -> None:
-    """Nothing that it sees ends it, so that after an epoch there are as many tries as beforehand were to be."""
-    run = recorded(arms("screening")[1])
-    assert run.job.config.max_epsilon is None
-    assert [entry.sound for entry in entries([run], [1.0, 8.0])] == [SOUND[1], SOUND[-1]]
-    run.record["status"] = "diverged"
-    run.record["final"] |= {"epsilon_sound": 6.5, "epsilon_spent": SOUND[-1], "max_tries": 51_678}
-    assert [entry.sound for entry in entries([run], [1.0, 8.0])] == [1.0, 6.5]
-
-
-def test_a_run_with_an_early_end_by_rule_costs_all_its_steps(jobs, recorded) -> None:
-    run = recorded(jobs("fig_3", "mnist_tanh")[0])
-    assert not decides(run)
-    run.record["final"] |= {"epsilon_sound": 6.5, "epsilon_spent": SOUND[-1], "max_tries": 130}
-    (entry,) = entries([run], [8.0])
-    assert (decides(run), entry.sound) == (True, 6.5)
+    assert costs(run) == [1.0, 6.5]
+    assert not any(entry.made_for_it for entry in entries([run], [1.0, 8.0]))
+    arm = recorded(arms("screening")[1])
+    assert arm.job.config.max_epsilon is None
+    assert costs(arm) == [SOUND[1], SOUND[-1]]
+    arm.record["final"] |= most
+    assert costs(arm) == [1.0, 6.5]
+    ended = recorded(jobs("fig_3", "mnist_tanh")[0])
+    assert not decides(ended)
+    ended.record["final"] |= most
+    assert decides(ended)
+    assert costs(ended) == [1.0, 6.5]
 
 
 @pytest.mark.parametrize(("end", "ends_there"), [(2.9, True), (2.0, False), (3.1, False)])
@@ -362,8 +348,8 @@ def test_stars_are_what_the_papers_claim() -> None:
 
 
 def test_text_is_light_where_the_system_is_dark(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(front_figure, "FILE", tmp_path / front_figure.FILE)
-    text = front_figure.write(REPOSITORY / "results", *board_of(REPOSITORY / "results")).read_text(encoding="utf-8")
+    monkeypatch.setattr(figures, "FRONT_FILE", tmp_path / figures.FRONT_FILE)
+    text = figures.write_front(REPOSITORY / "results", *board_of(REPOSITORY / "results")).read_text(encoding="utf-8")
     assert text.index("prefers-color-scheme: dark") < text.index("<path")
     assert "fill: #ffffff" not in text.partition("</style>")[2].partition("</defs>")[0], "no background"
     for label in (front["label"] for front in FRONT.values()):

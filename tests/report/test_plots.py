@@ -11,7 +11,7 @@ from pathlib import Path
 
 from runner.claims.runs import Runs, collect
 from runner.config import REPOSITORY
-from runner.report import run_figure
+from runner.report import figures
 from runner.report.leaderboard.methods import METHODS
 from runner.report.papers import load
 from runner.report.plots import GREY, LOOKS, WIDTH, Curve, Panel, accuracy_against_epsilon, too_few
@@ -87,9 +87,9 @@ def test_a_point_is_a_run_at_both_epsilons(tmp_path, fabricate, jobs) -> None:
         fabricate(job, [50.0, 97.0 + 0.1 * place if place else 20.0], epsilon=[1.0, 2.9], sound=[0.5, 2.3])
     paper = load("tempered_sigmoid")
     evidence = collect({sweep for item in paper.items for sweep in paper.needs(item)}, results_root=tmp_path)
-    runs = run_figure.runs_of(paper, evidence)
+    runs = figures.priced_runs(paper, evidence)
     assert {run.job.run_id for run in runs} == {job.run_id for job in trained}
-    fig = run_figure.draw(runs)
+    fig = figures.draw_price(runs)
     assert fig is not None
     (axes,) = fig.axes
     assert axes.get_title() == f"MNIST, {len(trained)} runs"
@@ -106,7 +106,7 @@ def test_a_point_is_a_run_at_both_epsilons(tmp_path, fabricate, jobs) -> None:
     (front,) = (line for line in axes.lines if line.get_label() == "best at or below each sound ε")
     assert max(front.get_ydata()) == 97.0 + 0.1 * (len(trained) - 1)
     assert set(front.get_xdata()) == {2.3}
-    assert run_figure.draw(Runs()) is None
+    assert figures.draw_price(Runs()) is None
 
 
 DRAW = """

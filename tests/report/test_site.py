@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from runner.config import REPOSITORY
-from runner.report.claim_rows import cells_of, rows_of, verdict_text
+from runner.report.claim_rows import cells_of, epsilon_text, rows_of, verdict_text
 from runner.report.files import read_csv
-from runner.report.item_page import epsilon_text
 from runner.report.papers import every_paper
 from tests.tracked import copy_tracked
 

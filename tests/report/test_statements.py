@@ -50,15 +50,9 @@ def test_a_number_is_its_rows_and_rounded():
 def test_a_statement_holds_by_the_verdict_of_its_first_claim(tmp_path, monkeypatch):
     other = replace(ROW, verdict="holds", measured=90.0)
     monkeypatch.setattr(statements, "rows_of", lambda folder, paper: [ROW, other])
-
-    def said(verdict: str) -> str:
-        return stated("lipschitz", Statement("{x}", {"x": {"item": "fig-1", "verdict": verdict}}), Sources(tmp_path))
-
-    assert said("open") == "97.5"
-    assert said("holds") == "", "the second reading is no substitute for the first"
-
-
-def test_a_statement_under_a_word_that_no_claim_has_is_refused():
+    for verdict, sentence in (("open", "97.5"), ("holds", "")):  # the second reading is no substitute for the first
+        statement = Statement("{x}", {"x": {"item": "fig-1", "verdict": verdict}})
+        assert stated("lipschitz", statement, Sources(tmp_path)) == sentence
     with pytest.raises(ValueError, match="no verdict 'reproduced': choose from holds, not contradicted"):
         Statement("{x}", {"x": {"item": "fig-1", "verdict": "holds, reproduced"}})
 
@@ -111,6 +105,7 @@ def test_a_number_that_was_not_measured_is_not_shown(tmp_path):
 
 def test_committed_tables_support_the_finding_of_every_study():
     """A finding that this refuses contradicts its tables: write what they say."""
+    assert headline_of("It is **better**.") == headline_of("**It is") == headline_of("") == ""
     names, sources = {path.stem for path in tracked("studies/*.yaml")}, committed_sources()
     for study in (study for study in study_pages(RESULTS) if study.name in names):
         assert headline_of(stated(study.name, study.statement, sources)), f"studies/{study.name}.yaml: finding"
@@ -150,7 +145,6 @@ def finding(folder, content):
 
 
 def test_a_finding_is_made_only_while_its_table_says_so(tmp_path):
-
     def said(*answers: str, **keys: int) -> str:
         numbers = {"accuracy": "98", "seeds": "5", "gain": "1", "low": "0", "high": "2"}
         rows = [{"arm": name, **numbers, "answer": answer} for name, answer in zip("abc", answers, strict=False)]
@@ -160,11 +154,6 @@ def test_a_finding_is_made_only_while_its_table_says_so(tmp_path):
     assert said("better", "worse") == said("better", "worse", decided=2) == "1.0"
     assert said("not decided after correction", "worse") == ""
     assert said("better", "worse", decided=1) == said("better", "not decided", decided=2) == ""
-
-
-def test_a_headline_is_what_is_bold_at_the_beginning():
-    assert headline_of("**It is better.** By 1.") == "It is better."
-    assert headline_of("It is **better**.") == headline_of("**It is") == headline_of("") == ""
 
 
 def test_a_statement_has_the_accuracy_from_the_leaderboard(tmp_path):

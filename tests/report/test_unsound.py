@@ -17,7 +17,7 @@ from runner.cli.show import main as show
 from runner.records.files import read_record, write_record
 from runner.records.jobs import Job
 from runner.records.verify import verify
-from runner.report import run_figure
+from runner.report import figures
 from runner.report.files import read_csv
 from runner.report.leaderboard.entries import entries
 from runner.report.listing import own_records, privacy_text, records_table, result_text
@@ -128,7 +128,7 @@ def test_no_reader_takes_it_for_a_bound(tmp_path: Path, planned: Callable[..., R
     records = [run.record for run in runs if run.record is not None]
     rows = records_table([[record] for record in records]).rows
     assert [row[4:6] for row in rows] == [["2.9, stated by its class", "none"]] * 2
-    fig = run_figure.draw(runs)
+    fig = figures.draw_price(runs)
     assert fig is not None
     (axes,) = fig.axes
     assert len(axes.lines) > 0

@@ -10,7 +10,7 @@ import pytest
 
 from runner.cli import reproduce
 from runner.records.identity import plain, resolved
-from runner.report.paper_page import time_text
+from runner.report.pages import time_text
 from runner.runs.durations import Durations, like, plan_of_papers, plan_text, total_of
 from runner.runs.pace import seconds_of_epoch
 

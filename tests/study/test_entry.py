@@ -136,7 +136,7 @@ def test_the_leaderboard_reads_records_alone(listed: Entrant, tmp_path: Path, mo
     assert (row.method, row.held_out, len(row.accuracies)) == ("Halved (2027)", True, 5)
     assert 2.9 < row.sound <= 3.0
     on_mnist = [replace(row, dataset="MNIST"), replace(row, dataset="MNIST", method=methods.NAMES[0], title="plain")]
-    monkeypatch.setattr("runner.report.front_figure.stars", lambda *_: {})
+    monkeypatch.setattr("runner.report.figures.stars", lambda *_: {})
     names = {path.name for path in leaderboard.write(tmp_path, on_mnist, Runs(runs), 0)}
     assert names == {"README.md", "matrix.md", "settings.md", "leaderboard.csv", "front.svg"}
     for name in ("leaderboard/README.md", "leaderboard/matrix.md", "front.svg"):

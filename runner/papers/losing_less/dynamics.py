@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig
 
-from runner.claims import diagnostics
-from runner.claims.diagnostics import PRE_ACTIVATIONS, WEIGHTS
+from runner.claims import numbers as diagnostics
+from runner.claims.numbers import PRE_ACTIVATIONS, WEIGHTS
 from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs
 from runner.papers.losing_less.figures import LOSSES as ALL_LOSSES
 from runner.papers.losing_less.figures import PAPER, PAPER_AXES
@@ -162,7 +162,7 @@ def figure_7(evidence: Evidence) -> plots.Figure:
     """Draw the cosines of the first epoch's steps, a panel per data set."""
 
     def cosines(run: PlannedRun) -> tuple[diagnostics.Array, diagnostics.Array]:
-        steps, values = diagnostics.first_epoch_cosines(run)
+        steps, values = diagnostics.cosines(run, first_epoch=True)
         return steps + 1, values
 
     figure, panels = plots.panel_each(3.2, PAPER_AXES.datasets)

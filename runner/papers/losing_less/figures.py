@@ -66,7 +66,7 @@ def two_losses(networks: Networks, evidence: Evidence) -> plots.Figure | None:
         for loss in ("ours", "ce"):
             name, (label, look) = networks.experiment(dataset, loss), LOSSES[loss]
             claims = claims_of(PAPER, item=networks.item, alone=name, quantity="test_accuracy")
-            statistic = "maximum" if any(c.of.text.startswith("max") for c in claims) else ""
+            statistic = "maximum" if any(c.of.startswith("max") for c in claims) else ""
             sweeps = [networks.more_seeds, networks.sweep]
             curves.append(plots.Curve(sweeps, name, label, plots.points_of(claims), statistic, look))
             if networks is PFE:

@@ -126,7 +126,7 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
     for j in judged:
         if j.claim.number.name != "epsilon_at_accuracy":
             continue
-        accuracy, claimed = float(j.claim.number.argument), j.claim.claimed.text.replace(">6", "not within 6")
+        accuracy, claimed = float(j.claim.number.argument), j.claim.claimed.replace(">6", "not within 6")
         method = ", ".join(filter(None, (j.claim.method, j.claim.reading)))
         recorded = carried_on(j.claim, evidence, j.claim.experiment, accuracy).recorded
         for run in recorded:

@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omegaconf import OmegaConf
 
-from runner.claims.diagnostics import first_activation_norms, level, mean_gradient_norms, triangular_average
-from runner.claims.numbers import class_accuracy_std
+from runner.claims.numbers import (
+    class_accuracy_std,
+    first_activation_norms,
+    level,
+    mean_gradient_norms,
+    triangular_average,
+)
 from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs
 from runner.config import REPOSITORY
 from runner.papers.tempered_sigmoid.tables import FIG_3, PAPER, enough_triples, top_triples

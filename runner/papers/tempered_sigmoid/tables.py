@@ -72,7 +72,7 @@ def searched(sweeps: Sequence[str], tables: Sequence[str], evidence: Evidence, j
             here = mean_text(runs.finals("test_accuracy"), "%") if runs else "–"
             costs = [bound_text(runs.largest(name)) if runs else "–" for name in ("epsilon", "epsilon_sound")]
             labels = dataset_name(planned[0].field("dataset.name")), planned[0].field("title")
-            told = [claim.claimed.text if claim else "", here, final.recorded_of, *costs, rates]
+            told = [claim.claimed if claim else "", here, final.recorded_of, *costs, rates]
             rows.append((*labels, *told, planned.recorded_of, rate, accuracy))
     notes = (
         "Accuracies here are after the last epoch, at the learning rate named. The search of each rate is in the CSV, "

@@ -1,4 +1,7 @@
-"""Entries of a leaderboard: a setting's accuracies at a bound on the sound epsilon, and its title for people."""
+"""Entries of the leaderboard: a setting's accuracies at a bound on the sound epsilon, its title, and how they compare.
+
+Of a method the best setting stands on the page, next to its gain over plain DP-SGD. leaderboard.csv has all entries.
+"""
 
 from __future__ import annotations
 
@@ -14,41 +17,34 @@ from runner.build.groups import Group
 from runner.build.parts import build_rule
 from runner.build.prepare import prepare
 from runner.claims.runs import PAPER_SCALE, Key, PlannedRun, decides, folder_of, grouped
-from runner.claims.statistics import Interval, mean_of
+from runner.claims.statistics import Interval, difference, mean_of, summarise
 from runner.config import REPOSITORY, EvaluationSplit
 from runner.config.checkout import scan
 from runner.data.datasets import Split
 from runner.records.files import record_path
 from runner.records.identity import hashed_config, trained
 from runner.records.jobs import Job, sweep_jobs
-from runner.report.leaderboard.methods import ENTRY, HELD_OUT, first, how_chosen, ideas_of, method_of
+from runner.report.leaderboard import methods
+from runner.report.leaderboard.methods import ADDED, NAMES, how_chosen, ideas_of, method_of, trains_from_scratch
 from runner.report.tables import setting_cells
 
+FEW = 3  # runs, below which a mean is marked, and no best if others have more
+SHOWN = (1.0, 3.0)  # the bounds of the page
+COLUMNS = (
+    "dataset", "sound_epsilon_at_most", "method", "title", "mean", "std", "low", "high", "n", "planned",
+    "over_plain", "over_plain_low", "over_plain_high", "tuned_like_plain", "sound_epsilon", "neighbours",
+    "settings_chosen", "held_out", "chosen_by_test_images", "on_a_part_of_the_test_images", "made_for_it", "ideas",
+    "experiment", "setting_id", "run_id", "command",
+)  # fmt: skip
+EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
+DELTA = 1e-5
+_VARIED = {  # what else a sweep varies makes a search of it
+    *("experiment", "seed", "target_epsilon"),
+    *("dataset", "activation", "loss", "clipping", "clipping.norm", "averaging", "optimizer"),
+    *("mechanism", "mechanism.bands", "mechanism.momentum", "augmentation", "augmentation.flip", "optimizer.momentum"),
+}
+_MADE_FOR = 0.95  # of the budget at least is spent at the end of a run that was made for it
 _UNNAMED = ("experiment", "seed", "dataset")  # the title names the first, and pages show the others separately
-_WORDS = {
-    "activation": "{}",
-    "batch_size": "batch size {}",
-    "clipping": "{}",
-    "draw": "draw {}",
-    "epochs": "{} epochs",
-    "evaluation": "{} images",
-    "loss": "{}",
-    "loss.beta": "β {}",
-    "loss.gamma": "γ {}",
-    "max_epsilon": "to ε {}",
-    "optimizer.lr": "learning rate {}",
-    "precision": "passes in {}",
-    "sound_epsilon": "sound ε {}",
-    "target_epsilon": "ε {}",
-}
-_OPTIONS = {  # of groups and of `evaluation`
-    "automatic": "AUTO-S",
-    "cross_entropy": "cross-entropy",
-    "flat": "flat clipping",
-    "holdout": "held-out",
-    "losing_less": "losing-less loss",
-    "relu": "ReLU",
-}
 
 
 def titles_of(jobs: Mapping[Key, Job]) -> dict[Key, str]:
@@ -58,10 +54,8 @@ def titles_of(jobs: Mapping[Key, Job]) -> dict[Key, str]:
     first fields of their configs that distinguish them.
     """
     alike = grouped(jobs, lambda key: (jobs[key].field("dataset.name"), jobs[key].field("title")))
-    titles: dict[Key, str] = {}
-    for keys in alike.values():
-        titles |= _titles({key: jobs[key] for key in keys})
-    return titles
+    titled = (_titles({key: jobs[key] for key in keys}) for keys in alike.values())
+    return {key: title for titles in titled for key, title in titles.items()}
 
 
 def _titles(jobs: Mapping[Key, Job]) -> dict[Key, str]:
@@ -91,7 +85,7 @@ def field_text(name: str, value: Any) -> str:
     field = name.rpartition(".")[2].strip("_").replace("_", " ")
     if isinstance(value, bool):
         return f"{'with' if value else 'without'} {field}"
-    return _WORDS.get(name, f"{field} {{}}").format(_value_text(value))
+    return methods.WORDS.get(name, f"{field} {{}}").format(_value_text(value))
 
 
 def _value_text(value: Any) -> str:
@@ -100,7 +94,7 @@ def _value_text(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return " and ".join(map(_value_text, value))
     text = str(getattr(value, "value", "none" if value is None else value))
-    return _OPTIONS.get(text, text.replace("_", " "))
+    return methods.OPTIONS.get(text, text.replace("_", " "))
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
@@ -108,16 +102,6 @@ def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     for name, value in values.items():
         flat |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value}
     return flat
-
-
-EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
-DELTA = 1e-5
-_VARIED = {  # what else a sweep varies makes a search of it
-    *("experiment", "seed", "target_epsilon"),
-    *("dataset", "activation", "loss", "clipping", "clipping.norm", "averaging", "optimizer"),
-    *("mechanism", "mechanism.bands", "mechanism.momentum", "augmentation", "augmentation.flip", "optimizer.momentum"),
-}
-_MADE_FOR = 0.95  # of the budget at least is spent at the end of a run that was made for it
 
 
 @dataclass(frozen=True)
@@ -176,16 +160,17 @@ class Entry:
 def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) -> list[Entry]:
     """Return every setting at every bound that one of its runs has an epoch within, the highest mean first."""
     settings: dict[str, dict[int, PlannedRun]] = {}  # by the hash of what is trained, and by seed
-    held_out, methods, hashes = set[str](), dict[str, str](), dict[str, str]()
+    held_out, method_by_setting, hashes = set[str](), dict[str, str](), dict[str, str]()
     shown = [run for run in runs if counts(run.job)]
     for run in sorted(shown, key=lambda run: run.record is None):  # a recorded one before its like
         if run.job.setting_id not in hashes:
             hashes[run.job.setting_id] = trained(run.job.values)
         setting = hashes[run.job.setting_id]
         settings.setdefault(setting, {}).setdefault(run.seed, run)
-        if HELD_OUT in run.field("tracking.tags"):
+        if methods.HELD_OUT in run.field("tracking.tags"):
             held_out.add(setting)
-        methods[setting] = first(methods.get(setting, ""), method_of(run.job))
+        names = (method_by_setting.get(setting, ""), method_of(run.job))
+        method_by_setting[setting] = min(names, key=[*NAMES, ""].index)  # the first in the file, if any has one
     recorded = {s: [run for run in seeds.values() if run.record is not None] for s, seeds in settings.items()}
     rows = []
     for setting, title in titles_of({s: group[0].job for s, group in recorded.items() if group}).items():
@@ -198,7 +183,7 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
             on_a_part = len(build_rule(Group(run.job.config, "screening")).split(images)[0].targets) < 8
         fields: dict[str, Any] = {  # at every bound
             "dataset": str(run.field("dataset.name")),
-            "method": methods[setting],
+            "method": method_by_setting[setting],
             "title": title,
             "experiment": run.job.experiment,
             "setting": run.job.setting_id,
@@ -220,7 +205,8 @@ def counts(job: Job) -> bool:
     All arms of a study count, because none of them was chosen by test images.
     """
     searched = (
-        not job.sweep.startswith(("study/", ENTRY)) and {name.removeprefix("~") for name in job.overrides} - _VARIED
+        not job.sweep.startswith(("study/", methods.ENTRY))
+        and {name.removeprefix("~") for name in job.overrides} - _VARIED
     )
     on_test_images = job.field("evaluation") == EvaluationSplit.test.value
     return on_test_images and not searched and float(job.field("delta")) <= DELTA
@@ -263,3 +249,110 @@ def trials(jobs: Iterable[Job]) -> int:
     folder = folder_of(PAPER_SCALE)
     searched = {job.run_id for job in jobs if job.field("evaluation") == EvaluationSplit.holdout.value}
     return sum(record_path(folder, run_id).exists() for run_id in searched)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The difference of two mean accuracies, in points.
+
+    interval: Welch's 95% interval, or None if one of the two is a single run.
+    alike: True if the settings of both were searched on held-out images.
+    """
+
+    points: float
+    interval: Interval | None
+    alike: bool
+
+
+def gain_over(entry: Entry, plain: Entry | None) -> Gain | None:
+    """Compare an entry with plain DP-SGD; None if there is none, or the neighbouring relation is another one."""
+    if plain is None or entry.neighbours != plain.neighbours or entry == plain:
+        return None
+    several = min(len(entry.accuracies), len(plain.accuracies)) > 1
+    interval = difference(entry.accuracies, plain.accuracies) if several else None
+    return Gain(entry.mean - plain.mean, interval, entry.held_out and plain.held_out)
+
+
+def _ranked(entries: Iterable[Entry], dataset: str, epsilon: float) -> list[Entry]:
+    """Return what may stand on the page for a data set at a bound: by effort of its search for it, then by mean."""
+    bounded = (e for e in entries if (e.dataset, e.epsilon, e.neighbours) == (dataset, epsilon, ADDED))
+    return sorted(bounded, key=lambda e: (e.by_test_images, not (e.held_out and e.made_for_it), -e.mean, e.title))
+
+
+def settings_of(entries: Iterable[Entry], method: str, dataset: str, epsilon: float) -> list[Entry]:
+    """Return the settings of a method that may stand on the page, the one that does first.
+
+    Settings searched for this bound come before others, so that methods are compared at equal effort. Settings whose
+    updates the test images chose come last.
+    """
+    return [entry for entry in _ranked(entries, dataset, epsilon) if entry.method == method]
+
+
+def standing(entries: Iterable[Entry], dataset: str, epsilon: float) -> dict[str, Entry]:
+    """Return by method the setting that stands on the page for a data set at a bound on epsilon, the last one first."""
+    return {entry.method: entry for entry in reversed(_ranked(entries, dataset, epsilon)) if entry.method}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The methods on a data set.
+
+    settings: by method, its best setting at each bound at which it has one. The highest mean at the largest bound
+        comes first, and plain DP-SGD last.
+    """
+
+    dataset: str
+    settings: Mapping[str, Mapping[float, Entry]]
+
+    def gain(self, method: str, epsilon: float) -> Gain | None:
+        """Return a method's gain at a bound, if it has a setting there."""
+        entry = self.settings[method].get(epsilon)
+        return None if entry is None else gain_over(entry, self.settings[NAMES[0]].get(epsilon))
+
+    def best(self, epsilon: float) -> str | None:
+        """Return the method from scratch with the highest mean on all test images, which chose none of its updates.
+
+        Means of fewer than FEW runs come after all others.
+        """
+        ranks = {
+            method: (len(entry.accuracies) >= FEW, entry.mean)
+            for method, settings in self.settings.items()
+            if (entry := settings.get(epsilon)) and not entry.by_test_images and not entry.on_a_part
+            if trains_from_scratch(method)
+        }
+        return max(ranks, key=ranks.__getitem__, default=None)
+
+
+def comparisons(entries: Sequence[Entry]) -> list[Comparison]:
+    """Compare the methods on each data set, MNIST first."""
+    compared = []
+    for dataset in sorted({entry.dataset for entry in entries}, key=lambda name: ("CIFAR" in name, "Fashion" in name)):
+        best = {epsilon: standing(entries, dataset, epsilon) for epsilon in SHOWN}
+        settings = {m: {epsilon: best[epsilon][m] for epsilon in SHOWN if m in best[epsilon]} for m in NAMES}
+        means = {m: [-s[e].mean if e in s else 0.0 for e in reversed(SHOWN)] for m, s in settings.items()}
+        ordered = [*sorted((m for m in NAMES[1:] if settings[m]), key=means.__getitem__), NAMES[0]]
+        if any(best.values()):
+            compared.append(Comparison(dataset, {method: settings[method] for method in ordered}))
+    return compared
+
+
+def csv_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Return the rows of leaderboard.csv, with every setting at every bound (COLUMNS)."""
+    places = {(entry.dataset, entry.epsilon) for entry in entries}
+    plain = {place: standing(entries, *place).get(NAMES[0]) for place in places}
+    rows = []
+    for entry in entries:
+        gain = gain_over(entry, plain[entry.dataset, entry.epsilon])
+        interval, over = entry.interval, gain and gain.interval
+        flags = (gain and gain.alike, entry.held_out, entry.by_test_images, entry.on_a_part, entry.made_for_it)
+        alike, *marks = ((None if flag is None else "yes" if flag else "no") for flag in flags)
+        values = (
+            *(entry.dataset, entry.epsilon, entry.method, entry.title, entry.mean, summarise(entry.accuracies)["std"]),
+            *((interval.low, interval.high) if interval else (None, None)),
+            *(len(entry.accuracies), entry.planned, gain and gain.points),
+            *((over.low, over.high) if over else (None, None)),
+            *(alike, entry.sound, entry.neighbours, entry.chosen, *marks),
+            *(", ".join(entry.ideas), entry.experiment, entry.setting, entry.run, entry.command),
+        )
+        rows.append(dict(zip(COLUMNS, values, strict=True)))
+    return rows

@@ -29,10 +29,11 @@ def entered_folders() -> list[Path]:
 
 _FILE = read_yaml(Path(__file__).with_name("methods.yaml")).plain
 METHODS = _FILE["methods"]
+WORDS: dict[str, str] = _FILE["words"]
+OPTIONS: dict[str, str] = _FILE["options"]
 _ENTRIES = {f"{ENTRY}{folder.name}": read_yaml(folder / "entry.yaml").plain for folder in entered_folders()}
-ENTERED: dict[
-    str, str
-] = {  # methods of entries by the sweep of their runs; a class other than the first is part of the name
+# Methods of entries by the sweep of their runs. A class other than the first is part of the name.
+ENTERED: dict[str, str] = {
     sweep: entry["method"] + ("" if entry["class"] == CLASSES[0] else f", {entry['class']}")
     for sweep, entry in _ENTRIES.items()
 }
@@ -42,24 +43,12 @@ LOOKS: dict[str, str] = {  # names in `runner.report.plots.LOOKS`
     **{method["name"]: method["look"] for method in METHODS},
     **dict.fromkeys(ENTERED.values(), "entry"),
 }
-FRONT: dict[str, dict[str, Any]] = {  # see `report.front_figure`
+FRONT: dict[str, dict[str, Any]] = {  # see `report.figures`
     **{method["name"]: method["front"] for method in METHODS},
     **{name: {"label": name, "colour": "#999999"} for name in ENTERED.values()},
 }
 IDEAS: dict[str, str] = {method["name"]: method["idea"] for method in METHODS if "idea" in method}  # named after these
-_IDEA_CLASSES = {  # by config group and class
-    ("activation", "torch.nn.Tanh"): "tanh",
-    ("loss", "runner.networks.losses.LosingLess"): "losing-less loss",
-    ("clipping", "runner.clipping.Automatic"): "AUTO-S",
-    ("clipping", "runner.clipping.PSAC"): "PSAC",
-    ("clipping", "runner.clipping.PerLayer"): "per-layer clipping",
-    ("features", "runner.data.features.ScatterNet"): "ScatterNet",
-    ("averaging", "runner.training.averaging.Averaging"): "averaged weights",
-    ("mechanism", "runner.mechanism.banded.Banded"): "banded noise",
-    ("augmentation", "runner.data.augmentation.Views"): "several views",
-    ("optimizer", "torch.optim.Adam"): "Adam",
-    ("optimizer", "runner.training.updates.adam_bc.AdamBC"): "AdamBC",
-}
+_IDEA_CLASSES = {(group, target): idea for group, ideas in _FILE["ideas"].items() for target, idea in ideas.items()}
 _PLAIN_CLASSES = {  # of plain DP-SGD, by config group
     "activation": "torch.nn.ReLU",
     "loss": "torch.nn.CrossEntropyLoss",
@@ -105,11 +94,6 @@ def method_of(job: Job) -> str:
 def trains_from_scratch(method: str) -> bool:
     """Return True unless a method's networks saw data before, which its name then says."""
     return not method.endswith(tuple(f", {data}" for data in CLASSES[1:]))
-
-
-def first(*names: str) -> str:
-    """Return which of some methods comes first in the file; "" is none, and comes last."""
-    return min(names, key=[*NAMES, ""].index)
 
 
 def how_chosen(job: Job, held_out: bool) -> str:

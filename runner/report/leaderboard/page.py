@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from pydantic.dataclasses import dataclass
 
 from runner.claims.claim import dataset_name
 from runner.claims.runs import grouped
 from runner.claims.statistics import difference, summarise
 from runner.config.yaml_file import read_yaml
 from runner.report.claim_rows import difference_text, signed
-from runner.report.files import Table, enumerated, markdown, number
-from runner.report.leaderboard.comparison import FEW, SHOWN, Comparison, Gain, gain_over, settings_of, standing
-from runner.report.leaderboard.entries import DELTA, Entry
+from runner.report.files import Table, enumerated, markdown, number, plus_minus
+from runner.report.leaderboard.entries import DELTA, FEW, SHOWN, Comparison, Entry, gain_over, settings_of, standing
 from runner.report.leaderboard.methods import ADDED, CLASSES, FRONT, IDEAS, NAMES, trains_from_scratch
 
-_INTRODUCTION = """# Gains of each method over each other
-
-Points of test accuracy by which the method of a row is above that of the column, at the same sound ε. **Bold**: Welch's
-95% interval tells the two apart. The intervals are not corrected for the number of pairs. A pair with a single run has
-no interval. `python -m runner compare` prints the interval of a pair, and the [leaderboard](README.md) has the
-accuracies and says what ◐, ⚠ and ☒ mark.
-
-Each method has its own best setting here, with its own clipping norm. What one idea adds *on top of another*, such as
-ScatterNet on top of tanh, is
-[in the study of compositions](../studies/composition/README.md#what-does-each-part-add-to-another). Its arms
-share a clipping norm of 0.1, learning rates in powers of two and the loss parameters of the paper, so gains there
-differ from those here.
-"""
-_SETTINGS = """# Settings that did best
-
-To train with a method at a sound ε, begin with the setting that did best here: it stands on the
-[leaderboard](README.md), which says what ◐, ⚠ and ☒ mark. Learning rates depend on the clipping norm and on the batch
-size, so take all of a row together. *114, up to ε*: of the 114 epochs of a run, the last one within ε counts. Below
-each table are the commands of its first seeds.
-"""
 _SETTING = ("learning rate", "clipping norm", "batch size", "epochs")  # the last one says where ε cuts it
 _BASELINE = (1.0, 2.0, 3.0, 8.0)
-_TEXT, _PUBLISHED = Path(__file__).with_suffix(".md"), Path(__file__).with_name("published.yaml")
+_FOLDER = Path(__file__).parent  # of the texts of the pages, and of published.yaml
 
 
 @dataclass(frozen=True)
@@ -67,12 +47,10 @@ class Published:
 def read_published() -> list[Published]:
     """Read published.yaml, which has each work once, with its accuracies by data set and epsilon."""
     numbers = []
-    for work in read_yaml(_PUBLISHED).plain:
-        accuracies, kind, delta = work.pop("accuracies"), work.pop("class"), float(work.pop("delta"))
+    for work in read_yaml(_FOLDER / "published.yaml").plain:
+        accuracies, kind = work.pop("accuracies"), work.pop("class")
         for dataset, by_epsilon in accuracies.items():
-            for epsilon, accuracy in by_epsilon.items():
-                values = {"accuracy": float(accuracy), "epsilon": float(epsilon), "delta": delta, "kind": kind}
-                numbers.append(Published(dataset, **values, **work))
+            numbers += [Published(dataset, accuracy=a, epsilon=e, kind=kind, **work) for e, a in by_epsilon.items()]
     return numbers
 
 
@@ -95,24 +73,28 @@ def page(entries: Sequence[Entry], compared: Sequence[Comparison], published: Se
     plain = compared[0].settings[NAMES[0]].get(SHOWN[-1])
     place = f"{dataset_name(compared[0].dataset)} at ε ≤ {SHOWN[-1]:g}"
     higher = [max(e.mean for e in s if e is s[0] or not e.by_test_images) - s[0].mean for s in cells]
-    return _TEXT.read_text(encoding="utf-8").format(
-        answers=" ".join(_answer(board) for board in compared),
-        delta=f"{DELTA:g}".replace("e-0", "e-"),
-        few=FEW,
-        table=markdown(_table(compared, published)),
-        settings=len({entry.setting for entry in entries}),
-        epsilons=enumerated([f"{epsilon:g}" for epsilon in dict.fromkeys(entry.epsilon for entry in entries)]),
-        baseline=markdown(_baseline(entries, compared)),
-        repeat=f"The first seed on {place}: `{plain.command} runtime.results_root=again`\n" if plain else "",
-        published=markdown(_published(published)),
-        disputed=_disputed(published),
-        most=max(map(len, cells)),
-        higher=sum(points > 0 for points in higher),
-        cells=len(cells),
-        by=number(max(higher), places=1),
-        trials=trials,
-        others=len({entry.setting for entry in entries if entry.neighbours != ADDED}),
-        outside=_outside(entries, compared),
+    return (
+        (_FOLDER / "page.md")
+        .read_text(encoding="utf-8")
+        .format(
+            answers=" ".join(_answer(board) for board in compared),
+            delta=f"{DELTA:g}".replace("e-0", "e-"),
+            few=FEW,
+            table=markdown(_table(compared, published)),
+            settings=len({entry.setting for entry in entries}),
+            epsilons=enumerated([f"{epsilon:g}" for epsilon in dict.fromkeys(entry.epsilon for entry in entries)]),
+            baseline=markdown(_baseline(entries, compared)),
+            repeat=f"The first seed on {place}: `{plain.command} runtime.results_root=again`\n" if plain else "",
+            published=markdown(_published(published)),
+            disputed=_disputed(published),
+            most=max(map(len, cells)),
+            higher=sum(points > 0 for points in higher),
+            cells=len(cells),
+            by=number(max(higher), places=1),
+            trials=trials,
+            others=len({entry.setting for entry in entries if entry.neighbours != ADDED}),
+            outside=_outside(entries, compared),
+        )
     )
 
 
@@ -130,10 +112,9 @@ def _answer(board: Comparison) -> str:
         over += ", by one run"
     alike = "" if gain is None or gain.alike else ". The two are not tuned alike"
     best = f"*{name}* has {number(entry.mean, places=1)}%{flags_text(entry)}"
-    ties = [
-        f"*{other}* ({number(board.settings[other][epsilon].mean, places=1)}%)" for other in _undecided(board, epsilon)
-    ]
-    tied = f" It is not told apart from {enumerated(ties[1:])}." if ties[1:] else ""
+    means = {other: number(board.settings[other][epsilon].mean, places=1) for other in _undecided(board, epsilon)[1:]}
+    ties = enumerated([f"*{other}* ({mean}%)" for other, mean in means.items()])
+    tied = f" It is not told apart from {ties}." if ties else ""
     return f"On {dataset_name(board.dataset)} at ε ≤ {epsilon:g}, {best}{over}{alike}.{tied}"
 
 
@@ -143,12 +124,11 @@ def further_ideas(method: str, entry: Entry) -> list[str]:
 
 
 def _table(compared: Sequence[Comparison], published: Sequence[Published]) -> Table:
-    """Make a row for each method, the largest gain over plain DP-SGD first, then rows of published numbers."""
+    """Make a row for each method, by its mean gain over plain DP-SGD, which is last; then rows of published numbers."""
     columns = [(board, epsilon) for board in compared for epsilon in SHOWN]
     best = [_undecided(board, epsilon) for board, epsilon in columns]
 
     def rank(method: str) -> tuple[bool, float]:
-        """Order methods by their mean gain over plain DP-SGD at the largest bound; plain DP-SGD is last."""
         boards = (board for board in compared if method in board.settings)
         gains = [gain.points for board in boards if (gain := board.gain(method, SHOWN[-1]))]
         return method == NAMES[0], -sum(gains) / len(gains) if gains else 0.0
@@ -190,9 +170,7 @@ def _undecided(board: Comparison, epsilon: float) -> list[str]:
 
 def mean_text(entry: Entry) -> str:
     """Format an accuracy: `98.0 ± 0.1 (5)`."""
-    std = summarise(entry.accuracies)["std"]
-    spread = "" if std is None else f" ± {number(std, places=1)}"
-    return f"{number(entry.mean, places=1)}{spread} ({len(entry.accuracies)})"
+    return f"{plus_minus(entry.mean, summarise(entry.accuracies)['std'], places=1)} ({len(entry.accuracies)})"
 
 
 def flags_text(entry: Entry) -> str:
@@ -208,18 +186,18 @@ def _baseline(entries: Sequence[Entry], compared: Sequence[Comparison]) -> Table
     for board in compared:
         cells = []
         for epsilon in _BASELINE:
-            if entry := standing(entries, board.dataset, epsilon).get(NAMES[0]):
-                spent = f", of a run made for another ε, which had spent {number(entry.sound, places=2, bound='upper')}"
-                searched = "searched" if entry.held_out else "not searched"
-                cells.append(f"{mean_text(entry)}, {searched}{'' if entry.made_for_it else spent}")
-            else:
+            entry = standing(entries, board.dataset, epsilon).get(NAMES[0])
+            if entry is None:
                 cells.append("–")
+                continue
+            spent = f", of a run made for another ε, which had spent {number(entry.sound, places=2, bound='upper')}"
+            searched = "searched" if entry.held_out else "not searched"
+            cells.append(f"{mean_text(entry)}, {searched}{'' if entry.made_for_it else spent}")
         rows.append([dataset_name(board.dataset), *cells])
     return Table(["data set", *(f"ε ≤ {epsilon:g}" for epsilon in _BASELINE)], rows)
 
 
 def _published(published: Sequence[Published]) -> Table:
-    """List the published numbers by class and work."""
     rows = []
     for kind in CLASSES:
         undisputed = (number for number in published if number.kind == kind and not number.disputed)
@@ -262,7 +240,7 @@ def _outside(entries: Sequence[Entry], compared: Sequence[Comparison]) -> str:
 
 def matrix_page(compared: Sequence[Comparison]) -> str:
     """Write a table of methods by methods for each data set and each bound on the sound epsilon."""
-    parts = [_INTRODUCTION]
+    parts = [(_FOLDER / "matrix.md").read_text(encoding="utf-8")]
     for board in compared:
         for epsilon in SHOWN:
             best = {m: settings[epsilon] for m, settings in board.settings.items() if epsilon in settings}
@@ -273,7 +251,7 @@ def matrix_page(compared: Sequence[Comparison]) -> str:
 
 def settings_page(compared: Sequence[Comparison]) -> str:
     """Write a table of settings for each method: its best one on each data set at each bound, with the commands."""
-    parts = [_SETTINGS]
+    parts = [(_FOLDER / "settings.md").read_text(encoding="utf-8")]
     for method in NAMES:
         best = [
             (f"{dataset_name(board.dataset)} at ε ≤ {epsilon:g}", settings[epsilon])
@@ -299,21 +277,14 @@ def settings_page(compared: Sequence[Comparison]) -> str:
     return "\n".join(parts)
 
 
-def _pairs(best: dict[str, Entry]) -> Table:
-    labels = [FRONT[method]["label"] for method in best]
-    rows = [
-        [
-            f"{FRONT[method]['label']}{flags_text(entry)}",
-            *(_gain_text(gain_over(entry, other)) for other in best.values()),
-        ]
-        for method, entry in best.items()
-    ]
-    return Table(["over →", *labels], rows)
-
-
-def _gain_text(gain: Gain | None) -> str:
-    if gain is None:
-        return "–"
-    text = signed(gain.points, "", 1)
-    apart = gain.interval is not None and (gain.interval.low > 0 or gain.interval.high < 0)
-    return f"**{text}**" if apart else text
+def _pairs(best: Mapping[str, Entry]) -> Table:
+    """Tabulate the gain of each method over each other, bold if Welch's interval tells the two apart."""
+    rows = []
+    for method, entry in best.items():
+        cells = [f"{FRONT[method]['label']}{flags_text(entry)}"]
+        for gain in (gain_over(entry, other) for other in best.values()):
+            text = "–" if gain is None else signed(gain.points, "", 1)
+            apart = gain and gain.interval and (gain.interval.low > 0 or gain.interval.high < 0)
+            cells.append(f"**{text}**" if apart else text)
+        rows.append(cells)
+    return Table(["over →", *(FRONT[method]["label"] for method in best)], rows)
