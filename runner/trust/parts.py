@@ -17,8 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Generator, Tensor
 
 from runner.config import ConfigError, is_own
-from runner.data.cache import kept
 from runner.data.datasets import OwnDataset
+from runner.data.features import kept
 from runner.terminal import Line
 from runner.trust.mapped import MappedObject, NotMappableError
 from runner.trust.targets import LIBRARIES, bare_name, targets
