@@ -24,7 +24,7 @@ from runner.report.plots import LOOKS
 from tests.claims.made_up import NOTHING
 
 PAPER = load("losing_less")
-OURS, CE = (to_rgba(LOOKS[figures.LOSSES[loss][1]][0]) for loss in ("ours", "ce"))
+OURS, CE = (to_rgba(LOOKS[look][0]) for look in ("losing-less loss", "tanh"))
 
 
 @pytest.fixture
