@@ -1,7 +1,5 @@
 """Data sets that a user brings: of torchvision's kind in each layout, tensors, and sequences of images with labels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace

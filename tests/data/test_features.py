@@ -1,7 +1,5 @@
 """ScatterNet features, the cache that never gives others than those asked for, and random views of images."""
 
-from __future__ import annotations
-
 import multiprocessing
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files on file systems that lack something, killed writers, and locks."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import multiprocessing

@@ -1,7 +1,5 @@
 """Files in place of the original ones are named; constants are told to be statistics of the training images."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Frozen parameters become buffers, and a frozen network computes what it does in evaluation."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Bounds on gradients: never passed by any weights, input and label found, and reached where layers are linear."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

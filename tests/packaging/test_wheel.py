@@ -1,7 +1,5 @@
 """The wheel, installed outside the checkout, in an environment that sees the libraries of this one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

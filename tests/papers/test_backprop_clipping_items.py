@@ -1,7 +1,5 @@
 """The items of Backpropagation Clipping: what is computed, against the known numbers; what is drawn, on nothing."""
 
-from __future__ import annotations
-
 import copy
 import math
 from functools import partial

@@ -1,7 +1,5 @@
 """The items of the Lipschitz paper: constants and bounds, the ε of its notebooks, and counts from records."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

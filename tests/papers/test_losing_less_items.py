@@ -3,8 +3,6 @@
 In each pair of runs the paper's loss and cross-entropy differ, so that a test fails where the two are exchanged.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

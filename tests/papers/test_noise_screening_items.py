@@ -1,7 +1,5 @@
 """The items of Noise Screening: what is computed, and what its measurements make of made-up runs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Theorem 1 of noise screening, refuted: kept updates reveal more than is charged for them."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The items of Tempered Sigmoid that need no run, and its measurements on small made-up numbers."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
