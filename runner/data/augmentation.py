@@ -15,8 +15,6 @@ times the sensitivity. K views in the place of K examples would sample an exampl
 An engine computes the mean's gradient exactly: `Objective.views` makes the mean loss of K views one loss of an example.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

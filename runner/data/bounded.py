@@ -3,10 +3,9 @@
 A colour is that of images [examples, 3, height, width] in [0, 1], by fixed constants for each pixel separately.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -28,19 +27,16 @@ def hsv(images: Tensor) -> Tensor:
     return torch.from_numpy(rgb_to_hsv(pixels)).movedim(-1, 1).contiguous().to(images)
 
 
-def _linear(matrix: list[list[float]]) -> Callable[[Tensor], Tensor]:
-    def transform(images: Tensor) -> Tensor:
-        return torch.einsum("or,nrhw->nohw", torch.tensor(matrix, dtype=images.dtype, device=images.device), images)
-
-    return transform
+def _linear(matrix: list[list[float]], images: Tensor) -> Tensor:
+    return torch.einsum("or,nrhw->nohw", torch.tensor(matrix, dtype=images.dtype, device=images.device), images)
 
 
 SPACES: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {  # name: number of channels, and conversion from RGB
     "rgb": (3, lambda images: images),
     "hsv": (3, hsv),
-    "yiq": (3, _linear(_YIQ)),
-    "yuv": (3, _linear(_YUV)),
-    "grey": (1, _linear(_GREY)),
+    "yiq": (3, partial(_linear, _YIQ)),
+    "yuv": (3, partial(_linear, _YUV)),
+    "grey": (1, partial(_linear, _GREY)),
 }
 
 _AT_ONCE = 4096  # images, so that few copies of a data set are in memory

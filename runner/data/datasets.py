@@ -1,11 +1,9 @@
 """Data sets as tensors, read once, held on the device, and gathered by index."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.util import find_spec
+from importlib.metadata import distribution
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -252,14 +250,10 @@ def _bundled_digits(shape: Sequence[int]) -> tuple[Split, Split]:
 
     They are scikit-learn's, read from its file, because importing it takes a second.
     """
-    from torch.nn.functional import interpolate
-
-    package = find_spec("sklearn")
-    assert package is not None
-    assert package.origin is not None
-    rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    file = distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
+    rows = np.loadtxt(str(file), delimiter=",")
     images = torch.from_numpy(rows[:, :-1]).float().view(-1, 1, 8, 8) / 16
-    images = interpolate(images, size=tuple(shape[1:]), mode="bilinear", align_corners=False)
+    images = torch.nn.functional.interpolate(images, size=tuple(shape[1:]), mode="bilinear", align_corners=False)
     images = images.repeat(1, shape[0], 1, 1).contiguous()
     targets = torch.from_numpy(rows[:, -1]).long()
     test = torch.arange(len(targets)) % 5 == 4

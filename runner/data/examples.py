@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,8 @@ class Examples:
 
 
 def _expected(got: str) -> str:
-    return (
-        f"expected the training and the test examples, each a pair of images and labels, or a data set of PyTorch's "
-        f"kind ({got})"
-    )
+    sources = "each a pair of images and labels, or a data set of PyTorch's kind"
+    return f"expected the training and the test examples, {sources} ({got})"
 
 
 def _kind(value: Any) -> str:
@@ -103,11 +102,7 @@ def _size(image: Tensor) -> str:
 
 
 def _check_numbering(train: Any, test: Any) -> None:
-    """Check that a number means the same class in both splits, where both name their classes.
-
-    Raises:
-        ValueError: one means two classes, or one class has two numbers.
-    """
+    """Check that a number means the same class in both splits, where both name their classes."""
     numbers: dict[str, int] = {}
     names: dict[int, tuple[str, str]] = {}
     for split_name, examples in zip(SPLITS, (train, test), strict=True):
@@ -125,15 +120,13 @@ def _numbers(examples: Any) -> Iterator[tuple[str, int]]:
     """Yield the classes of torchvision's data sets with their numbers, also of those inside another one."""
     if getattr(examples, "target_transform", None) is not None:
         return
-    stated = getattr(examples, "class_to_idx", None)
-    names = getattr(examples, "classes", None)
+    stated, names = getattr(examples, "class_to_idx", None), getattr(examples, "classes", None)
     if isinstance(stated, dict):
         yield from ((str(name), int(number)) for name, number in stated.items())
     elif isinstance(names, list | tuple):
         yield from ((str(name), number) for number, name in enumerate(names))
     else:
-        for part in _inside(examples):
-            yield from _numbers(part)
+        yield from chain.from_iterable(map(_numbers, _inside(examples)))
 
 
 def _inside(examples: Any) -> list[Any]:
@@ -144,11 +137,7 @@ def _inside(examples: Any) -> list[Any]:
 
 
 def _check_shown(examples: Any) -> None:
-    """Check that no picture of a folder is hidden or in a hidden folder, where other programs keep copies.
-
-    Raises:
-        ValueError: one is, so that it would make a class, or count a person's data twice.
-    """
+    """Check that no picture is hidden, as a copy of another program: it would be a class, or a person's data twice."""
     for part in _inside(examples):
         _check_shown(part)
     samples, root = getattr(examples, "samples", None), Path(getattr(examples, "root", None) or "")
@@ -167,9 +156,8 @@ def _paired(examples: Any) -> Any:
     if not (lists and len(examples[0]) == len(examples[1])):
         return examples
     label = next(iter(examples[1]), None)
-    if not (np.isscalar(label) or (isinstance(label, Tensor) and not label.dim())):
-        return examples
-    return list(zip(*examples, strict=True))
+    scalar = np.isscalar(label) or (isinstance(label, Tensor) and not label.dim())
+    return list(zip(*examples, strict=True)) if scalar else examples
 
 
 def _drawn_once(examples: Any) -> str | None:
@@ -273,12 +261,7 @@ def _items(examples: Any) -> tuple[Tensor, Tensor]:
 
 
 def _item(examples: Any, place: int) -> tuple[Tensor, float]:
-    """Return an image and its label.
-
-    Raises:
-        TypeError: it is no such pair.
-        ValueError: they cannot be read. The message names the place.
-    """
+    """Return an image and its label. An error names the place of what is no such pair, or cannot be read."""
     if not hasattr(type(examples), "__getitem__"):
         raise TypeError(f"{type(examples).__name__} has no items")
     try:
@@ -315,11 +298,7 @@ def _labels(values: Any) -> Tensor:
 
 
 def _white(images: Tensor) -> int:
-    """Return the number of white: 255, or 65535 for a type of 16 bits or a number above 255. 0 if they are no pixels.
-
-    Raises:
-        ValueError: whole numbers are negative, or above 65535.
-    """
+    """Return the number of white: 255, or 65535 for 16 bits or a number above 255. 0 if they are no pixels."""
     if images.is_floating_point() or images.dtype is torch.bool:
         return 0
     if images.dtype in (torch.uint8, torch.uint16):

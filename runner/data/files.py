@@ -3,8 +3,6 @@
 Hard links, modes, locks and fsync are used where they exist. A file system without one of them loses no file.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib
@@ -18,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 from uuid import uuid4
 
 _LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)  # fsync lost the content; after other errors it is only unsupported
@@ -83,7 +81,11 @@ def write_or_rescue(path: Path, content: str | bytes, *, replace: bool) -> bool:
     try:
         return write_whole(path, content, replace=replace)
     except OSError as error:
-        raise OSError(f"{path} cannot be written ({error}); {_rescued(path, content)}") from error
+        with tempfile.NamedTemporaryFile(prefix=f"{path.stem}-", suffix=path.suffix, delete=False) as file:
+            _write(file, content)
+        move = f"mkdir -p {shlex.quote(str(path.parent))} && mv {shlex.quote(file.name)} {shlex.quote(str(path))}"
+        saved = f"it is saved, and this puts it in its place: {move}"
+        raise OSError(f"{path} cannot be written ({error}); {saved}") from error
 
 
 def make_folder(folder: Path) -> None:
@@ -163,7 +165,7 @@ def locked(path: Path, *, wait: float = 0.0, on_wait: Callable[[], None] = lambd
             os.close(descriptor)
 
 
-def _write(file: BinaryIO, content: Content) -> None:
+def _write(file: IO[bytes], content: Content) -> None:
     for piece in [content] if isinstance(content, str | bytes) else content:
         file.write(piece.encode() if isinstance(piece, str) else piece)
     file.flush()
@@ -176,30 +178,17 @@ def _write(file: BinaryIO, content: Content) -> None:
 
 def _flocked(descriptor: int, wait: float, on_wait: Callable[[], None]) -> bool:
     """Try to lock until `wait` seconds have passed. Return True if the lock is held now."""
-    until, told = time.monotonic() + wait, False
+    until, waited = time.monotonic() + wait, False
     while True:
-        try:
+        with suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                return False
-        if not told:
+        if time.monotonic() >= until:
+            return False
+        if not waited:
             on_wait()
-            told = True
+        waited = True
         time.sleep(_PAUSE)
-
-
-def _rescued(path: Path, content: str | bytes) -> str:
-    """Save the content of `path` in the system's temporary folder. Return its place, in words."""
-    try:
-        descriptor, name = tempfile.mkstemp(prefix=f"{path.stem}-", suffix=path.suffix)
-        with open(descriptor, "wb") as file:
-            _write(file, content)
-    except OSError as error:
-        return f"nor can it be saved in the temporary folder ({error}), so it is lost"
-    folder, place = shlex.quote(str(path.parent)), shlex.quote(str(path))
-    return f"it is saved, and this puts it in its place: mkdir -p {folder} && mv {shlex.quote(name)} {place}"
 
 
 @cache

@@ -4,8 +4,6 @@ A run is identified by its config, which names its data. So a name must always m
 truncated, swapped or foreign file is named.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import shlex
@@ -85,15 +83,12 @@ def missing(name: str, root: Path) -> list[Path]:
             actual = hashlib.sha256(content).hexdigest()
             if actual == digest:
                 continue
-            originals = {
-                sha: f"{original} of {other}" for other, files in _FILES.items() for original, (_, sha) in files.items()
-            }
-            if actual in originals:
-                reason = f"is {originals[actual]}"
-            elif len(content) != size:
+            reason = "is not the original file: its bytes differ"
+            if len(content) != size:
                 reason = f"has {len(content)} of {size} bytes"
-            else:
-                reason = "is not the original file: its bytes differ"
+            for other, files in _FILES.items():
+                for original in (original for original, (_, sha) in files.items() if sha == actual):
+                    reason = f"is {original} of {other}"
         raise DataError(
             f"{path} {reason}: move it away, and the next run downloads {name} again, or put the original file there."
         )
@@ -129,8 +124,7 @@ def elsewhere(name: str, root: Path, absent: Sequence[Path]) -> str | None:
     paths = {digest(path): path for path in near}
     commands = []
     for path in absent:
-        other = paths.get(_FILES[name][path.name][1])
-        if other is None:
+        if (other := paths.get(_FILES[name][path.name][1])) is None:
             continue
         if other.is_relative_to(path):  # a folder with the name of the file
             aside = path.with_name(f"{path.name}.folder")

@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     import torch
 
@@ -25,7 +27,6 @@ def seeded(seed: int, devices: Sequence[torch.device] = ()) -> Iterator[None]:
     Args:
         devices: CUDA devices whose generators are seeded, too. The others keep their state.
     """
-    import numpy as np
     import torch  # not at the top, as commands that only read configs need no PyTorch
 
     before, numbers = random.getstate(), np.random.get_state()
@@ -41,8 +42,6 @@ def seeded(seed: int, devices: Sequence[torch.device] = ()) -> Iterator[None]:
 
 def seed_others(seed: int) -> None:
     """Seed the global generators of NumPy and `random`."""
-    import numpy as np
-
     random.seed(seed)
     np.random.seed(seed % 2**32)
 

@@ -7,18 +7,12 @@ Each function returns an `nn.Sequential` from images [batch, channels, height, w
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import chain
 
 from torch import nn
 
 from runner.config.fields import expect
 
 Activation = Callable[[], nn.Module]
-
-
-def _pooled(size: int, kernel: int, stride: int, padding: int) -> int:
-    """Return the output size of a convolution or pooling along one dimension."""
-    return (size + 2 * padding - kernel) // stride + 1
 
 
 def flattened(channels: int, space: Sequence[int]) -> int:
@@ -59,28 +53,44 @@ def small_cnn(
     They differ only in `padding`: 3 (SAME: 28 -> 14 -> 13 -> 5 -> 4) and 2 (28 -> 13 -> 12 -> 5 -> 4). The network of
     Backpropagation Clipping has neither padding (28 -> 11 -> 10 -> 4 -> 3) nor biases: 18,752 parameters.
     """
-    channels, *space = input_shape
     expect(padding >= 0, "padding >= 0", padding)
-    after = [_pooled(_pooled(_pooled(_pooled(s, 8, 2, padding), 2, 1, 0), 4, 2, 0), 2, 1, 0) for s in space]
-    return nn.Sequential(
-        nn.Conv2d(channels, filters[0], 8, stride=2, padding=padding, bias=bias),
-        activation(),
-        nn.MaxPool2d(2, stride=1),
-        nn.Conv2d(filters[0], filters[1], 4, stride=2, bias=bias),
-        activation(),
-        nn.MaxPool2d(2, stride=1),
-        *_head(flattened(filters[1], after), units, classes, activation, bias),
-    )
+    kernels = ((8, 2, padding), (4, 2, 0))
+    return _two_convolutions(input_shape, classes, activation, filters, units, kernels, True, bias)
+
+
+def _two_convolutions(
+    input_shape: Sequence[int],
+    classes: int,
+    activation: Activation,
+    filters: Sequence[int],
+    units: int,
+    kernels: Sequence[tuple[int, int, int]],
+    pooled: bool,
+    bias: bool = True,
+) -> nn.Sequential:
+    """Build activated convolutions with these kernels, strides and paddings, overlapping poolings, and two layers."""
+    channels, *space = input_shape
+    layers: list[nn.Module] = []
+    for width, (kernel, stride, padding) in zip(filters, kernels, strict=False):
+        layers += [nn.Conv2d(channels, width, kernel, stride, padding, bias=bias), activation()]
+        layers += [nn.MaxPool2d(2, stride=1)] if pooled else []
+        channels, space = width, [(size + 2 * padding - kernel) // stride + 1 - pooled for size in space]
+    return nn.Sequential(*layers, *_head(flattened(channels, space), units, classes, activation, bias))
 
 
 def _blocks(
-    channels: int, blocks: Sequence[Sequence[int]], activation: Activation, pool: Callable[[], nn.Module]
+    channels: int,
+    blocks: Sequence[Sequence[int]],
+    activation: Activation,
+    pool: Callable[[], nn.Module],
+    kernel: int = 3,
+    bias: bool = True,
 ) -> list[nn.Module]:
-    """Build, for each block, a 3x3 convolution with SAME padding for each width, each activated, then `pool`."""
+    """Build, for each block, an activated convolution for each width, then `pool`. Kernels of 3 keep the size."""
     layers: list[nn.Module] = []
     for block in blocks:
         for width in block:
-            layers += [nn.Conv2d(channels, width, 3, padding=1), activation()]
+            layers += [nn.Conv2d(channels, width, kernel, padding=(kernel - 1) // 2, bias=bias), activation()]
             channels = width
         layers.append(pool())
     return layers
@@ -134,21 +144,7 @@ def scatternet_small_cnn(
     7 -> 4 -> 4). With `pooled`, the network of Losing Less, table 3, with an overlapping max-pooling after each
     convolution (20,778 parameters: 7 -> 4 -> 3 -> 3 -> 2).
     """
-    channels, *space = input_shape
-    after = [_pooled(s, 3, 2, 1) - 2 * pooled for s in space]
-
-    def pool() -> list[nn.Module]:
-        return [nn.MaxPool2d(2, stride=1)] if pooled else []
-
-    return nn.Sequential(
-        nn.Conv2d(channels, filters[0], 3, stride=2, padding=1),
-        activation(),
-        *pool(),
-        nn.Conv2d(filters[0], filters[1], 3, padding=1),
-        activation(),
-        *pool(),
-        *_head(flattened(filters[1], after), units, classes, activation),
-    )
+    return _two_convolutions(input_shape, classes, activation, filters, units, ((3, 2, 1), (3, 1, 1)), pooled)
 
 
 def scatternet_cnn(
@@ -161,12 +157,9 @@ def scatternet_cnn(
     Less, table 4, has [[64, 64], [64, 64]] with `pooled_last` (253,386 parameters).
     """
     channels, *space = input_shape
-    poolings = len(blocks) - (not pooled_last)
-    after = [s >> poolings for s in space]
-    last = [channels, *chain.from_iterable(blocks)][-1]
-    layers = _blocks(channels, blocks, activation, lambda: nn.MaxPool2d(2))
-    if not pooled_last:
-        layers.pop()
+    after = [s >> len(blocks) - (not pooled_last) for s in space]
+    layers = _blocks(channels, blocks, activation, lambda: nn.MaxPool2d(2))[: None if pooled_last else -1]
+    last = next((block[-1] for block in reversed(blocks) if block), channels)
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(flattened(last, after), classes))
 
 
@@ -181,11 +174,6 @@ def unpadded_cnn(
     """
     channels, *space = input_shape
     after = [s - 3 * len(filters) + 1 for s in space]
-    layers: list[nn.Module] = []
-    for width in filters:
-        if layers:
-            layers.append(nn.AvgPool2d(2, stride=1))
-        for _ in range(2):
-            layers += [nn.Conv2d(channels, width, 2, bias=False), activation()]
-            channels = width
+    pairs = [[width, width] for width in filters]
+    layers = _blocks(channels, pairs, activation, lambda: nn.AvgPool2d(2, stride=1), kernel=2, bias=False)[:-1]
     return nn.Sequential(*layers, *_head(flattened(filters[-1], after), units, classes, activation, bias=False))

@@ -6,8 +6,6 @@ parameters become buffers. A batch normalisation whose parameters are frozen bec
 statistics, which sees one example at a time. Dropout below a frozen module is off, as in evaluation.
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -31,19 +29,16 @@ def freeze(network: nn.Module) -> int:
         for name, child in list(module.named_children()):
             if isinstance(child, _BatchNorm) and not any(p.requires_grad for p in child.parameters()):
                 setattr(module, name, FixedNorm(child))
-            elif isinstance(child, nn.modules.dropout._DropoutNd) and _is_frozen(module):
-                setattr(module, name, nn.Identity())
+            elif isinstance(child, nn.modules.dropout._DropoutNd):
+                parameters = list(module.parameters())
+                if parameters and not any(parameter.requires_grad for parameter in parameters):
+                    setattr(module, name, nn.Identity())
     for module in network.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             if not parameter.requires_grad:
                 delattr(module, name)
                 module.register_buffer(name, parameter.detach())
     return sum(parameter.numel() for parameter in frozen)
-
-
-def _is_frozen(module: nn.Module) -> bool:
-    parameters = list(module.parameters())
-    return bool(parameters) and not any(parameter.requires_grad for parameter in parameters)
 
 
 class FixedNorm(nn.Module):

@@ -5,8 +5,6 @@ formulas covers both. The gains of a group normalisation are one with a group fo
 output positions and K the number of kernel positions (taps). C and O are the channels in and out.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

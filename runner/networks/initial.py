@@ -1,7 +1,5 @@
 """Initial weights that are not PyTorch's default."""
 
-from __future__ import annotations
-
 import math
 from typing import Protocol
 

@@ -4,8 +4,6 @@ Notation: y is the target as a one-hot vector, p = softmax(z), t the true class.
 per-example gradients, clipping and accounting are the usual ones of DP-SGD.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -14,8 +14,6 @@ take norms. So the norm bounds the numbers that are summed. A norm from ||G||, m
 difference that cancels, if G is almost along u.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

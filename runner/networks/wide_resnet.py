@@ -9,8 +9,6 @@ Two details differ from that code. Strided convolutions are padded by one pixel 
 only. In the standardisation, eps is added to the squared norm, while that code takes the larger of the two.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import Tensor, nn

@@ -156,23 +156,6 @@ def rounded(svg: str) -> str:
 
 
 @dataclass(frozen=True)
-class PaperAxes:
-    """What a paper prints in all panels of a figure.
-
-    datasets: the data sets in the order of the panels, as names of files.
-    epsilon: the range of ε as the paper counts, or nothing where it is not known.
-    """
-
-    datasets: Sequence[str] = tuple(DATASETS)
-    epsilon: tuple[float, ...] = ()
-
-    @property
-    def titles(self) -> dict[str, str]:
-        """The names of the data sets, by those in files."""
-        return {dataset: DATASETS[dataset] for dataset in self.datasets}
-
-
-@dataclass(frozen=True)
 class Curve:
     """A line of an accuracy figure: the runs of one experiment, and what is claimed for it.
 
@@ -406,7 +389,7 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, centre: str) -
         if not planned.recorded:
             continue
         reached = band(planned.recorded, "epsilon", "test_accuracy", median if centre == "median" else fmean)
-        reached.draw(axes, colour, **spaced(reached.middle, place, marker) | style, label=curve.label)
+        reached.draw(axes, (colour, marker), place, **style, label=curve.label)
         for edge in (reached.low, reached.high) if panel.extremes and not curve.style else ():
             axes.plot(reached.x, edge, color=colour, linewidth=0.7)
         levels += reached.middle[len(reached.middle) // 8 :]  # the first epochs may be anywhere
@@ -451,8 +434,13 @@ class Band:
     high: list[float]
     runs: int
 
-    def draw(self, axes: Axes, colour: str, shade: float = 0.15, **line: Any) -> None:
-        """Draw the middle as a line, and the area between minimum and maximum with the opacity `shade`."""
+    def draw(self, axes: Axes, look: tuple[str, str], place: int | None, shade: float = 0.15, **line: Any) -> None:
+        """Draw the middle as a line, and the area between minimum and maximum with the opacity `shade`.
+
+        look, place: colour and marker, as in `LOOKS`, and the line's place among others. Without a place: no markers.
+        """
+        colour, marker = look
+        line = (spaced(self.x, place, marker) if place is not None else {}) | line
         if self.runs == 1:
             line["linestyle"] = ":"
             name_once(axes, _ONE_RUN, color=GREY, linestyle=":")
@@ -465,7 +453,9 @@ def band(runs: Runs, x: str, y: str, middle: Callable[[list[float]], float] = fm
     return band_of([(run.history(x), run.history(y)) for run in runs], middle)
 
 
-def band_of(series: Sequence[tuple[list[float], list[float]]], middle: Callable[[list[float]], float] = fmean) -> Band:
+def band_of(
+    series: Sequence[tuple[Sequence[float], Sequence[float]]], middle: Callable[[list[float]], float] = fmean
+) -> Band:
     """Mean (or median), minimum and maximum of y by epoch over runs, each given as its x and y by epoch."""
     columns: list[tuple[float, float, float, float]] = []
     for epoch in range(max(len(y) for _, y in series)):

@@ -31,8 +31,8 @@ from torch import Generator, Tensor, nn
 from runner.clipping.interface import NoiseGroup
 from runner.clipping.per_example import LEAST_NORM, MOST_NORM, cut_to
 from runner.config import ConfigError, is_own
-from runner.data.cache import kept
 from runner.data.datasets import OwnDataset
+from runner.data.features import kept
 from runner.gradients import Engine, GradientSum, MappedEngine
 from runner.gradients.interface import weigh_and_sum
 from runner.terminal import Line

@@ -1,7 +1,5 @@
 """Features of bounded norm, and colours against the standard library."""
 
-from __future__ import annotations
-
 import colorsys
 import math
 

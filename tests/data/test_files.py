@@ -1,7 +1,5 @@
 """Files on file systems that lack something, killed writers, and locks."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import multiprocessing
@@ -14,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from runner.data import files
-from runner.data.files import check_writable, locked, write_or_rescue, write_whole
+from runner.data.files import check_writable, locked, write_whole
 
 LACKING = [errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EXDEV, errno.EMLINK, errno.EINVAL]
 CONTENT = "whole " * 20_000
@@ -109,30 +106,18 @@ def test_of_several_writers_one_is_first(tmp_path: Path, monkeypatch: pytest.Mon
         assert first == [path.read_text()]
 
 
-def test_what_cannot_be_saved_anywhere_is_said_to_be_lost(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(files.tempfile, "tempdir", str(tmp_path / "missing"))
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="so it is lost"):
-        write_or_rescue(tmp_path / "file" / "below", CONTENT, replace=True)
-
-
 def test_a_lock_file_is_neither_followed_nor_emptied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is in its place, as a folder or a pipe, stops nothing."""
     (tmp_path / "precious").write_text("content")
     (tmp_path / "link").symlink_to(tmp_path / "precious")
-    for name in ("precious", "link"):
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("precious", "folder", "pipe", "link", "circle"):
         with locked(tmp_path / name) as alone:
             assert alone
     assert (tmp_path / "precious").read_text() == "content"
-    assert len(capsys.readouterr().err.splitlines()) == 1, "the link cannot be locked"
-
-
-@pytest.mark.parametrize(
-    "make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path)], ids=["folder", "pipe", "link to itself"]
-)
-def test_what_is_in_the_place_of_a_lock_stops_nothing(tmp_path: Path, make: Any) -> None:
-    make(tmp_path / "lock")
-    with locked(tmp_path / "lock") as alone:
-        assert alone
+    assert len(capsys.readouterr().err.splitlines()) == 1, "the links cannot be locked, which is said once"
 
 
 @pytest.mark.parametrize(("module", "number"), [(fcntl, errno.ENOLCK), (fcntl, errno.ENOTSUP), (os, errno.EACCES)])

@@ -1,7 +1,5 @@
 """Files in place of the original ones are named; constants are told to be statistics of the training images."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os
@@ -36,21 +34,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "a"
 
 
-def _pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def _unreadable(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("/proc/self/mem")
-
-
-def _folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -59,9 +42,9 @@ def _folder(path: Path) -> None:
         (lambda path: path.write_bytes(b"q" + CONTENT["images"][1:]), "its bytes differ"),
         (lambda path: path.write_bytes(CONTENT["labels"]), "is labels of A"),
         (lambda path: path.write_bytes(b"prices" * 9), "is images of B"),
-        (_pipe, "it is not a file"),
-        (_folder, "it is not a file"),
-        (_unreadable, "cannot be read|0 of 54 bytes"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "it is not a file"),
+        (lambda path: (path.unlink(), path.mkdir()), "it is not a file"),
+        (lambda path: (path.unlink(), path.symlink_to("/proc/self/mem")), "cannot be read|0 of 54 bytes"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_difference(folder: Path, damage: Any, message: str) -> None:

@@ -1,7 +1,5 @@
 """The losses of Losing Less against their formulas in float64, and one example's loss against any other example."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The projection: spectral norms of at most 1 whatever comes in, and next to nothing done to what was in already."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

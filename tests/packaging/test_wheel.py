@@ -1,7 +1,5 @@
 """The wheel, installed outside the checkout, in an environment that sees the libraries of this one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -16,6 +14,7 @@ from runner.config import REPOSITORY
 from tests.tracked import tracked
 
 SOURCES = ("conf", "sweeps", "studies", "runner", "pyproject.toml", "README.md", "LICENSE")
+OUTSIDE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # without the checkout
 # A run with an option of conf/ of the current folder, its numbers computed again, and a plan; then a refusal.
 SEVERAL = """
 import sys
@@ -47,13 +46,8 @@ def python(tmp_path: Path) -> Path:
     (site / "libraries.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
     install = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps"]
     install += ["--no-build-isolation", "--target", str(site), str(source)]
-    subprocess.run(install, check=True, cwd=tmp_path, env=outside())
+    subprocess.run(install, check=True, cwd=tmp_path, env=OUTSIDE)
     return made / "bin" / "python"
-
-
-def outside() -> dict[str, str]:
-    """The environment without the checkout."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def test_a_folder_elsewhere_has_own_options_and_the_wheels_files(python: Path, tmp_path) -> None:
@@ -65,7 +59,7 @@ def test_a_folder_elsewhere_has_own_options_and_the_wheels_files(python: Path, t
 
     def ran(code: int, *arguments: str) -> str:
         command = [python, *arguments]
-        done = subprocess.run(command, cwd=here, env=outside(), capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=here, env=OUTSIDE, capture_output=True, text=True, timeout=300)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 

@@ -1,7 +1,5 @@
 """The items of Backpropagation Clipping: what is computed, against the known numbers; what is drawn, on nothing."""
 
-from __future__ import annotations
-
 import copy
 import math
 from functools import partial
@@ -69,9 +67,7 @@ def test_the_lower_bound_by_hand() -> None:
 
 def test_the_code_as_it_was() -> None:
     """The authors' network, pixels, batches and noise, and nothing else that differs from the run on figure 3's."""
-    code, bug = (
-        ledger_of(*place) for place in ((CODE, f"{NAME}/mnist_original_code"), (TABLE_1, f"{NAME}/mnist_original_bug"))
-    )
+    code, bug = ledger_of(CODE, f"{NAME}/mnist_original_code"), ledger_of(TABLE_1, f"{NAME}/mnist_original_bug")
     run = code[0]
     assert (run.parameters, bug[0].parameters) == (25_920, 18_752)
     shapes = {name: tuple(p.shape) for name, p in run.new_objective().named_parameters()}
@@ -117,11 +113,8 @@ def test_all_updates_of_ten_runs_bound_epsilon_from_below():
     assert whole_run.least_epsilon([40.0] * 10, 1e-5) == pytest.approx(expected, abs=1e-3)
     assert 0 < whole_run.least_epsilon([40.0] * 9 + [39.9], 1e-5) < expected
     assert whole_run.least_epsilon([40.0] * 7 + [0.0] * 3, 1e-5) == 0.0
-    (row,) = (
-        row
-        for row in rows_of(RESULTS, load("backprop_clipping"), ["table-1"])
-        if row.claim.reading == "the authors' code" and row.claim.dataset == "MNIST"
-    )
+    rows = rows_of(RESULTS, PAPER, ["table-1"])
+    (row,) = (row for row in rows if (row.claim.reading, row.claim.dataset) == ("the authors' code", "MNIST"))
     assert (row.guarantee, row.epsilon_least) == ("refuted", pytest.approx(expected, abs=1e-3))
 
 

@@ -1,7 +1,5 @@
 """Checks that hold for the items and claims of every paper."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,8 +1,5 @@
 """The items of the Lipschitz paper: constants and bounds, the ε of its notebooks, and counts from records."""
 
-from __future__ import annotations
-
-import copy
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from runner.build.prepare import prepare
+from runner.claims.claim import Claim
+from runner.claims.formulas import prepared
 from runner.claims.measure import measure
 from runner.claims.runs import Runs, collect
 from runner.claims.verdicts import judge
@@ -19,54 +17,42 @@ from runner.cli.commands import carry_out
 from runner.networks.lipschitz.layers import Center
 from runner.papers.lipschitz import PAPER, bounds, figures, measures
 from runner.records.jobs import sweep_jobs
-
-CLAIMS = {(c.item, c.dataset, c.method, c.quantity): c for c in PAPER.claims}
-
-
-def measured(*key: str) -> Any:
-    claim = CLAIMS[key]
-    return measure(claim, None, PAPER.formulas)  # type: ignore[arg-type]
+from runner.report.papers import claims_of
+from tests.claims.made_up import NOTHING
 
 
-# item, quantity, and by how much a value may be off
-SLOPES, JACOBIANS = (
-    ("table-1", "largest slope found over the constant", 1e-6),
-    ("table-2", "largest Jacobian in the parameters found, over its bound", 1e-4),
-)
-LAYERS, COUPLED = (
-    ("theorem-1", "bound layer by layer over the closed form", 1e-3),
-    ("table-3", "output moved by another example", 1e-6),
-)
-MEANS, CLIPPED = ("corollary-2", "probability over the bound", 1e-6), ("prop-2", "difference to KR gradient", 1e-6)
+def measured(claim: Claim) -> Any:
+    return measure(claim, NOTHING, PAPER.formulas)
 
 
 @pytest.mark.parametrize(
-    ("constant", "method", "value"),
+    ("item", "method", "value"),
     [
-        (SLOPES, "Softmax cross-entropy, temperature τ", 1.0),
-        (SLOPES, "Cosine similarity", 1.0),
-        (SLOPES, "Multiclass hinge loss", math.sqrt(0.9)),
-        (SLOPES, "KR loss", math.sqrt(10 / 9)),
+        ("table-1", "Softmax cross-entropy, temperature τ", 1.0),
+        ("table-1", "Cosine similarity", 1.0),
+        ("table-1", "Multiclass hinge loss", math.sqrt(0.9)),
+        ("table-1", "KR loss", math.sqrt(10 / 9)),
         # at the smallest of three α: what is stated holds from 1.055 on alone
-        (SLOPES, "HKR loss", (math.sqrt(10 / 9) + 0.1 * math.sqrt(0.9)) / 1.1),
-        (JACOBIANS, "Bias", 1.0),
-        (JACOBIANS, "Bias on a map", 28.0),
-        (JACOBIANS, "Dense layer", 1.0),
-        (JACOBIANS, "Convolution, window s", 0.887369),
-        (JACOBIANS, "RKO convolution", 0.874497),
-        (JACOBIANS, "RKO convolution, kernel", 0.874497 * 16 / 6),
-        (JACOBIANS, "RKO convolution, reparametrised", 0.874497 * 16 / 6),
-        (LAYERS, "1-Lipschitz layers, no bias", 1.0),
-        (LAYERS, "1-Lipschitz layers, with biases", 1.0),
-        (COUPLED, "Layer centering of the library, vectors and tokens", 0.25),
+        ("table-1", "HKR loss", (math.sqrt(10 / 9) + 0.1 * math.sqrt(0.9)) / 1.1),
+        ("table-2", "Bias", 1.0),
+        ("table-2", "Bias on a map", 28.0),
+        ("table-2", "Dense layer", 1.0),
+        ("table-2", "Convolution, window s", 0.887369),
+        ("table-2", "RKO convolution", 0.874497),
+        ("table-2", "RKO convolution, kernel", 0.874497 * 16 / 6),
+        ("table-2", "RKO convolution, reparametrised", 0.874497 * 16 / 6),
+        ("theorem-1", "1-Lipschitz layers, no bias", 1.0),
+        ("theorem-1", "1-Lipschitz layers, with biases", 1.0),
+        ("table-3", "Layer centering of the library, vectors and tokens", 0.25),
         # at t = 2 K / sqrt(b) the bound is 1: of four signs all have to be equal, which one in eight is
-        (MEANS, "Distance of a batch's mean gradient from its expectation", 2 * 0.5**4),
-        (CLIPPED, "Clipped binary cross-entropy", 0.0),
+        ("corollary-2", "Distance of a batch's mean gradient from its expectation", 2 * 0.5**4),
+        ("prop-2", "Clipped binary cross-entropy", 0.0),
     ],
 )
-def test_constants_are_those_derived(constant: tuple[str, str, float], method: str, value: float) -> None:
-    item, quantity, off = constant
-    assert measured(item, "any", method, quantity).value == pytest.approx(value, rel=off, abs=1e-12)
+def test_constants_are_those_derived(item: str, method: str, value: float) -> None:
+    (claim,) = claims_of("lipschitz", item=item, method=method)
+    rounding = {"table-2": 1e-4, "theorem-1": 1e-3}.get(item, 1e-6)
+    assert measured(claim).value == pytest.approx(value, rel=rounding, abs=1e-12)
 
 
 @pytest.mark.parametrize(("stride", "padding"), [(1, 1), (1, 0), (2, 1), (3, 2)])
@@ -139,36 +125,35 @@ def test_the_centring_of_the_library_couples_examples():
 
 def test_what_noise_for_each_tensor_costs():
     """Ten tensors of one bound: their noise is 10^-1/2 of that for all, whose squared sensitivity is tenfold."""
-    noise, epsilon = (c for c in PAPER.claims if c.item == "text-local")
-    assert measure(noise, None, PAPER.formulas).value == pytest.approx(10**-0.5)  # type: ignore[arg-type]
-    assert measure(epsilon, None, PAPER.formulas).value > 8  # type: ignore[arg-type]
+    noise, epsilon = map(measured, claims_of("lipschitz", item="text-local"))
+    assert noise.value == pytest.approx(10**-0.5)
+    assert epsilon.value > 8
 
 
 def test_what_batches_and_clips_do_to_sensitivity_and_epsilon():
-    values = [measure(c, None, PAPER.formulas).value for c in PAPER.claims if c.item == "fig-9"]  # type: ignore[arg-type]
+    values = [measured(claim).value for claim in claims_of("lipschitz", item="fig-9")]
     assert values[0] == pytest.approx(0.5)
     assert values[1] == pytest.approx(1.80, abs=0.01)  # of one step: dp-accounting has 0.485 and 0.873
     assert values[2:] == [2.0, 1.0, 1.0]
 
 
 def test_the_notebooks_network_is_not_centred():
-    (job, *_) = [j for j in sweep_jobs("lipschitz/repo") if j.experiment.endswith("cifar10_notebook_uncentered")]
-    config = copy.deepcopy(job.config)
-    config.runtime.device = "cpu"
-    objective = prepare(config).new_objective()
+    objective = prepared("lipschitz/repo", "lipschitz/cifar10_notebook_uncentered").new_objective()
     assert sum(p.numel() for p in objective.parameters()) == 93_184  # as the notebook prints
     assert not any(isinstance(module, Center) for module in objective.modules())
 
 
 @pytest.mark.parametrize(
-    ("dataset", "method", "claimed", "sound"),
+    ("dataset", "setting", "claimed", "sound"),
     [
-        ("MNIST", "Lipschitz network, global noise, noise multiplier 2, batch size 1,000", 2.98762, 2.742),
-        ("CIFAR10", "Lipschitz network, global noise, noise multiplier 4, batch size 10,000", 9.9763, 9.137),
+        ("MNIST", "noise multiplier 2, batch size 1,000", 2.98762, 2.742),
+        ("CIFAR10", "noise multiplier 4, batch size 10,000", 9.9763, 9.137),
     ],
 )
-def test_the_notebooks_cost_what_they_say_by_their_accountant(dataset, method, claimed, sound):
-    result = measured("repo", dataset, method, "epsilon")
+def test_the_notebooks_cost_what_they_say_by_their_accountant(dataset, setting, claimed, sound):
+    method = f"Lipschitz network, global noise, {setting}"
+    (claim,) = claims_of("lipschitz", item="repo", dataset=dataset, method=method, quantity="epsilon")
+    result = measured(claim)
     assert result.value == pytest.approx(claimed, abs=1e-5)
     assert result.epsilon_sound == pytest.approx(sound, abs=1e-3)
 
@@ -223,14 +208,15 @@ def test_a_bias_is_compared_with_the_bound_of_the_library(tmp_path, fabricate):
 
 def test_runs_with_a_violation_are_a_share_with_an_interval():
     """The claim of it has no verdict, because the bounds are this project's own and not the authors'."""
-    assert CLAIMS["text-cert", "MNIST", "Lipschitz network", "gradient_bound_violations"].contextual
+    claims = claims_of("lipschitz", item="text-cert", quantity="gradient_bound_violations")
+    assert all(claim.contextual for claim in claims)
     ratios = {"largest": {"a": [0.5, 1.0], "b": [1.01, math.nan]}}
     assert measures.share_beyond(Runs([recorded(bound_ratios=ratios)])).explanation.startswith("2 of 4 pairs")
     within, beyond = (recorded(bound_ratios={"largest": {"a": [0.5, top]}}) for top in (1.0, 1.01))
     for runs, expected, largest in (([within] * 27, 0.0, 12.77), ([within] * 2 + [beyond] * 38, 95.0, 99.39)):
-        measured = measures.share_beyond(Runs(runs))
-        assert measured.value == expected
-        assert measured.interval_at(0.95).high == pytest.approx(largest, abs=0.01)
+        share = measures.share_beyond(Runs(runs))
+        assert share.value == expected
+        assert share.interval_at(0.95).high == pytest.approx(largest, abs=0.01)
 
 
 def test_the_command_tables_the_bounds_of_any_config(capsys):
@@ -265,7 +251,7 @@ def test_times_and_memory_are_relative_to_the_named_clipping(monkeypatch):
         row["s_per_epoch"] = row["peak_mib"] = "nan"
     monkeypatch.setattr(figures, "measured_times", lambda: rows)
     claims = {(c.quantity, c.reading): c for c in PAPER.claims if c.item == "fig-4" and c.reading}
-    ratios = {key: measure(claim, None, PAPER.formulas) for key, claim in claims.items()}
+    ratios = {key: measured(claim) for key, claim in claims.items()}
     paper, ours = "clipping by Opacus, as in the paper", "clipping by this project"
     assert {key: ratio.value for key, ratio in ratios.items()} == {
         ("time_ratio", paper): 0.5,

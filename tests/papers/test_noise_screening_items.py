@@ -1,7 +1,5 @@
 """The items of Noise Screening: what is computed, and what its measurements make of made-up runs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -19,7 +17,7 @@ from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
 from runner.papers.noise_screening import measures, theorem_1
 from runner.records.files import read_record
-from runner.records.jobs import sweep_jobs
+from runner.records.jobs import Job, sweep_jobs
 from runner.report.files import read_csv
 from runner.report.papers import load
 from tests.claims.made_up import NOTHING
@@ -56,17 +54,11 @@ def made_up(experiment: str, seed: int, final_accuracy: float, tries_per_kept: f
 
 
 def evidence(accuracies: dict[str, float], sweeps: tuple[str, ...], seeds: int = 2) -> Evidence:
-    measured = {}
-    for sweep in sweeps:
-        runs = []
-        for job in sweep_jobs(sweep):
-            accuracy = accuracies.get(job.experiment)
-            recorded_accuracies = accuracy is not None and job.config.seed < seeds
-            runs.append(
-                PlannedRun(job, made_up(job.experiment, job.config.seed, accuracy) if recorded_accuracies else None)
-            )
-        measured[sweep] = runs
-    return Evidence("paper", measured)
+    def planned(job: Job) -> PlannedRun:
+        accuracy, seed = accuracies.get(job.experiment), job.config.seed
+        return PlannedRun(job, made_up(job.experiment, seed, accuracy) if accuracy and seed < seeds else None)
+
+    return Evidence("paper", {sweep: [planned(job) for job in sweep_jobs(sweep)] for sweep in sweeps})
 
 
 TABLE_1 = {
@@ -81,10 +73,6 @@ TABLE_1 = {
 @pytest.fixture(scope="module")
 def runs() -> Evidence:
     return evidence(TABLE_1, (measures.SWEEP,))
-
-
-def runs_of(runs: Evidence) -> list[PlannedRun]:
-    return runs.recorded(measures.SWEEP, "noise_screening/mnist_screened")
 
 
 def claim_of(item: str, experiment: str, quantity: str = "test_accuracy"):
@@ -114,11 +102,9 @@ def test_screened_runs_are_held_to_the_most_tries(runs: Evidence) -> None:
 def test_smallest_epsilon_of_an_accuracy(runs: Evidence) -> None:
     claim = claim_of("table-3", "noise_screening/mnist_screened", "epsilon at 94% accuracy")
     assert measures.epsilon_at_accuracy(claim, runs).value == pytest.approx(0.3 * 6)  # 94.0 and 94.1 after epoch 6
-    never = measures.epsilon_at_accuracy(
-        claim_of("table-3", "noise_screening/mnist_relu", "epsilon at 98% accuracy"), runs
-    )
-    assert never.value == math.inf
     claim = claim_of("table-3", "noise_screening/mnist_relu", "epsilon at 98% accuracy")
+    never = measures.epsilon_at_accuracy(claim, runs)
+    assert never.value == math.inf
     assert judge(claim, never, "paper").verdict == "open"  # neither run reaches it, as claimed, but two are few
     numbered = claim_of("table-3", "noise_screening/mnist_relu", "epsilon at 96% accuracy")
     judged = judge(numbered, measures.epsilon_at_accuracy(numbered, runs), "paper")
@@ -137,12 +123,10 @@ def test_a_run_shorter_than_the_papers_leaves_accuracies_open() -> None:
     assert judge(claim, measures.epsilon_at_accuracy(claim, runs), "paper").verdict == "open"
 
 
-def carried_on(seed: int, **more: float) -> PlannedRun:
+def carried_on(seed: int) -> PlannedRun:
     """mnist_tanh_to_6, which begins as `made_up` has it, with one more epoch."""
     record = made_up("noise_screening/mnist_tanh_to_6", seed, 97.9)
-    for name, value in (
-        {"epsilon": 3.3, "epsilon_sound": 3.41, "train_loss": 0.1, "test_accuracy": 98.0} | more
-    ).items():
+    for name, value in {"epsilon": 3.3, "epsilon_sound": 3.41, "train_loss": 0.1, "test_accuracy": 98.0}.items():
         record["history"][name].append(value)
         record["final"][name] = value
     jobs = sweep_jobs(measures.CARRIED_ON)
@@ -179,7 +163,8 @@ def test_no_other_draw_takes_the_place_of_a_run_that_fell_short() -> None:
 def test_the_epsilon_at_an_accuracy_is_judged_by_its_true_cost(runs: Evidence) -> None:
     claim = claim_of("table-3", "noise_screening/mnist_screened", "epsilon at 94% accuracy")
     measured = measures.epsilon_at_accuracy(claim, runs)
-    assert measured.epsilon_sound == guaranteed_for(runs_of(runs)[0], 600)
+    run = runs.recorded(measures.SWEEP, "noise_screening/mnist_screened")[0]
+    assert measured.epsilon_sound == guaranteed_for(run, 600)
     assert judge(claim, measured, "paper").guarantee == "not guaranteed"
     claim = claim_of("table-3", "losing_less/mnist_ce", "epsilon at 94% accuracy")
     assert claim.epsilon == (1.23, False)
@@ -189,7 +174,7 @@ def test_the_epsilon_at_an_accuracy_is_judged_by_its_true_cost(runs: Evidence) -
 
 def test_a_budget_for_kept_updates_guarantees_their_most_tries(runs: Evidence) -> None:
     """488 kept updates cost 1.21 as the paper counts; 11 tries each, and never more than the config allows."""
-    run = runs_of(runs)[0]
+    run = runs.recorded(measures.SWEEP, "noise_screening/mnist_screened")[0]
     event = PoissonSampledDpEvent(512 / 60_000, GaussianDpEvent(1.23))
     assert RdpClassic().epsilon(((event, 488),), 1e-5) <= 1.21 < RdpClassic().epsilon(((event, 489),), 1e-5)
     assert guaranteed_for(run, 488) == sound_epsilon(((event, 11 * 488),), 1e-5) == pytest.approx(2.545, abs=1e-3)
@@ -241,19 +226,17 @@ def test_the_printed_equations_are_one_misprint() -> None:
 
 
 def test_theorem_1_is_refuted() -> None:
-    for claim in (
-        c for c in CLAIMS if str(c.number) == "theorem_1" and c.dataset == "FashionMNIST"
-    ):  # the fewest steps
-        measured = theorem_1.theorem_1(claim, NOTHING)
-        assert measured.value > measured.epsilon + 1
-        judged = judge(claim, measured, "paper")
-        assert (judged.verdict, judged.guarantee) == ("fails", "refuted")
-        worst = theorem_1.worst(claim.dataset)
-        all_screened = theorem_1._screened(claim.dataset, worst)
-        steps = measures.kept_steps(claim.dataset)
-        assert measured.value < all_screened.epsilon_at_least(steps, 1e-5), "the first is kept whatever it is"
-        most = theorem_1.upper_bound(claim.dataset, worst)
-        assert all_screened.epsilon_by_rdp(steps - 1, 1e-5) < most < all_screened.epsilon_by_rdp(steps, 1e-5)
+    dataset = "FashionMNIST"  # the fewest steps
+    (claim,) = (c for c in CLAIMS if str(c.number) == "theorem_1" and c.dataset == dataset)
+    measured = theorem_1.theorem_1(claim, NOTHING)
+    assert measured.value > measured.epsilon + 1
+    judged = judge(claim, measured, "paper")
+    assert (judged.verdict, judged.guarantee) == ("fails", "refuted")
+    worst, steps = theorem_1.worst(dataset), measures.kept_steps(dataset)
+    all_screened = theorem_1._screened(dataset, worst)
+    assert measured.value < all_screened.epsilon_at_least(steps, 1e-5), "the first is kept whatever it is"
+    most = theorem_1.upper_bound(dataset, worst)
+    assert all_screened.epsilon_by_rdp(steps - 1, 1e-5) < most < all_screened.epsilon_by_rdp(steps, 1e-5)
 
 
 def test_the_theorem_1_table_is_above_independent_lower_bounds() -> None:
@@ -267,10 +250,8 @@ def test_the_theorem_1_table_is_above_independent_lower_bounds() -> None:
 def test_always_cheaper_has_a_statement_per_accuracy_and_method() -> None:
     """Accuracy climbs by one from epoch to epoch, epsilon by 0.3: what ends a point higher needs 0.3 less."""
     accuracies = {"screened_momentum": 98.5, "auto": 98.0, "relu": 95.0}
-    recorded_accuracies = {f"noise_screening/mnist_{name}": value for name, value in accuracies.items()} | {
-        "losing_less/mnist_ce": 97.5
-    }
-    evidence_ = evidence(recorded_accuracies, (measures.SWEEP,))
+    accuracies = {f"noise_screening/mnist_{name}": value for name, value in accuracies.items()}
+    evidence_ = evidence(accuracies | {"losing_less/mnist_ce": 97.5}, (measures.SWEEP,))
     always, grows = (c for c in CLAIMS if (c.dataset, c.reading, c.number.name) == ("MNIST", "momentum 0.9", "cheaper"))
     measured = measure(always, evidence_, PAPER.formulas)
     assert len(measured.statements) == 9

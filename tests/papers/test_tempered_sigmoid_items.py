@@ -1,7 +1,5 @@
 """The items of Tempered Sigmoid that need no run, and its measurements on small made-up numbers."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -10,16 +8,16 @@ import torch
 from runner.claims.measure import measure
 from runner.claims.runs import collect, last_accuracy
 from runner.claims.verdicts import judge
+from runner.networks.activations import TemperedSigmoid
 from runner.papers.tempered_sigmoid import figures, tables, theorem_1
 from runner.records.jobs import sweep_jobs
-from runner.report.papers import load
+from runner.report.papers import claims_of, load
 from tests.claims.made_up import NOTHING
 
 
 def test_figure_1_tanh_is_tanh():
     x = torch.linspace(-20, 20, 4001, dtype=torch.float64)
-    assert figures.triples()[0] == figures.tanh() == (2.0, 2.0, 1.0)
-    assert (figures.tempered_sigmoid(figures.tanh(), x) - x.tanh()).abs().max() < 1e-12
+    assert (TemperedSigmoid(*figures.TANH)(x) - x.tanh()).abs().max() < 1e-12
 
 
 def test_the_quoted_epsilon_is_not_what_60_epochs_cost():
@@ -74,14 +72,12 @@ def test_runs_at_chosen_rates_are_at_what_the_whole_search_chose(table: str) -> 
 
 def test_tanh_and_relu_are_compared_at_their_chosen_rates(tmp_path, fabricate) -> None:
     """The searches choose what the committed table has; one run that is at another rate does not count."""
-    (claim,) = (
-        c
-        for c in load("tempered_sigmoid").claims
-        if (c.method, c.dataset, c.reading) == ("tanh above ReLU, each at its best", "MNIST", "")
-    )
-    rates = {job.experiment: job.config.optimizer.lr for job in sweep_jobs(claim.sweep, ("scale=paper",))}
+    method = "tanh above ReLU, each at its best"
+    (claim,) = claims_of("tempered_sigmoid", method=method, dataset="MNIST", reading="")
+    chosen, searched = (sweep_jobs(sweep, ("scale=paper",)) for sweep in (claim.sweep, claim.searches[0]))
+    rates = {job.experiment: job.config.optimizer.lr for job in chosen}
     reached = dict(zip(claim.experiments, (98.0, 96.5), strict=True))
-    for job in sweep_jobs(claim.sweep, ("scale=paper",)):
+    for job in chosen:
         if job.experiment in reached and job.config.seed < 2:
             fabricate(job, [reached[job.experiment] + job.config.seed], sound=2.0)
     sweeps = [claim.sweep, *claim.searches]
@@ -89,18 +85,15 @@ def test_tanh_and_relu_are_compared_at_their_chosen_rates(tmp_path, fabricate) -
     assert (measured.value, measured.n, measured.planned) == (None, 4, 20)
     assert measured.explanation.count("the search has not run (0 of 8 settings)") == 2
 
-    for job in sweep_jobs(claim.searches[0], ("scale=paper",)):
+    for job in searched:
         if job.experiment in reached:
-            best = job.config.optimizer.lr == rates[job.experiment]
-            fabricate(job, [95.0 if best else 94.0], sound=2.0)
+            fabricate(job, [95.0 if job.config.optimizer.lr == rates[job.experiment] else 94.0], sound=2.0)
     measured = measure(claim, collect(sweeps, results_root=tmp_path), {})
     assert (measured.value, measured.reference, measured.n, measured.epsilon_sound) == (98.5, 97.0, 4, 2.0)
     assert (measured.comparison, measured.sample, measured.against) == ("order", (98.0, 99.0), (96.5, 97.5))
 
-    searched = [
-        job for job in sweep_jobs(claim.searches[0], ("scale=paper",)) if job.experiment == claim.experiments[1]
-    ]
-    other = next(job for job in searched if job.config.optimizer.lr != rates[job.experiment])
+    relu = claim.experiments[1]
+    other = next(job for job in searched if job.experiment == relu and job.config.optimizer.lr != rates[relu])
     next(tmp_path.rglob(f"{other.run_id}.json")).unlink()
     fabricate(other, [96.0], sound=2.0)  # it is chosen now, and has no run
     measured = measure(claim, collect(sweeps, results_root=tmp_path), {})

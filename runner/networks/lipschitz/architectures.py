@@ -5,8 +5,6 @@ weights begin orthogonal. `activation` is called once per hidden layer. Sizes th
 makes each convolution 1-Lipschitz: `Scale(1 / sqrt(m))`, m as in `bounds`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

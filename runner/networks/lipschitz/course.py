@@ -5,8 +5,6 @@ share_t. So its bounds, and the noise, are always for C_0. The release is multip
 post-processing and gives each step the gradient and the noise for C_t.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager

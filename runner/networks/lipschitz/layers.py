@@ -6,8 +6,6 @@ A map f with ||f(x) - f(y)|| <= c ||x - y|| and f(0) = 0 has ||f(x)|| <= c ||x||
 `runner.networks.lipschitz.bounds` needs no other property of a layer.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

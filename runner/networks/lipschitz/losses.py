@@ -11,8 +11,6 @@ constant, which changes only rounding. A gradient that is not finite becomes zer
 epoch or with a private count (`runner.networks.lipschitz.course`). C is then the first bound.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -106,8 +104,7 @@ class SharpCrossEntropy(LipschitzLoss):
         return math.sqrt(2)
 
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
-        sharp = self.inverse_temperature * logits
-        losses = F.cross_entropy(sharp, targets, reduction="none")
+        losses = F.cross_entropy(self.inverse_temperature * logits, targets, reduction="none")
         return losses / self.inverse_temperature
 
 

@@ -26,8 +26,6 @@ leaves at least (1 - 2^-24)^(r^2) of the sum, of which the root of degree 2^(k+1
 the result is multiplied by exp(-0.03 r^2 2^-24).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -6,7 +6,7 @@ The paper's claims are hollow stars.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from itertools import product
 from statistics import fmean
 
 from runner.claims.formulas import prepared
@@ -18,67 +18,53 @@ from runner.report.papers import claims_of
 
 PAPER = "backprop_clipping"
 STATED = ("3", "1", "02", "01")  # the epsilons of the authors' script, as in the names of experiments
-PAPER_AXES = plots.PaperAxes(epsilon=(0.045, 8.0))
-_TICKS = (0.05, 0.1, 0.5, 1, 5)
+
 TABLE_1, FIG_5, FIG_5_CODE, GRID = (f"{PAPER}/{name}" for name in ("table_1", "fig_5", "fig_5_code", "fig_1"))
 _SEARCHED = ("epochs", "batch_size", "clipping.input_bound", "clipping.upstream_bound")
 
-_TANH = "tempered_sigmoid/mnist_tanh"
+
 _PLAIN = "DP-SGD with tanh, Tempered Sigmoid's settings"
 _JOINT, _BUG = "layers as one release", "the code's noise, the printed network"
 _STEPS = "ε of the steps"
 _PLAIN_LARGE = "DP-Adam, tanh, this paper's batches"
-MECHANISMS = {  # label: look, then (sweep, experiment)
-    "algorithm 2 as printed": (
-        "backpropagation clipping",
-        (("table_1", "mnist_printed"), ("fig_5", "mnist_printed")),
-    ),
-    "the authors' corrected code": ("corrected", tuple(("repo_mnist", f"mnist_corrected_{name}") for name in STATED)),
-    _JOINT: (
-        "joint",
-        (
-            *(("table_1", "mnist_joint"), ("story", "mnist_joint")),
-            *(("repo_mnist", f"mnist_corrected_joint_{name}") for name in STATED),
-        ),
-    ),
-    _BUG: ("original bug", (("table_1", "mnist_original_bug"), ("fig_5_code", "mnist_original_bug"))),
-    "the authors' code": ("original code", (("original_code", "mnist_original_code"),)),
-    _PLAIN: ("tanh", (("story_plain", "mnist_plain"),)),
-    _PLAIN_LARGE: ("tanh, large batches", (("story_plain", "mnist_plain_large"),)),
+_CORRECTED, _CORRECTED_JOINT = ([f"{name}_{stated}" for stated in STATED] for name in ("corrected", "corrected_joint"))
+MECHANISMS = {  # label: look, sweeps, experiments
+    "algorithm 2 as printed": ("backpropagation clipping", ["table_1", "fig_5"], ["printed"]),
+    "the authors' corrected code": ("corrected", ["repo_mnist"], _CORRECTED),
+    _JOINT: ("joint", ["table_1", "story", "repo_mnist"], ["joint", *_CORRECTED_JOINT]),
+    _BUG: ("original bug", ["table_1", "fig_5_code"], ["original_bug"]),
+    "the authors' code": ("original code", ["original_code"], ["original_code"]),
+    _PLAIN: ("tanh", ["story_plain"], ["plain"]),
+    _PLAIN_LARGE: ("tanh, large batches", ["story_plain"], ["plain_large"]),
 }
 
 
-@cache
 def claimed(dataset: str) -> tuple[float, float]:
     """Return the claimed epsilon and accuracy (percent) of algorithm 2 as printed, for a data set ("mnist")."""
-    (claim,) = claims_of(PAPER, item="table-1", alone=f"{PAPER}/{dataset}_printed", quantity="test_accuracy")
-    assert claim.epsilon is not None
-    assert claim.aim is not None
-    return claim.epsilon[0], claim.aim
+    claims = claims_of(PAPER, item="table-1", alone=f"{PAPER}/{dataset}_printed", quantity="test_accuracy")
+    (point,) = plots.points_of(claims)
+    return point
 
 
 def figure_5(evidence: Evidence) -> plots.Figure:
     """Draw accuracy against epsilon, by data set: algorithm 2 as printed, with the code's noise, and without noise."""
-    lines = {
-        "backpropagation clipping": ("backpropagation clipping, as printed", (FIG_5, TABLE_1), "printed"),
-        "original bug": ("the code's noise (not private)", (FIG_5_CODE, TABLE_1), "original_bug"),
-    }
+    lines = (
+        ("printed", FIG_5, "backpropagation clipping, as printed", "backpropagation clipping"),
+        ("original_bug", FIG_5_CODE, "the code's noise (not private)", "original bug"),
+    )
+    levels = (("clipping", "clipping, no noise", "SGD, clipped"), ("sgd", "no clipping, no noise", "SGD, ReLU"))
     figure, panels = plots.panel_each(4.2)
     for dataset, axes in panels.items():
-        planned = {
-            look: Runs(run for sweep in sweeps for run in evidence.planned(sweep, f"{PAPER}/{dataset}_{name}"))
-            for look, (_, sweeps, name) in lines.items()
-        }
-        printed = plots.runs_text(planned["backpropagation clipping"])
-        axes.set_title(f"{plots.DATASETS[dataset]}\nas printed: {printed}", fontsize=9)
-        if not any(runs.recorded for runs in planned.values()):
+        printed, *_ = planned = [
+            Runs(run for sweep in (more, TABLE_1) for run in evidence.planned(sweep, f"{PAPER}/{dataset}_{name}"))
+            for name, more, *_ in lines
+        ]
+        axes.set_title(f"{plots.DATASETS[dataset]}\nas printed: {plots.runs_text(printed)}", fontsize=9)
+        if not any(runs.recorded for runs in planned):
             plots.mark_not_run(axes)
-        for look, (label, *_) in lines.items():
-            points(axes, planned[look], "epsilon", label, look, counted=False)
-        for name, label, look in (
-            ("clipping", "clipping, no noise", "SGD, clipped"),
-            ("sgd", "no clipping, no noise", "SGD, ReLU"),
-        ):
+        for runs, (*_, label, look) in zip(planned, lines, strict=True):
+            points(axes, runs, "epsilon", label, look, counted=False)
+        for name, label, look in levels:
             runs = evidence.planned(TABLE_1, f"{PAPER}/{dataset}_{name}")
             if runs.recorded:
                 mean = fmean(runs.finals("test_accuracy"))
@@ -86,8 +72,8 @@ def figure_5(evidence: Evidence) -> plots.Figure:
         if evidence.scale == PAPER_SCALE:
             colour = plots.LOOKS["backpropagation clipping"][0]
             axes.plot(*claimed(dataset), color=colour, label="claimed", **plots.CLAIMED)
-        plots.log_axis(axes, "x", _TICKS)
-        axes.set_xlim(*PAPER_AXES.epsilon)
+        plots.log_axis(axes, "x", (0.05, 0.1, 0.5, 1, 5))
+        axes.set_xlim(0.045, 8.0)
         axes.set_xlabel(f"{plots.AS_PAPER}\n(zCDP, zero-out neighbours)")
     plots.one_legend(figure, 3)
     figure.axes[0].set_ylabel("test accuracy (%), mean and range")
@@ -98,10 +84,9 @@ def grid(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
     """Return the recorded settings of the grid, the most accurate first, with a mark for the paper's settings."""
     rows = []
     for dataset, title in plots.DATASETS.items():
-        runs = evidence.planned(GRID, f"{PAPER}/{dataset}_printed").recorded
-        printed = evidence.planned(TABLE_1, f"{PAPER}/{dataset}_printed")
+        searched, printed = (evidence.planned(sweep, f"{PAPER}/{dataset}_printed") for sweep in (GRID, TABLE_1))
         best = [[run.field(name) for name in _SEARCHED] for run in printed]
-        for run in sorted(runs, key=last_accuracy, reverse=True):
+        for run in sorted(searched.recorded, key=last_accuracy, reverse=True):
             settings = [run.field(name) for name in _SEARCHED]
             rows.append([title, *settings, number(last_accuracy(run), "%"), "yes" if settings in best else ""])
     header = ("dataset", "epochs", "batch size", "input bound", "upstream bound", "one run (%)", "the paper's best")
@@ -163,8 +148,9 @@ def story_table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
 
 
 def _mechanism_runs(evidence: Evidence, label: str) -> Runs:
-    places = MECHANISMS[label][1]
-    return Runs(run for sweep, name in places for run in evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{name}"))
+    _, sweeps, names = MECHANISMS[label]
+    pairs = product(sweeps, names)
+    return Runs(run for sweep, name in pairs for run in evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/mnist_{name}"))
 
 
 def story(evidence: Evidence) -> plots.Figure:
@@ -173,16 +159,14 @@ def story(evidence: Evidence) -> plots.Figure:
     left, right = figure.subplots(1, 2, sharey=True)
     claimed_epsilon, claimed_accuracy = claimed("mnist")
     delta = prepared(TABLE_1, f"{PAPER}/mnist_printed").config.delta
-    for axes, name, title in (
-        (left, "epsilon", "ε as each mechanism counts"),
-        (right, "epsilon_spent", f"{_STEPS} of the same runs"),
-    ):
-        for label, (look, _) in MECHANISMS.items():
+    titles = {"epsilon": "ε as each mechanism counts", "epsilon_spent": f"{_STEPS} of the same runs"}
+    for axes, (name, title) in zip((left, right), titles.items(), strict=True):
+        for label, (look, *_) in MECHANISMS.items():
             points(axes, _mechanism_runs(evidence, label), name, label, look)
-        tanh = evidence.planned(f"{PAPER}/table_1_copied", _TANH)
+        tanh = evidence.planned(f"{PAPER}/table_1_copied", "tempered_sigmoid/mnist_tanh")
         if tanh.recorded:
             by_epoch = plots.band(tanh.recorded, name, "test_accuracy")
-            by_epoch.draw(axes, plots.LOOKS["tanh"][0], label=f"{_PLAIN}, by epoch, {plots.runs_text(tanh)}")
+            by_epoch.draw(axes, plots.LOOKS["tanh"], None, label=f"{_PLAIN}, by epoch, {plots.runs_text(tanh)}")
         if evidence.scale == PAPER_SCALE and axes is left:  # the claim is for this epsilon only
             text = f"claimed: {claimed_accuracy}% at ε = {claimed_epsilon}"
             colour = plots.LOOKS["backpropagation clipping"][0]

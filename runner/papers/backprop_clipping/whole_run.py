@@ -19,8 +19,6 @@ has at least 1/2 less the probability that V stays below m. Hence epsilon >= ln(
 Clopper-Pearson bound at 95% on that probability, from runs without the disc.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import sys
@@ -62,9 +60,8 @@ def main(seeds: Sequence[int] = SEEDS) -> None:
     for seed in seeds:
         rows = [row for row in measured() if int(row["seed"]) != seed]
         for epoch, (information, accuracy) in enumerate(information_of(seed), 1):
-            rows.append(
-                {"seed": str(seed), "epoch": str(epoch), "V": f"{information:.6g}", "test_accuracy": f"{accuracy:.2f}"}
-            )
+            numbers = {"V": f"{information:.6g}", "test_accuracy": f"{accuracy:.2f}"}
+            rows.append({"seed": str(seed), "epoch": str(epoch)} | numbers)
         rows.sort(key=lambda row: (int(row["seed"]), int(row["epoch"])))
         write_csv(MEASURED, list(rows[0]), rows)
         print(f"seed {seed}: V = {rows[-1]['V']}", flush=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import TypeAlias
 
 import torch
 from scipy.stats import binom
@@ -30,6 +29,7 @@ _TURNS = 40  # iterations for six digits of a largest norm
 _BATCH = 4
 _FILTERS = 16  # of the first convolution of the authors' MNIST ConvNet
 _BJORCK, _STOP = 15, 1e-3  # deel-lip's most iterations, and the least change for another
+Ratios = Callable[[], dict[str, tuple[float, str]]]  # by layer: the value found over the bound, and the bound in words
 
 # By the claim's method: losses, each with the paper's constant, and the constant in words.
 LOSSES: dict[str, tuple[tuple[tuple[losses.LipschitzLoss, float], ...], str]] = {
@@ -79,21 +79,22 @@ def parameter_jacobians() -> dict[str, tuple[float, str]]:
     same_size, reads = _worst_reads(1, _KERNEL // 2)
     biased = nn.Conv2d(1, 1, 1).double()
     dense = nn.Linear(36, 4).double()
-    factor = _kernel_factor(_SIDE)
-    through = torch.kron(torch.eye(_FILTERS).double(), reads) @ _condensed_jacobian(factor)
+    factor, above = _kernel_factor(_SIDE), "as above, in the kernel that the authors'"
+    generator = torch.Generator().manual_seed(0)
+    kernel = nn.init.orthogonal_(torch.empty(_KERNEL**2, _FILTERS, dtype=torch.float64), generator=generator)
+    kernel += 0.1 * torch.randn(kernel.shape, generator=generator, dtype=torch.float64)  # an update, then `condense`
+    condensed = reparametrisation_jacobian(reparametrised(kernel, factor), factor)
+    through = torch.kron(torch.eye(_FILTERS).double(), reads) @ condensed
     return {
         "Bias": (_parameter_jacobian(dense, "bias", flat), "a vector: 1"),
         "Bias on a map": (_parameter_jacobian(biased, "bias", image), f"a map of {_BIAS_SIDE} x {_BIAS_SIDE}: 1"),
         "Dense layer": (_parameter_jacobian(dense, "weight", flat), "X"),
         "Convolution, window s": (any_window / _KERNEL, "√s X"),
         "RKO convolution": (same_size * factor / (_KERNEL * factor), "√(k_h k_w) a X, in the orthogonal factor"),
-        "RKO convolution, kernel": (
-            same_size / (_KERNEL * factor),
-            "as above, in the kernel that the authors' library trains",
-        ),
+        "RKO convolution, kernel": (same_size / (_KERNEL * factor), f"{above} library trains"),
         "RKO convolution, reparametrised": (
             _norm(through, through.shape[1]) / (_KERNEL * factor),
-            "as above, in the kernel that the authors' MNIST script orthogonalises in each pass",
+            f"{above} MNIST script orthogonalises in each pass",
         ),
     }
 
@@ -150,14 +151,6 @@ def reparametrisation_jacobian(kernel: Tensor, factor: float) -> Tensor:
     turned = torch.autograd.functional.jacobian(lambda rows: reparametrised(rows.mT, factor).mT, kernel.mT.contiguous())
     jacobian: Tensor = turned.reshape(kernel.numel(), kernel.numel())
     return jacobian
-
-
-def _condensed_jacobian(factor: float) -> Tensor:
-    """Return `reparametrisation_jacobian` at a kernel after an update and `condense`."""
-    generator = torch.Generator().manual_seed(0)
-    kernel = nn.init.orthogonal_(torch.empty(_KERNEL**2, _FILTERS, dtype=torch.float64), generator=generator)
-    update = 0.1 * torch.randn(kernel.shape, generator=generator, dtype=torch.float64)
-    return reparametrisation_jacobian(reparametrised(kernel + update, factor), factor)
 
 
 def _worst_reads(stride: int, padding: int) -> tuple[float, Tensor]:
@@ -230,18 +223,14 @@ def loss_constant(claim: Claim) -> Measured:
     return Measured(ratio, explanation=f"stated {words}; {remark}largest found {slope:.6g}; exact {exact:.6g}")
 
 
-@computed
-def parameter_jacobian(claim: Claim) -> Measured:
-    """Return the largest Jacobian found in a layer's parameters, over the paper's bound."""
-    ratio, words = parameter_jacobians()[claim.method]
-    return Measured(ratio, explanation=f"stated for {words}" if "map" in words else f"stated {words}")
+def _jacobian(ratios: Ratios, claim: Claim) -> Measured:
+    """Return the largest Jacobian found of the claim's layer, over the paper's bound."""
+    ratio, words = ratios()[claim.method]
+    return Measured(ratio, explanation=f"stated {'for ' if words.startswith('a map') else ''}{words}")
 
 
-@computed
-def input_jacobian(claim: Claim) -> Measured:
-    """Return the largest Jacobian found in a layer's input, over the paper's bound."""
-    ratio, words = input_jacobians()[claim.method]
-    return Measured(ratio, explanation=f"stated {words}")
+parameter_jacobian = computed(partial(_jacobian, parameter_jacobians))
+input_jacobian = computed(partial(_jacobian, input_jacobians))
 
 
 DEPTHS = range(1, 33)
@@ -251,10 +240,7 @@ SLOPES = {0.9: "contracting", 1.0: "norms are kept", 1.1: "expanding"}
 @cache
 def bound_of_depth(slope: float, layers: int, bias: bool = False) -> float:
     """Return (sum_d K_d^2)^(1/2) of `layers` linear layers, `slope` between them, for L = X_0 = 1 and biases to 1."""
-    parts: list[nn.Module] = []
-    for layer in range(layers):
-        parts += [Scale(slope)] if layer else []
-        parts.append(nn.Linear(2, 2, bias=bias))
+    _, *parts = (part for _ in range(layers) for part in (Scale(slope), nn.Linear(2, 2, bias=bias)))
     loss = losses.SharpCrossEntropy(1.0, gradient_bound=1.0)
     objective = Objective(nn.Sequential(*parts), loss, InputBound((2,), 1.0), Spectral())
     return math.hypot(*gradient_bounds(objective).values())
@@ -336,9 +322,6 @@ def clipped_cross_entropy(_: Claim) -> Measured:
     clipped = rows * (bound / rows.abs()).clamp(max=1.0)
     worst = ((clipped + bound * (2 * y - 1)).abs() / bound).max().item()
     return Measured(worst, explanation="largest difference of 4,000 rows, as a share of the clipping bound")
-
-
-Ratios: TypeAlias = Callable[[], dict[str, tuple[float, str]]]
 
 
 def _ratio_table(ratios: Ratios, note: str, _: Evidence, __: Sequence[ClaimRow]) -> Table:

@@ -44,31 +44,36 @@ def front(dataset: str, number: str, chosen: str, evidence: Evidence) -> plots.F
     """
     figure = plots.figure(plots.WIDTH, 5.6)
     axes = figure.subplots()
-    sweep = f"{PAPER}/fig_{number}"
-    trials = evidence.recorded(f"{sweep}_search", f"{PAPER}/{dataset}_drawn")
+    sweep, drawn = f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_drawn"
+    trials, redrawn = evidence.recorded(f"{sweep}_search", drawn), evidence.planned(f"{sweep}_as_paper", drawn)
     for place, run in enumerate(trials):
         label = "search: each epoch of each trial, held-out images" if place == 0 else None
         points = run.history("epsilon_sound"), run.history("test_accuracy")
         axes.plot(*points, ".", color="0.8", markersize=2, label=label)
-    text = "search: best up to each ε, held-out images"
-    levels = _step(axes, _front(trials), text, _SEARCHED, f"{len(trials)} trials")
+    text = f"search: best up to each ε, held-out images, {len(trials)} trials"
+    levels = _front(axes, trials, text, _SEARCHED)
     text = "chosen by it, trained again: test images, mean and range"
     levels += _band(axes, evidence.of(_retrained(trials)), text, _RETRAINED)
-    redrawn = evidence.planned(f"{sweep}_as_paper", f"{PAPER}/{dataset}_drawn")
-    text = "as the paper does: best up to each ε, test images"
-    levels += _step(axes, _front(redrawn), text, _AS_PAPER, plots.runs_text(redrawn), "--")
+    text = f"as the paper does: best up to each ε, test images, {plots.runs_text(redrawn)}"
+    levels += _front(axes, redrawn.recorded, text, _AS_PAPER, "--")
     for name, units, colour in (("mlp", 256, _SMALL), (chosen, 512, _LARGE)):
         text = f"{units} units, a setting chosen here: test images, mean and range"
         levels += _band(axes, evidence.planned(sweep, f"{PAPER}/{dataset}_{name}"), text, colour)
     plain = evidence.planned(f"{sweep}_plain", f"tempered_sigmoid/{dataset}_tanh")
     levels += _band(axes, plain, "DP-SGD with tanh, a convolutional network: test images", _PLAIN)
     claims = claims_of(PAPER, item="repo", quantity="test_accuracy")
-    for claim in (claim for claim in claims if IN_PAPERS[claim.dataset] == dataset):
-        for point in plots.points_of([claim]) if evidence.scale == PAPER_SCALE else ():
-            levels.append(point[1])
-            text = "claimed by the authors' notebook, with too little noise"
-            axes.plot(*point, color=_SEARCHED, label=text, **plots.CLAIMED)
-    _finish(axes, levels, dataset, "accuracy (%)", _split_gap(evidence, number, dataset))
+    claimed = plots.points_of([claim for claim in claims if IN_PAPERS[claim.dataset] == dataset])
+    for epsilon, accuracy in claimed if evidence.scale == PAPER_SCALE else ():
+        levels.append(accuracy)
+        text = "claimed by the authors' notebook, with too little noise"
+        axes.plot(epsilon, accuracy, color=_SEARCHED, label=text, **plots.CLAIMED)
+    # The gain of the same draws on held-out images over test images.
+    on_test = {run.field("draw"): run.final("test_accuracy") for run in redrawn.recorded}
+    held_out = {run.field("draw"): run.final("test_accuracy") for run in trials}
+    gains = [held_out[draw] - accuracy for draw, accuracy in on_test.items() if draw in held_out]
+    title = f"the same {len(gains)} draws: held-out accuracy minus test accuracy is"
+    remark = f"{title} {fmean(gains):+.2f} points on average" if gains else ""
+    _finish(axes, levels, dataset, "accuracy (%)", remark)
     return figure
 
 
@@ -77,12 +82,10 @@ def clipped(evidence: Evidence) -> plots.Figure:
     figure = plots.figure(plots.WIDTH, 4)
     for axes, dataset, letter in zip(figure.subplots(1, 2), ("mnist", "fashion_mnist"), "ab", strict=True):
         levels: list[float] = []
-        for label, number, colour, line in (
-            ("clipped", f"11{letter}", _CLIPPED, "--"),
-            ("clipless", f"5{letter}_search", _SEARCHED, "-"),
-        ):
+        lines = ("clipped", f"11{letter}", _CLIPPED, "--"), ("clipless", f"5{letter}_search", _SEARCHED, "-")
+        for label, number, colour, line in lines:
             trials = evidence.of(sweep_jobs(f"{PAPER}/fig_{number}", (f"scale={evidence.scale}",))).recorded
-            levels += _step(axes, _front(trials), label, colour, f"{len(trials)} trials", line)
+            levels += _front(axes, trials, f"{label}, {len(trials)} trials", colour, line)
         _finish(axes, levels, dataset, "accuracy (%) on held-out images")
     return figure
 
@@ -99,17 +102,6 @@ def architectures(evidence: Evidence) -> plots.Figure | None:
     return plots.accuracy_against_epsilon(evidence, [plots.Panel(plots.DATASETS["cifar10"], curves)])
 
 
-def _split_gap(evidence: Evidence, number: str, dataset: str) -> str:
-    """Return the gain of the same draws on held-out images over test images, in words, or "" if there are none."""
-    held_out, on_test = (
-        {run.field("draw"): run.final("test_accuracy") for run in evidence.recorded(sweep, f"{PAPER}/{dataset}_drawn")}
-        for sweep in (f"{PAPER}/fig_{number}_search", f"{PAPER}/fig_{number}_as_paper")
-    )
-    gains = [held_out[draw] - accuracy for draw, accuracy in on_test.items() if draw in held_out]
-    text = f"the same {len(gains)} draws: held-out accuracy minus test accuracy is {{:+.2f}} points on average"
-    return text.format(fmean(gains)) if gains else ""
-
-
 def _retrained(trials: Runs) -> list[Job]:
     """Return the runs of the trial that is best within the budget on all training images, with new seeds."""
     within = trials.at(lambda run: run.last_within(_BUDGET))
@@ -120,25 +112,20 @@ def _retrained(trials: Runs) -> list[Job]:
     return [Job(best.job.sweep, best.job.overrides, *identify_recorded(values), values) for values in settings]
 
 
-def _front(runs: Runs) -> list[tuple[float, float]]:
-    return pareto((run.history("epsilon_sound"), run.history("test_accuracy")) for run in runs.recorded)
-
-
-def _step(
-    axes: plots.Axes, points: Sequence[tuple[float, float]], label: str, colour: str, count: str, line: str = "-"
-) -> list[float]:
-    if not points:
-        return []
-    axes.step(*zip(*points, strict=True), where="post", color=colour, label=f"{label}, {count}", linestyle=line)
-    return [accuracy for _, accuracy in points]
+def _front(axes: plots.Axes, runs: Runs, label: str, colour: str, line: str = "-") -> list[float]:
+    """Draw the best accuracy of recorded runs up to each sound epsilon. Return the accuracies of the front."""
+    front = pareto((run.history("epsilon_sound"), run.history("test_accuracy")) for run in runs)
+    if front:
+        axes.step(*zip(*front, strict=True), where="post", color=colour, label=label, linestyle=line)
+    return [accuracy for _, accuracy in front]
 
 
 def _band(axes: plots.Axes, planned: Runs, label: str, colour: str) -> list[float]:
     if not planned.recorded:
         return []
     band = plots.band(planned.recorded, "epsilon_sound", "test_accuracy")
-    look = plots.spaced(band.x, len(axes.collections))  # one for each band before it
-    band.draw(axes, colour, 0.2, **look, label=f"{label}, {plots.runs_text(planned)}")
+    place = len(axes.collections)  # one for each band before it
+    band.draw(axes, (colour, ""), place, 0.2, label=f"{label}, {plots.runs_text(planned)}")
     return band.high
 
 
@@ -201,26 +188,21 @@ def measured_times() -> list[dict[str, str]]:
 
 def table_4(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Return a row per network, batch size and method."""
-    rows = [
-        {
-            "network": f"{row['network']}, {int(row['parameters']):,} parameters",
-            "batch": row["batch"],
-            "method": METHODS[row["method"]][0],
-            "s an epoch": f"{row['s_per_epoch']} [{row['s_q1']}, {row['s_q3']}]",
-            "peak MiB": row["peak_mib"],
-        }
-        for row in measured_times()
-    ]
-    if not rows:
-        return Table(("network", "batch", "method", "s an epoch", "peak MiB"), (), (f"Not run: {_COMMAND}",))
-    first = measured_times()[0]
+    header, rows, times = ("network", "batch", "method", "s an epoch", "peak MiB"), [], measured_times()
+    for row in times:
+        network = f"{row['network']}, {int(row['parameters']):,} parameters"
+        seconds = f"{row['s_per_epoch']} [{row['s_q1']}, {row['s_q3']}]"
+        rows.append((network, row["batch"], METHODS[row["method"]][0], seconds, row["peak_mib"]))
+    if not times:
+        return Table(header, rows, (f"Not run: {_COMMAND}",))
+    first = times[0]
     note = f"Medians [quartiles] of {first['device']}, one thread, {first['date']}. {_COMMAND} {_HOW}"
     networks = (
         "Clipless DP-SGD and its projection are for the Lipschitz network, the others for the ordinary one: ReLU, "
         "max-pooling and the same convolutions, nothing centred or bounded. This project's engine has kernels of its "
         "own for convolutions, so its clipped step can take less time than PyTorch's ordinary one."
     )
-    return Table.of(rows, (note, networks, "Made-up images of CIFAR-10's shape."))
+    return Table(header, rows, (note, networks, "Made-up images of CIFAR-10's shape."))
 
 
 def figure_4(_: Evidence) -> plots.Figure | None:
@@ -229,23 +211,19 @@ def figure_4(_: Evidence) -> plots.Figure | None:
     if not rows:
         return None
     networks = list(dict.fromkeys(row["network"] for row in rows))
+    quantities = {"s_per_epoch": "time of an epoch (s)", "peak_mib": "peak memory of a step (MiB)"}
     figure = plots.figure(plots.WIDTH, 6)
     for column, network in enumerate(networks):
-        for line, (name, label) in enumerate(
-            (("s_per_epoch", "time of an epoch (s)"), ("peak_mib", "peak memory of a step (MiB)"))
-        ):
+        for line, (quantity, label) in enumerate(quantities.items()):
             axes = figure.add_subplot(2, len(networks), line * len(networks) + column + 1)
-            axes.set_title(network)
-            for method, (name_of, look) in METHODS.items():
-                timed = [row for row in rows if row["network"] == network and row["method"] == method and row[name]]
-                batches, (colour, marker) = [int(row["batch"]) for row in timed], plots.LOOKS[look]
+            for method, (name, look) in METHODS.items():
+                timed = [row for row in rows if (row["network"], row["method"]) == (network, method) and row[quantity]]
+                points = [int(row["batch"]) for row in timed], [float(row[quantity]) for row in timed]
                 if timed:
-                    values = [float(row[name]) for row in timed]
-                    axes.plot(batches, values, color=colour, marker=marker, label=name_of)
+                    axes.plot(*points, color=plots.LOOKS[look][0], marker=plots.LOOKS[look][1], label=name)
             plots.log_axis(axes, "x", sorted({int(row["batch"]) for row in rows}))
-            axes.set(xlabel="batch size", ylim=(0, None))
-            if column == 0:
-                axes.set_ylabel(label)
+            axes.set(title=network, xlabel="batch size", ylim=(0, None))
+            axes.set_ylabel(label if column == 0 else "")
     plots.one_legend(figure)
     return figure
 

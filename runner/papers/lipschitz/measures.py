@@ -1,7 +1,5 @@
 """Measures of this paper only: norms of gradients over their bounds, spreads of norms, charges."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Mapping
@@ -16,6 +14,7 @@ from scipy.stats import binomtest
 from runner.accounting import sound_epsilon
 from runner.build.prepare import prepare
 from runner.claims.claim import Claim
+from runner.claims.diagnostics import Array
 from runner.claims.formulas import Formula, computed, prepared, run_formula
 from runner.claims.measure import counted, planned_for
 from runner.claims.measurement import Measured, measure_sample
@@ -42,10 +41,8 @@ def share_beyond(runs: Runs) -> Measured:
 
     It exceeds its bound, or is not a number. The interval is Clopper and Pearson's for a share.
     """
-    by_run = [
-        [float(ratio) for by_epoch in run.diagnostic("bound_ratios")["largest"].values() for ratio in by_epoch]
-        for run in runs.recorded
-    ]
+    tables = [run.diagnostic("bound_ratios")["largest"].values() for run in runs.recorded]
+    by_run = [[float(ratio) for by_epoch in table for ratio in by_epoch] for table in tables]
     above = [sum(not ratio <= 1 for ratio in ratios) for ratios in by_run]
     passing = sum(count > 0 for count in above)
     test = binomtest(passing, len(by_run))
@@ -84,7 +81,7 @@ def least_spread(claim: Claim, runs: Runs) -> Measured:
     interval is a bootstrap over them. Gradients give a ratio for each seed.
     """
     kind = claim.number.argument
-    spread: dict[str, dict[int, np.ndarray[tuple[int], np.dtype[np.float64]]]] = {}  # by images, then by seed
+    spread: dict[str, dict[int, Array]] = {}  # by images, then by seed
     for run in runs.recorded:
         norm, images = float(run.field("features.largest_norm")), str(run.field("features.space")).upper()
         histograms = run.diagnostic("norm_histograms")[kind]
@@ -109,7 +106,7 @@ def least_spread(claim: Claim, runs: Runs) -> Measured:
 narrowest = run_formula(least_spread)
 
 
-def variation(histogram: dict[str, Any]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def variation(histogram: dict[str, Any]) -> Array:
     """Return std over mean of a histogram's numbers, then the same for samples drawn from it: [1 + 2000]."""
     counts = np.array(histogram["counts"], dtype=np.float64)
     total = int(counts.sum())
@@ -117,7 +114,7 @@ def variation(histogram: dict[str, Any]) -> np.ndarray[tuple[int], np.dtype[np.f
     shares = np.concatenate([counts[None], resampled]) / total
     centres = (np.arange(len(counts)) + 0.5) / len(counts)  # in units of the largest
     means = shares @ centres
-    variations: np.ndarray[tuple[int], np.dtype[np.float64]] = np.sqrt(shares @ centres**2 - means**2) / means
+    variations: Array = np.sqrt(shares @ centres**2 - means**2) / means
     return variations
 
 
@@ -165,6 +162,5 @@ def local_over_global(claim: Claim) -> Measured:
         return Measured(max(bounds) / math.hypot(*bounds), explanation=f"of {len(bounds)} tensors, the largest ratio")
     local = _changed(claim, {"noise_multiplier": 2.0 / math.sqrt(len(bounds))})
     before, after = (_epsilon(changed, changed.most_steps) for changed in (run, local))
-    return Measured(
-        after / before, explanation=f"{len(bounds)} tensors, a multiplier of 2: {after:.4g} and {before:.4g}"
-    )
+    text = f"{len(bounds)} tensors, a multiplier of 2: {after:.4g} and {before:.4g}"
+    return Measured(after / before, explanation=text)

@@ -16,8 +16,8 @@ from omegaconf import DictConfig
 from runner.claims import numbers as diagnostics
 from runner.claims.numbers import PRE_ACTIVATIONS, WEIGHTS
 from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs
+from runner.papers.losing_less.figures import DATASETS, PAPER
 from runner.papers.losing_less.figures import LOSSES as ALL_LOSSES
-from runner.papers.losing_less.figures import PAPER, PAPER_AXES
 from runner.papers.losing_less.measures import noise_norms
 from runner.report import plots
 from runner.report.papers import claims_of
@@ -32,11 +32,11 @@ CLASSES = {  # in the order of the labels
 LOSSES = {loss: ALL_LOSSES[loss] for loss in ("ce", "ours")}
 LARGEST_NORM = 100.0
 _SHOWN = 2.5  # percent of a class: a cell off the diagonal with less has no number
+_LOOKS = plots.LOOKS["tanh"], plots.LOOKS["losing-less loss"]  # by the place of their loss
 _OUTLINES = ("--", "-")  # of histograms, by the place of their loss
 MORE_SEEDS = f"{PAPER}/fig_3"
 # The panel, the runs, their label, and the index of their loss.
-DrawRuns = Callable[["plots.Axes", Runs, str, int], object]
-Adjust = Callable[["plots.Axes", list[PlannedRun]], None]
+DrawRuns = Callable[[Any, Runs, str, int], object]
 
 
 def _runs(evidence: Evidence, sweep: str, name: str) -> Runs:
@@ -55,7 +55,7 @@ def _both(
     """
     recorded: list[PlannedRun] = []
     missing: list[str] = []
-    for place, (loss, (label, _)) in enumerate(LOSSES.items()):
+    for place, (loss, label) in enumerate(LOSSES.items()):
         planned = _runs(evidence, sweep, experiments.format(loss))
         if not planned.recorded:
             missing.append(label)
@@ -67,17 +67,13 @@ def _both(
     return recorded
 
 
-def _look(place: int) -> tuple[str, str]:
-    return plots.LOOKS[list(LOSSES.values())[place][1]]
-
-
 def one_panel(
     sweep: str,
     experiments: str,
     draw: DrawRuns,
     evidence: Evidence,
     *,
-    adjust: Adjust | None = None,
+    adjust: Callable[[Any, list[PlannedRun]], None] | None = None,
     legend: Any = "best",
     **settings: Any,
 ) -> plots.Figure:
@@ -96,9 +92,7 @@ def one_panel(
 
 def line(read: Callable[[PlannedRun], tuple[Any, Any]], axes: plots.Axes, runs: Runs, label: str, place: int) -> None:
     """Draw x and y of the runs: the mean as a line, the range as an area."""
-    band = plots.band_of([read(run) for run in runs])
-    colour, marker = _look(place)
-    band.draw(axes, colour, 0.25, **plots.spaced(band.x, place, marker), label=label)
+    plots.band_of([read(run) for run in runs]).draw(axes, _LOOKS[place], place, 0.25, label=label)
 
 
 def norm(kind: str, layer: int) -> DrawRuns:
@@ -112,11 +106,11 @@ def histogram(epochs: int | None, axes: plots.Axes, runs: Runs, label: str, plac
     The mean over the runs is drawn. The legend has the share of larger norms.
     """
     counts = np.mean([diagnostics.gradient_counts(run, epochs) for run in runs], axis=0)
-    edges = np.arange(len(counts)) * _BIN
+    edges, (colour, _) = np.arange(len(counts)) * _BIN, _LOOKS[place]
     above = 100 * counts[-1] / counts.sum() if counts.sum() else 0.0
     text = label + (f", {above:.2g}% above {LARGEST_NORM:g}" if above else "")
-    axes.stairs(counts[:-1], edges, color=_look(place)[0], fill=True, alpha=0.35)
-    axes.stairs(counts[:-1], edges, color=_look(place)[0], linestyle=_OUTLINES[place], label=text)
+    axes.stairs(counts[:-1], edges, color=colour, fill=True, alpha=0.35)
+    axes.stairs(counts[:-1], edges, color=colour, linestyle=_OUTLINES[place], label=text)
 
 
 def _limit_to_most(axes: plots.Axes, runs: list[PlannedRun]) -> None:
@@ -129,11 +123,9 @@ def _limit_to_most(axes: plots.Axes, runs: list[PlannedRun]) -> None:
 def _cosines(axes: plots.Axes, runs: Runs, label: str, place: int) -> None:
     """Draw the cosines at a run's steps at equal distances, the mean over the runs."""
     values = np.concatenate([diagnostics.cosines(run)[1] for run in runs])
-    bins, weights = np.linspace(-1, 1, 81).tolist(), np.full(len(values), 1 / len(runs))
-    axes.hist(values, bins, weights=weights, color=_look(place)[0], alpha=0.35)
-    axes.hist(
-        values, bins, weights=weights, color=_look(place)[0], histtype="step", linestyle=_OUTLINES[place], label=label
-    )
+    bins: dict[str, Any] = {"bins": np.linspace(-1, 1, 81).tolist(), "weights": np.full(len(values), 1 / len(runs))}
+    axes.hist(values, **bins, color=_LOOKS[place][0], alpha=0.35)
+    axes.hist(values, **bins, color=_LOOKS[place][0], histtype="step", linestyle=_OUTLINES[place], label=label)
 
 
 def _limit_to_lowest(axes: plots.Axes, runs: list[PlannedRun]) -> None:
@@ -142,10 +134,8 @@ def _limit_to_lowest(axes: plots.Axes, runs: list[PlannedRun]) -> None:
 
 
 _COSINE, _GRADIENT = "cosine of clipped and unclipped gradient", "norm of a per-example gradient"
-_SINGULAR = "largest singular value of the Hessian"
 _TO_THE_LARGEST: dict[str, Any] = {"yscale": "log", "xlim": (0, LARGEST_NORM)}
 _BY_EPOCH: dict[str, Any] = {"xlabel": "epoch", "ylim": (0, None)}
-_eigenvalues = partial(line, diagnostics.eigenvalues)
 _cifar10_panel = partial(one_panel, "fig_1", "cifar10_{}")
 
 figure_1a = partial(_cifar10_panel, norm(PRE_ACTIVATIONS, -1), ylabel="mean norm of the logits", **_BY_EPOCH)
@@ -154,7 +144,8 @@ figure_1c = partial(_cifar10_panel, partial(histogram, 1), xlabel=_GRADIENT, yla
 figure_1d = partial(
     _cifar10_panel, _cosines, xlabel=_COSINE, ylabel="steps", legend="upper left", adjust=_limit_to_lowest
 )
-figure_2 = partial(one_panel, "fig_2", "mnist_{}_hessian", _eigenvalues, ylabel=_SINGULAR, xlabel="epoch", yscale="log")
+_SINGULAR: dict[str, Any] = {"xlabel": "epoch", "ylabel": "largest singular value of the Hessian", "yscale": "log"}
+figure_2 = partial(one_panel, "fig_2", "mnist_{}_hessian", partial(line, diagnostics.eigenvalues), **_SINGULAR)
 figure_6 = partial(_cifar10_panel, partial(histogram, None), xlabel=_GRADIENT, ylabel="examples", **_TO_THE_LARGEST)
 
 
@@ -165,7 +156,7 @@ def figure_7(evidence: Evidence) -> plots.Figure:
         steps, values = diagnostics.cosines(run, first_epoch=True)
         return steps + 1, values
 
-    figure, panels = plots.panel_each(3.2, PAPER_AXES.datasets)
+    figure, panels = plots.panel_each(3.2, DATASETS)
     for dataset, axes in panels.items():
         _both(axes, evidence, "fig_1", f"{dataset}_{{}}", partial(line, cosines), counted=False)
         axes.set(title=f"{plots.DATASETS[dataset]}, {_sizes(evidence, 'fig_1', dataset)}", xlabel="step of epoch 1")
@@ -197,9 +188,9 @@ def figure_5(evidence: Evidence) -> plots.Figure:
     return _norms(evidence, "fig_5", [(kind, panels) for kind in (WEIGHTS, PRE_ACTIVATIONS)])
 
 
-def all_layers(kind: str, evidence: Evidence) -> plots.Figure:
+def _all_layers(kind: str, evidence: Evidence) -> plots.Figure:
     """Draw the norms of all layers, in rows of four, the data sets one after another."""
-    layers = [(d, layer) for d in PAPER_AXES.datasets for layer in range(_layer_count(evidence, "fig_11", d))]
+    layers = [(d, layer) for d in DATASETS for layer in range(_layer_count(evidence, "fig_11", d))]
     return _norms(evidence, "fig_11", [(kind, layers[first : first + 4]) for first in range(0, len(layers), 4)])
 
 
@@ -209,9 +200,8 @@ def _norms(evidence: Evidence, sweep: str, rows: Sequence[tuple[str, Sequence[tu
     A panel's title has the last norm with cross-entropy over that with the proposed loss.
     """
     figure = plots.figure(plots.WIDTH, 0.9 + 1.75 * len(rows))
-    for row, (kind, panels) in zip(
-        figure.subplots(len(rows), max(len(panels) for _, panels in rows), squeeze=False), rows, strict=True
-    ):
+    grid = figure.subplots(len(rows), max(len(panels) for _, panels in rows), squeeze=False)
+    for row, (kind, panels) in zip(grid, rows, strict=True):
         row[0].set_ylabel(f"norm of the\n{'weights' if kind == WEIGHTS else 'pre-activations'}")
         for axes, (dataset, layer) in zip(row, panels, strict=True):
             runs = _both(axes, evidence, sweep, f"{dataset}_{{}}", norm(kind, layer), counted=False)
@@ -233,17 +223,17 @@ def _norms(evidence: Evidence, sweep: str, rows: Sequence[tuple[str, Sequence[tu
     return figure
 
 
-figure_11, figure_12 = partial(all_layers, WEIGHTS), partial(all_layers, PRE_ACTIVATIONS)
+figure_11, figure_12 = partial(_all_layers, WEIGHTS), partial(_all_layers, PRE_ACTIVATIONS)
 
 
 def figure_14(evidence: Evidence) -> plots.Figure:
     """Draw histograms of per-example gradient norms over all epochs, a panel per data set."""
     figure = plots.figure(6, 8)
-    for axes, (dataset, title) in zip(figure.subplots(3, 1), PAPER_AXES.titles.items(), strict=True):
+    for axes, dataset in zip(figure.subplots(3, 1), DATASETS, strict=True):
         if _both(axes, evidence, "fig_11", f"{dataset}_{{}}", partial(histogram, None)):
             axes.set(**_TO_THE_LARGEST)
             plots.log_axis(axes, "y")
-        axes.set(title=title, ylabel="examples")
+        axes.set(title=plots.DATASETS[dataset], ylabel="examples")
         axes.legend(loc="upper right")
     axes.set_xlabel(_GRADIENT)
     return figure
@@ -254,14 +244,14 @@ _TRAININGS = {"ours": "losing-less loss", "ce": "cross-entropy", "sgd": "without
 
 def figure_8(evidence: Evidence) -> plots.Figure:
     """Draw confusion matrices on CIFAR-10's training set at two epochs: proposed loss, cross-entropy, no privacy."""
-    epochs = _config(evidence, "fig_8", "cifar10").confusion_epochs
-    return _matrices(evidence, [("cifar10", epoch) for epoch in epochs], {"ours": "fig_8", "ce": "fig_8", "sgd": "sgd"})
+    rows = [("cifar10", epoch) for epoch in _config(evidence, "fig_8", "cifar10").confusion_epochs]
+    return _matrices(evidence, rows, {"ours": "fig_8", "ce": "fig_8", "sgd": "sgd"})
 
 
 def figure_13(evidence: Evidence) -> plots.Figure:
     """Draw confusion matrices of all data sets, at two epochs and the last."""
     rows = []
-    for dataset in PAPER_AXES.datasets:
+    for dataset in DATASETS:
         config = _config(evidence, "fig_13", dataset)
         rows += [(dataset, epoch) for epoch in (*config.confusion_epochs, config.epochs)]
     return _matrices(evidence, rows, dict.fromkeys(_TRAININGS, "fig_13"))
@@ -277,9 +267,8 @@ def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[
     A claimed number of the paper has a frame around its cell, and is in the panel's title.
     """
     figure = plots.figure(plots.WIDTH, 0.4 + 1.8 * len(rows) + 0.7 * len({dataset for dataset, _ in rows}))
-    for place, (row, (dataset, epoch)) in enumerate(
-        zip(figure.subplots(len(rows), len(_TRAININGS), squeeze=False), rows, strict=True)
-    ):
+    grid = figure.subplots(len(rows), len(_TRAININGS), squeeze=False)
+    for place, (row, (dataset, epoch)) in enumerate(zip(grid, rows, strict=True)):
         names, below = CLASSES[dataset], [other for other, _ in rows[place + 1 :]]
         row[0].set_ylabel(f"{plots.DATASETS[dataset]}, epoch {epoch}\ntrue class")
         for axes, (loss, training) in zip(row, _TRAININGS.items(), strict=True):

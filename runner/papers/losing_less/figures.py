@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, partial
 from itertools import product
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from runner.training.run import Run
 
 PAPER = "losing_less"
-PAPER_AXES = plots.PaperAxes(("cifar10", "fashion_mnist", "mnist"), (0.0, 3.0))
-LOSSES = {  # label and look
-    "ce": ("cross-entropy", "tanh"),
-    "ours": ("losing-less loss", "losing-less loss"),
-    "sse": ("squared error", "squared error"),
-    "sse_ce": ("squared error, then cross-entropy", "squared error, then cross-entropy"),
-    "sse_focal": ("squared error, then focal loss", "squared error, then focal loss"),
+DATASETS, _EPSILON = ("cifar10", "fashion_mnist", "mnist"), (0.0, 3.0)  # of the paper's panels
+LOSSES = {  # label, which is the look, too, but for cross-entropy
+    "ce": "cross-entropy",
+    "ours": "losing-less loss",
+    "sse": "squared error",
+    "sse_ce": "squared error, then cross-entropy",
+    "sse_focal": "squared error, then focal loss",
 }
 
 
@@ -61,20 +61,21 @@ PRINTED = f"{PAPER}/fig_4_printed"  # the networks of tables 3 and 4
 def two_losses(networks: Networks, evidence: Evidence) -> plots.Figure | None:
     """Draw accuracy against epsilon, both losses, a panel per data set; dashed, figure 4's networks as printed."""
     panels = []
-    for dataset, title in PAPER_AXES.titles.items():
+    for dataset in DATASETS:
         curves = []
         for loss in ("ours", "ce"):
-            name, (label, look) = networks.experiment(dataset, loss), LOSSES[loss]
+            name, label = networks.experiment(dataset, loss), LOSSES[loss]
             claims = claims_of(PAPER, item=networks.item, alone=name, quantity="test_accuracy")
             statistic = "maximum" if any(c.of.startswith("max") for c in claims) else ""
             sweeps = [networks.more_seeds, networks.sweep]
+            look = "tanh" if loss == "ce" else label
             curves.append(plots.Curve(sweeps, name, label, plots.points_of(claims), statistic, look))
             if networks is PFE:
                 dashed = {"linestyle": "--", "markerfacecolor": "none"}
                 text = f"{label}, network as printed"
                 curves.append(plots.Curve(PRINTED, f"{name}_printed", text, look=look, style=dashed))
-        panels.append(plots.Panel(title, curves, extremes=True))
-    return plots.accuracy_against_epsilon(evidence, panels, centre="median", epsilon=PAPER_AXES.epsilon)
+        panels.append(plots.Panel(plots.DATASETS[dataset], curves, extremes=True))
+    return plots.accuracy_against_epsilon(evidence, panels, centre="median", epsilon=_EPSILON)
 
 
 figure_3, figure_4 = partial(two_losses, END_TO_END), partial(two_losses, PFE)
@@ -85,13 +86,13 @@ def figure_9(evidence: Evidence) -> plots.Figure | None:
     panels = []
     pfe_sweeps = [PFE.more_seeds, f"{PAPER}/fig_9_pfe"]
     for features, sweeps, networks in (("", f"{PAPER}/fig_9", END_TO_END), (", ScatterNet", pfe_sweeps, PFE)):
-        for dataset, name in PAPER_AXES.titles.items():
+        for dataset in DATASETS:
             curves = [
-                plots.Curve(sweeps, networks.experiment(dataset, loss), label, look=look)
-                for loss, (label, look) in LOSSES.items()
+                plots.Curve(sweeps, networks.experiment(dataset, loss), label, look="tanh" if loss == "ce" else label)
+                for loss, label in LOSSES.items()
             ]
-            panels.append(plots.Panel(name + features, curves))
-    return plots.accuracy_against_epsilon(evidence, panels, columns=3, centre="median", epsilon=PAPER_AXES.epsilon)
+            panels.append(plots.Panel(plots.DATASETS[dataset] + features, curves))
+    return plots.accuracy_against_epsilon(evidence, panels, columns=3, centre="median", epsilon=_EPSILON)
 
 
 def figure_15(evidence: Evidence) -> plots.Figure | None:
@@ -102,7 +103,7 @@ def figure_15(evidence: Evidence) -> plots.Figure | None:
     thresholds = values_tried("fig_15_huber", "loss.threshold")
     shades = matplotlib.colormaps["Blues"].resampled(len(thresholds) + 4)
     panels = []
-    for dataset, title in PAPER_AXES.titles.items():
+    for dataset in DATASETS:
         curves = [
             plots.Curve(f"{PAPER}/fig_15", f"{PAPER}/{dataset}_{loss}", label)
             for loss, label in (("sse", "squared error"), ("sae", "absolute error"))
@@ -111,25 +112,24 @@ def figure_15(evidence: Evidence) -> plots.Figure | None:
             name, shade = f"{PAPER}/{dataset}_huber", matplotlib.colors.to_hex(shades(place))
             look = {"color": shade, "linewidth": 1, "markersize": 3}
             curves.append(plots.Curve(huber, name, f"Huber, β = {b:g}", style=look, only=("loss.threshold", b)))
-        panels.append(plots.Panel(title, curves))
-    return plots.accuracy_against_epsilon(evidence, panels, epsilon=PAPER_AXES.epsilon)
+        panels.append(plots.Panel(plots.DATASETS[dataset], curves))
+    return plots.accuracy_against_epsilon(evidence, panels, epsilon=_EPSILON)
 
 
 def figure_10(evidence: Evidence) -> plots.Figure | None:
     """Draw last-epoch accuracy over each parameter of the loss, a row per data set; dotted, the paper's value."""
     runs = {
         (dataset, sweep): evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_ours").groups_by(field)
-        for dataset, (sweep, (field, _)) in product(PAPER_AXES.datasets, SENSITIVITY.items())
+        for dataset, (sweep, (field, _)) in product(DATASETS, SENSITIVITY.items())
     }
     if all(plots.too_few(list(by_value.values())) for by_value in runs.values()):
         return None
-    figure = plots.figure(plots.WIDTH, 0.4 + 2.3 * len(PAPER_AXES.datasets))
-    grid = figure.subplots(len(PAPER_AXES.datasets), len(SENSITIVITY))
-    for row, (dataset, title) in zip(grid, PAPER_AXES.titles.items(), strict=True):
+    figure = plots.figure(plots.WIDTH, 0.4 + 2.3 * len(DATASETS))
+    for row, dataset in zip(figure.subplots(len(DATASETS), len(SENSITIVITY)), DATASETS, strict=True):
         for axes, sweep in zip(row, SENSITIVITY, strict=True):
             _accuracy_by_value(axes, runs[dataset, sweep], evidence, dataset, sweep)
             axes.set_xlabel(SENSITIVITY[sweep][1])
-        row[0].set_ylabel(f"{title}\ntest accuracy (%)")
+        row[0].set_ylabel(f"{plots.DATASETS[dataset]}\ntest accuracy (%)")
         # Panels with runs share one range of accuracies, of at least two points, so that a flat line looks flat.
         if filled := [axes for axes in row if axes.lines]:
             low, high = min(a.get_ylim()[0] for a in filled), max(a.get_ylim()[1] for a in filled)
@@ -196,18 +196,15 @@ budgets_3, budgets_4 = partial(budgets, END_TO_END), partial(budgets, PFE)
 
 _POOLINGS = "The poolings are max-poolings, as in the baseline's code; the paper writes MP."
 _CODE = "The network of the cited code (Handcrafted-DP), which the runs of figures 4 and 9 have, differs: it has"
+_DEPTH = f"{_CODE} one convolution in each block, and no second pooling (187,210 parameters)."
 _end_to_end, _printed = partial(network_table, END_TO_END.sweep), partial(network_table, PRINTED)
 table_1 = partial(_end_to_end, END_TO_END.experiment("mnist", "ce"), f"That of table 1. {_POOLINGS}")
 table_2 = partial(_end_to_end, END_TO_END.experiment("cifar10", "ce"), f"That of table 2. {_POOLINGS}")
 table_3 = partial(_printed, PFE.experiment("mnist", "ce_printed"), f"{_CODE} no pooling (33,066 parameters).")
-table_4 = partial(
-    _printed,
-    PFE.experiment("cifar10", "ce_printed"),
-    f"{_CODE} one convolution in each block, and no second pooling (187,210 parameters).",
-)
+table_4 = partial(_printed, PFE.experiment("cifar10", "ce_printed"), _DEPTH)
 
 
-@lru_cache
+@cache
 def _epsilons(sweep: str, experiment: str, *, steps_alone: bool = False) -> dict[str, float]:
     """Return the charged cost of an experiment's whole run, by accountant; or of its steps without earlier releases."""
     from runner.accounting import Pld, Prv, Rdp, RdpClassic  # here, because plans need none of them
@@ -231,29 +228,26 @@ def setting_epsilon(claim: Claim) -> Measured:
     """Return the epsilon of a setting of table 5 at its epochs by classic RDP, with releases before the first step."""
     from runner.accounting import RdpClassic
 
-    run = prepared(claim.sweep, claim.experiment)
-    measured = _charged(run, _epsilons(claim.sweep, claim.experiment))
+    run, measured = prepared(claim.sweep, claim.experiment), _charged(claim)
     last = _last_epoch(run, RdpClassic(), BUDGETS[-1])
     within = f"of {run.epochs} epochs the last below {BUDGETS[-1]:g} by the first is {last}"
     return replace(measured, explanation=f"{measured.explanation}; {within}")
 
 
-@computed
-def steps_epsilon(claim: Claim) -> Measured:
-    """Return the same for the steps alone, which the paper's text is limited to."""
-    run = prepared(claim.sweep, claim.experiment)
-    return _charged(run, _epsilons(claim.sweep, claim.experiment, steps_alone=True))
-
-
-def _charged(run: Run, epsilons: dict[str, float]) -> Measured:
+def _charged(claim: Claim, *, steps_alone: bool = False) -> Measured:
+    """Return the epsilon of the claim's setting by classic RDP, or that of its steps alone."""
+    epsilons = _epsilons(claim.sweep, claim.experiment, steps_alone=steps_alone)
     classic, tight, prv, pld = (number(epsilon, places=3, bound="upper") for epsilon in epsilons.values())
     return Measured(
         value=epsilons["RDP classic"],
         epsilon=epsilons["RDP classic"],
         epsilon_sound=epsilons["PLD"],
-        delta=run.config.delta,
+        delta=prepared(claim.sweep, claim.experiment).config.delta,
         explanation=f"RDP with the classic conversion {classic}, tight {tight}, PRV {prv}, PLD {pld}",
     )
+
+
+steps_epsilon = computed(partial(_charged, steps_alone=True))  # which the paper's text is limited to
 
 
 def table_5(_: Evidence, __: Sequence[ClaimRow]) -> Table:
@@ -312,10 +306,8 @@ def table_6(_: Evidence, __: Sequence[ClaimRow]) -> Table:
 
 def table_7(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Return the values of each parameter that figure 10 tries."""
-    rows = [
-        [label, ", ".join(f"{value:g}" for value in values_tried(sweep, field))]
-        for sweep, (field, label) in SENSITIVITY.items()
-    ]
+    tried = {label: values_tried(sweep, field) for sweep, (field, label) in SENSITIVITY.items()}
+    rows = [[label, ", ".join(f"{value:g}" for value in values)] for label, values in tried.items()]
     note = (
         "The paper's table gives e_t from 0 to 10 and β from 1 to 200 by steps of 10. It gives no values of γ: those "
         "here are this project's. One parameter is varied at a time, the others as in table 6."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -35,15 +34,6 @@ def values_tried(sweep: str, field: str) -> list[float]:
     return sorted({float(job.field(field)) for job in sweep_jobs(f"losing_less/{sweep}")})
 
 
-@lru_cache
-def _weights_of(sweep: str, experiment: str) -> dict[str, int]:
-    """Return the number of weights of each layer of an experiment's network, without biases, by name."""
-    from runner.networks.objective import layers_with_parameters  # here, because plans need no PyTorch
-
-    layers = layers_with_parameters(prepared(sweep, experiment).initial.network)
-    return {name: layer.get_parameter("weight").numel() for name, layer in layers.items()}
-
-
 def noise_norms(run: PlannedRun) -> list[list[float]]:
     """Return the L2 norms that a run's layers would have by their first weights and the noise alone: [layers][epochs].
 
@@ -51,6 +41,8 @@ def noise_norms(run: PlannedRun) -> list[list[float]]:
     after t steps has the mean |w_0|^2 + d s^2 sum_{j=1..t} ((1 - m^j) / (1 - m))^2. By the momentum, the noise of a
     step goes on to act in later ones, j in all with its own.
     """
+    from runner.networks.objective import layers_with_parameters  # here, because plans need no PyTorch
+
     momentum = float(run.field("optimizer.momentum") or 0)
     std = float(run.field("optimizer.lr")) * run.final("noise_multiplier") * float(run.field("clipping.norm"))
     std /= float(run.field("batch_size"))
@@ -58,8 +50,8 @@ def noise_norms(run: PlannedRun) -> list[list[float]]:
     grown = np.concatenate([[0.0], np.cumsum(((1 - momentum**steps) / (1 - momentum)) ** 2)])
     ends = [0, *map(int, run.history("steps"))]
     first = [values[0] for values in layer_norms(run, WEIGHTS)]
-    counts = _weights_of(run.job.sweep, run.job.experiment)
-    sizes = [counts[name] for name in run.diagnostic("layer_norms")[WEIGHTS]]
+    layers = layers_with_parameters(prepared(run.job.sweep, run.job.experiment).initial.network)
+    sizes = [layers[name].get_parameter("weight").numel() for name in run.diagnostic("layer_norms")[WEIGHTS]]
     return [
         [math.sqrt(norm**2 + size * std**2 * grown[end]) for end in ends]
         for norm, size in zip(first, sizes, strict=True)
@@ -73,14 +65,13 @@ def over_noise(claim: Claim, evidence: Evidence) -> Measured:
     For the hidden layers it is the mean over the layers.
     """
     planned = planned_for(claim, evidence, claim.experiment)
-    values = []
-    for run in planned.recorded:
-        ratios = [
-            measured[-1] / noise[-1]
-            for measured, noise in zip(layer_norms(run, WEIGHTS), noise_norms(run), strict=True)
-        ]
-        values.append(ratios[-1] if claim.number.argument == "last" else fmean(ratios[:-1]))
-    return counted(planned, measure_sample("mean", tuple(values)))
+
+    def over(run: PlannedRun) -> float:
+        pairs = zip(layer_norms(run, WEIGHTS), noise_norms(run), strict=True)
+        *hidden, last = (norms[-1] / noise[-1] for norms, noise in pairs)
+        return last if claim.number.argument == "last" else fmean(hidden)
+
+    return counted(planned, measure_sample("mean", planned.sample(over)))
 
 
 @Formula
@@ -107,10 +98,8 @@ def gain_beyond_the_others(claim: Claim, evidence: Evidence) -> Measured:
     by_pair = zip(claim.pairs, gains, strict=True)
     texts = (f"{pair[0].rpartition('/')[2]} {fmean(sample):.2f}" for pair, sample in by_pair if sample)
     least = min(differences, key=lambda difference: difference.value or 0.0)
-    least = replace(
-        least, statements=differences, explanation=f"mean gains: {', '.join(texts)}; the least favourable counts"
-    )
-    return counted(together, charged(least, together.last))
+    text = f"mean gains: {', '.join(texts)}; the least favourable counts"
+    return counted(together, charged(replace(least, statements=differences, explanation=text), together.last))
 
 
 @Formula

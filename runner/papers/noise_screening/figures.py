@@ -19,11 +19,7 @@ from runner.report import plots
 from runner.report.files import bound_text, number
 from runner.report.papers import claims_of
 
-PAPER_AXES = plots.PaperAxes(epsilon=(0.0, 3.0))
-_LOOKS = {  # method, or reading of screening: its look
-    "DP-SGD, ReLU": "ReLU",
-    "DP-SGD, tanh": "tanh",
-    "DP-SGD, AUTO-S": "AUTO-S",
+_LOOKS = {  # reading of screening, or its own settings: the look; that of another method is named like it
     "momentum 0.9": "screening, momentum 0.9",
     "momentum 0.9, not restored on rejection": "screening, momentum not restored",
     "no momentum, as printed": "screening",
@@ -38,7 +34,8 @@ SOUND = {
 
 def look(claim: Claim) -> tuple[str, str]:
     """Return the colour and marker of a claim's method."""
-    return plots.LOOKS[_LOOKS[claim.reading or claim.method]]
+    name = claim.reading or claim.method
+    return plots.LOOKS[_LOOKS.get(name) or name.removeprefix("DP-SGD, ")]
 
 
 def private_methods(evidence: Evidence, dataset: str) -> list[tuple[Claim, Runs]]:
@@ -47,22 +44,19 @@ def private_methods(evidence: Evidence, dataset: str) -> list[tuple[Claim, Runs]
     Of several readings, this is the one that counts, or the first that has a run if that one has none.
     """
     claims = claims_of("noise_screening", item="table-1", quantity="test_accuracy", dataset=measures.DATASETS[dataset])
-    private = [
-        (claim, measures.planned(evidence, claim.alone))
-        for claim in claims
-        if claim.epsilon and claim.epsilon[0] < math.inf
-    ]
-    return [
-        next((pair for pair in readings if pair[1].recorded), readings[0])
-        for readings in grouped(private, lambda pair: pair[0].method).values()
-    ]
+    private = [claim for claim in claims if claim.epsilon and claim.epsilon[0] < math.inf]
+    chosen = []
+    for claims in grouped(private, lambda claim: claim.method).values():
+        readings = [(claim, measures.planned(evidence, claim.alone)) for claim in claims]
+        chosen.append(next((pair for pair in readings if pair[1].recorded), readings[0]))
+    return chosen
 
 
 def table_1(evidence: Evidence) -> plots.Figure:
     """Draw each private method's accuracies at the claimed epsilon, every run and the mean, a panel per data set.
 
-    Claimed accuracies are stars, at the paper's scale only. A row names the sound epsilon of its runs. The title has a
-    lower bound on the true epsilon of kept updates at these settings, under the worst rule found for theorem 1.
+    A row names the sound epsilon of its runs. Below is a lower bound on the true epsilon of kept updates at these
+    settings, under the worst rule found for theorem 1.
     """
     figure, panels = plots.panel_each(4.6)
     for dataset, axes in panels.items():
@@ -88,8 +82,8 @@ def _accuracies(axes: plots.Axes, evidence: Evidence, dataset: str) -> None:
         axes.text(0.02, place - 0.36, ", ".join(texts), **where)
         if claim.reading:
             axes.text(0.02, place + 0.36, claim.reading, **where)
-    for style in ({"marker": "|"}, {"marker": "o"}, plots.CLAIMED) if paper_scale else ():
-        label = {"|": "a run", "o": "mean", "*": "claimed"}[style["marker"]]
+    styles = {"a run": {"marker": "|"}, "mean": {"marker": "o"}, "claimed": plots.CLAIMED}
+    for label, style in styles.items() if paper_scale else ():
         plots.name_once(axes, label, **{"color": plots.GREY, "linestyle": ""} | style)
     least = lower_bound(measures.DATASETS[dataset], worst(measures.DATASETS[dataset]))
     axes.set(title=plots.DATASETS[dataset], ylim=(len(rows) - 0.4, -0.6))
@@ -103,12 +97,8 @@ def _accuracies(axes: plots.Axes, evidence: Evidence, dataset: str) -> None:
 def figure_3(evidence: Evidence) -> plots.Figure:
     """Draw test loss, then test accuracy, against the paper's epsilon, and above it the sound one of plain runs."""
     figure = plots.figure(plots.WIDTH, 7)
-    for row, y, label in zip(
-        figure.subplots(2, len(plots.DATASETS)),
-        ("test_loss", "test_accuracy"),
-        ("test loss", "test accuracy (%)"),
-        strict=True,
-    ):
+    quantities = {"test_loss": "test loss", "test_accuracy": "test accuracy (%)"}
+    for row, (y, label) in zip(figure.subplots(2, len(plots.DATASETS)), quantities.items(), strict=True):
         row[0].set_ylabel(label)
         for axes, dataset in zip(row, plots.DATASETS, strict=True):
             _methods(axes, evidence, dataset, y)
@@ -128,17 +118,16 @@ def _methods(axes: plots.Axes, evidence: Evidence, dataset: str, y: str) -> None
         if planned.recorded:
             band = _curve(planned.recorded, y)
             label = ", ".join(filter(None, (claim.method, claim.reading)))
-            band.draw(axes, colour, **plots.spaced(band.middle, place, marker), label=label)
+            band.draw(axes, (colour, marker), place, label=label)
             levels += band.middle[len(band.middle) // 4 :]
     plots.finish_panel(axes, plots.DATASETS[dataset], [(claim.method, planned) for claim, planned in shown], levels)
-    axes.set_xlim(*PAPER_AXES.epsilon)
-    plots.sound_axis(
-        axes, Runs(r for _, group in shown for r in group.recorded if not screened(r)), "without screening"
-    )
-    if sound := [run.final("epsilon_sound") for _, planned in shown for run in planned.recorded if screened(run)]:
+    axes.set_xlim(0.0, 3.0)
+    recorded = Runs(run for _, planned in shown for run in planned.recorded)
+    plots.sound_axis(axes, Runs(run for run in recorded if not screened(run)), "without screening")
+    if sound := [run.final("epsilon_sound") for run in recorded if screened(run)]:
         where: dict[str, Any] = {"transform": axes.transAxes, "ha": "right", "fontsize": 8}
         text = f"screening: {plots.SOUND} {bound_text(max(sound))}"
-        axes.text(0.98, *((0.93,) if y == "test_loss" else (0.03,)), text, **where)
+        axes.text(0.98, 0.93 if y == "test_loss" else 0.03, text, **where)
 
 
 def sound_runs(evidence: Evidence) -> plots.Figure:
@@ -151,9 +140,8 @@ def sound_runs(evidence: Evidence) -> plots.Figure:
         if not runs:
             last.text(place, 0.5, "not run", transform=last.get_xaxis_transform(), ha="center", color=plots.GREY)
             continue
-        band = plots.band(runs, "epsilon_sound", "test_accuracy")
         text = f"{label}, {plots.runs_text(planned)}".replace("\n", " momentum ")
-        band.draw(by_epoch, colour, **plots.spaced(band.middle, place, marker), label=text)
+        plots.band(runs, "epsilon_sound", "test_accuracy").draw(by_epoch, plots.LOOKS[look], place, label=text)
         values = runs.finals("test_accuracy")
         last.plot([place] * len(values), values, marker, color=colour, markerfacecolor="none")
         last.hlines(sum(values) / len(values), place - 0.2, place + 0.2, color=colour)
@@ -162,10 +150,8 @@ def sound_runs(evidence: Evidence) -> plots.Figure:
         by_epoch.set_ylim(by_epoch.dataLim.y1 - 10, by_epoch.dataLim.y1)
         plots.scale_by_error(by_epoch)
     plots.one_legend(figure)
-    last.set(
-        xticks=range(len(SOUND)), xticklabels=[label for label, _ in SOUND.values()], xlim=(-0.5, len(SOUND) - 0.5)
-    )
-    last.set_title("last epoch, each run and the mean")
+    last.set_xticks(range(len(SOUND)), [label for label, _ in SOUND.values()])
+    last.set(xlim=(-0.5, len(SOUND) - 0.5), title="last epoch, each run and the mean")
     return figure
 
 
@@ -194,13 +180,9 @@ def accuracy_and_costs(
     *,
     also: str = "",
 ) -> plots.Figure | None:
-    """Draw accuracy (left) and the cost of all attempts (right) by a field, one dot per run.
+    """Draw accuracy (left) and the cost of all attempts (right) by a field, one dot per run, unless too few have run.
 
-    It is not drawn if fewer than half of the field's values have a run.
-
-    Args:
-        claimed: draws the paper's claim about an item into the panel of accuracies.
-        also: an experiment of table 1 whose runs are at one more value.
+    `claimed` draws the paper's claim about an item. `also`: an experiment of table 1 whose runs are at one more value.
     """
     leading = Runs(evidence.sweeps.get(f"noise_screening/{sweep}_kept", ()))  # the reading that leads, if it was run
     first = leading if leading.recorded else evidence.sweeps[f"noise_screening/{sweep}"]
@@ -223,12 +205,12 @@ def accuracy_and_costs(
     accuracy.set(ylabel="accuracy (%), screening images", xlabel=label)
     accuracy.set_ylim(top=min(accuracy.get_ylim()[1], 100))
     charged = (
-        (runs.finals("epsilon"), "oC0", f"kept updates: {plots.AS_PAPER}"),
-        (runs.finals("epsilon_spent"), "sC4", "attempts made, had their number been fixed"),
-        (runs.finals("epsilon_sound"), "^C1", f"most attempts allowed: {plots.SOUND}"),
+        ("epsilon", "oC0", f"kept updates: {plots.AS_PAPER}"),
+        ("epsilon_spent", "sC4", "attempts made, had their number been fixed"),
+        ("epsilon_sound", "^C1", f"most attempts allowed: {plots.SOUND}"),
     )
-    for spent, style, text in charged:
-        costs.plot(values, spent, style, markersize=4, label=text)
+    for name, style, text in charged:
+        costs.plot(values, runs.finals(name), style, markersize=4, label=text)
     costs.set(ylabel="ε, by three counts", xlabel=label)
     costs.set_ylim(bottom=0)
     for axes in (accuracy, costs):
@@ -239,6 +221,7 @@ def accuracy_and_costs(
 
 
 _METHOD = "screening, momentum 0.9"
+_GREY_DASHES: dict[str, Any] = {"color": "grey", "linestyle": "--", "linewidth": 1}
 
 
 def _best(item: str, quantity: str) -> float:
@@ -254,12 +237,12 @@ def _claimed_rate(axes: plots.Axes, _: Runs, item: str) -> None:
     accuracy = _best(item, "test_accuracy")
     text = f"claimed best: {accuracy:g}% at {rate:g}"
     axes.plot(rate, accuracy, color=plots.LOOKS[_METHOD][0], label=text, **plots.CLAIMED)
-    axes.axhline(lowest, color="grey", linestyle="--", linewidth=1, label=f"claimed for all: above {lowest:g}%")
+    axes.axhline(lowest, label=f"claimed for all: above {lowest:g}%", **_GREY_DASHES)
 
 
 def _claimed_batch(axes: plots.Axes, _: Runs, item: str) -> None:
     size = _best(item, "best batch size")
-    axes.axvline(size, color="grey", linestyle="--", linewidth=1, label=f"claimed best: {size:g}")
+    axes.axvline(size, label=f"claimed best: {size:g}", **_GREY_DASHES)
 
 
 def _claimed_equal(axes: plots.Axes, runs: Runs, item: str) -> None:
@@ -269,7 +252,7 @@ def _claimed_equal(axes: plots.Axes, runs: Runs, item: str) -> None:
     if values:
         mean = fmean(accuracy for group in values.values() for accuracy in group.finals("test_accuracy"))
         text = f"claimed: no change ({claim.method.partition(', ')[2]})"
-        axes.hlines(mean, min(values), max(values), color="grey", linestyle="--", linewidth=1, label=text)
+        axes.hlines(mean, min(values), max(values), label=text, **_GREY_DASHES)
 
 
 figure_4a = partial(accuracy_and_costs, "fig_4a", "optimizer.lr", "learning rate", "linear", _claimed_rate)

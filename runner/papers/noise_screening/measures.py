@@ -1,8 +1,5 @@
 """Measures of this paper only, and the values of table 2, read from the runs with its settings.
 
-The measures are the epsilon at which an accuracy is reached, the leading method, the attempts per update, and one
-sample of several experiments. The paper's equations 4 and 9, as they are printed, are a misprint, by its own proof.
-
 Epsilons of screened runs: `epsilon` charges the kept updates, as the paper does. The guarantee, which is compared with
 the claim, is the sound epsilon of the largest number of attempts (see `runner.training.updates.screened`). The sound
 epsilon of the actual attempts is stated next to it.
@@ -14,14 +11,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy  # its modules are imported at their first use
-from numpy.typing import NDArray
 
 from runner.claims.claim import DATASETS as IN_FILES
 from runner.claims.claim import Claim, dataset_name
+from runner.claims.diagnostics import Array
 from runner.claims.formulas import Formula, computed, guaranteed_for, prepared, run_formula
 from runner.claims.measure import counted, over_values, planned_for
 from runner.claims.measurement import Measured, charged, compare_samples, measure_sample
@@ -35,12 +32,9 @@ if TYPE_CHECKING:
     from runner.training.updates.screened import Annealing
 
 SWEEP = "noise_screening/table_1"
-SWEEPS = (
-    *(f"{SWEEP}_{name}" for name in ("more_mnist", "more_fashion_mnist", "kept", "kept_cifar10")),
-    SWEEP,
-)  # more seeds first
+_MORE = ("more_mnist", "more_fashion_mnist", "kept", "kept_cifar10")
+SWEEPS = (*(f"{SWEEP}_{name}" for name in _MORE), SWEEP)  # more seeds first
 DATASETS = {file: name for name, file in IN_FILES.items()}  # names in experiments, and in claims
-Array: TypeAlias = NDArray[np.float64]
 _ENOUGH, _REDRAWN = 3, 2000  # runs of each experiment, and bootstrap samples
 CARRIED_ON = "noise_screening/table_3"  # the sweep of longer runs; the runs of table 1 end at 3
 _LONGER = {  # experiment of table 1: the same run, carried on
@@ -78,14 +72,12 @@ def kept_steps(dataset: str) -> int:
 
 def claimed_at() -> float:
     """Return the epsilon that the paper claims for its accuracies, the same on every data set."""
-    (epsilon,) = {float(screened_run(dataset).config.max_epsilon) for dataset in DATASETS.values()}
-    return epsilon
+    return float(screened_run("MNIST").config.max_epsilon)
 
 
 def delta() -> float:
     """Return the delta of the paper's claims, the same on every data set."""
-    (value,) = {float(screened_run(dataset).config.delta) for dataset in DATASETS.values()}
-    return value
+    return float(screened_run("MNIST").config.delta)
 
 
 @computed
@@ -104,12 +96,12 @@ def printed_epsilon(_: Claim) -> Measured:
     steps or more that epsilon = 3 pays for, this is more than 18. With the logarithm the same orders give the
     claimed 3 on all three data sets. The printed value is never too small, as ln A < A.
     """
-    printed = {name: epsilon_by_orders(name, np.exp) for name in DATASETS.values()}
-    texts = [
-        f"{value:.4g} on {dataset_name(name)} ({epsilon_by_orders(name, lambda log: log):.4g} with the logarithm)"
-        for name, value in printed.items()
-    ]
-    return Measured(min(printed.values()), explanation=", ".join(texts))
+    values, texts = [], []
+    for name in DATASETS.values():
+        printed, with_logarithm = epsilon_by_orders(name, np.exp), epsilon_by_orders(name, lambda log: log)
+        values.append(printed)
+        texts.append(f"{printed:.4g} on {dataset_name(name)} ({with_logarithm:.4g} with the logarithm)")
+    return Measured(min(values), explanation=", ".join(texts))
 
 
 def epsilon_by_orders(dataset: str, divergence: Callable[[float], float]) -> float:
@@ -140,19 +132,23 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
 
     It is the mean over the runs. A run that ends at the paper's limit of 6 without the accuracy counts as infinite, as
     in the paper. A run that ends before needs more than it has spent, so the mean is then a bound.
-
-    The sound epsilon is for the steps until then, as if their number had been fixed beforehand, like the claimed one:
-    see `reached_costs`.
     """
     accuracy = float(claim.number.argument)
     planned = carried_on(claim, evidence, claim.experiment, accuracy)
-    recorded = planned.recorded
-    reached = recorded.at(reaches(accuracy))
-    if not recorded:
-        measured = Measured()
-    elif len(reached) < len(recorded):
-        measured = _not_reached_by_all(recorded, reached, accuracy)
-    else:
+    recorded, reach = planned.recorded, reaches(accuracy)
+    reached = recorded.at(reach)
+    measured = Measured()
+    if len(reached) < len(recorded):  # the accuracy may need more than the other runs have spent: no epsilons
+        short = Runs(run for run in recorded if reach(run) is None)
+        ends = ", ".join(sorted({f"{end:.3g}" for end in short.finals("epsilon")}))
+        text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {ends}"
+        limit = prepared(SWEEP, "noise_screening/mnist_relu").config.max_epsilon  # at which the paper's search ends
+        at_least = all(run.field("max_epsilon") != limit for run in short)
+        needed = recorded.sample(lambda run: spent(run, accuracy) if at_least or reach(run) is not None else math.inf)
+        measured = measure_sample("mean", needed, explanation=text)
+        values = () if at_least else needed
+        measured = replace(measured, values=values, at_least=at_least, delta=recorded.delta)
+    elif recorded:
         cost, sound = reached_costs(reached)
         text = f"all steps until then would cost {bound_text(cost)} had their number been fixed beforehand"
         if screened(recorded[0]):
@@ -162,23 +158,6 @@ def epsilon_at_accuracy(claim: Claim, evidence: Evidence) -> Measured:
         tries = cost if screened(recorded[0]) else None
         measured = replace(measured, epsilon_sound=sound, epsilon_spent=tries, planned_each=(len(planned),))
     return replace(counted(planned, measured), chosen_on_test=True)
-
-
-def _not_reached_by_all(recorded: Runs, reached: RunsAt, accuracy: float) -> Measured:
-    """Return infinity, or a lower bound if each of the other runs ends before the limit.
-
-    The bound is the mean, with the other runs' spent epsilons. The claimed accuracy may need more, so no epsilons are
-    reported.
-    """
-    reach = reaches(accuracy)
-    short = Runs(run for run in recorded if reach(run) is None)
-    ends = ", ".join(sorted({f"{end:.3g}" for end in short.finals("epsilon")}))
-    text = f"{accuracy:g}% is reached by {len(reached)} of {len(recorded)} runs; the others end at {ends}"
-    limit = prepared(SWEEP, "noise_screening/mnist_relu").config.max_epsilon  # at which the paper's search ends
-    at_least = all(run.field("max_epsilon") != limit for run in short)
-    needed = recorded.sample(lambda run: spent(run, accuracy) if at_least or reach(run) is not None else math.inf)
-    measured = measure_sample("mean", needed, explanation=text)
-    return replace(measured, values=() if at_least else measured.values, at_least=at_least, delta=recorded.delta)
 
 
 def spent(run: PlannedRun, accuracy: float) -> float:
@@ -203,14 +182,13 @@ def cheaper(claim: Claim, evidence: Evidence) -> Measured:
         first, *further = (carried_on(claim, evidence, name, accuracy) for name in claim.experiments)
         planned = planned or Runs(run for runs in (first, *further) for run in runs)
         at_least = any(reaches(accuracy)(run) is None for run in first.recorded)
-        for runs in further if first.recorded else ():
-            if runs.recorded:
-                costs, other_costs = (
-                    tuple(spent(run, accuracy) - (spent(run, start) if start else 0.0) for run in side.recorded)
-                    for side in (first, runs)
-                )
-                measured = compare_samples("order", "mean", costs, other_costs)
-                statements.append(replace(measured, at_least=at_least, planned_each=(len(first), len(runs))))
+        for runs in (runs for runs in further if first.recorded and runs.recorded):
+            costs, other_costs = (
+                tuple(spent(run, accuracy) - (spent(run, start) if start else 0.0) for run in side.recorded)
+                for side in (first, runs)
+            )
+            measured = compare_samples("order", "mean", costs, other_costs)
+            statements.append(replace(measured, at_least=at_least, planned_each=(len(first), len(runs))))
     if not statements:
         return counted(planned, Measured())
     gaps = [(measured.value or 0.0) - (measured.reference or 0.0) for measured in statements]
@@ -288,10 +266,8 @@ def lead(claim: Claim, evidence: Evidence) -> Measured:
 
     It leads in the mean of the column in brackets, at equal epsilon as the paper counts. Larger is better, except for a
     loss. A tie is no lead. With three runs of each experiment it has an interval, from the percentile bootstrap: the
-    runs of each experiment are drawn again separately.
-
-    Values between two epochs are interpolated linearly, and after the last epoch its value is used. Epochs of screened
-    runs are at other epsilons than epochs of plain runs.
+    runs of each experiment are drawn again separately. Values between two epochs are interpolated linearly, as screened
+    runs have epochs at other epsilons, and after the last epoch its value is used.
     """
     column = claim.number.argument
     planned = [planned_for(claim, evidence, name) for name in claim.experiments]

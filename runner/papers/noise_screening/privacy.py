@@ -49,15 +49,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy  # its modules are imported at their first use
 
+from runner.claims.diagnostics import Array
+
 if TYPE_CHECKING:
     from dp_accounting.pld.pld_pmf import DensePLDPmf
-
-Array: TypeAlias = np.ndarray  # of float64
 
 ORDERS = tuple(range(2, 65))  # the paper's
 _CUT = 12.0  # standard deviations

@@ -1,27 +1,14 @@
 """Tables 1 to 3, and the table at a sound epsilon."""
 
-from __future__ import annotations
-
 import math
-import statistics
 from collections.abc import Sequence
+from statistics import fmean
 
 from runner.claims.claim import dataset_name
 from runner.claims.runs import Evidence, Runs
 from runner.claims.verdicts import ClaimRow
 from runner.papers.noise_screening import measures
-from runner.papers.noise_screening.measures import (
-    DATASETS,
-    carried_on,
-    claimed_at,
-    delta,
-    kept_steps,
-    reached_costs,
-    reaches,
-    screened,
-    screened_run,
-    screening,
-)
+from runner.papers.noise_screening.measures import DATASETS, claimed_at, delta, screened
 from runner.report.files import Table, bound_text, delta_text, mean_text, number, plus_minus, spread_text
 
 SEARCHES = ("noise_screening/sound_search", "noise_screening/sound_search_no_momentum")
@@ -85,20 +72,20 @@ def _measured(planned: Runs) -> list[str]:
     unscreened = runs.finals("unscreened_accuracy")
     unscreened_text = "none left" if any(map(math.isnan, unscreened)) else mean_text(unscreened, "%")
     tries, forced = _mean_ratio(runs, "tries", "accepted"), 100 * _mean_ratio(runs, "forced", "accepted")
-    mean = bound_text(statistics.fmean(private.values("epsilon_spent")))
+    mean = bound_text(fmean(private.values("epsilon_spent")))
     costs = [epsilon, f"{mean}; {sound}", bound_text(runs.largest("epsilon_sound"))]
     return [text, unscreened_text, planned.recorded_of, f"{tries:.2f}", f"{forced:.1f}", *costs]
 
 
 def _mean_ratio(runs: Runs, numerator: str, denominator: str) -> float:
-    return statistics.fmean(run.final(numerator) / run.final(denominator) for run in runs)
+    return fmean(run.final(numerator) / run.final(denominator) for run in runs)
 
 
 def table_2(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Return the settings, and the kept updates that they allow by the paper."""
     rows = []
     for dataset in DATASETS.values():
-        config, rule = screened_run(dataset).config, screening(dataset)
+        config, rule = measures.screened_run(dataset).config, measures.screening(dataset)
         rows.append(
             {
                 "dataset": dataset_name(dataset),
@@ -108,7 +95,7 @@ def table_2(_: Evidence, __: Sequence[ClaimRow]) -> Table:
                 "noise multiplier": config.noise_multiplier,
                 "Q0": rule.initial_temperature,
                 "mu0": rule.rejection_threshold,
-                "kept updates": kept_steps(dataset),
+                "kept updates": measures.kept_steps(dataset),
             }
         )
     note = f"Kept updates: what classic RDP allows at ε = {claimed_at():g}, {delta_text(delta())}."
@@ -128,18 +115,18 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
             continue
         accuracy, claimed = float(j.claim.number.argument), j.claim.claimed.replace(">6", "not within 6")
         method = ", ".join(filter(None, (j.claim.method, j.claim.reading)))
-        recorded = carried_on(j.claim, evidence, j.claim.experiment, accuracy).recorded
+        recorded = measures.carried_on(j.claim, evidence, j.claim.experiment, accuracy).recorded
         for run in recorded:
             if run.job.experiment != j.claim.experiment:
                 further[f"{dataset_name(j.claim.dataset)}, {method}, seed {run.seed}"] = None
-        reached = recorded.at(reaches(accuracy))
+        reached = recorded.at(measures.reaches(accuracy))
         text = "not reached" if recorded else "–"
         costs = ["–", "–"]
         if reached:
             text = mean_text(reached.values("epsilon"))
             if len(reached) < len(recorded):  # the mean of the runs that reach it is too small
                 text = f"{plus_minus(j.measured, None, at_least=j.at_least)} (of those that do: {text})"
-            costs = [bound_text(cost) for cost in reached_costs(reached)]
+            costs = [bound_text(cost) for cost in measures.reached_costs(reached)]
         count = f"{j.n} of {j.n_planned}"
         by = f"{len(reached)} of {len(recorded)}" if recorded else "–"
         mark = "" if j.claim.counts else " (another reading, not counted)"
@@ -167,12 +154,13 @@ def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         *("method", "mean accuracy (%)", "min / median / max", "best epoch (%)", "n", "kept of attempts", "sound ε"),
         *("noise multiplier", "learning rate", "momentum", "epochs of attempts"),
     )
+    methods = {
+        "screened_kept": "screened, momentum not restored on rejection",
+        "screened": "screened, momentum restored",
+        "plain": "DP-SGD with tanh, not screened",
+    }
     rows = []
-    for name, label in (
-        ("screened_kept", "screened, momentum not restored on rejection"),
-        ("screened", "screened, momentum restored"),
-        ("plain", "DP-SGD with tanh, not screened"),
-    ):
+    for name, label in methods.items():
         planned = evidence.planned("noise_screening/sound", f"noise_screening/mnist_sound_{name}")
         config, runs = planned[0].job.config, planned.recorded
         settings = [config.optimizer.lr, config.optimizer.momentum, config.epochs]
@@ -181,7 +169,7 @@ def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
             continue
         accuracies = runs.finals("test_accuracy")
         accuracy = [mean_text(accuracies, "%"), spread_text(accuracies, "%")]
-        best, kept_share = statistics.fmean(runs.finals("best_test_accuracy")), _mean_ratio(runs, "accepted", "tries")
+        best, kept_share = fmean(runs.finals("best_test_accuracy")), _mean_ratio(runs, "accepted", "tries")
         costs = [bound_text(runs.largest("epsilon_sound")), number(runs[0].final("noise_multiplier"))]
         rows.append([label, *accuracy, number(best, "%"), planned.recorded_of, f"{kept_share:.3f}", *costs, *settings])
     notes = [

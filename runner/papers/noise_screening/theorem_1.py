@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, partial
 
 import scipy  # its modules are imported at their first use
 
@@ -25,6 +25,7 @@ from runner.report.files import Table, delta_text, number
 
 _LEADING = "_momentum_kept"
 _READINGS = ("", "_momentum", _LEADING)  # in the names of experiments
+_lower_text, _upper_text = (partial(number, places=3, bound=bound) for bound in ("lower", "upper"))
 THRESHOLDS = (-math.inf, -1.0, -0.5, 0.0, 0.5, 1.0, 1.3, 1.6, 2.0, 2.4)  # in units of sigma
 
 
@@ -44,12 +45,7 @@ def cost_of_tries(dataset: str, per_kept: float) -> float:
     return sound_epsilon(tries.actual, delta())
 
 
-def most_tries(dataset: str) -> int:
-    """Return the largest number of attempts for a kept update."""
-    return screening(dataset).rejection_threshold + 1
-
-
-@lru_cache
+@cache
 def lower_bound(dataset: str, threshold: float) -> float:
     """Return a lower bound on the true epsilon of the kept updates, screened by y > threshold sigma.
 
@@ -58,7 +54,7 @@ def lower_bound(dataset: str, threshold: float) -> float:
     return _screened(dataset, threshold).epsilon_at_least(kept_steps(dataset) - 1, delta())
 
 
-@lru_cache
+@cache
 def upper_bound(dataset: str, threshold: float) -> float:
     """Return an upper bound on the true epsilon of the kept updates: all but the first screened, and the first."""
     return _screened(dataset, threshold).epsilon_by_rdp(kept_steps(dataset) - 1, delta(), unscreened=1)
@@ -93,7 +89,7 @@ def _screened(dataset: str, threshold: float) -> Screened:
 @computed
 def theorem_1(claim: Claim) -> Measured:
     """Return the true epsilon of the kept updates: a rigorous lower bound under the worst rule found."""
-    dataset, threshold, tries = claim.dataset, worst(claim.dataset), most_tries(claim.dataset)
+    dataset, threshold, tries = claim.dataset, worst(claim.dataset), screening(claim.dataset).rejection_threshold + 1
     bound, upper = _lower_text(lower_bound(dataset, threshold)), _upper_text(upper_bound(dataset, threshold))
     claimed, all_attempts = claimed_epsilon(dataset), cost_of_tries(dataset, tries)
     return Measured(
@@ -135,22 +131,25 @@ def least_at_share_kept(claim: Claim, evidence: Evidence) -> Measured:
 
 def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
     """Return bounds on the kept updates at the paper's parameters, and the sound cost by acceptance rate."""
-    header = (
-        *("data set", "sigma", "t / sigma", "mu0", "kept updates", "P(keep)"),
-        *("claimed ε", "true ε, at least", "true ε, at most"),
-    )
-    rows: list[tuple[object, ...]] = []
-    rates = []
+    rows, rates = [], []
     for dataset in DATASETS.values():
-        costs = [f"{_upper_text(cost_of_tries(dataset, r))} at {r:g}" for r in (1, 1.5, 2, 3, most_tries(dataset))]
+        tries = (1, 1.5, 2, 3, screening(dataset).rejection_threshold + 1)
+        costs = [f"{_upper_text(cost_of_tries(dataset, r))} at {r:g}" for r in tries]
         rates.append(f"{dataset_name(dataset)}: {', '.join(costs)} attempts a kept update.")
-        claimed, k = _upper_text(claimed_epsilon(dataset)), screening(dataset).rejection_threshold
-        sigma, steps = screened_run(dataset).mechanism.noise_multiplier, kept_steps(dataset)
         for t in sorted({-math.inf, 0.5, worst(dataset)}):
-            keep = _screened(dataset, t).accepted[0]
-            bounds = _lower_text(lower_bound(dataset, t)), _upper_text(upper_bound(dataset, t))
-            shown = "none" if t == -math.inf else t
-            rows.append((dataset_name(dataset), sigma, shown, k, steps, keep, claimed, *bounds))
+            rows.append(
+                {
+                    "data set": dataset_name(dataset),
+                    "sigma": screened_run(dataset).mechanism.noise_multiplier,
+                    "t / sigma": "none" if t == -math.inf else t,
+                    "mu0": screening(dataset).rejection_threshold,
+                    "kept updates": kept_steps(dataset),
+                    "P(keep)": _screened(dataset, t).accepted[0],
+                    "claimed ε": _upper_text(claimed_epsilon(dataset)),
+                    "true ε, at least": _lower_text(lower_bound(dataset, t)),
+                    "true ε, at most": _upper_text(upper_bound(dataset, t)),
+                }
+            )
     notes = (
         "The sampled Gaussian at the paper's parameters, kept where y > t. The paper's rule always keeps the first "
         "step. \"At least\" is rigorous up to floating point (outputs binned, losses rounded down, PLD). \"At most\" "
@@ -167,28 +166,24 @@ def table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         "Theorem 1, repaired: fix the number of attempts before the data are read, and charge all of them. The weights "
         "follow from their noisy sums and from public draws, so this cost is sound for every rule. " + " ".join(rates),
     )  # fmt: skip
-    return Table(header, rows, notes, [name for name in header if name not in ("mu0", "kept updates")])
+    return Table.of(rows, notes, [name for name in rows[0] if name not in ("mu0", "kept updates")])
 
 
 def _share_text(evidence: Evidence, dataset: str) -> str:
     """Return the share kept by the worst rule, by recorded runs, and the bound for a rule that keeps as much."""
-    rejections = screening(dataset).rejection_threshold
-    keep = 100 * share_kept(_screened(dataset, worst(dataset)).accepted[0], rejections)
+    keep = 100 * share_kept(_screened(dataset, worst(dataset)).accepted[0], screening(dataset).rejection_threshold)
     text = f"{dataset_name(dataset)}: the worst of the rules tried keeps {keep:.1f}% of the attempts, with forced ones."
-    shares = _shares_kept(evidence, dataset)
-    if not shares:
-        return text
-    text += (
-        f" The recorded runs at the settings of table 2, screened by all test images, kept {_ends(shares)}. A "
-        f"rule of this kind that keeps {_ends([min(shares)])} has a true ε of at least "
-        f"{_lower_text(_bound_of_share(dataset, min(shares)))}."
-    )
+    if shares := _shares_kept(evidence, dataset):
+        text += (
+            f" The recorded runs at the settings of table 2, screened by all test images, kept {_ends(shares)}. A "
+            f"rule of this kind that keeps {_ends([min(shares)])} has a true ε of at least "
+            f"{_lower_text(_bound_of_share(dataset, min(shares)))}."
+        )
     leading = _shares_kept(evidence, dataset, (_LEADING,))
     if leading and min(leading) > min(shares):
-        bound = _lower_text(_bound_of_share(dataset, min(leading)))
         text += (
             f" Runs of the leading reading kept {_ends(leading)}. A rule that keeps {_ends([min(leading)])} has at "
-            f"least {bound}."
+            f"least {_lower_text(_bound_of_share(dataset, min(leading)))}."
         )
     return text
 
@@ -204,14 +199,6 @@ def _bound_of_share(dataset: str, share: float) -> float:
 
 def _ends(shares: Sequence[float]) -> str:
     return "% to ".join(dict.fromkeys(f"{100 * share:.0f}" for share in (min(shares), max(shares)))) + "%"
-
-
-def _lower_text(bound: float) -> str:
-    return number(bound, places=3, bound="lower")
-
-
-def _upper_text(bound: float) -> str:
-    return number(bound, places=3, bound="upper")
 
 
 def figure(evidence: Evidence) -> plots.Figure:
@@ -237,8 +224,7 @@ def figure(evidence: Evidence) -> plots.Figure:
             axes.plot(shares, low, "|", markersize=11, markeredgewidth=1.5, color=f"C{i}", label=label_kept)
     axes.axhline(claimed_at(), color="k", linestyle="--", linewidth=1, label=f"claimed ε = {claimed_at():g}")
     plots.log_axis(axes, "x")
-    axes.set_xlabel("share of the attempts that is kept")
-    axes.set_ylabel(f"ε of the kept updates, {delta_text(delta())}")
+    axes.set(xlabel="share of the attempts that is kept", ylabel=f"ε of the kept updates, {delta_text(delta())}")
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), fontsize=8)
     return plot

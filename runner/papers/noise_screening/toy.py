@@ -9,33 +9,30 @@ have the same seed.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from typing import TypeAlias
+from functools import cache
 
 import numpy as np
 
 from runner.claims.claim import Claim
+from runner.claims.diagnostics import Array
 from runner.claims.formulas import computed
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence
 from runner.papers.noise_screening.measures import screening
 from runner.report import plots
 
-Array: TypeAlias = np.ndarray  # of float64
-
 EXAMPLES, STEPS, RATE, NORM, NOISE = 200, 50, 0.4, 1.0, 100.0
 START, TRUE = np.array([-2.0, 2.5]), np.array([1.0, -1.0])
 
 
-def _examples(generator: np.random.Generator) -> tuple[Array, Array]:
-    x = generator.standard_normal((EXAMPLES, 2)) * np.array([1.0, 0.5])
-    return x, x @ TRUE + math.sqrt(0.1) * generator.standard_normal(EXAMPLES)
-
-
-@lru_cache
-def _data() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    generator = np.random.default_rng(0)
-    return _examples(generator), _examples(generator)
+@cache
+def _data() -> list[tuple[Array, Array]]:
+    """Return the examples that train, and those that screen: x [200, 2] and y [200] each."""
+    generator, pairs = np.random.default_rng(0), []
+    for _ in range(2):
+        x = generator.standard_normal((EXAMPLES, 2)) * np.array([1.0, 0.5])
+        pairs.append((x, x @ TRUE + math.sqrt(0.1) * generator.standard_normal(EXAMPLES)))
+    return pairs
 
 
 def loss(weights: Array) -> float:
@@ -44,7 +41,7 @@ def loss(weights: Array) -> float:
     return float(np.mean((x @ weights - y) ** 2) / 2)
 
 
-@lru_cache
+@cache
 def path(*, screened: bool) -> tuple[Array, int]:
     """Return the weights [STEPS + 1, 2] by kept step, of DP-SGD or by algorithm 2, and the number of attempts."""
     (x, y), generator = _data()[0], np.random.default_rng(1)
@@ -66,12 +63,6 @@ def path(*, screened: bool) -> tuple[Array, int]:
     return np.array(weights_kept), tries
 
 
-def excess(weights: Array) -> float:
-    """Return the loss minus the loss of the least-squares solution."""
-    x, y = _data()[1]
-    return loss(weights) - loss(np.linalg.lstsq(x, y, rcond=None)[0])
-
-
 def figure(_: Evidence) -> plots.Figure:
     """Draw both paths over the contours of the loss."""
     plot = plots.figure(6, 4.5)
@@ -85,8 +76,7 @@ def figure(_: Evidence) -> plots.Figure:
         colour, marker = plots.LOOKS[look]
         axes.plot(*weights.T, line, color=colour, marker=marker, markersize=4, linewidth=1, label=label)
     axes.plot(*TRUE, "r+", markersize=14, markeredgewidth=2, label="true weights")
-    axes.set_xlabel("weight w₁")
-    axes.set_ylabel("weight w₂")
+    axes.set(xlabel="weight w₁", ylabel="weight w₂")
     axes.legend()
     return plot
 
@@ -95,7 +85,8 @@ def figure(_: Evidence) -> plots.Figure:
 def toy(_: Claim) -> Measured:
     """Return the excess loss of DP-SGD over the screened path's, each a mean of the last ten kept steps."""
     plain, (screened, tries) = path(screened=False)[0], path(screened=True)
-    means = [float(np.mean([excess(w) for w in weights[-10:]])) for weights in (plain, screened)]
+    least = loss(np.asarray(np.linalg.lstsq(*_data()[1], rcond=None)[0], dtype=np.float64))
+    means = [float(np.mean([loss(w) - least for w in weights[-10:]])) for weights in (plain, screened)]
     return Measured(
         value=means[0] / means[1],
         explanation=f"excess loss over the last ten kept steps: {means[0]:.3g} of DP-SGD, {means[1]:.3g} screened; but "

@@ -5,12 +5,9 @@ Claimed numbers are stars, or dashed where they are no single number.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-from omegaconf import OmegaConf
+from statistics import fmean
+from typing import Any
 
 from runner.claims.numbers import (
     class_accuracy_std,
@@ -20,15 +17,10 @@ from runner.claims.numbers import (
     triangular_average,
 )
 from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs
-from runner.config import REPOSITORY
 from runner.papers.tempered_sigmoid.tables import FIG_3, PAPER, enough_triples, top_triples
 from runner.report import plots
 from runner.report.papers import claims_of
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-NormsByStep: TypeAlias = Callable[[PlannedRun], tuple[list[int], list[float]]]  # steps, norms: [measurements] each
 FIG_2, FIG_4 = f"{PAPER}/fig_2", f"{PAPER}/fig_4"
 STAX = tuple(f"{FIG_3}_stax_{dataset}" for dataset in ("mnist", "fashion_mnist"))  # initialised as in stax
 TRIPLE = {  # the fields that figure 2 varies: the name, and the claimed quantity
@@ -36,45 +28,26 @@ TRIPLE = {  # the fields that figure 2 varies: the name, and the claimed quantit
     "activation.inverse_temperature": ("inverse temperature T", "mean of T"),
     "activation.offset": ("offset o", "mean of o"),
 }
-Triple: TypeAlias = tuple[float, float, float]
-_TRIPLES = ((1.0, 2.0, 0.5), (4.0, 2.0, 2.0), (2.0, 0.5, 1.0), (2.0, 5.0, 1.0), (2.0, 2.0, 0.0))  # beside tanh
-
-
-def tanh() -> Triple:
-    """Return the triple that is tanh, the default of the config group."""
-    config = OmegaConf.load(REPOSITORY / "conf" / "activation" / "tempered_sigmoid.yaml")
-    scale, inverse_temperature, offset = (float(OmegaConf.select(config, field.partition(".")[2])) for field in TRIPLE)
-    return scale, inverse_temperature, offset
-
-
-@cache
-def triples() -> tuple[Triple, ...]:
-    """Return the triples drawn: tanh, chosen ones, as the paper lists none, and the paper's best mean on CIFAR-10."""
-    means = {claim.quantity: claim.aim for claim in claims_of(PAPER, item="fig-2", dataset="CIFAR10")}
-    scale, inverse_temperature, offset = (means[quantity] or 0.0 for _, quantity in TRIPLE.values())
-    return (tanh(), *_TRIPLES, (scale, inverse_temperature, offset))
-
-
-def tempered_sigmoid(triple: Triple, x: Tensor) -> Tensor:
-    """Return phi_{s,T,o}(x), elementwise."""
-    from runner.networks.activations import TemperedSigmoid  # here, because plans need no PyTorch
-
-    values: Tensor = TemperedSigmoid(*triple)(x)
-    return values
+TANH = (2.0, 2.0, 1.0)
+_TRIPLES = ((1.0, 2.0, 0.5), (4.0, 2.0, 2.0), (2.0, 0.5, 1.0), (2.0, 5.0, 1.0), (2.0, 2.0, 0.0))  # the paper lists none
 
 
 def figure_1(_: Evidence) -> plots.Figure:
-    """Draw phi for some (s, T, o), with emphasis on (2, 2, 1), which is tanh."""
-    import torch
+    """Draw phi for tanh, with emphasis, for some other (s, T, o), and for the paper's best mean on CIFAR-10."""
+    import torch  # here, because plans need no PyTorch
 
+    from runner.networks.activations import TemperedSigmoid
+
+    means = {claim.quantity: claim.aim for claim in claims_of(PAPER, item="fig-2", dataset="CIFAR10")}
+    best = tuple(means[quantity] or 0.0 for _, quantity in TRIPLE.values())
     x = torch.linspace(-5, 5, 201, dtype=torch.float64)
     figure = plots.figure(6, 4)
     axes = figure.subplots()
-    for i, triple in enumerate(triples()):
-        label = "({:g}, {:g}, {:g})".format(*triple) + (" = tanh" if triple == tanh() else "")
-        width, look = (3.0, plots.LOOKS["tanh"]) if triple == tanh() else (1.2, (f"C{i}", plots.MARKERS[i + 1]))
+    for i, triple in enumerate((TANH, *_TRIPLES, best)):
+        label = "({:g}, {:g}, {:g})".format(*triple) + (" = tanh" if triple == TANH else "")
+        width, look = (3.0, plots.LOOKS["tanh"]) if triple == TANH else (1.2, (f"C{i}", plots.MARKERS[i + 1]))
         line = plots.spaced(x, i, look[1])
-        axes.plot(x, tempered_sigmoid(triple, x), linewidth=width, color=look[0], **line, label=label)
+        axes.plot(x, TemperedSigmoid(*triple)(x), linewidth=width, color=look[0], **line, label=label)
     axes.set(xlabel="x", ylabel="φ(x) = s · sigmoid(T x) − o")
     axes.legend(title="(s, T, o)", loc="upper left")
     return figure
@@ -84,13 +57,12 @@ def figure_3(evidence: Evidence) -> plots.Figure | None:
     """Draw accuracy against epsilon, ReLU and tanh, a column per data set."""
     panels = []
     for dataset, title in plots.DATASETS.items():
-        names = {label: f"{PAPER}/{dataset}_{label.lower()}" for label in ("tanh", "ReLU")}
-        claims = {name: claims_of(PAPER, item="fig-3", alone=name) for name in names.values()}
-        stax = f"{FIG_3}_stax_{dataset}"  # leads where it was run
-        sweeps = {name: stax if stax in STAX and evidence.recorded((stax,), name) else FIG_3 for name in names.values()}
-        curves = [
-            plots.Curve(sweeps[name], name, label, plots.points_of(claims[name])) for label, name in names.items()
-        ]
+        curves = []
+        for label in ("tanh", "ReLU"):
+            name, stax = f"{PAPER}/{dataset}_{label.lower()}", f"{FIG_3}_stax_{dataset}"
+            sweep = stax if evidence.recorded(stax, name) else FIG_3  # that of stax leads where it was run
+            points = plots.points_of(claims_of(PAPER, item="fig-3", alone=name))
+            curves.append(plots.Curve(sweep, name, label, points))
         panels.append(plots.Panel(title, curves))
     return plots.accuracy_against_epsilon(evidence, panels)
 
@@ -106,7 +78,7 @@ def figure_2(evidence: Evidence) -> plots.Figure:
         levels = {}  # mean accuracies of ReLU and tanh, the second experiments of two claims, if they have runs
         for look, quantity in (("ReLU", "share of triples above ReLU"), ("tanh", "tanh less the best triple")):
             if runs := evidence.recorded(claims[quantity].sweeps, claims[quantity].experiments[1]):
-                levels[look] = statistics.fmean(runs.finals("test_accuracy"))
+                levels[look] = fmean(runs.finals("test_accuracy"))
         column[0].set_title(f"{title}, {plots.runs_text(planned) if planned.recorded else 'not run'}")
         for axes, field in zip(column, TRIPLE, strict=True):
             _accuracy_by_number(axes, planned, field, levels)
@@ -132,8 +104,7 @@ def _accuracy_by_number(axes: plots.Axes, planned: Runs, field: str, levels: Map
         top = top_triples(runs)
         look: dict[str, Any] = {"color": "#009E73", "marker": "D", "edgecolor": "black", "linewidth": 0.5}
         axes.scatter(_values(top, field), top.finals("test_accuracy"), s=22, label="best tenth", **look)
-        mean = statistics.fmean(_values(top, field))
-        axes.axvline(mean, color="#009E73", linewidth=1, label="mean of the best tenth")
+        axes.axvline(fmean(_values(top, field)), color="#009E73", linewidth=1, label="mean of the best tenth")
     for activation, accuracy in levels.items():
         line: dict[str, Any] = {"color": plots.LOOKS[activation][0], "linewidth": 1}
         axes.axhline(accuracy, linestyle="--" if activation == "ReLU" else "-.", label=f"{activation}, mean", **line)
@@ -143,12 +114,7 @@ def _values(runs: Runs, field: str) -> list[float]:
     return [float(run.field(field)) for run in runs]
 
 
-_SCENARIOS = {  # look of the curve: experiment, label
-    "SGD, ReLU": ("mnist_sgd_relu_norms", "SGD, ReLU"),
-    "SGD, tanh": ("mnist_sgd_tanh_norms", "SGD, tanh"),
-    "ReLU": ("mnist_relu_norms", "DP-SGD, ReLU"),
-    "tanh": ("mnist_tanh_norms", "DP-SGD, tanh"),
-}
+_SCENARIOS = {"SGD, ReLU": "sgd_relu", "SGD, tanh": "sgd_tanh", "ReLU": "relu", "tanh": "tanh"}  # by the curve's look
 
 
 def figure_4(evidence: Evidence) -> plots.Figure:
@@ -161,7 +127,7 @@ def figure_4(evidence: Evidence) -> plots.Figure:
     figure = _norms_by_step(evidence, _SCENARIOS, smooth)
     (axes,) = figure.axes
     if evidence.scale == PAPER_SCALE and (sgd := _scenario_runs(evidence, "SGD, ReLU").recorded):
-        five = 5 * statistics.fmean(level(*mean_gradient_norms(run)) for run in sgd)
+        five = 5 * fmean(level(*mean_gradient_norms(run)) for run in sgd)
         axes.axhline(five, label="claimed: DP-SGD with ReLU is above 5 x SGD with ReLU", **plots.DASHED)
     for clip in {float(run.field("clipping.norm")) for run in _scenario_runs(evidence, "ReLU").recorded}:
         axes.axhline(clip, color="grey", linestyle=":", linewidth=1, label=f"clipping norm {clip:g}")
@@ -180,23 +146,25 @@ def figure_5(evidence: Evidence) -> plots.Figure:
     return figure
 
 
-def _norms_by_step(evidence: Evidence, scenarios: Iterable[str], norms: NormsByStep) -> plots.Figure:
+def _norms_by_step(
+    evidence: Evidence, scenarios: Iterable[str], norms: Callable[[PlannedRun], tuple[list[int], list[float]]]
+) -> plots.Figure:
+    """Draw norms by step; `norms` returns a run's steps and norms there, [measurements] each."""
     figure = plots.figure(plots.WIDTH, 4.6)
     axes = figure.subplots()
     for place, scenario in enumerate(scenarios):
         planned = _scenario_runs(evidence, scenario)
-        if not planned.recorded:
-            continue
-        label, (colour, marker) = f"{_SCENARIOS[scenario][1]}, {plots.runs_text(planned)}", plots.LOOKS[scenario]
-        series = [norms(run) for run in planned.recorded]
-        band = plots.band_of([([float(step) for step in steps], values) for steps, values in series])
-        band.draw(axes, colour, linewidth=1, **plots.spaced(band.x, place, marker), label=label)
+        if planned.recorded:
+            name = scenario if scenario.startswith("SGD") else f"DP-SGD, {scenario}"
+            text = f"{name}, {plots.runs_text(planned)}"
+            band = plots.band_of([norms(run) for run in planned.recorded])
+            band.draw(axes, plots.LOOKS[scenario], place, linewidth=1, label=text)
     axes.set_xlabel("step")
     return figure
 
 
 def _scenario_runs(evidence: Evidence, scenario: str) -> Runs:
-    return evidence.planned(FIG_4, f"{PAPER}/{_SCENARIOS[scenario][0]}")
+    return evidence.planned(FIG_4, f"{PAPER}/mnist_{_SCENARIOS[scenario]}_norms")
 
 
 def class_accuracy(evidence: Evidence) -> plots.Figure:
@@ -211,10 +179,10 @@ def class_accuracy(evidence: Evidence) -> plots.Figure:
             by_run = [[float(v) for v in run.diagnostic("per_class_accuracy")[-1]] for run in runs]
             by_class = list(zip(*by_run, strict=True))
             places = [c + shift for c in range(len(by_class))]
-            axes.vlines(places, [min(c) for c in by_class], [max(c) for c in by_class], color=colour, linewidth=1.5)
-            std = statistics.fmean(class_accuracy_std(run, -1) for run in runs)
+            axes.vlines(places, list(map(min, by_class)), list(map(max, by_class)), color=colour, linewidth=1.5)
+            std = fmean(class_accuracy_std(run, -1) for run in runs)
             text = f"{label}, {plots.runs_text(planned)}, std {std:.2f} over classes"
-            axes.plot(places, [statistics.fmean(c) for c in by_class], marker, markersize=4, color=colour, label=text)
+            axes.plot(places, list(map(fmean, by_class)), marker, markersize=4, color=colour, label=text)
         axes.set(xlabel="class", xticks=range(10))
         if axes.lines:
             plots.legend_below(axes)

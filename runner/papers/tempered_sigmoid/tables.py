@@ -1,7 +1,5 @@
 """The networks of tables 1 and 2, the searches behind tables 3 and 4, and the measures of this paper only."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,9 +22,7 @@ PAPER = "tempered_sigmoid"
 FIG_3 = f"{PAPER}/fig_3"
 TABLE_3_SEARCH = ("tempered_sigmoid/table_3_search", "tempered_sigmoid/table_3_cifar10_search")
 TABLE_4_SEARCH = ("tempered_sigmoid/table_4_search_sgd", "tempered_sigmoid/table_4_search_adam")
-_TABLE_3 = (  # the first with the experiment counts
-    *("tempered_sigmoid/table_3_chosen", "tempered_sigmoid/table_3_cifar10_chosen", "tempered_sigmoid/table_3"),
-)
+_TABLE_3 = tuple(f"{PAPER}/table_3{part}" for part in ("_chosen", "_cifar10_chosen", ""))  # the first with a technique
 _TABLE_4 = ("tempered_sigmoid/table_4",)  # at the paper's rates
 _HEADER = (
     *("dataset", "technique", "paper (%)", "here (%)", "n", "ε of the paper", "sound ε", "learning rate"),
@@ -35,21 +31,17 @@ _HEADER = (
 _SHOWN = tuple(name for name in _HEADER[:8] if name != "ε of the paper")
 
 
-table_1 = partial(
-    network_table,
-    FIG_3,
-    f"{PAPER}/mnist_tanh",
+_SAME = (
     "The paper gives neither paddings nor the stride of the poolings. Here the first convolution has SAME padding: "
     "3 on every side, as an 8x8 kernel with stride 2 on 28 pixels needs 6 in total. The poolings have stride 1. The "
-    "second convolution has no padding.",
+    "second convolution has no padding."
 )
-table_2 = partial(
-    network_table,
-    FIG_3,
-    f"{PAPER}/cifar10_tanh",
+_VANISHES = (
     "The paper gives no padding. It has to be SAME: without padding the feature map would vanish before the last "
-    "layer. The last convolution has no activation.",
+    "layer. The last convolution has no activation."
 )
+table_1 = partial(network_table, FIG_3, f"{PAPER}/mnist_tanh", _SAME)
+table_2 = partial(network_table, FIG_3, f"{PAPER}/cifar10_tanh", _VANISHES)
 
 
 def searched(sweeps: Sequence[str], tables: Sequence[str], evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
@@ -64,10 +56,8 @@ def searched(sweeps: Sequence[str], tables: Sequence[str], evidence: Evidence, j
             best = planned.recorded.best if planned.recorded else None
             rate = f"{best.field('optimizer.lr'):g}" if best else "–"
             accuracy = number(last_accuracy(best) if best else None, "%")
-            final = next((runs for table in tables if (runs := evidence.planned(table, experiment))), Runs())
-            rates = (
-                ", ".join(f"{rate:g}" for rate in sorted({float(run.field("optimizer.lr")) for run in final})) or "–"
-            )
+            final = evidence.planned(tables, experiment)
+            rates = ", ".join(f"{rate:g}" for rate in final.groups_by("optimizer.lr")) or "–"
             runs, claim = final.recorded, claims.get(experiment)
             here = mean_text(runs.finals("test_accuracy"), "%") if runs else "–"
             costs = [bound_text(runs.largest(name)) if runs else "–" for name in ("epsilon", "epsilon_sound")]
@@ -84,8 +74,7 @@ def searched(sweeps: Sequence[str], tables: Sequence[str], evidence: Evidence, j
 table_3, table_4 = partial(searched, TABLE_3_SEARCH, _TABLE_3), partial(searched, TABLE_4_SEARCH, _TABLE_4)
 
 
-_DRAWS = 2000
-LEAST_TRIPLES = 10  # a tenth of fewer is less than one run
+_DRAWS, _LEAST_TRIPLES = 2000, 10  # a tenth of fewer is less than one run
 
 
 def top_triples(runs: Runs) -> Runs:
@@ -95,7 +84,7 @@ def top_triples(runs: Runs) -> Runs:
 
 def enough_triples(planned: Runs) -> bool:
     """Return True if a sweep is complete enough for a best tenth: half of it, and ten runs."""
-    return len(planned.recorded) >= max(LEAST_TRIPLES, len(planned) / 2)
+    return len(planned.recorded) >= max(_LEAST_TRIPLES, len(planned) / 2)
 
 
 @run_formula
@@ -103,7 +92,7 @@ def mean_of_best_tenth(claim: Claim, runs: Runs) -> Measured:
     """Return the mean of the config field named in brackets over the best tenth of the triples."""
     recorded, field = runs.recorded, claim.number.argument
     if not enough_triples(runs):
-        needed = math.ceil(max(LEAST_TRIPLES, len(runs) / 2))
+        needed = math.ceil(max(_LEAST_TRIPLES, len(runs) / 2))
         return Measured(explanation=f"too few of the triples have run to speak of the best tenth: {needed} are needed")
     top = top_triples(recorded)
     explanation = f"over the best {len(top)} of {len(recorded)} triples, and so is the spread"
@@ -139,9 +128,8 @@ def triples_above_relu(claim: Claim, evidence: Evidence) -> Measured:
         return counted(triples, replace(measured, sample=None))  # no spread of ReLU, so no interval
     accuracies, rng = np.array([last_accuracy(run) for run in triples.recorded]), np.random.default_rng(0)
     resampled = accuracies[rng.integers(len(accuracies), size=(_DRAWS, len(accuracies)))]
-    levels = level + stdev(relu_finals) / math.sqrt(len(relu_finals)) * rng.standard_t(
-        len(relu_finals) - 1, size=(_DRAWS, 1)
-    )
+    error = stdev(relu_finals) / math.sqrt(len(relu_finals))
+    levels = level + error * rng.standard_t(len(relu_finals) - 1, size=(_DRAWS, 1))
     return counted(triples, replace(measured, interval_at=partial(between, (resampled > levels).mean(1))))
 
 

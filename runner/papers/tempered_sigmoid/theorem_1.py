@@ -17,9 +17,9 @@ approached if all of the probability is on one wrong class.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -57,7 +57,7 @@ class Bias:
     stationarity: float  # the larger length of the last projected step of the two solutions; 0 at a minimum
 
 
-def mixture() -> tuple[Array, Array]:
+def _mixture() -> tuple[Array, Array]:
     """Return random points in the unit ball, with labels of a linear rule, a fifth flipped: z [100, 5], y [100]."""
     random = np.random.default_rng(0)
     z = random.normal(size=(100, 5))
@@ -66,18 +66,14 @@ def mixture() -> tuple[Array, Array]:
     return z, np.where(random.uniform(size=100) < 0.2, -y, y)
 
 
-def two_groups() -> tuple[Array, Array]:
-    """Return three long against seven short examples; clipping the long ones gives a bias: z [10, 1], y [10]."""
-    return np.array([1.0] * 3 + [0.25] * 7)[:, None], np.array([1.0] * 3 + [-1.0] * 7)
-
-
-DATA = {"mixture": mixture, "two groups": two_groups}
+# Three long against seven short examples: clipping the long ones gives a bias. z [10, 1], y [10].
+_TWO_GROUPS = np.array([1.0] * 3 + [0.25] * 7)[:, None], np.array([1.0] * 3 + [-1.0] * 7)
+DATA = {"mixture": _mixture(), "two groups": _TWO_GROUPS}
 
 
 def risk(theta: Array, z: Array, y: Array, temperature: Array) -> Array:
     """Return the mean tempered logistic loss: [problems], for theta [problems, d] and temperature [problems]."""
-    losses: Array = np.logaddexp(0, -temperature[:, None] * y * (theta @ z.T))
-    mean: Array = losses.mean(axis=1)
+    mean: Array = np.logaddexp(0, -temperature[:, None] * y * (theta @ z.T)).mean(axis=1)
     return mean
 
 
@@ -104,13 +100,12 @@ def clipped_descent(z: Array, y: Array, temperature: Array, clipping_norm: Array
     return theta, moved
 
 
-@lru_cache
+@cache
 def biases() -> tuple[Bias, ...]:
     """Return the excess risk of clipped over unclipped descent, for both data sets, on the whole grid."""
     temperature, clipping_norm = (axis.ravel() for axis in np.meshgrid(TEMPERATURES, CLIPPING_NORMS, indexing="ij"))
     solved = []
-    for name, make in DATA.items():
-        z, y = make()
+    for name, (z, y) in DATA.items():
         clipped, moved = clipped_descent(z, y, temperature, clipping_norm)
         optimal, moved_optimal = clipped_descent(z, y, temperature, np.full_like(clipping_norm, np.inf))
         excess = risk(clipped, z, y, temperature) - risk(optimal, z, y, temperature)
@@ -138,13 +133,18 @@ def gradient_over_bound(claim: Claim) -> Measured:
     return Measured(largest / math.sqrt(classes), explanation=text)
 
 
-@lru_cache
+@cache
 def gradient_ratios() -> dict[str, float]:
     """Return the largest gradient norms found, over |T| ||z||, by autograd, at random and adversarial points.
 
     An adversarial point has a margin of -30 / T or less, so the prediction is almost entirely wrong.
     """
     import torch  # here, because plans need no PyTorch
+
+    def largest_norm(loss: Callable[[Tensor], Tensor], theta: Tensor, lengths: Tensor) -> float:
+        """Return the largest norm of an example's gradient in its theta [points, ...] over its length [points]."""
+        (gradients,) = torch.autograd.grad(loss(theta.requires_grad_()), theta)
+        return float((gradients.flatten(1).norm(dim=1) / lengths).max())
 
     generator = torch.Generator().manual_seed(0)
     ratios: dict[str, float] = {}
@@ -155,30 +155,22 @@ def gradient_ratios() -> dict[str, float]:
             random = torch.randn(100, k, 6, generator=generator, dtype=torch.float64)
             wrong = torch.zeros_like(random)
             wrong[:, 1] = 40 / temperature * z / z.norm(dim=1, keepdim=True) ** 2  # class 1, but 0 is right
+
+            def loss(theta: Tensor, z: Tensor = z, temperature: float = temperature) -> Tensor:  # -log softmax(T θ z)_0
+                logits = temperature * torch.einsum("nkd,nd->nk", theta, z)
+                return (-logits.log_softmax(dim=1)[:, 0]).sum()
+
             for name, theta in (("random", random), ("adversarial", wrong)):
-                largest[name] = max(largest[name], _multiclass_ratio(theta, z, temperature))
+                largest[name] = max(largest[name], largest_norm(loss, theta, temperature * z.norm(dim=1)))
         ratios |= {f"{k} classes, {name}": value for name, value in largest.items()}
     z = torch.randn(200, 6, generator=generator, dtype=torch.float64)
     wrong = -40 * z / z.norm(dim=1, keepdim=True) ** 2
     random = torch.randn(200, 6, generator=generator, dtype=torch.float64)
     for name, theta in (("random", random), ("adversarial", wrong)):
-        theta = theta.requires_grad_()
-        torch.nn.functional.softplus(-(theta * z).sum(dim=1)).sum().backward()
-        assert theta.grad is not None
-        ratios[f"logistic, {name}"] = (theta.grad.norm(dim=1) / z.norm(dim=1)).max().item()
+        ratios[f"logistic, {name}"] = largest_norm(
+            lambda theta: torch.nn.functional.softplus(-(theta * z).sum(dim=1)).sum(), theta, z.norm(dim=1)
+        )
     return ratios
-
-
-def _multiclass_ratio(theta: Tensor, z: Tensor, temperature: float) -> float:
-    """Return the largest norm of the gradient of -log softmax(T θ z)_0 in theta [points, k, d], over |T| ||z||."""
-    import torch
-
-    theta = theta.clone().requires_grad_()
-    logits = temperature * torch.einsum("nkd,nd->nk", theta, z)
-    (-logits.log_softmax(dim=1)[:, 0]).sum().backward()
-    assert theta.grad is not None
-    ratios: Tensor = theta.grad.flatten(1).norm(dim=1) / (temperature * z.norm(dim=1))
-    return ratios.max().item()
 
 
 @computed
