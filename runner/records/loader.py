@@ -173,7 +173,8 @@ def _check_names(folder: Path) -> None:
 
 def _unreadable(folders: Sequence[Path], error: BaseException | None) -> Path | None:
     """Return the config file that OmegaConf cannot read because of an error, or None; the user's come first."""
-    for path in (path for folder in reversed(folders) for path in scan(folder, "**/*.yaml")):
+    users_first = sorted(folders, key=lambda folder: folder.is_relative_to(REPOSITORY))
+    for path in (path for folder in users_first for path in scan(folder, "**/*.yaml")):
         try:
             OmegaConf.load(path)
         except Exception as fault:  # perhaps another one, of a file that is not used
