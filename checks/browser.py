@@ -9,11 +9,11 @@ Exit codes: 0 all is well or skipped without Playwright or Chromium, 1 something
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -42,19 +42,9 @@ _MENU = """part => [...part.querySelectorAll(":scope > ul > li > .md-nav__link, 
   }).map(link => link.textContent.trim()).slice(0, 3)"""
 
 
-class _Ids(HTMLParser):
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        self.ids = {""}
-        self.feed(source)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.ids |= {value or "" for name, value in attrs if name == "id"}
-
-
 @cache
 def _ids(page: Path) -> set[str]:
-    return _Ids(page.read_text(encoding="utf-8")).ids
+    return {"", *re.findall(r"<[^<>]*\sid=[\"']?([^\"'\s>]+)", page.read_text(encoding="utf-8"))}
 
 
 def faults(browser: Any, folder: Path, line: Line) -> Iterator[str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from checks.faults.command import family, measured, running, send
+from checks.faults.command import family, kill, measured, running
 from runner.config import REPOSITORY, ConfigError
 from runner.launch.slurm import queue_states, queued_runs
 from runner.records.files import progress
@@ -85,7 +84,7 @@ def play_slurm(root: Path) -> Iterator[tuple[str, str]]:
         yield "the signal before a time limit", "the task queued itself again"
         victim = wait_until(lambda: training(signalled))
         node = output("squeue", "--noheader", f"--jobs={victim}", "--format=%N")
-        kill([*processes_of_job(victim), *descendants([daemons[node]])])
+        kill(processes_of_job(victim) | descendants([daemons[node]]))
         wait_until(lambda: (queue_states() or {}).get(victim) == "PENDING")
         yield "a node lost", "Slurm queued its task again"
         job = wait_until(lambda: training(signalled, victim))
@@ -124,9 +123,10 @@ def start_paper(root: Path, *options: str) -> subprocess.Popen[bytes]:
 
 
 def wait(command: subprocess.Popen[bytes], root: Path, code: int) -> str:
-    if (ended := command.wait(1800)) != code:
-        raise RuntimeError(f"the command ended with exit code {ended}: {root.with_suffix('.log').read_text()[-3000:]}")
-    return root.with_suffix(".log").read_text()
+    ended, printed = command.wait(1800), root.with_suffix(".log").read_text()
+    if ended != code:
+        raise RuntimeError(f"the command ended with exit code {ended}: {printed[-3000:]}")
+    return printed
 
 
 def start(log: Path, *command: str) -> int:
@@ -145,11 +145,6 @@ def processes_of_job(job: str) -> dict[int, str]:
     return descendants(
         pid for pid, process in running().items() if process.command.startswith(f"slurmstepd: [{number}.")
     )
-
-
-def kill(processes: Iterable[int]) -> None:
-    for process in processes:
-        send(process, signal.SIGKILL)
 
 
 def output(*command: str) -> str:

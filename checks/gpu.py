@@ -27,8 +27,7 @@ from typing import NoReturn
 import torch
 
 from checks.benchmarks.report import gpu_folder
-from checks.rehearsal import made_up_cuda
-from runner.build.parts import device_of
+from checks.rehearsal import made_up_cuda, parsed
 from runner.cli.reproduce import check_data, ordered
 from runner.config import PAPER, REPOSITORY, RESULTS, ConfigError
 from runner.config.yaml_file import read_yaml
@@ -64,11 +63,6 @@ def main(arguments: Sequence[str]) -> int:
             stack.enter_context(made_up_cuda())
         else:
             chosen.results = chosen.results or RESULTS
-            try:
-                device_of(chosen.device)
-            except ConfigError as error:
-                reason = str(error).replace("runtime.device=", "--device ")
-                raise ConfigError(f"{reason} --rehearse makes one up.") from error
         return _Call(chosen, began).carry_out()
 
 
@@ -76,16 +70,12 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     output = os.environ.get("OUT")
     parser = Parser(prog="python -m checks gpu", description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=9.0, help="the call ends before they are over (default: 9)")
-    parser.add_argument("--device", default="cuda", help="cuda (default), or cuda:1")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="only these parts, done again if they are there")
     parser.add_argument("--list", type=Path, default=LIST, help="the runs (default: checks/gpu.yaml)")
     parser.add_argument("--jobs", type=int, default=4, help="runs at a time (default: 4)")
     parser.add_argument("--results", type=Path, help="the folder of all results (default: results)")
     parser.add_argument("--output", type=Path, default=Path(output) if output else None, help="default: $OUT, or none")
-    parser.add_argument("--rehearse", action="store_true", help="in small, on a made-up GPU; what it writes is lost")
-    chosen = parser.parse_args(arguments)
-    if not chosen.device.startswith("cuda"):
-        parser.error(f"--device {chosen.device} is no GPU: --rehearse makes one up.")
+    chosen = parsed(parser, arguments)
     if not 0 < chosen.minutes < 24 * 60:
         parser.error(f"--minutes {chosen.minutes:g}: expected minutes above 0, and less than a day.")
     if chosen.jobs < 1:
@@ -149,7 +139,13 @@ class _Call:
             self._differs |= any(line.startswith("DIFFERS") for line in lines)
             self._rows.append((part, f"there already: {_result(path, lines)}", 0.0))
             return
-        code, lines = printed([sys.executable, "-m", "checks", *self._command(part)])
+        small, options = self._chosen.rehearse, ["--device", self._chosen.device]
+        if part == "benchmark":
+            options += ["--networks", "M", *([] if small else ["C"]), "--seconds", "10", "--output", str(self._folder)]
+            options += ["--methods", *(_METHODS[::2] if small else _METHODS), *(["--quick"] if small else [])]
+        elif small:
+            options += ["--only", "constraint"]
+        code, lines = printed([sys.executable, "-m", "checks", part, *options, *(["--rehearse"] if small else [])])
         self._wrong |= code != 0
         self._differs |= part == "parity" and code != 0
         if code not in (0, 1) or not lines:
@@ -161,14 +157,6 @@ class _Call:
         path.write_text("\n".join([first, *lines]) + "\n", encoding="utf-8")
         tables = (self._folder / "engines.csv", self._folder / "engines.svg", self._folder.parent / "README.md")
         self._add(path, *(tables if part == "benchmark" else ()))
-
-    def _command(self, part: str) -> list[str]:
-        device, rehearsed = ["--device", self._chosen.device], self._chosen.rehearse
-        if part == "parity":
-            return ["parity", *device, *(["--rehearse", "--only", "constraint"] if rehearsed else [])]
-        sizes = ["--quick", "--rehearse", "--networks", "M"] if rehearsed else ["--networks", "M", "C"]
-        methods = _METHODS[::2] if rehearsed else _METHODS
-        return ["benchmark", *device, *sizes, "--seconds", "10", "--methods", *methods, "--output", str(self._folder)]
 
     def _carry_out_runs(self) -> None:
         """Carry out the runs that are left, entry by entry. None is started that is known to end too late."""
@@ -213,21 +201,19 @@ class _Call:
 def pack(files: Iterable[Path], root: Path, output: Path, name: str) -> list[Path]:
     """Write files below `root`, the folder of all results, to `output`/NAME-1.tar.gz and so on, under results/."""
     output.mkdir(parents=True, exist_ok=True)
-    groups: list[list[Path]] = []
+    archives: dict[Path, list[Path]] = {}
     filled = LIMIT
     for file in files:
         size = file.stat().st_size + _HEADER
         if filled + size > LIMIT:
-            groups.append([])
-            filled = 0
-        groups[-1].append(file)
+            filled, group = 0, archives.setdefault(output / f"{name}-{len(archives) + 1}.tar.gz", [])
+        group.append(file)
         filled += size
-    archives = [output / f"{name}-{number}.tar.gz" for number in range(1, len(groups) + 1)]
-    for path, group in zip(archives, groups, strict=True):
+    for path, group in archives.items():
         with tarfile.open(path, "w:gz") as archive:
             for file in group:
                 archive.add(file, Path("results") / file.relative_to(root))
-    return archives
+    return list(archives)
 
 
 @contextmanager

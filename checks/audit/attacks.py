@@ -10,11 +10,11 @@ on them. A trial is one draw of batches and noise, so that a million of them, in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,9 +24,12 @@ from torch import Generator, Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from checks.audit.bounds import Array, Scores
-from checks.audit.targets import Target, World, option
+from checks.audit.targets import Setting, Target, World, option, target
 from runner.accounting import Ledger
+from runner.clipping import gradient_sum
 from runner.config import Sampling
+from runner.data.datasets import Split
+from runner.gradients import Objective, OnePassEngine
 from runner.mechanism.banded import Banded
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import PastNoise, generator
@@ -34,14 +37,16 @@ from runner.mechanism.statistics import PrivateStatistics, Standardize
 from runner.training.averaging import Averaging, averaged, initial_average
 from runner.training.updates import Updates
 from runner.training.updates.schedule import Schedule
+from runner.training.updates.screened import Annealing, Screening
 
 _CPU = torch.device("cpu")
 _Sums = dict[int, dict[str, Tensor]]  # of batches, by the sum of 2^i over their examples i
-_View = Callable[[list[dict[str, Tensor]]], list[dict[str, Tensor]]]  # from releases to what is seen
 _PLAIN_RATE = 1e6
 _PLAIN_STEP = {"adam": {"eps": _PLAIN_RATE}, "adam_bc": {"floor": _PLAIN_RATE**2}}
 _PILOT = 4000  # trials from which an attacker learns the noise
 _CHUNK = 50_000  # trials at a time, so that a release of all of them fits into 50 MB
+_DROP = 10.0  # of the logit, between the two losses that screening sees
+_TEMPERATURE = 100.0
 
 
 def released(
@@ -109,12 +114,6 @@ def _flips_coins(kind: type[Mechanism]) -> bool:
     return kind.batches is Mechanism.batches and kind.memberships in (Mechanism.memberships, Banded.memberships)
 
 
-def _chunks(target: Target, trials: int, stream: str) -> Iterator[tuple[int, str]]:
-    """Yield the number of trials and the stream of each chunk: fewer than usual if there are more than ten steps."""
-    most = max(_CHUNK // 10, _CHUNK // math.ceil(target.setting.steps / 10))
-    yield from ((min(most, trials - begin), f"{stream}/{begin}") for begin in range(0, trials, most))
-
-
 def turns(target: Target, steps: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
     """Return all that whole cycles of b releases show of the canary, an example of part 0: a release for each turn.
 
@@ -124,76 +123,98 @@ def turns(target: Target, steps: list[dict[str, Tensor]]) -> list[dict[str, Tens
     Raises:
         ValueError: the canary is in another part.
     """
-    c = target.mechanism.coefficients
+    c, seen = target.mechanism.coefficients, []
     if len(next(iter(steps[0].values()))) == 0:
         raise ValueError("Expected the canary in part 0: choose another number of examples.")
-
-    def mean(name: str, first: int) -> Tensor:
-        total = torch.zeros_like(steps[0][name])
-        for k, weight in enumerate(c):
-            row = first + k
+    for first in range(0, len(steps), len(c)):
+        means = {name: torch.zeros_like(release) for name, release in steps[0].items()}
+        for row, weight in enumerate(c, start=first):
             for back, coefficient in enumerate(c[: row + 1]):
-                total = total + weight * coefficient * steps[row - back][name]
-        return total / sum(coefficient**2 for coefficient in c)
-
-    return [{name: mean(name, first) for name in steps[0]} for first in range(0, len(steps), len(c))]
-
-
-def release_scores(target: Target, trials: int, stream: str) -> Scores:
-    """Return the scores of an attacker who sees every release."""
-    return _scores(target, trials, stream, lambda steps: steps)
+                for name, total in means.items():
+                    means[name] = total + weight * coefficient * steps[row - back][name]
+        seen.append({name: total / sum(coefficient**2 for coefficient in c) for name, total in means.items()})
+    return seen
 
 
-def all_weights_scores(target: Target, trials: int, stream: str) -> Scores:
-    """Return the scores of an attacker who sees the weights after every step, or their average if there is one.
+def attack_scores(target: Target, trials: int, stream: str) -> Scores:
+    """Return the scores of an attacker who sees the releases of all steps, or weights (`Setting.sees`).
 
-    The setting's schedule and average are applied as in a run. The attacker inverts both, since their numbers are
-    public: w_t = w_(t-1) - lr_t y_t for the release y_t, and a_t = a_(t-1) + s_t (w_t - a_(t-1)) for the average. A
-    step of rate zero shows nothing. Gradients must not depend on weights, so the network has one layer.
+    "all weights" are those after every step, or their average if there is one. The setting's schedule and average are
+    applied as in a run. The attacker inverts both, since their numbers are public: w_t = w_(t-1) - lr_t y_t for the
+    release y_t, and a_t = a_(t-1) + s_t (w_t - a_(t-1)) for the average. A step of rate zero shows nothing. "weights"
+    are those before the first step and after the last. Gradients must not depend on weights, so the network has one
+    layer then.
     """
-    return _scores(target, trials, stream, lambda steps: _inverted(target, steps))
-
-
-def _scores(target: Target, trials: int, stream: str, view: _View) -> Scores:
     seer = _Seer(target, stream)
-    names = ["likelihood", "difference"] if target.setting.steps > 1 else ["likelihood"]
+
+    def scores(steps: list[dict[str, Tensor]]) -> dict[str, Array]:
+        if target.setting.sees == "releases":
+            return seer.scores(turns(target, steps))
+        after = list(_trained(target, steps))
+        if target.setting.sees == "all weights":
+            return seer.scores(turns(target, _inverted(list(steps[0]), after)))
+        change = {name: -weight for name, weight in zip(steps[0], after[-1].weights, strict=True)}
+        return {"change": seer.projected(change, offset=len(steps))}
+
     sides = []
+    most = max(_CHUNK // 10, _CHUNK // math.ceil(target.setting.steps / 10))  # fewer if there are more than ten steps
     for i, world in enumerate(target.worlds):
         cache: _Sums = {}
         parts = [
-            seer.scores(turns(target, view(released(target, world, count, part, cache))))
-            for count, part in _chunks(target, trials, f"{stream}/{i}")
+            scores(released(target, world, min(most, trials - begin), f"{stream}/{i}/{begin}", cache))
+            for begin in range(0, trials, most)
         ]
-        sides.append({name: np.concatenate([part[name] for part in parts]) for name in names})
-    return {name: (sides[0][name], sides[1][name]) for name in names}
+        sides.append({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+    return {name: (sides[0][name], sides[1][name]) for name in sides[0]}
 
 
-def _inverted(target: Target, steps: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
-    """Train on the releases, and return what the weights of all steps show of them."""
+class _After(NamedTuple):
+    """What a step leaves: the rate it had, the newest weights' share in the average, and the weights or the average."""
+
+    rate: float
+    share: float
+    weights: list[Tensor]
+
+
+def _trained(target: Target, steps: list[dict[str, Tensor]]) -> Iterator[_After]:
+    """Train from zero on the releases of many trials, each with its own copy of the weights, [trials, *shape].
+
+    All updates are kept. The configuration is the attacker's: the first step of an optimizer that divides by root mean
+    squares is the release itself, if these have a large number added or as their least value (`_PLAIN_STEP`).
+    """
     setting = target.setting
     weights = {name: nn.Parameter(torch.zeros_like(release)) for name, release in steps[0].items()}
-    optimizer = torch.optim.SGD(weights.values(), lr=1.0)
+    name, mean = setting.option_of("optimizer"), setting.option_of("averaging")
+    make = instantiate(option("optimizer", name), **_PLAIN_STEP.get(name, {})) if name else torch.optim.SGD
+    optimizer = make(weights.values(), lr=_PLAIN_RATE if name in _PLAIN_STEP else 1.0)
+    if hasattr(optimizer, "take_noise"):
+        std = target.mechanism.noise_of_mean()
+        optimizer.take_noise({parameter: std[key] for key, parameter in weights.items()})
     updates, schedule = Updates(optimizer), Schedule(_scheduler(setting.option_of("schedule"), optimizer, len(steps)))
-    name = setting.option_of("averaging")
-    averaging: Averaging = instantiate(option("averaging", name)) if name else Averaging(0.0)
+    averaging: Averaging = instantiate(option("averaging", mean)) if mean else Averaging(0.0)
     average = initial_average(list(weights.values()))
-    before = average_before = [w.detach().clone() for w in weights.values()]
-    seen = []
     for number, step in enumerate(steps):
         if number % target.mechanism.steps_per_epoch == 0:
             schedule.start_epoch()
         schedule.start_step()
-        rate = optimizer.param_groups[0]["lr"]
         for key, parameter in weights.items():
             parameter.grad = step[key]
+        rate = optimizer.param_groups[0]["lr"]
         updates.step()
-        average = averaged(averaging, average, [w.detach() for w in weights.values()])
-        share = float(averaging.share(average[0]))
-        after = [old + (new - old) / share for old, new in zip(average_before, average[1:], strict=True)]
+        average = averaged(averaging, average, [weight.detach() for weight in weights.values()])
+        yield _After(rate, float(averaging.share(average[0])), average[1:])
+
+
+def _inverted(names: list[str], after: list[_After]) -> list[dict[str, Tensor]]:
+    """Return the releases that the weights, or their averages, show after steps that begin at zero."""
+    before = average = [torch.zeros_like(weight) for weight in after[0].weights]
+    seen = []
+    for rate, share, shown in after:
+        weights = [old + (new - old) / share for old, new in zip(average, shown, strict=True)]
         if rate > 0:
-            shown = [(old - new) / rate for old, new in zip(before, after, strict=True)]
-            seen.append(dict(zip(weights, shown, strict=True)))
-        before, average_before = after, average[1:]
+            moved = [(old - new) / rate for old, new in zip(before, weights, strict=True)]
+            seen.append(dict(zip(names, moved, strict=True)))
+        before, average = weights, shown
     return seen
 
 
@@ -205,43 +226,6 @@ def _scheduler(name: str, optimizer: torch.optim.Optimizer, steps: int) -> LRSch
     del config["epochs"]
     make: partial[LRScheduler] = instantiate(config)
     return make(optimizer, steps=steps) if getattr(make.func, "by_step", False) else make(optimizer)
-
-
-def weight_scores(target: Target, trials: int, stream: str) -> Scores:
-    """Return the scores of an attacker who sees the weights before the first step and after the last.
-
-    All updates are kept. The optimizer of every trial has its own copy of the weights, [trials, *shape]. Gradients must
-    not depend on them, so the network has one layer. The configuration is the attacker's: the first step of an
-    optimizer that divides by root mean squares is the release itself, if these have a large number added or as their
-    least value (`_PLAIN_STEP`).
-    """
-    seer = _Seer(target, stream)
-    sides = []
-    for i, world in enumerate(target.worlds):
-        cache: _Sums = {}
-        parts = [
-            seer.projected(_change(target, released(target, world, count, part, cache)), offset=target.setting.steps)
-            for count, part in _chunks(target, trials, f"{stream}/{i}")
-        ]
-        sides.append(np.concatenate(parts))
-    return {"change": (sides[0], sides[1])}
-
-
-def _change(target: Target, steps: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Return how far all steps move the weights, with its sign turned round."""
-    weights = {name: nn.Parameter(torch.zeros_like(release)) for name, release in steps[0].items()}
-    name = target.setting.option_of("optimizer")
-    make = instantiate(option("optimizer", name), **_PLAIN_STEP.get(name, {})) if name else torch.optim.SGD
-    optimizer = make(weights.values(), lr=_PLAIN_RATE if name in _PLAIN_STEP else 1.0)
-    if hasattr(optimizer, "take_noise"):
-        std = target.mechanism.noise_of_mean()
-        optimizer.take_noise({parameter: std[key] for key, parameter in weights.items()})
-    updates = Updates(optimizer)
-    for step in steps:
-        for name, parameter in weights.items():
-            parameter.grad = step[name]
-        updates.step()
-    return {name: -p.detach() for name, p in weights.items()}
 
 
 def statistics_scores(statistics: PrivateStatistics, trials: int, stream: str) -> tuple[Scores, Ledger]:
@@ -277,23 +261,16 @@ class _Seer:
 
     def __init__(self, target: Target, stream: str) -> None:
         setting, mechanism = target.setting, target.mechanism.at(0)
-        everyone = list(range(setting.examples))
-        batch = everyone if setting.everyone else everyone[-setting.batch_size :]
-        if not setting.everyone and mechanism.neighbouring_relation == "add-or-remove-one":
-            batch = everyone[-1:]
+        alone = mechanism.neighbouring_relation == "add-or-remove-one" and not setting.everyone
+        batch = list(range(setting.examples))[-1 if alone else -setting.batch_size :]
         quiet = replace(mechanism, noise_multiplier=0.0)
-        means = [quiet.release(target.sums(world, batch), Generator()) for world in target.worlds]
-        self.without = means[0]
+        self.without, within = (quiet.release(target.sums(world, batch), Generator()) for world in target.worlds)
         empty = {name: torch.zeros(_PILOT, *mean.shape) for name, mean in self.without.items()}
         pilot, past = generator(0, f"{stream}/pilot", _CPU), PastNoise(mechanism.coefficients)
         (noise,) = turns(target, [mechanism.release(empty, pilot, past) for _ in mechanism.coefficients])
-        self.direction, square = {}, 0.0
-        for name, without in self.without.items():
-            shift = means[1][name] - without
-            variance = noise[name].double().var().item()
-            self.direction[name] = shift / variance
-            square += float((shift * self.direction[name]).sum())
-        self.square = square
+        shifts = {name: within[name] - without for name, without in self.without.items()}
+        self.direction = {name: shift / noise[name].double().var().item() for name, shift in shifts.items()}
+        self.square = sum(float((shift * self.direction[name]).sum()) for name, shift in shifts.items())
         self.rate = mechanism.sampling_rate
         later = [target.mechanism.at(step).noise_multiplier for step in range(setting.steps)]
         self.shares = (np.array(later) / later[0]) ** -2 if later[0] > 0 else np.ones(len(later))
@@ -313,4 +290,107 @@ class _Seer:
         losses = self.square * self.shares[: len(seen), None] * (seen - 0.5)
         if self.rate < 1:
             losses = np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + losses)
-        return {"likelihood": losses.sum(0), "difference": seen.max(0) - seen.min(0)}
+        difference = {"difference": seen.max(0) - seen.min(0)} if len(self.shares) > 1 else {}
+        return {"likelihood": losses.sum(0), **difference}
+
+
+@dataclass(frozen=True)
+class Screened:
+    """An attack on screening: each released update is the candidate that was kept, which reveals more than a candidate.
+
+    The configuration is the attacker's: learning rate 1 and weight decay 1. So the only weight after a step is minus
+    the release, independent of the weight before: y = x + N(0, sigma^2), with x = 1 if the canary is there and 0 if
+    not. The loss on the (public) screening images is low for |y - 1/2| > t and high between, and flat in both. From a
+    weight of low loss, screening keeps a candidate outside, and draws again otherwise. So every kept weight has the
+    density of y given |y - 1/2| > t, independently of the weights before. The likelihood ratio of x = 0 and x = 1 is a
+    Gaussian's, but uninformative weights near 1/2 never occur. The score is the sum of the kept weights.
+
+    The attack begins in the middle of a run, from a weight of low loss and one kept update. A run keeps its first
+    update in any case. A candidate that is kept after many rejections may have a high loss, and candidates of high loss
+    may follow. The chance is below 1e-6 here, and the attack checks for it.
+
+    Attributes:
+        kept: the number of kept steps.
+        noise_multiplier: sigma.
+        threshold: half the width of the rejected range, t / sigma.
+        rejections: before a candidate is kept in any case.
+    """
+
+    kept: int
+    noise_multiplier: float
+    threshold: float
+    rejections: int = 1000
+
+    @property
+    def target(self) -> Target:
+        """The mechanism under attack: every batch is the whole data set, which is the canary or empty."""
+        return target(Setting("flat", examples=1, batch_size=1), self.noise_multiplier)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The largest cost of a trial, as the runner guarantees it, and the claim: the kept updates alone."""
+        mechanism, ledger = self.target.mechanism, Ledger()
+        for _ in range(self.kept):
+            for number in range(self.rejections + 1):
+                mechanism.charge_step(ledger, 0, kept=number == self.rejections)
+        return ledger
+
+    def scores(self, trials: int, stream: str) -> Scores:
+        """Return the scores of an attacker who sees the kept weights."""
+        without, within = (
+            self._kept_weights(trials * self.kept, canary, f"{stream}/{canary}").reshape(trials, self.kept).sum(1)
+            for canary in (False, True)
+        )
+        return {"sum": (without, within)}
+
+    def _kept_weights(self, count: int, canary: bool, stream: str) -> Array:
+        streams = (f"{stream}/{purpose}" for purpose in ("sampling", "noise", "screening"))
+        sampling, noise, draws = (generator(0, name, _CPU) for name in streams)
+        half_width = self.threshold * self.noise_multiplier
+        weight = nn.Linear(1, 1, bias=False)
+        weight.weight.data.fill_(1 + half_width)
+        objective = Objective(nn.Sequential(weight, _Wells(half_width)), _Steep())
+        clipping = self.target.clipping
+        mechanism = replace(self.target.mechanism, noise_groups=clipping.noise_groups(objective))
+        optimizer = torch.optim.SGD(objective.parameters(), lr=1.0, weight_decay=1.0)
+        limits = {"initial_temperature": _TEMPERATURE, "rejection_threshold": self.rejections}
+        rule: Annealing = instantiate(option("screening", "annealing"), **limits)
+        image = Split(torch.ones(1, 1), torch.zeros(1, dtype=torch.long))
+        screening = Screening(rule, objective, Updates(optimizer), image, draws)
+        screening.accepted = 1
+        screening.start_epoch()
+        engine, present = OnePassEngine(objective), int(canary)
+        total = gradient_sum(clipping, engine, torch.ones(present, 1), torch.zeros(present), 1).gradients
+        weights: list[float] = []
+        while len(weights) < count:
+            (_,) = mechanism.batches(sampling)
+            release = mechanism.release(total, noise)
+            for name, parameter in objective.named_parameters():
+                parameter.grad = release[name]
+            if screening.step():
+                weights.append(weight.weight.item())
+        if screening.forced:
+            raise RuntimeError("An update was kept because of the rejections before it: trials are not independent.")
+        return np.array(weights)
+
+
+class _Wells(nn.Module):
+    """Logits (h, 0) of a weight [batch, 1]: h is 0 between the wells and _DROP in them, and has a slope of 1e-6.
+
+    The training loss's gradient comes from the slope, which is negligible for the screening loss.
+    """
+
+    def __init__(self, half_width: float) -> None:
+        super().__init__()
+        self.half_width = half_width
+
+    def forward(self, weights: Tensor) -> Tensor:
+        h = _DROP * ((weights - 0.5).abs() > self.half_width) + 1e-6 * weights
+        return torch.cat([h, torch.zeros_like(h)], dim=1)
+
+
+class _Steep(nn.Module):
+    """A training loss whose gradient is far above the clipping norm, with a constant direction."""
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return -1e12 * logits[:, 0]

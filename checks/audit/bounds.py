@@ -24,20 +24,19 @@ s. For a Gaussian (Dong, Roth and Su, 2022):
 At s = 1 it is a test of the ledger itself, for any shape: `Found.accused`. All curves are pessimistic (privacy loss
 distributions, rounded up), so that a violation is certain.
 
-A mechanism of another shape, such as `screened` updates, can violate its ledger's curve and keep the epsilon at one
+A mechanism of another shape, such as screened updates, can violate its ledger's curve and keep the epsilon at one
 delta. For these, only `any_shape` counts as a bound on epsilon.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, reduce
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import privacy_loss_distribution
 from scipy.special import betaincinv, logsumexp, ndtri
 
@@ -49,6 +48,7 @@ Scores: TypeAlias = Mapping[str, tuple[Array, Array]]  # by name: trials without
 
 CHOOSING = 0.2  # the share of trials for choosing score and threshold
 _POINTS = 2000  # of the grid of one release's loss
+_FINEST = 2e-3  # of the logarithm of a scale
 LOSSES = np.concatenate([np.linspace(0, 2, 101), np.linspace(2.1, 30, 280)])  # points of the tested curves
 # Noise over charged noise, to find the strongest test.
 _SCALES = (1 / 32, 1 / 8, 1 / 4, 0.5, 0.7, 0.85, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 4.0)
@@ -69,8 +69,7 @@ class Test(NamedTuple):
     threshold: float
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """The result of an attack.
 
     Attributes:
@@ -98,10 +97,7 @@ class Limited(NamedTuple):
     order: int = 1
 
 
-UNLIMITED = Limited()
-
-
-def exact_scores(charged: Releases, delta: float, trials: int, seed: int, limited: Limited = UNLIMITED) -> Scores:
+def exact_scores(charged: Releases, delta: float, trials: int, seed: int, limited: Limited) -> Scores:
     """Draw the scores of the strongest attacker on exactly the charged releases, which an estimator makes bounds of.
 
     Release j is x + sigma_j z, where x = 1 if the example is there and joins, and 0 if not, with a coin of rate q_j.
@@ -141,10 +137,9 @@ def lower_bounds(scores: Scores, charged: Releases, delta: float, error: float) 
         error: the chance of error.
     """
     first, holdout = {}, {}
-    for name, pair in scores.items():
-        cut = [max(1, int(CHOOSING * len(side))) for side in pair]
-        first[name] = (pair[0][: cut[0]], pair[1][: cut[1]])
-        holdout[name] = (pair[0][cut[0] :], pair[1][cut[1] :])
+    for name, (out, within) in scores.items():
+        i, j = (max(1, int(CHOOSING * len(side))) for side in (out, within))
+        first[name], holdout[name] = (out[:i], within[:j]), (out[i:], within[j:])
     tests = _candidates(first)
     limit = error / 4  # two bounds, of two limits each
     seen = [_limits(first, test, limit) for test in tests]
@@ -190,13 +185,20 @@ def _shape_bound(limits: Limits, family: tuple[SampledGaussian, ...], delta: flo
     if all(m.q == 1 for m in family):
         return gaussian_epsilon(_gaussian_mu(limits), delta)
     low, high = math.log(_SCALES[0]), math.log(_SCALES[-1])
-    if not _refuted(limits, family, math.exp(high)):
+    return epsilon_of_refuted(lambda scale: _refuted(limits, family, scale), family, delta, low, high)
+
+
+def epsilon_of_refuted(
+    refuted: Callable[[float], bool], family: tuple[SampledGaussian, ...], delta: float, low: float, high: float
+) -> float:
+    """Compute epsilon at the least scale of the noise that is refuted, between e^low and e^high; 0 if none is."""
+    if not refuted(math.exp(high)):
         return 0.0
-    if _refuted(limits, family, math.exp(low)):
+    if refuted(math.exp(low)):
         return epsilon_of_curve(family, math.exp(low), delta)
-    while high - low > 2e-3:
+    while high - low > _FINEST:
         middle = (low + high) / 2
-        low, high = (low, middle) if _refuted(limits, family, math.exp(middle)) else (middle, high)
+        low, high = (low, middle) if refuted(math.exp(middle)) else (middle, high)
     return epsilon_of_curve(family, math.exp(high), delta)
 
 
@@ -238,9 +240,9 @@ def _excess(limits: Limits, family: tuple[SampledGaussian, ...], scale: float) -
 @lru_cache(maxsize=4096)
 def curve(family: tuple[SampledGaussian, ...], scale: float) -> Array:
     """Compute a pessimistic delta(e) at the losses e, for noise of that scale."""
-    composed = None
     noises = [scale * m.noise_multiplier for m in family]
     interval = max((0.5 / noise**2 + 10 / noise) / _POINTS for noise in noises)
+    parts = []
     for m, noise in zip(family, noises, strict=True):
         part = privacy_loss_distribution.from_gaussian_mechanism(
             noise,
@@ -249,15 +251,12 @@ def curve(family: tuple[SampledGaussian, ...], scale: float) -> Array:
             sampling_prob=m.q,
             use_connect_dots=True,
         )
-        part = part.self_compose(m.times) if m.times > 1 else part
-        composed = part if composed is None else composed.compose(part)
-    assert composed is not None
+        parts.append(part.self_compose(m.times) if m.times > 1 else part)
+    composed = reduce(lambda first, second: first.compose(second), parts)
     return np.asarray(composed.get_delta_for_epsilon(LOSSES))
 
 
 def epsilon_of_curve(family: tuple[SampledGaussian, ...], scale: float, delta: float) -> float:
-    releases: list[tuple[DpEvent, int]] = []
-    for m in family:
-        inner = GaussianDpEvent(scale * m.noise_multiplier)
-        releases.append((inner if m.q == 1 else PoissonSampledDpEvent(m.q, inner), m.times))
+    events = [(GaussianDpEvent(scale * m.noise_multiplier), m) for m in family]
+    releases = [(event if m.q == 1 else PoissonSampledDpEvent(m.q, event), m.times) for event, m in events]
     return sound_epsilon(tuple(releases), delta)

@@ -26,11 +26,14 @@ If the quartiles of all x_t show clearly less noise than is charged, the attacke
 
 from __future__ import annotations
 
+import io
+import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -38,7 +41,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from checks.audit.bounds import Array
+from checks.audit.bounds import Array, Found, lower_bounds
+from runner.accounting import Releases
 from runner.build.prepare import prepare
 from runner.clipping import Clipping, NoiseGroup, gradient_sum
 from runner.config import StepMode
@@ -159,11 +163,10 @@ class Attacker:
         self._squares = {g: (g.sensitivity / run.mechanism.noise_std(g)) ** 2 for g in canaries.places}
         self.share = sum(self._squares.values()) * run.mechanism.noise_multiplier**2
         # From weights, a release follows for SGD. Other updates are read by the gradient that the optimizer gets.
-        optimizer = run.config.optimizer
-        self._by_weights = optimizer["_target_"] == "torch.optim.SGD" and run.config.schedule is None
-        self._by_weights &= run.initial.constraint is None
+        plain = run.config.schedule is None and run.initial.constraint is None
+        self._by_weights = plain and self._optimizer["_target_"] == "torch.optim.SGD"
         self._velocity: dict[NoiseGroup, Tensor] = {}
-        self._before: dict[NoiseGroup, Tensor] | None = None
+        self._before: dict[NoiseGroup, Tensor] = {}
         self._known: dict[NoiseGroup, Tensor] = {}
 
     def _along(self, tensors: Mapping[str, Tensor]) -> dict[NoiseGroup, Tensor]:
@@ -180,22 +183,16 @@ class Attacker:
         """
         parameters = dict(objective.named_parameters())
         weights = self._along(parameters)
-        before = self._before
-        if before is not None and any(not torch.equal(weights[g], before[g]) for g in weights):
-            if self._by_weights:
-                releases = {g: self._release(g, before[g] - weights[g]) for g in weights}
+        if any(not torch.equal(weights[group], before) for group, before in self._before.items()):
+            if self._by_weights:  # the velocity of SGD is the noisy mean, and momentum times the velocity before
+                velocity = {group: (self._before[group] - weights[group]) / self._optimizer.lr for group in weights}
+                earlier = {group: self._optimizer.momentum * v for group, v in self._velocity.items()}
+                self._add({group: v - earlier.get(group, 0.0) for group, v in velocity.items()})
+                self._velocity = velocity
             else:
-                releases = self._along({name: p.grad for name, p in parameters.items() if p.grad is not None})
-            self._add(releases)
+                self._add(self._along({name: p.grad for name, p in parameters.items() if p.grad is not None}))
         self._before = weights
         self._known = {} if others is None else self._along(others)
-
-    def _release(self, group: NoiseGroup, moved: Tensor) -> Tensor:
-        """Return the noisy mean [k] that moved the weights by SGD, with momentum."""
-        velocity: Tensor = moved / self._optimizer.lr
-        release: Tensor = velocity - self._optimizer.momentum * self._velocity.get(group, torch.zeros_like(velocity))
-        self._velocity[group] = velocity
-        return release
 
     def _add(self, releases: dict[NoiseGroup, Tensor]) -> None:
         exponent = np.zeros(len(self.scores))
@@ -222,7 +219,9 @@ def ratio(exponent: Array, sampling_rate: float) -> Array:
     return losses
 
 
-@dataclass(frozen=True)
+_one_pass = cache(OnePassEngine)  # of the attacker, one for each objective
+
+
 class _Observed:
     """A run's clipping, with canaries among the examples, and an attacker who knows the sum of the others.
 
@@ -230,69 +229,41 @@ class _Observed:
     the attacker computes the sum of the others by the one-pass engine, which is faster than the isolated one.
     """
 
-    clipping: Clipping
-    canaries: Canaries
-    attacker: Attacker
-    real: bool
-    engines: dict[int, Engine] = field(default_factory=dict)  # of the attacker, by the objective's identity
-
-    @property
-    def needs_engine(self) -> bool:
-        return self.clipping.needs_engine
-
-    @property
-    def sums_by_engine(self) -> bool:
-        return self.clipping.sums_by_engine
-
-    def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
-        return self.clipping.noise_groups(model)
+    def __init__(self, clipping: Clipping, canaries: Canaries, attacker: Attacker, real: bool) -> None:
+        self._clipping, self._canaries, self._attacker, self._real = clipping, canaries, attacker, real
+        self.needs_engine, self.sums_by_engine = clipping.needs_engine, clipping.sums_by_engine
+        self.noise_groups = clipping.noise_groups
 
     def sum_contributions(
         self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
     ) -> GradientSum:
-        among, joined = self.canaries.among(targets), targets >= self.canaries.classes
+        among, joined = self._canaries.among(targets), targets >= self._canaries.classes
         if isinstance(engine, MaskedEngine):
             joined = joined & engine.mask
             engine = replace(engine, mask=engine.mask & ~among)
-            ordinary = self.clipping.sum_contributions(engine, inputs, targets.masked_fill(among, 0), groups)
+            ordinary = self._clipping.sum_contributions(engine, inputs, targets.masked_fill(among, 0), groups)
         else:
-            some = self._sum(self._one_pass(engine) if self.real else engine, inputs[~among], targets[~among], groups)
-            norms = None if some.norms is None else _placed(some.norms, ~among)
-            ordinary = GradientSum(some.gradients, _placed(some.losses, ~among), norms)
-        self.attacker.look(engine.objective, ordinary.gradients)
-        if self.real:
-            return self.clipping.sum_contributions(engine, inputs, targets, groups)
-        theirs = self._sum(CanaryEngine(engine.objective, self.canaries), inputs[joined], targets[joined], groups)
+            theirs = _one_pass(engine.objective) if self._real else engine
+            ordinary = self._sum(theirs, inputs[~among], targets[~among], groups)
+            norms = None if ordinary.norms is None else _placed(ordinary.norms, ~among)
+            ordinary = GradientSum(ordinary.gradients, _placed(ordinary.losses, ~among), norms)
+        self._attacker.look(engine.objective, ordinary.gradients)
+        if self._real:
+            return self._clipping.sum_contributions(engine, inputs, targets, groups)
+        crafted = self._sum(CanaryEngine(engine.objective, self._canaries), inputs[joined], targets[joined], groups)
         return GradientSum(
-            {name: g + ordinary.gradients[name].view_as(g) for name, g in theirs.gradients.items()},
+            {name: g + ordinary.gradients[name].view_as(g) for name, g in crafted.gradients.items()},
             ordinary.losses.masked_fill(among, 0),
             None if ordinary.norms is None else ordinary.norms.masked_fill(joined, _STRONG),
         )
 
-    def _one_pass(self, engine: Engine) -> Engine:
-        key = id(engine.objective)
-        if key not in self.engines:
-            self.engines[key] = OnePassEngine(engine.objective)
-        return self.engines[key]
-
     def _sum(self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup]) -> GradientSum:
-        return gradient_sum(self.clipping, engine, inputs, targets, max(1, len(targets)), groups)
+        return gradient_sum(self._clipping, engine, inputs, targets, max(1, len(targets)), groups)
 
 
 def _placed(numbers: Tensor, where: Tensor) -> Tensor:
     """Return numbers, one for each true value of `where` [batch], at their places in zeros [batch]."""
     return numbers.new_zeros(len(where)).masked_scatter(where, numbers)
-
-
-@dataclass(frozen=True)
-class _Attacked(Run):
-    """A run that remembers the objectives it makes."""
-
-    objectives: list[Objective] = field(default_factory=list)
-
-    def new_objective(self) -> Objective:
-        self.objectives.append(super().new_objective())
-        return self.objectives[-1]
 
 
 @dataclass(frozen=True)
@@ -340,8 +311,13 @@ class Outcome:
     joined: Array
     share: float
     steps: int
-    accuracy: float
-    seconds: float
+    accuracy: float = math.nan
+    seconds: float = 0.0
+
+    def independent(self, charged: Releases, delta: float, error: float) -> Found:
+        """Take the canaries for independent trials of what is charged."""
+        sides = {"likelihood": (self.scores[~self.joined], self.scores[self.joined])}
+        return lower_bounds(sides, charged, delta, error)
 
 
 Plant = Callable[[Run], Run]
@@ -360,12 +336,12 @@ def carry_out(attack: Attack, plant: Plant = lambda run: run, seed: int = 0) -> 
     canaries = Canaries.draw(right, attack.canaries, seed, real=attack.real)
     attacker = Attacker(right, canaries)
     wrong = plant(right)
-    parts = {item.name: getattr(wrong, item.name) for item in fields(Run)}
-    run = _Attacked(**parts | {"clipping": _Observed(wrong.clipping, canaries, attacker, attack.real)})
-    data = load(run)
-    data = (_with_canaries(data[0], canaries, attack.real), *data[1:])
+    run = replace(wrong, clipping=_Observed(wrong.clipping, canaries, attacker, attack.real))
+    training_split, *others = load(run)
+    data = (_with_canaries(training_split, canaries, attack.real), *others)
     trained = _trained(run, data, resume=attack.way == "resumed")
-    attacker.look(run.objectives[-1])
+    assert trained.objective is not None
+    attacker.look(trained.objective)
     if attacker.steps != run.most_steps:
         raise RuntimeError(f"The attacker saw {attacker.steps} of {run.most_steps} steps: take larger batches.")
     return Outcome(
@@ -398,37 +374,20 @@ class _StoppedError(Exception):
 
 
 def _trained(run: Run, data: tuple[Split, ...], *, resume: bool) -> Trained:
-    """Train a run by the package's loop: whole, or stopped in the middle and resumed from the saved state."""
-
-    def ignore(row: dict[str, float]) -> None:
-        return None
-
+    """Train a run by the package's loop: whole, or stopped in the middle and resumed from a file of its state."""
     if not resume:
-        return training(run, data)(ignore)
-    saved: list[State] = []
-    epochs = 0
+        return training(run, data)(lambda row: None)
+    file, epochs = io.BytesIO(), itertools.count(1)
 
     def save(state: Callable[[], State]) -> None:
-        nonlocal epochs
-        epochs += 1
-        if epochs == run.epochs // 2:
-            saved.append(_stored(state()))
+        if next(epochs) == run.epochs // 2:
+            torch.save(state(), file)
             raise _StoppedError
 
     with suppress(_StoppedError):
-        training(run, data, on_state=save)(ignore)
-    return training(run, data, state=saved[0])(ignore)
-
-
-def _stored(state: State) -> State:
-    """Return a state as it is read from a file."""
-    import io
-
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    buffer.seek(0)
-    loaded: State = torch.load(buffer, weights_only=True)
-    return loaded
+        training(run, data, on_state=save)(lambda row: None)
+    file.seek(0)
+    return training(run, data, state=torch.load(file, weights_only=True))(lambda row: None)
 
 
 def exact(canaries: int, sampling_rate: float, noise_multiplier: float, steps: int, share: float, seed: int) -> Outcome:
@@ -440,4 +399,4 @@ def exact(canaries: int, sampling_rate: float, noise_multiplier: float, steps: i
         present = joined & (draws.random(canaries) < sampling_rate)
         exponent = math.sqrt(square) * draws.standard_normal(canaries) + square * (present - 0.5)
         scores += ratio(exponent, sampling_rate)
-    return Outcome(scores, joined, share, steps, math.nan, 0.0)
+    return Outcome(scores, joined, share, steps)

@@ -2,7 +2,7 @@
 
 - `clipping`: releases of one step and of samples. A clipping that bounds nothing has a row that says so.
 - `mechanism`: releases under backpropagation clipping, for all its neighbours. Banded noise has `_banded`.
-- `screening`: kept weights (`audit.screened`).
+- `screening`: kept weights (`attacks.Screened`).
 - `optimizer`: the weights before and after one step.
 - `augmentation`, engine, precision: releases of one step of flat clipping.
 - `averaging`, `schedule`: the weights after every step.
@@ -26,15 +26,14 @@ from typing import Any, NamedTuple
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from checks.audit.attacks import all_weights_scores, release_scores, statistics_scores, weight_scores
-from checks.audit.bounds import UNLIMITED, Limited, Scores, exact_scores, lower_bounds
+from checks.audit.attacks import Screened, attack_scores, statistics_scores
+from checks.audit.bounds import Limited, Scores, exact_scores, lower_bounds
 from checks.audit.faults import FAULTS, Fault
 from checks.audit.hidden import Hidden, hidden_scores
-from checks.audit.screened import Screened, charges, screened_scores
 from checks.audit.targets import (
     BANDED,
-    BY_NETWORK,
     DELTA,
+    LIPSCHITZ,
     PLAIN,
     Setting,
     Target,
@@ -43,7 +42,7 @@ from checks.audit.targets import (
     own_options,
     target,
 )
-from runner.accounting import Ledger, Pld, RdpClassic, Releases, calibrate_noise_multiplier, sound_epsilon
+from runner.accounting import Ledger, Pld, RdpClassic, calibrate_noise_multiplier, sound_epsilon
 from runner.config import Sampling
 from runner.mechanism.banded import INDEPENDENT
 from runner.mechanism.layerwise import NEIGHBOURS
@@ -135,7 +134,7 @@ class Case(NamedTuple):
 
     attack: partial[list[Row]]
     rows: int
-    options: frozenset[tuple[str, str]]
+    options: set[tuple[str, str]]
 
 
 Recall = Callable[[partial[list[Row]]], list[Row]]  # carries out an attack, or has its rows from an earlier time
@@ -144,23 +143,22 @@ Recall = Callable[[partial[list[Row]]], list[Row]]  # carries out an attack, or 
 def cases(*, quick: bool) -> list[Case]:
     """List attacks on the implementation."""
     unbounded = [name for name in own_options("clipping") if not _bounded(name)]
-    planned = [Case(partial(_refused, name), 1, frozenset({("clipping", name)})) for name in unbounded]
-    for setting, trials, sees in settings():
+    planned = [Case(partial(_refused, name), 1, {("clipping", name)}) for name in unbounded]
+    for setting, trials in settings():
         for epsilon, count in trials.items():
             if not quick or epsilon == 4.0:
-                attack = partial(_attacked, setting, epsilon, _QUICK if quick else count, sees)
-                planned.append(Case(attack, 1, frozenset(setting.options)))
+                attack = partial(_attacked, setting, epsilon, _QUICK if quick else count)
+                planned.append(Case(attack, 1, setting.options))
     for name in own_options("normalization"):
         if ("normalization", name) not in WITHOUT:
             for epsilon, count in {4.0: 500}.items() if quick else {2.0: 20_000, 8.0: 10_000}.items():
                 attack = partial(_statistics, name, epsilon, count)
-                planned.append(Case(attack, 1, frozenset({("normalization", name)})))
+                planned.append(Case(attack, 1, {("normalization", name)}))
     for hidden in HIDDEN:
         attack = partial(_hidden, hidden, 4.0, 200 if quick else HIDDEN_TRIALS)
-        planned.append(Case(attack, 1, frozenset(hidden.setting.options)))
+        planned.append(Case(attack, 1, hidden.setting.options))
     screened, number = (SCREENED_QUICK, 120) if quick else (SCREENED, SCREENED_TRIALS)
-    options = frozenset({("screening", "annealing")})
-    planned.append(Case(partial(_screened, screened, number), len(SCREENED_DELTAS), options))
+    planned.append(Case(partial(_screened, screened, number), len(SCREENED_DELTAS), {("screening", "annealing")}))
     return planned
 
 
@@ -190,53 +188,52 @@ def _bounded(clipping: str) -> bool:
     return True
 
 
-def settings() -> Iterator[tuple[Setting, Mapping[float, int], str]]:
-    """Yield settings, with trials by epsilon and the numbers that the attacker sees."""
+def settings() -> Iterator[tuple[Setting, Mapping[float, int]]]:
+    """Yield settings, with trials by epsilon."""
     clippings = [name for name in own_options("clipping") if _bounded(name)]
     for name in clippings:
-        yield Setting(name), _ONE_STEP, "releases"
+        yield Setting(name), _ONE_STEP
     for name in clippings:
-        if name != BY_NETWORK:  # no example reaches the bound of a convolution there
-            yield Setting(name, network="convolution"), {4.0: 50_000}, "releases"
+        if name != LIPSCHITZ:  # no example reaches the bound of a convolution there
+            yield Setting(name, network="convolution"), {4.0: 50_000}
     for mechanism in own_options("mechanism"):
         for setting in _variants(mechanism):
-            yield setting, _ONE_STEP if setting.sampling is Sampling.poisson else _SHUFFLED, "releases"
+            yield setting, _ONE_STEP if setting.sampling is Sampling.poisson else _SHUFFLED
     for name in clippings:
         most = {0.5: MILLION, 1.0: MILLION, 2.0: 300_000, 4.0: 100_000, 8.0: 50_000}
-        yield Setting(name).sampled(5), most if name == "flat" else {4.0: 100_000}, "releases"
+        yield Setting(name).sampled(5), most if name == "flat" else {4.0: 100_000}
     for name in clippings:
-        yield Setting(name).sampled(), _SAMPLED if name == "flat" else {4.0: MILLION, 8.0: MILLION}, "releases"
+        yield Setting(name).sampled(), _SAMPLED if name == "flat" else {4.0: MILLION, 8.0: MILLION}
     for mechanism in own_options("mechanism"):
         for setting in _variants(mechanism):
             if setting.sampling is Sampling.poisson:
-                yield setting.sampled(), {4.0: MILLION, 8.0: MILLION}, "releases"
-                yield replace(setting.sampled(), steps=5), {4.0: MILLION}, "releases"
+                yield setting.sampled(), {4.0: MILLION, 8.0: MILLION}
+                yield replace(setting.sampled(), steps=5), {4.0: MILLION}
             else:
-                yield replace(setting, steps=3), {4.0: 50_000}, "releases"
+                yield replace(setting, steps=3), {4.0: 50_000}
     yield from _banded()
-    for network, sees in (("linear", "releases"), ("one layer", "weights")):
-        yield Setting("flat", steps=4, network=network), {1.0: 200_000, 4.0: 50_000}, sees
-        yield Setting("flat", steps=5, network=network).sampled(), {4.0: MILLION, 8.0: MILLION}, sees
+    for network in ("linear", "one layer"):
+        yield Setting("flat", steps=4, network=network), {1.0: 200_000, 4.0: 50_000}
+        yield Setting("flat", steps=5, network=network).sampled(), {4.0: MILLION, 8.0: MILLION}
     shuffled = Setting("flat", sampling=Sampling.shuffled)
-    yield replace(shuffled, steps=4), {4.0: 50_000}, "releases"
-    yield replace(shuffled, examples=8, batch_size=4, steps=4), {4.0: 200_000}, "releases"
-    for group, network, sees in (
-        ("augmentation", "smooth", "releases"),
-        ("engine", "linear", "releases"),
-        ("precision", "cancelling", "releases"),
-        ("averaging", "one layer", "all weights"),
-        ("schedule", "one layer", "all weights"),
+    yield replace(shuffled, steps=4), {4.0: 50_000}
+    yield replace(shuffled, examples=8, batch_size=4, steps=4), {4.0: 200_000}
+    for group, network, steps in (
+        ("augmentation", "smooth", 1),
+        ("engine", "linear", 1),
+        ("precision", "cancelling", 1),
+        ("averaging", "one layer", 8),
+        ("schedule", "one layer", 8),
     ):
         for name in own_options(group):
             if (group, name) not in WITHOUT:
-                steps = 8 if sees == "all weights" else 1
-                yield Setting("flat", steps=steps, network=network, beside=(group, name)), {4.0: 50_000}, sees
+                yield Setting("flat", steps=steps, network=network, beside=(group, name)), {4.0: 50_000}
     for name in own_options("optimizer"):
-        yield Setting("flat", network="one layer", beside=("optimizer", name)), {4.0: 200_000}, "weights"
+        yield Setting("flat", network="one layer", beside=("optimizer", name)), {4.0: 200_000}
     for name in counting_losses():
-        yield Setting(BY_NETWORK, beside=("loss", name)), {4.0: 200_000}, "releases"
+        yield Setting(LIPSCHITZ, beside=("loss", name)), {4.0: 200_000}
     for setting in (Setting("flat", steps=3), Setting("flat", steps=3).sampled()):
-        yield replace(setting, more={"factors": (1.0, 0.8, 1.25)}), {4.0: MILLION}, "releases"
+        yield replace(setting, more={"factors": (1.0, 0.8, 1.25)}), {4.0: MILLION}
 
 
 def counting_losses() -> list[str]:
@@ -244,17 +241,17 @@ def counting_losses() -> list[str]:
     return [name for name in own_options("loss") if "budget" in option("loss", name).get("course", {})]
 
 
-def _banded() -> Iterator[tuple[Setting, Mapping[float, int], str]]:
+def _banded() -> Iterator[tuple[Setting, Mapping[float, int]]]:
     """Yield attacks on banded noise, whose batches never hold all examples: several cycles of two and of four steps.
 
     Of b independent parts, one trial in b is used (`attacks.joined`).
     """
     for name in ("flat", "per_layer"):
-        yield Setting(name, BANDED, steps=4, more={"bands": 2}).sampled(5), {4.0: 50_000}, "releases"
-        yield Setting(name, BANDED, steps=8, more={"bands": 4}).sampled(), {4.0: 200_000}, "releases"
+        yield Setting(name, BANDED, steps=4, more={"bands": 2}).sampled(5), {4.0: 50_000}
+        yield Setting(name, BANDED, steps=8, more={"bands": 4}).sampled(), {4.0: 200_000}
     parts = {"parts": INDEPENDENT}
-    yield Setting("flat", BANDED, steps=4, more={"bands": 2} | parts).sampled(5), {4.0: 100_000}, "releases"
-    yield Setting("flat", BANDED, steps=8, more={"bands": 4} | parts).sampled(), {4.0: 800_000}, "releases"
+    yield Setting("flat", BANDED, steps=4, more={"bands": 2} | parts).sampled(5), {4.0: 100_000}
+    yield Setting("flat", BANDED, steps=8, more={"bands": 4} | parts).sampled(), {4.0: 800_000}
 
 
 def _variants(mechanism: str) -> Iterator[Setting]:
@@ -274,82 +271,88 @@ def _variants(mechanism: str) -> Iterator[Setting]:
         yield replace(setting, more={"asked_for": mechanism} if "asked_for" in arguments else {})
 
 
-def _attacked(setting: Setting, epsilon: float, trials: int, sees: str, error: float) -> list[Row]:
+def _attacked(setting: Setting, epsilon: float, trials: int, error: float) -> list[Row]:
     by = "claimed" if "asked_for" in setting.more else "sound"
-    return [attack_target(calibrated(setting, epsilon, kind=by), trials, sees, error)]
+    return [attack_target(calibrated(setting, epsilon, kind=by), trials, error)]
 
 
-def attack_target(attacked: Target, trials: int, sees: str, error: float, *, gaussian: bool = True) -> Row:
-    attack = {"weights": weight_scores, "all weights": all_weights_scores, "releases": release_scores}[sees]
-    scores = attack(attacked, trials, f"{sees} {attacked.setting} {attacked.mechanism}")
+def attack_target(attacked: Target, trials: int, error: float, *, gaussian: bool = True) -> Row:
     setting, mechanism = attacked.setting, attacked.mechanism
+    scores = attack_scores(attacked, trials, f"{setting.sees} {setting} {mechanism}")
     remarks = [] if setting.network == "linear" else [setting.network]
     remarks += [setting.beside[1]] if setting.beside is not None else []
     remarks += ["noise by step"] if "factors" in setting.more else []
-    if setting.everyone:
-        batches = "all examples"
-    elif setting.sampling is Sampling.poisson:
-        batches = f"q = {mechanism.sampling_rate:g}"
-    else:
-        batches = f"{mechanism.steps_per_epoch} an epoch"
-    row = _row(
+    return _row(
         scores,
         attacked.ledger,
         error,
+        gaussian=gaussian,
+        order=mechanism.steps_per_epoch if mechanism.sampling is Sampling.shuffled else 1,
         what=setting.clipping + (f" ({', '.join(remarks)})" if remarks else ""),
         mechanism=" ".join([setting.mechanism, *(v for k, v in setting.more.items() if k in ("neighbours", "parts"))]),
-        sampling=f"{setting.sampling.value}, {batches}",
+        sampling=_sampling(attacked),
         steps=setting.steps,
-        sees=sees,
+        sees=setting.sees,
         noise_multiplier=mechanism.noise_multiplier,
-        trials=min(map(len, chain(*scores.values()))),
         claimed=attacked.claimed,
         moved=attacked.moved,
     )
-    return _with_ceiling(row, attacked, error) if gaussian else replace(row, of_shape=math.nan)
 
 
-def _row(scores: Scores, ledger: Ledger, error: float, delta: float = DELTA, **fields: Any) -> Row:
-    """Make a row of the scores of an attack: `fields` has the rest of them."""
+def _sampling(attacked: Target) -> str:
+    setting, mechanism = attacked.setting, attacked.mechanism
+    batches = f"q = {mechanism.sampling_rate:g}"
+    if setting.everyone:
+        batches = "all examples"
+    elif setting.sampling is Sampling.shuffled:
+        batches = f"{mechanism.steps_per_epoch} an epoch"
+    return f"{setting.sampling.value}, {batches}"
+
+
+def _row(
+    scores: Scores,
+    ledger: Ledger,
+    error: float,
+    delta: float = DELTA,
+    gaussian: bool = True,
+    order: int = 1,
+    **more: Any,
+) -> Row:
+    """Make a row of the scores of an attack: `more` has the rest of its fields.
+
+    If releases are Gaussian and it shows too little, it has a ceiling, for an attacker who sees no more than this one.
+    Among `order` releases the charged one is not known.
+    """
     bounds = lower_bounds(scores, ledger.actual, delta, error)
-    fields |= {"of_shape": bounds.of_shape, "any_shape": bounds.any_shape, "accused": bounds.accused}
-    return Row(delta=delta, sound=sound_epsilon(ledger.actual, delta), **fields)
-
-
-def _with_ceiling(row: Row, attacked: Target, error: float) -> Row:
-    """Add to a row that shows too little what exact scores show, where an attacker sees no more than this one."""
-    mechanism = attacked.mechanism
-    order = mechanism.steps_per_epoch if mechanism.sampling is Sampling.shuffled else 1
-    limited = Limited(row.moved, summed=row.sees in ("weights", "loss"), order=order)
-    return _with_exact(row, attacked.ledger.actual, error, limited)
-
-
-def _with_exact(row: Row, charged: Releases, error: float, limited: Limited = UNLIMITED) -> Row:
-    if not row.short:
+    more |= {
+        "trials": min(map(len, chain(*scores.values()))),
+        "of_shape": bounds.of_shape if gaussian else math.nan,
+        "any_shape": bounds.any_shape,
+    }
+    row = Row(delta=delta, sound=sound_epsilon(ledger.actual, delta), accused=bounds.accused, **more)
+    if not gaussian or not row.short:
         return row
-    bounds = lower_bounds(exact_scores(charged, row.delta, row.trials, 0, limited), charged, row.delta, error)
+    limited = Limited(row.moved, summed=row.sees in ("weights", "loss"), order=order)
+    bounds = lower_bounds(exact_scores(ledger.actual, delta, row.trials, 0, limited), ledger.actual, delta, error)
     return replace(row, ceiling=max(b for b in (bounds.of_shape, bounds.any_shape) if not math.isnan(b)))
 
 
 def _hidden(hidden: Hidden, epsilon: float, trials: int, error: float) -> list[Row]:
     """Attack a network that is not linear. Its canary has the whole charged shift."""
     attacked = calibrated(hidden.setting, epsilon)
-    scores = hidden_scores(hidden, attacked, trials, f"hidden {hidden}")
-    rate = attacked.mechanism.sampling_rate
     row = _row(
-        scores,
+        hidden_scores(hidden, attacked, trials, f"hidden {hidden}"),
         attacked.ledger,
         error,
         what=f"flat (tanh, {'crafted gradient' if hidden.kind == 'crafted' else 'worst first weights'})",
         mechanism=PLAIN,
-        sampling=f"poisson, {'all examples' if rate == 1 else f'q = {rate:g}'}",
+        sampling=_sampling(attacked),
         steps=hidden.steps,
         sees=hidden.sees,
         noise_multiplier=attacked.mechanism.noise_multiplier,
-        trials=trials,
         claimed=attacked.claimed,
     )
-    return [_with_ceiling(row, attacked, error)]
+    return [row]
 
 
 def _refused(clipping: str, error: float) -> list[Row]:
@@ -369,43 +372,42 @@ def _statistics(name: str, epsilon: float, trials: int, error: float) -> list[Ro
     scores, ledger = statistics_scores(build(noise), trials, f"{name} {epsilon}")
     shown: Any = {"mechanism": "before training", "sampling": "all examples", "steps": 2, "sees": "constants"}
     claimed = RdpClassic().epsilon(ledger.claimed, DELTA)
-    row = _row(scores, ledger, error, what=name, noise_multiplier=noise, trials=trials, claimed=claimed, **shown)
-    return [_with_exact(row, ledger.actual, error)]
+    return [_row(scores, ledger, error, what=name, noise_multiplier=noise, claimed=claimed, **shown)]
 
 
-def _screened(setting: Screened, trials: int, error: float) -> list[Row]:
+def _screened(screened: Screened, trials: int, error: float) -> list[Row]:
     """Attack screening at several deltas; the claim is the accountant's epsilon of the kept updates at each."""
-    scores, ledger = screened_scores(setting, trials, SCREENED_STREAM), charges(setting)
-    return [_screened_row(setting, scores, ledger, trials, delta, error) for delta in SCREENED_DELTAS]
+    scores = screened.scores(trials, SCREENED_STREAM)
+    return [_screened_row(screened, scores, screened.ledger, delta, error) for delta in SCREENED_DELTAS]
 
 
-def _screened_row(setting: Screened, scores: Scores, ledger: Ledger, trials: int, delta: float, error: float) -> Row:
+def _screened_row(screened: Screened, scores: Scores, ledger: Ledger, delta: float, error: float) -> Row:
     """Make a row of kept updates, which are not Gaussian."""
-    row = _row(
+    return _row(
         scores,
         ledger,
         error,
         delta,
+        gaussian=False,
         what="annealing",
         mechanism=PLAIN,
         sampling="poisson, all examples",
-        steps=setting.kept,
+        steps=screened.kept,
         sees="kept weights",
-        noise_multiplier=setting.noise_multiplier,
-        trials=trials,
-        claimed=RdpClassic().epsilon(charges(setting).claimed, delta),
+        noise_multiplier=screened.noise_multiplier,
+        claimed=RdpClassic().epsilon(screened.ledger.claimed, delta),
     )
-    return replace(row, of_shape=math.nan)
 
 
 def _faulty(fault: Fault, trials: int, error: float) -> list[Row]:
     right = target(fault.setting, fault.noise_multiplier)
-    wrong = attack_target(fault.plant(right), trials, "releases", error, gaussian=fault.gaussian)
-    return [attack_target(right, trials, "releases", error), wrong]
+    wrong = attack_target(fault.plant(right), trials, error, gaussian=fault.gaussian)
+    return [attack_target(right, trials, error), wrong]
 
 
 def _accepted_only(trials: int, error: float) -> list[Row]:
-    scores, right, wrong = screened_scores(SCREENED_QUICK, trials, "accepted only"), charges(SCREENED_QUICK), Ledger()
-    for event, count in right.claimed:
+    screened, wrong = SCREENED_QUICK, Ledger()
+    for event, count in screened.ledger.claimed:
         wrong.release(event, event, count)
-    return [_screened_row(SCREENED_QUICK, scores, ledger, trials, DELTA, error) for ledger in (right, wrong)]
+    scores, ledgers = screened.scores(trials, "accepted only"), (screened.ledger, wrong)
+    return [_screened_row(screened, scores, ledger, DELTA, error) for ledger in ledgers]

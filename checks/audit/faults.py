@@ -1,7 +1,7 @@
 """Deliberate faults: mistakes that papers and libraries have made, planted in the code under attack.
 
 Each replaces one part of a target by a faulty one. The audit has to accuse the faulty target, and not the original. The
-mistake of charging kept updates alone needs no planting: it is the claim in `audit.screened`.
+mistake of charging kept updates alone needs no planting: it is the claim in `attacks.Screened`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class ActualBatchSize(Mechanism):
     """A mechanism that divides by the actual number of examples, with the noise for the expected number."""
 
     def applied(self, clipping: Clipping, batch: int) -> Clipping:
-        return _Times(clipping, self.batch_size / max(1, batch))
+        times: Clipping = remade(clipping, _Times, times=self.batch_size / max(1, batch))
+        return times
 
 
 class AmplifiedFirst(Joint):
@@ -89,22 +90,16 @@ class BugBelieved(OriginalBug):
 
 
 @dataclass(frozen=True)
-class _Times:
-    """A clipping whose sums are multiplied by a number."""
+class _Times(Flat):
+    """Flat clipping whose sums are multiplied by a number."""
 
-    clipping: Clipping
-    factor: float
-    needs_engine = True
-    sums_by_engine = False
-
-    def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
-        return self.clipping.noise_groups(model)
+    times: float = 1.0
 
     def sum_contributions(
         self, engine: Engine, inputs: Tensor, targets: Tensor, groups: Sequence[NoiseGroup] = ()
     ) -> GradientSum:
-        total = self.clipping.sum_contributions(engine, inputs, targets, groups)
-        return GradientSum({name: self.factor * g for name, g in total.gradients.items()}, total.losses, total.norms)
+        total = super().sum_contributions(engine, inputs, targets, groups)
+        return replace(total, gradients={name: self.times * g for name, g in total.gradients.items()})
 
 
 class LastLayerUnclipped(PerLayer):
@@ -148,21 +143,22 @@ class MapForgotten(Backprop):
         return float((self.input_bound**2 + 1) ** 0.5 * self.upstream_bound)
 
 
+def remade(part: Any, kind: Any, **changes: Any) -> Any:
+    """Make a part of another class, with the arguments of a part and some changes."""
+    return kind(**{field.name: getattr(part, field.name) for field in fields(part)} | changes)
+
+
 def _mechanism(kind: type[Mechanism]) -> Callable[[Target], Target]:
-    return lambda target: replace(target, mechanism=kind(**_arguments(target.mechanism)))
+    return lambda target: replace(target, mechanism=remade(target.mechanism, kind))
 
 
 def _clipping(kind: Any, **changes: Any) -> Callable[[Target], Target]:
     def plant(target: Target) -> Target:
-        clipping = kind(**_arguments(target.clipping) | changes)
+        clipping = remade(target.clipping, kind, **changes)
         groups = clipping.noise_groups(target.network.objective)
         return replace(target, clipping=clipping, mechanism=replace(target.mechanism, noise_groups=groups))
 
     return plant
-
-
-def _arguments(part: Any) -> dict[str, Any]:
-    return {field.name: getattr(part, field.name) for field in fields(part)}
 
 
 @dataclass(frozen=True)
@@ -179,53 +175,25 @@ class Fault:
     gaussian: bool = True
 
 
+_ALL, _SMOOTH = Setting("flat"), Setting("backprop", "joint", network="smooth")
 _TURNS = Setting("flat", BANDED, steps=4, more={"bands": 2}).sampled(5)
+_SHUFFLED = Setting("flat", sampling=Sampling.shuffled, steps=10).sampled()
+_DEEP = Setting("backprop", "joint", network="deep").sampled()
+_IN_BF16 = Setting("flat", network="cancelling", beside=("precision", "bf16"))
 _BUG = Setting("backprop", "original_bug", Sampling.shuffled, more={"asked_for": "original_bug"})
+_KERNEL, _MAP = (_clipping(kind, convolution_norm="l2") for kind in (KernelForgotten, MapForgotten))
 
 FAULTS = (
-    Fault("noise halved", Setting("flat"), 2.0, _mechanism(NoiseHalved)),
-    Fault(
-        "the same noise at two steps",
-        Setting("flat", steps=2).sampled(5),
-        2.0,
-        _mechanism(NoiseReused),
-        gaussian=False,
-    ),
-    Fault("sum divided by the actual batch size", Setting("flat"), 2.0, _mechanism(ActualBatchSize)),
+    Fault("noise halved", _ALL, 2.0, _mechanism(NoiseHalved)),
+    Fault("the same noise at two steps", replace(_ALL, steps=2).sampled(5), 2.0, _mechanism(NoiseReused), False),
+    Fault("sum divided by the actual batch size", _ALL, 2.0, _mechanism(ActualBatchSize)),
     Fault("clip dropped in one layer", Setting("per_layer", network="convolution"), 2.0, _clipping(LastLayerUnclipped)),
-    Fault(
-        "Lipschitz factor of a kernel forgotten",
-        Setting("backprop", "joint", network="smooth"),
-        1.0,
-        _clipping(KernelForgotten, convolution_norm="l2"),
-    ),
-    Fault(
-        "Lipschitz factor of a bias on a map forgotten",
-        Setting("backprop", "joint", network="smooth, bias"),
-        2.0,
-        _clipping(MapForgotten, convolution_norm="l2"),
-    ),
-    Fault(
-        "layers amplified first, then composed",
-        Setting("backprop", "joint", network="deep").sampled(),
-        0.35,
-        _mechanism(AmplifiedFirst),
-        gaussian=False,
-    ),
-    Fault(
-        "shuffled batches charged as Poisson samples",
-        Setting("flat", sampling=Sampling.shuffled, steps=10).sampled(),
-        0.14,
-        _mechanism(ShufflingAmplified),
-        gaussian=False,
-    ),
-    Fault("samples from parts charged as from all examples", _TURNS, 1.5, _mechanism(SampledFromAll), gaussian=False),
+    Fault("Lipschitz factor of a kernel forgotten", _SMOOTH, 1.0, _KERNEL),
+    Fault("Lipschitz factor of a bias on a map forgotten", replace(_SMOOTH, network="smooth, bias"), 2.0, _MAP),
+    Fault("layers amplified first, then composed", _DEEP, 0.35, _mechanism(AmplifiedFirst), False),
+    Fault("shuffled batches charged as Poisson samples", _SHUFFLED, 0.14, _mechanism(ShufflingAmplified), False),
+    Fault("samples from parts charged as from all examples", _TURNS, 1.5, _mechanism(SampledFromAll), False),
     Fault("columns of the strategy with norm two", _TURNS, 2.5, _mechanism(LongColumns)),
-    Fault(
-        "norms of other numbers than those that are summed, in bf16",
-        Setting("flat", network="cancelling", beside=("precision", "bf16")),
-        2.0,
-        _clipping(NormsOfExactPasses),
-    ),
+    Fault("norms of other numbers than those that are summed, in bf16", _IN_BF16, 2.0, _clipping(NormsOfExactPasses)),
     Fault("noise too small by the batch size (the original bug)", _BUG, 2.5, _mechanism(BugBelieved)),
 )

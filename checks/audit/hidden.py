@@ -15,7 +15,7 @@ The others are 15 drawn examples with cross-entropy, and batches hold all exampl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice, repeat
 
@@ -98,7 +98,8 @@ class _Runs:
         self._train(batches, lambda sums: self.mechanism.release(sums, noise))
         with torch.no_grad():
             if self.crafted is not None:
-                return float(self._flat(self.first)[self.place] - self._weights()[self.place])
+                last = dict(self.objective.named_parameters())
+                return float(self._flat(self.first)[self.place] - self._flat(last)[self.place])
             return -float(self.objective(self.inputs[-1:], self.targets[-1:]))
 
     def _train(self, batches: Iterable[Tensor], release: Callable[[_Sums], _Sums]) -> None:
@@ -114,13 +115,11 @@ class _Runs:
         """Sum the clipped gradients of a batch of indices, with the canary's crafted one if there is one."""
         crafted = self.crafted if bool((batch == self.canary).any()) else None
         ordinary = batch if crafted is None else batch[batch != self.canary]
-        total = gradient_sum(
-            self.clipping, self.engine, self.inputs[ordinary], self.targets[ordinary], len(self.targets)
-        )
-        return total.gradients if crafted is None else {k: g + crafted[k] for k, g in total.gradients.items()}
+        examples = self.inputs[ordinary], self.targets[ordinary]
+        sums = gradient_sum(self.clipping, self.engine, *examples, len(self.targets)).gradients
+        return sums if crafted is None else {name: g + crafted[name] for name, g in sums.items()}
 
     def _fit(self) -> None:
-        """Fit the others, and the canary with the wrong class."""
         optimizer, wrong = torch.optim.Adam(self.objective.parameters(), lr=0.02), self.targets.clone()
         wrong[self.canary] = 0
         for _ in range(_FITTED):
@@ -145,8 +144,5 @@ class _Runs:
         engine = CanaryEngine(self.objective, Canaries(present, zero, {self.group: torch.tensor([place])}, 0))
         return gradient_sum(self.clipping, engine, self.inputs[:1], zero, 1, (self.group,)).gradients
 
-    def _flat(self, tensors: _Sums) -> Tensor:
+    def _flat(self, tensors: Mapping[str, Tensor]) -> Tensor:
         return torch.cat([tensors[name].flatten() for name in self.group.parameters])
-
-    def _weights(self) -> Tensor:
-        return self._flat(dict(self.objective.named_parameters()))

@@ -43,13 +43,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import binom
 
-from checks.audit.bounds import LOSSES, Array, curve, epsilon_of_curve
+from checks.audit.bounds import LOSSES, Array, curve, epsilon_of_refuted
 from runner.accounting.ledger import SampledGaussian
 
 Allowed = Callable[[float], float]  # from the true positives of a test to its least false positives
 SHARES = (0.001, 0.0015, 0.002, 0.003, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2)
-_FINEST = 2e-3  # of ln s
-_LOG_SCALES = (-2.5, 1.5)
+_LOG_SCALES = (-2.5, 1.5)  # of the noise
 
 
 @dataclass(frozen=True)
@@ -133,13 +132,7 @@ def allowed_by(family: tuple[SampledGaussian, ...], scale: float) -> Allowed:
 def charged_curve(guesses: Guesses, family: tuple[SampledGaussian, ...], delta: float, error: float) -> float:
     """Compute the sound epsilon at the least refuted noise, or 0 if none is refuted."""
 
-    def is_refuted(log_scale: float) -> bool:
-        return refuted(guesses, allowed_by(family, math.exp(log_scale)), error)
+    def is_refuted(scale: float) -> bool:
+        return refuted(guesses, allowed_by(family, scale), error)
 
-    low, high = _LOG_SCALES
-    if not is_refuted(high):
-        return 0.0
-    while high - low > _FINEST:
-        middle = (low + high) / 2
-        low, high = (low, middle) if is_refuted(middle) else (middle, high)
-    return epsilon_of_curve(family, math.exp(high), delta)
+    return epsilon_of_refuted(is_refuted, family, delta, *_LOG_SCALES)

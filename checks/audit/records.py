@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from checks.audit.cases import CONFIDENCE, Row, attack_target
 from checks.audit.targets import PLAIN, Setting, Target, network_of, option, own_options
-from runner.config import REPOSITORY, Sampling
+from runner.config import RESULTS, Sampling
 from runner.mechanism.banded import Banded
 from runner.records.files import read_record, upper_bound
 from runner.records.verify import run_of
@@ -27,40 +27,22 @@ from runner.training.run import Run
 
 TABLE = "records.csv"
 COUNT, SEED = 10, 0
+RUNS = RESULTS / "runs"
 _TRIALS, _STEPS = 60_000, 400  # of the steps, from the first, as many as a run has
+AttackedRecord = tuple[dict[str, Any], Row]  # what the record is, with the sound epsilon of the whole run
 
 
-@dataclass(frozen=True)
-class AttackedRecord:
-    """A record, and the attack on its first steps. `sound_of_run` is of the whole run."""
-
-    run_id: str
-    title: str
-    sound_of_run: float
-    row: Row
-
-
-def draw_records(folder: Path = REPOSITORY / "results" / "runs", count: int = COUNT, seed: int = SEED) -> list[Path]:
-    """Draw records with noise and a finite sound epsilon."""
-    paths = [path for path in sorted(folder.glob("*.json")) if _private(read_record(path))]
-    return sorted(random.Random(seed).sample(paths, count))
-
-
-def _private(record: dict[str, Any]) -> bool:
-    sound = record["final"].get("epsilon_sound")
-    return sound is not None and 0 < upper_bound(sound) < math.inf
-
-
-def records(paths: list[Path], trials: int = _TRIALS) -> Iterator[AttackedRecord]:
-    """Attack each record. All bounds hold together with 95% confidence."""
-    for path in paths:
-        record = read_record(path)
-        run = run_of(record["config"])
-        target = target_of(run)
+def records() -> Iterator[AttackedRecord]:
+    """Attack the first steps of random records. All bounds hold together with 95% confidence."""
+    sound = {path: read_record(path)["final"].get("epsilon_sound") for path in sorted(RUNS.glob("*.json"))}
+    private = [path for path, epsilon in sound.items() if epsilon is not None and 0 < upper_bound(epsilon) < math.inf]
+    for path in sorted(random.Random(SEED).sample(private, COUNT)):
+        config = read_record(path)["config"]
+        target = target_of(run_of(config))
         times = target.mechanism.bands if isinstance(target.mechanism, Banded) else 1  # one trial in so many is used
-        row = attack_target(target, times * trials, "releases", (1 - CONFIDENCE) / len(paths))
-        sound = upper_bound(record["final"]["epsilon_sound"])
-        yield AttackedRecord(path.stem, str(record["config"].get("title") or ""), sound, row)
+        row = attack_target(target, times * _TRIALS, (1 - CONFIDENCE) / COUNT)
+        title = str(config.get("title") or "")
+        yield {"run_id": path.stem, "title": title, "sound_of_run": upper_bound(sound[path])}, row
 
 
 def target_of(run: Run) -> Target:
@@ -91,10 +73,5 @@ def _class(group: str, chosen: Any) -> str:
 
 
 def write(folder: Path, attacked: Sequence[AttackedRecord]) -> Path:
-    """Write records.csv, and return its path."""
-    columns = ["run_id", "title", "sound_of_run", *Row.__dataclass_fields__, "lower"]
-    rows = [
-        {"run_id": a.run_id, "title": a.title, "sound_of_run": a.sound_of_run} | asdict(a.row) | {"lower": a.row.lower}
-        for a in attacked
-    ]
-    return write_csv(folder / TABLE, columns, rows)
+    rows = [record | asdict(row) | {"lower": row.lower} for record, row in attacked]
+    return write_csv(folder / TABLE, list(rows[0]), rows)

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from checks.audit.cases import Row, faults, rows
-from checks.audit.records import draw_records, records
+from checks.audit.records import records
 from checks.audit.records import write as write_records
 from checks.audit.report import write, write_page
 from checks.audit.trained import faulty_runs, runs
@@ -49,10 +49,9 @@ def main(arguments: Sequence[str]) -> int:
         print(*write_page(folder, quick=chosen.quick), sep="\n")
         return 0
     torch.set_num_threads(1)
-    if chosen.runs:
-        return _attack_runs(folder)
-    if chosen.records:
-        return _attack_records(folder)
+    if chosen.runs or chosen.records:
+        register()
+        return (_attack_runs if chosen.runs else _attack_records)(folder)
     started = time.perf_counter()
     attacked, planted = [], []
     recall = {} if chosen.quick else {"recall": partial(_once, folder / JOURNAL, _code())}
@@ -72,11 +71,9 @@ def main(arguments: Sequence[str]) -> int:
 def _once(journal: Path, code: str, attack: partial[list[Row]]) -> list[Row]:
     """Carry out an attack, unless the journal has its rows already, for the same arguments and code."""
     key = sha256(f"{code} {attack.func.__name__} {attack.args}".encode()).hexdigest()
-    lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
-    for line in lines:
-        stored, cells = json.loads(line)
-        if stored == key:
-            return [Row(**values) for values in cells]
+    stored = map(json.loads, journal.read_text(encoding="utf-8").splitlines() if journal.exists() else ())
+    if key in (attacks := dict(stored)):
+        return [Row(**values) for values in attacks[key]]
     attacked = attack()
     journal.parent.mkdir(parents=True, exist_ok=True)
     with journal.open("a", encoding="utf-8") as file:
@@ -93,8 +90,6 @@ def _code() -> str:
 
 
 def _attack_runs(folder: Path) -> int:
-    """Attack whole runs, write their table, and return the exit code."""
-    register()
     rows = []
     for row in chain(runs(), faulty_runs()):
         rows.append(row)
@@ -109,14 +104,12 @@ def _attack_runs(folder: Path) -> int:
 
 
 def _attack_records(folder: Path) -> int:
-    """Attack the steps of random records, write their table, and return the exit code."""
-    register()
     attacked = []
-    for record in records(draw_records()):
-        attacked.append(record)
-        print(f"{record.run_id}: {_line(record.row)}", flush=True)
+    for record, row in records():
+        attacked.append((record, row))
+        print(f"{record['run_id']}: {_line(row)}", flush=True)
     print(write_records(folder, attacked))
-    return int(any(record.row.accused for record in attacked))
+    return int(any(row.accused for _, row in attacked))
 
 
 def _line(row: Row) -> str:

@@ -19,14 +19,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from runner.accounting import Ledger, Releases, calibrate_noise_multiplier, sound_epsilon
+from runner.accounting import Ledger, Releases, calibrate_noise_multiplier
 from runner.accounting.calibration import Accountant
 from runner.accounting.ledger import sampled_gaussians
 from runner.clipping import Clipping, gradient_sum
@@ -45,7 +45,7 @@ from runner.networks.objective import InputBound
 from runner.training.graph.network import MaskedEngine, RecordedObjective
 
 DELTA = 1e-5
-BY_NETWORK = "lipschitz"  # the clipping that clips nothing
+LIPSCHITZ = "lipschitz"  # the clipping that clips nothing
 BANDED = "banded"  # the mechanism whose noise is correlated
 PLAIN = "dp_sgd"  # the mechanism of a run whose config names none
 DEFAULT_ACCOUNTANT = "rdp_classic"  # in conf/config.yaml
@@ -70,8 +70,7 @@ class Upstream(LipschitzLoss):
         return (logits * targets.view(-1, 2, self.views).mT.reshape(-1, 2)).sum(1)
 
 
-@dataclass(frozen=True)
-class Network:
+class Network(NamedTuple):
     """An objective and the input [...] of all examples."""
 
     objective: Objective
@@ -88,8 +87,7 @@ def linear(layers: int = 2) -> Network:
 
 def convolution() -> Network:
     """Make a convolution that copies one pixel, and a linear layer that reads it, both with biases."""
-    first, last = nn.Conv2d(1, 1, 2), nn.Linear(49, 2)
-    _zero(first, last)
+    first, last = _zero(nn.Conv2d(1, 1, 2), nn.Linear(49, 2))
     first.weight.data[0, 0, 0, 0] = 1
     last.weight.data[1, 0] = 1
     pixel = torch.zeros(1, 8, 8)
@@ -99,8 +97,7 @@ def convolution() -> Network:
 
 def smooth(*, bias: bool) -> Network:
     """Make a convolution under a constant image with a constant upstream gradient: a small l2 norm, a large sum."""
-    first, last = nn.Conv2d(1, 1, 2, bias=bias), nn.Linear(49, 2, bias=False)
-    _zero(first, last)
+    first, last = _zero(nn.Conv2d(1, 1, 2, bias=bias), nn.Linear(49, 2, bias=False))
     last.weight.data[1] = 1 / 7
     return _network(nn.Sequential(first, nn.Flatten(), last), torch.full((1, 8, 8), 1 / 8))
 
@@ -111,9 +108,8 @@ def cancelling() -> Network:
     The last layer reads their difference, 2^-12, or 16 times as much in bf16. It is all of the gradient, as the weights
     of that layer are zero.
     """
-    first, last = nn.Conv2d(1, 1, (1, 2), bias=False), nn.Linear(1, 2, bias=False)
+    first, last = _zero(nn.Conv2d(1, 1, (1, 2), bias=False), nn.Linear(1, 2, bias=False))
     first.weight.data.copy_(torch.tensor([[[[1.0, -1.0]]]]))
-    last.weight.data.zero_()
     pixels = (1 + 2**-8 + torch.tensor([[[2**-12, -(2**-12)]]])) / 2
     return _network(nn.Sequential(first, nn.Flatten(), last), pixels)
 
@@ -123,10 +119,11 @@ def _network(network: nn.Module, example: Tensor) -> Network:
     return Network(Objective(network, Upstream(), InputBound(tuple(example.shape), 1.0), Spectral()), example)
 
 
-def _zero(*layers: nn.Module) -> None:
+def _zero(*layers: Any) -> Any:
     for layer in layers:
         for parameter in layer.parameters():
             nn.init.zeros_(parameter)
+    return layers
 
 
 NETWORKS: Mapping[str, Callable[[], Network]] = {
@@ -168,6 +165,13 @@ class Setting:
         """All options, each as a group and a name."""
         options = {("clipping", self.clipping), ("mechanism", self.mechanism)}
         return options | ({self.beside} if self.beside is not None else set())
+
+    @property
+    def sees(self) -> str:
+        """The numbers that the attacker sees: weights, if gradients do not depend on them."""
+        if self.network != "one layer":
+            return "releases"
+        return "all weights" if self.option_of("averaging") or self.option_of("schedule") else "weights"
 
     @property
     def everyone(self) -> bool:
@@ -270,10 +274,6 @@ class Target:
         return math.sqrt(square) * charged.noise_multiplier
 
     @property
-    def sound(self) -> float:
-        return sound_epsilon(self.ledger.actual, DELTA)
-
-    @property
     def claimed(self) -> float:
         """Epsilon as the paper counts: its accountant, on its charges."""
         return self.accountant.epsilon(self.ledger.claimed, DELTA)
@@ -301,7 +301,7 @@ def network_of(setting: Setting) -> Network:
     network = NETWORKS[setting.network]()
     if loss := setting.option_of("loss"):
         network.objective.loss = instantiate(option("loss", loss))
-    elif setting.clipping == BY_NETWORK:
+    elif setting.clipping == LIPSCHITZ:
         network.objective.loss = Upstream(gradient_bound=1.0)
     return network
 

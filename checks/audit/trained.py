@@ -1,26 +1,23 @@
-"""Real runs under attack, by canaries: the settings, planted faults, the table and its section of the page."""
+"""Real runs under attack, by canaries: the settings, planted faults, and the table."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter
 from torch import Generator, Tensor
 
-from checks.audit.bounds import lower_bounds
 from checks.audit.canaries import Attack, Outcome, Plant, carry_out, exact
-from checks.audit.faults import NoiseHalved
+from checks.audit.faults import NoiseHalved, remade
 from checks.audit.one_run import SHARES, allowed_by, approximate_dp, charged_curve, guess, refuted
 from runner.accounting import Releases
 from runner.accounting.ledger import SampledGaussian, sampled_gaussians
 from runner.clipping import Flat
 from runner.mechanism.dp_sgd import Mechanism
-from runner.report.files import Table, bound_text, markdown, read_csv, write_csv
+from runner.report.files import write_csv
 from runner.training.graph import GraphStep
 from runner.training.run import Run
 
@@ -61,10 +58,7 @@ class ClipForgotten(Flat):
 
 
 def _with_mechanism(kind: type[Mechanism]) -> Plant:
-    def plant(run: Run) -> Run:
-        return replace(run, mechanism=kind(**{f.name: getattr(run.mechanism, f.name) for f in fields(Mechanism)}))
-
-    return plant
+    return lambda run: replace(run, mechanism=remade(run.mechanism, kind))
 
 
 def _clip_forgotten(run: Run) -> Run:
@@ -158,9 +152,8 @@ def attacked(attack: Attack, error: float, fault: str = "", plant: Plant = lambd
     """Attack one run, with a chance of error of each bound."""
     run = attack.prepared()
     mechanism, delta = run.mechanism, run.config.delta
-    released = replace(mechanism, before=()).charges(run.most_steps).actual
     outcome = carry_out(attack, plant)
-    bounds = Bounds(released, delta, error)
+    bounds = Bounds(replace(mechanism, before=()).charges(run.most_steps).actual, delta, error)
     draws = [
         exact(attack.canaries, mechanism.sampling_rate, mechanism.noise_multiplier, outcome.steps, outcome.share, seed)
         for seed in range(_DRAWS)
@@ -209,94 +202,20 @@ class Bounds:
 
     def compute(self, outcome: Outcome, guessed: int, guessed_for_curve: int) -> tuple[float, float, float]:
         """Return all three, for a number of guesses for each of the first two."""
-        sides = {"likelihood": (outcome.scores[~outcome.joined], outcome.scores[outcome.joined])}
-        independent = lower_bounds(sides, self.released, self.delta, self.error).of_shape
+        independent = outcome.independent(self.released, self.delta, self.error).of_shape
         return self.one_run(outcome, guessed), self.curve(outcome, guessed_for_curve), independent
 
-    def planned(self, draws: Sequence[Outcome]) -> tuple[int, int]:
-        """Return the numbers of guesses that are best for exact scores."""
+    def planned(self, draws: Sequence[Outcome]) -> list[int]:
+        """Return the numbers of guesses that are best for exact scores, for each of the first two bounds."""
         numbers = sorted({max(10, round(share * len(draws[0].scores))) for share in SHARES})
-        best = [
-            max(numbers, key=lambda guessed: sum(b(draw, guessed) for draw in draws))
-            for b in (self.one_run, self.curve)
-        ]
-        return best[0], best[1]
+        bounds = (self.one_run, self.curve)
+        return [max(numbers, key=lambda guessed: sum(b(draw, guessed) for draw in draws)) for b in bounds]
 
     def accused(self, outcome: Outcome, guessed: int) -> bool:
-        sides = {"likelihood": (outcome.scores[~outcome.joined], outcome.scores[outcome.joined])}
         guesses = guess(outcome.scores, outcome.joined, guessed)
-        return (
-            refuted(guesses, allowed_by(self.family, 1.0), self.error)
-            or lower_bounds(sides, self.released, self.delta, self.error).accused
-        )
+        independent = outcome.independent(self.released, self.delta, self.error)
+        return refuted(guesses, allowed_by(self.family, 1.0), self.error) or independent.accused
 
 
 def write(folder: Path, rows: Sequence[TrainedRow]) -> Path:
-    """Write canaries.csv, and return its path."""
     return write_csv(folder / TABLE, list(TrainedRow.__dataclass_fields__), [asdict(row) for row in rows])
-
-
-def section(folder: Path) -> list[str]:
-    """Return the paragraphs of the page on canaries.csv, or none if there is no such file."""
-    if not (folder / TABLE).exists():
-        return []
-    rows = TypeAdapter(list[TrainedRow]).validate_python(read_csv(folder / TABLE))
-    attacks, planted = [row for row in rows if not row.fault], [row for row in rows if row.fault]
-    wrong = [row for row in planted if row.faulty]
-    shares = [max(row.one_run, row.curve) / row.sound for row in attacks]
-    accused, caught = sum(row.accused for row in attacks), sum(row.accused for row in wrong)
-    return [
-        "## Whole runs, attacked by canaries",
-        f"**{accused} of {len(attacks)} runs are accused**, and one run alone shows {min(shares):.2f} to "
-        f"{max(shares):.2f} of its sound ε. These are runs of committed settings, by the loop that trains all "
-        "records. Each canary joined by a coin. Its gradient is one coordinate of the weights, clipped to the "
-        "sensitivity. The attacker reads the weights before every step, or the noisy sums where these are projected.",
-        markdown(
-            Table(
-                (
-                    *("setting", "steps", "canaries", "sound ε", "ε at least (exact scores)"),
-                    *("if canaries are independent (exact scores)", "core-minutes"),
-                ),
-                [_line(row) for row in attacks],
-            )
-        ).strip(),
-        "*ε at least* is the larger of two bounds that hold for canaries that depend on each other "
-        "(`checks/audit/one_run.py`). In brackets is what the same estimator gives for exact scores of as many "
-        "canaries. The next column takes canaries for independent trials, as they are if noise is as it is charged. "
-        f"All bounds of the table hold together with {CONFIDENCE:.0%} confidence.",
-        "A canary needs a coordinate of its own in every layer that has noise of its own. Therefore Lipschitz networks "
-        "and backpropagation clipping have fewer canaries, and the latter's do not reach the last layer, which has a "
-        "quarter of the squared shift that is charged.",
-        f"{caught} of {len(wrong)} faults, planted in ten epochs of the linear model, are found:",
-        markdown(
-            Table(
-                ("fault", "steps", "ε charged", "ε at least", "if canaries are independent", "found"),
-                [_fault_line(row) for row in planted],
-            )
-        ).strip(),
-        f"[All columns]({TABLE})",
-    ]
-
-
-def _line(row: TrainedRow) -> list[str]:
-    best = "one_run" if row.one_run > row.curve else "curve"
-    return [
-        row.setting,
-        f"{row.way}, {row.steps:,}",
-        f"{row.canaries:,}",
-        bound_text(row.sound),
-        f"{_least(getattr(row, best))} ({_least(getattr(row, f'{best}_ceiling'))})",
-        f"{_least(row.independent)} ({_least(row.independent_ceiling)})",
-        f"{row.minutes:.1f}",
-    ]
-
-
-def _fault_line(row: TrainedRow) -> list[str]:
-    words = {(True, True): "yes", (True, False): "**no**", (False, True): "**accused**", (False, False): "–"}
-    word = words[row.faulty, row.accused]
-    bounds = _least(max(row.one_run, row.curve)), _least(row.independent)
-    return [row.fault, f"{row.way}, {row.steps}", bound_text(row.sound), *bounds, word]
-
-
-def _least(bound: float) -> str:
-    return f"{math.floor(100 * bound) / 100:.2f}"

@@ -16,15 +16,15 @@ from typing import Any
 
 import torch
 
-from checks.benchmarks import Command
 from checks.benchmarks.measure import digits, interleaved, peak_memory, quartiles
-from checks.benchmarks.own import EXAMPLES, waited_for
-from checks.benchmarks.peers import methods
+from checks.benchmarks.own import EXAMPLES
 from checks.benchmarks.problems import LIPSCHITZ, PLAIN, problem
 from runner.config import REPOSITORY
 from runner.records.provenance import device_name
 from runner.report.files import write_csv
 from runner.speed import machine
+from runner.speed.kernels import kernels_wanted
+from runner.terminal import Parser
 
 TABLE = REPOSITORY / "results" / "benchmark" / "clipless.csv"
 BOUNDED = ("clipless", "projection")  # methods of the Lipschitz network
@@ -32,13 +32,9 @@ METHODS = ("non_private_faster", "clipless", "projection", "one_pass", "opacus_h
 
 
 def rows(network: str, batch: int, device: str, rounds: int, seconds: float, memory: bool) -> list[dict[str, Any]]:
-    """Measure one network at one batch size: a row for each method."""
     networks = {name: network + (PLAIN if name not in BOUNDED else "") for name in METHODS}
-    steps = {
-        name: waited_for(methods(networks[name])[name](problem(networks[name], batch, device)), device)
-        for name in METHODS
-    }
-    times = interleaved(steps, rounds, seconds, time.process_time if device == "cpu" else time.perf_counter)
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    times = interleaved(networks, batch, device, rounds, seconds, clock)
     measured = []
     for name, seconds_taken in times.items():
         low, median, high = (EXAMPLES // batch * duration for duration in quartiles(seconds_taken))
@@ -62,7 +58,8 @@ def rows(network: str, batch: int, device: str, rounds: int, seconds: float, mem
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, and write the table and the figure. Return the exit code."""
-    parser = Command(prog="python -m checks benchmark-clipless", description=__doc__.partition("\n")[0])
+    kernels_wanted()  # refuses an unknown DP_REPRO_KERNELS before anything is timed
+    parser = Parser(prog="python -m checks benchmark-clipless", description=__doc__.partition("\n")[0])
     parser.add_argument("--networks", nargs="+", default=list(LIPSCHITZ), choices=list(LIPSCHITZ))
     parser.add_argument("--batches", nargs="+", type=int, default=[128, 512, 2048])
     parser.add_argument("--device", default="cpu", help="cpu (default, with one thread) or cuda")
@@ -70,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=240, help="start no new round after so long")
     parser.add_argument("--output", type=Path, help="a CSV file; default: results/benchmark, with default options")
     parser.add_argument("--quick", action="store_true", help="one network, small batches, no memory")
-    options = parser.options(arguments)
+    options = parser.parse_args(arguments)
     if options == parser.parse_args([]):
         options.output = TABLE
     if options.device != "cpu" and not torch.cuda.is_available():

@@ -6,6 +6,7 @@ process for each method.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import json
 import statistics
@@ -17,21 +18,36 @@ from pathlib import Path
 
 import torch
 
-from checks.benchmarks.own import Step
+from checks.benchmarks.own import waited_for
 from checks.benchmarks.peers import methods
 from checks.benchmarks.problems import problem
 
 SLOW = 2.0  # seconds of a step
 
 
-def interleaved(
-    steps: Mapping[str, Step], rounds: int, seconds: float, clock: Callable[[], float] = time.perf_counter
-) -> dict[str, list[float]]:
-    """Time each step in turns: at least three rounds, at most `rounds`, and no new round after `seconds`.
+def whole_number(text: str) -> int:
+    """Read a number from 1 on.
 
-    Before that, every step is taken twice, or once if it is slow, without timing compilation and caching. A `clock` of
-    the process's own time excludes other processes.
+    Raises:
+        argparse.ArgumentTypeError: it is none.
     """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text!r}")
+    return int(text)
+
+
+def interleaved(
+    networks: Mapping[str, str], batch: int, device: str, rounds: int, seconds: float, clock: Callable[[], float]
+) -> dict[str, list[float]]:
+    """Time a step of each method, on its network, in turns: at least three rounds, and at most `rounds`.
+
+    No new round begins after `seconds`. Before that, every step is taken twice, or once if it is slow, without timing
+    compilation and caching. A `clock` of the process's own time excludes other processes.
+    """
+    steps = {
+        name: waited_for(methods(network)[name](problem(network, batch, device)), device)
+        for name, network in networks.items()
+    }
     for step in steps.values():
         started = time.perf_counter()
         step()

@@ -20,7 +20,6 @@ EPOCHS = 60
 
 
 def images(folder: str, train: bool) -> TensorDataset:
-    """Read the images as numbers from 0 to 1."""
     data = MNIST(folder, train=train)
     return TensorDataset(data.data[:, None] / 255, data.targets)
 

@@ -32,16 +32,19 @@ CLIPPING_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 1e-6
 EXAMPLES, EPOCHS = 50_000, 60  # of a run
 _ROUNDING = 1e-5
 Step = Callable[[], None]
+Builder = Callable[[Problem], Step]
 
 
-def non_private_by(case: Problem, losses: Callable[[Tensor, Tensor], Tensor], pieces: int) -> Step:
-    """Take an ordinary step by the losses [batch] of examples and their labels, piece by piece."""
+def non_private_by(case: Problem, losses: Callable[[Tensor, Tensor], Tensor], pieces: int | None = None) -> Step:
+    """Take an ordinary step by the losses [batch] of examples and their labels, on the whole batch or in pieces."""
     batch = len(case.targets)
     optimizer = torch.optim.SGD(case.network.parameters(), lr=LEARNING_RATE)
 
     def step() -> None:
         optimizer.zero_grad()
-        for inputs, targets in zip(case.inputs.split(pieces), case.targets.split(pieces), strict=True):
+        for inputs, targets in zip(
+            case.inputs.split(pieces or batch), case.targets.split(pieces or batch), strict=True
+        ):
             (losses(inputs, targets).sum() / batch).backward()
         optimizer.step()
 
@@ -60,41 +63,30 @@ def waited_for(step: Step, device: str) -> Step:
     return take
 
 
-def non_private(case: Problem) -> Step:
-    """Take an ordinary step on the whole batch, channels last, the reference of all other methods."""
-    return non_private_by(case, case.objective, len(case.targets))
-
-
-def non_private_faster(case: Problem) -> Step:
-    """Take an ordinary step with the engines' optimizations apart from privacy: `faster` and fitting the cache."""
-    return non_private_by(case, faster(case.objective), examples_in_cache(case.network, case.inputs.shape[1:]))
-
-
 def private(
     case: Problem,
     clipping: Clipping,
-    engine: Callable[[Objective], Engine],
-    physical_batch: int,
+    engine: Callable[[Objective], Engine] = OnePassEngine,
+    pieces: int | None = None,
     objective: Objective | None = None,
 ) -> Step:
-    """Take a step by one of this project's interfaces to per-example gradients, in pieces of `physical_batch`.
+    """Take a step by one of this project's interfaces to per-example gradients, on the whole batch or in pieces.
 
     `objective` is the problem's, unless it has a constraint.
     """
     objective = objective or case.objective
-    per_example = engine(objective)
-    return released(
-        case,
-        objective,
-        clipping,
-        lambda: gradient_sum(clipping, per_example, case.inputs, case.targets, physical_batch).gradients,
-    )
+    per_example, size = engine(objective), pieces or len(case.targets)
+
+    def sums() -> dict[str, Tensor]:
+        return gradient_sum(clipping, per_example, case.inputs, case.targets, size).gradients
+
+    return released(case, objective, clipping, sums)
 
 
 def released(case: Problem, objective: Objective, clipping: Clipping, sums: Callable[[], dict[str, Tensor]]) -> Step:
     """Take a step that adds the noise of `clipping` to the sums of a batch, and updates the weights."""
-    batch, generator = len(case.targets), torch.Generator(case.targets.device).manual_seed(0)
-    mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
+    generator = torch.Generator(case.targets.device).manual_seed(0)
+    mechanism = _mechanism(len(case.targets), clipping, objective)
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
 
     def step() -> None:
@@ -107,9 +99,8 @@ def released(case: Problem, objective: Objective, clipping: Clipping, sums: Call
     return step
 
 
-def one_pass(case: Problem) -> Step:
-    """Take a step with this project's engine on the whole batch."""
-    return private(case, Flat(CLIPPING_NORM), OnePassEngine, len(case.targets))
+def _mechanism(batch: int, clipping: Clipping, objective: Objective) -> Mechanism:
+    return Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
 
 
 def padded_length(batch: int) -> int:
@@ -124,49 +115,36 @@ def one_pass_graph(case: Problem, asked: StepMode = StepMode.graph) -> Step:
     The batch is padded as in training, whose shapes cannot depend on the size of a Poisson batch.
     """
     objective, batch, clipping, device = case.objective, len(case.targets), Flat(CLIPPING_NORM), case.targets.device
-    mechanism = Mechanism(Sampling.poisson, EXAMPLES, batch, NOISE_MULTIPLIER, clipping.noise_groups(objective))
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
-    data = Split(case.inputs, case.targets)
     runtime = SimpleNamespace(step=asked, physical_batch=None)
     config = SimpleNamespace(runtime=runtime, seed=0, diagnostics=(), precision=None)
     run: Any = SimpleNamespace(  # what a step reads of a `Run`
-        config=config, clipping=clipping, mechanism=mechanism, rule=UpdateRule(), epochs=0, isolation=None,
-        augmentation=None, averaging=None, optimizer=lambda _: optimizer, schedule=lambda _: Schedule(None),
+        config=config, clipping=clipping, mechanism=_mechanism(batch, clipping, objective), rule=UpdateRule(), epochs=0,
+        isolation=None, augmentation=None, averaging=None, optimizer=lambda _: optimizer,
+        schedule=lambda _: Schedule(None),
     )  # fmt: skip
-    step = GraphStep(run, objective, data)
+    step = GraphStep(run, objective, Split(case.inputs, case.targets))
     batches = whole(batch, device, padded_length(batch))
     step.make_room(batches.indices.shape[1])
     return lambda: step.take(batches, 0)
 
 
-def one_pass_compiled(case: Problem) -> Step:
-    """Take the step of `one_pass_graph`, on CUDA compiled."""
-    return one_pass_graph(case, StepMode.compiled)
-
-
-def backprop(case: Problem) -> Step:
-    """Take a step of backpropagation clipping: an ordinary pass that clips on its way, with different gradients."""
-    return private(case, Backprop(1.0, 1.0), OnePassEngine, examples_in_cache(case.network, case.inputs.shape[1:]))
-
-
-def isolated(case: Problem) -> Step:
-    """Take a step with the engine for users' own layers: one example's gradient, mapped by torch.func."""
-    return private(case, Flat(CLIPPING_NORM), IsolatedEngine, len(case.targets))
+def in_cache(case: Problem) -> int:
+    """Return the examples of a piece that fits the cache in an ordinary pass."""
+    return examples_in_cache(case.network, case.inputs.shape[1:])
 
 
 def clipless(case: Problem) -> Step:
     """Take a clipless DP-SGD step: an ordinary pass, in slices, noise by bounds, and the projection."""
-    pieces = examples_in_cache(case.network, case.inputs.shape[1:])
-    return private(case, Lipschitz(), OnePassEngine, pieces, _constrained(case))
+    return private(case, Lipschitz(), OnePassEngine, in_cache(case), _constrained(case))
 
 
-def projection(case: Problem) -> Step:
-    """Apply the projection after an update alone."""
-    return _constrained(case).project
+def clipless_bounded(case: Problem) -> Step:
+    """Take a clipless step of the network "L bounded", which has the layers of L and GroupSort in place of ReLU."""
+    return clipless(problem("L bounded", len(case.targets), str(case.targets.device)))
 
 
 def _constrained(case: Problem) -> Objective:
-    """Build the network with bounded images and weights."""
     objective = Objective(
         case.network, SharpCrossEntropy(50.0), InputBound(tuple(case.inputs.shape[1:]), 1.0 + _ROUNDING), Spectral()
     )
@@ -174,6 +152,18 @@ def _constrained(case: Problem) -> Objective:
     return objective
 
 
-def clipless_bounded(case: Problem) -> Step:
-    """Take a clipless step of the network "L bounded", which has the layers of L and GroupSort in place of ReLU."""
-    return clipless(problem("L bounded", len(case.targets), str(case.targets.device)))
+METHODS: dict[str, Builder] = {
+    # On the whole batch, channels last: the reference of all other methods.
+    "non_private": lambda case: non_private_by(case, case.objective),
+    # With the engines' optimizations apart from privacy: `faster` and fitting the cache.
+    "non_private_faster": lambda case: non_private_by(case, faster(case.objective), in_cache(case)),
+    "one_pass": lambda case: private(case, Flat(CLIPPING_NORM)),
+    "one_pass_graph": one_pass_graph,
+    "one_pass_compiled": lambda case: one_pass_graph(case, StepMode.compiled),
+    # An ordinary pass that clips on its way, with different gradients.
+    "backprop": lambda case: private(case, Backprop(1.0, 1.0), OnePassEngine, in_cache(case)),
+    "clipless": clipless,
+    "projection": lambda case: _constrained(case).project,  # after an update, alone
+    # The engine for users' own layers: one example's gradient, mapped by torch.func.
+    "isolated": lambda case: private(case, Flat(CLIPPING_NORM), IsolatedEngine),
+}

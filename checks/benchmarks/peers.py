@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -62,14 +63,9 @@ class OpacusEngine(OrdinaryPass):
         return weigh_and_sum(per_example, losses.detach(), groups, factors)
 
 
-def non_private_compiled(case: Problem) -> Step:
-    """Take an ordinary step with the network and the loss compiled by torch.compile."""
-    return own.non_private_by(case, torch.compile(case.objective, dynamic=False), len(case.targets))
-
-
 def non_private_default(case: Problem) -> Step:
     """Take an ordinary step as PyTorch is set by default: channels first, and on CUDA convolutions in TF32."""
-    step = own.non_private(_channels_first(case))
+    step = own.METHODS["non_private"](_channels_first(case))
 
     def take() -> None:
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=True):
@@ -86,20 +82,28 @@ def non_private_lowered(case: Problem) -> Step:
             lowered: Tensor = case.objective(inputs, targets)
             return lowered
 
-    return own.non_private_by(case, losses, len(case.targets))
+    return own.non_private_by(case, losses)
 
 
-def _fastest(case: Problem, step: Callable[[int], Step], numbers: int = 0) -> Step:
+def _fastest(case: Problem, step: Callable[[int], Step], *, gradients: bool = False) -> Step:
     """Return the fastest of the steps in pieces of each size. Weights stay.
 
-    Sizes whose examples fill more than 2 GiB with `numbers` each are left out, but for the smallest.
+    If it stores per-example gradients, sizes that fill more than 2 GiB are left out, but for the smallest.
     """
     examples, device = len(case.targets), str(case.targets.device)
-    sizes = {min(size, examples) for size in (*_SIZES, examples)}
-    steps = [step(size) for size in sorted(sizes) if 4 * numbers * size < _MOST or size == min(sizes)]
+    sizes = sorted({min(size, examples) for size in (*_SIZES, examples)})
+    most = _MOST // (4 * sum(p.numel() for p in case.network.parameters())) if gradients else examples
     before = [weight.detach().clone() for weight in case.network.parameters()]
     clock = time.perf_counter if case.targets.is_cuda else time.process_time  # a busy machine does not decide on a CPU
-    fastest = min(steps, key=lambda step: _seconds(waited_for(step, device), clock))
+
+    def seconds(step: Step) -> float:
+        waited = waited_for(step, device)
+        waited()
+        started = clock()
+        waited()
+        return clock() - started
+
+    fastest = min((step(size) for size in sizes if size <= most or size == sizes[0]), key=seconds)
     if case.targets.is_cuda:
         torch.cuda.reset_peak_memory_stats(device)
     with torch.no_grad():
@@ -108,23 +112,10 @@ def _fastest(case: Problem, step: Callable[[int], Step], numbers: int = 0) -> St
     return fastest
 
 
-def _seconds(step: Step, clock: Callable[[], float]) -> float:
-    step()
-    started = clock()
-    step()
-    return clock() - started
-
-
-def _parameters(case: Problem) -> int:
-    return sum(p.numel() for p in case.network.parameters())
-
-
 def opacus_hooks(case: Problem) -> Step:
     """Take a step with Opacus' GradSampleModule. It needs channels first, and gets it (see `OpacusEngine`)."""
-    engine = OpacusEngine(case.objective)
-    return _fastest(
-        case, lambda size: own.private(case, Flat(own.CLIPPING_NORM), lambda _: engine, size), _parameters(case)
-    )
+    engine, clipping = OpacusEngine(case.objective), Flat(own.CLIPPING_NORM)
+    return _fastest(case, lambda size: own.private(case, clipping, lambda _: engine, size), gradients=True)
 
 
 def opacus_ghost(case: Problem) -> Step:
@@ -164,17 +155,22 @@ def _channels_first(case: Problem) -> Problem:
     return Problem(case.network, case.inputs.clone(memory_format=torch.contiguous_format), case.targets)
 
 
-def vmap(case: Problem) -> Step:
-    """Take a step with `torch.func`: the gradient of one example, mapped over a piece, then clipped and summed."""
-    return _mapped(case, _clipped_sum(case))
-
-
-def vmap_compiled(case: Problem) -> Step:
-    """Take the step of `vmap` with gradients, norms and sums compiled by torch.compile in one piece."""
-    return _mapped(case, torch.compile(_clipped_sum(case), fullgraph=True, dynamic=False))
-
-
 Weights = dict[str, Tensor]
+
+
+def vmap(case: Problem, *, compiled: bool = False) -> Step:
+    """Take a step with `torch.func`: the gradient of one example, mapped over a piece, then clipped and summed.
+
+    If it is compiled, it is so by torch.compile in one piece: gradients, norms and sums.
+    """
+
+    def loss(weights: Weights, image: Tensor, target: Tensor) -> Tensor:
+        return cross_entropy(functional_call(case.network, weights, (image[None],)), target[None])
+
+    def clipped_sum(weights: Weights, inputs: Tensor, targets: Tensor) -> Weights:
+        return _clip_and_sum(torch.vmap(grad(loss), (None, 0, 0))(weights, inputs, targets))
+
+    return _mapped(case, torch.compile(clipped_sum, fullgraph=True, dynamic=False) if compiled else clipped_sum)
 
 
 def by_hand(case: Problem) -> Step:
@@ -213,16 +209,6 @@ def _clip_and_sum(gradients: Weights) -> Weights:
     return {name: torch.tensordot(factors, gradient, 1) for name, gradient in gradients.items()}
 
 
-def _clipped_sum(case: Problem) -> Callable[[Weights, Tensor, Tensor], Weights]:
-    def loss(weights: Weights, image: Tensor, target: Tensor) -> Tensor:
-        return cross_entropy(functional_call(case.network, weights, (image[None],)), target[None])
-
-    def clipped_sum(weights: Weights, inputs: Tensor, targets: Tensor) -> Weights:
-        return _clip_and_sum(torch.vmap(grad(loss), (None, 0, 0))(weights, inputs, targets))
-
-    return clipped_sum
-
-
 def _mapped(case: Problem, clipped_sum: Callable[[Weights, Tensor, Tensor], Weights]) -> Step:
     objective = case.objective
 
@@ -233,7 +219,7 @@ def _mapped(case: Problem, clipped_sum: Callable[[Weights, Tensor, Tensor], Weig
         return {f"network.{name}": torch.stack([part[name] for part in parts]).sum(0) for name in weights}
 
     clipping = Flat(own.CLIPPING_NORM)
-    return _fastest(case, lambda size: own.released(case, objective, clipping, lambda: sums(size)), _parameters(case))
+    return _fastest(case, lambda size: own.released(case, objective, clipping, lambda: sums(size)), gradients=True)
 
 
 def fastdp(case: Problem) -> Step:
@@ -261,33 +247,30 @@ def fastdp(case: Problem) -> Step:
     return step
 
 
-def methods(network: str = "M") -> dict[str, Callable[[Problem], own.Step]]:
+METHODS: dict[str, own.Builder] = {
+    "non_private": own.METHODS["non_private"],
+    "non_private_default": non_private_default,
+    "non_private_lowered": non_private_lowered,
+    "non_private_compiled": lambda case: own.non_private_by(case, torch.compile(case.objective, dynamic=False)),
+    **own.METHODS,
+    "vmap": vmap,
+    "vmap_compiled": partial(vmap, compiled=True),
+    "by_hand": by_hand,
+    "opacus_hooks": opacus_hooks,
+    "opacus_ghost": opacus_ghost,
+    "fastdp": fastdp,
+}
+
+
+def methods(network: str = "M") -> dict[str, own.Builder]:
     """Return the methods that can run here on this network, by name. The first is an ordinary step."""
     if network.removesuffix(PLAIN) in LIPSCHITZ:
-        return {
-            "non_private": own.non_private,
-            "non_private_faster": own.non_private_faster,
-            "clipless": own.clipless,
-            "projection": own.projection,
-            "one_pass": own.one_pass,
-            "opacus_hooks": opacus_hooks,
-        }
-    methods_by_name: dict[str, Callable[[Problem], own.Step]] = {
-        "non_private": own.non_private,
-        "non_private_default": non_private_default,
-        "non_private_lowered": non_private_lowered,
-        "non_private_compiled": non_private_compiled,
-        "non_private_faster": own.non_private_faster,
-        "one_pass": own.one_pass,
-        "one_pass_graph": own.one_pass_graph,
-        "one_pass_compiled": own.one_pass_compiled,
-    }
-    if network in ("M", "R", "C"):
-        methods_by_name["backprop"] = own.backprop
-    if network == "L":
-        methods_by_name["clipless"] = own.clipless_bounded
-    methods_by_name |= {"isolated": own.isolated, "vmap": vmap, "vmap_compiled": vmap_compiled}
-    if network != "W":  # these know no standardised convolution (Opacus is off by 2%)
-        methods_by_name |= {"by_hand": by_hand, "opacus_hooks": opacus_hooks, "opacus_ghost": opacus_ghost}
-        methods_by_name |= {"fastdp": fastdp} if importlib.util.find_spec("fastDP") else {}
-    return methods_by_name
+        names = ("non_private", "non_private_faster", "clipless", "projection", "one_pass", "opacus_hooks")
+        return {name: METHODS[name] for name in names}
+    left_out = {"projection"} if network == "L" else {"projection", "clipless"}
+    left_out |= set() if network in ("M", "R", "C") else {"backprop"}
+    left_out |= set() if importlib.util.find_spec("fastDP") else {"fastdp"}
+    if network == "W":  # these know no standardised convolution (Opacus is off by 2%)
+        left_out |= {"by_hand", "opacus_hooks", "opacus_ghost", "fastdp"}
+    bounded = {"clipless": own.clipless_bounded}
+    return {name: step for name, step in (METHODS | bounded).items() if name not in left_out}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,9 +13,6 @@ from checks.benchmarks.problems import TITLES
 from runner.config import REPOSITORY
 from runner.report import plots
 from runner.report.files import read_csv, write_csv, write_text
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FOLDER = REPOSITORY / "results" / "benchmark"
 TABLE, WHOLE_RUNS = "engines.csv", "whole_runs.csv"
@@ -49,11 +45,8 @@ BEGIN, END = "<!-- speed: written by `make benchmark` -->", "<!-- end of speed -
 def write(rows: Sequence[dict[str, Any]], folder: Path) -> None:
     """Write the rows of one instruction set to its folder, and the page and the sentence that have all sets."""
     write_csv(folder / TABLE, list(rows[0]), rows)
-    try:
-        with plots.style():
-            plots.write_svg(draw(rows), folder / "engines.svg")
-    except ImportError:
-        print("No figure: matplotlib is not installed.", file=sys.stderr)
+    with plots.style():
+        plots.write_svg(draw(rows), folder / "engines.svg")
     if folder.parent == FOLDER:
         write_page()
         readme, name = REPOSITORY / "README.md", next(name for name in SETS if (FOLDER / name / TABLE).exists())
@@ -61,8 +54,7 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> None:
         write_text(readme, replace_sentence(readme.read_text(encoding="utf-8"), measured))
 
 
-def draw(rows: Sequence[dict[str, Any]]) -> Figure:
-    """Draw the speed of each method relative to the non-private step, a row for each network and batch."""
+def draw(rows: Sequence[dict[str, Any]]) -> plots.Figure:
     cells = list(dict.fromkeys((row["network"], row["batch"]) for row in rows))
     methods = [name for name in NAMES if any(row["method"] == name for row in rows)]
     figure = plots.figure(8, 1.8 + 0.4 * len(cells))
@@ -71,15 +63,9 @@ def draw(rows: Sequence[dict[str, Any]]) -> Figure:
     for method, marker in zip(methods, _MARKERS, strict=False):
         measured = [row for row in rows if row["method"] == method]
         places = [cells.index((row["network"], row["batch"])) for row in measured]
-        is_ours = method.startswith("one_pass") or method in ("backprop", "clipless", "isolated")
-        axes.plot(
-            [row["ratio"] for row in measured],
-            places,
-            marker,
-            markersize=7 if is_ours else 5,
-            markerfacecolor=None if is_ours else "none",
-            label=NAMES[method],
-        )
+        is_ours = method.startswith("one_pass") or method in OWN[:-1]
+        look = {"markersize": 7} if is_ours else {"markersize": 5, "markerfacecolor": "none"}
+        axes.plot([row["ratio"] for row in measured], places, marker, label=NAMES[method], **look)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_yticks(range(len(cells)), [f"{TITLES[network]}, {batch}" for network, batch in cells])
@@ -91,13 +77,11 @@ def draw(rows: Sequence[dict[str, Any]]) -> Figure:
 
 
 def gpu_folder(device: str) -> str:
-    """Return the name of a GPU's folder in results/benchmark."""
     name = torch.cuda.get_device_name(torch.device(device))
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).removeprefix("nvidia-")
 
 
 def write_page() -> None:
-    """Write the page from the tables in results/benchmark."""
     names = [*SETS, *sorted(path.parent.name for path in FOLDER.glob(f"*/{TABLE}") if path.parent.name not in SETS)]
     measured = {name: read_csv(FOLDER / name / TABLE) for name in names if (FOLDER / name / TABLE).exists()}
     whole_runs = read_csv(FOLDER / WHOLE_RUNS) if (FOLDER / WHOLE_RUNS).exists() else []

@@ -16,16 +16,16 @@ from typing import Any
 
 import torch
 
-from checks.benchmarks import Command, whole_number
-from checks.benchmarks.measure import digits, interleaved, quartiles
-from checks.benchmarks.own import padded_length, waited_for
+from checks.benchmarks.measure import digits, interleaved, quartiles, whole_number
+from checks.benchmarks.own import padded_length
 from checks.benchmarks.peers import methods
-from checks.benchmarks.problems import BATCHES, problem
+from checks.benchmarks.problems import BATCHES
 from checks.benchmarks.report import FOLDER, gpu_folder, write
 from checks.rehearsal import made_up_cuda
 from runner.records.provenance import device_name
 from runner.speed import machine
 from runner.speed.kernels import MORE_FLAGS, kernels_wanted, why_off
+from runner.terminal import Parser
 
 EVERY = methods("M") | methods("L")
 PADDED = ("one_pass_graph", "one_pass_compiled")
@@ -38,7 +38,8 @@ AVX2_ALONE = (
 
 
 def _arguments(words: Sequence[str]) -> argparse.Namespace:
-    parser = Command(prog="python -m checks benchmark", description=__doc__)
+    wanted = kernels_wanted()
+    parser = Parser(prog="python -m checks benchmark", description=__doc__)
     parser.add_argument("--networks", nargs="+", choices=list(BATCHES), help="default: all")
     parser.add_argument("--batches", nargs="+", type=whole_number, help="default: one or two by network")
     parser.add_argument("--methods", nargs="+", choices=list(EVERY), help="default: all that the device is for")
@@ -47,11 +48,9 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=whole_number, default=60, help="start no new round after so long")
     parser.add_argument("--threads", type=whole_number, default=1)
     parser.add_argument("--quick", action="store_true", help="M with 128 examples, few rounds")
-    parser.add_argument(
-        "--rehearse", action="store_true", help="use a made-up GPU: the same code; its times mean nothing"
-    )
+    parser.add_argument("--rehearse", action="store_true", help="use a made-up GPU; its times mean nothing")
     parser.add_argument("--output", type=Path, help="a folder; default: in results/benchmark (see above)")
-    arguments, default = parser.options(words), parser.parse_args([])
+    arguments, default = parser.parse_args(words), parser.parse_args([])
     cpu = arguments.device == "cpu"
     if not cpu and not arguments.device.startswith("cuda"):
         parser.error(f"--device {arguments.device}: expected cpu or cuda.")
@@ -59,7 +58,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
         parser.error(f"--device {arguments.device}: PyTorch finds no CUDA device here.")
     default.device = arguments.device
     alike = len({name in os.environ for name in AVX2_ALONE}) == 1  # everything runs with the same instructions
-    if arguments == default and kernels_wanted() == "by rule" and alike:
+    if arguments == default and wanted == "by rule" and alike:
         capability = torch.backends.cpu.get_cpu_capability().lower().replace(" ", "-")
         arguments.output = FOLDER / (capability if cpu else gpu_folder(arguments.device))
     if arguments.quick:
@@ -77,13 +76,9 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[str, Any]]:
-    """Measure one network at one batch size: a row for each method."""
-    device = arguments.device
     torch.compiler.reset()  # it compiles a function for a limited number of shapes
-    possible = methods(network)
-    steps = {name: possible[name](problem(network, batch, device)) for name in possible if name in arguments.methods}
-    waited = {name: waited_for(step, device) for name, step in steps.items()}
-    times = interleaved(waited, arguments.rounds, arguments.seconds, _clock(arguments))
+    networks = {name: network for name in methods(network) if name in arguments.methods}
+    times = interleaved(networks, batch, arguments.device, arguments.rounds, arguments.seconds, _clock(arguments))
     rows = []
     for name, seconds in times.items():
         low, median, high = quartiles(seconds)
@@ -102,7 +97,7 @@ def _rows(arguments: argparse.Namespace, network: str, batch: int) -> list[dict[
                 "ratio_q1": digits(ratios[0]),
                 "ratio_q3": digits(ratios[2]),
                 "rounds": len(seconds),
-                "device": device_name(torch.device(device)),
+                "device": device_name(torch.device(arguments.device)),
                 "pytorch": torch.__version__,
                 "date": time.strftime("%Y-%m-%d"),
             }

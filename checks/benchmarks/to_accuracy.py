@@ -21,11 +21,13 @@ from typing import Any
 
 import torch
 
-from checks.benchmarks import Command, whole_number
+from checks.benchmarks.measure import whole_number
 from checks.benchmarks.report import FOLDER, WHOLE_RUNS, write_page
 from runner.config import REPOSITORY
 from runner.records.provenance import device_name
 from runner.report.files import write_csv
+from runner.speed.kernels import kernels_wanted
+from runner.terminal import Parser
 
 EPOCHS = 20
 ACCURACY, ROUNDS = 95.0, 3  # of a measurement that is written
@@ -33,11 +35,12 @@ ACCURACY, ROUNDS = 95.0, 3  # of a measurement that is written
 
 def main(arguments: Sequence[str]) -> int:
     """Time both in turns, print the medians, and return the exit code."""
-    parser = Command(prog="python -m checks benchmark-opacus", description=__doc__)
+    kernels_wanted()  # refuses an unknown DP_REPRO_KERNELS before anything is timed
+    parser = Parser(prog="python -m checks benchmark-opacus", description=__doc__)
     parser.add_argument("--accuracy", type=float, default=ACCURACY, help="percent of the test images")
     parser.add_argument("--rounds", type=whole_number, default=ROUNDS)
     parser.add_argument("--data", type=Path, default=Path.home() / ".cache" / "dp-data")
-    options = parser.options(arguments)
+    options = parser.parse_args(arguments)
     if not (options.data / "MNIST").is_dir():
         parser.error(f"--data {options.data}: there is no MNIST. A run with dataset=mnist downloads it.")
     with tempfile.TemporaryDirectory() as folder:
@@ -46,18 +49,16 @@ def main(arguments: Sequence[str]) -> int:
         reached = [epoch for epoch, percent in pairs if percent >= options.accuracy]
         if not reached:
             parser.error(f"--accuracy {options.accuracy}: {EPOCHS} epochs do not reach it here.")
-        our_seconds, their_seconds = [], []
+        script = [sys.executable, "-m", "checks.benchmarks.opacus_script", str(options.data), str(options.accuracy)]
+        times = []
         for number in range(options.rounds):
-            before = _children()
+            started = _children()
             record = _record(Path(folder) / str(number), options.data, reached[0])
-            our_seconds.append(_children() - before)
-            before = _children()
-            script = (sys.executable, "-m", "checks.benchmarks.opacus_script")
-            command = [*script, str(options.data), str(options.accuracy)]
-            answer = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
-            their_seconds.append(_children() - before)
+            between = _children()
+            answer = subprocess.run(script, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+            times.append((between - started, _children() - between))
     opacus_epochs, accuracy = answer.split()
-    ours, theirs = (statistics.median(our_seconds), statistics.median(their_seconds))
+    ours, theirs = map(statistics.median, zip(*times, strict=True))
     programs = [
         ("this bench", ours, reached[0], record["final"]["test_accuracy"]),
         ("a script with Opacus", theirs, int(opacus_epochs), float(accuracy)),
@@ -79,7 +80,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _record(results: Path, data: Path, epochs: int) -> dict[str, Any]:
-    """Carry out a run in a process of its own, and return its record."""
     overrides = ["experiment=tempered_sigmoid/mnist_tanh", f"epochs={epochs}", "diagnostics=[]"]
     places = [f"runtime.results_root={results}", f"runtime.data_root={data}", "runtime.device=cpu"]
     command = [sys.executable, "-m", "runner", *overrides, *places, "runtime.threads=1", "tracking.mode=disabled"]

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,27 +16,25 @@ from runner.config import REPOSITORY
 from runner.records.files import read_record
 
 DRIVER, FORK_SERVER, WORKER, WANDB = "driver", "fork server", "worker", "W&B's process"
-_PAUSE = 0.02  # seconds
+_READY = 300.0  # seconds in which a command that is not done has its first run under way
 _MEASURED = ("run_id", "setting_id", "status", "config", "history", "final", "diagnostics")
 
 
 class Command:
     """`faults.driver` on a folder, two runs at a time, tracked offline, with output to a file."""
 
-    def __init__(self, root: Path, log: Path, prepare: Callable[[], None] | None = None) -> None:
-        """Start it, after calling `prepare` in its process, to limit its resources.
+    def __init__(self, root: Path, log: Path, limit: Callable[[], None] = lambda: None) -> None:
+        """Start it, after calling `limit` in its process, to limit its resources.
 
         Signals that are ignored here are not ignored there. A shell has SIGINT ignored in jobs started by "&".
         """
 
-        def prepared() -> None:
+        def prepare() -> None:
             for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
-            if prepare is not None:
-                prepare()
+            limit()
 
         self.log, self.root = log, root
-        self.started = time.monotonic()
         with log.open("w", encoding="utf-8") as stream:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "checks.faults.driver", str(root)],
@@ -44,52 +42,66 @@ class Command:
                 stdout=stream,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=prepared,
+                preexec_fn=prepare,
             )
 
     def ended_within(self, seconds: float) -> bool:
-        """Return True if it ends in that time."""
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+        return self.process.poll() is not None
 
-    def members(self) -> dict[int, str]:
-        """Return the processes of its session that still run, by kind."""
-        return dict(_members(self.process.pid))
-
-    def wait_until(self, ready: Callable[[], bool], seconds: float) -> bool:
-        """Return True if it becomes `ready` while it runs, within that time."""
-        until = time.monotonic() + seconds
+    def wait_until(self, ready: Callable[[], bool]) -> bool:
+        """Return True if it becomes `ready` while it runs."""
+        until = time.monotonic() + _READY
         while time.monotonic() < until and self.process.poll() is None:
             if ready():
                 return True
-            time.sleep(_PAUSE)
+            time.sleep(0.02)
         return False
 
-    def left_over(self, seconds: float) -> list[str]:
-        """Return the processes that still run some time after its end, and kill them."""
-        until = time.monotonic() + seconds
+    def has(self, kind: str) -> bool:
+        return kind in self.members().values()
+
+    def members(self) -> dict[int, str]:
+        """Return the processes of its session that still run, by kind.
+
+        W&B's processes leave the process group, but keep the session or their parent.
+        """
+        processes, session = running(), self.process.pid
+        members = family({pid for pid, process in processes.items() if process.session == session}, processes)
+        servers = {
+            p
+            for p in members
+            if "multiprocessing.forkserver" in processes[p].command and processes[p].parent == session
+        }
+        kinds = {}
+        for process in members:
+            parent, _, line = processes[process]
+            if process == session:
+                kinds[process] = DRIVER
+            elif process in servers:
+                kinds[process] = FORK_SERVER
+            elif "runner.tracking" in line or "wandb-core" in line or "gpu_stats" in line:
+                kinds[process] = WANDB
+            elif parent in servers or "multiprocessing.forkserver" in line:
+                kinds[process] = WORKER
+        return kinds
+
+    def left_over(self) -> list[str]:
+        """Return the processes that still run half a minute after its end, and kill them."""
+        until = time.monotonic() + 30
         while (left := self.members()) and time.monotonic() < until:
             time.sleep(0.1)
-        for process in left:
-            send(process, signal.SIGKILL)
+        self.stop()
         return sorted(left.values())
 
     def stop(self) -> None:
-        """Kill all of it."""
-        for process in self.members():
-            send(process, signal.SIGKILL)
+        kill(self.members())
         self.process.wait()
 
 
 def send(process: int, number: signal.Signals) -> bool:
-    """Send a signal.
-
-    Returns:
-        True if there was such a process.
-    """
+    """Send a signal, and return True if there was such a process."""
     try:
         os.kill(process, number)
     except ProcessLookupError:
@@ -97,29 +109,23 @@ def send(process: int, number: signal.Signals) -> bool:
     return True
 
 
-def records(root: Path) -> dict[str, tuple[int, int]]:
-    """Read and check the records in a folder.
+def kill(processes: Iterable[int]) -> None:
+    for process in processes:
+        send(process, signal.SIGKILL)
 
-    Returns:
-        Inode and time of writing, by run id.
+
+def records(results: Path) -> dict[Path, dict[str, Any]]:
+    """Read and check the smoke records in a folder of results, by path.
 
     Raises:
         ValueError: a record is damaged.
     """
-    paths = sorted((root / "results" / "smoke" / "runs").glob("*.json"))
-    for path in paths:
-        read_record(path)
-    return {path.stem: (path.stat().st_ino, path.stat().st_mtime_ns) for path in paths}
+    return {path: read_record(path) for path in sorted((results / "smoke" / "runs").glob("*.json"))}
 
 
 def measured(results: Path) -> dict[str, dict[str, Any]]:
-    """Read the fields of the smoke records in a folder of results that depend neither on place nor on time, by run id.
-
-    Raises:
-        ValueError: a record is damaged.
-    """
-    records_by_id = {path.stem: read_record(path) for path in sorted((results / "smoke" / "runs").glob("*.json"))}
-    return {run_id: {name: record[name] for name in _MEASURED} for run_id, record in records_by_id.items()}
+    """Read the fields of these records that depend neither on place nor on time, by run id."""
+    return {path.stem: {name: record[name] for name in _MEASURED} for path, record in records(results).items()}
 
 
 class Process(NamedTuple):
@@ -148,25 +154,3 @@ def family(numbers: Collection[int], among: Mapping[int, Process]) -> set[int]:
     while more := {number for number, process in among.items() if process.parent in members and number not in members}:
         members |= more
     return members
-
-
-def _members(session: int) -> Iterator[tuple[int, str]]:
-    """List the processes of a session that still run.
-
-    W&B's processes leave the process group, but keep the session or their parent.
-    """
-    processes = running()
-    members = family({pid for pid, process in processes.items() if process.session == session}, processes)
-    servers = {
-        p for p in members if "multiprocessing.forkserver" in processes[p].command and processes[p].parent == session
-    }
-    for process in members:
-        parent, _, line = processes[process]
-        if process == session:
-            yield process, DRIVER
-        elif process in servers:
-            yield process, FORK_SERVER
-        elif "runner.tracking" in line or "wandb-core" in line or "gpu_stats" in line:
-            yield process, WANDB
-        elif parent in servers or "multiprocessing.forkserver" in line:
-            yield process, WORKER

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def planned(folder: str) -> list[Job]:
-    """List the runs of two sweeps, each once."""
     from runner.records.jobs import sweep_jobs
 
     limits = ("scale=smoke", "scale.epochs=1", "scale.seeds=2", "scale.runs_per_sweep=null")

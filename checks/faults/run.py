@@ -16,7 +16,7 @@ import shutil
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -27,8 +27,6 @@ from checks.faults.driver import planned
 from checks.faults.scenes import LIMIT, Scene, scenes
 from runner.config import REPOSITORY
 from runner.report.files import Table, markdown, write_text
-
-_HEADER = ("fault", "dealt", "commands", "how they ended", "tracebacks", "wrong afterwards")
 
 
 @dataclass
@@ -82,17 +80,20 @@ class _Stage:
         self.folders, self.wrong = 0, list[str]()
         self._undisturbed: dict[str, Any] | None = None
         self._root: Path | None = None
-        self._known: dict[str, tuple[int, int]] = {}
+        self._known: dict[Path, tuple[int, int]] = {}
 
     def play(self, scene: Scene, random: Random) -> Played:
         """Deal the scene's faults, with as many commands as needed."""
         played = Played(scene)
         while not scene.why_not and played.dealt < scene.times and played.commands < 3 * scene.times:
-            if self._root is not None and len(self._known) > self._runs - 5:
-                self._finish(self._root)  # too few runs are left for another fault
-            root = self._present()
-            scene.before(root)
-            command = self._command(root, scene)
+            if len(self._known) > self._runs - 5:
+                self.close()  # too few runs are left for another fault
+            if self._root is None:
+                self.folders += 1
+                self._root = self._folder / str(self.folders)
+                self._root.mkdir()
+            scene.before(self._root)
+            command = self._command(self._root, scene.limit)
             played.commands += 1
             try:
                 played.dealt += scene.deal(command, random)
@@ -103,76 +104,60 @@ class _Stage:
                 else:
                     code = command.process.returncode
                     played.endings[f"by signal {-code}" if code < 0 else f"exit code {code}"] += 1
-                    left = command.left_over(30)
+                    left = command.left_over()
                     played.wrong += [f"left running: {', '.join(left)}"] if left else []
             finally:
                 command.stop()
-                scene.after(root)
+                scene.after(self._root)
             output = command.log.read_text(errors="replace")
             played.tracebacks += output.count("Traceback (most recent call last)")
-            played.wrong += list(self._changed())
+            played.wrong += self._changed(self._root)
         return played
 
     def close(self) -> None:
-        """Finish the last folder and check it."""
-        if self._root is not None:
-            self._finish(self._root)
-
-    def _present(self) -> Path:
-        if self._root is None:
-            self.folders += 1
-            self._root = self._folder / str(self.folders)
-            self._root.mkdir()
-            self._known = {}
-        return self._root
-
-    def _command(self, root: Path, scene: Scene | None = None) -> Command:
-        self._logs += 1
-        return Command(root, self._folder / f"{self._logs}.log", scene.limits if scene else None)
-
-    def _changed(self) -> Iterator[str]:
-        """List the errors in the records of the present folder."""
-        try:
-            now = records(self._present())
-        except ValueError as error:
-            yield str(error)
+        """Run the same command once more on the present folder, undisturbed: no run may be missing or different."""
+        if (root := self._root) is None:
             return
-        for name, was in self._known.items():
-            if now.get(name) != was:
-                yield f"{name} was recorded and is {'done again' if name in now else 'gone'}"
-        self._known = now
-
-    def _finish(self, root: Path) -> None:
-        """Run the same command once more, undisturbed: no run may be missing or different."""
         command = self._command(root)
+        wrong = list[str]()
         if not command.ended_within(LIMIT) or command.process.returncode != 0:
             output = command.log.read_text(errors="replace")[-500:]
-            self.wrong.append(f"folder {self.folders}: the same command again ends {command.process.poll()}: {output}")
+            wrong.append(f"the same command again ends {command.process.poll()}: {output}")
         command.stop()
-        self.wrong += [f"folder {self.folders}: {wrong}" for wrong in self._changed()]
+        wrong += self._changed(root)
         if len(self._known) != self._runs:
-            self.wrong.append(f"folder {self.folders}: {len(self._known)} records instead of {self._runs}")
+            wrong.append(f"{len(self._known)} records instead of {self._runs}")
         if self._undisturbed is None:
             undisturbed = self._folder / "undisturbed"
             undisturbed.mkdir()
             self._command(undisturbed).process.wait()
             self._undisturbed = measured(undisturbed / "results")
-        numbers = measured(root / "results")
-        for name in self._known:
-            if numbers.get(name) != self._undisturbed.get(name):
-                self.wrong.append(f"folder {self.folders}: {name} says something else than undisturbed")
-        self._root = None
+        for name, numbers in measured(root / "results").items():
+            if numbers != self._undisturbed.get(name):
+                wrong.append(f"{name} says something else than undisturbed")
+        self.wrong += [f"folder {self.folders}: {text}" for text in wrong]
+        self._root, self._known = None, {}
+
+    def _command(self, root: Path, limit: Callable[[], None] = lambda: None) -> Command:
+        self._logs += 1
+        return Command(root, self._folder / f"{self._logs}.log", limit)
+
+    def _changed(self, root: Path) -> list[str]:
+        try:
+            now = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in records(root / "results")}
+        except ValueError as error:
+            return [str(error)]
+        before, self._known = self._known, now
+        changed = [path for path, written in before.items() if now.get(path) != written]
+        return [f"{path.stem} was recorded and is {'done again' if path in now else 'gone'}" for path in changed]
 
 
 def write(folder: Path, results: Sequence[Played], folders: int, wrong: Sequence[str]) -> Path:
-    """Write README.md.
-
-    Returns:
-        Its path.
-    """
+    """Write README.md, and return its path."""
     kills = sum(result.dealt for result in results if result.scene.name.startswith("SIGKILL"))
     faults, commands = sum(result.dealt for result in results), sum(result.commands for result in results)
     errors = [*wrong, *(f"{result.scene.name}: {text}" for result in results for text in result.wrong)]
+    header = ("fault", "dealt", "commands", "how they ended", "tracebacks", "wrong afterwards")
     lines = [
         "# What is left of runs when the machine fails",
         "",
@@ -185,7 +170,7 @@ def write(folder: Path, results: Sequence[Played], folders: int, wrong: Sequence
         f"{len(errors) or 'nothing'} wrong afterwards.**",
         *(f"- {text}" for text in errors),
         "",
-        markdown(Table(_HEADER, [_row(result) for result in results])),
+        markdown(Table(header, [_row(result) for result in results])),
     ]
     return write_text(folder / "README.md", "\n".join(lines))
 

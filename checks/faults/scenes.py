@@ -15,9 +15,7 @@ from random import Random
 
 from checks.faults.command import DRIVER, FORK_SERVER, WANDB, WORKER, Command, records, send
 
-Deed = Callable[[Command, Random], int]
 LIMIT = 900.0  # seconds in which a command has to end, whatever was dealt
-_READY = 300.0  # seconds in which a command that is not done has its first run under way
 
 
 @dataclass(frozen=True)
@@ -29,63 +27,55 @@ class Scene:
         deal: deals faults while the command runs, and returns their number.
         before: changes the folder before the command starts.
         after: changes it back after the command has ended.
-        limits: called in the command's process before it starts.
+        limit: called in the command's process before it starts.
         why_not: the reason why it cannot be dealt here; "" if it can.
     """
 
     name: str
     times: int
-    deal: Deed
+    deal: Callable[[Command, Random], int] = lambda command, random: 1  # the fault is in the command's surroundings
     before: Callable[[Path], None] = lambda root: None
     after: Callable[[Path], None] = lambda root: None
-    limits: Callable[[], None] | None = None
+    limit: Callable[[], None] = lambda: None
     why_not: str = ""
 
 
-def send_at_random(kind: str, number: signal.Signals, most: int = 1) -> Deed:
+def still_runs(command: Command, random: Random, most: float) -> bool:
+    """Wait until a run is under way, and then at most so many seconds more. Return True if the command still runs."""
+    command.wait_until(lambda: command.has(WORKER))
+    return not command.ended_within(random.uniform(0, most))
+
+
+def send_to_one(kind: str, number: signal.Signals, most: int, command: Command, random: Random) -> int:
     """Send a signal to a random process of this kind, at random moments."""
-
-    def deal(command: Command, random: Random) -> int:
-        dealt = 0
-        while dealt < most and command.wait_until(lambda: kind in command.members().values(), _READY):
-            if command.ended_within(random.uniform(0, 3)):
-                break
-            processes = sorted(process for process, name in command.members().items() if name == kind)
-            dealt += bool(processes) and send(random.choice(processes), number)
-        return dealt
-
-    return deal
+    dealt = 0
+    while dealt < most and command.wait_until(lambda: command.has(kind)):
+        if command.ended_within(random.uniform(0, 3)):
+            break
+        processes = sorted(process for process, name in command.members().items() if name == kind)
+        dealt += bool(processes) and send(random.choice(processes), number)
+    return dealt
 
 
-def send_to_group(*numbers: signal.Signals) -> Deed:
+def send_to_all(numbers: tuple[signal.Signals, ...], command: Command, random: Random) -> int:
     """Send signals to the driver's whole process group, as a terminal does, a moment apart."""
-
-    def deal(command: Command, random: Random) -> int:
-        command.wait_until(lambda: WORKER in command.members().values(), _READY)
-        if command.ended_within(random.uniform(0, 8)):
-            return 0
-        for number in numbers:
-            if command.process.poll() is None:
-                os.killpg(command.process.pid, number)
-                time.sleep(random.uniform(0.05, 0.5))
-        return 1
-
-    return deal
+    if not still_runs(command, random, 8):
+        return 0
+    for number in numbers:
+        if command.process.poll() is None:
+            os.killpg(command.process.pid, number)
+            time.sleep(random.uniform(0.05, 0.5))
+    return 1
 
 
-def send_while_importing(number: signal.Signals) -> Deed:
-    """Send a signal to the driver in its first seconds."""
-
-    def deal(command: Command, random: Random) -> int:
-        return 0 if command.ended_within(random.uniform(0.3, 4)) else int(send(command.process.pid, number))
-
-    return deal
+def interrupt_imports(command: Command, random: Random) -> int:
+    """Interrupt the driver in its first seconds."""
+    return 0 if command.ended_within(random.uniform(0.3, 4)) else int(send(command.process.pid, signal.SIGINT))
 
 
 def stop_and_continue(command: Command, random: Random) -> int:
     """Stop a process of any kind for a while, and let it continue."""
-    command.wait_until(lambda: WORKER in command.members().values(), _READY)
-    if command.ended_within(random.uniform(0, 3)):
+    if not still_runs(command, random, 3):
         return 0
     process, _ = random.choice(sorted(command.members().items()))
     dealt = send(process, signal.SIGSTOP)
@@ -96,10 +86,7 @@ def stop_and_continue(command: Command, random: Random) -> int:
 
 def limit_memory(command: Command, random: Random) -> int:
     """Limit the memory of a run's process to its present use."""
-    command.wait_until(lambda: WORKER in command.members().values(), _READY)
-    if command.ended_within(random.uniform(0, 3)):
-        return 0
-    for process, kind in command.members().items():
+    for process, kind in command.members().items() if still_runs(command, random, 3) else ():
         if kind == WORKER:
             try:
                 pages = int(Path(f"/proc/{process}/statm").read_text(encoding="utf-8").split()[0])
@@ -113,48 +100,32 @@ def limit_memory(command: Command, random: Random) -> int:
 def start_another(command: Command, random: Random) -> int:
     """Start a second command on the same folder, and kill one of the two."""
     other = Command(command.root, command.log.with_suffix(".other"))
-    command.wait_until(lambda: len(records(command.root)) > 2, _READY)
+    command.wait_until(lambda: len(records(command.root / "results")) > 2)
     command.ended_within(random.uniform(0, 5))
     dealt = send(random.choice([command, other]).process.pid, signal.SIGKILL)
     if not other.ended_within(LIMIT):
         other.stop()
         raise TimeoutError("the other command")
-    other.left_over(20)
+    other.left_over()
     return int(dealt)
 
 
-def wait(command: Command, random: Random) -> int:
-    """Wait: the fault is in the command's surroundings."""
-    return 1
-
-
-def mount_results(options: str, fill: int = 0) -> Callable[[Path], None]:
-    """Return a function that mounts `results` of a folder: read-only ("ro"), or in memory with `fill` bytes in use."""
-
-    def mount(folder: Path) -> None:
-        place = folder / "results"
-        place.mkdir(exist_ok=True)
-        if options == "ro":
-            subprocess.run(["mount", "--bind", str(place), str(place)], check=True)
-            subprocess.run(["mount", "-o", "remount,bind,ro", str(place)], check=True)
-            return
+def mount_results(options: str, folder: Path) -> None:
+    """Mount `results` of a folder: read-only ("ro"), or in memory with these options."""
+    place = folder / "results"
+    place.mkdir(exist_ok=True)
+    if options == "ro":
+        subprocess.run(["mount", "--bind", str(place), str(place)], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(place)], check=True)
+    else:
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], check=True)
-        if fill:
-            (place / "filling").write_bytes(b"x" * fill)
-
-    return mount
 
 
 def unmount_results(folder: Path) -> None:
-    """Undo `mounted`."""
     subprocess.run(["umount", "--lazy", str(folder / "results")], check=False)
 
 
-def _small_files() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
-
-
-def _change_mode(mode: int, root: Path) -> None:
+def change_mode(mode: int, root: Path) -> None:
     for folder in [root / "results", *(root / "results").rglob("*/")]:
         folder.chmod(mode)
 
@@ -162,28 +133,27 @@ def _change_mode(mode: int, root: Path) -> None:
 def scenes(kills: int) -> list[Scene]:
     """List all faults, with `kills` SIGKILLs in all."""
     may_mount = subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode == 0
-    root = os.geteuid() == 0 and may_mount  # it has all rights of an administrator
-    share = kills // 10
+    kill, share = signal.SIGKILL, kills // 10
     listed = [
-        Scene("SIGKILL to a run", kills - 8 * share, send_at_random(WORKER, signal.SIGKILL, 8)),
-        Scene("SIGKILL to W&B's process", 3 * share, send_at_random(WANDB, signal.SIGKILL, 8)),
-        Scene("SIGKILL to the fork server", 2 * share, send_at_random(FORK_SERVER, signal.SIGKILL, 3)),
-        Scene("SIGKILL to the driver", 2 * share, send_at_random(DRIVER, signal.SIGKILL)),
-        Scene("SIGKILL to all at once", share, send_to_group(signal.SIGKILL)),
+        Scene("SIGKILL to a run", kills - 8 * share, partial(send_to_one, WORKER, kill, 8)),
+        Scene("SIGKILL to W&B's process", 3 * share, partial(send_to_one, WANDB, kill, 8)),
+        Scene("SIGKILL to the fork server", 2 * share, partial(send_to_one, FORK_SERVER, kill, 3)),
+        Scene("SIGKILL to the driver", 2 * share, partial(send_to_one, DRIVER, kill, 1)),
+        Scene("SIGKILL to all at once", share, partial(send_to_all, (kill,))),
         Scene("SIGSTOP, then SIGCONT", 2, stop_and_continue),
-        Scene("SIGTERM to the driver", 2, send_at_random(DRIVER, signal.SIGTERM)),
-        Scene("SIGHUP to all", 1, send_to_group(signal.SIGHUP)),
-        Scene("SIGINT to all", 1, send_to_group(signal.SIGINT)),
-        Scene("SIGINT to all, twice", 2, send_to_group(signal.SIGINT, signal.SIGINT)),
-        Scene("SIGINT while importing", 2, send_while_importing(signal.SIGINT)),
+        Scene("SIGTERM to the driver", 2, partial(send_to_one, DRIVER, signal.SIGTERM, 1)),
+        Scene("SIGHUP to all", 1, partial(send_to_all, (signal.SIGHUP,))),
+        Scene("SIGINT to all", 1, partial(send_to_all, (signal.SIGINT,))),
+        Scene("SIGINT to all, twice", 2, partial(send_to_all, (signal.SIGINT,) * 2)),
+        Scene("SIGINT while importing", 2, interrupt_imports),
         Scene("no more memory for a run", 2, limit_memory),
         Scene("SIGKILL to one of two commands", 1, start_another),
-        Scene("no file beyond 1 KiB", 1, wait, limits=_small_files),
+        Scene("no file beyond 1 KiB", 1, limit=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1024, 1024))),
     ]
-    if root:
-        listed.append(Scene("disk full", 1, wait, mount_results("size=64k"), unmount_results))
-        listed.append(Scene("results read-only", 1, wait, mount_results("ro"), unmount_results))
-    else:
-        listed.append(Scene("disk full", 1, wait, why_not="takes an administrator's rights to mount one"))
-        listed.append(Scene("results read-only", 1, wait, partial(_change_mode, 0o500), partial(_change_mode, 0o700)))
-    return listed
+    if os.geteuid() == 0 and may_mount:  # it has all rights of an administrator
+        for name, options in (("disk full", "size=64k"), ("results read-only", "ro")):
+            listed.append(Scene(name, 1, before=partial(mount_results, options), after=unmount_results))
+        return listed
+    writable, fixed = partial(change_mode, 0o700), partial(change_mode, 0o500)
+    full = Scene("disk full", 1, why_not="takes an administrator's rights to mount one")
+    return [*listed, full, Scene("results read-only", 1, before=fixed, after=writable)]

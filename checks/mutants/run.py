@@ -1,6 +1,6 @@
 """Small planted faults, one at a time, which the tests have to notice: `python -m checks mutants`.
 
-A fault is a replaced text (see `mutants.mutant`), chosen by hand for its effect on privacy, a gradient or a verdict.
+A fault is a replaced text (see `mutants.catalogue`), chosen by hand for its effect on privacy, a gradient or a verdict.
 Automatic tools (mutmut, cosmic-ray) change operators and constants everywhere, by the thousand, and most changes are
 harmless. They accept no list of faults. They measure how well lines are covered, and not the detection of a forgotten
 charge or an incomplete batch.
@@ -22,11 +22,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 
-from checks.mutants.catalogue import every
-from checks.mutants.mutant import Mutant
-from checks.mutants.trial import HANGS, NOTICED, PASSED, UNUSABLE, Outcome, Trial, compiled, copied, preload, start
+from checks.mutants.catalogue import Mutant, every
+from checks.mutants.trial import HANGS, NOTICED, PASSED, PRELOADED, UNUSABLE, Outcome, Trial, compiled, copied, start
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _PAUSE = 0.05  # seconds
@@ -51,7 +51,8 @@ def main(arguments: Sequence[str]) -> int:
     ]
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no trial is left behind
-    preload()
+    for name in PRELOADED:  # once, as every trial would take seconds to import them
+        import_module(name)
     started = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
@@ -62,8 +63,6 @@ def main(arguments: Sequence[str]) -> int:
     noticed = sum(outcome.word in (NOTICED, HANGS) for outcome in outcomes)
     print(f"{noticed} of {len(outcomes)} faults noticed, {time.monotonic() - started:.0f} s")
     if not chosen.only:
-        from checks.mutants.report import write  # here, because no trial may find modules of the package imported
-
         print(write(chosen.output, faults, outcomes))
     return 0 if noticed == len(outcomes) else 1
 
@@ -124,3 +123,27 @@ def _tried(
     finally:
         for trial in going.values():
             trial.stop()
+
+
+def write(folder: Path, faults: Sequence[tuple[str, Mutant]], outcomes: Sequence[Outcome]) -> Path:
+    """Write README.md: the score, the score by part, and a row for each fault. Return its path."""
+    from runner.report.files import Table, markdown, write_text  # here: no trial may find it imported
+
+    by_part: dict[str, list[bool]] = {}
+    rows = []
+    for (part, mutant), outcome in zip(faults, outcomes, strict=True):
+        by_part.setdefault(part, []).append(outcome.word != PASSED)
+        test = f"`{outcome.message}`" if outcome.word == NOTICED else outcome.message
+        rows.append((part, f"`{mutant.file}`", mutant.why, "**nothing**" if outcome.word == PASSED else test))
+    lines = [
+        "# Faults that the tests notice",
+        "",
+        "Each small fault is planted alone in a copy of the package. The table has the first test that fails for it. "
+        "`checks/mutants/catalogue/` has the changed texts. Written by `make mutants`.",
+        "",
+        f"- **{sum(map(sum, by_part.values()))} of {len(faults)} faults are noticed.**",
+        *(f"- {part}: {sum(marks)} of {len(marks)}" for part, marks in sorted(by_part.items())),
+        "",
+        markdown(Table(("part", "file", "fault", "noticed by"), rows)),
+    ]
+    return write_text(folder / "README.md", "\n".join(lines))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import re
 import shutil
@@ -14,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from checks.mutants.mutant import Mutant
+from checks.mutants.catalogue import Mutant
 
 COPIED = ("runner", "conf", "sweeps", "studies", "tests", "checks", "pyproject.toml")
 PRELOADED = (
@@ -57,14 +56,12 @@ class Trial:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process, signal.SIGKILL)  # whatever a test left behind
         code = os.waitstatus_to_exitcode(status)
-        failed = _FAILED.findall(output)
         if code == 0:
             return Outcome(PASSED, "")
-        if failed:
-            return Outcome(NOTICED, str(failed[0]), test=True)
-        if code < 0:
-            return Outcome(NOTICED, f"the process ends by signal {-code}")
-        return Outcome(UNUSABLE, output[-2000:])
+        if failed := _FAILED.search(output):
+            return Outcome(NOTICED, failed[1], test=True)
+        signalled = Outcome(NOTICED, f"the process ends by signal {-code}")
+        return signalled if code < 0 else Outcome(UNUSABLE, output[-2000:])
 
     def stop(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -72,18 +69,8 @@ class Trial:
             os.waitpid(self.process, 0)
 
 
-def preload() -> None:
-    """Import once the libraries that every trial would take seconds to import, and no module of this repository."""
-    for name in PRELOADED:
-        importlib.import_module(name)
-
-
 def copied(repository: Path, copy: Path) -> Path:
-    """Copy the files that the tests need from a repository.
-
-    Returns:
-        The copy's path.
-    """
+    """Copy the files that the tests need from a repository, and return the copy's path."""
     copy.mkdir(parents=True)
     for name in COPIED:
         source = repository / name
@@ -121,7 +108,9 @@ def start(tree: Path, folder: Path, cache: Path, tests: list[str], mutant: Mutan
     """
     copy = copied(tree, folder / "copy")
     if mutant is not None:
-        mutant.apply(copy)
+        path = copy / "runner" / mutant.file
+        path.write_text(mutant.mutated(path.read_text(encoding="utf-8")), encoding="utf-8")
+        mutant.check_tests(copy)
     shutil.copytree(cache, folder / "cache")
     process = os.fork()
     if not process:
@@ -130,7 +119,6 @@ def start(tree: Path, folder: Path, cache: Path, tests: list[str], mutant: Mutan
 
 
 def _test(copy: Path, folder: Path, cache: Path, tests: list[str]) -> None:
-    """Run pytest on the copy in the forked process, and end it."""
     code = 70
     try:
         os.setpgid(0, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -27,19 +26,10 @@ _FEW = {"banded": ("mechanism.bands=2",)}  # parts, as the data sets here are sm
 _FREELY = "mechanism.asked_for=original_bug"  # a mechanism that wants to be asked for by its name
 
 
-@dataclass(frozen=True)
-class Case:
-    """An option of a group, and the run that it is compared in, prepared for the CPU."""
+def case(group: str, option: str, *more: str) -> Run:
+    """Prepare the run that an option is compared in: with the defaults, or in the first experiment that can have it.
 
-    group: str
-    option: str
-    run: Run
-
-
-def case(group: str, option: str, *more: str) -> Case:
-    """Prepare the option with the defaults, or else in the first experiment that names it, or that can have it.
-
-    An architecture or a mechanism is prepared in an experiment that names it, if there is one.
+    Experiments that name the option come first, for an architecture or a mechanism even before the defaults.
 
     `more` are overrides of it. Where they ask for noise and there can be none, there is none.
 
@@ -50,14 +40,14 @@ def case(group: str, option: str, *more: str) -> Case:
     for overrides in _candidates(group, option):
         for without_noise in quiet:
             try:
-                return Case(group, option, prepared(*overrides, *_FEW.get(option, ()), *more, *without_noise))
+                return prepared(*overrides, *_FEW.get(option, ()), *more, *without_noise)
             except ConfigError:
                 continue
     raise ConfigError(f"No experiment can have {group}={option}, so there is no step to compare.")
 
 
 def prepared(*overrides: str) -> Run:
-    """Prepare a run of these overrides.
+    """Prepare a run of these overrides for the CPU.
 
     Raises:
         ConfigError: it cannot be run.

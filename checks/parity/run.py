@@ -16,9 +16,8 @@ from dataclasses import replace
 from checks.parity.cases import STEPS, case, prepared
 from checks.parity.runs import compiled_against_eager, graph_against_eager
 from checks.parity.step import CPU, Difference, compared, lowered
-from checks.rehearsal import made_up_cuda
-from runner.build.parts import device_of
-from runner.config import ConfigError, Precision, options_of
+from checks.rehearsal import made_up_cuda, parsed
+from runner.config import Precision, options_of
 from runner.speed import machine
 from runner.terminal import Parser
 
@@ -28,18 +27,9 @@ RUNS = {"run": graph_against_eager, "compiled": compiled_against_eager}
 def main(arguments: Sequence[str]) -> int:
     """Compare, and print the results. Return the exit code."""
     parser = Parser(prog="python -m checks parity", description=__doc__.partition("\n")[0])
-    parser.add_argument("--device", default="cuda", help="cuda (default), or cuda:1")
-    parser.add_argument("--rehearse", action="store_true", help="use a made-up device: the same code, without a GPU")
     parser.add_argument("--only", nargs="+", choices=[*STEPS, "precision", *RUNS], help="leave the others out")
-    chosen = parser.parse_args(arguments)
+    chosen = parsed(parser, arguments)
     device = chosen.device
-    if not device.startswith("cuda"):
-        parser.error(f"--device {device} is no GPU: --rehearse makes one up.")
-    try:
-        if not chosen.rehearse:
-            device_of(device)
-    except ConfigError as error:
-        parser.error(f"{str(error).replace('runtime.device=', '--device ')} --rehearse makes one up.")
     machine.set_up(threads=1 if chosen.rehearse else None)
     started = time.perf_counter()
     wrong = 0

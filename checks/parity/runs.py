@@ -6,7 +6,6 @@ They use float64, so that differences come from the computation and not from rou
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import partial
@@ -14,7 +13,7 @@ from functools import partial
 import torch
 
 from checks.parity.cases import RUNS, case, prepared
-from checks.parity.step import Difference, made_up
+from checks.parity.step import Difference, difference, made_up
 from runner.config import StepMode, options_of
 from runner.data.datasets import Split
 from runner.gradients import Objective
@@ -42,8 +41,6 @@ COMPILED = (
 
 
 class _Doubled(Run):
-    """A run in float64."""
-
     def new_objective(self) -> Objective:
         return super().new_objective().double()
 
@@ -68,7 +65,7 @@ def graph_against_eager(device: str) -> Iterator[Comparison]:
     """Compare each option and each way: the default step of the device, a graph if possible, with single calls."""
     for group in RUNS:
         for option in options_of(group):
-            yield f"run: {group}={option}", partial(_against_eager, device, partial(_run_of, group, option))
+            yield f"run: {group}={option}", partial(_against_eager, device, partial(case, group, option, *SMALL))
     for name, overrides in WAYS.items():
         yield f"run: {name}", partial(_against_eager, device, partial(prepared, *SMALL, *overrides))
 
@@ -76,12 +73,8 @@ def graph_against_eager(device: str) -> Iterator[Comparison]:
 def compiled_against_eager(device: str) -> Iterator[Comparison]:
     """Compare compiled steps of some options with single calls."""
     for group, option in COMPILED:
-        build = partial(_run_of, group, option)
+        build = partial(case, group, option, *SMALL)
         yield f"compiled: {group}={option}", partial(_against_eager, device, build, StepMode.compiled)
-
-
-def _run_of(group: str, option: str) -> Run:
-    return case(group, option, *SMALL).run
 
 
 def _against_eager(device: str, build: Callable[[], Run], step: StepMode = StepMode.auto) -> Difference:
@@ -100,4 +93,4 @@ def apart(actual: Trained, expected: Trained, agree: float = AGREE) -> Differenc
         if side.objective is not None
     ]
     times = ((weights[0] - weights[1]).norm() / (agree * weights[1].norm())).item()
-    return Difference(math.inf if math.isnan(times) else times, f"weights, step {actual.step}")
+    return difference(times, f"weights, step {actual.step}")

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from checks.parity.cases import Case
 from runner.clipping import PerLayer, gradient_sum
 from runner.config import Precision
 from runner.gradients import ENGINES
@@ -29,6 +28,7 @@ BATCHES = 8  # at most
 _FLOOR = 1e-3  # of the largest norm: the tolerance for a gradient that is zero up to rounding
 _SIGMAS = 6.0
 _CONTRIBUTION = 2e-5  # relative error of one contribution, as a difference of two sums in 32 bits
+_GRADIENT = 0.05  # relative error of a gradient in fewer bits
 _LEARNING_RATE = 1.0
 
 
@@ -63,6 +63,11 @@ class Difference:
     @property
     def wrong(self) -> bool:
         return self.times > 1
+
+
+def difference(times: float, what: str) -> Difference:
+    """Return a difference, which is infinite if it is no number."""
+    return Difference(math.inf if math.isnan(times) else times, what)
 
 
 def made_up(run: Run, examples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -115,13 +120,12 @@ def _plain(tensor: Tensor) -> Tensor:
     return tensor.detach().double().cpu()
 
 
-def compared(case: Case, reference: Side, other: Side) -> Difference:
+def compared(run: Run, reference: Side, other: Side) -> Difference:
     """Return the largest difference of the step: in 64 bits, and in 32 bits on the batch that agrees best."""
-    differences = [worst(case.run, reference, other, torch.float64)]
     batches: list[Difference] = []
     while len(batches) < BATCHES and all(batch.wrong for batch in batches):
-        batches.append(worst(case.run, reference, other, torch.float32, len(batches)))
-    return max(*differences, min(batches))
+        batches.append(worst(run, reference, other, torch.float32, len(batches)))
+    return max(worst(run, reference, other, torch.float64), min(batches))
 
 
 def lowered(run: Run, device: str, precision: Precision) -> Difference:
@@ -143,11 +147,8 @@ def lowered(run: Run, device: str, precision: Precision) -> Difference:
     unbounded = torch.full((len(groups),), torch.inf, device=device)
     exact = torch.cat(layers(places >= 0, unbounded))
     objective.compute_in(precision)
-    differences = [
-        Difference(
-            (torch.cat(layers(places >= 0, unbounded)) - exact).norm().item() / exact.norm().item() / 0.05, "gradient"
-        )
-    ]
+    apart = torch.cat(layers(places >= 0, unbounded)) - exact
+    differences = [difference((apart.norm() / exact.norm()).item() / _GRADIENT, "gradient")]
     alone = [layers(places == place, unbounded) for place in range(EXAMPLES)]
     bounds = torch.stack([torch.stack([numbers.norm() for numbers in one]) for one in alone]).amin(0) / 2
     total = layers(places >= 0, bounds.to(inputs))
@@ -155,12 +156,11 @@ def lowered(run: Run, device: str, precision: Precision) -> Difference:
         rest = layers(places != place, bounds.to(inputs))
         for group, bound, everyone, others in zip(groups, bounds.tolist(), total, rest, strict=True):
             times = abs((everyone - others).norm().item() - bound) / (bound * _CONTRIBUTION) if bound else 0.0
-            differences.append(Difference(_number(times), f"what one example moves in {group[0]}"))
+            differences.append(difference(times, f"what one example moves in {group[0]}"))
     return max(differences)
 
 
 def worst(run: Run, reference: Side, other: Side, dtype: torch.dtype, seed: int = 0) -> Difference:
-    """Return the largest difference of two steps on one batch."""
     expected, actual = (take(run, side, dtype, seed) for side in (reference, other))
     return max([*_differences(expected, actual, AGREE[dtype]), *_noise_difference(actual)])
 
@@ -172,7 +172,7 @@ def _differences(expected: Step, actual: Step, agree: float) -> Iterator[Differe
             if name in numbers and name in actual.numbers[kind]:
                 apart = (actual.numbers[kind][name] - numbers[name]).norm().item()
                 let_pass = agree * max(numbers[name].norm().item(), floor)
-                yield Difference(_number(apart / let_pass if let_pass else apart), f"{kind} {name}".strip())
+                yield difference(apart / let_pass if let_pass else apart, f"{kind} {name}".strip())
             elif name != "norms":  # which an engine need not know
                 yield Difference(math.inf, f"{kind} {name}, which one side has not")
 
@@ -182,8 +182,4 @@ def _noise_difference(actual: Step) -> Iterator[Difference]:
     if actual.noise:
         noise = torch.cat([numbers.flatten() for numbers in actual.noise.values()])
         let_pass = _SIGMAS * math.sqrt(2 / len(noise))
-        yield Difference(_number(((noise.square().mean() - 1).abs() / let_pass).item()), "noise")
-
-
-def _number(times: float) -> float:
-    return math.inf if math.isnan(times) else times
+        yield difference(((noise.square().mean() - 1).abs() / let_pass).item(), "noise")

@@ -6,7 +6,7 @@ living graphs are counted. Nothing is compiled, so each operation is a launch: s
 compiled step. Kernels, their rounding and atomics, streams, real memory, and the isolated engine are not rehearsed.
 """
 
-from checks.rehearsal.device import made_up_cuda
+from checks.rehearsal.device import made_up_cuda, parsed
 from checks.rehearsal.gpu import Gpu
 
-__all__ = ["Gpu", "made_up_cuda"]
+__all__ = ["Gpu", "made_up_cuda", "parsed"]

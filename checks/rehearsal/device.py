@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
@@ -10,10 +11,12 @@ from unittest import mock
 import torch
 import torch._dynamo  # it lists the functions of torch.cuda, so it is imported before they are replaced
 
-from checks.rehearsal.gpu import Gpu, present
-from checks.rehearsal.graph import Graph, graph
+from checks.rehearsal.gpu import Gpu, Graph, graph, present
 from checks.rehearsal.tensor import CudaTensor, Mode
+from runner.build.parts import device_of
+from runner.config import ConfigError
 from runner.gradients import interface
+from runner.terminal import Parser
 
 _to = torch.Tensor.to
 _reason = interface._unknown
@@ -60,7 +63,6 @@ class _Device:
 
 
 def _indexed(device: Any) -> Any:
-    """Name the current device for a `cuda` without an index."""
     if device == "cuda" or (isinstance(device, torch.device) and device.type == "cuda" and device.index is None):
         return torch.device("cuda", present().current)
     return device
@@ -110,33 +112,46 @@ def made_up_cuda(devices: int = 1) -> Iterator[Gpu]:
         "mem_get_info": lambda *_: (_MEMORY, _MEMORY),
     }
     with ExitStack() as stack:
-        for name, value in replaced.items():
-            stack.enter_context(mock.patch.object(torch.cuda, name, value))
-        stack.enter_context(mock.patch.object(Gpu, "present", gpu))
-        stack.enter_context(mock.patch.object(torch, "Generator", _Generator))
-        stack.enter_context(mock.patch.object(torch.Tensor, "to", _moved))
-        stack.enter_context(mock.patch.object(interface, "_unknown", _unknown))
-        stack.enter_context(mock.patch.object(torch, "compile", lambda function, **_: function))
-        # Inference tensors cannot be wrapped.
-        stack.enter_context(
-            mock.patch.object(torch, "inference_mode", lambda mode=True: torch.set_grad_enabled(not mode))
-        )
-        for check in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):
-            if hasattr(torch.optim.Optimizer, check):
-                stack.enter_context(mock.patch.object(torch.optim.Optimizer, check, _ignored))
+        stack.enter_context(mock.patch.multiple(torch.cuda, **replaced))
+        for owner, name, value in (
+            (Gpu, "present", gpu),
+            (torch, "Generator", _Generator),
+            (torch, "compile", lambda function, **_: function),
+            (
+                torch,
+                "inference_mode",
+                lambda mode=True: torch.set_grad_enabled(not mode),
+            ),  # such tensors have no wrapper
+            (torch.Tensor, "to", _moved),
+            (interface, "_unknown", _unknown),
+            (torch.optim.Optimizer, "_accelerator_graph_capture_health_check", _ignored),
+            (torch.optim.Optimizer, "_cuda_graph_capture_health_check", _ignored),
+        ):
+            if hasattr(owner, name):
+                stack.enter_context(mock.patch.object(owner, name, value))
+        future, core = torch.__future__, torch._C
         # A wrapper cannot change its type in place, so a module's parameters are replaced.
-        _set_until_the_end(
-            stack,
-            torch.__future__.get_overwrite_module_params_on_conversion,
-            torch.__future__.set_overwrite_module_params_on_conversion,
+        stack.callback(
+            future.set_overwrite_module_params_on_conversion, future.get_overwrite_module_params_on_conversion()
         )
+        future.set_overwrite_module_params_on_conversion(True)
         # `torch.tensor(number, device="cuda")` is made on the CPU and copied, so that the copy is seen.
-        _set_until_the_end(stack, torch._C._only_lift_cpu_tensors, torch._C._set_only_lift_cpu_tensors)
+        stack.callback(core._set_only_lift_cpu_tensors, core._only_lift_cpu_tensors())
+        core._set_only_lift_cpu_tensors(True)
         stack.enter_context(Mode())  # type: ignore[no-untyped-call]
         yield gpu
 
 
-def _set_until_the_end(stack: ExitStack, get: Any, put: Any) -> None:
-    before = get()
-    put(True)
-    stack.callback(put, before)
+def parsed(parser: Parser, arguments: Sequence[str]) -> Namespace:
+    """Read the arguments of a command that needs a GPU, or a made-up one, and refuse a device that is none."""
+    parser.add_argument("--device", default="cuda", help="cuda (default), or cuda:1")
+    parser.add_argument("--rehearse", action="store_true", help="in small, on a made-up GPU; what it writes is lost")
+    chosen = parser.parse_args(arguments)
+    if not chosen.device.startswith("cuda"):
+        parser.error(f"--device {chosen.device} is no GPU: --rehearse makes one up.")
+    try:
+        if not chosen.rehearse:
+            device_of(chosen.device)
+    except ConfigError as error:
+        parser.error(f"{str(error).replace('runtime.device=', '--device ')} --rehearse makes one up.")
+    return chosen

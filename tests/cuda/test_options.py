@@ -110,7 +110,7 @@ def test_trains_every_architecture_and_mechanism_as_on_the_cpu(group: str, optio
         more += ("dataset.shape=[3,16,16]",)
     if option == "wrn_16_4":
         more += SHALLOW
-    agrees(case(group, option, *more).run, "eager" if option in EAGER else "graph", modes=[StepMode.auto])
+    agrees(case(group, option, *more), "eager" if option in EAGER else "graph", modes=[StepMode.auto])
 
 
 @pytest.mark.parametrize("option", tracked_options("features"))

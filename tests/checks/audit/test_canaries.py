@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from checks.audit.canaries import ABSENT, Attack, CanaryLoss, Plant, carry_out, exact
-from checks.audit.trained import FAULTS, Bounds, TrainedRow, section, write
+from checks.audit.report import runs_section
+from checks.audit.trained import FAULTS, Bounds, TrainedRow, write
 from runner.config import register
 from runner.training.graph import GraphStep
 from tests.small import NETWORK
@@ -96,9 +97,9 @@ def test_the_section_says_what_the_table_does(tmp_path) -> None:
     row = TrainedRow(
         "", "a/b", "graph", 24_000, 0.01, 1.2, 4680, 1.0, 98.0, 1e-5, 2.4, 1.1, 1.5, 1.9, 1.2, 1.6, 2.0, False, 9.1
     )
-    assert section(tmp_path) == []
+    assert runs_section(tmp_path) == []
     write(tmp_path, [row, replace(row, fault="none"), replace(row, fault="noise halved", accused=True)])
-    text = "\n".join(section(tmp_path))
+    text = "\n".join(runs_section(tmp_path))
     assert "0 of 1 runs are accused" in text
     assert "0.62 to 0.62 of its sound ε" in text
     assert "| a/b | graph, 4,680 | 24,000 | 2.4 | 1.50 (1.60) | 1.90 (2.00) | 9.1 |" in text

@@ -25,7 +25,7 @@ def test_every_private_method_takes_the_same_step(method: str, monkeypatch: pyte
     monkeypatch.setattr(own, "CLIPPING_NORM", 0.5)
     monkeypatch.setattr(peers, "_SIZES", (4,))
     reference, tried = (problem("M", 8) for _ in range(2))
-    own.isolated(reference)()
+    own.METHODS["isolated"](reference)()
     before = problem("M", 8).network.state_dict()
     peers.methods()[method](tried)()
     for name, weight in tried.network.state_dict().items():
@@ -62,10 +62,10 @@ def test_the_plain_network_has_the_shapes_but_no_lipschitz_layer() -> None:
 
 def test_times_of_an_epoch_are_of_all_methods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The table of figure 4, with made-up times: a step takes 2 s."""
-    built = list[str]()
-    monkeypatch.setattr(clipless, "problem", lambda name, *case: built.append(name) or problem(name, *case))
-    monkeypatch.setattr(clipless, "interleaved", lambda steps, *_: {name: [2.0] * 3 for name in steps})
-    case = dict[str, str]()
+    timed, case = dict[str, str](), dict[str, str]()
+    monkeypatch.setattr(
+        clipless, "interleaved", lambda networks, *_: timed.update(networks) or dict.fromkeys(networks, [2.0] * 3)
+    )
     monkeypatch.setattr(clipless, "peak_memory", lambda name, network, *_: case.update({name: network}) or 7.0)
     assert clipless.main(["--networks", "VGG5", "--batches", "20", "--output", f"{tmp_path}/clipless.csv"]) == 0
     rows = read_csv(tmp_path / "clipless.csv")
@@ -73,7 +73,7 @@ def test_times_of_an_epoch_are_of_all_methods(monkeypatch: pytest.MonkeyPatch, t
     assert {name: network == "VGG5" for name, network in case.items()} == {
         name: name in ("clipless", "projection") for name in clipless.METHODS
     }
-    assert built[: len(clipless.METHODS)] == [case[name] for name in clipless.METHODS]
+    assert timed == case
     assert {row["s_per_epoch"] for row in rows} == {"5000"}  # 2,500 steps
     assert {row["parameters"] for row in rows} == {str(122 * 32**2 + 155 * 32 + 490)}  # weights by the width, biases
 

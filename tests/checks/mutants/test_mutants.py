@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.mutants.catalogue import every
-from checks.mutants.mutant import Mutant
+from checks.mutants.catalogue import Mutant, every
 from checks.mutants.trial import NOTICED, PASSED, copied
 from runner.config import REPOSITORY
 
@@ -36,7 +35,7 @@ def test_a_trial_is_on_a_copy_and_tells_what_is_noticed(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from checks.mutants.run import _tried
-from checks.mutants.mutant import Mutant
+from checks.mutants.catalogue import Mutant
 test = {NOTICING!r}
 faults = [
     Mutant("claims/statistics.py", "-margin <= self.low and", "", "one side", test),

@@ -43,7 +43,7 @@ class Tf32(OnePassEngine):
 def test_every_option_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the defaults, or else in the first experiment that can have it; an architecture in one that names it."""
     monkeypatch.setattr(cases_module, "prepared", lambda *overrides: overrides)
-    monkeypatch.setattr(command, "compared", lambda build, *_: Difference(0, str(build.run)))
+    monkeypatch.setattr(command, "compared", lambda build, *_: Difference(0, str(build)))
     monkeypatch.setattr(command, "options_of", tracked_options)
     differences = {name: what for name, _, what, _ in command.checked("cpu", STEPS)}
     assert list(differences) == [f"{group}={option}" for group in STEPS for option in tracked_options(group)]
@@ -60,7 +60,7 @@ def test_the_cpu_agrees_with_itself() -> None:
 
 def test_too_few_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENGINES, "one_pass", Tf32)
-    run = case(*MNIST).run
+    run = case(*MNIST)
     assert worst(run, OTHERWISE, CPU, torch.float32).wrong
     assert compared(case(*MNIST), OTHERWISE, CPU).wrong
 
