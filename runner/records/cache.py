@@ -28,7 +28,7 @@ from runner.config.checkout import scan
 from runner.data.files import SEAL, cache_folder, is_sealed, safe_folder, sealed, write_whole
 
 _CODE = (  # that a resolved config and its ids depend on
-    "runner/config/*.py", "runner/data/__init__.py", "runner/study/plan.py", "runner/trust/sources.py",
+    "runner/config/*.py", "runner/data/__init__.py", "runner/study/progress.py", "runner/trust/sources.py",
     "runner/trust/targets.py",
     *(f"runner/records/{name}.py" for name in ("cache", "examples", "identity", "jobs")),
 )  # fmt: skip
