@@ -303,7 +303,6 @@ def load_records(
 
 
 def _config(overrides: list[str], fields: Mapping[str, Any], config_dir: str | Path | None) -> DictConfig:
-    """Compose and resolve the config that overrides, fields and classes ask for."""
     classes = {name: value for name, value in fields.items() if isinstance(value, (type, partial))}
     texts = [*overrides, *(f"{name}={_value(name, value)}" for name, value in fields.items() if name not in classes)]
     folders = search_path(None if config_dir is None else str(config_dir))
@@ -330,7 +329,11 @@ def _class_texts(base: DictConfig, group: str, named: Any) -> Iterator[str]:
         raise ConfigError(f"{group} takes no class. Groups that do: {groups}.")
     if isinstance(named, partial) and named.args:
         raise ConfigError(f"{group}: name the arguments of {kind.__qualname__}, as in partial(MyLoss, beta=2).")
-    if "<locals>" in kind.__qualname__ or not _has_source(kind):
+    try:
+        located = bool(inspect.getsource(kind)) and kind.__module__ != "__main__"
+    except (OSError, TypeError):
+        located = False
+    if "<locals>" in kind.__qualname__ or not located:
         raise ConfigError(
             f"{group}: {kind.__qualname__} is not in a file that a record could identify: put it into a module, at "
             "its top, and import it from there."
@@ -341,22 +344,11 @@ def _class_texts(base: DictConfig, group: str, named: Any) -> Iterator[str]:
             yield f"~{group}.{name}"
     add = "" if OmegaConf.is_config(present) else "+"
     yield f"{add}{group}._target_={kind.__module__}.{kind.__qualname__}"
-    if add and _is_partial(group):
+    # The options of some groups are classes that the package calls with further arguments.
+    if add and any("_partial_: true" in path.read_text() for path in scan(REPOSITORY / "conf" / group, "*.yaml")):
         yield f"+{group}._partial_=true"
     for name, value in arguments.items():
         yield f"{'' if present and name in present else '+'}{group}.{name}={_value(f'{group}.{name}', value)}"
-
-
-def _is_partial(group: str) -> bool:
-    """Return True if the options of a group are classes that the package calls with further arguments."""
-    return any("_partial_: true" in path.read_text() for path in scan(REPOSITORY / "conf" / group, "*.yaml"))
-
-
-def _has_source(kind: Any) -> bool:
-    try:
-        return bool(inspect.getsource(kind)) and kind.__module__ != "__main__"
-    except (OSError, TypeError):
-        return False
 
 
 def _value(name: str, value: Any) -> str:
@@ -376,7 +368,6 @@ def _value(name: str, value: Any) -> str:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn errors of Hydra and OmegaConf into a `ConfigError` with one sentence."""
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:

@@ -126,20 +126,17 @@ class Line:
         self._stream.flush()
 
     def keep(self, text: str) -> None:
-        """Print a line that stays."""
         self._stream.write((f"\r\x1b[K{text}" if self._terminal else text) + "\n")
         self._said = time.monotonic()
         self._stream.flush()
 
     def clear(self) -> None:
-        """Take the line away from a terminal, for other output to begin there."""
         if self._terminal:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
 
 
 def one_line(text: str) -> str:
-    """Return a text without its line breaks."""
     return " ".join(text.split())
 
 
@@ -171,17 +168,13 @@ def number(
     if places is None and unit == "%":
         places = 2
     if bound:
-        value = _bounding(value, places, ROUND_CEILING if bound == "upper" else ROUND_FLOOR)
+        exact, rounding = Decimal(repr(value)), ROUND_CEILING if bound == "upper" else ROUND_FLOOR
+        digits = Context(prec=4, rounding=rounding)
+        unit_in_last_place = Decimal(1).scaleb(-(places or 0))
+        value = float(digits.create_decimal(exact) if places is None else exact.quantize(unit_in_last_place, rounding))
     text = f"{value:.4g}" if places is None else f"{value:.{places}f}"
     text = f"{float(text):.0f}" if "e+0" in text else text
     return f"−{text[1:]}" if text.startswith("-") else text
-
-
-def _bounding(value: float, places: int | None, rounding: str) -> float:
-    exact = Decimal(repr(value))
-    if places is None:
-        return float(Context(prec=4, rounding=rounding).create_decimal(exact))
-    return float(exact.quantize(Decimal(1).scaleb(-places), rounding))
 
 
 def bound_text(value: float | None) -> str:

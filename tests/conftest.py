@@ -164,7 +164,8 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         from runner.cli.commands import COMMANDS, carry_out
 
         every = {**COMMANDS, **CHECKS}
-        name = next(name for name, (module, _) in every.items() if module == main.__module__)
+        place = f"{main.__module__}:{main.__name__}".removesuffix(":main")
+        name = next(name for name, (command, _) in every.items() if command == place)
         try:
             code = carry_out(name, arguments, every)
         except SystemExit as stopped:  # argparse's own refusals

@@ -12,21 +12,25 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from runner.claims.claim import DATASETS, dataset_name
 from runner.claims.measure import measure
 from runner.claims.runs import PAPER_SCALE, Evidence, Runs, collect, folder_of
 from runner.claims.verdicts import ClaimRow, judge
 from runner.config import REPOSITORY, RESULTS, ConfigError
 from runner.report import figures, pages, plots
 from runner.report.claim_rows import cells_of, item_page, write_rows
-from runner.report.files import Table, aligned, markdown, write_csv, write_table_csv, write_text
+from runner.report.files import Table, aligned, markdown, read_csv, write_csv, write_table_csv, write_text
 from runner.report.items import Item, Paper, names_of
+from runner.report.leaderboard.entries import COLUMNS, SHOWN, Entry, comparisons, csv_rows, trials
+from runner.report.leaderboard.methods import NAMES, accuracy_text, standing
+from runner.report.leaderboard.page import matrix_page, page, read_published, settings_page
 from runner.report.papers import load, paper_names, study_files
 from runner.report.statements import write_readme
 from runner.report.tables import runs_table, settings_table
+from runner.study.board import board_of, jobs_of_board
 from runner.study.definition import read
 from runner.study.page import Known, sources_of, write
-from runner.study.plan import settings_of
-from runner.study.progress import progress_of
+from runner.study.progress import progress_of, settings_of
 from runner.terminal import Line, Parser, command
 
 STUDIES = "studies"  # in the place of a paper's name
@@ -181,4 +185,44 @@ def main(arguments: Sequence[str]) -> int:
     written = aggregate(chosen.paper, chosen.scale, items, root, pages_too=not chosen.folders)
     print(pages.headline(chosen.paper, chosen.scale, folder_of(chosen.scale, root), items))
     print(shown(written))
+    return 0
+
+
+def write_leaderboard(folder: Path, shown: Sequence[Entry], runs: Runs, searched: int) -> list[Path]:
+    """Write the pages and the table in leaderboard/, and the figure of the front page. Return the files."""
+    place = folder / "leaderboard"
+    return [
+        write_text(place / "README.md", page(shown, comparisons(shown), read_published(), searched)),
+        write_text(place / "matrix.md", matrix_page(comparisons(shown))),
+        write_text(place / "settings.md", settings_page(comparisons(shown))),
+        write_csv(place / "leaderboard.csv", COLUMNS, csv_rows(shown)),
+        figures.write_front(folder, shown, runs),
+    ]
+
+
+def leaderboard(arguments: Sequence[str]) -> int:
+    """Write the test accuracy of every paper's methods at the same sound epsilons.
+
+    Nothing is trained: the numbers come from the records. A setting counts if its delta is at most the board's and its
+    runs report on test images. A run counts with the accuracy after its last epoch within the sound epsilon. Epochs are
+    not chosen by accuracy.
+    """
+    Parser(prog="python -m runner leaderboard", description=leaderboard.__doc__).parse_args(arguments)
+    if not (RESULTS / "runs").is_dir():  # an installed package has the table and no records
+        recorded = read_csv(REPOSITORY / "results" / "leaderboard" / "leaderboard.csv")
+        places = [(dataset, bound) for dataset in DATASETS for bound in SHOWN]
+        best = [standing(recorded, *place) for place in places]
+        cells = [[name, *(accuracy_text(row[name]) if name in row else "–" for row in best)] for name in NAMES]
+        headings = [f"{dataset_name(dataset)} ε ≤ {bound:g}" for dataset, bound in places]
+        print(aligned(Table(("method", *headings), cells)))
+        return 0
+    folder, line = folder_of(PAPER_SCALE), Line()
+    line.show("leaderboard: the runs of all sweeps and studies, and their records ...")
+    shown, runs = board_of(folder)
+    if not shown:
+        raise ValueError("no run is recorded that a leaderboard could show.")
+    written = write_leaderboard(folder, shown, runs, trials(jobs_of_board()))
+    line.clear()
+    for path in written:
+        print(path)
     return 0

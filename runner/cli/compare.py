@@ -43,7 +43,12 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{dataset_name(dataset)}, at a sound ε of at most {chosen.epsilon:g}:")
         best = standing(rows, dataset, chosen.epsilon)
         for name in (first, second):
-            print(f"  {name}: {_described(best[name]) if name in best else 'not run'}")
+            text = "not run"
+            if row := best.get(name):
+                ideas = f", with {row['ideas']}" if row["ideas"] else ""
+                sound = bound_text(float(row["sound_epsilon"]))
+                text = f"{accuracy_text(row)}%{ideas}; {row['settings_chosen']}; sound ε {sound}"
+            print(f"  {name}: {text}")
         if first in best and second in best:
             print(f"  {_difference(best[first], best[second])}")
     return 0
@@ -78,11 +83,6 @@ def named_dataset(text: str) -> str:
     if _plain(text) not in datasets:
         raise ConfigError(f"There is no data set {text!r}. {nearest(text, DATASETS.values())}")
     return datasets[_plain(text)]
-
-
-def _described(row: Row) -> str:
-    ideas = f", with {row['ideas']}" if row["ideas"] else ""
-    return f"{accuracy_text(row)}%{ideas}; {row['settings_chosen']}; sound ε {bound_text(float(row['sound_epsilon']))}"
 
 
 def _difference(first: Row, second: Row) -> str:

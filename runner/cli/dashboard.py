@@ -18,11 +18,7 @@ from runner.tracking.runs import AXES, check_login
 
 PROJECT = "dp-repro-bench"  # as conf/tracking names it
 _WITHOUT = "Without an account, `wandb leet run FOLDER` draws the curves of a run in wandb/ in the terminal."
-_AXIS_TITLES = {
-    "epsilon": "ε as the paper counts",
-    "epsilon_sound": "sound ε",
-    "epoch": "epoch",
-}
+_AXIS_TITLES = {"epsilon": "ε as the paper counts", "epsilon_sound": "sound ε", "epoch": "epoch"}
 _CURVES = "By epoch"
 SECTIONS = {  # x and y of each panel: a point for each run and the best so far, or a line for each run
     "Accuracy and its price": (("epsilon", "test_accuracy"), ("epsilon_sound", "test_accuracy")),
@@ -79,12 +75,20 @@ def save_workspace(title: str, groups: Sequence[str], dataset: str, entity: str,
         ConfigError: W&B does not take it.
         ImportError: the extra is not installed.
     """
-    import wandb_workspaces.reports.v2 as wr
+    import wandb_workspaces.reports.v2 as reports
     import wandb_workspaces.workspaces as ws
     from wandb_workspaces import expr
 
+    wr: Any = reports
+
+    def panel_of(section: str, x: str, y: str) -> Any:
+        title = f"{y.replace('_', ' ')} against {_AXIS_TITLES[x]}"
+        if section == _CURVES:
+            return wr.LinePlot(title=title, x=x, y=[y], max_runs_to_show=_MOST_RUNS)
+        return wr.ScatterPlot(title=title, x=wr.SummaryMetric(x), y=wr.SummaryMetric(y), running_ymax=True)
+
     sections = [
-        ws.Section(name=name, panels=[_panel(wr, name, x, y) for x, y in panels], is_open=True)
+        ws.Section(name=name, panels=[panel_of(name, x, y) for x, y in panels], is_open=True)
         for name, panels in SECTIONS.items()
     ]
     fields = {"dataset.value.name": dataset, "scale.value.name": PAPER}  # W&B stores a group below `value`
@@ -108,10 +112,3 @@ def save_workspace(title: str, groups: Sequence[str], dataset: str, entity: str,
     except Exception as error:
         raise ConfigError(f"W&B did not take the workspace: {type(error).__name__} {one_line(str(error))}") from error
     return str(workspace.url)
-
-
-def _panel(wr: Any, section: str, x: str, y: str) -> Any:
-    title = f"{y.replace('_', ' ')} against {_AXIS_TITLES[x]}"
-    if section == _CURVES:
-        return wr.LinePlot(title=title, x=x, y=[y], max_runs_to_show=_MOST_RUNS)
-    return wr.ScatterPlot(title=title, x=wr.SummaryMetric(x), y=wr.SummaryMetric(y), running_ymax=True)

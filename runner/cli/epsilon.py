@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omegaconf import OmegaConf
 
@@ -23,8 +23,14 @@ from runner import accounting
 from runner.accounting import Releases, calibrate_noise_multiplier, training_releases
 from runner.config import REPOSITORY, ConfigError
 from runner.config.checkout import scan
+from runner.records.identity import resolved
+from runner.records.jobs import composed
+from runner.records.options import check_options, search_path
 from runner.report.files import Table, aligned
 from runner.terminal import Parser, bound_text, number
+
+if TYPE_CHECKING:
+    from runner.training.run import Run
 
 Charged: TypeAlias = Callable[[float], Releases]  # the events of a training loop at a noise multiplier
 
@@ -44,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     loop: Charged = partial(poisson, epochs=epochs)
     # Papers count shuffled batches as if they were Poisson samples.
     loops: dict[str, Charged] = {"ε": loop} if epochs is None else {"ε, shuffled": loop, "as if Poisson": poisson}
-    print(aligned(_costs(loops, options) if options.noise is not None else _noises(loop, options)))
+    print(aligned(_table(loops, options)))
     return 0
 
 
@@ -114,27 +120,21 @@ def _loop(options: argparse.Namespace) -> tuple[float, int, int | None]:
     return rate, steps, math.ceil(steps / in_epoch) if options.sampling == "shuffled" else None
 
 
-def _costs(loops: Mapping[str, Charged], options: argparse.Namespace) -> Table:
-    """Tabulate ε by every accountant, the sound one first."""
-    rows = []
+def _table(loops: Mapping[str, Charged], options: argparse.Namespace) -> Table:
+    """Tabulate ε by every accountant, or the least noise multiplier and what that costs soundly."""
+    rows, sound = [], accounting.Pld()
     for name, accountant, text in _accountants(slow=options.all):
-        costs = [accountant.epsilon(releases(options.noise), options.delta) for releases in loops.values()]
-        rows.append([name, *map(bound_text, costs), _KINDS[accountant.bound], text])
-    return Table(("accountant", *loops, "it is", ""), rows)
-
-
-def _noises(releases: Charged, options: argparse.Namespace) -> Table:
-    """Tabulate the least noise multiplier by every accountant, and what that costs soundly."""
-    sound = accounting.Pld()
-    rows = []
-    for name, accountant, text in _accountants(slow=options.all):
-        noise_text = cost = "–"
-        with suppress(ValueError):  # it has no noise multiplier for this ε
-            noise = calibrate_noise_multiplier(accountant, releases, options.target, options.delta)
-            noise_text = number(noise, bound="upper")
-            cost = bound_text(sound.epsilon(releases(noise), options.delta))
-        rows.append([name, noise_text, cost, _KINDS[accountant.bound], text])
-    return Table(("accountant", "noise multiplier", "sound ε", "it is", ""), rows)
+        if options.noise is not None:
+            costs = [accountant.epsilon(releases(options.noise), options.delta) for releases in loops.values()]
+            cells = list(map(bound_text, costs))
+        else:
+            cells, releases = ["–", "–"], loops[next(iter(loops))]
+            with suppress(ValueError):  # it has no noise multiplier for this ε
+                noise = calibrate_noise_multiplier(accountant, releases, options.target, options.delta)
+                cells = [number(noise, bound="upper"), bound_text(sound.epsilon(releases(noise), options.delta))]
+        rows.append([name, *cells, _KINDS[accountant.bound], text])
+    columns = loops if options.noise is not None else ("noise multiplier", "sound ε")
+    return Table(("accountant", *columns, "it is", ""), rows)
 
 
 _KINDS = {True: "a bound", False: "an estimate"}
@@ -150,3 +150,32 @@ def _accountants(*, slow: bool) -> list[tuple[str, Any, str]]:
             about = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
             accountants.append((path.stem, getattr(accounting, kind)(**arguments), about))
     return sorted(accountants, key=lambda entry: (entry[0] != "pld", not entry[1].bound))
+
+
+def bounds_table(run: Run) -> Table:
+    sizes = {name: p.numel() for name, p in run.new_objective().named_parameters()}
+    rows = []
+    for group in run.mechanism.noise_groups:
+        numbers = sum(sizes.get(name, 1) for name in group.parameters)
+        noise = run.mechanism.at(0).noise_std(group) if run.mechanism.private else 0.0
+        names = ", ".join(name.removeprefix("network.") for name in group.parameters)
+        rows.append((f"{numbers:,}", f"{group.sensitivity:.6g}", f"{noise:.6g}", names))
+    return Table(("numbers", "sensitivity", "noise", "parameters"), rows)
+
+
+def bounds(overrides: Sequence[str]) -> int:
+    """Print how far one example can move each gradient sum of a config. No data is read.
+
+    A row for each group of parameters that share their noise has the number of parameters, the sensitivity of their
+    sum, the deviation of the noise on each number of the sum, and the names. The exit code is 2 if the configuration
+    cannot be run: the message names a module without a bound.
+    """
+    from runner.build.prepare import prepare  # here, because `epsilon` needs no PyTorch
+
+    parser = Parser(prog="python -m runner bounds", description=bounds.__doc__)
+    parser.add_argument("--config-dir", help="the folder of your options, as for a run")
+    parser.add_argument("overrides", nargs="*", help="Hydra's overrides: experiment=lipschitz/mnist_mlp")
+    chosen = parser.parse_intermixed_args(overrides)
+    check_options(chosen.overrides)
+    print(aligned(bounds_table(prepare(resolved(composed([*search_path(chosen.config_dir), *chosen.overrides]))))))
+    return 0

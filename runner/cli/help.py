@@ -33,7 +33,6 @@ _LAUNCHER = "what carries out the runs of a paper or a study, by --launcher [loc
 
 
 def text() -> str:
-    """Return the whole help."""
     config = (REPOSITORY / "conf" / "config.yaml").read_text(encoding="utf-8")
     groups = re.findall(r"(?m)^  - (\w+): (\S+) *# (.*)$", config)
     _, defaults = config.split("\n\n", 1)
@@ -77,7 +76,6 @@ def group_text(group: str) -> str:
 
 
 def diagnostics() -> dict[str, str]:
-    """Return the diagnostics by name: each class with its docstring's first line."""
     described = {}
     for path in scan(PACKAGE / "training" / "diagnostics", "*.py"):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:

@@ -14,6 +14,7 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 
@@ -22,8 +23,7 @@ from omegaconf import DictConfig
 from runner.claims.runs import check_scale, folder_of, grouped
 from runner.config import FIELDS, FRESH, PAPER, YOURS, ConfigError, options_of
 from runner.config.fields import Part
-from runner.launch import Launcher, Work, launcher_of, run_jobs
-from runner.launch.processes import Tally
+from runner.launch import Launcher, Tally, Work, launcher_of, run_jobs
 from runner.launch.processes import workers as usual_workers
 from runner.launch.slurm import queued_runs
 from runner.records.files import failure_path, is_recorded, progress, record_path, results_folder
@@ -60,9 +60,15 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     planned = {job.run_id: job for item_jobs in jobs.values() for job in item_jobs}
     first = next(iter(planned.values()), None)
-    pending = [job for job in planned.values() if not is_recorded(results_folder(job.values), job.run_id)]
+    pending = [job for job in planned.values() if not _is_done(job)]
     if options.plan:
-        print(_plan(jobs, first, pending, options, budget))
+        estimates = {} if first is None else estimated(pending, _known_times(first.config, pending, options.record))
+        workers = options.jobs or usual_workers([] if first is None else [first])
+        print(plan_text(jobs, {job.run_id for job in pending}, estimates, workers))
+        if budget is not None:
+            seconds = accumulate(estimates.get(job.run_id, 0.0) for job in ordered(jobs, pending, estimates))
+            fitting = sum(total <= budget * workers for total in seconds)
+            print(f"Of the {len(pending)} runs left, the first {fitting} fit into a budget of {duration(budget)}.")
         return 0
     check_settings([*([first] if first else []), *pending])  # finds wrong overrides even if all are recorded
     estimates = {} if first is None else estimated(pending, durations.recorded(first.config))
@@ -109,10 +115,9 @@ def _parser() -> Parser:
     return parser
 
 
-def add_common(parser: Parser, jobs: int | None = None) -> None:
-    """Add the arguments that all commands have that carry runs out. `jobs` is the default of --jobs."""
-    usual = "one a CPU core, at most 8; one a GPU" if jobs is None else jobs
-    parser.add_argument("--jobs", type=int, default=jobs, help=f"runs at a time (default: {usual})")
+def add_common(parser: Parser) -> None:
+    """Add the arguments that all commands have that carry runs out."""
+    parser.add_argument("--jobs", type=int, help="runs at a time (default: one a CPU core, at most 8; one a GPU)")
     parser.add_argument(
         "--threads", type=int, default=1, help="CPU threads of each run (default: 1, which suits many runs best)"
     )
@@ -192,20 +197,6 @@ def _list_jobs(paper: Paper, items: Sequence[Item], extra: Sequence[str], seeds:
     return jobs
 
 
-def _plan(
-    jobs: Mapping[str, Sequence[Job]], first: Job | None, left: Sequence[Job], options: Namespace, budget: float | None
-) -> str:
-    """Return the table of what is left."""
-    estimates = {} if first is None else estimated(left, _known_times(first.config, left, options.record))
-    workers = options.jobs or usual_workers([] if first is None else [first])
-    text = plan_text(jobs, {job.run_id for job in left}, estimates, workers)
-    if budget is None:
-        return text
-    seconds = accumulate(estimates.get(job.run_id, 0.0) for job in ordered(jobs, left, estimates))
-    fitting = sum(total <= budget * workers for total in seconds)
-    return f"{text}\nOf the {len(left)} runs left, the first {fitting} fit into a budget of {duration(budget)}."
-
-
 def _plan_of_papers(options: Namespace) -> str:
     """Return the table of all papers, by the records of this repository and of the folder of the runs.
 
@@ -222,11 +213,11 @@ def _plan_of_papers(options: Namespace) -> str:
         papers[paper.name.replace("_", "-")] = [job for jobs in planned.values() for job in jobs]
     every = [job for jobs in papers.values() for job in jobs]
     times = _known_times(every[0].config, every, options.record)
-    totals = {
-        name: durations.total_of(jobs, times, lambda job: is_recorded(results_folder(job.values), job.run_id))
-        for name, jobs in papers.items()
-    }
-    return durations.plan_of_papers(totals)
+    return durations.plan_of_papers({n: durations.total_of(jobs, times, _is_done) for n, jobs in papers.items()})
+
+
+def _is_done(job: Job) -> bool:
+    return is_recorded(results_folder(job.values), job.run_id)
 
 
 def _known_times(config: DictConfig, jobs: Sequence[Job], record: bool) -> durations.Durations:
@@ -249,8 +240,19 @@ def states(jobs: Sequence[Job]) -> dict[str, tuple[str, str]]:
     if not jobs:
         return {}
     root = Path(jobs[0].values["runtime"]["results_root"]).expanduser()
-    queued = queued_runs(root) or {}
-    return {job.run_id: _state(results_folder(job.values), root, job.run_id, queued) for job in jobs}
+    queued, by_run = queued_runs(root) or {}, dict[str, tuple[str, str]]()
+    for job in jobs:
+        results, run_id = results_folder(job.values), job.run_id
+        if is_recorded(results, run_id):
+            by_run[run_id] = "recorded", ""
+        elif (epoch := progress(root, run_id)) is not None:
+            by_run[run_id] = "running", epoch or "before its first epoch"
+        else:
+            by_run[run_id] = ("queued", f"Slurm job {queued[run_id]}") if run_id in queued else ("left", "")
+            with suppress(OSError, ValueError, KeyError):
+                failure = json.loads(failure_path(results, run_id).read_text(encoding="utf-8"))
+                by_run[run_id] = "failed", one_line(str(failure["error"]))
+    return by_run
 
 
 def status_text(jobs: Mapping[str, Sequence[Job]]) -> str:
@@ -265,23 +267,8 @@ def status_text(jobs: Mapping[str, Sequence[Job]]) -> str:
         return f"{len(ids):>6}" + "".join(f"{counts[kind]:>10}" for kind in _KINDS)
 
     lines = table_of_items(f"{'runs':>6}" + "".join(f"{kind:>10}" for kind in _KINDS), jobs, cells)
-    for kind in ("running", "failed"):
-        for run_id, job in runs.items():
-            if by_run[run_id][0] == kind:
-                lines.append(f"{kind}: {job.sweep} {job.label} · {by_run[run_id][1]}")
-    return "\n".join(lines)
-
-
-def _state(results: Path, root: Path, run_id: str, queued: Mapping[str, str]) -> tuple[str, str]:
-    if is_recorded(results, run_id):
-        return "recorded", ""
-    if (epoch := progress(root, run_id)) is not None:
-        return "running", epoch or "before its first epoch"
-    try:
-        failure = json.loads(failure_path(results, run_id).read_text(encoding="utf-8"))
-        return "failed", one_line(str(failure["error"]))
-    except (OSError, ValueError, KeyError):
-        return ("queued", f"Slurm job {queued[run_id]}") if run_id in queued else ("left", "")
+    named = [(kind, job) for kind in ("running", "failed") for job in runs.values() if by_run[job.run_id][0] == kind]
+    return "\n".join([*lines, *(f"{k}: {job.sweep} {job.label} · {by_run[job.run_id][1]}" for k, job in named)])
 
 
 def check_settings(jobs: Sequence[Job]) -> None:
@@ -322,20 +309,18 @@ def ordered(jobs: Mapping[str, Sequence[Job]], pending: Sequence[Job], estimates
     left = {job.run_id for job in pending}
     ordered: dict[str, Job] = {}
     for planned in jobs.values():
-        repetitions: dict[str, int] = {}
-        ranked: list[tuple[bool, float, Job]] = []
+        repetitions, ranked = Counter[str](), list[tuple[bool, float, Job]]()
         for job in planned:
-            repetitions[job.experiment] = repetitions.get(job.experiment, 0) + 1
-            if job.run_id in left:
-                seconds = estimates.get(job.run_id)
-                ranked.append((seconds is None, repetitions[job.experiment] * (seconds or 1.0), job))
+            repetitions[job.experiment] += 1
+            seconds = estimates.get(job.run_id)
+            ranked.append((seconds is None, repetitions[job.experiment] * (seconds or 1.0), job))
         for _, _, job in sorted(ranked, key=lambda rank: rank[:2]):
-            ordered.setdefault(job.run_id, job)
+            if job.run_id in left:
+                ordered.setdefault(job.run_id, job)
     return list(ordered.values())
 
 
 def _conclude(paper: Paper, options: Namespace, items: tuple[Item, ...], tally: Tally, root: Path | None) -> None:
-    """Aggregate the items asked for, and print what was measured by whom, and the files."""
     from runner.cli.aggregate import aggregate, compared_text, shown
     from runner.report import pages
 

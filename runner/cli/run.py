@@ -33,7 +33,6 @@ _SHOWN = 100  # runs of a table at the end, at most
 
 @hydra.main(version_base="1.3", config_path=str(REPOSITORY / "conf"), config_name="config")
 def run(composed: DictConfig) -> None:
-    """Carry out one composed config."""
     try:
         _run(composed)
     except KeyboardInterrupt as stopped:

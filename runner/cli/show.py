@@ -1,14 +1,19 @@
-"""A table of your own runs, the recorded ones that are not committed here: `python -m runner show`.
+"""What is recorded: your own runs (`show`), the papers' claims (`claims`), a run, item or study in words (`explain`).
 
+`python -m runner show` prints a table of the recorded runs that are not committed here.
 A row is a setting, with the mean and the standard deviation of its runs. The columns after the sound ε are the fields
 of the config in which the rows differ, without details such as diagnostics: `--csv` has all.
 
-Exit codes: 0 shown, 1 shown, but some files cannot be read, 2 no such folder, column or value. Each problem gets one
-sentence.
+`python -m runner claims --guarantee refuted` reads the claims.csv of the last aggregation, and computes nothing. Rows
+that count as no claim, such as another reading of one, are left out unless `--all` asks for them.
+
+Exit codes: 0 shown, 1 shown, but some files cannot be read, 2 no such folder, column, value, run, item or study, or a
+damaged record. Each problem gets one sentence.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from argparse import Namespace
@@ -18,16 +23,32 @@ from statistics import fmean
 from typing import Any
 
 from runner.claims.runs import grouped
-from runner.config import PAPER, RESULTS, ConfigError
+from runner.claims.verdicts import ON_EPSILON, WORDS
+from runner.config import PAPER, REPOSITORY, RESULTS, ConfigError
 from runner.records.store import Record, columns_of
-from runner.report.files import aligned, cell, csv_text, terminal_width
+from runner.report.claim_rows import chosen_cells, row_alone
+from runner.report.files import Table, aligned, cell, csv_text, read_csv, terminal_width
 from runner.report.listing import explain_command, own_records, records_table
 from runner.terminal import Parser, nearest
 
 # Columns of the table that have other names as CSV, where a name needs no quotes.
 _AS_CSV = {"run": "run_id", "accuracy": "test_accuracy", "ε": "epsilon", "sound ε": "epsilon_sound"}
 
+_FILTERS = {
+    "paper": "of these papers: lipschitz,losing_less",
+    "item": "of these items: fig-3,table-1",
+    "verdict": f"with these words on the number, of {', '.join(WORDS)}",
+    "guarantee": f"whose claimed ε is {', '.join(ON_EPSILON[:-1])} or {ON_EPSILON[-1]}",
+}
+_FIXED = {"verdict": WORDS, "guarantee": ON_EPSILON}
+_COLUMNS = {  # headings, and the cells below them
+    "claim": "what", "paper's number": "claimed", "here": "measured_of", "verdict": "verdict",
+    "claimed ε": "at_epsilon", "sound ε": "sound", "the claimed ε is": "guarantee",
+}  # fmt: skip
+_ALIKE = str.maketrans(" _", "--")
+
 Columns = Mapping[str, Any]
+Row = Mapping[str, str]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -144,3 +165,76 @@ def _show(rows: Sequence[Sequence[Columns]], records: Sequence[Record], chosen: 
     if len(rows) > len(shown):
         print(f"These are the last {len(shown)} of {len(rows)} {'runs' if chosen.runs else 'settings'}.")
     print(f"The last one: {explain_command(shown[-1][-1], chosen.results)}")
+
+
+def claims(arguments: Sequence[str]) -> int:
+    parser = Parser(prog="python -m runner claims", description="Print a table of the papers' claims.")
+    for name, text in _FILTERS.items():
+        parser.add_argument(f"--{name}", help=f"only those {text}")
+    parser.add_argument("--all", action="store_true", help="also other readings of a claim, and numbers for context")
+    parser.add_argument("--csv", action="store_true", help="print all columns as CSV")
+    parser.add_argument("--results", type=Path, help="the runs' runtime.results_root")
+    chosen = parser.parse_args(arguments)
+    tables = RESULTS if any(RESULTS.glob("*/*/claims.csv")) else REPOSITORY / "results"  # of an installed package
+    folder = chosen.results.expanduser() if chosen.results else tables
+    judged = [(row, row_alone(row)) for path in sorted(folder.glob("*/*/claims.csv")) for row in read_csv(path)]
+    rows = [row for row, _ in judged]
+    if not rows:
+        raise ValueError(f"{folder} has no aggregated claims: expected PAPER/ITEM/claims.csv in it.")
+    matching = judged
+    for name in _FILTERS:
+        if text := getattr(chosen, name):
+            values = _values(name, text, rows)
+            matching = [(row, claim_row) for row, claim_row in matching if row[name] in values]
+    counted = [(row, claim_row) for row, claim_row in matching if claim_row.claim.counts]
+    shown = matching if chosen.all else counted
+    if chosen.csv:
+        print(csv_text(list(dict.fromkeys(name for row in rows for name in row)), [row for row, _ in shown]), end="")
+        return 0
+    claim_rows = [claim_row for _, claim_row in shown]
+    cells = zip(claim_rows, chosen_cells(claim_rows, _COLUMNS), strict=True)
+    table = Table(("place", *_COLUMNS), [[f"{row.claim.paper}/{row.claim.item}", *cell] for row, cell in cells])
+    print(aligned(table, terminal_width()))
+    print(f"{len(counted)} of {sum(claim_row.claim.counts for _, claim_row in judged)} claims.")
+    if uncounted := len(matching) - len(counted):
+        print(f"Of other readings or for context, and so not counted: {uncounted}. `--all` shows such rows, too.")
+    return 0
+
+
+def _values(name: str, text: str, rows: Sequence[Row]) -> set[str]:
+    by_column = {
+        column: {value.translate(_ALIKE): value for value in _FIXED.get(column, sorted({row[column] for row in rows}))}
+        for column in _FILTERS
+    }
+    values = [value.strip() for value in text.split(",")]
+    for value in values:
+        if (plain := value.translate(_ALIKE)) in by_column[name]:
+            continue
+        hints = [f"Try --{column} {value}." for column in _FILTERS if plain in by_column[column]]
+        way = hints[0] if hints else nearest(value, list(by_column[name].values()))
+        raise ValueError(f"No claim has the {name} {value!r}. {way}")
+    return {by_column[name][value.translate(_ALIKE)] for value in values}
+
+
+def explain(arguments: Sequence[str]) -> int:
+    """Explain a recorded run (its training, releases, cost), an item of a paper or a study."""
+    parser = Parser(prog="python -m runner explain", description=explain.__doc__)
+    parser.add_argument(
+        "what",
+        help="the beginning of the id of a run or a setting (9f3a), an item (tempered_sigmoid/fig-3), or a study with "
+        "a page (studies/composition)",
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the runs' runtime.results_root")
+    chosen = parser.parse_args(arguments)
+    results = chosen.results.expanduser()
+    from runner.report import explain as texts  # here, because --help needs no PyTorch
+    from runner.study.page import runs_of_studies
+
+    if re.fullmatch("[0-9a-f]{1,12}", chosen.what):
+        path = texts.find_run(results, chosen.what)
+        print(texts.run_text(path, results, runs_of_studies(results, path.stem)))
+    elif chosen.what.startswith("studies/"):
+        print(texts.study_text(results, Path(chosen.what).stem))
+    else:
+        print(texts.item_text(results, *texts.find_item(chosen.what)))
+    return 0

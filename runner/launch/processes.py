@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
 import sys
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from pydantic.dataclasses import dataclass as options
 
 from runner.config import register
-from runner.launch.worker import BUSY_PAUSE, Worker, received, start
 from runner.records.jobs import Job
 from runner.speed.machine import cores, gpus, memory
-from runner.terminal import Line, duration
+from runner.terminal import Line, duration, epoch_text, one_line, part_done
 
 _MOST_ON_CPU = 8  # runs at a time on a CPU by default
 _MEMORY = 2 * 2**30  # bytes for each of them
+_BUSY_PAUSE = 5.0  # seconds before another attempt at a run that another process is computing
 _USERS = Counter[str | None]()  # processes by device, of all requests that this process carries out at a time
 
 
@@ -36,7 +41,6 @@ class Tally:
     under_way: list[Job] = field(default_factory=list)
 
     def add(self, other: Tally, run_ids: set[str]) -> None:
-        """Add the outcomes of those runs in another tally whose ids are given."""
         self.recorded += [job for job in other.recorded if job.run_id in run_ids]
         self.failed += [(job, reason) for job, reason in other.failed if job.run_id in run_ids]
         self.not_started += [job for job in other.not_started if job.run_id in run_ids]
@@ -122,7 +126,12 @@ def run_processes(work: Work, line: Line, devices: Sequence[str] = ()) -> Tally:
                 continue
             for connection in wait([worker.connection for worker in running]):
                 worker = next(w for w in running if w.connection is connection)
-                job, (kind, content) = worker.job, received(worker)
+                job = worker.job
+                try:  # ("epoch", (text, finished part)), or ("ended", (outcome, text))
+                    kind, content = worker.connection.recv()
+                except (EOFError, OSError):  # the process was killed, ran out of memory, or crashed
+                    worker.process.join()
+                    kind, content = "ended", ("failed", f"its process ended with exit code {worker.process.exitcode}")
                 name = f"run {worker.number} of {len(jobs)} · {job.sweep} {job.label}"
                 if kind == "epoch":
                     text, done = content
@@ -136,7 +145,7 @@ def run_processes(work: Work, line: Line, devices: Sequence[str] = ()) -> Tally:
                 if outcome == "busy":  # another process on this machine computes it: try again after the others
                     number -= 1
                     if not queue:
-                        time.sleep(BUSY_PAUSE)
+                        time.sleep(_BUSY_PAUSE)
                     queue.append(job)
                     continue
                 clock.done[job.run_id] = 1.0
@@ -157,16 +166,13 @@ class _Clock:
 
     A run of unknown time counts as the mean of the others. The ratio counts one such run more, as if it had taken its
     estimate. So the start of the first run does not decide it.
-
-    Attributes:
-        estimates: seconds by run id; 0 for a run that is not started.
-        done: the part of each run that is done, in [0, 1].
     """
 
     def __init__(
         self, jobs: Sequence[Job], estimates: dict[str, float], workers: int, deadline: float | None = None
     ) -> None:
         self._usual = fmean([estimates[job.run_id] for job in jobs if job.run_id in estimates] or [0.0])
+        # Seconds by run id, 0 for a run that is not started, and the part of each run that is done, in [0, 1].
         self.estimates = {job.run_id: estimates.get(job.run_id, self._usual or 1.0) for job in jobs}
         self.done = dict.fromkeys(self.estimates, 0.0)
         self._workers = workers
@@ -181,9 +187,74 @@ class _Clock:
         if self._deadline is None or (budget := self._deadline - time.time()) >= seconds:
             return f"{duration(seconds)} left for all {len(self.estimates)}"
         left = [
-            (1 - self.done[run_id]) * estimate
-            for run_id, estimate in self.estimates.items()
-            if self.done[run_id] < 1 and estimate
+            (1 - self.done[i]) * estimate for i, estimate in self.estimates.items() if self.done[i] < 1 and estimate
         ]
         fitting = sum(total <= budget * self._workers for total in accumulate(left))
         return f"{duration(max(0.0, budget))} of the budget left, {fitting} of {len(left)} runs fit"
+
+
+@dataclass
+class Worker:
+    """A process of one run, its job, and the job's number among all jobs."""
+
+    job: Job
+    process: BaseProcess
+    connection: Connection
+    number: int
+    device: str | None = None
+
+
+def start(job: Job, threads: int | None, number: int, *, device: str | None = None) -> Worker:
+    """Start a process with this job.
+
+    `device` names the one GPU that the process sees, as CUDA_VISIBLE_DEVICES does. With None it sees all GPUs.
+    """
+    context: Any = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["runner.runs.execute"])  # PyTorch is imported once, and forked
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(job, threads, sender, device), daemon=True)
+    process.start()
+    sender.close()
+    return Worker(job, process, receiver, number, device)
+
+
+def _work(job: Job, threads: int | None, connection: Connection, device: str | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes, and the parent handles it
+    if device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = device  # read when the first tensor goes to a GPU, which is later
+    parent, last = os.getppid(), ""
+
+    def watch() -> None:  # so that a killed sweep leaves nothing running
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    from runner.records.files import write_progress
+    from runner.runs.execute import execute
+    from runner.training.run import Run
+
+    register()
+    job.config.runtime.threads = job.config.runtime.threads or threads
+
+    def send(*message: Any) -> None:
+        try:
+            connection.send(message)
+        except BrokenPipeError:  # the parent is dead
+            os._exit(1)
+
+    def report_epoch(row: dict[str, float], run: Run) -> None:
+        nonlocal last
+        last = epoch_text(row, run.epochs, run.paid_for)
+        write_progress(run.config.runtime.results_root, job.run_id, last)
+        send("epoch", (last, part_done(row, run.epochs, run.paid_for)))
+
+    def clear_progress(run: Run) -> None:  # a run that was killed has left an epoch of then
+        write_progress(run.config.runtime.results_root, job.run_id, "")
+
+    try:
+        outcome = execute(job.config, report_epoch, clear_progress, goes_on=job.goes_on)
+    except Exception as error:
+        send("ended", ("failed", one_line(f"{type(error).__name__}: {error}")))
+    else:
+        send("ended", (outcome, last))

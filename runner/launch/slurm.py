@@ -39,8 +39,7 @@ class Task:
     def __call__(self) -> Tally:
         return run_on_node(self.work)
 
-    def checkpoint(self) -> Any:
-        """Return the task that submitit queues again near the time limit: the same one, as runs have checkpoints."""
+    def checkpoint(self) -> Any:  # submitit queues this task again near the time limit, as runs have checkpoints
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)

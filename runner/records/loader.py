@@ -48,7 +48,7 @@ _TYPED = "command-line"  # how Hydra says that a folder of options was named the
 _GROUPS = {name for name, kind in get_type_hints(Config).items() if FIELDS[name].names_class or is_dataclass(kind)}
 
 _CODE = (  # that a resolved config and its ids depend on
-    "runner/config/*.py", "runner/data/__init__.py", "runner/study/plan.py", "runner/trust/sources.py",
+    "runner/config/*.py", "runner/data/__init__.py", "runner/study/progress.py", "runner/trust/sources.py",
     *(f"runner/records/{name}.py" for name in ("identity", "jobs", "loader")),
 )  # fmt: skip
 _VARIABLE = re.compile(r"\$\{oc\.env:\s*([A-Za-z_]\w*)")

@@ -28,7 +28,7 @@ from runner.training.run import Run
 from runner.trust.sources import own_targets
 
 _DIGEST = hashlib.sha256().digest_size
-_NOT_TRAINING = ("cli", "papers", "study", "report", "claims", "search", "launch")  # no run depends on their code
+_NOT_TRAINING = ("cli", "papers", "study", "report", "claims", "launch")  # no run depends on their code
 
 
 @cache
@@ -99,7 +99,6 @@ class Checkpoint:
 
 
 def checkpoint_path(config: DictConfig) -> Path:
-    """Return the file of a run's checkpoint, below the results root."""
     return Path(config.runtime.results_root).expanduser() / ".checkpoints" / f"{identify(config)[0]}.pt"
 
 
@@ -120,7 +119,6 @@ def _bound(config: DictConfig, run: Run) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read a file that `save` wrote."""
     raw = content_of(path)
     digest, payload = raw[:_DIGEST], raw[_DIGEST:]
     if hashlib.sha256(payload).digest() != digest:

@@ -2,7 +2,7 @@
 
 The estimate is the median of the recorded runs of the same setting. Without any, an epoch takes the median of recorded
 runs with the same data shapes, network and batch size. Without these, it takes what results/epochs.csv has for such
-runs (see `runner.runs.pace`). Else the time is unknown: None.
+runs, so that plans and pages say the same on every machine. Else the time is unknown: None.
 
 A record has the processor's seconds. Older records only have seconds of a clock, on machines that did other work too.
 """
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -31,6 +33,8 @@ from runner.trust.sources import own_targets
 
 EPOCHS = RESULTS / "epochs.csv"
 _PROCESSOR, _CLOCK = "processor_seconds", "wall_seconds"
+_EXAMPLES = 256  # of a timed batch, at most; a larger batch is taken to need as much time for each example
+_STEPS = 3  # that are timed, of which the fastest counts
 _OLDER = ("AMD EPYC", "Intel")  # the CPUs of records that do not state their instructions
 
 
@@ -52,7 +56,7 @@ class Durations:
     def __init__(
         self, records: Iterable[Mapping[str, Any]], gpu: str | None = None, timed: Mapping[str, float] | None = None
     ) -> None:
-        self.gpu, self._timed = gpu, dict(timed or {})  # seconds of an epoch, by `like`
+        self.gpu, self.timed = gpu, dict(timed or {})  # seconds of an epoch of runs without records, by `like`
         self._runs: dict[str, dict[str, list[float]]] = {}  # by setting and by what measured the seconds
         self._epochs: dict[str, dict[str, list[float]]] = {}
         for record in records:
@@ -69,20 +73,10 @@ class Durations:
 
         A run that a budget may end earlier is taken to train all its epochs, unless its setting is recorded.
         """
-        if setting_id in self._runs:
-            return _median(self._runs[setting_id])
-        if like in self._epochs:
-            return epochs * _median(self._epochs[like])
-        return epochs * self._timed[like] if like in self._timed else None
-
-    def time(self, like: str, seconds: float) -> None:
-        """Take a number of seconds for an epoch of runs without records."""
-        self._timed[like] = seconds
-
-
-def _median(seconds: Mapping[str, Sequence[float]]) -> float:
-    """Return the median of the processor's seconds, or where there are none, of a clock's."""
-    return median(seconds.get(_PROCESSOR) or seconds[_CLOCK])
+        for measured, factor in ((self._runs.get(setting_id), 1), (self._epochs.get(like), epochs)):
+            if measured:
+                return factor * median(measured.get(_PROCESSOR) or measured[_CLOCK])
+        return epochs * self.timed[like] if like in self.timed else None
 
 
 def _clock(provenance: Mapping[str, Any], gpu: str | None) -> str | None:
@@ -115,7 +109,6 @@ def recorded(config: DictConfig) -> Durations:
 
 
 def timed_epochs() -> dict[str, float]:
-    """Return the seconds of an epoch in results/epochs.csv, by the `like` of runs."""
     if not EPOCHS.exists():
         return {}
     with EPOCHS.open(encoding="utf-8", newline="") as file:
@@ -128,21 +121,60 @@ def time_unknown(jobs: Iterable[Job], durations: Durations, line: Line) -> dict[
     Return an example's label and the seconds by the `like` of the runs. A kind that cannot be timed stays unknown.
     """
     kinds = {like(job.values): job for job in jobs}
-    unknown = {
-        kind: job
-        for kind, job in kinds.items()
-        if durations.seconds(job.setting_id, kind, job.values["epochs"]) is None
-    }
-    timed = {}
-    for number, (kind, job) in enumerate(unknown.items(), 1):
-        from runner.runs.pace import seconds_of_epoch  # it needs PyTorch
-
+    known = {kind: durations.seconds(job.setting_id, kind, job.values["epochs"]) for kind, job in kinds.items()}
+    unknown, timed = [kind for kind in kinds if known[kind] is None], {}
+    for number, kind in enumerate(unknown, 1):
         line.show(f"timed {number} of {len(unknown)} kinds of runs that no record is like ...")
         with suppress(ConfigError, RuntimeError):
-            timed[kind] = f"{job.sweep} {job.label}", seconds_of_epoch(job.config)
-            durations.time(kind, timed[kind][1])
+            timed[kind] = f"{kinds[kind].sweep} {kinds[kind].label}", seconds_of_epoch(kinds[kind].config)
+            durations.timed[kind] = timed[kind][1]
     line.clear()
     return timed
+
+
+def seconds_of_epoch(config: DictConfig) -> float:
+    """Time single steps on made-up examples on one core, and a pass over test images; return an epoch's seconds.
+
+    Raises:
+        ConfigError: the config cannot be run.
+    """
+    import torch  # here, because plans need no PyTorch
+
+    from runner.build.prepare import prepare
+    from runner.clipping import gradient_sum
+
+    run = prepare(config)
+    objective, mechanism = run.new_objective(), run.mechanism
+    objective.start_epoch(0)
+    count = min(_EXAMPLES, run.config.batch_size)
+    images = torch.rand(count, *run.features.shape(run.dataset.shape))
+    targets = torch.arange(count) % run.dataset.classes
+    if run.augmentation is not None:
+        images = run.augmentation(images, run.augmentation.draw(count, torch.Generator()))
+        objective.views = run.augmentation.views
+    engine, noise, groups = run.engine(objective), torch.Generator(), mechanism.noise_groups
+    clipping = mechanism.applied(run.clipping, count)
+
+    def release() -> None:
+        gradients = gradient_sum(clipping, engine, images, targets, run.physical_batch, groups).gradients
+        mechanism.at(0).release(gradients, noise)
+
+    def evaluate() -> None:
+        objective.views = 1
+        with torch.no_grad():
+            objective(images if run.augmentation is None else images[:, 0], targets)
+
+    def fastest(work: Callable[[], None]) -> float:
+        work()  # which allocates
+        seconds = []
+        for _ in range(_STEPS):
+            started = time.process_time()
+            work()
+            seconds.append(time.process_time() - started)
+        return min(seconds)
+
+    step = fastest(release) * math.ceil(run.config.batch_size / count)
+    return float(mechanism.steps_per_epoch * step + fastest(evaluate) * run.dataset.test_examples / count)
 
 
 def read(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,6 @@ _NAMED = 5  # keys of another program's file that a message names
 
 
 def model_path(folder: Path, run_id: str) -> Path:
-    """Return the file of a run's weights."""
     return folder / "models" / f"{run_id}.pt"
 
 

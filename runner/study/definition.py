@@ -9,22 +9,7 @@
     seeds: 5
     search: {optimizer.lr: [0.25, 0.5, 1, 2, 4]}
 
-An arm is a text of overrides, or a block with `overrides` and a `search` of its own. A searched field has a list of
-values, multiples of the arm's own value `{times: [0.5, 1, 2]}`, or a range `{from: 0.1, to: 10}`. If that depends on
-epsilon, it has one for each: `{1: [0.5, 1, 2], 3: [1, 2, 4]}`. All arms get the same number of trials, unless the file
-says `equal: false`. With `factorial: true` the arms are parts: each has its new level, or a list of its old and its new
-one, which are written as arms are. `baseline` then names the arm with all parts at their old levels.
-
-The study's `search` also says how: by a `sampler` of Optuna, with `prune: hyperband`, and for `objective: front`.
-
-A `finding` has a text with numbers by name, and for each name the fields of a row of table.csv or effects.csv:
-
-    finding:
-      text: "**AUTO-S is better.** It gains {gain:gain} points {gain:interval}."
-      numbers: {gain: {arm: AUTO-S, dataset: MNIST, epsilon: 3, answer: better}}
-      decided: 1
-
-It is made only while every row is there, and `decided` arms are better or worse.
+docs/extending.md explains the keys.
 """
 
 from __future__ import annotations
@@ -43,7 +28,6 @@ from runner.config import FIELDS, REPOSITORY, ConfigError
 from runner.config.yaml_file import Entry, read_yaml
 from runner.report.items import Statement, statement_of
 from runner.report.statements import PARTS
-from runner.study.contrasts import Cell, cells_of
 from runner.terminal import nearest
 
 SEARCH_SEED = 0
@@ -59,12 +43,13 @@ _KEYS = (
 )
 _RANGE = ("from", "to", "log", "integer", "times")
 _METHOD = {"sampler": SAMPLERS, "prune": ("hyperband",), "objective": ("accuracy", "front")}
-_SET_BY_STUDY = {  # fields that a study sets itself, and the key that sets them
-    **{"dataset": "datasets", "seed": "seeds", "evaluation": "", "scale": "--scale", "accountant": "epsilon"},
-    **{"runtime": "the command line", "tracking": "the command line"},
-    **{"target_epsilon": "epsilon", "max_epsilon": "epsilon", "sound_epsilon": "epsilon"},
+_SET_BY_STUDY = {  # fields that a study sets itself, and what to use in their place
+    **{"dataset": ": use datasets", "seed": ": use seeds", "evaluation": "", "scale": ": use --scale"},
+    **dict.fromkeys(("runtime", "tracking"), ": use the command line"),
+    **dict.fromkeys(("accountant", "target_epsilon", "max_epsilon", "sound_epsilon"), ": use epsilon"),
 }
 
+Cell: TypeAlias = tuple[bool, ...]  # by part, True if it is new
 Value: TypeAlias = float | str | bool
 Values: TypeAlias = tuple[Value, ...]
 
@@ -100,55 +85,38 @@ RATES: Search = {"optimizer.lr": Times((0.25, 0.354, 0.5, 0.707, 1.0, 1.41, 2.0,
 
 @dataclass(frozen=True)
 class Arm:
-    """A method that is compared: its overrides, and the fields that are searched for it.
-
-    place: the name of its place in the file, for messages.
-    cell: the levels of the parts, in a factorial.
-    """
+    """A method that is compared: its overrides, and the fields that are searched for it."""
 
     name: str
     overrides: tuple[str, ...]
     search: Search
-    place: str
-    cell: Cell = ()
+    place: str  # the name of its place in the file, for messages
+    cell: Cell = ()  # the levels of the parts, in a factorial
 
 
 @dataclass(frozen=True)
 class Study:
-    """The question of a study file.
-
-    arms: the first one is the baseline.
-    datasets: options of the group `dataset`; "" for the base's own.
-    seeds: of the final runs.
-    trials: the number of each arm; None for all combinations of the listed values.
-    equal: give all arms the same number of trials.
-    widen: have a range widened whose best value is at its edge.
-    parts: the names of the parts of a factorial; empty for other studies.
-    sampler: suggests values of a range, one of `SAMPLERS`.
-    prune: have Hyperband stop trials.
-    front: search for accuracy against epsilon, with every epoch of every trial as a point. All epsilons then share
-        one search, up to the largest, and no noise is calibrated.
-    finding: the answer in a few sentences, with numbers, that its page begins with.
-    remarks: sentences that a reader of its page has to know.
-    """
+    """The question of a study file."""
 
     name: str
     path: Path
     title: str
     base: tuple[str, ...]
-    arms: tuple[Arm, ...]
-    datasets: tuple[str, ...]
+    arms: tuple[Arm, ...]  # the first one is the baseline
+    datasets: tuple[str, ...]  # options of the group `dataset`; "" for the base's own
     epsilons: tuple[float, ...]
-    seeds: tuple[int, ...]
-    trials: int | None = None
-    equal: bool = True
-    widen: bool = True
-    parts: tuple[str, ...] = ()
-    sampler: str = SAMPLERS[0]
-    prune: bool = False
+    seeds: tuple[int, ...]  # of the final runs
+    trials: int | None = None  # the number of each arm; None for all combinations of the listed values
+    equal: bool = True  # give all arms the same number of trials
+    widen: bool = True  # have a range widened whose best value is at its edge
+    parts: tuple[str, ...] = ()  # the names of the parts of a factorial; empty for other studies
+    sampler: str = SAMPLERS[0]  # suggests values of a range
+    prune: bool = False  # have Hyperband stop trials
+    # Search for accuracy against epsilon, with every epoch of every trial as a point. All epsilons then share one
+    # search, up to the largest, and no noise is calibrated.
     front: bool = False
-    finding: Statement | None = None
-    remarks: tuple[str, ...] = ()
+    finding: Statement | None = None  # the answer in a few sentences, with numbers, that its page begins with
+    remarks: tuple[str, ...] = ()  # sentences that a reader of its page has to know
 
 
 def shortened(study: Study) -> Study:
@@ -157,8 +125,10 @@ def shortened(study: Study) -> Study:
     def middle_two(values: Any) -> Any:
         if isinstance(values, ByEpsilon):
             return ByEpsilon({epsilon: middle_two(inner) for epsilon, inner in values.items()})
-        start = max(0, len(values) // 2 - 1) if not isinstance(values, Dimension) else 0
-        return values if isinstance(values, Dimension) else type(values)(values[start : start + 2])
+        if isinstance(values, Dimension):
+            return values
+        start = max(0, len(values) // 2 - 1)
+        return type(values)(values[start : start + 2])
 
     arms = tuple(replace(arm, search={k: middle_two(values) for k, values in arm.search.items()}) for arm in study.arms)
     counts = [combinations_of(space_at(arm.search, epsilon)) for arm in arms for epsilon in study.epsilons]
@@ -166,7 +136,6 @@ def shortened(study: Study) -> Study:
 
 
 def space_at(search: Search, epsilon: float) -> Space:
-    """Return the fields that are searched at an epsilon."""
     return {name: values[epsilon] if isinstance(values, ByEpsilon) else values for name, values in search.items()}
 
 
@@ -177,14 +146,7 @@ def combinations_of(search: Space) -> int | None:
 
 
 def three_digits(value: float) -> float:
-    """Round a number to three significant digits."""
     return float(f"{value:.3g}")
-
-
-def grid(search: Space) -> list[dict[str, Value]]:
-    """List all combinations of listed values."""
-    values = [values for values in search.values() if not isinstance(values, Dimension)]
-    return [dict(zip(search, point, strict=True)) for point in product(*values)]
 
 
 def read(path: Path) -> Study:
@@ -200,40 +162,29 @@ def read(path: Path) -> Study:
     content = file.entries
     if "arms" not in content:
         raise ConfigError(f"{path} has no arms: name two methods or more, each with its overrides.")
-    factorial = _flag(content, "factorial", False)
-    if "baseline" in content and not factorial:
-        raise content["baseline"].wrong("it names the first arm of a factorial. Rename the first of arms instead")
     method, common = _method(content["search"]) if "search" in content else ({}, RATES)
-    front = method.get("objective") == "front"
-    arms = _arm_entries(content["arms"], factorial)
-    trials, title = content.get("trials"), content.get("title")
-    if trials is not None and _whole(trials, 1) is None:
-        raise trials.wrong(f"expected a number of trials from 1 to {_MOST:,}, got {trials.plain!r}")
-    if title is not None and not _is_line(title.text):
-        raise title.wrong(f"expected a text in one line, without | < > [ ], got {title.plain!r}")
-    if factorial:
-        listed = [*_cells(content, arms, common)]
-    else:
-        levels = [(name, entry, *_level(entry)) for name, entry in arms.items()]
-        listed = [Arm(name, overrides, {**common, **search}, entry.where) for name, entry, overrides, search in levels]
+    front, factorial = method.get("objective") == "front", _flag(content, "factorial", False)
+    trials, line = f"a number of trials from 1 to {_MOST:,}", "a text in one line, without | < > [ ]"
+    seeds = f"a number of seeds from 2 to {_MOST:,}, or a list of different ones from 0"
+    epsilons = "numbers > 0 of at most six digits, each once"
     study = Study(
         name=path.stem,
         path=path,
-        title=path.stem.replace("_", " ") if title is None else title.text,
+        title=_key(content, "title", _line, line, path.stem.replace("_", " ")),
         base=_overrides(content["base"], front=front) if "base" in content else (),
-        arms=tuple(listed),
-        datasets=_values(content, "datasets", _text, "names of data sets") or ("",),
-        epsilons=_values(content, "epsilon", _epsilon, "numbers > 0 of at most six digits") or (EPSILON,),
-        seeds=_seeds(content) if "seeds" in content else tuple(range(1, SEEDS + 1)),
-        trials=None if trials is None else trials.whole,
+        arms=tuple(_arms(content, common, factorial)),
+        datasets=_key(content, "datasets", _several(_text), "names of data sets, each once", ("",)),
+        epsilons=_key(content, "epsilon", _several(_epsilon), epsilons, (EPSILON,)),
+        seeds=_key(content, "seeds", _seeds, seeds, tuple(range(1, SEEDS + 1))),
+        trials=_key(content, "trials", lambda entry: _whole(entry, 1), trials),
         equal=_flag(content, "equal", True),
         widen=_flag(content, "widen", True) and not front,
         sampler=method.get("sampler", SAMPLERS[0]),
         prune="prune" in method,
         front=front,
-        parts=tuple(arms) if factorial else (),
+        parts=tuple(content["arms"].entries) if factorial else (),
         finding=_finding(path.stem, content["finding"]) if "finding" in content else None,
-        remarks=_values(content, "remarks", _text, "sentences"),
+        remarks=_key(content, "remarks", _several(_text), "sentences, each once", ()),
     )
     _check_trials(study)
     names = [arm.name for arm in study.arms]
@@ -244,9 +195,9 @@ def read(path: Path) -> Study:
     return study
 
 
-def _arm_entries(arms: Entry, factorial: bool) -> dict[str, Entry]:
-    """Return the arms, or the parts of a factorial, by name."""
-    least = 1 if factorial else 2
+def _arms(content: Mapping[str, Entry], common: Search, factorial: bool) -> Iterator[Arm]:
+    """Yield the arms, or all combinations of the parts of a factorial, with what is searched for all and for each."""
+    arms, least = content["arms"], 1 if factorial else 2
     if not isinstance(arms.content, dict) or len(arms.content) < least:
         raise arms.wrong(f"expected {least} names or more, each with its overrides")
     if factorial and len(arms.content) > _MOST_PARTS:
@@ -254,7 +205,27 @@ def _arm_entries(arms: Entry, factorial: bool) -> dict[str, Entry]:
     for name in arms.content:
         if not _is_line(name):
             raise arms.wrong(f"expected a name in one line for each arm, got {name!r}")
-    return arms.content
+    if not factorial:
+        if "baseline" in content:
+            raise content["baseline"].wrong("it names the first arm of a factorial. Rename the first of arms instead")
+        for name, entry in arms.content.items():
+            overrides, search = _level(entry)
+            yield Arm(name, overrides, {**common, **search}, entry.where)
+        return
+    words = "a name in one line that no part has"
+    baseline = _key(content, "baseline", lambda e: None if e.text in arms.content else _line(e), words, "none of them")
+    levels: list[list[tuple[tuple[str, ...], Search]]] = []
+    for part in arms.content.values():
+        pair = part.listed
+        if isinstance(part.content, list) and len(pair) != 2:
+            raise part.wrong("a part of a factorial has its new level, or a list of its old and its new one")
+        levels.append([*([] if len(pair) == 2 else [((), {})]), *map(_level, pair)])
+    for cell in product((False, True), repeat=len(levels)):  # all old first, all new last
+        chosen = [level[new] for level, new in zip(levels, cell, strict=True)]
+        overrides = tuple(text for texts, _ in chosen for text in texts)
+        search = {name: values for space in (common, *(s for _, s in chosen)) for name, values in space.items()}
+        names = [name for name, new in zip(arms.content, cell, strict=True) if new]
+        yield Arm(" + ".join(names) or baseline, overrides, search, arms.where, cell)
 
 
 def _level(entry: Entry) -> tuple[tuple[str, ...], Search]:
@@ -264,27 +235,6 @@ def _level(entry: Entry) -> tuple[tuple[str, ...], Search]:
     _check_names(entry, ("overrides", "search"))
     overrides, search = (entry.content.get(name) for name in ("overrides", "search"))
     return _overrides(overrides) if overrides else (), _search(search) if search else {}
-
-
-def _cells(content: dict[str, Entry], parts: dict[str, Entry], common: Search) -> Iterator[Arm]:
-    baseline = "none of them"
-    if "baseline" in content:
-        baseline = content["baseline"].text
-        if not _is_line(baseline) or baseline in parts:
-            plain = content["baseline"].plain
-            raise content["baseline"].wrong(f"expected a name in one line that no part has, got {plain!r}")
-    levels: list[list[tuple[tuple[str, ...], Search]]] = []
-    for part in parts.values():
-        pair = part.listed
-        if isinstance(part.content, list) and len(pair) != 2:
-            raise part.wrong("a part of a factorial has its new level, or a list of its old and its new one")
-        levels.append([*([] if len(pair) == 2 else [((), {})]), *map(_level, pair)])
-    for cell in cells_of(len(parts)):
-        chosen = [level[new] for level, new in zip(levels, cell, strict=True)]
-        overrides = tuple(text for texts, _ in chosen for text in texts)
-        search = {name: values for space in (common, *(s for _, s in chosen)) for name, values in space.items()}
-        names = [name for name, new in zip(parts, cell, strict=True) if new]
-        yield Arm(" + ".join(names) or baseline, overrides, search, content["arms"].where, cell)
 
 
 def _overrides(entry: Entry, *, front: bool = False) -> tuple[str, ...]:
@@ -300,14 +250,13 @@ def _overrides(entry: Entry, *, front: bool = False) -> tuple[str, ...]:
         if not equals and not word.startswith("~"):
             raise entry.wrong(f"{word!r} is no override: write name=value, such as clipping=flat")
         if top in _SET_BY_STUDY and (word != "target_epsilon=null" or entry.name == "base"):
-            raise entry.wrong(f"{word} is set by the study{_use(top)}")
+            raise entry.wrong(f"{word} is set by the study{_SET_BY_STUDY[top]}")
         if top == "noise_multiplier" and entry.name == "base" and not front:
             raise entry.wrong(f"{word} is not for all arms, as their noise follows from epsilon")
     return tuple(words)
 
 
 def _method(entry: Entry) -> tuple[dict[str, str], Search]:
-    """Return how the study searches, and what it searches for all arms."""
     if not isinstance(entry.content, dict):
         return {}, _search(entry)
     method = {name: inner for name, inner in entry.content.items() if name in _METHOD}
@@ -324,7 +273,7 @@ def _search(entry: Entry) -> Search:
         raise entry.wrong("expected fields with their values, such as {optimizer.lr: [0.5, 1, 2]}")
     for name, values in entry.content.items():
         if (top := name.partition(".")[0]) in _SET_BY_STUDY:
-            raise values.wrong(f"{name} is set by the study{_use(top)}")
+            raise values.wrong(f"{name} is set by the study{_SET_BY_STUDY[top]}")
         if top not in FIELDS:
             group = f" {nearest(top, FIELDS)}" if "." in name else " Name its group too, as in optimizer.lr."
             raise values.wrong(f"there is no field {name!r}.{group}")
@@ -372,26 +321,12 @@ def _searched(entry: Entry) -> Any:
     return Dimension(low, high, log, integer)
 
 
-def _seeds(content: Mapping[str, Entry]) -> tuple[int, ...]:
-    entry = content["seeds"]
-    words = f"a number of seeds from 2 to {_MOST:,}, or a list of different ones from 0"
-    if isinstance(entry.content, list):
-        seeds: tuple[int, ...] = _values(content, "seeds", lambda seed: _whole(seed, 0, _LARGEST_SEED), words)
-    else:
-        seeds = tuple(range(1, (_whole(entry, 1) or 0) + 1))
-    if len(seeds) < 2:
-        raise entry.wrong(f"expected {words}, got {entry.plain!r}")
-    return seeds
-
-
 def _finding(study: str, entry: Entry) -> Statement | None:
     if not isinstance(entry.content, dict) or _text(entry.content.get("text", _NONE)) is None:
         raise entry.wrong("expected a text, and numbers by name")
     _check_names(entry, ("text", "numbers", "decided", "readme"))
-    text, decided = entry.content["text"], entry.content.get("decided")
-    numbers = entry.content.get("numbers", Entry("", "", {}))
-    if decided is not None and _whole(decided, 0) is None:
-        raise decided.wrong("expected the number of arms that are better or worse")
+    text, numbers = entry.content["text"], entry.content.get("numbers", Entry("", "", {}))
+    _key(entry.content, "decided", lambda number: _whole(number, 0), "the number of arms that are better or worse")
     _flag(entry.content, "readme", False)
     if not isinstance(numbers.content, dict) or not all(isinstance(n.content, dict) for n in numbers.content.values()):
         raise numbers.wrong("expected the fields of a row for each name")
@@ -407,41 +342,23 @@ def _finding(study: str, entry: Entry) -> Statement | None:
     return statement_of(entry, {"study": study})
 
 
-def _values(content: Mapping[str, Entry], key: str, value_of: Callable[[Entry], Any], words: str) -> tuple[Any, ...]:
-    """Return the values of a key that takes one or a list of different ones; none if the key is not there."""
-    if key not in content:
-        return ()
-    values = tuple(map(value_of, content[key].listed))
-    if not values or None in values or len(set(values)) < len(values):
-        raise content[key].wrong(f"expected {words}, each once, got {content[key].plain!r}")
-    return values
-
-
-def _flag(content: Mapping[str, Entry], key: str, otherwise: bool) -> bool:
-    flag = content[key].flag if key in content else otherwise
-    if flag is None:
-        raise content[key].wrong(f"expected true or false, got {content[key].plain!r}")
-    return flag
-
-
 def _check_trials(study: Study) -> None:
     """Check that each arm has values at each epsilon, and that all get the same number of trials."""
+    first = study.arms[0]
     for arm, epsilon in product(study.arms, study.epsilons):
         for name, values in arm.search.items():
             if isinstance(values, ByEpsilon) and study.front:
                 raise ConfigError(f"{arm.place}: {name}: a front has one search, so it has no values by ε.")
             if isinstance(values, ByEpsilon) and epsilon not in values:
                 raise ConfigError(f"{arm.place}: {name} has nothing to search at ε = {epsilon:g}.")
-        size = combinations_of(space_at(arm.search, epsilon))
+        size, size_of_first = (combinations_of(space_at(other.search, epsilon)) for other in (arm, first))
         if study.trials is None and size is None:
             raise ConfigError(f"{study.path}: a range needs the number of trials of each arm, such as trials: 20.")
         if study.trials is not None and size is not None and size < study.trials and arm.search:
             raise ConfigError(f"{arm.place}: {size} combinations are less than trials: {study.trials}.")
-    for arm, epsilon in product(study.arms[1:], study.epsilons):
-        first, size = (combinations_of(space_at(other.search, epsilon)) for other in (study.arms[0], arm))
-        if study.equal and study.trials is None and size != first:
+        if study.equal and study.trials is None and size != size_of_first:
             raise ConfigError(
-                f"{arm.place}: {size} trials, but {first} for {study.arms[0].name}. Give each arm the same number, "
+                f"{arm.place}: {size} trials, but {size_of_first} for {first.name}. Give each arm the same number, "
                 f"set trials, or set equal: false."
             )
 
@@ -452,12 +369,44 @@ def _check_names(entry: Entry, keys: Sequence[str]) -> None:
             raise inner.wrong(f"there is no key {name!r} here. {nearest(name, keys)}")
 
 
-def _use(field: str) -> str:
-    return f": use {_SET_BY_STUDY[field]}" if _SET_BY_STUDY[field] else ""
+def _key(
+    content: Mapping[str, Entry], key: str, value_of: Callable[[Entry], Any], words: str, otherwise: Any = None
+) -> Any:
+    """Return the value of a key, which is refused in these words if `value_of` has none."""
+    value = value_of(content[key]) if key in content else otherwise
+    if value is None and key in content:
+        raise content[key].wrong(f"expected {words}, got {content[key].plain!r}")
+    return value
+
+
+def _flag(content: Mapping[str, Entry], key: str, otherwise: bool) -> bool:
+    return bool(_key(content, key, lambda entry: entry.flag, "true or false", otherwise))
+
+
+def _several(value_of: Callable[[Entry], Any]) -> Callable[[Entry], tuple[Any, ...] | None]:
+    """Return the reader of one value or a list of different ones."""
+
+    def values_of(entry: Entry) -> tuple[Any, ...] | None:
+        values = tuple(map(value_of, entry.listed))
+        return values if values and None not in values and len(set(values)) == len(values) else None
+
+    return values_of
+
+
+def _seeds(entry: Entry) -> tuple[int, ...] | None:
+    if isinstance(entry.content, list):
+        seeds = _several(lambda seed: _whole(seed, 0, _LARGEST_SEED))(entry)
+    else:
+        seeds = tuple(range(1, (_whole(entry, 1) or 0) + 1))
+    return seeds if seeds and len(seeds) > 1 else None
 
 
 def _text(entry: Entry) -> str | None:
     return entry.text if entry.text.strip() else None
+
+
+def _line(entry: Entry) -> str | None:
+    return entry.text if _is_line(entry.text) else None
 
 
 def _is_line(text: str) -> bool:

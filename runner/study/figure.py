@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from runner.claims.runs import PlannedRun, grouped
 from runner.report import plots
 from runner.report.claim_rows import difference_text
-from runner.study.contrasts import Estimate
 from runner.study.definition import Study
-from runner.study.outcome import ALL, SUM, Compared, paired, sums, tests
+from runner.study.outcome import ALL, SUM, Compared, Effect, Estimate, sums_of
 from runner.study.progress import Progress
 
 if TYPE_CHECKING:
@@ -30,13 +29,19 @@ _DEEPEST = 40  # points of accuracy below the best one that a front is shown to
 _FAR, _LEAST = 6, 2.0  # times the median gain, and points: the range that a gain is beyond
 
 
-def draw(study: Study, arms: Sequence[Compared]) -> Figure | None:
+def draw(study: Study, arms: Sequence[Compared], measured: Sequence[Effect]) -> Figure | None:
     """Draw a row of panels for each data set, with a panel for each epsilon; None without a gain."""
     if not any(arm.gain for arm in arms):
         return None
-    pairs = paired(arms)
+    pairs = grouped(arms, lambda arm: arm.arm.setting.pair)
     datasets, epsilons = (list(dict.fromkeys(key[place] for key in pairs)) for place in (0, 1))
-    rows = {key: _rows(study, group) for key, group in pairs.items()}
+    sums = sums_of(measured)
+    rows: dict[tuple[str, float], list[tuple[str, Estimate | None]]] = {}
+    for key, group in pairs.items():
+        rows[key] = [(arm.arm.name, arm.gain) for arm in group[1:]]
+        if study.parts[1:]:
+            alone, both = dict(rows[key]), sums[group[0].arm.setting.labels[:2]]
+            rows[key] = [*((part, alone[part]) for part in study.parts), (SUM, both[SUM]), (ALL, both[ALL])]
     fig = plots.figure(plots.WIDTH, len(datasets) * (_PANEL + _ROW * max(map(len, rows.values()))) + 0.4)
     panels = fig.subplots(len(datasets), len(epsilons), squeeze=False, sharex=True, sharey=True)
     ends = [_ends(gain) for lines in rows.values() for _, gain in lines if gain]
@@ -48,17 +53,9 @@ def draw(study: Study, arms: Sequence[Compared]) -> Figure | None:
     for axes, (key, group) in zip(panels.flat, pairs.items(), strict=True):
         axes.set_title(group[0].arm.setting.place)
         _gains(axes, rows[key])
-    shown = "seeds, mean, 95% interval" if tests(arms) else "one seed"
+    shown = "seeds, mean, 95% interval" if any(arm.adjusted is not None for arm in arms) else "one seed"
     fig.supxlabel(f"gain over {study.arms[0].name}, points of test accuracy: {shown}", size=9)
     return fig
-
-
-def _rows(study: Study, arms: Sequence[Compared]) -> list[tuple[str, Estimate | None]]:
-    if not study.parts[1:]:
-        return [(arm.arm.name, arm.gain) for arm in arms[1:]]
-    alone = {arm.arm.name: arm.gain for arm in arms if sum(arm.arm.setting.arm.cell) == 1}
-    both = {effect.name: effect.estimate for effect in sums(study, [arm.arm for arm in arms])}
-    return [*((part, alone[part]) for part in study.parts), (SUM, both[SUM]), (ALL, both[ALL])]
 
 
 def _ends(gain: Estimate) -> tuple[float, float]:

@@ -21,25 +21,10 @@ from runner.report.files import Table, cell, delta_text, markdown, mean_text, wr
 from runner.report.papers import study_files
 from runner.report.statements import Sources, stated
 from runner.study.board import board, board_of
-from runner.study.contrasts import Estimate
 from runner.study.definition import SEARCH_SEED, Arm, Study, combinations_of, read
 from runner.study.figure import draw, draw_front, searched_once
-from runner.study.outcome import (
-    ALL,
-    DIFFERS,
-    LESS,
-    SUM,
-    Compared,
-    additions,
-    compared,
-    effects,
-    paired,
-    shares,
-    sums,
-    tests,
-)  # fmt: skip
-from runner.study.plan import settings_of
-from runner.study.progress import Progress, progress_of
+from runner.study.outcome import ALL, LEFT, LESS, SUM, Compared, Effect, Estimate, additions, compared, effects, sums_of
+from runner.study.progress import Progress, progress_of, settings_of
 from runner.study.search import edges_reached
 from runner.terminal import bound_text, duration, number
 
@@ -74,57 +59,53 @@ Known: TypeAlias = "tuple[Study, Sequence[Progress]] | None"
 
 def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, command: str) -> list[Path]:
     """Write README.md, the tables and the figure of a study into studies/NAME below `folder`, and return the files."""
-    place, outcomes, settings = folder / "studies" / study.name, compared(arms), _settings_table(arms)
-    written = [write_csv(place / name, list(rows[0]), rows) for name, rows in _tables(study, arms).items()]
-    written += [write_table_csv(place / "chosen.csv", settings), write_csv(place / "runs.csv", _RUN, _run_rows(arms))]
+    place, outcomes, measured = folder / "studies" / study.name, compared(arms), effects(study, arms)
+    written = [write_csv(place / name, list(rows[0]), rows) for name, rows in _tables(outcomes, measured).items()]
+    written += [
+        write_table_csv(place / "chosen.csv", _settings_table(arms)),
+        write_csv(place / "runs.csv", _RUN, _run_rows(arms)),
+    ]
     if study.front:
         written.append(write_csv(place / "front.csv", _POINT, _front_rows(study, arms)))
     finding = (
         stated(study.name, study.finding, sources_of(folder, {study.name: (study, arms)})) if scale == PAPER else ""
     )
-    written.append(write_text(place / "README.md", _page(study, outcomes, settings, finding, scale, command)))
+    written.append(write_text(place / "README.md", _page(study, outcomes, measured, finding, scale, command)))
     with plots.style():
-        figures = {place: draw(study, outcomes), place / "front": draw_front(study, arms) if study.front else None}
+        front = draw_front(study, arms) if study.front else None
+        figures = {place: draw(study, outcomes, measured), place / "front": front}
         for path, fig in figures.items():
             written += plots.save(fig, path, "" if scale == PAPER else scale) if fig else []
     return written
 
 
-def _tables(study: Study, arms: Sequence[Progress]) -> dict[str, list[dict[str, object]]]:
+def _tables(outcomes: Sequence[Compared], measured: Sequence[Effect]) -> dict[str, list[dict[str, object]]]:
     """Return the rows of table.csv and, of a factorial, of effects.csv."""
-    rows: list[dict[str, object]] = []
-    for outcome in compared(arms):
-        (dataset, epsilon, arm), (low, high) = outcome.arm.setting.labels, _ends(outcome.gain)
-        accuracies = [*outcome.arm.accuracies().values()]
-        summary, gain = summarise(accuracies), outcome.gain and outcome.gain.value
-        rows.append(
+    tables: dict[str, list[dict[str, object]]] = {"table.csv": []}
+    for outcome in outcomes:
+        (dataset, epsilon, arm), gain = outcome.arm.setting.labels, outcome.gain
+        accuracies, interval = [*outcome.arm.accuracies().values()], gain and gain.shown
+        summary = summarise(accuracies)
+        tables["table.csv"].append(
             {
                 "dataset": dataset, "epsilon": epsilon, "arm": arm,
                 "accuracy": summary["mean"], "std": summary["std"], "seeds": len(accuracies),
-                "gain": gain, "low": low, "high": high, "p": outcome.adjusted, "needed": outcome.needed,
-                "answer": outcome.word, "trials": len(outcome.arm.trials),
+                "gain": gain and gain.value, "low": interval and interval.low, "high": interval and interval.high,
+                "p": outcome.adjusted, "needed": outcome.needed, "answer": outcome.word,
+                "trials": len(outcome.arm.trials),
             }
         )  # fmt: skip
-    if not study.parts:
-        return {"table.csv": rows}
-    effect_rows: list[dict[str, object]] = []
-    for effect in (*effects(study, arms), *sums(study, arms), *shares(study, arms)):
-        (dataset, epsilon), (low, high) = effect.place, _ends(effect.estimate)
-        value = effect.estimate and effect.estimate.value
-        effect_rows.append(
+    for effect in measured:
+        (dataset, epsilon), size = effect.place, effect.estimate
+        interval = size and size.shown
+        tables.setdefault("effects.csv", []).append(
             {
-                "dataset": dataset, "epsilon": epsilon, "parts": effect.name, "effect": value,
-                "low": low, "high": high, "p": effect.adjusted, "answer": effect.answer,
+                "dataset": dataset, "epsilon": epsilon, "parts": effect.name, "effect": size and size.value,
+                "low": interval and interval.low, "high": interval and interval.high,
+                "p": effect.adjusted, "answer": effect.answer,
             }
         )  # fmt: skip
-    return {"table.csv": rows, "effects.csv": effect_rows}
-
-
-def _ends(estimate: Estimate | None) -> tuple[float | None, float | None]:
-    """Return the ends of an interval, which is left out if nothing is known of the spread."""
-    if estimate is None or estimate.interval is None or not estimate.spread:
-        return None, None
-    return estimate.interval.low, estimate.interval.high
+    return tables
 
 
 def runs_of_studies(results: Path, run_id: str) -> list[dict[str, str]]:
@@ -153,26 +134,23 @@ def sources_of(folder: Path, progress: Mapping[str, Known] = MappingProxyType({}
 
     @cache
     def rows(name: str) -> list[dict[str, str]]:
-        study = study_of(name)
-        return [_texts(row) for table in _tables(*study).values() for row in table] if study else []
+        study, arms = study_of(name) or (None, ())
+        tables = _tables(compared(arms), effects(study, arms)).values() if study else ()
+        return [{key: cell(value) for key, value in row.items()} for table in tables for row in table]
 
     @cache
     def runs(name: str) -> list[dict[str, str]]:
-        study = study_of(name)
-        return [_texts(row) for row in _run_rows(study[1])] if study else []
+        _, arms = study_of(name) or (None, ())
+        return [{key: cell(value) for key, value in row.items()} for row in _run_rows(arms)]
 
     return Sources(folder, rows, runs, lambda: board_of(folder)[0])
-
-
-def _texts(row: Mapping[str, object]) -> dict[str, str]:
-    return {name: cell(value) for name, value in row.items()}
 
 
 def answers(study: Study, arms: Sequence[Compared]) -> list[str]:
     """State the answer on each data set at each epsilon in a sentence: of several arms, of that with the most gain."""
     texts = []
     first = f"*{study.arms[0].name}*"
-    for group in paired(arms).values():
+    for group in grouped(arms, lambda arm: arm.arm.setting.pair).values():
         gains = [(arm, arm.gain) for arm in group if arm.gain is not None]
         label = f"- **{group[0].arm.setting.place}**:"
         if not gains:
@@ -182,7 +160,18 @@ def answers(study: Study, arms: Sequence[Compared]) -> list[str]:
         name = f"*{best.arm.name}*"
         value, _, interval = _points(gain).partition(" ")
         by = f"{value} points {interval}".rstrip()
-        texts += [f"{label} {sentence}" for sentence in _alike(group)]
+        curves = {
+            arm.arm.name: {seed: run.history("test_accuracy") for seed, (run, _) in arm.arm.counted().items()}
+            for arm in group
+        }
+        texts += [
+            f"{label} *{one}* and *{other}* have the same accuracy after every epoch under each seed, as if they had "
+            "the same weights. What they differ in may not change an update: for example, the scale of a loss does not "
+            "where all gradients are clipped alike."
+            for one, other in combinations(curves, 2)
+            if len(seeds := curves[one].keys() & curves[other].keys()) > 1
+            and all(curves[one][seed] == curves[other][seed] for seed in seeds)
+        ]
         if len(gains) > 1 and gain.value <= 0:
             texts.append(f"{label} no arm has a higher mean than {first}. The nearest is {name}: {by}.")
         elif not gain.interval:
@@ -196,22 +185,12 @@ def answers(study: Study, arms: Sequence[Compared]) -> list[str]:
     return texts
 
 
-def _alike(arms: Sequence[Compared]) -> list[str]:
-    """Name arms whose runs have the same accuracy after every epoch under each of two or more common seeds."""
-    runs = [(outcome.arm.name, outcome.arm.counted().items()) for outcome in arms]
-    curves = [(name, {seed: run.history("test_accuracy") for seed, (run, _) in items}) for name, items in runs]
-    return [
-        f"*{first}* and *{second}* have the same accuracy after every epoch under each seed, as if they had the same "
-        "weights. What they differ in may not change an update: for example, the scale of a loss does not where all "
-        "gradients are clipped alike."
-        for (first, curve), (second, other) in combinations(curves, 2)
-        if len(seeds := curve.keys() & other.keys()) > 1 and all(curve[seed] == other[seed] for seed in seeds)
-    ]
-
-
-def _page(study: Study, outcomes: Sequence[Compared], settings: Table, finding: str, scale: str, command: str) -> str:
+def _page(
+    study: Study, outcomes: Sequence[Compared], measured: Sequence[Effect], finding: str, scale: str, command: str
+) -> str:
     arms = [outcome.arm for outcome in outcomes]
-    first, tested = study.arms[0].name, tests(outcomes)
+    first, tested = study.arms[0].name, sum(outcome.adjusted is not None for outcome in outcomes)
+    table = _table(first, outcomes, tested)
     searched = any(arm.setting.search for arm in arms)
     seeds = max((len(o.gain.by_seed) for o in outcomes if o.gain and o.gain.spread), default=0)
     front = figure = sums_text = effects_text = settings_text = ""
@@ -221,11 +200,12 @@ def _page(study: Study, outcomes: Sequence[Compared], settings: Table, finding: 
         what = "each part alone, their sum, and of all together," if study.parts[1:] else "each arm"
         figure = f"![Gain of {what} over {first} under each seed](figure.svg)\n\n"
     if study.parts[1:]:
-        sums_text = f"## Do the gains add up?\n\n{markdown(_sums(study, arms))}\n"
+        sums_text = f"## Do the gains add up?\n\n{markdown(_sums(study, measured))}\n"
         sums_text += f"## What does each part add to another?\n\n{markdown(_additions(study, arms))}\n"
     if study.parts:
-        effects_text = f"\n## Effects and interactions\n\n{markdown(_effects(study, arms))}"
+        effects_text = f"\n## Effects and interactions\n\n{markdown(_effects(measured))}"
     if searched:
+        settings = _settings_table(arms)
         settings_text = _SETTINGS.format(
             search_seed=SEARCH_SEED,
             among=" It is one of the seeds reported, too." if SEARCH_SEED in study.seeds else "",
@@ -242,11 +222,11 @@ def _page(study: Study, outcomes: Sequence[Compared], settings: Table, finding: 
         figure=figure,
         remarks="".join(f"- {text}\n" for text in study.remarks) + ("\n" if study.remarks else ""),
         sums=sums_text,
-        table=markdown(_table(study, outcomes)),
+        table=markdown(table),
         seeds=f": the mean of {seeds} seeds, with\n  Student's interval" if seeds > 1 else "",
-        tests=_tests(tested, any("(" in _answer(outcome) for outcome in outcomes)),
+        tests=_tests(tested, any("needed" in row[-2] or "too few" in row[-2] for row in table.rows)),
         privacy=_privacy(arms),
-        search=_trials(arms) + _method(study, arms)
+        search=_search(study, arms)
         if searched
         else "**Nothing was searched.** Each arm has the settings of its overrides.",
         notes="".join(f"- {text}\n" for text in _notes(arms)),
@@ -260,7 +240,6 @@ def _page(study: Study, outcomes: Sequence[Compared], settings: Table, finding: 
 
 
 def _privacy(arms: Sequence[Progress]) -> str:
-    """State the largest delta, the largest delta N for N training examples if it is known, and the neighbours."""
     runs = [run for arm in arms for run, _ in arm.counted().values()]
     text = delta_text(max((run.delta for run in runs), default=1e-5))
     products = [run.delta * size for run in runs if (size := run.field("dataset.train_examples"))]
@@ -274,26 +253,22 @@ def _privacy(arms: Sequence[Progress]) -> str:
     return f"{text}. All arms have the same neighbouring data sets{''.join(f' ({name})' for name in relations)}."
 
 
-def _table(study: Study, outcomes: Sequence[Compared]) -> Table:
-    gain = f"gain over {study.arms[0].name}" + (" [95%]" if tests(outcomes) else "")
+def _table(first: str, outcomes: Sequence[Compared], tested: int) -> Table:
+    gain = f"gain over {first}" + (" [95%]" if tested else "")
     rows = []
-    for outcome in (outcome for group in paired(outcomes).values() for outcome in group):
-        values = list(outcome.arm.accuracies().values())
+    groups = grouped(outcomes, lambda outcome: outcome.arm.setting.pair).values()
+    for outcome in (outcome for group in groups for outcome in group):
+        values, answer = list(outcome.arm.accuracies().values()), outcome.word
         accuracy = f"{mean_text(values, '%')} ({len(values)})" if values else "–"
         points = _points(outcome.gain) if outcome.gain else ""
-        rows.append([*outcome.arm.setting.labels, accuracy, points, _answer(outcome), str(len(outcome.arm.trials))])
+        if outcome.gain and outcome.gain.spread and not outcome.decided:
+            needed = f"at most {outcome.needed} seeds needed" if outcome.needed else "1,000 seeds may be too few"
+            answer = f"{answer} ({needed})"
+        rows.append([*outcome.arm.setting.labels, accuracy, points, answer, str(len(outcome.arm.trials))])
     return Table((*_ARM, "test accuracy (%)", gain, "answer", "trials"), rows)
 
 
-def _answer(outcome: Compared) -> str:
-    if outcome.gain is None or outcome.decided or not outcome.gain.spread:
-        return outcome.word
-    needed = f"at most {outcome.needed} seeds needed" if outcome.needed else "1,000 seeds may be too few"
-    return f"{outcome.word} ({needed})"
-
-
 def _settings_table(arms: Sequence[Progress]) -> Table:
-    """List what was chosen for each arm, and what was tried."""
     rows = []
     for arm in arms:
         edges = edges_reached(arm.setting.search, arm.trials) if arm.chosen is not None else {}
@@ -309,20 +284,17 @@ def _settings_table(arms: Sequence[Progress]) -> Table:
 
 
 def _front_rows(study: Study, arms: Sequence[Progress]) -> list[dict[str, object]]:
-    """List the epochs of trials on the front of each arm by the sound epsilon."""
     rows = []
     for arm in searched_once(study, arms):
         points = [
-            (sound, -accuracy, epoch, run)
+            (*point, epoch, run)
             for run in arm.searched
-            for epoch, (sound, accuracy) in enumerate(
-                zip(run.history("epsilon_sound"), run.history("test_accuracy"), strict=True)
-            )
+            for epoch, point in enumerate(zip(*map(run.history, ("epsilon_sound", "test_accuracy")), strict=True))
         ]
         best = 0.0
-        for sound, negative, epoch, run in sorted(points, key=lambda point: point[:2]):
-            if -negative > best and sound <= arm.setting.epsilon:
-                best, counted = -negative, run.history("epsilon")[epoch]
+        for sound, accuracy, epoch, run in sorted(points, key=lambda point: (point[0], -point[1])):
+            if accuracy > best and sound <= arm.setting.epsilon:
+                best, counted = accuracy, run.history("epsilon")[epoch]
                 values = (arm.setting.labels[0], arm.name, counted, sound, best, epoch + 1, run.job.run_id)
                 rows.append(dict(zip(_POINT, values, strict=True)))
     return rows
@@ -358,23 +330,18 @@ def _tests(number_of: int, needed: bool) -> str:
     return f"- **Answer.** *Better* and *worse*: {answer}\n" + seeds * needed
 
 
-def _trials(arms: Sequence[Progress]) -> str:
-    text = "**ε excludes the search.** The trials read the same training images, and no ε here charges for them."
+def _search(study: Study, arms: Sequence[Progress]) -> str:
+    texts = ["**ε excludes the search.** The trials read the same training images, and no ε here charges for them."]
     numbers = sorted({len(arm.trials) for arm in arms})
+    most, groups = f"{numbers[0]} to {numbers[-1]}", grouped(arms, lambda arm: arm.setting.pair).values()
     if len(numbers) == 1:
-        return f"{text} Each arm had {numbers[0]} trials."
-    most = f"{numbers[0]} to {numbers[-1]}"
-    groups = grouped(arms, lambda arm: arm.setting.pair).values()
-    if all(len({len(arm.trials) for arm in group}) == 1 for group in groups):
-        return f"{text} On the same data set at the same ε each arm had the same number of trials, {most}."
-    return f"{text} The arms had different numbers of trials, {most}: see the table."
-
-
-def _method(study: Study, arms: Sequence[Progress]) -> str:
-    """Say how trials were suggested, what they were to maximise, and how many were stopped; "" for grids."""
+        texts.append(f"Each arm had {numbers[0]} trials.")
+    elif all(len({len(arm.trials) for arm in group}) == 1 for group in groups):
+        texts.append(f"On the same data set at the same ε each arm had the same number of trials, {most}.")
+    else:
+        texts.append(f"The arms had different numbers of trials, {most}: see the table.")
     searches = searched_once(study, arms) if study.front else arms
     spaces = [arm.setting.search for arm in searches if arm.setting.search]
-    texts = [""]
     if any(study.trials not in (None, combinations_of(space)) for space in spaces):
         texts.append(f"Optuna suggested them {_SAMPLERS[study.sampler]}.")
     if study.front:
@@ -410,9 +377,9 @@ def _notes(arms: Sequence[Progress]) -> list[str]:
     return notes + [f"**Believed.** ε of *{name}* rests on {text}." for name, text in sorted(believed)]
 
 
-def _effects(study: Study, arms: Sequence[Progress]) -> Table:
-    estimates = effects(study, arms)
-    shown = [effect for effect in estimates if effect.parts <= 2 or effect.answer == DIFFERS]
+def _effects(measured: Sequence[Effect]) -> Table:
+    estimates = [effect for effect in measured if effect.parts]
+    shown = [effect for effect in estimates if effect.parts <= 2 or effect.answer.startswith("differs")]
     rows = [[*effect.place, effect.name, _points(effect.estimate), effect.answer] for effect in shown]
     note = (
         "Points of test accuracy [95%]. The effect of one part is the mean of the arms with it, less the mean of those "
@@ -424,15 +391,21 @@ def _effects(study: Study, arms: Sequence[Progress]) -> Table:
     return Table(("data set", "sound ε", "parts", "effect [95%]", "answer"), rows, (note,))
 
 
-def _sums(study: Study, arms: Sequence[Progress]) -> Table:
-    """Compare the gain of all parts with the sum of each alone, a row for each data set and epsilon."""
-    rows, three = [], iter(sums(study, arms))
-    for together, alone, less, left in zip(three, three, three, shares(study, arms), strict=True):
-        points = (_points(effect.estimate) for effect in (alone, together, less))
-        ratio, ends = left.estimate, left.estimate and left.estimate.interval
+def _sums(study: Study, measured: Sequence[Effect]) -> Table:
+    rows = []
+    for place, sums in sums_of(measured).items():
+        ratio, less = sums[LEFT], sums[LESS]
         text = f"{ratio.value:.2f}" if ratio else "–"
-        text += f" [{ends.low:.2f}, {ends.high:.2f}]" if ends else ""
-        rows.append([*together.place, *points, _adds_up(less.estimate), text])
+        text += f" [{ratio.interval.low:.2f}, {ratio.interval.high:.2f}]" if ratio and ratio.interval else ""
+        if less is None:
+            answer = "not run"
+        elif less.interval is None:
+            answer = "one seed cannot tell"
+        elif less.interval.low <= 0 <= less.interval.high:
+            answer = "yes, as far as these runs tell"
+        else:
+            answer = f"no, together they gain {'more' if less.value > 0 else 'less'}"
+        rows.append([*place, *(_points(sums[name]) for name in (SUM, ALL, LESS)), answer, text])
     note = (
         f"Points of test accuracy over *{study.arms[0].name}* [95%]. Near 100% a point is harder to gain. The last "
         "column has the measured error of all together, over the error if the shares of errors that each removes alone "
@@ -443,7 +416,6 @@ def _sums(study: Study, arms: Sequence[Progress]) -> Table:
 
 
 def _additions(study: Study, arms: Sequence[Progress]) -> Table:
-    """Tabulate what each part adds to the first arm and to each other part alone."""
     rows = [
         [" at ε = ".join(map(str, r[0].place)), r[0].name, *(_points(effect.estimate) for effect in r)]
         for r in additions(study, arms)
@@ -451,16 +423,6 @@ def _additions(study: Study, arms: Sequence[Progress]) -> Table:
     starts = (study.arms[0].name, *study.parts)
     note = "Points of test accuracy [95%], under the same seeds, not corrected for the number of comparisons."
     return Table(("data set", "part", *(f"added to {name}" for name in starts)), rows, (note,))
-
-
-def _adds_up(less: Estimate | None) -> str:
-    if less is None:
-        return "not run"
-    if less.interval is None:
-        return "one seed cannot tell"
-    if less.interval.low <= 0 <= less.interval.high:
-        return "yes, as far as these runs tell"
-    return f"no, together they gain {'more' if less.value > 0 else 'less'}"
 
 
 def _cost(arms: Sequence[Progress]) -> str:
@@ -477,10 +439,7 @@ def _cost(arms: Sequence[Progress]) -> str:
 
 
 def _points(gain: Estimate | None) -> str:
-    """Format a gain with its interval, which is left out if all seeds agree: then nothing is known of the spread."""
-    if gain is None:
-        return "–"
-    return difference_text(gain.value, "%", gain.interval if gain.spread else None)
+    return difference_text(gain.value, "%", gain.shown) if gain else "–"
 
 
 def _configurations(study: Study, arms: Sequence[Progress]) -> str:
@@ -531,5 +490,4 @@ def _option_numbers(arm: Arm, runs: Sequence[PlannedRun]) -> list[str]:
 
 
 def _plain(value: object) -> str:
-    """Format a value, a number without needless digits."""
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -2,9 +2,7 @@
 
 Everything follows from the trials that are recorded, so a study goes on where it was stopped. Listed values are tried
 in all combinations if the number of trials allows it. Otherwise a sampler of Optuna suggests values, `_AT_ONCE` at a
-time: at random in the first half of the trials, which are the same for arms with the same search, then by the trials
-before. The tree-structured Parzen estimator and the Gaussian process are Bayesian. `random` never looks at trials, and
-a generation of NSGA-II is a quarter of the trials.
+time. docs/extending.md explains the samplers.
 
 The value of a trial is the accuracy after its last epoch within epsilon. For a front it is the mean, over epsilons from
 0 to the largest of the study, of the best accuracy that the trial has reached within each. This is the area below its
@@ -27,13 +25,13 @@ import math
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 from runner.claims.statistics import pareto
 from runner.config import ConfigError
 from runner.records.files import rounded, upper_bound
-from runner.study.definition import SEARCH_SEED, Dimension, Space, Value, combinations_of, grid, three_digits
+from runner.study.definition import SEARCH_SEED, Dimension, Space, Value, combinations_of, three_digits
 
 MOST_WIDENED = 3
 _AT_ONCE = 4  # suggestions between two looks at the trials; fixed, so that no result depends on the number of cores
@@ -49,14 +47,11 @@ Point = Mapping[str, Value]
 
 @dataclass(frozen=True)
 class Trial:
-    """Searched values, and the accuracy on held-out images (percent).
-
-    stopped: the number of epochs after which it was stopped, if its accuracy within epsilon could still change.
-    """
+    """Searched values, and the accuracy on held-out images (percent)."""
 
     values: Point
     accuracy: float
-    stopped: int | None = None
+    stopped: int | None = None  # the epochs after which it was stopped, if its accuracy within epsilon could change
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:
@@ -78,7 +73,8 @@ def suggestions(
     []
     """
     if space and number in (None, combinations_of(space)):
-        points: list[Point] = list(grid(space))
+        listed: Any = space.values()  # no range is among them
+        points: list[Point] = [dict(zip(space, values, strict=True)) for values in product(*listed)]
         step = _AT_ONCE if prune else len(points)
         for start in range(0, len(points), step):
             yield points[start : start + step]
@@ -158,9 +154,24 @@ def widened(arms: Sequence[tuple[Space, Sequence[Trial]]], *, equal: bool) -> li
 
 def edges_reached(space: Space, trials: Sequence[Trial]) -> dict[str, float]:
     """Return the value beyond the edge, by field, of each field whose best value is at the edge of what was tried."""
-    best = best_of(trials).values if trials else {}
-    beyond = {name: _next_beyond(space[name], _tried(name, trials), best[name]) for name in space if trials}
-    return {name: value for name, value in beyond.items() if value is not None}
+    beyond: dict[str, float] = {}
+    for name, values in space.items() if trials else ():
+        tried, best = _tried(name, trials), best_of(trials).values[name]
+        if len(tried) < 2 or not isinstance(best, float) or best not in (tried[0], tried[-1]):
+            continue
+        if isinstance(values, Dimension):
+            scale, unscale = _scale(values.log)
+            width = scale(values.high) - scale(values.low)
+            end, step = (values.low, -_STEP * width) if best == tried[0] else (values.high, _STEP * width)
+            if (scale(best) - scale(end)) * step < -_EDGE * width * abs(step):
+                continue  # inside
+            value = three_digits(unscale(scale(best) + step))
+            beyond[name] = float(round(value)) if values.integer else value
+        else:
+            scale, unscale = _scale(tried[0] > 0)
+            neighbour = tried[1] if best == tried[0] else tried[-2]
+            beyond[name] = three_digits(unscale(2 * scale(best) - scale(neighbour)))
+    return beyond
 
 
 def _tried(name: str, trials: Sequence[Trial]) -> list[float]:
@@ -168,23 +179,6 @@ def _tried(name: str, trials: Sequence[Trial]) -> list[float]:
     values = {trial.values[name] for trial in trials}
     numbers = sorted(value for value in values if isinstance(value, float))
     return numbers if len(numbers) == len(values) else []
-
-
-def _next_beyond(values: Any, tried: Sequence[float], best: Any) -> float | None:
-    """Return the value beyond the edge at which the best one is, or None if it is at none."""
-    if len(tried) < 2 or best not in (tried[0], tried[-1]):
-        return None
-    if isinstance(values, Dimension):
-        scale, unscale = _scale(values.log)
-        width = scale(values.high) - scale(values.low)
-        end, step = (values.low, -_STEP * width) if best == tried[0] else (values.high, _STEP * width)
-        if (scale(best) - scale(end)) * step < -_EDGE * width * abs(step):
-            return None  # inside
-        beyond = three_digits(unscale(scale(best) + step))
-        return float(round(beyond)) if values.integer else beyond
-    neighbour = tried[1] if best == tried[0] else tried[-2]
-    scale, unscale = _scale(tried[0] > 0)
-    return three_digits(unscale(2 * scale(best) - scale(neighbour)))
 
 
 def _between(space: Space, trials: Sequence[Trial]) -> Point | None:
@@ -225,7 +219,6 @@ class Curve:
         return cls(epsilons, tuple(float(row["test_accuracy"]) for row in recorded), epochs)
 
     def until(self, epoch: int) -> Curve:
-        """Return the curve of the first epochs."""
         return Curve(self.epsilons[:epoch], self.accuracies[:epoch], self.epochs)
 
     def accuracy_within(self, epsilon: float) -> float:
@@ -248,18 +241,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class Judge:
-    """Decides after each epoch whether a trial goes on: see `Job.goes_on`.
+    """Decides after each epoch whether a trial goes on: see `Job.goes_on`."""
 
-    limit: a sound epsilon beyond which no epoch counts.
-    front: whether a trial is worth the area below its front, instead of its accuracy within the limit.
-    epochs: of the whole trial.
-    rungs: epochs after which it is compared, each with the worth of the earlier trials there.
-    """
-
-    limit: float
-    front: bool
-    epochs: int
-    rungs: tuple[tuple[int, tuple[float, ...]], ...] = ()
+    limit: float  # a sound epsilon beyond which no epoch counts
+    front: bool  # whether a trial is worth the area below its front, instead of its accuracy within the limit
+    epochs: int  # of the whole trial
+    rungs: tuple[tuple[int, tuple[float, ...]], ...] = ()  # epochs of comparison, with the worth of earlier trials
 
     def worth(self, curve: Curve) -> float:
         """Return the value of a trial so far, which is to be as large as possible."""
@@ -270,7 +257,6 @@ class Judge:
         return curve.epsilons[-1] > self.limit
 
     def __call__(self, rows: Sequence[Row]) -> bool:
-        """Return whether a trial goes on after these epochs."""
         return self.stays(Curve.of(rows, self.epochs))
 
     def stays(self, curve: Curve) -> bool:
@@ -320,5 +306,4 @@ def _brackets(most: int) -> int:
 
 
 def _epoch(rung: int, epochs: int, most: int) -> int:
-    """Return the epoch of a rung for a trial with fewer epochs than most."""
     return math.ceil(rung * epochs / most)

@@ -102,7 +102,7 @@ def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[
         try:
             writer = writer or _Writer(_begin(config, run_id, setting_id))
         except OSError as error:  # no memory for another process
-            _print_failure(_describe(error))
+            _print_failure(error)
 
     def log(row: Row) -> None:
         if writer is not None:
@@ -132,13 +132,17 @@ def _begin(config: DictConfig, run_id: str, setting_id: str) -> Row:
 
     tracking = config.tracking
     name = tracking.job_type or config.dataset.get("name") or bare_name(config.dataset._target_)
+    # The overrides of its command that tell it from other runs of its experiment.
+    alike = ("experiment", "sweeps", "scale", "seed", "runtime", "tracking", "hydra", "hydra/launcher", "title")
+    words = [word for word in shlex.split(tracking.command or "")[3:] if not word.startswith("-")]
+    varied = [word for word in words if re.split("[=.]", word)[0] not in alike]
     arguments = {
         "mode": tracking.mode.value,
         "project": tracking.project,
         "entity": tracking.entity,
         "dir": str(Path(tracking.directory).expanduser().resolve()),
         "id": run_id,
-        "name": " ".join([name, *_varied(tracking.command), f"seed {config.seed}", run_id[:6]])[:_LONGEST_NAME],
+        "name": " ".join([name, *varied, f"seed {config.seed}", run_id[:6]])[:_LONGEST_NAME],
         "group": tracking.group,
         "job_type": tracking.job_type,
         "tags": [*tracking.tags, f"setting:{setting_id}", f"scale:{config.scale.name}"],
@@ -146,17 +150,6 @@ def _begin(config: DictConfig, run_id: str, setting_id: str) -> Row:
     }
     axes = AXES if config.noise_multiplier != 0 else AXES[-1:]  # null: it is calibrated
     return {"init": arguments, "axes": axes, "bin": BIN}
-
-
-def _varied(command: str | None) -> list[str]:
-    """Return the overrides of a run's command that tell it from other runs of its experiment, the seed left out.
-
-    >>> _varied("python -m runner experiment=tempered_sigmoid/mnist_tanh activation=relu seed=3 runtime.device=cpu")
-    ['activation=relu']
-    """
-    words = shlex.split(command or "")[3:]
-    alike = ("experiment", "sweeps", "scale", "seed", "runtime", "tracking", "hydra", "hydra/launcher", "title")
-    return [word for word in words if not word.startswith("-") and re.split("[=.]", word)[0] not in alike]
 
 
 class _Writer:
@@ -202,12 +195,9 @@ class _Writer:
             _print_failure(f"its process was ended by {signal.Signals(-code).name}")
 
 
-def _print_failure(why: str, remedy: str = _WITHOUT) -> None:
-    print(f"tracking: W&B failed ({why}). {remedy}", file=sys.stderr, flush=True)
-
-
-def _describe(error: Exception) -> str:
-    return one_line(f"{type(error).__name__} {error}")
+def _print_failure(why: str | Exception, remedy: str = _WITHOUT) -> None:
+    text = why if isinstance(why, str) else one_line(f"{type(why).__name__} {why}")
+    print(f"tracking: W&B failed ({text}). {remedy}", file=sys.stderr, flush=True)
 
 
 def _environment() -> dict[str, str]:
@@ -247,13 +237,12 @@ def main() -> int:
     except Exception as error:
         folder = Path(getattr(run, "dir", "")).parent
         send = f"This sends the rest: wandb sync --include-online {shlex.quote(str(folder))}"
-        _print_failure(_describe(error), send if folder.name.startswith("run-") else _WITHOUT)  # else "offline-run-"
+        _print_failure(error, send if folder.name.startswith("run-") else _WITHOUT)  # else "offline-run-"
         os._exit(1)  # at its end, W&B would wait for its server again
     return 0
 
 
 def _start(wandb: Any, begin: Row) -> Any:
-    """Begin a run of W&B: online if that is asked for and possible, else offline."""
     folder = Path(begin["init"]["dir"]) / "wandb"
     folder.mkdir(parents=True, exist_ok=True)
     settings = wandb.Settings(
@@ -270,7 +259,7 @@ def _start(wandb: Any, begin: Row) -> Any:
         try:
             run = wandb.init(**begin["init"], resume="allow", settings=settings)
         except Exception as error:
-            _print_failure(_describe(error), "The run is written for `make wandb-sync`.")
+            _print_failure(error, "The run is written for `make wandb-sync`.")
     if run is None:
         offline = {"mode": TrackingMode.offline.value, "dir": tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder)}
         run = wandb.init(**begin["init"] | offline, settings=settings)
@@ -281,7 +270,6 @@ def _start(wandb: Any, begin: Row) -> Any:
 
 
 def _write_record(wandb: Any, run: Any, path: Path, width: float, *, with_history: bool) -> None:
-    """Write what a record has: its epochs if they are not written yet, final numbers, itself, and its diagnostics."""
     record = json.loads(path.read_text(encoding="utf-8"))
     history: dict[str, list[Any]] = record["history"] if with_history else {}
     for values in zip(*history.values(), strict=True):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 import shutil
 from argparse import ArgumentParser
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runner.cli import explain, show
-from runner.cli.commands import COMMANDS
+from runner.cli import show
+from runner.cli.commands import COMMANDS, function_of
 from runner.records.files import digest_of, read_record, text_of
 from runner.records.jobs import composed
 from runner.report.claim_rows import rows_of
@@ -44,7 +43,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch):
             patched.setattr(Parser, "parse_args", stop)
             patched.setattr(Parser, "parse_intermixed_args", stop)
             with pytest.raises(ParsedError) as caught:
-                import_module(COMMANDS[words[0]][0]).main(words[1:])
+                function_of(words[0])(words[1:])
         return caught.value.args[0]
 
     return read
@@ -80,7 +79,7 @@ def test_show_names_the_command_that_explains_a_run(results: Path, parsed, capsy
 
 def test_explain_names_the_command_that_makes_an_item(results: Path, parsed, capsys) -> None:
     for item, least in (("tempered_sigmoid/fig-3", "reproduce"), ("tempered_sigmoid/theorem-1", "aggregate")):
-        assert explain.main([item, "--results", str(results)]) == 0
+        assert show.explain([item, "--results", str(results)]) == 0
         text = capsys.readouterr().out
         assert f"Made by: python -m runner {least} " in text
         chosen = parsed(text)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from importlib import import_module
 
 import pytest
 import torch
 
 from checks.__main__ import COMMANDS as CHECKS
 from runner.cli import reproduce
-from runner.cli.commands import COMMANDS
+from runner.cli.commands import COMMANDS, function_of
 from runner.config import REPOSITORY
 
 REPRODUCE = "reproduce tempered-sigmoid --items fig-4"
@@ -36,6 +35,7 @@ REPRODUCE = "reproduce tempered-sigmoid --items fig-4"
         (f"{REPRODUCE} optimizer.lr=1", "optimizer.lr=1"),
         (f"{REPRODUCE} runtime.threads=0", "runtime.threads=0"),
         (f"{REPRODUCE} scale=smoke", "Write --scale smoke"),
+        (f"{REPRODUCE} --record --fresh", "Choose one of --record (RECORD=1), --fresh (FRESH=1)"),
         (f"{REPRODUCE} --launcher pbs", "no launcher 'pbs': choose from local, "),
         (f"{REPRODUCE} launcher.minutes=3", "launcher local: minutes: it has no options"),
         (f"{REPRODUCE} --launcher slurm launcher.minute=3", "minute: there is no such option. Did you mean minutes"),
@@ -43,7 +43,6 @@ REPRODUCE = "reproduce tempered-sigmoid --items fig-4"
         (f"{REPRODUCE} --launcher slurm launcher.gpus", "launcher.gpus has no value"),
         (f"{REPRODUCE} --launcher slurm launcher.setup=[1", "launcher slurm: while parsing a flow sequence"),
         (f"{REPRODUCE} --launcher slurm launcher.minutes=0", "launcher slurm: minutes: Input should be greater than 0"),
-        (f"{REPRODUCE} --launcher slurm launcher.requeues=-1", "requeues: Input should be greater than or equal to 0"),
         (f"{REPRODUCE} --launcher ray launcher.cpus=0", "cpus: Input should be greater than 0"),
         ("epsilon --noise 1 --batch 64 --examples 1000", "Give --epochs or --steps."),
         ("epsilon --noise 1 --batch 64 --steps 9", "Give both --batch and --examples"),
@@ -52,14 +51,12 @@ REPRODUCE = "reproduce tempered-sigmoid --items fig-4"
         ("epsilon --noise 0 --rate 0.1 --steps 9", "0 is not above 0 and finite"),
         ("epsilon --noise 1 --target 3 --rate 0.1 --steps 9", "not allowed with argument"),
         ("epsilon --noise 1 --batch 64 --examples 1000 --steps 9 --delta 0.01", "--delta 0.01 is not below 1/N"),
-        ("aggregate nonsense", "Unknown paper 'nonsense'. Choose from backprop_clipping"),
         ("aggregate tempered_sigmod", "Unknown paper 'tempered_sigmod'. Did you mean tempered_sigmoid?"),
         ("claims --verdict refuted", "No claim has the verdict 'refuted'. Try --guarantee refuted."),
         ("aggregate tempered_sigmoid --scale huge", "Unknown scale 'huge': choose from paper, smoke"),
         ("aggregate tempered_sigmoid --items fig-9", "Unknown item 'fig-9': choose from fig-3, table-3"),
         ("aggregate tempered_sigmoid --results none/here", "aggregate: none/here is no folder."),
         ("dashboard nobody", "Unknown paper"),
-        ("show --last x", "show: argument --last: invalid int value: 'x'"),
         ("explain", "explain: the following arguments are required: what"),
         ("explain 0", "records begin with 0"),
         ("explain ffffffffffff", "No record in"),
@@ -73,9 +70,7 @@ REPRODUCE = "reproduce tempered-sigmoid --items fig-4"
         ("new-paper runs", "new-paper: runs exists: results/runs."),
         ("new-paper smoke", "new-paper: smoke exists"),  # and where it is, after `make demo`
         ("new-paper my-paper", "'my-paper' is no identifier of small letters, digits and underscores: my_paper would"),
-        ("new-paper ../etc", "is no identifier"),
         ("new-paper class", "is no identifier"),
-        ("new-paper ''", "is no identifier"),
         ("parity", "PyTorch finds no CUDA device here"),
         ("parity --device cpu", "--rehearse"),
     ],
@@ -91,7 +86,7 @@ def test_a_wrong_request_is_one_sentence(request_: str, sentence: str, refusal, 
     ):
         monkeypatch.setattr(reproduce, name, instead)
     command, *arguments = shlex.split(request_)
-    assert sentence in refusal(import_module({**COMMANDS, **CHECKS}[command][0]).main, arguments)
+    assert sentence in refusal(function_of(command, {**COMMANDS, **CHECKS}), arguments)
 
 
 @pytest.mark.parametrize("arguments", [["show"], ["--help"], ["scale=smoke"]])
@@ -106,6 +101,6 @@ def test_without_the_virtual_environment_a_command_asks_for_it(arguments: list[s
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_prints_its_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        import_module(COMMANDS[name][0]).main(["--help"])
+        function_of(name)(["--help"])
     assert ended.value.code == 0
     assert "usage: " in capsys.readouterr().out

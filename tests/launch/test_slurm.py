@@ -1,22 +1,22 @@
-"""Tasks on Slurm, by the real submitit: submitted, followed and lost. Scripts stand in for the programs of Slurm."""
+"""Runs on clusters: Slurm by the real submitit, with scripts for its programs, and Ray, with a list of fates."""
 
 from __future__ import annotations
 
 import pickle
+import sys
 import time
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from runner.config import ConfigError
-from runner.launch import Work, launcher_of, processes, run_jobs, slurm
+from runner.launch import Work, launcher_of, processes, ray, run_jobs, slurm
 from runner.launch.processes import Tally
 from runner.launch.slurm import pack, queue_states, queued_runs
+from runner.records.files import recorded
 from tests.small import run_here
 
 submitit = pytest.importorskip("submitit", reason="no submitit: pip install -e '.[slurm]'")
@@ -208,12 +208,64 @@ def test_tasks_by_hand(runs: int, seconds, minutes, unknown, tasks) -> None:
     assert [f"{task[0].run_id}-{task[-1].run_id}" for task in packed] == tasks
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # for a loaded machine
-@given(st.lists(st.floats(0, 1800), max_size=40))
-def test_short_runs_fill_half_a_task_or_more(costs: list[float]) -> None:
-    jobs: list[Any] = [SimpleNamespace(run_id=f"{n}") for n in range(len(costs))]
-    tasks = pack(jobs, {f"{n}": cost for n, cost in enumerate(costs)}, 3600, 240 * 60)
-    totals = [sum(costs[int(job.run_id)] for job in task) for task in tasks]
-    assert all(total <= 3600 for total in totals)
-    assert all(total >= 1800 for total in totals[:-1])
-    assert [job for task in tasks for job in task] == jobs
+class FakeRay(ModuleType):
+    """Carries a task out when it is handed over, and loses those in `lost`, a list of their numbers."""
+
+    def __init__(self, lost: list[int]) -> None:
+        super().__init__("ray")
+        self.lost, self.options_given, self.most = lost, dict[str, Any](), 0
+        self.results: list[Any] = []
+
+    def init(self, address: str, **options: Any) -> None:
+        if address != "auto":
+            raise ConnectionError("nobody answers")
+
+    def remote(self, function: Any) -> Any:
+        class Remote:
+            @staticmethod
+            def options(**options: Any) -> Any:
+                self.options_given = options
+                return Remote
+
+            @staticmethod
+            def remote(work: Work) -> int:
+                self.results.append(None if len(self.results) in self.lost else function(work))
+                return len(self.results) - 1
+
+        return Remote
+
+    def wait(self, references: list[Any]) -> tuple[list[Any], list[Any]]:
+        self.most = max(self.most, len(references))
+        return references[:1], references[1:]
+
+    def get(self, reference: int) -> Any:
+        if self.results[reference] is None:
+            raise RuntimeError("Task failed because\nits node is dead")
+        return self.results[reference]
+
+
+@pytest.fixture
+def fake(monkeypatch) -> FakeRay:
+    module = FakeRay([1])
+    monkeypatch.setattr(processes, "run_processes", run_here)
+    monkeypatch.setattr(ray, "find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "ray", module)
+    return module
+
+
+def test_each_run_is_a_task_and_a_lost_one_fails(fake: FakeRay, smoke_jobs, line) -> None:
+    jobs = smoke_jobs(4, r3="tests.failing.RaisesInTraining")
+    tally = run_jobs(launcher_of("ray", ["gpus=0.5", "retries=2"]), Work(jobs, at_once=2), line)
+    assert {job.run_id for job in tally.recorded} == {jobs[0].run_id, jobs[2].run_id}
+    assert all(recorded(job.config) for job in tally.recorded)
+    assert [(job.run_id, reason) for job, reason in tally.failed] == [
+        (jobs[1].run_id, "RuntimeError: Task failed because its node is dead"),
+        (jobs[3].run_id, "RuntimeError: made to fail"),
+    ]
+    assert fake.most == 2
+    assert (fake.options_given["num_gpus"], fake.options_given["max_retries"]) == (0.5, 2)
+
+
+def test_an_address_without_a_cluster_gives_one_sentence(fake: FakeRay, smoke_jobs, line) -> None:
+    with pytest.raises(ConfigError, match="There is no Ray cluster at far:1"):
+        run_jobs(launcher_of("ray", ["address=far:1"]), Work(smoke_jobs(1)), line)

@@ -12,7 +12,7 @@ from runner.claims.formulas import prepared
 from runner.claims.measure import measure
 from runner.claims.runs import Runs, collect
 from runner.claims.verdicts import judge
-from runner.cli import bounds as command
+from runner.cli import epsilon as command
 from runner.cli.commands import carry_out
 from runner.networks.lipschitz.layers import Center
 from runner.papers.lipschitz import PAPER, bounds, figures, measures
@@ -220,7 +220,7 @@ def test_runs_with_a_violation_are_a_share_with_an_interval():
 
 
 def test_the_command_tables_the_bounds_of_any_config(capsys):
-    assert command.main(["experiment=lipschitz/mnist_mlp", "target_epsilon=null", "noise_multiplier=2"]) == 0
+    assert command.bounds(["experiment=lipschitz/mnist_mlp", "target_epsilon=null", "noise_multiplier=2"]) == 0
     header, *rows = capsys.readouterr().out.splitlines()
     assert header.split() == ["numbers", "sensitivity", "noise", "parameters"]
     assert [row.split()[3] for row in rows] == ["1.weight", "3.weight"]
@@ -228,7 +228,7 @@ def test_the_command_tables_the_bounds_of_any_config(capsys):
     assert sensitivity == pytest.approx(0.1, rel=1e-3)
     assert noise == pytest.approx(2 * math.sqrt(2) * sensitivity, rel=1e-4)
     calibrated = ["experiment=lipschitz/mnist_mlp", "target_epsilon=3", "noise_multiplier=null"]
-    assert command.main([*calibrated, "scale=smoke"]) == command.main(calibrated) == 0
+    assert command.bounds([*calibrated, "scale=smoke"]) == command.bounds(calibrated) == 0
     small, full = (float(text.split()[2]) for text in capsys.readouterr().out.splitlines()[1::3])
     assert small < full / 2, "the smoke scale has fewer epochs, so each step may cost more"
     assert carry_out("bounds", ["experiment=lipschitz/mnist_mlp", "activation=tempered_sigmoid"]) == 2

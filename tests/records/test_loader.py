@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import RunMode
 
-from runner.cli import bounds
+from runner.cli.epsilon import bounds
 from runner.config import REPOSITORY, ConfigError, register
 from runner.records.hydra_errors import sentence
 from runner.records.jobs import composed
@@ -140,7 +140,7 @@ def test_bounds_knows_options_of_ones_own(config_dir, tmp_path, monkeypatch, cap
     tables = []
     for architecture in ("mine", "lipschitz_mlp"):
         chosen = [f"architecture={architecture}", "architecture.units=[32]"]
-        assert bounds.main([*typed, "experiment=lipschitz/mnist_mlp", *chosen]) == 0
+        assert bounds([*typed, "experiment=lipschitz/mnist_mlp", *chosen]) == 0
         tables.append(capsys.readouterr().out)
     assert tables[0] == tables[1] != ""
 

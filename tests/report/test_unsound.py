@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from runner.claims.runs import PlannedRun, Runs
 from runner.claims.verdicts import GUARANTEED, NOT_GUARANTEED
 from runner.cli.aggregate import aggregate
-from runner.cli.explain import main as explain
+from runner.cli.show import explain
 from runner.cli.show import main as show
 from runner.records.files import read_record, write_record
 from runner.records.jobs import Job

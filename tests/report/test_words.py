@@ -15,7 +15,7 @@ import pytest
 from runner.claims.runs import grouped
 from runner.claims.statistics import Mean, Spread, best_less_claim, bests_less_claim
 from runner.claims.verdicts import ON_EPSILON, RULES, WORDS, ClaimRow
-from runner.cli.claims import main
+from runner.cli.show import claims
 from runner.config import REPOSITORY, RESULTS
 from runner.papers.backprop_clipping import whole_run
 from runner.papers.backprop_clipping.computed import first_update_epsilon
@@ -156,7 +156,7 @@ def test_index_command_and_site_count_the_same(capsys) -> None:
     of_site = Counter(row["verdict"] for row in shown) + Counter(row[CLAIMED_EPSILON] for row in shown)
     for option, words in (("--verdict", WORDS), ("--guarantee", ON_EPSILON)):
         for word in words:
-            main([option, word])
+            claims([option, word])
             count = re.search(r"^(\d+) of (\d+) claims\.$", capsys.readouterr().out, re.MULTILINE)
             assert count
             assert (int(count[1]), of_site[word], int(count[2])) == (index[word], index[word], index["all"]), word
@@ -235,9 +235,9 @@ def test_what_does_not_count_is_marked_wherever_it_is_shown(rows: list[ClaimRow]
     places = [RESULTS / paper.name / item.name / "README.md" for paper in every_paper() for item in paper.items]
     pages = "".join(place.read_text(encoding="utf-8").partition("\n## Claims")[2] for place in places)
     site = site_claims()
-    main([])
+    claims([])
     shown = capsys.readouterr().out
-    main(["--all"])
+    claims(["--all"])
     assert shown.count(marked) == 0
     assert [pages.count(marked), capsys.readouterr().out.count(marked)] == [len(readings)] * 2
     assert sum(marked in row["cells"][3] for row in site["rows"]) == len(readings)

@@ -1,14 +1,16 @@
-"""Checkpoints: a run that was stopped goes on, every digit as if it had not been, and from no other file."""
+"""A run that was stopped goes on, every digit as if it had not been; a run that was trained is recorded on any disk."""
 
 from __future__ import annotations
 
 import copy
+import errno
 import gc
 import hashlib
 import io
 import os
 import pickle
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ import torch
 from omegaconf import DictConfig
 
 from runner.build.prepare import prepare
+from runner.config import ConfigError
+from runner.data import files
 from runner.gradients import OnePassEngine
-from runner.records.files import results_folder
+from runner.records.files import read_record, record_path, recorded, results_folder, set_aside, stopped_path
 from runner.records.identity import identify
 from runner.runs import checkpoints, models
 from runner.runs.checkpoints import Checkpoint, checkpoint_path
@@ -234,3 +238,107 @@ def test_threads_change_a_record_by_rounding_only(smoke, tmp_path: Path) -> None
     assert first["run_id"] == two["run_id"]
     assert first["history"]["epsilon_sound"] == two["history"]["epsilon_sound"]
     assert first["history"]["test_loss"] == pytest.approx(two["history"]["test_loss"], rel=1e-3)
+
+
+def test_a_stopped_run_leaves_its_epochs_and_can_still_be_made(smoke) -> None:
+    """Another search may let it go further. The longer record has all that the shorter had."""
+    config = smoke("experiment=lipschitz/mnist_drawn", "diagnostics=[]")
+    folder, (run_id, _) = Path(config.runtime.results_root) / "smoke", identify(config)
+    path = stopped_path(folder, run_id)
+    assert execute(config, quietly, goes_on=lambda rows: len(rows) < 1) == "stopped"
+    shorter = read_record(path)
+    assert execute(config, quietly, goes_on=lambda rows: rows[-1]["epoch"] < 2) == "stopped"
+    stopped = read_record(path)
+    assert (shorter["status"], stopped["status"]) == ("stopped", "stopped")
+    assert (shorter["history"]["epoch"], stopped["history"]["epoch"]) == ([1], [1, 2])
+    assert stopped["history"]["test_accuracy"][:1] == shorter["history"]["test_accuracy"]
+    assert not recorded(config)
+    written = path.read_bytes()
+    assert execute(config, quietly, goes_on=lambda rows: len(rows) < 1) == "stopped"
+    assert path.read_bytes() == written, "what was measured stays"
+    assert execute(config, quietly, goes_on=lambda rows: True) == "finished"
+    complete = read_record(record_path(folder, run_id))
+    assert complete["history"]["test_accuracy"][:2] == stopped["history"]["test_accuracy"]
+    assert path.read_bytes() == written
+    path.replace(record_path(folder, run_id))
+    assert not recorded(config), "epochs of a run are no run"
+
+
+ONE = ("scale.epochs=1", "diagnostics=[]")
+
+
+def path_of(config: DictConfig) -> Path:
+    return record_path(results_folder(config), identify(config)[0])
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The system's temporary folder."""
+    folder = tmp_path / "temporary files"
+    folder.mkdir()
+    monkeypatch.setattr(files.tempfile, "tempdir", str(folder))
+    return folder
+
+
+def full_for(*paths: Path) -> Any:
+    """In the place of `write_whole`: a disk that has no room for these files."""
+    write = files.write_whole
+
+    def written(path: Path, content: Any, **options: Any) -> bool:
+        if path in paths:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return write(path, content, **options)
+
+    return written
+
+
+@pytest.mark.parametrize(
+    "folder", ["", "smoke", "smoke/runs", "smoke/failed", ".locks", ".checkpoints", "smoke/models"]
+)
+def test_a_place_that_cannot_be_written_is_found_before_training(smoke, folder: str) -> None:
+    config = smoke(*ONE, "save_model=yes")
+    place = Path(config.runtime.results_root) / folder
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.touch()
+    before = sorted(place.parent.iterdir())
+    sentence = r"cannot be written to .*: runtime\.results_root=FOLDER|cannot be read: Not a directory"
+    with pytest.raises(ConfigError, match=sentence):
+        execute(config, quietly, on_start=lambda run: pytest.fail("it began"))
+    assert sorted(place.parent.iterdir()) == before
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_no_run(smoke, monkeypatch, capsys) -> None:
+    config = smoke("scale.epochs=2", "diagnostics=[]", "runtime.checkpoint_above=0")
+    monkeypatch.setattr(checkpoints, "write_whole", full_for(checkpoint_path(config)))
+    assert execute(config, quietly) == "finished"
+    assert capsys.readouterr().err.count("No space left on device") == 1
+
+
+@pytest.mark.parametrize("lost", ["record", "weights"])
+def test_what_cannot_be_written_after_training_is_saved(smoke, monkeypatch, elsewhere, lost: str) -> None:
+    """The weights are no reason not to write the record."""
+    config = smoke(*ONE, "save_model=yes")
+    weights = results_folder(config) / "models" / f"{identify(config)[0]}.pt"
+    path = path_of(config) if lost == "record" else weights
+    monkeypatch.setattr(files, "write_whole", full_for(path))
+    with pytest.raises(OSError, match="No space left on device") as error:
+        execute(config, quietly)
+    assert recorded(config) == (lost == "weights")
+    subprocess.run(str(error.value).partition("in its place: ")[2], shell=True, check=True)
+    assert recorded(config)
+    assert weights.exists()
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_file_created_at_the_record_path_in_a_run_is_set_aside(smoke) -> None:
+    """As an empty file, which a machine that lost its power leaves."""
+    config = smoke(*ONE)
+
+    def show_epoch(row: dict[str, float], run: Any) -> None:
+        path_of(config).parent.mkdir(parents=True, exist_ok=True)
+        path_of(config).touch()
+
+    assert execute(config, show_epoch) == "finished"
+    assert recorded(config)
+    assert set_aside(path_of(config)) is None
+    assert path_of(config).with_suffix(".broken-1").read_text() == ""

@@ -11,8 +11,7 @@ import pytest
 from runner.cli import reproduce
 from runner.records.identity import plain, resolved
 from runner.report.pages import time_text
-from runner.runs.durations import Durations, like, plan_of_papers, plan_text, total_of
-from runner.runs.pace import seconds_of_epoch
+from runner.runs.durations import Durations, like, plan_of_papers, plan_text, seconds_of_epoch, total_of
 
 CONFIG = {
     "dataset": {"_target_": "runner.data.datasets.ImageDataset", "name": "MNIST", "shape": [1, 28, 28]},

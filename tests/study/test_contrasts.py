@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from runner.study.contrasts import (
-    ERROR,
-    cells_alone,
-    cells_of,
-    effects_of,
-    errors_left,
-    estimate,
-    gain_of_all,
-    holm,
-    more_than_parts,
-    sum_of_gains,
-    weights_of,
-)
+from runner.study.outcome import ALL, LESS, SUM, cells_alone, errors_left, estimate, holm, weights_of, weights_of_sums
 
+ERROR = 0.05  # the probability of any wrong word
 GAIN = {"arm": 1.0, "first": -1.0}
 
 
@@ -100,36 +90,29 @@ def test_effects_of_a_factorial_of_two_parts_by_hand() -> None:
     runs = {cell: {0: value} for cell, value in cells.items()}
     values = [estimate(runs, weights_of(places, 2)).value for places in ((0,), (1,), (0, 1))]
     assert values == pytest.approx([3.5, 4.5, 1.5])
-    assert estimate(runs, more_than_parts(2)).value == pytest.approx(3)
-    assert estimate(runs, sum_of_gains(2)).value == pytest.approx(5)
+    assert [estimate(runs, weights_of_sums(2)[name]).value for name in (LESS, SUM, ALL)] == pytest.approx([3, 5, 8])
 
 
 GAINS = (2.0, 0.5, -0.25, 4.0)
-CELLS = cells_of(4)
+CELLS = list(product((False, True), repeat=4))
 ALONE = cells_alone(4)
 
 
-def added_up(cell, pair: float = 0.0) -> float:
-    """A cell's accuracy where parts add up but for the first two, which together give `pair` more."""
-    return 80 + sum(gain for gain, new in zip(GAINS, cell, strict=True) if new) + pair * (cell[0] and cell[1])
-
-
 def test_parts_that_add_up_have_their_own_gains_and_nothing_else() -> None:
-    exact = {cell: {0: added_up(cell)} for cell in CELLS}
+    exact = {cell: {0: 80 + sum(gain for gain, new in zip(GAINS, cell, strict=True) if new)} for cell in CELLS}
     for place, gain in enumerate(GAINS):
         for weights in (weights_of([place], 4), {ALONE[place]: 1.0, CELLS[0]: -1.0}):
             assert estimate(exact, weights).value == pytest.approx(gain)
-    pairs_and_more = [places for places in effects_of(4) if len(places) > 1]
+    pairs_and_more = [places for size in (2, 3, 4) for places in combinations(range(4), size)]
     assert [estimate(exact, weights_of(places, 4)).value for places in pairs_and_more] == pytest.approx([0.0] * 11)
-    assert estimate(exact, gain_of_all(4)).value == pytest.approx(6.25)
-    assert estimate(exact, more_than_parts(4)).value == pytest.approx(0)
+    assert [estimate(exact, weights_of_sums(4)[name]).value for name in (ALL, LESS)] == pytest.approx([6.25, 0])
 
 
 def test_only_seeds_that_all_cells_have_count() -> None:
     cells = {CELLS[0]: {0: 80.0, 1: 81.0, 3: 79.0}, ALONE[0]: {3: 82.0, 1: 85.0, 2: 0.0}}
     contrast = estimate(cells, {ALONE[0]: 1.0, CELLS[0]: -1.0})
     assert (len(contrast.by_seed), contrast.value) == (2, pytest.approx(3.5))
-    assert estimate(cells, gain_of_all(4)) is None
+    assert estimate(cells, weights_of_sums(4)[ALL]) is None
 
 
 def test_errors_left_are_relative_to_independent_shares() -> None:

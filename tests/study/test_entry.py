@@ -13,7 +13,7 @@ import pytest
 from hydra._internal import hydra as of_hydra
 
 from runner.claims.runs import Runs
-from runner.cli import enter, leaderboard
+from runner.cli import aggregate
 from runner.cli import study as command
 from runner.config import ConfigError
 from runner.launch import Work
@@ -23,7 +23,7 @@ from runner.report.files import read_csv
 from runner.report.leaderboard import methods
 from runner.report.leaderboard.entries import entries
 from runner.runs.execute import execute
-from runner.study.entry import Entrant, entered_runs, entrants, read_entrant
+from runner.study.board import Entrant, entered_runs, read_entrant
 
 STUDY = """
 base: architecture=lipschitz_mlp architecture.units=[16] epochs=1 batch_size=256 optimizer.lr=0.5
@@ -92,7 +92,7 @@ def entrant(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> E
     folder = tmp_path / "halved"
     shutil.copytree(trained, folder)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(enter, "board", lambda *_: "")
+    monkeypatch.setattr(command, "board", lambda *_: "")
     monkeypatch.setattr(of_hydra, "ConfigLoaderImpl", of_hydra.ConfigLoaderImpl)
     monkeypatch.setattr("sys.path", list(sys.path))
     return read_entrant(folder)
@@ -102,7 +102,7 @@ def test_trials_and_final_runs_are_packed(entrant: Entrant, capsys: pytest.Captu
     rows = read_csv(entrant.folder / "runs.csv")
     assert [sum(row["split"] == split for row in rows) for split in ("holdout", "test")] == [4, 10]
     assert len(list((entrant.folder / "runs").glob("*.json"))) == 14
-    assert enter.main([str(entrant.folder)]) == 0
+    assert command.enter([str(entrant.folder)]) == 0
     assert "is in order. Somebody still has to read its classes." in capsys.readouterr().out
 
 
@@ -129,7 +129,7 @@ def listed(entrant: Entrant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_leaderboard_reads_records_alone(listed: Entrant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(methods, "REPOSITORY", tmp_path)
-    (merged,) = entrants()
+    (merged,) = map(read_entrant, methods.entered_folders())
     assert merged == listed
     runs = entered_runs(merged)
     (row,) = entries(runs, [3.0])
@@ -137,7 +137,7 @@ def test_the_leaderboard_reads_records_alone(listed: Entrant, tmp_path: Path, mo
     assert 2.9 < row.sound <= 3.0
     on_mnist = [replace(row, dataset="MNIST"), replace(row, dataset="MNIST", method=methods.NAMES[0], title="plain")]
     monkeypatch.setattr("runner.report.figures.stars", lambda *_: {})
-    names = {path.name for path in leaderboard.write(tmp_path, on_mnist, Runs(runs), 0)}
+    names = {path.name for path in aggregate.write_leaderboard(tmp_path, on_mnist, Runs(runs), 0)}
     assert names == {"README.md", "matrix.md", "settings.md", "leaderboard.csv", "front.svg"}
     for name in ("leaderboard/README.md", "leaderboard/matrix.md", "front.svg"):
         assert "Halved (2027)" in (tmp_path / name).read_text(encoding="utf-8")
@@ -178,7 +178,7 @@ def test_an_entry_that_breaks_a_rule_is_refused(
             (folder / "entry.yaml").write_text(ENTRANT.replace("arm: mine", "arm: flat clipping"))
         case "no search":
             study.write_text(study.read_text().replace("search: {optimizer.lr: [0.25, 0.5]}", "search: {}"))
-    assert enter.main([str(folder)]) == 1
+    assert command.enter([str(folder)]) == 1
     assert reason in capsys.readouterr().out
 
 
@@ -207,5 +207,5 @@ def test_frozen_networks_are_not_from_scratch(entrant: Entrant, capsys: pytest.C
     record = read_record(path)
     record["provenance"]["epsilon_rests_on"] = ["12 frozen parameters: taken as public"]
     path.write_text(dumps(record))
-    assert enter.main([str(entrant.folder)]) == 1
+    assert command.enter([str(entrant.folder)]) == 1
     assert "a network with frozen parameters is not from scratch" in capsys.readouterr().out

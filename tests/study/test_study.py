@@ -26,8 +26,7 @@ from runner.runs.durations import Durations
 from runner.study import board
 from runner.study.definition import read
 from runner.study.outcome import compared
-from runner.study.plan import settings_of
-from runner.study.progress import progress_of
+from runner.study.progress import progress_of, settings_of
 from tests.tracked import tracked
 
 FILE = """
@@ -224,19 +223,16 @@ def test_a_study_named_like_one_of_the_package_is_refused(tmp_path: Path) -> Non
 
 
 def test_a_failed_run_stops_the_study_and_is_named(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
+    assert carried(FILE, "--plan", "--jobs", "4") == []
+    text = capsys.readouterr().out
+    assert "3 arms, 1 data set, 1 ε: 9 trials and 6 final runs, 0 of them recorded." in text
+    assert "Left: 15 runs of unknown time." in text
     assert len(carried(FILE, failing="AUTO-S", code=1)) == 1
     assert "AUTO-S dataset=MNIST ε=3 optimizer.lr=0.5 seed=0: it failed" in capsys.readouterr().err
     carried(FILE, "--plan")
     text = capsys.readouterr().out
     assert "9 trials and 6 final runs, 6 of them recorded." in text
     assert "Left: 9 runs of unknown time." in text
-
-
-def test_a_plan_runs_nothing(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
-    assert carried(FILE, "--plan", "--jobs", "4") == []
-    text = capsys.readouterr().out
-    assert "3 arms, 1 data set, 1 ε: 9 trials and 6 final runs, 0 of them recorded." in text
-    assert "Left: 15 runs of unknown time." in text
 
 
 def test_a_smoke_study_is_marked(carried: Carried, tmp_path: Path) -> None:
