@@ -6,14 +6,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import parent_process
+from typing import Any
 
 import torch
 from torch import nn
 
 from runner.build.groups import refusing
-from runner.clipping import Backprop
 from runner.config import ConfigError
-from runner.gradients import Objective, is_known
+from runner.gradients import Objective, unknown_module
 from runner.training.run import Run
 from runner.trust.clipping import OwnClipping
 from runner.trust.engine import IsolatedEngine, IsolatedPrediction
@@ -73,10 +73,11 @@ def _mapped_parts(run: Run) -> dict[str, Mapped]:
         with _refused("clipping"):
             parts[type(clipping.part).__qualname__] = clipping.mapped(objective)
     if run.isolated and isinstance(engine, IsolatedEngine):
-        classes = {type(module).__qualname__: None for module in objective.modules() if not is_known(module)}
+        classes = {type(module).__qualname__: None for module in objective.modules() if unknown_module(module)}
         names = ", ".join(classes) or type(objective.network).__qualname__
         with _refused(f"architecture or loss ({names})"):
-            parts[names] = engine.mapped(inputs, targets, clipping if isinstance(clipping, Backprop) else None)
+            within: Any = clipping if hasattr(clipping, "layers_clip") else None
+            parts[names] = engine.mapped(inputs, targets, within)
         with _refused(f"architecture or loss ({names}) in evaluation"):
             IsolatedPrediction(objective, inputs, targets)
     return parts

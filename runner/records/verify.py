@@ -57,7 +57,7 @@ from runner.records.jobs import restored
 from runner.speed.machine import cores, memory
 from runner.terminal import Line, Parser, number, printable
 from runner.training.averaging import LAST
-from runner.training.progress import Trained, final_metrics
+from runner.training.loop import Trained, final_metrics
 from runner.training.run import Run
 from runner.trust.sources import check_sources
 from runner.trust.targets import own_targets

@@ -23,8 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runner.clipping.interface import NoiseGroup
-from runner.clipping.per_example import LEAST_NORM, cut_to
+from runner.clipping import LEAST_NORM, NoiseGroup, cut_to
 from runner.gradients import Engine, GradientSum, MappedEngine
 from runner.gradients.interface import weigh_and_sum
 from runner.trust.mapped import Mapped, MappedObject

@@ -189,7 +189,7 @@ def test_matches_float64_reference_one_example_at_a_time(kernels: str, norm: str
         for got, wanted in zip(computed.values(), expected, strict=True):
             assert (got.double() - wanted).norm() <= 1e-5 * wanted.norm()
     for got, wanted in zip(
-        gradient_sum(clipping.bound_mean_loss(8), OrdinaryPass(objective), inputs, targets, 3).gradients.values(),
+        gradient_sum(BackpropOfMeanLoss(clipping, 8), OrdinaryPass(objective), inputs, targets, 3).gradients.values(),
         _mean_rows(exact, inputs, targets, clipping),
         strict=True,
     ):
@@ -361,7 +361,7 @@ def test_a_mean_loss_row_counts_alike_for_all_batch_sizes() -> None:
         network[2].weight.data[1].neg_()
         objective = Objective(network, SquaredSum())
         x, y = torch.ones(n, 1, 2, 2), torch.zeros(n, dtype=torch.long)
-        computed = Backprop(1.0, 1.0).bound_mean_loss(n).sum_contributions(OrdinaryPass(objective), x, y)
+        computed = BackpropOfMeanLoss(Backprop(1.0, 1.0), n).sum_contributions(OrdinaryPass(objective), x, y)
         sums.append(torch.cat([g.flatten() for g in computed.gradients.values()]))
     assert (sums[0] - sums[1]).norm() < 2 * math.sqrt(2)
 

@@ -8,13 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.gradients import GradientSum
+from runner.gradients import GradientSum, Objective
 from runner.networks.lipschitz import gradient_bounds
-from runner.training.diagnostics import SLICE, Batch, Diagnostic, Subject, gradient_norms, parameter_norms
+from runner.training.diagnostics import SLICE, Batch, Diagnostic, Subject, parameter_norms
 from runner.training.evaluate import Evaluation
 
 BIN, _BINS = 0.5, 200  # the width and number of the bins of GradientHistogram
 _EQUAL_BINS = 50  # of NormHistograms
+
+
+def gradient_norms(batch: Batch) -> Tensor:
+    """Compute the L2 norms of a batch's per-example gradients, [n]; those that clipping computed are used."""
+    if batch.clipped.norms is not None:
+        return batch.clipped.norms
+    names = [name for name, _ in batch.engine.objective.named_parameters()]
+    norms = batch.engine.clipped_sum(batch.inputs, batch.targets, [names], torch.zeros_like).norms
+    assert norms is not None
+    return norms
 
 
 class GradientNorms(Diagnostic):
@@ -83,17 +93,14 @@ class NormHistograms(Diagnostic):
 
     passes_training_images = True
 
-    def __init__(self, subject: Subject) -> None:
-        super().__init__(subject)
-        self.values = {"epoch": [], "gradients": []}
-
     def weights(self, epoch: int) -> None:
         inputs, targets = self.subject.fixed
-        self.values["inputs"] = _counts(torch.linalg.vector_norm(inputs.flatten(1), dim=1))
-        self.values["epoch"].append(epoch)
         with self.subject.evaluating() as objective:
             names = [name for name, _ in objective.named_parameters()]
-            self.values["gradients"].append(_counts(parameter_norms(objective, inputs, targets, [names])[:, 0]))
+            norms = parameter_norms(objective, inputs, targets, [names])[:, 0]
+        self.append(epoch=epoch)
+        self.values.setdefault("gradients", []).append(_counts(norms))
+        self.values["inputs"] = _counts(torch.linalg.vector_norm(inputs.flatten(1), dim=1))
 
 
 def _counts(norms: Tensor) -> dict[str, Any]:
@@ -122,7 +129,6 @@ class LayerGradients(Diagnostic):
     passes_training_images = True
 
     def weights(self, epoch: int) -> None:
-        """Measure the gradients of the weights."""
         run, objective = self.subject.run, self.subject.objective
         inputs, targets = (tensor[:SLICE] for tensor in self.subject.fixed)
         layers: dict[str, list[str]] = {}
@@ -141,10 +147,8 @@ class LayerGradients(Diagnostic):
             clipped = torch.tensor([contribution(*pair) for pair in zip(inputs, targets, strict=True)]).double()
         moved = (_shares(clipped) - _shares(ordinary)).abs().sum(1) / 2
         self.append(epoch=epoch, total=ordinary.norm(dim=1).mean().item(), moved=moved.mean().item())
-        for kind, norms in (("ordinary", ordinary), ("clipped", clipped)):
-            columns = self.values.setdefault(kind, {name: [] for name in layers})
-            for name, mean in zip(layers, norms.mean(0).tolist(), strict=True):
-                columns[name].append(mean)
+        means = (dict(zip(layers, norms.mean(0).tolist(), strict=True)) for norms in (ordinary, clipped))
+        self.append(**dict(zip(("ordinary", "clipped"), means, strict=True)))
 
 
 def _shares(norms: Tensor) -> Tensor:
@@ -162,16 +166,14 @@ class BoundRatios(Diagnostic):
 
     passes_training_images = True
 
-    def __init__(self, subject: Subject) -> None:
-        super().__init__(subject)
-        self.values = {"epoch": [], "largest": {}, "mean": {}}
+    @classmethod
+    def check(cls, objective: Objective) -> None:
+        gradient_bounds(objective)
 
     def weights(self, epoch: int) -> None:
-        self.values["epoch"].append(epoch)
         with self.subject.evaluating() as objective:
             bounds = gradient_bounds(objective)
             norms = parameter_norms(objective, *self.subject.fixed, [[name] for name in bounds])
-            for (name, bound), lengths in zip(bounds.items(), norms.unbind(1), strict=True):
-                ratios = lengths / bound
-                self.values["largest"].setdefault(name, []).append(ratios.max().item())
-                self.values["mean"].setdefault(name, []).append(ratios.mean().item())
+        ratios = {name: norms[:, place] / bound for place, (name, bound) in enumerate(bounds.items())}
+        largest, mean = ({name: measure(r).item() for name, r in ratios.items()} for measure in (torch.max, torch.mean))
+        self.append(epoch=epoch, largest=largest, mean=mean)

@@ -11,8 +11,7 @@ from runner.build.prepare import prepare
 from runner.config import ConfigError
 from runner.data.datasets import Split
 from runner.gradients import Objective
-from runner.training.loop import train
-from runner.training.progress import Trained
+from runner.training.loop import Trained, train
 from runner.training.run import Run
 from tests.small import LIPSCHITZ, NETWORK
 

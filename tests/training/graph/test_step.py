@@ -14,8 +14,8 @@ from runner.config import ConfigError, Sampling, StepMode
 from runner.data.datasets import Split
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import standard_normal
-from runner.training.graph import GraphStep, enough, usual
-from runner.training.graph.batches import EpochBatches, draw_epoch
+from runner.training.graph import GraphStep
+from runner.training.graph.batches import EpochBatches, draw_epoch, enough, usual
 from runner.training.loop import train
 from runner.training.run import Run
 
@@ -100,7 +100,7 @@ def test_a_longer_batch_makes_room_and_cuts_nothing(smoke) -> None:
         drawn_batches = list(mechanism.batches(generator(1)))
         computed = [indices[mask] for indices, mask in zip(batches.indices, batches.mask, strict=True)]
         assert all(torch.equal(a, b) for a, b in zip(computed, drawn_batches, strict=True))
-        assert batches.seen == sum(map(len, drawn_batches))
+        assert batches.sizes == [*map(len, drawn_batches)]
 
 
 def test_one_length_is_enough_for_a_whole_training(smoke) -> None:
