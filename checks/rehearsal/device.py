@@ -16,7 +16,7 @@ from checks.rehearsal.tensor import CudaTensor, Mode
 from runner.gradients import interface
 
 _to = torch.Tensor.to
-_reason = interface._unknown
+_reason = interface.unknown_module
 _MEMORY = 80 << 30  # bytes
 
 
@@ -115,7 +115,7 @@ def made_up_cuda(devices: int = 1) -> Iterator[Gpu]:
         stack.enter_context(mock.patch.object(Gpu, "present", gpu))
         stack.enter_context(mock.patch.object(torch, "Generator", _Generator))
         stack.enter_context(mock.patch.object(torch.Tensor, "to", _moved))
-        stack.enter_context(mock.patch.object(interface, "_unknown", _unknown))
+        stack.enter_context(mock.patch.object(interface, "unknown_module", _unknown))
         stack.enter_context(mock.patch.object(torch, "compile", lambda function, **_: function))
         # Inference tensors cannot be wrapped.
         stack.enter_context(
