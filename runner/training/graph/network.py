@@ -1,8 +1,7 @@
 """Layers that keep their inputs and outputs, and every example's gradient from them, by the library's kernels.
 
-One forward and one backward pass give all gradients. For rows a_t and output gradients g_t (t = 1..T), one example's
-gradient of the weight is sum_t g_t a_t^T. A convolution's rows are its windows, which are formed for this alone, one
-layer at a time, or on a GPU read by a kernel (`runner.speed.implicit`).
+One forward and one backward pass give all gradients (`runner.gradients.terms`). A convolution's windows are formed for
+this alone, one layer at a time, or on a GPU read by a kernel (`runner.speed.implicit`).
 """
 
 from __future__ import annotations
