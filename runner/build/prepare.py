@@ -25,9 +25,8 @@ from runner.data.originals import private_statistics
 from runner.data.reading import seeded
 from runner.gradients import Engine, Objective, fresh_copy, unknown
 from runner.gradients.interface import OrdinaryPass
-from runner.mechanism.dp_sgd import Mechanism, Scheduled
+from runner.mechanism.dp_sgd import Mechanism, Normalization, Scheduled
 from runner.mechanism.normal import derived_seed
-from runner.mechanism.statistics import Normalization
 from runner.terminal import Line, number
 from runner.training.diagnostics import diagnostics
 from runner.training.run import NotCapturableError, Run

@@ -38,10 +38,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from dp_accounting import DpEvent, NoOpDpEvent
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from runner.accounting import Ledger, Releases, gaussian
 from runner.clipping import Clipping, NoiseGroup
@@ -351,3 +352,24 @@ def check_first_batch(mechanism: Mechanism, sums: Callable[[Tensor], Mapping[str
                 f"one example of the first batch moves the sum of {group.parameters[0]} by {moved:.4g}, but the noise "
                 f"is for {most:.4g}: no ε would hold"
             )
+
+
+class Normalization(Protocol):
+    """A layer without parameters between the features and the network, and its cost in privacy."""
+
+    @property
+    def releases(self) -> Releases:
+        """Return the releases of the training examples by `fit`, empty if the layer needs none."""
+        ...
+
+    def layer(self, channels: int) -> nn.Module:
+        """Return the layer for features [batch, channels, height, width].
+
+        Raises:
+            ValueError: the number of channels is not supported.
+        """
+        ...
+
+    def fit(self, layer: nn.Module, features: Tensor, generator: Generator, ledger: Ledger) -> None:
+        """Set up `layer` from the training features [examples, channels, height, width], charging `releases`."""
+        ...

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Generator, Tensor, nn
@@ -34,27 +33,6 @@ from runner.mechanism.normal import noisy_mean, standard_normal
 
 _CHUNK = 500  # examples read at a time
 _SMALLEST_VARIANCE = 1e-5  # as in PyTorch's normalisation layers
-
-
-class Normalization(Protocol):
-    """A layer without parameters between the features and the network, and its cost in privacy."""
-
-    @property
-    def releases(self) -> Releases:
-        """Return the releases of the training examples by `fit`, empty if the layer needs none."""
-        ...
-
-    def layer(self, channels: int) -> nn.Module:
-        """Return the layer for features [batch, channels, height, width].
-
-        Raises:
-            ValueError: the number of channels is not supported.
-        """
-        ...
-
-    def fit(self, layer: nn.Module, features: Tensor, generator: Generator, ledger: Ledger) -> None:
-        """Set up `layer` from the training features [examples, channels, height, width], charging `releases`."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from runner.data.datasets import ImageDataset
 from runner.data.features import Features
 from runner.data.originals import private_statistics
 from runner.gradients import ENGINES, Engine, Objective, fresh_copy
-from runner.mechanism.dp_sgd import Mechanism
-from runner.mechanism.statistics import Normalization
+from runner.mechanism.dp_sgd import Mechanism, Normalization
 from runner.speed.faster import examples_in_cache
 from runner.training.averaging import Averaging
 from runner.training.updates import Schedule, UpdateRule

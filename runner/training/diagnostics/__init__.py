@@ -75,9 +75,10 @@ class Diagnostic:
         self.subject = subject
         self.values: Any = {}
 
-    @classmethod
-    def check(cls, objective: Objective) -> None:
+    @staticmethod
+    def check(objective: Objective) -> object:
         """Raise ValueError if this cannot be measured of an objective."""
+        return None
 
     def weights(self, epoch: int) -> None:
         """Measure the weights before training (epoch 0) or after an epoch, counted from 1."""
