@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from runner.data.datasets import Split
-from runner.training.loop import training
-from runner.training.progress import Trained
+from runner.training.loop import Trained, training
 from runner.training.run import Run
 
 Gradients = Mapping[str, Tensor]

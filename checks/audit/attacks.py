@@ -35,8 +35,7 @@ from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import PastNoise, generator
 from runner.mechanism.statistics import PrivateStatistics, Standardize
 from runner.training.averaging import Averaging, averaged, initial_average
-from runner.training.updates import Updates
-from runner.training.updates.schedule import Schedule
+from runner.training.updates import Schedule, Updates
 from runner.training.updates.screened import Annealing, Screening
 
 _CPU = torch.device("cpu")

@@ -51,10 +51,8 @@ from runner.gradients import Engine, GradientSum, MappedEngine, Objective, OnePa
 from runner.records.identity import resolved
 from runner.records.jobs import composed
 from runner.training.graph.network import MaskedEngine
-from runner.training.loop import load, training
-from runner.training.progress import Trained
-from runner.training.run import Run
-from runner.training.steps import State
+from runner.training.loop import Trained, load, training
+from runner.training.run import Run, State
 
 ABSENT = -1  # the target of a canary that did not join
 _STRONG = 1e3  # a canary's gradient, in sensitivities

@@ -11,12 +11,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
-from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from torch import Generator, Tensor, nn
 
 from checks.audit.targets import BANDED, Lowered, Setting, Target
-from runner.accounting import Ledger
-from runner.clipping import Backprop, Clipping, Flat, NoiseGroup, PerLayer
+from runner.accounting import Ledger, gaussian
+from runner.clipping import Clipping, Flat, NoiseGroup, PerLayer
+from runner.clipping.backprop import Backprop
 from runner.config import Sampling
 from runner.gradients import Engine, GradientSum
 from runner.mechanism.banded import Banded
@@ -54,7 +54,7 @@ class AmplifiedFirst(Joint):
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
         layers = len(self.noise_groups)
-        event = PoissonSampledDpEvent(self.sampling_rate, GaussianDpEvent(self.noise_multiplier * layers**0.5))
+        event = gaussian(self.noise_multiplier * layers**0.5, self.sampling_rate)
         ledger.release(event, event, layers)
 
 
@@ -62,14 +62,15 @@ class ShufflingAmplified(Mechanism):
     """A mechanism that charges shuffled batches as Poisson samples."""
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
-        ledger.release(actual=self._step_event(), claimed=self._step_event())
+        event = gaussian(self.noise_multiplier, self.sampling_rate)
+        ledger.release(actual=event, claimed=event)
 
 
 class SampledFromAll(Banded):
     """A mechanism that samples from parts, and charges for samples from all examples."""
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
-        event = PoissonSampledDpEvent(self.batch_size / self.examples, GaussianDpEvent(self.noise_multiplier))
+        event = gaussian(self.noise_multiplier, self.batch_size / self.examples)
         if step_in_epoch % self.bands == 0:
             ledger.release(event, event)
 

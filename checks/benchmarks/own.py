@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from checks.benchmarks.problems import Problem, problem
-from runner.clipping import Backprop, Clipping, Flat, Lipschitz, gradient_sum
+from runner.clipping import Clipping, Flat, gradient_sum
+from runner.clipping.backprop import Backprop
+from runner.clipping.lipschitz import Lipschitz
 from runner.config import Sampling, StepMode
 from runner.data.datasets import Split
 from runner.gradients import Engine, Objective, OnePassEngine
@@ -22,9 +24,9 @@ from runner.mechanism.dp_sgd import Mechanism
 from runner.networks.lipschitz import Spectral
 from runner.networks.lipschitz.losses import SharpCrossEntropy
 from runner.networks.objective import InputBound
-from runner.speed.faster import faster
-from runner.speed.slices import examples_in_cache
-from runner.training.graph import GraphStep, enough, usual, whole
+from runner.speed.faster import examples_in_cache, faster
+from runner.training.graph import GraphStep
+from runner.training.graph.batches import enough, usual, whole
 from runner.training.updates import Schedule, UpdateRule
 from runner.trust.engine import IsolatedEngine
 

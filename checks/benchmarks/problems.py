@@ -13,7 +13,7 @@ from runner.networks.architectures import scatternet_cnn, small_cnn, vgg_cnn
 from runner.networks.lipschitz.architectures import lipschitz_mlp, lipschitz_vgg
 from runner.networks.lipschitz.layers import Center, GlobalL2Pool, GroupSort2, L2Pool2d, Scale
 from runner.networks.wide_resnet import wide_resnet
-from runner.speed.slices import channels_last
+from runner.speed.kernels import channels_last
 
 # Width and convolutions of a block of the Lipschitz paper's VGGs, with 130,378, 510,602 and 2,020,618 parameters
 LIPSCHITZ = {"VGG5": (32, 1), "VGG5 large": (64, 1), "VGG5 huge": (128, 1)}

@@ -17,8 +17,7 @@ from checks.parity.step import Difference, difference, made_up
 from runner.config import StepMode, options_of
 from runner.data.datasets import Split
 from runner.gradients import Objective
-from runner.training.loop import train
-from runner.training.progress import Trained
+from runner.training.loop import Trained, train
 from runner.training.run import Run
 
 Comparison = tuple[str, Callable[[], Difference]]

@@ -18,7 +18,7 @@ from torch import Tensor
 from runner.clipping import PerLayer, gradient_sum
 from runner.config import Precision
 from runner.gradients import ENGINES
-from runner.speed.slices import channels_last
+from runner.speed.kernels import channels_last
 from runner.training.graph.network import MaskedEngine, RecordedObjective
 from runner.training.run import Run
 

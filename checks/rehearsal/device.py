@@ -19,7 +19,7 @@ from runner.gradients import interface
 from runner.terminal import Parser
 
 _to = torch.Tensor.to
-_reason = interface._unknown
+_reason = interface.unknown_module
 _MEMORY = 80 << 30  # bytes
 
 
@@ -123,7 +123,7 @@ def made_up_cuda(devices: int = 1) -> Iterator[Gpu]:
                 lambda mode=True: torch.set_grad_enabled(not mode),
             ),  # such tensors have no wrapper
             (torch.Tensor, "to", _moved),
-            (interface, "_unknown", _unknown),
+            (interface, "unknown_module", _unknown),
             (torch.optim.Optimizer, "_accelerator_graph_capture_health_check", _ignored),
             (torch.optim.Optimizer, "_cuda_graph_capture_health_check", _ignored),
         ):

@@ -27,6 +27,7 @@ import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
 
 from runner.accounting.ledger import Releases, SampledGaussian, counting_epsilon, gaussian_epsilon, sampled_gaussians
+from runner.config.fields import expect
 
 _SMALLEST_RDP_NOISE = 1e-3
 # (order - 1) * RDP of one release is the logarithm of a sum. For tiny q the sum is near 1, and the logarithm can be all
@@ -128,11 +129,9 @@ class Prv(_Accountant):
     eps_error: float = 0.01
 
     def __post_init__(self) -> None:
-        if not 0 < self.eps_error < 1:
-            raise ValueError(f"Expected eps_error in (0, 1), got {self.eps_error}.")
+        expect(0 < self.eps_error < 1, "eps_error in (0, 1)", self.eps_error)
 
     def _epsilon(self, mechanisms: list[SampledGaussian], delta: float) -> float:
-        """Return an upper bound on epsilon at `delta`, up to Opacus' estimate of its error."""
         estimate = _prv_epsilon(tuple(mechanisms), delta, self.eps_error) if delta >= _SMALLEST_PRV_DELTA else math.inf
         if delta >= SMALLEST_DELTA and estimate < math.inf:
             return estimate
@@ -214,12 +213,11 @@ def sound_epsilon(releases: Releases, delta: float) -> float:
 
 
 def _check_orders(orders: tuple[float, ...]) -> None:
-    if not orders or not all(1 < order < math.inf for order in orders):
-        raise ValueError(f"Expected orders to be finite numbers > 1, at least one, got {orders}.")
+    finite = all(1 < order < math.inf for order in orders)
+    expect(len(orders) > 0 and finite, "orders to be finite numbers > 1, at least one", orders)
 
 
 def _composed_rdp(mechanisms: list[SampledGaussian], orders: tuple[float, ...]) -> np.ndarray:
-    """Return the RDP of all releases, [orders]."""
     composed: np.ndarray = np.sum([m.times * _rdp(m.q, m.noise_multiplier, orders) for m in mechanisms], axis=0)
     return composed
 

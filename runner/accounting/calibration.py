@@ -90,23 +90,19 @@ def calibrate_noise_multiplier(
     def epsilon(noise_multiplier: float) -> float:
         return epsilon_of(releases_for(noise_multiplier), delta)
 
+    budget = f"epsilon <= {target_epsilon} at delta={delta} under {type(accountant).__name__}"
     high = 1.0
     while epsilon(high) > target_epsilon:
         high *= 2
         if high > LARGEST_NOISE:
-            raise ValueError(
-                f"Expected a reachable target_epsilon, but no noise multiplier up to {LARGEST_NOISE:g} gives"
-                f" epsilon <= {target_epsilon} at delta={delta} under {type(accountant).__name__}. Choose a larger one."
-            )
+            reachable = f"a reachable target_epsilon, but no noise multiplier up to {LARGEST_NOISE:g}"
+            raise ValueError(f"Expected {reachable} gives {budget}. Choose a larger one.")
     low = high / 2
     while epsilon(low) <= target_epsilon:
         high, low = low, low / 2
         if low < _SMALLEST_NOISE:
-            raise ValueError(
-                f"Expected a target_epsilon that needs noise, but a noise multiplier of {high:g} gives"
-                f" epsilon <= {target_epsilon} at delta={delta} under {type(accountant).__name__}. Choose a smaller"
-                " one."
-            )
+            needed = f"a target_epsilon that needs noise, but a noise multiplier of {high:g}"
+            raise ValueError(f"Expected {needed} gives {budget}. Choose a smaller one.")
     unit = 2.0 ** math.floor(math.log2(tolerance))
     for turn in itertools.count(1):
         if high - low <= tolerance:

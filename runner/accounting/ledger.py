@@ -68,12 +68,10 @@ class Ledger:
 
     @property
     def actual(self) -> Releases:
-        """Return the events that happened."""
         return tuple(self._actual.items())
 
     @property
     def claimed(self) -> Releases:
-        """Return the events that the paper's accounting charges for."""
         return tuple(self._claimed.items())
 
 
@@ -90,6 +88,14 @@ def _whole(name: str, value: int) -> int:
     if number < 0:
         raise ValueError(f"Expected {name} >= 0, got {number}.")
     return number
+
+
+def gaussian(noise_multiplier: float, sampling_rate: float | None = None) -> dp_accounting.DpEvent:
+    """Return the event of Gaussian noise, on a Poisson sample if there is a rate; without noise nothing is private."""
+    if noise_multiplier == 0:
+        return dp_accounting.NonPrivateDpEvent()
+    noise = dp_accounting.GaussianDpEvent(noise_multiplier)
+    return noise if sampling_rate is None else dp_accounting.PoissonSampledDpEvent(sampling_rate, noise)
 
 
 def training_releases(noise_multiplier: float, sampling_rate: float, steps: int, epochs: int | None = None) -> Releases:

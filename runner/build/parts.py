@@ -31,7 +31,7 @@ from runner.data.examples import Examples, Split, splits_of
 from runner.data.features import Features, Pixels
 from runner.data.reading import reproducible
 from runner.gradients import Objective, fresh_copy
-from runner.mechanism.statistics import Normalization
+from runner.mechanism.dp_sgd import Normalization
 from runner.networks.frozen import freeze
 from runner.networks.objective import InputBound, layers_with_parameters
 from runner.speed.machine import memory

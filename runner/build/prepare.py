@@ -25,15 +25,11 @@ from runner.data.originals import private_statistics
 from runner.data.reading import seeded
 from runner.gradients import Engine, Objective, fresh_copy, unknown
 from runner.gradients.interface import OrdinaryPass
-from runner.mechanism.dp_sgd import Mechanism, Scheduled
+from runner.mechanism.dp_sgd import Mechanism, Normalization, Scheduled
 from runner.mechanism.normal import derived_seed
-from runner.mechanism.statistics import Normalization
-from runner.networks.lipschitz import gradient_bounds
-from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.terminal import Line, number
 from runner.training.diagnostics import diagnostics
-from runner.training.run import Run
-from runner.training.steps import NotCapturableError
+from runner.training.run import NotCapturableError, Run
 from runner.training.updates import UpdateRule
 from runner.trust.mechanism import mechanism_for, own_noise, own_releases
 
@@ -50,7 +46,7 @@ def prepare(config: DictConfig) -> Run:
         raise ConfigError(f"There is no field {others[0]!r} in a run's configuration.")
     check_ranges(config)
     check_values(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
-    if others := sorted(set(config.diagnostics) - set(diagnostics())):
+    if others := sorted(set(config.diagnostics) - set(diagnostics() if config.diagnostics else ())):
         raise ConfigError(f"diagnostics has no {others[0]}: choose from {', '.join(diagnostics())}.")
     with seeded(derived_seed(config.seed, "parts")):
         return _prepared(config)
@@ -145,10 +141,11 @@ def _check_together(run: Run, objective: Objective, optimizer: torch.optim.Optim
     """Check what only several parts decide: equal noise, diagnostics, views, averages, epsilon, the step as a graph."""
     mechanism = run.mechanism
     varying = isinstance(mechanism, Scheduled) or len(mechanism.coefficients) > 1
-    if hasattr(optimizer, "take_noise") and (varying or getattr(objective.loss, "course", None) is not None):
+    course = getattr(objective.loss, "course", None)
+    if hasattr(optimizer, "take_noise") and (varying or course is not None):
         raise ConfigError(f"optimizer: {type(optimizer).__name__} needs the same noise at all steps.")
-    has_count = any(COUNT in group.parameters for group in mechanism.noise_groups)
-    if counting_course(objective.loss) is not None and not has_count:
+    released = {name for group in mechanism.noise_groups for name in group.parameters}
+    if getattr(course, "budget", 0.0) > 0 and not released - dict(objective.named_parameters()).keys():
         raise ConfigError("loss: its course needs a private count, which clipping=lipschitz releases: choose that.")
     passing = [name for name in sorted(run.config.diagnostics) if diagnostics()[name].passes_training_images]
     if run.isolation and mechanism.private and passing:
@@ -156,9 +153,9 @@ def _check_together(run: Run, objective: Objective, optimizer: torch.optim.Optim
             f"diagnostics: {passing[0]} passes training images through modules whose gradients are computed example by "
             f"example, as {run.isolation}: leave it out."
         )
-    if "bound_ratios" in run.config.diagnostics:
-        with refusing("diagnostics: bound_ratios", ValueError):
-            gradient_bounds(objective)
+    for name in run.config.diagnostics:
+        with refusing(f"diagnostics: {name}", ValueError):
+            diagnostics()[name].check(objective)
     if run.augmentation is not None:
         if not (run.clipping.needs_engine or isinstance(run.clipping, NoClipping)):
             raise ConfigError(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from multiprocessing import parent_process
+from typing import Any
 
 import torch
 from torch import nn
 
 from runner.build.groups import refusing
-from runner.clipping import Backprop
 from runner.config import ConfigError
-from runner.gradients import Objective, is_known
+from runner.gradients import Objective, unknown_module
 from runner.training.run import Run
 from runner.trust.engine import IsolatedEngine, NotMappableError, Prepared, isolated_prediction
 from runner.trust.parts import OwnClipping, OwnFeatures, OwnViews
@@ -74,10 +74,11 @@ def _mapped_parts(run: Run) -> Iterator[tuple[str, Prepared]]:
         if isinstance(clipping, OwnClipping):
             yield type(clipping.part).__qualname__, clipping.mapped(objective)
         if run.isolated and isinstance(engine, IsolatedEngine):
-            classes = {type(module).__qualname__: None for module in objective.modules() if not is_known(module)}
+            classes = {type(module).__qualname__: None for module in objective.modules() if unknown_module(module)}
             names = ", ".join(classes) or type(objective.network).__qualname__
             part = f"architecture or loss ({names})"
-            yield names, engine.mapped(clipping if isinstance(clipping, Backprop) else None).ready(inputs, targets)
+            within: Any = clipping if hasattr(clipping, "layers_clip") else None
+            yield names, engine.mapped(within).ready(inputs, targets)
             part += " in evaluation"
             isolated_prediction(objective).ready(inputs, targets)
     except NotMappableError as error:

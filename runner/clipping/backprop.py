@@ -42,14 +42,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runner.clipping.interface import NoiseGroup
-from runner.clipping.per_example import cut_to
+from runner.clipping import NoiseGroup, cut_to
 from runner.config import defined_in
+from runner.config.fields import expect
 from runner.gradients import Engine, GradientSum, MappedEngine
 from runner.gradients.terms import squared_norms
 from runner.networks.objective import layers_with_parameters
 from runner.speed.faster import faster
-from runner.speed.slices import channels_last
+from runner.speed.kernels import channels_last
 
 NORMS = ("l1_l2", "l2")
 _SMALLEST, _LARGEST = 1e-12, 1e12  # squares of much smaller or larger norms leave the range of float32
@@ -72,13 +72,9 @@ class Backprop:
     sums_by_engine = False
 
     def __post_init__(self) -> None:
-        for name in ("input_bound", "upstream_bound"):
-            if not _SMALLEST <= getattr(self, name) <= _LARGEST:
-                raise ValueError(
-                    f"Expected clipping.{name} from {_SMALLEST:g} to {_LARGEST:g}, got {getattr(self, name)}."
-                )
-        if self.convolution_norm not in NORMS:
-            raise ValueError(f"Expected clipping.convolution_norm {' or '.join(NORMS)}, got {self.convolution_norm}.")
+        for name, bound in (("input_bound", self.input_bound), ("upstream_bound", self.upstream_bound)):
+            expect(_SMALLEST <= bound <= _LARGEST, f"clipping.{name} from {_SMALLEST:g} to {_LARGEST:g}", bound)
+        expect(self.convolution_norm in NORMS, f"clipping.convolution_norm {' or '.join(NORMS)}", self.convolution_norm)
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         """Return one group per layer, with its weight and bias.
@@ -135,10 +131,6 @@ class Backprop:
             losses = objective(inputs, targets)
         gradients = torch.autograd.grad(losses.sum(), parameters)
         return GradientSum(dict(zip(names, gradients, strict=True)), losses.detach(), None)
-
-    def bound_mean_loss(self, batch: int) -> BackpropOfMeanLoss:
-        """Return a clipping with these bounds on rows of the mean loss over a logical batch of `batch` examples."""
-        return BackpropOfMeanLoss(self, batch)
 
     @contextmanager
     def layers_clip(self, model: nn.Module, examples: int) -> Iterator[None]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from runner.clipping.interface import NoiseGroup
+from runner.clipping import NoiseGroup
 from runner.clipping.lipschitz import Lipschitz
 from runner.networks.lipschitz.bounds import Backward, Walk, gradient_bounds, reads_of
 from runner.networks.lipschitz.course import counting_course
@@ -37,12 +37,6 @@ def library_bounds(objective: Objective) -> Mapping[str, float]:
         ValueError: as for `gradient_bounds`.
     """
     return gradient_bounds(objective, _LibraryWalk)
-
-
-def library_ratio(groups: tuple[NoiseGroup, ...], bounds: Mapping[str, float]) -> float:
-    """Return sqrt(D) / c: the multiplier of a step with the library's noise, over the nm that the library counts."""
-    squares = (sum((group.sensitivity / bounds[name]) ** 2 for name in group.parameters) for group in groups)
-    return math.sqrt(len(groups) / sum(squares))
 
 
 @dataclass(frozen=True)
@@ -60,7 +54,8 @@ class LibraryNoise(Lipschitz):
         if self.noise != "local" or counting_course(model.loss) is not None:
             raise ValueError("The library's noise is local here, and the bound of the loss's gradient stays the same.")
         bounds = library_bounds(model)
-        ratio = library_ratio(groups, bounds)
+        squares = (sum((group.sensitivity / bounds[name]) ** 2 for name in group.parameters) for group in groups)
+        ratio = math.sqrt(len(groups) / sum(squares))  # sqrt(D) / c
         return tuple(
             replace(group, share=(ratio * group.sensitivity / bounds[group.parameters[0]]) ** 2 / len(groups))
             for group in groups
@@ -68,8 +63,6 @@ class LibraryNoise(Lipschitz):
 
 
 class _LibraryWalk(Walk):
-    """Bounds as the library has them."""
-
     def _layer(self, name: str, layer: nn.Linear | nn.Conv2d, positions: int, norm: float) -> tuple[float, Backward]:
         largest, backward = super()._layer(name, layer, 1, norm)
         reads = 1 if isinstance(layer, nn.Linear) else reads_of(layer.kernel_size, layer.stride)

@@ -31,8 +31,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from runner.clipping.interface import NoiseGroup
-from runner.clipping.per_example import cut_to
+from runner.clipping import NoiseGroup, cut_to
+from runner.config.fields import expect
 from runner.gradients import Engine, GradientSum, MappedEngine, unknown
 from runner.networks.lipschitz import gradient_bounds
 from runner.networks.lipschitz.course import COUNT, COUNT_SENSITIVITY, counting_course
@@ -59,8 +59,7 @@ class Lipschitz:
     sums_by_engine = True
 
     def __post_init__(self) -> None:
-        if self.noise not in NOISE:
-            raise ValueError(f"Expected clipping.noise {' or '.join(NOISE)}, got {self.noise}.")
+        expect(self.noise in NOISE, f"clipping.noise {' or '.join(NOISE)}", self.noise)
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         """Return one group per tensor, or one for all, and one for the count if the loss asks for it.

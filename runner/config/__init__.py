@@ -86,7 +86,7 @@ class EngineName(Enum):
 
 
 class StepMode(Enum):
-    """The way in which a training step is executed: see `runner.training.graph.step`."""
+    """The way in which a training step is executed: see `runner.training.graph`."""
 
     auto = "auto"
     eager = "eager"

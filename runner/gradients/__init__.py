@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from runner.gradients.interface import Engine, GradientSum, is_known, unknown
+from runner.gradients.interface import Engine, GradientSum, unknown, unknown_module
 from runner.gradients.mapped import MappedEngine
 from runner.gradients.one_pass import OnePassEngine
 from runner.networks.objective import Objective, fresh_copy
@@ -13,13 +13,6 @@ ENGINES: dict[str, Callable[[Objective], Engine]] = {
 }
 
 __all__ = [
-    "ENGINES",
-    "Engine",
-    "GradientSum",
-    "MappedEngine",
-    "Objective",
-    "OnePassEngine",
-    "fresh_copy",
-    "is_known",
-    "unknown",
-]
+    "ENGINES", "Engine", "GradientSum", "MappedEngine", "Objective", "OnePassEngine", "fresh_copy", "unknown",
+    "unknown_module",
+]  # fmt: skip

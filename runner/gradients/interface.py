@@ -133,16 +133,12 @@ _HOOKS = tuple(name for name in vars(nn.Module()) if name.endswith("_hooks"))
 
 def unknown(objective: Objective) -> str | None:
     """Return the reason why an objective does not consist of known modules, or None if it does."""
-    reasons = ((name or "the objective", _unknown(module)) for name, module in objective.named_modules())
+    reasons = ((name or "the objective", unknown_module(module)) for name, module in objective.named_modules())
     return next((f"{name}: {reason}" for name, reason in reasons if reason), None)
 
 
-def is_known(module: nn.Module) -> bool:
-    """Return True if one module, without the modules inside it, is known."""
-    return _unknown(module) is None
-
-
-def _unknown(module: nn.Module) -> str | None:
+def unknown_module(module: nn.Module) -> str | None:
+    """Return the reason why one module, without the modules inside it, is not known, or None if it is."""
     kind = type(module)
     if kind not in KNOWN and not defined_in(kind, *_PACKAGES):
         return f"{kind.__qualname__} is not a module that is known to keep examples apart"

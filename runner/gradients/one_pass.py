@@ -2,7 +2,7 @@
 
 For each slice of a batch it runs one forward pass, and one backward pass that stops at the outputs of the layers. The
 parameters do not require gradients in the meantime, so autograd forms no weight gradients. The inputs and output
-gradients of a layer give the exact norms of its per-example gradients (`runner.gradients.methods`). The factors follow
+gradients of a layer give the exact norms of its per-example gradients (`runner.gradients.terms`). The factors follow
 from the norms, and then one weighted sum is formed.
 """
 
@@ -12,20 +12,18 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from runner.gradients import terms
 from runner.gradients.interface import GradientSum, OrdinaryPass
 from runner.gradients.mapped import MappedEngine
-from runner.gradients.methods import choose, layer_terms, usable
-from runner.gradients.terms import Factors, factors_of, group_norms, is_gradient, silenced, weighted_sums
 from runner.networks.geometry import Geometry, geometry, unsupported
 from runner.networks.objective import Objective, hooked, layers_with_parameters
-from runner.speed.faster import faster
-from runner.speed.slices import channels_last, examples_per_slice
+from runner.speed.faster import examples_per_slice, faster
+from runner.speed.kernels import channels_last
 
 Plan = dict[str, tuple[Geometry, str]]  # by layer name: the layer at one input size, and the method for it
 
@@ -62,7 +60,7 @@ class OnePassEngine(OrdinaryPass):
         self._fallback = MappedEngine(self.objective)
 
     def clipped_sum(
-        self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
+        self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: terms.Factors
     ) -> GradientSum:
         kind = (inputs.shape[1:], inputs.dtype, inputs.device)
         if self._fallback is None:
@@ -90,24 +88,24 @@ class OnePassEngine(OrdinaryPass):
         with recording(self._layers) as tape, torch.no_grad():
             self._ordered(inputs[:1], targets[:1])
         plan: Plan = {}
-        for name, output in tape.outputs.items():
+        for name, call in tape.items():
             module = self._layers[name]
-            shape = geometry(module, tape.inputs[name], output, self.objective.views)
-            method = "affine" if isinstance(module, nn.GroupNorm) else choose(shape, usable(inputs, shape))
-            plan[name] = shape, method
+            shape = geometry(module, call.inputs, call.output, self.objective.views)
+            norm = isinstance(module, nn.GroupNorm)
+            plan[name] = shape, "affine" if norm else terms.choose(shape, terms.usable(inputs, shape))
         names = [name for name, _ in self.objective.named_parameters()]
         for i in range(0 if self._checked else min(2, len(targets))):
             example = inputs[i : i + 1], targets[i : i + 1]
             computed = self._clipped_sum(plan, *example, [names], torch.ones_like)
             assert computed.norms is not None
-            if not is_gradient(self.objective, *example, computed.gradients, computed.norms[0]):
+            if not terms.is_gradient(self.objective, *example, computed.gradients, computed.norms[0]):
                 raise NotRecordableError(
                     "its gradients are not those of its layers (a weight is used outside its layer?)"
                 )
         return plan
 
     def _clipped_sum(
-        self, plan: Plan, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
+        self, plan: Plan, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: terms.Factors
     ) -> GradientSum:
         per_slice = examples_per_slice([shape for shape, _ in plan.values()], len(targets), inputs)
         total: dict[str, Tensor] = {}
@@ -130,28 +128,29 @@ class OnePassEngine(OrdinaryPass):
         tape: Tape,
         losses: Tensor,
         groups: Sequence[Sequence[str]],
-        factors: Factors,
+        factors: terms.Factors,
     ) -> Tensor:
         """Add a slice's contributions to `total`. Return the norms before clipping: [examples]."""
         gradients, examples = output_gradients(tape, losses), len(losses)
         rows = examples * self.objective.views
         for name, g in gradients.items():
-            if name not in plan or len(g) != rows or len(tape.inputs[name]) != rows:
+            if name not in plan or len(g) != rows or len(tape[name].inputs) != rows:
                 raise NotRecordableError(f"{name} is not called on one row an example")
-        layers, inputs = self._layers, tape.inputs
-        terms = {name: layer_terms(layers[name], *plan[name], inputs[name], g) for name, g in gradients.items()}
-        norms = group_norms(terms, groups, losses.new_zeros(examples))
+        formed = {
+            name: terms.layer_terms(self._layers[name], *plan[name], tape[name].inputs, g)
+            for name, g in gradients.items()
+        }
+        norms = terms.group_norms(formed, groups, losses.new_zeros(examples))
         if math.isfinite(norms.sum().item()):
             weights = factors(norms)
         else:  # rare: repeat the slice with the broken examples' inputs and gradients set to zero
             broken = ~torch.isfinite(norms).all(dim=1)
             silent = broken.repeat_interleave(self.objective.views)
-            terms = {
-                name: layer_terms(layers[name], *plan[name], silenced(inputs[name], silent), silenced(g, silent))
-                for name, g in gradients.items()
-            }
-            weights = factors_of(norms, broken, factors)
-        for name, added in weighted_sums(terms, groups, weights):
+            for name, g in gradients.items():
+                silenced = (terms.silenced(numbers, silent) for numbers in (tape[name].inputs, g))
+                formed[name] = terms.layer_terms(self._layers[name], *plan[name], *silenced)
+            weights = terms.factors_of(norms, broken, factors)
+        for name, added in terms.weighted_sums(formed, groups, weights):
             added = added.reshape(self._parameters[name].shape)
             total[name] = total[name] + added if name in total else added.contiguous()
         lengths: Tensor = torch.linalg.vector_norm(norms, dim=1)
@@ -162,33 +161,30 @@ class NotRecordableError(Exception):
     """The objective uses a layer in a way that its inputs and output gradients do not show."""
 
 
-@dataclass
-class Tape:
-    """The inputs and outputs of the layers in one pass, by layer name."""
+class Call(NamedTuple):
+    """The input and the output of a layer in one pass, and how often each had been changed in place."""
 
-    inputs: dict[str, Tensor] = field(default_factory=dict)
-    outputs: dict[str, Tensor] = field(default_factory=dict)
-    versions: dict[str, tuple[int, int]] = field(default_factory=dict)
+    inputs: Tensor
+    output: Tensor
+    versions: tuple[int, int]
 
-    def clear(self) -> None:
-        for numbers in (self.inputs, self.outputs, self.versions):
-            numbers.clear()
+
+Tape = dict[str, Call]  # by layer name
 
 
 @contextmanager
 def recording(layers: Mapping[str, nn.Module]) -> Iterator[Tape]:
     """Record every call of `layers` on a tape; inside, their parameters do not require gradients."""
-    tape = Tape()
+    tape: Tape = {}
 
     def record(name: str, _: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-        if name in tape.outputs:
+        if name in tape:
             raise NotRecordableError(f"{name} is called twice")
         if len(args) != 1:
             raise NotRecordableError(f"{name} is not called with one argument")
         if not output.requires_grad:
             output.requires_grad_()
-        tape.inputs[name], tape.outputs[name] = args[0].detach(), output
-        tape.versions[name] = args[0]._version, output._version
+        tape[name] = Call(args[0].detach(), output, (args[0]._version, output._version))
 
     trainable = [p for module in layers.values() for p in module.parameters(recurse=False) if p.requires_grad]
     for parameter in trainable:
@@ -203,13 +199,13 @@ def recording(layers: Mapping[str, nn.Module]) -> Iterator[Tape]:
 
 def output_gradients(tape: Tape, losses: Tensor) -> dict[str, Tensor]:
     """Return d(sum of losses) / d(layer output), by layer, without layers that the loss does not depend on."""
-    for name, output in tape.outputs.items():
-        if (tape.inputs[name]._version, output._version) != tape.versions[name]:
+    for name, (inputs, output, versions) in tape.items():
+        if (inputs._version, output._version) != versions:
             raise NotRecordableError(f"the input or the output of {name} is changed in place")
     if not losses.requires_grad:
         return {}
-    outputs = list(tape.outputs.values())
+    outputs = [call.output for call in tape.values()]
     with torch.enable_grad():
         total = losses.sum()  # gradients of a tensor of several numbers would import SymPy, for half a second
     gradients = torch.autograd.grad(total, outputs, allow_unused=True)
-    return {name: g for name, g in zip(tape.outputs, gradients, strict=True) if g is not None}
+    return {name: g for name, g in zip(tape, gradients, strict=True) if g is not None}

@@ -30,7 +30,7 @@ has stored of example i: its gradients, or the two factors of v_i = g_i a_i^T (a
    c. Rows do not mix. Every module keeps examples apart (`runner.gradients.interface`), and an operation computes the
       numbers of one place from that place and the weights. It is repeatable, as `runner.speed.machine` asks for. There
       is no scale of the whole batch, as of 8-bit formats or of a scaled loss. This is an assumption about libraries,
-      which a run's first batch tests (`runner.training.steps.check_first_batch`), and `python -m checks parity`.
+      which a run's first batch tests (`runner.mechanism.dp_sgd.check_first_batch`), and `python -m checks parity`.
 
 What this needs is refused where it is missing:
 

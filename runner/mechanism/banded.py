@@ -68,6 +68,7 @@ from torch import Generator, Tensor
 
 from runner.accounting import Ledger
 from runner.config import Sampling
+from runner.config.fields import expect
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import generator as seeded
 
@@ -106,12 +107,9 @@ class Banded(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.bands < 1:
-            raise ValueError(f"Expected mechanism.bands >= 1, got {self.bands}.")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"Expected mechanism.momentum >= 0 and below 1, got {self.momentum}.")
-        if self.parts not in (None, INDEPENDENT):
-            raise ValueError(f"Expected mechanism.parts to be null or {INDEPENDENT}, got {self.parts}.")
+        expect(self.bands >= 1, "mechanism.bands >= 1", self.bands)
+        expect(0 <= self.momentum < 1, "mechanism.momentum >= 0 and below 1", self.momentum)
+        expect(self.parts in (None, INDEPENDENT), f"mechanism.parts to be null or {INDEPENDENT}", self.parts)
         if self.sampling is not Sampling.poisson:
             raise ValueError(f"mechanism=banded needs sampling=poisson, got {self.sampling.value}.")
         if self.bands * self.batch_size > self.examples:

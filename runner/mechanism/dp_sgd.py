@@ -35,21 +35,24 @@ steps and are in `charges`. So calibration and stopping include them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Protocol
 
 import torch
-from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent, NoOpDpEvent, PoissonSampledDpEvent
-from torch import Generator, Tensor
+from dp_accounting import DpEvent, NoOpDpEvent
+from torch import Generator, Tensor, nn
 
-from runner.accounting import Ledger, Releases
+from runner.accounting import Ledger, Releases, gaussian
 from runner.clipping import Clipping, NoiseGroup
 from runner.config import Sampling
+from runner.config.fields import expect
 from runner.gradients import Objective
 from runner.mechanism.normal import PastNoise, noisy_mean, standard_normal
 
 _ROUNDING = 1e-12
+_MOVED = 1e-3, 2e-6  # rounding of a sum, relative to its bound; and for each example whose sum is rounded
 _DTYPES = (torch.float32, torch.float64)  # a complex number would get noise in only one of its two coordinates
 
 
@@ -72,21 +75,17 @@ class Mechanism:
     before: Releases = ()
 
     def __post_init__(self) -> None:
-        if not 1 <= self.batch_size <= self.examples:
-            raise ValueError(
-                f"Expected batch_size from 1 to {self.examples} (the training examples), got {self.batch_size}."
-            )
-        if not 0 <= self.noise_multiplier < math.inf:
-            raise ValueError(f"Expected noise_multiplier >= 0 and finite, got {self.noise_multiplier}.")
+        size, count = self.batch_size, self.examples
+        expect(1 <= size <= count, f"batch_size from 1 to {count} (the training examples)", size)
+        expect(0 <= self.noise_multiplier < math.inf, "noise_multiplier >= 0 and finite", self.noise_multiplier)
         if self.noise_multiplier > 0 and not all(0 < g.sensitivity < math.inf for g in self.noise_groups):
             raise ValueError(
                 "Noise needs a bounded sensitivity: choose a clipping other than none, or noise_multiplier=0."
             )
-
         shares = [group.share for group in self.noise_groups if group.share is not None]
         within = all(share > 0 for share in shares) and sum(shares) <= 1 + _ROUNDING
-        if shares and not (within and len(shares) == len(self.noise_groups)):
-            raise ValueError(f"Expected a share above 0 of every noise group, at most 1 in all, got {shares}.")
+        whole = not shares or (within and len(shares) == len(self.noise_groups))
+        expect(whole, "a share above 0 of every noise group, at most 1 in all", shares)
 
     def shares(self, noise_groups: Sequence[NoiseGroup]) -> Sequence[float] | None:
         """Choose each noise group's share of a step's privacy: above 0, at most 1 in total. None: the groups' own."""
@@ -102,7 +101,6 @@ class Mechanism:
 
     @property
     def private(self) -> bool:
-        """Return True if any noise is added."""
         return self.noise_multiplier > 0
 
     @property
@@ -226,7 +224,7 @@ class Mechanism:
         `claimed` counts as the papers do: every kept step is a Poisson-sampled Gaussian. Shuffled batches are no such
         samples. Their whole epoch is charged as one Gaussian, at its first step (see the module's text).
         """
-        per_step = self._step_event()
+        per_step = gaussian(self.noise_multiplier, self.sampling_rate)
         claimed = per_step if kept else None
         if self.sampling is Sampling.poisson or not self.private:
             ledger.release(actual=per_step, claimed=claimed)
@@ -256,14 +254,8 @@ class Mechanism:
         """Return all charges for whole epochs, all steps kept, and for the releases before the first."""
         return self.charges(epochs * self.steps_per_epoch)
 
-    def _step_event(self) -> DpEvent:
-        if not self.private:
-            return NonPrivateDpEvent()
-        return PoissonSampledDpEvent(self.sampling_rate, GaussianDpEvent(self.noise_multiplier))
-
     def _epoch_event(self) -> DpEvent:
-        """Return the event of an epoch of shuffled batches."""
-        return GaussianDpEvent(self.noise_multiplier)
+        return gaussian(self.noise_multiplier)
 
 
 @dataclass(frozen=True)
@@ -281,11 +273,10 @@ class Scheduled(Mechanism):
     def __post_init__(self) -> None:
         super().__post_init__()
         for factor in self.factors or (math.nan,):
-            if not 0 < (self.noise_multiplier if self.private else 1.0) * factor < math.inf:
-                raise ValueError(f"Expected noise factors > 0 and finite, and so the noise, got {factor}.")
+            multiplier = (self.noise_multiplier if self.private else 1.0) * factor
+            expect(0 < multiplier < math.inf, "noise factors > 0 and finite, and so the noise", factor)
 
     def at(self, step: int) -> Mechanism:
-        """Return the mechanism that releases and charges a step: DP-SGD with the noise of that step."""
         return self._steps[min(step, len(self.factors) - 1)]
 
     @cached_property
@@ -312,7 +303,6 @@ class Scheduled(Mechanism):
         raise TypeError("The charges change from step to step: use at(step).charge_step.")
 
     def charges(self, steps: int) -> Ledger:
-        """Return all charges for `steps` steps, all of them kept, and for the releases before the first."""
         ledger = super().charges(0)
         for step in range(steps):
             self.at(step).charge_step(ledger, step % self.steps_per_epoch)
@@ -326,4 +316,60 @@ class _Step(Mechanism):
     least: float = math.inf
 
     def _epoch_event(self) -> DpEvent:
-        return GaussianDpEvent(min(self.least, self.noise_multiplier))
+        return gaussian(min(self.least, self.noise_multiplier))
+
+
+def check_first_batch(mechanism: Mechanism, sums: Callable[[Tensor], Mapping[str, Tensor]], norms: Tensor) -> None:
+    """Take the example with the largest norm out of a batch, and compare the sums group by group.
+
+    The sensitivities are proven, and the contributions of a user's code are bounded. This check compares the first real
+    batch of a private run with the bounds once, in every way of taking a step. It costs three more sums, and is skipped
+    if two sums of the same batch differ, as in a network that draws random numbers.
+
+    Args:
+        sums: the clipped sums, by parameter name, over the examples of the batch that a mask [batch] keeps.
+        norms: [batch], norms of gradients or, without these, losses; the largest selects the example.
+
+    Raises:
+        RuntimeError: the sums differ by more than is charged for.
+    """
+    if not mechanism.private or len(norms) < 2:
+        return
+    everyone = torch.ones(len(norms), dtype=torch.bool, device=norms.device)
+    without_largest = everyone.clone()
+    without_largest[norms.nan_to_num(-1.0, -1.0).argmax()] = False
+    devices = [norms.device] if norms.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        total, without = sums(everyone), sums(without_largest)
+        again = sums(everyone)
+    if any(not torch.equal(total[name].nan_to_num(), again[name].nan_to_num()) for name in total):
+        return
+    for group in mechanism.noise_groups:
+        squares = [(total[name] - without[name]).double().square().sum() for name in group.parameters]
+        moved, most = float(torch.stack(squares).sum().sqrt()), mechanism.most_moved(group)
+        if not moved <= most * (1 + _MOVED[0] + _MOVED[1] * len(norms)):
+            raise RuntimeError(
+                f"one example of the first batch moves the sum of {group.parameters[0]} by {moved:.4g}, but the noise "
+                f"is for {most:.4g}: no ε would hold"
+            )
+
+
+class Normalization(Protocol):
+    """A layer without parameters between the features and the network, and its cost in privacy."""
+
+    @property
+    def releases(self) -> Releases:
+        """Return the releases of the training examples by `fit`, empty if the layer needs none."""
+        ...
+
+    def layer(self, channels: int) -> nn.Module:
+        """Return the layer for features [batch, channels, height, width].
+
+        Raises:
+            ValueError: the number of channels is not supported.
+        """
+        ...
+
+    def fit(self, layer: nn.Module, features: Tensor, generator: Generator, ledger: Ledger) -> None:
+        """Set up `layer` from the training features [examples, channels, height, width], charging `releases`."""
+        ...

@@ -17,12 +17,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
 from torch import Generator, Tensor
 
-from runner.accounting import Ledger
-from runner.clipping import Backprop, Clipping, NoiseGroup
+from runner.accounting import Ledger, gaussian
+from runner.clipping import Clipping, NoiseGroup
+from runner.clipping.backprop import Backprop, BackpropOfMeanLoss
 from runner.config import Sampling
+from runner.config.fields import expect
 from runner.gradients import Objective, unknown
 from runner.mechanism.dp_sgd import Mechanism
 from runner.networks.objective import is_chain
@@ -56,7 +57,7 @@ class _DisjointBatches(Mechanism):
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
         """Write an epoch's release to the ledger, at its first step. No step is rejected here."""
         if step_in_epoch == 0:
-            ledger.release(actual=_gaussian(self._true_multiplier()), claimed=_gaussian(self.noise_multiplier))
+            ledger.release(actual=gaussian(self._true_multiplier()), claimed=gaussian(self.noise_multiplier))
 
     def _true_multiplier(self) -> float:
         return self.noise_multiplier
@@ -81,8 +82,7 @@ class Printed(_DisjointBatches):
     def __post_init__(self) -> None:
         super().__post_init__()
         _expect(self.sampling, Sampling.shuffled, "printed")
-        if self.neighbours not in NEIGHBOURS:
-            raise ValueError(f"Expected mechanism.neighbours {' or '.join(NEIGHBOURS)}, got {self.neighbours}.")
+        expect(self.neighbours in NEIGHBOURS, f"mechanism.neighbours {' or '.join(NEIGHBOURS)}", self.neighbours)
         if self.before and self.neighbours == "replace_one":
             raise ValueError("mechanism.neighbours=replace_one does not cover releases before the first step.")
 
@@ -113,7 +113,7 @@ class OfMeanLoss(Mechanism):
 
     def applied(self, clipping: Clipping, batch: int) -> Clipping:
         assert isinstance(clipping, Backprop)
-        return clipping.bound_mean_loss(max(1, self._rows(batch)))
+        return BackpropOfMeanLoss(clipping, max(1, self._rows(batch)))
 
     @property
     def denominator(self) -> int:
@@ -124,7 +124,6 @@ class OfMeanLoss(Mechanism):
         return _MOST_MOVED * group.sensitivity
 
     def _rows(self, batch: int) -> int:
-        """Return the number that the mean loss is a mean over."""
         return batch
 
 
@@ -157,15 +156,13 @@ class Corrected(OfMeanLoss):
 
     def charge_step(self, ledger: Ledger, step_in_epoch: int, *, kept: bool = True) -> None:
         """Write one step's release to the ledger; the claim counts only floor(N/B) steps per epoch."""
-        actual = _sampled(self.sampling_rate, self.noise_multiplier / _MOST_MOVED)
+        actual = gaussian(self.noise_multiplier / _MOST_MOVED, self.sampling_rate)
         if step_in_epoch < self.examples // self.batch_size:
-            ledger.release(actual, self._claimed(), claimed_count=len(self.noise_groups))
+            layers = len(self.noise_groups)
+            claimed = gaussian(self.noise_multiplier * math.sqrt(layers), self.batch_size / self.examples)
+            ledger.release(actual, claimed, claimed_count=layers)
         else:
             ledger.release(actual, None)
-
-    def _claimed(self) -> DpEvent:
-        layer = self.noise_multiplier * math.sqrt(len(self.noise_groups))
-        return _sampled(self.batch_size / self.examples, layer)
 
 
 @dataclass(frozen=True)
@@ -222,12 +219,3 @@ class OriginalBug(OfMeanLoss, _DisjointBatches):
 def _expect(sampling: Sampling, expected: Sampling, mechanism: str) -> None:
     if sampling is not expected:
         raise ValueError(f"mechanism={mechanism} needs sampling={expected.value}, got {sampling.value}.")
-
-
-def _gaussian(noise_multiplier: float) -> DpEvent:
-    return GaussianDpEvent(noise_multiplier) if noise_multiplier > 0 else NonPrivateDpEvent()
-
-
-def _sampled(rate: float, noise_multiplier: float) -> DpEvent:
-    inner = _gaussian(noise_multiplier)
-    return PoissonSampledDpEvent(rate, inner) if noise_multiplier > 0 else inner

@@ -113,7 +113,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from runner.speed.kernels import fits, integers, library, pointers, threads_for, waves
+from runner.speed.kernels import call, fits, library, threads_for, waves
 
 PRECISION = "float64, rounded once"  # how noise is drawn and added, as records say it
 DRAWN = "float64"  # the same of records whose noise was rounded before it was added
@@ -185,14 +185,14 @@ def box_muller(bits: Tensor) -> Tensor:
 
 def _transform_in_place(compiled: ctypes.CDLL, bits: Tensor) -> Tensor:
     """Do what `box_muller` does, in the memory of the bits."""
-    compiled.normal_of(*pointers(bits), *integers(bits.shape[1], threads_for(bits)))
+    call(compiled.normal_of, bits, bits.shape[1], threads_for(bits))
     return bits.view(torch.float64).flatten()
 
 
 def _mean_by_kernel(compiled: ctypes.CDLL, total: Tensor, noise: Tensor, std: float, denominator: int) -> Tensor:
     total, noise, mean = total.contiguous(), noise.contiguous(), torch.empty(total.shape, device="cpu")
-    numbers = [ctypes.c_double(number) for number in (std, anchor(std), denominator)]
-    compiled.mean_of(*pointers(total, noise, mean), *integers(total.numel(), threads_for(total)), *numbers)
+    numbers = total.numel(), threads_for(total), float(std), anchor(std), float(denominator)
+    call(compiled.mean_of, total, noise, mean, *numbers)
     return mean
 
 
@@ -340,5 +340,4 @@ class PastNoise:
         return dict(self._past)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Continue after the steps of a state."""
         self._past = dict(state)

@@ -23,38 +23,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
-from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent
 from torch import Generator, Tensor, nn
 
-from runner.accounting import Ledger, Releases
+from runner.accounting import Ledger, Releases, gaussian
+from runner.config.fields import expect
 from runner.mechanism.normal import noisy_mean, standard_normal
 
 _CHUNK = 500  # examples read at a time
 _SMALLEST_VARIANCE = 1e-5  # as in PyTorch's normalisation layers
-
-
-class Normalization(Protocol):
-    """A layer without parameters between the features and the network, and its cost in privacy."""
-
-    @property
-    def releases(self) -> Releases:
-        """Return the releases of the training examples by `fit`, empty if the layer needs none."""
-        ...
-
-    def layer(self, channels: int) -> nn.Module:
-        """Return the layer for features [batch, channels, height, width].
-
-        Raises:
-            ValueError: the number of channels is not supported.
-        """
-        ...
-
-    def fit(self, layer: nn.Module, features: Tensor, generator: Generator, ledger: Ledger) -> None:
-        """Set up `layer` from the training features [examples, channels, height, width], charging `releases`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -70,8 +48,7 @@ class GroupNormalization:
     groups: int
 
     def __post_init__(self) -> None:
-        if self.groups < 1:
-            raise ValueError(f"Expected normalization.groups > 0, got {self.groups}.")
+        expect(self.groups >= 1, "normalization.groups > 0", self.groups)
 
     @property
     def releases(self) -> Releases:
@@ -116,18 +93,14 @@ class PrivateStatistics:
     square_norm: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.noise_multiplier < math.inf:
-            raise ValueError(f"Expected normalization.noise_multiplier >= 0 and finite, got {self.noise_multiplier}.")
+        noise = self.noise_multiplier
+        expect(0 <= noise < math.inf, "normalization.noise_multiplier >= 0 and finite", noise)
         for name in ("mean_norm", "square_norm"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"Expected normalization.{name} > 0 and finite, got {getattr(self, name)}.")
+            expect(0 < getattr(self, name) < math.inf, f"normalization.{name} > 0 and finite", getattr(self, name))
 
     @property
     def releases(self) -> Releases:
-        return ((self._event(), 2),)
-
-    def _event(self) -> DpEvent:
-        return GaussianDpEvent(self.noise_multiplier) if self.noise_multiplier > 0 else NonPrivateDpEvent()
+        return ((gaussian(self.noise_multiplier), 2),)
 
     def layer(self, channels: int) -> nn.Module:
         return Standardize(channels)
@@ -160,7 +133,8 @@ class PrivateStatistics:
 
     def _release(self, total: Tensor, sensitivity: float, generator: Generator, ledger: Ledger) -> Tensor:
         """Return one of the two releases, the noisy sum, and charge it."""
-        ledger.release(actual=self._event(), claimed=self._event())
+        event = gaussian(self.noise_multiplier)
+        ledger.release(actual=event, claimed=event)
         if self.noise_multiplier == 0:
             return total
         noise = standard_normal(len(total), generator, total.device)

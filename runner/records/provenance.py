@@ -15,7 +15,7 @@ from runner.config import REPOSITORY
 from runner.config.checkout import git
 from runner.mechanism.normal import PRECISION
 from runner.speed import kernels
-from runner.training.progress import Trained
+from runner.training.loop import Trained
 from runner.training.run import Run
 from runner.trust.mechanism import own_noise
 

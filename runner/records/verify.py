@@ -50,7 +50,7 @@ from runner.records.loader import hash_of, read_entry, write_entry
 from runner.speed.machine import cores, memory
 from runner.terminal import Line, Parser, number, printable
 from runner.training.averaging import LAST
-from runner.training.progress import Trained, final_metrics
+from runner.training.loop import Trained, final_metrics
 from runner.training.run import Run
 from runner.trust.sources import check_sources, own_targets
 

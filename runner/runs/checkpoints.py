@@ -59,7 +59,7 @@ class Checkpoint:
         self.possible = not own_targets(self._bound["config"])
 
     def load(self) -> dict[str, Any] | None:
-        """Return the state to resume from (see `runner.training.steps`), or None if there is none.
+        """Return the state to resume from (see `runner.training.loop`), or None if there is none.
 
         If there is a file that cannot be used, one line states the reason. The file stays until the first epoch
         replaces it.

@@ -28,10 +28,8 @@ from runner.runs.checkpoints import Checkpoint, checkpoint_path
 from runner.speed import kernels, machine
 from runner.terminal import part_done
 from runner.tracking import runs as tracking
-from runner.training.loop import load, training
-from runner.training.progress import Trained, final_metrics
-from runner.training.run import Run
-from runner.training.steps import State
+from runner.training.loop import Trained, final_metrics, load, training
+from runner.training.run import Run, State
 from runner.trust.sources import check_sources
 
 Outcome = Literal["finished", "diverged", "stopped", "skipped", "busy"]

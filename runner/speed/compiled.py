@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -12,17 +11,14 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from runner.networks.geometry import Pair, pair
-from runner.networks.lipschitz import layers
-from runner.networks.lipschitz.layers import GlobalL2Pool, GroupSort2, L2Pool2d
-from runner.speed.kernels import fits, integers, library, pays, pointers, threads_for, waves
-from runner.speed.slices import channels_last
+from runner.speed.kernels import call, channels_last, fits, library, pays, threads_for, waves
 
 LONG = 1 << 14  # numbers: up to here PyTorch's tanh is as fast, or faster
 _MANY = 1 << 17  # numbers: max-pooling of fewer takes longer than PyTorch's
-_THREADS = 2  # of a trial
+THREADS = 2  # of a trial
 
 
-def _agrees(
+def alike(
     x: Tensor,
     plain: Callable[[Tensor], Tensor],
     tolerance: tuple[float, float],
@@ -66,7 +62,7 @@ class _Tanh(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, compiled: ctypes.CDLL, threads: int) -> Tensor:
         y = torch.empty_like(x)  # in the same order in memory
-        compiled.tanh_of(*pointers(x, y), *integers(x.numel(), threads))
+        call(compiled.tanh_of, x, y, x.numel(), threads)
         ctx.save_for_backward(y)
         return y
 
@@ -82,7 +78,7 @@ def agrees_on_group_norm(compiled: ctypes.CDLL) -> bool:
         x = 3 * waves(3, channels, height, width) + 2
         x[1] = 0.7
         expected = nn.functional.group_norm(x.double(), groups, eps=1e-3).float()
-        y = _normalised(compiled, channels_last(x), groups, 1e-3, _THREADS)
+        y = _normalised(compiled, channels_last(x), groups, 1e-3, THREADS)
         if not torch.allclose(y, expected, rtol=1e-5, atol=1e-5):
             return False
     return True
@@ -108,60 +104,8 @@ def _normalised(compiled: ctypes.CDLL, x: Tensor, groups: int, epsilon: float, t
     """Of images that lie channels last in memory, as do the results."""
     batch, channels, height, width = x.shape
     y = x.new_empty(batch, height, width, channels)
-    shape = (ctypes.c_int64 * 3)(height * width, channels, groups)
-    compiled.group_norm(*pointers(x, y), *integers(batch), shape, *integers(threads), ctypes.c_double(epsilon))
+    call(compiled.group_norm, x, y, batch, (height * width, channels, groups), threads, epsilon)
     return y.permute(0, 3, 1, 2)
-
-
-def agrees_on_group_sort(compiled: ctypes.CDLL) -> bool:
-    """Return True if a library sorts pairs as PyTorch does, and its gradient: both layouts, equal pairs, NaN."""
-    for channels in (2, 6, 10, 20, 34):  # half of them is less than a vector, or more by a rest
-        x = (waves(3, channels, 5, 7) * 4).round()  # many are equal
-        x[1, 1, 3, 4] = torch.nan
-        for images in (x, x.contiguous(memory_format=torch.channels_last)):
-            if not _agrees(images, GroupSort2(), (0, 1e-6), _GroupSort, compiled, _THREADS):
-                return False
-    return True
-
-
-class FastGroupSort(GroupSort2):
-    """`GroupSort2`, its gradient too."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        channels = x.shape[1 if x.dim() == 4 else -1] if x.dim() > 1 else 1
-        pairs = channels % 2 == 0 and x.numel() > 0
-        compiled = library("group_sort", agrees_on_group_sort) if pairs and fits(x) else None
-        if compiled is None:
-            return super().forward(x)
-        # Numbers without gaps: images in either order, all else as its dimensions are.
-        in_order = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
-        y: Tensor = _GroupSort.apply(x if in_order else x.contiguous(), compiled, threads_for(x))
-        return y
-
-
-class _GroupSort(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, compiled: ctypes.CDLL, threads: int) -> Tensor:
-        if x.dim() == 4 and x.is_contiguous():
-            halves = len(x), x[0].numel() // 2
-        else:
-            channels = x.shape[1] if x.dim() == 4 else x.shape[-1]
-            halves = x.numel() // channels, channels // 2
-        # The number of rows of two halves (a row is an image, a position or a token), and the length of a half.
-        ctx.compiled, ctx.numbers = compiled, integers(*halves, threads)
-        y = torch.empty_like(x)  # in the same order in memory
-        compiled.group_sort(*pointers(x, y), *ctx.numbers)
-        ctx.save_for_backward(x)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        (x,) = ctx.saved_tensors
-        order = torch.contiguous_format if x.is_contiguous() else torch.channels_last
-        g, gradient = g.contiguous(memory_format=order), torch.empty_like(x)  # kept until the call is over
-        ctx.compiled.group_sort_backward(*pointers(x, g, gradient), *ctx.numbers)
-        return gradient, None, None
 
 
 def agrees_on_max_pool(compiled: ctypes.CDLL) -> bool:
@@ -169,19 +113,13 @@ def agrees_on_max_pool(compiled: ctypes.CDLL) -> bool:
     x = (waves(3, 5, 8, 7) * 4).round()  # many are equal
     x[1, 2, 3, 4] = torch.nan
     return all(
-        _agrees(x, nn.MaxPool2d(*window), (0, 1e-5), _Pool, *window, compiled, "max_pool", _THREADS)
+        alike(x, nn.MaxPool2d(*window), (0, 1e-5), Pool, *window, compiled, "max_pool", THREADS)
         for window in (((2, 2), (1, 1)), ((3, 2), (2, 1)), ((2, 3), (2, 3)))
     )
 
 
 class FastMaxPool(nn.MaxPool2d):
     """`nn.MaxPool2d` without padding, dilation or rounding up, its gradient too."""
-
-    @staticmethod
-    def takes(plain: nn.MaxPool2d) -> bool:
-        """Return True if this computes the same as a layer."""
-        same = pair(plain.padding) == (0, 0) and pair(plain.dilation) == (1, 1)
-        return same and not (plain.ceil_mode or plain.return_indices)
 
     def forward(self, x: Tensor) -> Tensor:
         """Images [batch, channels, height, width] to the maxima of their windows."""
@@ -191,11 +129,11 @@ class FastMaxPool(nn.MaxPool2d):
         if compiled is None:
             plain: Tensor = super().forward(x)
             return plain
-        maxima: Tensor = _Pool.apply(x, kernel, stride, compiled, "max_pool", threads_for(x))
+        maxima: Tensor = Pool.apply(x, kernel, stride, compiled, "max_pool", threads_for(x))
         return maxima
 
 
-class _Pool(torch.autograd.Function):
+class Pool(torch.autograd.Function):
     """Pooling by a library's function `name`, and its gradient by `name`_backward, channels last in memory."""
 
     @staticmethod
@@ -205,10 +143,10 @@ class _Pool(torch.autograd.Function):
         x = x.contiguous(memory_format=torch.channels_last)
         batch, channels, *size = x.shape
         output = [(length - k) // s + 1 for length, k, s in zip(size, kernel, stride, strict=True)]
-        layout = (ctypes.c_int64 * 9)(*size, channels, *output, *kernel, *stride)
-        ctx.pooling = getattr(compiled, f"{name}_backward"), (*integers(batch), layout, *integers(threads))
+        numbers = batch, (*size, channels, *output, *kernel, *stride), threads
+        ctx.function, ctx.numbers = getattr(compiled, f"{name}_backward"), numbers
         y = x.new_empty(batch, *output, channels)
-        getattr(compiled, name)(*pointers(x, y), *ctx.pooling[1])
+        call(getattr(compiled, name), x, y, *numbers)
         y = y.permute(0, 3, 1, 2)
         ctx.save_for_backward(x, y)
         return y
@@ -216,40 +154,7 @@ class _Pool(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None, None, None]:
-        (x, y), (function, numbers) = ctx.saved_tensors, ctx.pooling
-        g = g.contiguous(memory_format=torch.channels_last)  # kept until the call is over
+        x, y = ctx.saved_tensors
         gradient = g.new_empty(len(x), *x.shape[2:], x.shape[1])
-        function(*pointers(x, y, g, gradient), *numbers)
+        call(ctx.function, x, y, g.contiguous(memory_format=torch.channels_last), gradient, *ctx.numbers)
         return gradient.permute(0, 3, 1, 2), None, None, None, None, None
-
-
-def agrees_on_l2_pool(compiled: ctypes.CDLL) -> bool:
-    """Return True if a library pools as PyTorch does, and its gradient: windows of zeros, and numbers in no window."""
-    x = waves(3, 5, 8, 7)
-    x[1, 2, :4, :4] = 0
-    return all(
-        _agrees(x, partial(layers._pooled, window=window), (1e-5, 1e-6), _Pool, window, window, compiled, "l2_pool", 2)
-        for window in ((2, 2), (3, 2), (8, 7))
-    )
-
-
-class FastL2Pool(L2Pool2d):
-    """`L2Pool2d`, its gradient too."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = _compiled_l2_pool(x, (self.kernel_size, self.kernel_size))
-        return super().forward(x) if y is None else y
-
-
-class FastGlobalL2Pool(GlobalL2Pool):
-    """`GlobalL2Pool`, its gradient too."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = _compiled_l2_pool(x, (x.shape[2], x.shape[3])) if x.dim() == 4 else None
-        return super().forward(x) if y is None else y.flatten(1)
-
-
-def _compiled_l2_pool(x: Tensor, window: Pair) -> Tensor | None:
-    windows = x.dim() == 4 and x.numel() > 0 and x.shape[2] >= window[0] and x.shape[3] >= window[1]
-    compiled = library("l2_pool", agrees_on_l2_pool) if windows and fits(x) else None
-    return None if compiled is None else _Pool.apply(x, window, window, compiled, "l2_pool", threads_for(x))

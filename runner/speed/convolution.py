@@ -4,7 +4,7 @@ Windows of 3 x 3, on which networks for CIFAR-10 spend most of their time, take 
 Winograd's algorithm. Small convolutions of other kinds, as in networks for MNIST, are computed by their definition,
 because PyTorch's library spends most of its time there on moving numbers. The gradient of the input is such a
 convolution again, with the windows turned round. The gradient of the weights of a whole batch stays PyTorch's, as
-clipping by example does not take it (`runner.gradients.methods` has those of the examples).
+clipping by example does not take it (`runner.gradients.terms` has those of the examples).
 
 Numbers by Winograd are some ten times as far from the exact ones as PyTorch's. Bounds on an example's contribution do
 not depend on them if norms and sums follow from the same computed inputs and gradients. Bounds of Lipschitz networks
@@ -25,8 +25,7 @@ from torch.nn.grad import conv2d_input, conv2d_weight
 
 from runner.networks.geometry import Pair
 from runner.networks.standardized import StandardizedConv2d
-from runner.speed.kernels import fits, integers, library, pays, pointers, threads_for, waves
-from runner.speed.slices import channels_last
+from runner.speed.kernels import call, channels_last, fits, library, pays, threads_for, waves
 
 Window = tuple[Pair, Pair]  # stride and padding
 
@@ -46,26 +45,16 @@ class Winograd:
     compiled: ctypes.CDLL
     window: ClassVar[Window] = ((1, 1), (1, 1))
 
-    def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None, threads: int) -> Tensor:
-        """Convolve images."""
-        return self._convolved(x, weight, bias, threads, turned=False)
-
-    def input_gradient(self, g: Tensor, weight: Tensor, threads: int) -> Tensor:
-        """Return the gradient of the images from that of the outputs."""
-        return self._convolved(g, weight, None, threads, turned=True)
-
-    def _convolved(self, x: Tensor, weight: Tensor, bias: Tensor | None, threads: int, *, turned: bool) -> Tensor:
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None, threads: int, *, turned: bool = False) -> Tensor:
+        """Convolve images. With windows that are `turned`, x is a gradient of outputs, and the result of images."""
         weight, bias = weight.detach().contiguous(), None if bias is None else bias.detach().contiguous()
         batch, channels_in, height, width = x.shape
         channels_out = weight.shape[1 if turned else 0]
         # Transformed weights [36, in, out], out filled up with zeros to whole vectors.
         u = weight.new_empty(_POINTS, channels_in, -(-channels_out // _LONGEST) * _LONGEST)
-        shape = (ctypes.c_int64 * 5)(0, 0, channels_in, channels_out, turned)
-        self.compiled.winograd_weights(*pointers(weight, u), shape, *integers(threads))
+        call(self.compiled.winograd_weights, weight, u, (0, 0, channels_in, channels_out, turned), threads)
         y = x.new_empty(batch, height, width, channels_out)
-        biases = ctypes.c_void_p() if bias is None else pointers(bias)[0]
-        shape = (ctypes.c_int64 * 5)(height, width, channels_in, channels_out, 0)
-        self.compiled.winograd(*pointers(x, u), biases, *pointers(y), *integers(batch), shape, *integers(threads))
+        call(self.compiled.winograd, x, u, bias, y, batch, (height, width, channels_in, channels_out, 0), threads)
         return y.permute(0, 3, 1, 2)
 
 
@@ -75,34 +64,27 @@ class Direct:
 
     compiled: ctypes.CDLL
     window: Window
-    shape: Any  # the sizes that the library reads: see `_shape`
+    shape: tuple[int, ...]  # of inputs, of outputs, of the window, strides and padding
 
-    def outputs(self, x: Tensor, weight: Tensor, bias: Tensor | None, threads: int) -> Tensor:
-        """Convolve images."""
-        height, width, channels = self.shape[3:6]
-        weight, y = weight.detach().contiguous(), x.new_empty(len(x), height, width, channels)
-        bias = None if bias is None else bias.detach().contiguous()  # kept until the call is over
-        numbers = *pointers(x, weight), ctypes.c_void_p() if bias is None else pointers(bias)[0], *pointers(y)
-        self.compiled.convolution(*numbers, *integers(len(x)), self.shape, *integers(threads))
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None, threads: int, *, turned: bool = False) -> Tensor:
+        """Convolve images, or gradients of outputs: see `Winograd`."""
+        weight, bias = weight.detach().contiguous(), None if bias is None else bias.detach().contiguous()
+        height, width, channels = self.shape[:3] if turned else self.shape[3:6]
+        y = x.new_empty(len(x), height, width, channels)
+        if turned:
+            call(self.compiled.convolution_backward, x, weight, y, len(x), self.shape, threads)
+        else:
+            call(self.compiled.convolution, x, weight, bias, y, len(x), self.shape, threads)
         return y.permute(0, 3, 1, 2)
-
-    def input_gradient(self, g: Tensor, weight: Tensor, threads: int) -> Tensor:
-        """Return the gradient of the images from that of the outputs."""
-        height, width, channels = self.shape[:3]
-        weight, gradient = weight.detach().contiguous(), g.new_empty(len(g), height, width, channels)
-        numbers = *pointers(g, weight, gradient), *integers(len(g))
-        self.compiled.convolution_backward(*numbers, self.shape, *integers(threads))
-        return gradient.permute(0, 3, 1, 2)
 
 
 Kernel: TypeAlias = Winograd | Direct
 
 
-def _shape(x: Tensor, weight: Tensor, window: Window) -> ctypes.Array[ctypes.c_int64]:
-    """Return the sizes that the kernel reads: of inputs, of outputs, of the window, strides and padding."""
+def _shape(x: Tensor, weight: Tensor, window: Window) -> tuple[int, ...]:
     size, taps, (stride, padding) = x.shape[2:], weight.shape[2:], window
     output = [(n + 2 * p - k) // s + 1 for n, p, k, s in zip(size, padding, taps, stride, strict=True)]
-    return (ctypes.c_int64 * 12)(*size, weight.shape[1], *output, len(weight), *taps, *stride, *padding)
+    return (*size, weight.shape[1], *output, len(weight), *taps, *stride, *padding)
 
 
 class _Convolution(torch.autograd.Function):
@@ -110,7 +92,7 @@ class _Convolution(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, kernel: Kernel) -> Tensor:
         x, ctx.kernel = channels_last(x), kernel
         ctx.save_for_backward(x, weight)
-        return kernel.outputs(x, weight, bias, threads_for(x))
+        return kernel(x, weight, bias, threads_for(x))
 
     @staticmethod
     @once_differentiable
@@ -118,7 +100,7 @@ class _Convolution(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         of_x = of_weight = None
         if ctx.needs_input_grad[0]:
-            of_x = ctx.kernel.input_gradient(channels_last(g), weight, threads_for(g))
+            of_x = ctx.kernel(channels_last(g), weight, None, threads_for(g), turned=True)
         if ctx.needs_input_grad[1]:
             of_weight = conv2d_weight(x, list(weight.shape), g, *ctx.kernel.window)
         return of_x, of_weight, g.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None, None
@@ -133,8 +115,8 @@ def _both_ways(
     g = waves(*plain.shape)
     if broken is not None:
         g[broken] = torch.nan
-    y = kernel.outputs(channels_last(x), weight, bias, threads)
-    gradient = kernel.input_gradient(channels_last(g), weight, threads)
+    y = kernel(channels_last(x), weight, bias, threads)
+    gradient = kernel(channels_last(g), weight, None, threads, turned=True)
     return [(y, plain), (gradient, conv2d_input(x.shape, exact, g.double(), *kernel.window))]
 
 
@@ -189,28 +171,9 @@ class FastConvolution(nn.Conv2d):
     outputs are NaN than would be otherwise: never another's.
     """
 
-    @staticmethod
-    def takes(plain: nn.Conv2d) -> bool:
-        """Return True if this computes the same as a layer, in less time."""
-        return (
-            type(plain) in (nn.Conv2d, StandardizedConv2d)
-            and plain.padding_mode == "zeros"
-            and not isinstance(plain.padding, str)
-            and plain.dilation == (1, 1)
-            and plain.groups == 1
-            and (_by_winograd(plain) or _is_small(plain))
-        )
-
-    @staticmethod
-    def of(plain: nn.Conv2d) -> FastConvolution:
-        """Return the same layer, which shares the parameters and forward hooks of `plain`, also later ones."""
-        kind = FastStandardizedConvolution if isinstance(plain, StandardizedConv2d) else FastConvolution
-        fast = kind.__new__(kind)
-        fast.__dict__.update(plain.__dict__)
-        return fast
-
     def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         sizes = self.out_channels, self.in_channels
+        kernel: Kernel | None = None
         if (
             x.dim() == 4
             and x.numel() > 0
@@ -219,27 +182,17 @@ class FastConvolution(nn.Conv2d):
             and (bias is None or (bias.shape == sizes[:1] and fits(bias)))
             and fits(x)
             and fits(weight)
-            and (y := self._compiled(x, weight, bias)) is not None
         ):
-            return y
-        plain: Tensor = super()._conv_forward(x, weight, bias)
-        return plain
-
-    def _compiled(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
-        kernel: Kernel
-        if _by_winograd(self):
-            enough = pays(x.numel() >= _FEWEST_PIXELS * self.in_channels)
-            compiled = library("winograd", agrees) if enough else None
-            if compiled is None:
-                return None
-            kernel = Winograd(compiled)
-        else:
-            window: Window = (cast(Pair, self.stride), cast(Pair, self.padding))
-            shape = _shape(x, weight, window)
-            compiled = library("convolution", agrees_directly) if min(shape[3:5]) > 0 else None
-            if compiled is None:
-                return None
-            kernel = Direct(compiled, window, shape)
+            if _by_winograd(self):
+                if pays(x.numel() >= _FEWEST_PIXELS * self.in_channels) and (compiled := library("winograd", agrees)):
+                    kernel = Winograd(compiled)
+            else:
+                window = cast(Pair, self.stride), cast(Pair, self.padding)
+                shape = _shape(x, weight, window)
+                if min(shape[3:5]) > 0 and (compiled := library("convolution", agrees_directly)):
+                    kernel = Direct(compiled, window, shape)
+        if kernel is None:
+            return cast(Tensor, super()._conv_forward(x, weight, bias))
         return cast(Tensor, _Convolution.apply(x, weight, bias, kernel))
 
 
@@ -247,11 +200,23 @@ class FastStandardizedConvolution(FastConvolution, StandardizedConv2d):
     """A `StandardizedConv2d` of the same windows."""
 
 
+def fast_kind(plain: nn.Conv2d) -> type[FastConvolution] | None:
+    """Return the class that computes the same as a layer in less time, or None."""
+    if not (
+        type(plain) in (nn.Conv2d, StandardizedConv2d)
+        and plain.padding_mode == "zeros"
+        and not isinstance(plain.padding, str)
+        and plain.dilation == (1, 1)
+        and plain.groups == 1
+    ):
+        return None
+    # Few channels and terms: PyTorch's convolutions are as fast for more.
+    few = plain.in_channels <= _FEW_CHANNELS or plain.out_channels < _LONGEST
+    if not (_by_winograd(plain) or (few and plain.in_channels * math.prod(plain.kernel_size) <= _MOST_TERMS)):
+        return None
+    return FastStandardizedConvolution if isinstance(plain, StandardizedConv2d) else FastConvolution
+
+
 def _by_winograd(layer: nn.Conv2d) -> bool:
     window = all(getattr(layer, name) == value for name, value in _WINDOW.items())
     return window and all(_LONGEST <= n <= _MOST_CHANNELS for n in (layer.in_channels, layer.out_channels))
-
-
-def _is_small(layer: nn.Conv2d) -> bool:
-    few = layer.in_channels <= _FEW_CHANNELS or layer.out_channels < _LONGEST
-    return few and layer.in_channels * math.prod(layer.kernel_size) <= _MOST_TERMS

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from runner.config.fields import expect
 from runner.gradients import Objective
-from runner.training.steps import State
 
 LAST = ("test_loss_last", "test_accuracy_last")  # columns of a history: the last weights, not the averaged ones
 
@@ -62,31 +61,6 @@ def averaged(averaging: Averaging, average: Sequence[Tensor], weights: Sequence[
 def initial_average(weights: Sequence[Tensor]) -> list[Tensor]:
     """Return the average before the first update: [updates, *averages]."""
     return [torch.zeros((), dtype=torch.float64, device=weights[0].device), *(w.detach().clone() for w in weights)]
-
-
-class Average:
-    """The average of one run's weights, for steps that are taken call by call."""
-
-    def __init__(self, averaging: Averaging, objective: Objective) -> None:
-        self._averaging, self._objective = averaging, objective
-        self._state = initial_average(list(objective.parameters()))
-
-    @torch.no_grad()
-    def update(self) -> None:
-        """Take in the objective's present weights, after an update that is kept."""
-        weights = [parameter.detach() for parameter in self._objective.parameters()]
-        self._state = averaged(self._averaging, self._state, weights)
-
-    @property
-    def weights(self) -> dict[str, Tensor]:
-        """Return the averaged weights by parameter name."""
-        return dict(zip((name for name, _ in self._objective.named_parameters()), self._state[1:], strict=True))
-
-    def state_dict(self) -> State:
-        return {"average": self._state}
-
-    def load_state_dict(self, state: State) -> None:
-        self._state = [saved.to(present.device) for saved, present in zip(state["average"], self._state, strict=True)]
 
 
 @contextmanager

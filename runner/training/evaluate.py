@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.speed.faster import faster
-from runner.speed.slices import channels_last
+from runner.speed.kernels import channels_last
 from runner.trust.engine import isolated_prediction
 
 Predictions = Callable[[], tuple[Tensor, Tensor]]  # guesses and losses, [examples] each
@@ -46,38 +47,38 @@ def evaluate(objective: Objective, split: Split, classes: int, predictions: Pred
 def predict(objective: Objective, split: Split) -> tuple[Tensor, Tensor]:
     """Return predicted classes and losses, [examples] each."""
     predictor = Predictor(objective, split)
-    with predictor.evaluating():
-        batch_results = [predictor(inputs, targets) for inputs, targets in batches(split.images, split.targets)]
-    guesses, losses = zip(*batch_results, strict=True)
+    with evaluating(predictor.objective):
+        guesses, losses = zip(*predictor.batches(split.images, split.targets), strict=True)
     return torch.cat(guesses), torch.cat(losses)
 
 
 class Predictor:
     """Guesses and losses of an objective at its present weights, one example at a time if it is isolated.
 
+    Attributes:
+        objective: computes the same in less time. It has to be in evaluation mode.
+
     Raises:
         NotMappableError: a user's part fails on one example; only the shape of one in `split` is used.
     """
 
     def __init__(self, objective: Objective, split: Split) -> None:
-        fast = faster(objective)
-        assert isinstance(fast, Objective)
-        self._fast = fast
+        self.objective = cast(Objective, faster(objective))
         self._alone = isolated_prediction(objective) if objective.isolated else None
         if self._alone is not None:
             self._alone.ready(split.images, split.targets)
 
-    def evaluating(self) -> AbstractContextManager[None]:
-        """Set evaluation mode inside a `with` block, in which batches are predicted."""
-        return evaluating(self._fast)
-
-    def __call__(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return guesses and losses, [batch] each."""
-        if self._alone is not None:
-            guesses, losses = self._alone(inputs, targets)
-            return guesses, losses
-        logits, losses = self._fast.predict(inputs, targets)
-        return logits.argmax(dim=1), losses
+    def batches(self, images: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield guesses and losses, [batch] each, of all images in batches of a size that suits their device."""
+        size = _BATCH[images.device.type]
+        for some_images, some_targets in zip(images.split(size), targets.split(size), strict=True):
+            inputs = channels_last(some_images.clone())  # a network may change them
+            if self._alone is not None:
+                guesses, losses = self._alone(inputs, some_targets)
+                yield guesses, losses
+            else:
+                logits, losses = self.objective.predict(inputs, some_targets)
+                yield logits.argmax(dim=1), losses
 
 
 _BATCH = {"cpu": 250, "cuda": 2500}  # images: on a CPU as many as fit its cache, channels last
@@ -94,10 +95,3 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for child, training in modes:
             child.training = training
-
-
-def batches(images: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield a split in batches of a size that suits its device: copies, which a network may change, channels last."""
-    size = _BATCH[images.device.type]
-    for some_images, some_targets in zip(images.split(size), targets.split(size), strict=True):
-        yield channels_last(some_images.clone()), some_targets

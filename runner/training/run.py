@@ -1,10 +1,13 @@
-"""The parts of a run that need no data, and what follows from them."""
+"""The parts of a run that need no data, what follows from them, and what both ways of taking its steps share."""
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol, TypeVar
 
 import torch
 from omegaconf import DictConfig
@@ -18,22 +21,17 @@ from runner.data.augmentation import Augmentation
 from runner.data.datasets import ImageDataset
 from runner.data.features import Features
 from runner.data.originals import private_statistics
-from runner.gradients import (
-    ENGINES,
-    Engine,
-    Objective,
-    fresh_copy,
-)
-from runner.mechanism.dp_sgd import Mechanism
-from runner.mechanism.statistics import Normalization
-from runner.speed.slices import examples_in_cache
+from runner.gradients import ENGINES, Engine, Objective, fresh_copy
+from runner.mechanism.dp_sgd import Mechanism, Normalization
+from runner.speed.faster import examples_in_cache
 from runner.training.averaging import Averaging
 from runner.training.updates import Schedule, UpdateRule
 from runner.trust.engine import IsolatedEngine
 from runner.trust.mechanism import own_noise, own_releases
 from runner.trust.parts import OwnViews, assumptions
 
-_FROZEN = "{:,} frozen parameters: taken as public"
+T = TypeVar("T")
+State = dict[str, Any]  # tensors, numbers, texts, and lists and dicts of these; reading it runs no code
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,6 @@ class Run:
 
     @property
     def parameters(self) -> int:
-        """Return the number of trained numbers."""
         return sum(parameter.numel() for parameter in self.initial.parameters())
 
     @cached_property
@@ -116,7 +113,8 @@ class Run:
         """Return what the run's ε assumes of a user's parts, a text each: see `runner.trust.parts`."""
         if not self.mechanism.private:
             return []
-        frozen = [_FROZEN.format(self.initial.frozen)] if self.initial.frozen else []
+        count = self.initial.frozen
+        frozen = [f"{count:,} frozen parameters: taken as public"] if count else []
         return frozen + assumptions(self.config, self.dataset, self.accountant, self.rule)
 
     @property
@@ -124,7 +122,7 @@ class Run:
         """Return the reason why no sound epsilon is known, in one sentence, or None if the ledger has every release."""
         return self._uncharged or self._private_statistics
 
-    @cached_property
+    @property
     def _uncharged(self) -> str | None:
         return own_noise(self.mechanism) or own_releases(self.normalization)
 
@@ -188,5 +186,45 @@ class Run:
         return optimizer
 
     def schedule(self, optimizer: torch.optim.Optimizer) -> Schedule:
-        """Return the learning rate's schedule, which begins with the first epoch's rate."""
         return self.make_schedule(optimizer, self.epochs * self.mechanism.steps_per_epoch)
+
+
+class NotCapturableError(Exception):
+    """No fixed sequence of calls can train this run; the message is the reason."""
+
+
+class Stateful(Protocol):
+    """A part of a run whose state can be saved and restored: a network or an optimizer, for example."""
+
+    def state_dict(self) -> State: ...
+
+    def load_state_dict(self, state: State, /) -> object: ...
+
+
+class Pieces:
+    """The number of examples at a time, `size`, which is halved if the GPU's memory is too small for them."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def fitting(self, take: Callable[[int], T], examples: int) -> T:
+        """Return `take(size)` for the largest tried size that fits, of at most `examples`.
+
+        Raises:
+            torch.OutOfMemoryError: one example does not fit.
+        """
+        while True:
+            size = min(self.size, examples)
+            try:
+                return take(size)
+            except torch.OutOfMemoryError as error:
+                if size <= 1:
+                    error.add_note("one example does not fit: compute fewer runs at a time, by JOBS")
+                    raise
+            self.size = math.ceil(size / 2)
+            torch.cuda.empty_cache()
+            print(
+                f"memory: {size} examples at a time do not fit, so {self.size} are computed at a time "
+                f"(runtime.physical_batch={self.size}).",
+                file=sys.stderr,
+            )

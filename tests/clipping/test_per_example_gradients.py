@@ -12,8 +12,7 @@ from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
 from torch import Tensor, nn
 
-from runner.clipping import PSAC, Automatic, Flat, NoClipping, PerLayer, gradient_sum
-from runner.clipping.per_example import clip_factors
+from runner.clipping import PSAC, Automatic, Flat, NoClipping, PerLayer, clip_factors, gradient_sum
 from runner.gradients import ENGINES, Objective
 from runner.gradients.interface import weigh_and_sum
 from runner.networks.architectures import all_convolutional, scatternet_small_cnn, small_cnn, vgg_cnn

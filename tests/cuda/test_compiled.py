@@ -13,7 +13,8 @@ from checks.parity.runs import SMALL
 from checks.parity.step import made_up
 from checks.rehearsal.compiled import Plan, planning
 from runner.data.datasets import Split
-from runner.training.graph import GraphStep, whole
+from runner.training.graph import GraphStep
+from runner.training.graph.batches import whole
 from runner.training.graph.capture import compiled
 from tests.small import LIPSCHITZ, NETWORK
 

@@ -24,10 +24,9 @@ from runner.runs.execute import execute
 from runner.training.graph import GraphStep
 from runner.training.graph.batches import draw_epoch
 from runner.training.graph.capture import captured_predictions, compiling_pays
-from runner.training.loop import train
-from runner.training.progress import Trained
+from runner.training.loop import Trained, train
 from runner.training.run import Run
-from runner.training.updates.interface import Sgd
+from runner.training.updates import Sgd
 from tests.references import whole_and_resumed
 from tests.small import LIPSCHITZ, NETWORK
 
@@ -187,7 +186,7 @@ def test_a_piece_that_does_not_fit_beside_the_graph_is_halved(run: Run, gpu: Gpu
     real = GraphStep._sum
 
     def fitting(step: GraphStep, values: Tensor, indices: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        if gpu.graphs and gpu.capturing is None and min(step.physical_batch, len(indices)) > 4:
+        if gpu.graphs and gpu.capturing is None and min(step.pieces.size, len(indices)) > 4:
             raise torch.OutOfMemoryError("a graph is held")
         return real(step, values, indices, mask)
 
@@ -264,7 +263,7 @@ def test_a_step_that_cannot_be_compiled_is_captured_as_it_is(run: Run, gpu: Gpu,
     def refuses(*_: Any, **__: Any) -> Any:
         raise TorchDynamoException("no compiler")
 
-    monkeypatch.setattr("runner.training.graph.capture.compiled", refuses)
+    monkeypatch.setattr("runner.training.graph.compiled", refuses)
     found = trained(on(run, "cuda:0", StepMode.compiled))
     assert found.step == "graph"
     assert "it cannot be compiled (no compiler)" in capsys.readouterr().err

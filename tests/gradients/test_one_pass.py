@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.grad import conv2d_weight
 
 import runner.gradients.one_pass as engine_module
+from checks.benchmarks.peers import OpacusEngine
 from runner.clipping import Flat, gradient_sum
-from runner.gradients import MappedEngine, Objective, OnePassEngine
-from runner.gradients.methods import METHODS, choose, linear, usable
+from runner.gradients import ENGINES, MappedEngine, Objective, OnePassEngine, unknown
+from runner.gradients.interface import KNOWN
 from runner.gradients.one_pass import NotRecordableError, output_gradients, recording
+from runner.gradients.terms import METHODS, Terms, choose, linear, usable
 from runner.networks.architectures import all_convolutional, small_cnn
 from runner.networks.geometry import Geometry, geometry
+from runner.networks.lipschitz import layers
+from runner.networks.wide_resnet import Branches
+from runner.speed.kernels import channels_last
 from tests.failing import ScaledByItsWeight
-from tests.references import clipped_sum, error, norm, per_example
+from tests.references import clipped_sum, distance, error, norm, per_example
 
 NORM = 0.7
 
@@ -89,7 +95,7 @@ def test_every_method_on_odd_convolutions(number: int, method: str, monkeypatch)
     def forced(shape: Geometry, compiled: Collection[str]) -> str:
         return "linear" if choose(shape, compiled) == "linear" else method
 
-    monkeypatch.setattr("runner.gradients.one_pass.choose", forced)
+    monkeypatch.setattr("runner.gradients.terms.choose", forced)
     assert_exact(Objective(network, spread()), inputs, targets, 1e-5)
 
 
@@ -270,3 +276,199 @@ def test_what_draws_at_random_is_taken(capsys: pytest.CaptureFixture[str]) -> No
     assert computed.norms is not None
     assert computed.norms.shape == (4,)
     assert "by itself" in capsys.readouterr().err
+
+
+EXAMPLES = 3
+
+
+def convolution_of(c_in: int, c_out: int, height: int, width: int, padding: int = 1, views: int = 1) -> Geometry:
+    output = height + 2 * padding - 2, width + 2 * padding - 2
+    return Geometry(c_in, c_out, (height, width), output, (3, 3), padding=(padding, padding), views=views)
+
+
+def numbers(shape: Geometry) -> tuple[Tensor, Tensor]:
+    """Return inputs and output gradients, channels last."""
+    torch.manual_seed(0)
+    rows = EXAMPLES * shape.views
+    return torch.randn(rows, *shape.input, shape.channels_in), torch.randn(rows, *shape.output, shape.channels_out)
+
+
+def terms_of(shape: Geometry, method: str) -> Terms:
+    return METHODS[method](*numbers(shape), shape, True)
+
+
+def exact_weights(shape: Geometry) -> Tensor:
+    """Return each example's gradient in float64: [examples, kh * kw * in * out]."""
+    a, g = (slopes.double().permute(0, 3, 1, 2).chunk(EXAMPLES) for slopes in numbers(shape))
+    size = shape.channels_out, shape.channels_in, 3, 3
+    slopes = [conv2d_weight(x, size, y, padding=shape.padding).permute(2, 3, 1, 0) for x, y in zip(a, g, strict=True)]
+    return torch.stack(slopes).flatten(1)
+
+
+def compiled(shape: Geometry) -> str:
+    """Return the fastest compiled method that takes this shape."""
+    names = usable(torch.zeros(1), shape)
+    if not names:
+        pytest.skip("no C++ compiler")
+    return names[-1]
+
+
+SHAPES = {
+    "one pixel": convolution_of(16, 17, 1, 1),
+    "two": convolution_of(17, 16, 2, 2),
+    "three, features": convolution_of(243, 17, 3, 2),
+    "five": convolution_of(35, 48, 5, 3),
+    "seven, unpadded": convolution_of(16, 243, 7, 5, padding=0),
+    "seventeen": convolution_of(19, 16, 17, 7),
+    "padded by two": convolution_of(16, 16, 3, 4, padding=2),
+    "views": convolution_of(17, 31, 5, 6, views=2),
+    "one channel in": convolution_of(1, 16, 17, 5),
+    "three channels out": convolution_of(17, 3, 5, 7),
+}
+
+
+@pytest.mark.parametrize("size", SHAPES)
+def test_gradients_at_odd_sizes(size: str) -> None:
+    """Within 5e-6 of the largest number. The norm counts each computed number once."""
+    shape = SHAPES[size]
+    method = compiled(shape)
+    assert method == ("kernel" if "channel" in size else "winograd")
+    terms, exact = terms_of(shape, method), exact_weights(shape)
+    assert terms.formed is not None
+    assert terms.bias is not None
+    assert (terms.formed - exact).abs().max() < 5e-6 * exact.abs().max()
+    torch.testing.assert_close(terms.squares.double(), terms.formed.double().square().sum(1), rtol=2e-6, atol=0)
+    of_biases = numbers(shape)[1].double().view(EXAMPLES, -1, shape.channels_out).sum(1)
+    torch.testing.assert_close(terms.bias.double(), of_biases, rtol=0, atol=1e-5)
+
+
+def test_threads_and_other_examples_change_no_number() -> None:
+    """An example with NaN leaves every bit of the others."""
+    shape = convolution_of(17, 33, 9, 6)
+    method, (a, g) = compiled(shape), numbers(shape)
+    expected = terms_of(shape, method)
+    a[1, 4, 3, 16] = torch.nan
+    try:
+        torch.set_num_threads(3)
+        computed = METHODS[method](a, g, shape, True)
+    finally:
+        torch.set_num_threads(1)
+    for computed_part, other in ((computed.formed, expected.formed), (computed.squares, expected.squares)):
+        assert computed_part is not None
+        assert other is not None
+        assert torch.equal(computed_part[[0, 2]], other[[0, 2]])
+    assert computed.squares[1].isnan()
+
+
+def test_channels_last_inputs_and_weights() -> None:
+    for channels in (1, 3):
+        torch.manual_seed(0)
+        network = nn.Sequential(
+            nn.Conv2d(channels, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 3, 3, 2), nn.Flatten(), nn.Linear(27, 10)
+        )
+        objective = Objective(network, nn.CrossEntropyLoss(reduction="none")).double()
+        objective = objective.to(memory_format=torch.channels_last)
+        inputs = channels_last(torch.randn(4, channels, 7, 7, dtype=torch.float64))
+        targets = torch.tensor([0, 1, 2, 3])
+        expected = Flat(0.7).sum_contributions(MappedEngine(copy.deepcopy(objective)), inputs, targets)
+        computed = Flat(0.7).sum_contributions(OpacusEngine(objective), inputs, targets)
+        torch.testing.assert_close(computed.norms, expected.norms)
+        torch.testing.assert_close(computed.gradients, expected.gradients)
+
+
+PLAIN = nn.CrossEntropyLoss(reduction="none")
+OF_IMAGES: dict[type[nn.Module], Callable[[], nn.Module]] = {
+    nn.MaxPool2d: lambda: nn.MaxPool2d(2, 1),
+    nn.AvgPool2d: lambda: nn.AvgPool2d(2),
+    nn.AdaptiveAvgPool2d: lambda: nn.AdaptiveAvgPool2d(2),
+    nn.GroupNorm: lambda: nn.GroupNorm(2, 4),
+    nn.Conv2d: lambda: nn.Conv2d(4, 4, 3, padding=1),
+    nn.Linear: lambda: nn.Linear(6, 6),
+    nn.Threshold: lambda: nn.Threshold(0.1, 0.0),
+    nn.Sequential: lambda: nn.Sequential(nn.Tanh()),
+    nn.Flatten: lambda: nn.Sequential(nn.Flatten(2), nn.Tanh()),
+    nn.Dropout: lambda: nn.Dropout(0.0),  # random numbers would not be the same in two batches
+}
+
+
+def objective_with(module: nn.Module) -> Objective:
+    """Images of 1 x 8 x 8 to three logits, with a module in the middle."""
+    torch.manual_seed(0)
+    before = nn.Sequential(nn.Conv2d(1, 4, 3), module)
+    numbers = before(torch.zeros(1, 1, 8, 8)).numel()
+    return Objective(nn.Sequential(before, nn.Flatten(), nn.Linear(numbers, 3)), PLAIN)
+
+
+@pytest.mark.parametrize("kind", sorted(KNOWN - {nn.CrossEntropyLoss}, key=lambda kind: kind.__name__))
+def test_every_known_type_keeps_examples_apart(kind: type[nn.Module]) -> None:
+    """The sums of a batch are as the isolated engine's, and removing an example moves them by C."""
+    objective = objective_with(OF_IMAGES.get(kind, kind)())
+    assert unknown(objective) is None
+    engine = ENGINES["one_pass"](objective)
+    assert isinstance(engine, OnePassEngine)
+    inputs, targets = 3 * torch.randn(5, 1, 8, 8), torch.tensor([0, 1, 2, 0, 1])
+    total_of_all = gradient_sum(Flat(0.01), engine, inputs, targets, 8).gradients
+    isolated = gradient_sum(Flat(0.01), MappedEngine(objective), inputs, targets, 8).gradients
+    for name, total in total_of_all.items():
+        torch.testing.assert_close(total, isolated[name], rtol=1e-3, atol=1e-7)
+    without_first = gradient_sum(Flat(0.01), engine, inputs[1:], targets[1:], 8).gradients
+    assert distance(total_of_all, without_first) == pytest.approx(0.01, rel=1e-3)
+
+
+class OwnTanh(nn.Tanh):
+    pass
+
+
+def changed(module: nn.Module, name: str, value: object) -> nn.Module:
+    """Return the module with an attribute set."""
+    setattr(module, name, value)
+    return module
+
+
+def hooked(kind: str) -> nn.Module:
+    module = nn.Conv2d(4, 4, 1)
+    if kind == "weight":
+        module.weight.register_hook(lambda g: g)
+    else:
+        getattr(module, f"register_{kind}_hook")(lambda *args: None)
+    return module
+
+
+def centred(x: Tensor) -> Tensor:
+    return x - x.mean(0)
+
+
+UNKNOWN: dict[str, Callable[[], nn.Module]] = {
+    "a subclass": OwnTanh,
+    "its own forward": lambda: changed(nn.Tanh(), "forward", centred),
+    "a forward hook": lambda: hooked("forward"),
+    "a forward pre-hook": lambda: hooked("forward_pre"),
+    "a backward hook": lambda: hooked("full_backward"),
+    "a hook on a weight": lambda: hooked("weight"),
+    "a parametrisation": lambda: nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 4, 1)),
+    "batch normalisation": lambda: nn.BatchNorm2d(4),
+    "examples joined": lambda: nn.Sequential(nn.Flatten(0), nn.Identity()),
+    "a graph": lambda: torch.fx.symbolic_trace(nn.Sequential(nn.Tanh())),
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_what_is_not_exactly_known_is_mapped(case: str) -> None:
+    objective = Objective(nn.Sequential(nn.Conv2d(1, 4, 3), UNKNOWN[case](), nn.Flatten(), nn.LazyLinear(3)), PLAIN)
+    assert unknown(objective)
+    if "joined" not in case:
+        objective(torch.zeros(2, 1, 8, 8), torch.zeros(2).long())  # gives the last layer its shape
+    assert isinstance(ENGINES["one_pass"](objective), MappedEngine)
+
+
+def test_a_module_inside_itself_is_looked_at_once() -> None:
+    objective = objective_with(nn.Tanh())
+    objective.network.itself = objective.network
+    assert unknown(objective) is None
+
+
+@pytest.mark.parametrize("mixing", [layers.Residual(nn.Flatten()), Branches(nn.Flatten(), nn.Identity())])
+def test_branches_of_different_shapes_are_refused(mixing: nn.Module) -> None:
+    """[batch, 1, n] + [batch, n] would be [batch, batch, n], in which examples are mixed."""
+    with pytest.raises(ValueError, match="shapes have to"):
+        mixing(torch.zeros(2, 1, 64))

@@ -26,8 +26,8 @@ from runner.records.verify import run_of
 from runner.report.explain import released_text
 from runner.runs.execute import execute
 from runner.speed import machine
-from runner.training.graph import GraphStep, enough
-from runner.training.graph.batches import draw_epoch, draw_views
+from runner.training.graph import GraphStep
+from runner.training.graph.batches import draw_epoch, draw_views, enough
 from runner.training.graph.network import MaskedEngine, RecordedObjective
 from tests.small import LIPSCHITZ, NETWORK
 
@@ -128,7 +128,7 @@ def test_examples_lie_in_uniformly_random_places() -> None:
     plain, shuffled = (
         draw_epoch(drawn, torch.Generator().manual_seed(3), least=64, shuffled=shuffled) for shuffled in (False, True)
     )
-    assert shuffled.seen == plain.seen
+    assert shuffled.sizes == plain.sizes
     counts = torch.zeros(64)
     for epoch in range(1 + 40):
         if epoch:
@@ -165,7 +165,7 @@ def test_a_longer_batch_is_a_negligible_event() -> None:
     run = prepared(*SMALL, *NETWORK, "precision=bf16", "dataset.train_examples=1000", "batch_size=100", "delta=1e-4")
     step = GraphStep(run, run.new_objective(), Split(*made_up(run, 2)))
     step.make_room()
-    assert step.length == enough(run.mechanism, 20, LONGER) > enough(run.mechanism, 20)
+    assert step.lengths[-1] == enough(run.mechanism, 20, LONGER) > enough(run.mechanism, 20)
 
 
 def test_a_run_in_bf16_is_another_run_and_learns(smoke: Callable[..., Any]) -> None:

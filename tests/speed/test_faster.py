@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from checks.benchmarks.problems import problem
+from runner.clipping import NoClipping, gradient_sum
+from runner.gradients import ENGINES, GradientSum
 from runner.networks.lipschitz.layers import GlobalL2Pool, GroupSort2, L2Pool2d
-from runner.speed.compiled import FastGlobalL2Pool, FastGroupNorm, FastGroupSort, FastL2Pool, FastMaxPool, FastTanh
+from runner.speed.compiled import FastGroupNorm, FastMaxPool, FastTanh
 from runner.speed.convolution import FastConvolution
-from runner.speed.faster import faster
+from runner.speed.faster import examples_in_cache, faster
+from runner.speed.lipschitz import FastGlobalL2Pool, FastGroupSort, FastL2Pool
 from runner.training.evaluate import evaluating
 
 POOLS = {
@@ -45,7 +49,7 @@ def assert_alike(fast: nn.Module, plain: nn.Module, x: torch.Tensor, numbers: Wi
 def test_max_pooling(kernels: str, number: int, channels: int) -> None:
     """Ties, NaN and infinities among the numbers. Layouts alternate."""
     pool, layout = list(POOLS.values())[number], LAYOUTS[(number + channels // 3) % 2]
-    assert FastMaxPool.takes(pool)
+    assert isinstance(faster(pool), FastMaxPool)
     torch.manual_seed(channels)
     x = torch.randn(3, channels, 7, 10).round(decimals=1)
     x[0, 0, 2, 3], x[1, -1, 0, 0], x[2, 0, 6, 9] = math.nan, math.inf, -math.inf
@@ -57,7 +61,7 @@ def test_max_pooling(kernels: str, number: int, channels: int) -> None:
     [
         (lambda _: FastMaxPool(3, 2), nn.MaxPool2d(3, 2), 0.0),
         (lambda _: nn.Sequential(FastGroupSort(), FastL2Pool(2)), nn.Sequential(GroupSort2(), L2Pool2d(2)), 0.0),
-        (FastConvolution.of, nn.Conv2d(16, 48, 3, padding=1), 1e-4),
+        (faster, nn.Conv2d(16, 48, 3, padding=1), 1e-4),
     ],
 )
 def test_layers_shared_among_threads(kernels: str, fast, plain: nn.Module, off: float) -> None:
@@ -203,3 +207,33 @@ def test_a_non_monotone_activation_stays_before_the_pooling(activation: nn.Modul
     expected = network(images)
     assert (exchanged - expected).abs().max() > 1e-3, "the exchange would show"
     torch.testing.assert_close(faster(network)(images), expected)
+
+
+@pytest.mark.parametrize(("network", "numbers"), [("M", 16 * 14 * 14), ("C", 32 * 32 * 32)])
+def test_an_ordinary_pass_keeps_the_largest_output_in_the_cache(network: str, numbers: int) -> None:
+    case = problem(network, 1)
+    assert examples_in_cache(case.network, case.inputs.shape[1:]) == 8 * 2**20 // (4 * numbers)
+
+
+def test_trying_the_network_leaves_no_trace() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(4, 2))
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    assert examples_in_cache(network, [2, 2]) == 8 * 2**20 // 16
+    assert torch.equal(torch.rand(3), expected)
+    assert not any(module._forward_hooks for module in network.modules())
+
+
+def test_pieces_are_as_equal_as_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, sizes = problem("M", 10), []
+    plain = NoClipping.sum_contributions
+
+    def noted(self: NoClipping, engine: object, inputs: torch.Tensor, *further: Any) -> GradientSum:
+        sizes.append(len(inputs))
+        return plain(self, engine, inputs, *further)
+
+    monkeypatch.setattr(NoClipping, "sum_contributions", noted)
+    engine = ENGINES["isolated"](case.objective)
+    gradient_sum(NoClipping(), engine, case.inputs, case.targets, physical_batch=8)
+    assert sizes == [5, 5]

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from runner.data.files import safe_folder
-from runner.gradients import methods
+from runner.gradients import terms
 from runner.mechanism import normal
-from runner.speed import compiled, convolution, kernels
+from runner.speed import compiled, convolution, kernels, lipschitz
 from runner.speed.kernels import library
 
 NAME = "tanh"
@@ -92,14 +92,14 @@ def test_a_library_of_another_user_is_not_used(folder: Path, monkeypatch: pytest
 TRIALS = {
     "convolution": convolution.agrees_directly,
     "group_norm": compiled.agrees_on_group_norm,
-    "group_sort": compiled.agrees_on_group_sort,
-    "l2_pool": compiled.agrees_on_l2_pool,
+    "group_sort": lipschitz.agrees_on_group_sort,
+    "l2_pool": lipschitz.agrees_on_l2_pool,
     "max_pool": compiled.agrees_on_max_pool,
     "normal": normal.agrees,
     "tanh": compiled.agrees_on_tanh,
-    "weight_gradients": methods.agrees,
+    "weight_gradients": terms.agrees,
     "winograd": convolution.agrees,
-    "winograd_gradients": methods.agrees_by_winograd,
+    "winograd_gradients": terms.agrees_by_winograd,
 }
 
 

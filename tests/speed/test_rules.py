@@ -19,7 +19,7 @@ from runner.records.identity import identify
 from runner.runs.execute import execute
 from runner.speed import compiled, kernels
 from runner.speed.compiled import FastMaxPool, FastTanh
-from runner.speed.convolution import FastConvolution
+from runner.speed.faster import faster
 from tests.conftest import Compose
 
 
@@ -39,7 +39,7 @@ def _max_pool(numbers: int) -> Tensor:
 
 
 def _convolution(images: int) -> Tensor:
-    convolved: Tensor = FastConvolution.of(nn.Conv2d(16, 16, 3, padding=1))(torch.ones(images, 16, 8, 8))
+    convolved: Tensor = faster(nn.Conv2d(16, 16, 3, padding=1))(torch.ones(images, 16, 8, 8))
     return convolved
 
 
@@ -67,7 +67,7 @@ def test_a_kernel_is_used_by_shape(
 
 
 def test_small_convolutions_are_compiled_at_any_size() -> None:
-    FastConvolution.of(nn.Conv2d(1, 16, 8, stride=2))(torch.ones(1, 1, 8, 8))
+    faster(nn.Conv2d(1, 16, 8, stride=2))(torch.ones(1, 1, 8, 8))
     if kernels.why_off():
         pytest.skip("no C++ compiler")
     assert kernels._used == {"convolution"}

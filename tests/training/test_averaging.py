@@ -10,7 +10,7 @@ from runner.records.files import read_record, record_path, results_folder
 from runner.records.identity import identify
 from runner.records.verify import verify
 from runner.runs.execute import execute
-from runner.training.averaging import Average
+from runner.training.averaging import averaged
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
 from runner.training.graph import GraphStep
@@ -58,14 +58,13 @@ def test_accuracy_is_of_the_average_and_training_is_unchanged(smoke, step: str) 
 def test_only_accepted_updates_count(smoke, monkeypatch: pytest.MonkeyPatch) -> None:
     averages = []
     monkeypatch.setattr(
-        "runner.training.loop.Average", lambda *arguments: averages.append(Average(*arguments)) or averages[-1]
+        "runner.training.loop.averaged", lambda *arguments: averages.append(averaged(*arguments)) or averages[-1]
     )
     run = prepare(
         smoke(*FEW_STEPS, *EMA, "screening=annealing", "screening.initial_temperature=5", "noise_multiplier=20")
     )
     trained = train(run, load(run), lambda row: None)
-    (average,) = averages
-    assert 0 < average.state_dict()["average"][0] == trained.history["accepted"][-1] < trained.history["tries"][-1]
+    assert 0 < averages[-1][0] == len(averages) == trained.history["accepted"][-1] < trained.history["tries"][-1]
 
 
 def test_a_record_follows_from_its_config(smoke) -> None:

@@ -17,10 +17,9 @@ from runner.mechanism.normal import generator
 from runner.networks.losses import LosingLess
 from runner.training import diagnostics as package
 from runner.training.diagnostics import Batch, Diagnostics, diagnostics
-from runner.training.diagnostics.hessian import TopEigenvalue
+from runner.training.diagnostics.gradients import TopEigenvalue
 from runner.training.evaluate import Evaluation
-from runner.training.loop import load, train
-from runner.training.progress import Trained
+from runner.training.loop import Trained, load, train
 from runner.training.run import Run
 from tests.references import flat, per_example
 

@@ -17,8 +17,7 @@ from runner.data.datasets import Split
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import derived_seed, generator
 from runner.training import diagnostics
-from runner.training.loop import load, train
-from runner.training.progress import Trained, final_metrics
+from runner.training.loop import Trained, final_metrics, load, train
 from tests.references import clipped_sum, flat, per_example, whole_and_resumed
 from tests.small import NETWORK
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from runner.clipping.per_example import clip_factors
+from runner.clipping import clip_factors
 from runner.gradients import Objective
 from runner.networks.objective import fresh_copy
 from runner.trust.engine import IsolatedEngine, Mapped, NotMappableError, isolated_prediction

@@ -19,8 +19,7 @@ from runner.clipping import NoiseGroup
 from runner.config import ConfigError, Sampling
 from runner.mechanism.dp_sgd import Mechanism, Scheduled
 from runner.mechanism.layerwise import OfMeanLoss, _DisjointBatches
-from runner.training.loop import load, train
-from runner.training.progress import Trained
+from runner.training.loop import Trained, load, train
 from runner.training.run import Run
 from runner.trust.mechanism import CHOICES, mechanism_for, own_noise
 from tests import choosing

@@ -21,16 +21,14 @@ from runner.clipping import Flat, gradient_sum
 from runner.config import ConfigError
 from runner.data.datasets import ImageDataset
 from runner.gradients import Objective
-from runner.mechanism.dp_sgd import Mechanism
+from runner.mechanism.dp_sgd import Mechanism, check_first_batch
 from runner.records.identity import identify, resolved
 from runner.records.verify import run_of
 from runner.report.explain import released_text
 from runner.runs.execute import execute
 from runner.training.evaluate import Evaluation, evaluate
-from runner.training.loop import load, train
-from runner.training.progress import final_metrics
+from runner.training.loop import final_metrics, load, train
 from runner.training.run import Run
-from runner.training.steps import check_first_batch
 from runner.training.updates import UpdateRule, Updates
 from runner.trust.engine import IsolatedEngine
 from runner.trust.parts import OwnFeatures

@@ -17,7 +17,7 @@ from runner.claims.formulas import Formula, charged_epsilon, computed, ledger_of
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence
 from runner.claims.verdicts import ClaimRow
-from runner.clipping import Backprop
+from runner.clipping.backprop import Backprop
 from runner.gradients import Objective
 from runner.papers.backprop_clipping.figures import PAPER, STATED, TABLE_1
 from runner.report import plots

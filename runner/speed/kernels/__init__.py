@@ -19,11 +19,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from runner.config import ConfigError
 from runner.config.checkout import scan
@@ -71,7 +71,6 @@ def used() -> str | None:
 
 
 def forget_used() -> None:
-    """Begin anew to note the kernels that are used."""
     _used.clear()
 
 
@@ -142,8 +141,13 @@ def _loaded(name: str) -> ctypes.CDLL | None:
     if kernels_wanted() == "none" or not compiler:
         return None
     try:
-        source = _FOLDER / f"{name}.cpp"
-        built = safe_folder(cache_folder()) / f"{name}_{_fingerprint(source, shlex.join(compiler))}.so"
+        source, information = _FOLDER / f"{name}.cpp", Path("/proc/cpuinfo")
+        lines = information.read_text(encoding="utf-8").splitlines() if information.exists() else []
+        processor = next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
+        # Machines of several processors and compilers may share a home folder.
+        parts = "sealed", *_sources(source), " ".join(_FLAGS), shlex.join(compiler), platform.machine(), processor
+        fingerprint = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+        built = safe_folder(cache_folder()) / f"{name}_{fingerprint}.so"
         if not is_sealed(built):
             with tempfile.TemporaryDirectory(dir=built.parent) as folder:
                 new = Path(folder) / built.name
@@ -157,9 +161,19 @@ def _loaded(name: str) -> ctypes.CDLL | None:
         return None
 
 
-def pointers(*tensors: Tensor) -> list[ctypes.c_void_p]:
-    """To the tensors' numbers, as arguments of a library's function."""
-    return [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+def call(function: Callable[..., None], *arguments: Tensor | Sequence[int] | float | None) -> None:
+    """Call a library's function with tensors as pointers, None as null, int64, arrays of int64, and float64."""
+    converted: list[Any] = []
+    for argument in arguments:
+        if isinstance(argument, int):
+            converted.append(ctypes.c_int64(argument))
+        elif isinstance(argument, float):
+            converted.append(ctypes.c_double(argument))
+        elif isinstance(argument, list | tuple):
+            converted.append((ctypes.c_int64 * len(argument))(*argument))
+        else:
+            converted.append(ctypes.c_void_p(None if argument is None else cast("Tensor", argument).data_ptr()))
+    function(*converted)
 
 
 def waves(*size: int) -> Tensor:
@@ -170,11 +184,6 @@ def waves(*size: int) -> Tensor:
     return ((count * 1.618).sin() * (count * 0.577).cos().exp()).float().view(size)
 
 
-def integers(*numbers: int) -> list[ctypes.c_int64]:
-    """Whole numbers as arguments of a library's function."""
-    return [ctypes.c_int64(number) for number in numbers]
-
-
 def threads_for(tensor: Tensor) -> int:
     """Return the number of threads that share the rows of a tensor."""
     import torch
@@ -182,15 +191,21 @@ def threads_for(tensor: Tensor) -> int:
     return torch.get_num_threads() if tensor.numel() >= _FOR_THREADS else 1
 
 
-def _fingerprint(source: Path, compiler: str) -> str:
-    """Hash the source, the flags, the compiler and the processor, because machines may share a home folder."""
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text(encoding="utf-8").splitlines() if information.exists() else []
-    processor = next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
-    parts = ("sealed", *_sources(source), " ".join(_FLAGS), compiler, platform.machine(), processor)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
 def _sources(source: Path) -> list[str]:
-    """Return the text of a kernel and of the headers."""
     return [path.read_text(encoding="utf-8") for path in (source, *scan(_FOLDER, "*.h"))]
+
+
+def channels_last(images: Tensor) -> Tensor:
+    """Return images [batch, channels, height, width] with the channels innermost; anything else as it is.
+
+    With one channel both orders are the same memory, and only strides that say so keep the network channels last.
+    """
+    import torch
+
+    if images.dim() != 4:
+        return images
+    images = images.contiguous(memory_format=torch.channels_last)
+    _, channels, height, width = images.shape
+    if channels == 1:
+        images = images.as_strided(images.shape, (height * width, 1, width, 1))
+    return images

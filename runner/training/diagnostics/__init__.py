@@ -46,7 +46,6 @@ class Subject:
 
     @contextmanager
     def evaluating(self) -> Iterator[Objective]:
-        """Yield the objective in evaluation mode."""
         self.objective.eval()
         yield self.objective
         self.objective.train()
@@ -76,6 +75,11 @@ class Diagnostic:
         self.subject = subject
         self.values: Any = {}
 
+    @staticmethod
+    def check(objective: Objective) -> object:
+        """Raise ValueError if this cannot be measured of an objective."""
+        return None
+
     def weights(self, epoch: int) -> None:
         """Measure the weights before training (epoch 0) or after an epoch, counted from 1."""
 
@@ -86,7 +90,6 @@ class Diagnostic:
         """Measure after an epoch, counted from 1."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed run needs."""
         return {"values": self.values}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -97,19 +100,12 @@ class Diagnostic:
         return bool(step % self.subject.run.config.diagnostics_every == 0)
 
     def append(self, **measured: Any) -> None:
-        """Append a number to each column of `values`."""
+        """Append a number to each column of `values`, or each of several numbers to a column of its own."""
         for name, value in measured.items():
-            self.values.setdefault(name, []).append(value)
-
-
-def gradient_norms(batch: Batch) -> Tensor:
-    """Compute the L2 norms of a batch's per-example gradients, [n]; those that clipping computed are used."""
-    if batch.clipped.norms is not None:
-        return batch.clipped.norms
-    names = [name for name, _ in batch.engine.objective.named_parameters()]
-    norms = batch.engine.clipped_sum(batch.inputs, batch.targets, [names], torch.zeros_like).norms
-    assert norms is not None
-    return norms
+            for key, number in value.items() if isinstance(value, dict) else ():
+                self.values.setdefault(name, {}).setdefault(key, []).append(number)
+            if not isinstance(value, dict):
+                self.values.setdefault(name, []).append(value)
 
 
 def parameter_norms(objective: Objective, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]]) -> Tensor:
@@ -123,14 +119,11 @@ def parameter_norms(objective: Objective, inputs: Tensor, targets: Tensor, group
     engine = OnePassEngine(objective)
     for piece in zip(inputs.split(SLICE), targets.split(SLICE), strict=True):
         engine.clipped_sum(*piece, groups, note)
-    norms = torch.cat(pieces)
-    assert norms.shape == (len(targets), len(groups))
-    return norms
+    return torch.cat(pieces)
 
 
 @cache
 def diagnostics() -> dict[str, type[Diagnostic]]:
-    """Return the diagnostics by name."""
     for module in iter_modules(__path__):
         import_module(f"{__name__}.{module.name}")
     by_name = {re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in Diagnostic.__subclasses__()}
@@ -152,11 +145,9 @@ class Diagnostics:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The measurements so far, by the name of the diagnostic."""
         return {name: measure.values for name, measure in self._measures.items()}
 
     def start(self) -> None:
-        """Measure before the first step."""
         self._follow()
         for measure in self._measures.values():
             measure.weights(0)
@@ -182,7 +173,6 @@ class Diagnostics:
             measure.load_state_dict(state[name])
 
     def _follow(self) -> None:
-        """Give the copy the values of the objective."""
         if self._copied:
             if self._live.epoch is not None and self._live.epoch != self._subject.objective.epoch:
                 self._subject.objective.start_epoch(self._live.epoch)

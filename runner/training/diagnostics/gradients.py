@@ -1,20 +1,32 @@
-"""Gradients of single examples and of batches."""
+"""Gradients of single examples and of batches, and the largest eigenvalue of the Hessian of the training loss."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
-from runner.gradients import GradientSum
-from runner.networks.lipschitz import gradient_bounds
-from runner.training.diagnostics import SLICE, Batch, Diagnostic, Subject, gradient_norms, parameter_norms
+from runner.gradients import GradientSum, Objective
+from runner.mechanism.normal import generator
+from runner.training.diagnostics import SLICE, Batch, Diagnostic, Subject, parameter_norms
 from runner.training.evaluate import Evaluation
 
 BIN, _BINS = 0.5, 200  # the width and number of the bins of GradientHistogram
 _EQUAL_BINS = 50  # of NormHistograms
+_ITERATIONS, _TOLERANCE = 50, 1e-2  # of TopEigenvalue
+
+
+def gradient_norms(batch: Batch) -> Tensor:
+    """Compute the L2 norms of a batch's per-example gradients, [n]; those that clipping computed are used."""
+    if batch.clipped.norms is not None:
+        return batch.clipped.norms
+    names = [name for name, _ in batch.engine.objective.named_parameters()]
+    norms = batch.engine.clipped_sum(batch.inputs, batch.targets, [names], torch.zeros_like).norms
+    assert norms is not None
+    return norms
 
 
 class GradientNorms(Diagnostic):
@@ -83,17 +95,14 @@ class NormHistograms(Diagnostic):
 
     passes_training_images = True
 
-    def __init__(self, subject: Subject) -> None:
-        super().__init__(subject)
-        self.values = {"epoch": [], "gradients": []}
-
     def weights(self, epoch: int) -> None:
         inputs, targets = self.subject.fixed
-        self.values["inputs"] = _counts(torch.linalg.vector_norm(inputs.flatten(1), dim=1))
-        self.values["epoch"].append(epoch)
         with self.subject.evaluating() as objective:
             names = [name for name, _ in objective.named_parameters()]
-            self.values["gradients"].append(_counts(parameter_norms(objective, inputs, targets, [names])[:, 0]))
+            norms = parameter_norms(objective, inputs, targets, [names])[:, 0]
+        self.append(epoch=epoch)
+        self.values.setdefault("gradients", []).append(_counts(norms))
+        self.values["inputs"] = _counts(torch.linalg.vector_norm(inputs.flatten(1), dim=1))
 
 
 def _counts(norms: Tensor) -> dict[str, Any]:
@@ -122,7 +131,6 @@ class LayerGradients(Diagnostic):
     passes_training_images = True
 
     def weights(self, epoch: int) -> None:
-        """Measure the gradients of the weights."""
         run, objective = self.subject.run, self.subject.objective
         inputs, targets = (tensor[:SLICE] for tensor in self.subject.fixed)
         layers: dict[str, list[str]] = {}
@@ -141,10 +149,8 @@ class LayerGradients(Diagnostic):
             clipped = torch.tensor([contribution(*pair) for pair in zip(inputs, targets, strict=True)]).double()
         moved = (_shares(clipped) - _shares(ordinary)).abs().sum(1) / 2
         self.append(epoch=epoch, total=ordinary.norm(dim=1).mean().item(), moved=moved.mean().item())
-        for kind, norms in (("ordinary", ordinary), ("clipped", clipped)):
-            columns = self.values.setdefault(kind, {name: [] for name in layers})
-            for name, mean in zip(layers, norms.mean(0).tolist(), strict=True):
-                columns[name].append(mean)
+        means = (dict(zip(layers, norms.mean(0).tolist(), strict=True)) for norms in (ordinary, clipped))
+        self.append(**dict(zip(("ordinary", "clipped"), means, strict=True)))
 
 
 def _shares(norms: Tensor) -> Tensor:
@@ -162,16 +168,97 @@ class BoundRatios(Diagnostic):
 
     passes_training_images = True
 
-    def __init__(self, subject: Subject) -> None:
-        super().__init__(subject)
-        self.values = {"epoch": [], "largest": {}, "mean": {}}
+    @staticmethod
+    def check(objective: Objective) -> Mapping[str, float]:
+        """Return the bounds by parameter name."""
+        from runner.networks.lipschitz import gradient_bounds  # few runs have such networks
+
+        return gradient_bounds(objective)
 
     def weights(self, epoch: int) -> None:
-        self.values["epoch"].append(epoch)
         with self.subject.evaluating() as objective:
-            bounds = gradient_bounds(objective)
+            bounds = self.check(objective)
             norms = parameter_norms(objective, *self.subject.fixed, [[name] for name in bounds])
-            for (name, bound), lengths in zip(bounds.items(), norms.unbind(1), strict=True):
-                ratios = lengths / bound
-                self.values["largest"].setdefault(name, []).append(ratios.max().item())
-                self.values["mean"].setdefault(name, []).append(ratios.mean().item())
+        ratios = {name: norms[:, place] / bound for place, (name, bound) in enumerate(bounds.items())}
+        largest, mean = ({name: measure(r).item() for name, r in ratios.items()} for measure in (torch.max, torch.mean))
+        self.append(epoch=epoch, largest=largest, mean=mean)
+
+
+class Hessian(Diagnostic):
+    """The `eigenvalue` of largest absolute value of the Hessian, before training (epoch 0) and after each epoch.
+
+    The Hessian belongs to the mean training loss, as it was in that epoch, on the first 2,048 training examples.
+    `residual` is the norm at which the power iteration ended.
+    """
+
+    passes_training_images = True
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        stream = generator(subject.run.config.seed, "hessian", subject.training.images.device)
+        self._top = TopEigenvalue(subject.objective, *subject.fixed, stream)
+
+    def weights(self, epoch: int) -> None:
+        with self.subject.evaluating():
+            eigenvalue, residual = self._top()
+        self.append(epoch=epoch, eigenvalue=eigenvalue, residual=residual)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "top": self._top.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._top.load_state_dict(state["top"])
+
+
+class TopEigenvalue:
+    """Power iteration on the Hessian of the mean loss over fixed examples: inputs [n, ...], targets [n].
+
+    v <- H v / ||H v||_2 converges to the eigenvector of the eigenvalue that is largest in absolute value. That is the
+    largest singular value of H up to its sign. Every call starts from the last call's vector, which changes little
+    between two epochs, plus a random one of the same length. The random part lets it leave an eigenvector that is no
+    longer the largest. It stops if the residual's norm ||H v - lambda v||_2, which bounds the distance of lambda to an
+    eigenvalue, is below 0.01 |lambda|. It also stops after 50 products with H.
+
+    Cost: a product with H is about twice a gradient over the examples (R. Pearlmutter, 1994).
+    """
+
+    def __init__(self, objective: Objective, inputs: Tensor, targets: Tensor, generator: Generator) -> None:
+        self._objective, self._inputs, self._targets = objective, inputs, targets
+        self._parameters = list(objective.parameters())
+        numbers = sum(p.numel() for p in self._parameters)
+        self._generator = generator
+        self._vector = torch.zeros(numbers, device=inputs.device, dtype=inputs.dtype)
+
+    def __call__(self) -> tuple[float, float]:
+        """Return lambda (with its sign) and the norm of the residual, at the objective's present weights."""
+        fresh = torch.empty_like(self._vector).normal_(generator=self._generator)
+        start = self._vector + fresh / fresh.norm()
+        vector, value, residual = start / start.norm(), 0.0, float("inf")
+        for _ in range(_ITERATIONS):
+            product = self._times_hessian(vector)
+            value = torch.dot(vector, product).item()
+            residual = (product - value * vector).norm().item()
+            norm = product.norm()
+            if not torch.isfinite(norm) or norm == 0 or residual < _TOLERANCE * abs(value):
+                break
+            vector = product / norm
+        self._vector = vector
+        return value, residual
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"vector": self._vector, "draws": self._generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self._vector = state["vector"].to(self._vector.device)
+        self._generator.set_state(state["draws"].cpu())
+
+    def _times_hessian(self, vector: Tensor) -> Tensor:
+        """Return H v, the gradient of (gradient of the mean loss) . v, a slice of the examples at a time."""
+        total = torch.zeros_like(vector)
+        for inputs, targets in zip(self._inputs.split(SLICE), self._targets.split(SLICE), strict=True):
+            loss = self._objective(inputs.clone(), targets).sum() / len(self._targets)
+            gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, self._parameters, create_graph=True)])
+            second = torch.autograd.grad(gradient @ vector, self._parameters)
+            total += torch.cat([g.flatten() for g in second])
+        return total

@@ -43,20 +43,14 @@ class LayerNorms(Diagnostic):
 
     passes_training_images = True
 
-    def __init__(self, subject: Subject) -> None:
-        super().__init__(subject)
-        self.values = {"epoch": [], "weights": {}, "pre_activations": {}}
-
     def weights(self, epoch: int) -> None:
-        self.values["epoch"].append(epoch)
         network = self.subject.objective.network
         with self.subject.evaluating(), torch.no_grad(), layer_outputs(network) as outputs:
             network(self.subject.fixed[0])
         layers = layers_with_parameters(network)
-        for name, output in outputs.items():
-            weight, norm = torch.as_tensor(layers[name].weight).norm(), output.flatten(1).norm(dim=1).mean()
-            self.values["weights"].setdefault(name, []).append(weight.item())
-            self.values["pre_activations"].setdefault(name, []).append(norm.item())
+        weights = {name: torch.as_tensor(layers[name].weight).norm().item() for name in outputs}
+        norms = {name: output.flatten(1).norm(dim=1).mean().item() for name, output in outputs.items()}
+        self.append(epoch=epoch, weights=weights, pre_activations=norms)
 
 
 class Confusion(Diagnostic):

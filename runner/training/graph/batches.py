@@ -34,11 +34,6 @@ class EpochBatches:
     sizes: list[int]
     numbers: Tensor | None = None
 
-    @property
-    def seen(self) -> int:
-        """Return the number of examples in all batches."""
-        return sum(self.sizes)
-
 
 def whole(examples: int, device: torch.device, length: int = 0) -> EpochBatches:
     """Return one batch of all examples, padded to `length`, for measuring the time of a step."""

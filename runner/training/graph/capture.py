@@ -1,11 +1,7 @@
-"""Compilation of a step by PyTorch's compiler, and its capture as a CUDA graph with its noise, and of an evaluation.
-
-The compiler is imported by the functions that need it, because its import takes seconds.
-"""
+"""Compilation of a step by PyTorch's compiler, and its capture as a CUDA graph with its noise, and of an evaluation."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,24 +25,6 @@ def compiling_pays(steps: int, numbers: int, times: int = 1) -> bool:
     layers hold for a step.
     """
     return steps * (_SAVED + _SAVED_BY_NUMBER * numbers) > times * _COMPILATION
-
-
-def compiled_and_captured(
-    draw: Callable[[], None],
-    advance: Callable[[], None],
-    drawing: Sequence[Generator],
-    side: torch.cuda.Stream,
-    pool: Any = None,
-) -> Callable[[], None] | None:
-    """Return what `captured` does, with `advance` compiled, or None with a sentence on stderr if it cannot be."""
-    from torch._dynamo.exc import TorchDynamoException
-
-    try:
-        return captured(draw, compiled(advance), drawing, side, pool)
-    except TorchDynamoException as error:
-        reason = str(error).strip().partition("\n")[0]
-        print(f"step: it cannot be compiled ({reason}), so its kernels are the library's.", file=sys.stderr)
-        return None
 
 
 def captured(
@@ -102,7 +80,7 @@ def compiled(function: Callable[[], None], backend: str | Callable[..., Any] = "
     Images keep their layout, in which windows are copied in the order of memory. Code that was compiled before is
     dropped, as a captured graph has no use for it.
     """
-    from torch._dynamo import config as dynamo
+    from torch._dynamo import config as dynamo  # its import takes seconds
     from torch._dynamo import reset
     from torch._inductor import config as inductor
 

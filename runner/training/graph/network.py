@@ -1,8 +1,7 @@
 """Layers that keep their inputs and outputs, and every example's gradient from them, by the library's kernels.
 
-One forward and one backward pass give all gradients. For rows a_t and output gradients g_t (t = 1..T), one example's
-gradient of the weight is sum_t g_t a_t^T. A convolution's rows are its windows, which are formed for this alone, one
-layer at a time, or on a GPU read by a kernel (`runner.speed.implicit`).
+One forward and one backward pass give all gradients (`runner.gradients.terms`). A convolution's windows are formed for
+this alone, one layer at a time, or on a GPU read by a kernel (`runner.speed.implicit`).
 """
 
 from __future__ import annotations
@@ -17,17 +16,15 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from runner.config import Precision
-from runner.gradients import GradientSum, Objective
+from runner.gradients import GradientSum, Objective, terms
 from runner.gradients.interface import NO_OTHERS
-from runner.gradients.methods import affine, linear
 from runner.gradients.precision import lowered
-from runner.gradients.terms import Factors, Terms, factors_of, group_norms, squared_norms, weighted_sum, weighted_sums
 from runner.networks.geometry import Geometry, geometry, unsupported
 from runner.networks.lipschitz.course import COUNT, counting_course
 from runner.networks.standardized import StandardizedConv2d, standardized
 from runner.speed.faster import pool_first, replace_parts
 from runner.speed.implicit import agrees, formed_gradients, worthwhile
-from runner.training.steps import NotCapturableError
+from runner.training.run import NotCapturableError
 
 
 class Layer(nn.Module):
@@ -67,7 +64,7 @@ class Layer(nn.Module):
             self._standardized = self.module.weight.detach(), self.module.gain.detach()
         return output
 
-    def terms(self, g: Tensor) -> Terms:
+    def formed_terms(self, g: Tensor) -> terms.Terms:
         """Return per-example gradients from output gradients [P, ...], formed or, if T = 1, as two factors.
 
         A sum adds the numbers whose norm was taken, in the type of the weights (`runner.gradients.precision`). So only
@@ -77,7 +74,7 @@ class Layer(nn.Module):
         module, a, exact = self.module, self.inputs, self._zero.dtype
         if isinstance(module, nn.GroupNorm):
             a, g = a.to(exact), g.to(exact)
-            return affine(F.group_norm(a, module.num_groups, eps=module.eps), g, self.views)
+            return terms.affine(F.group_norm(a, module.num_groups, eps=module.eps), g, self.views)
         has_bias, low, shape = module.bias is not None, self.precision is not None, geometry(module, a, g, self.views)
         if self.by_kernel and isinstance(module, nn.Conv2d) and shape.positions > 1 and worthwhile(shape, lowered=low):
             biases = g.to(exact).sum((2, 3)).unflatten(0, (-1, self.views)).sum(1) if has_bias else None
@@ -90,20 +87,20 @@ class Layer(nn.Module):
             outputs = outputs.unflatten(0, (-1, self.views)).transpose(1, 2).flatten(2)
             rows = rows.reshape(-1, self.views * rows.shape[1], rows.shape[2])
         if rows.shape[1] == 1 and self._standardized is None:
-            return linear(rows.flatten(1).to(exact), outputs.flatten(1).to(exact), has_bias)
+            return terms.linear(rows.flatten(1).to(exact), outputs.flatten(1).to(exact), has_bias)
         with lowered(self.precision, g.device.type):
             formed = torch.bmm(outputs, rows).to(exact)
         return self._formed_terms(formed, None, outputs.to(exact).sum(2) if has_bias else None)
 
-    def _formed_terms(self, formed: Tensor, squares: Tensor | None, biases: Tensor | None) -> Terms:
+    def _formed_terms(self, formed: Tensor, squares: Tensor | None, biases: Tensor | None) -> terms.Terms:
         """Return terms of gradients [P, out, K] of the kernels, and their squared norms [P], if they are known."""
         gains = None
         if self._standardized is not None:
             formed, gains = _through_standardization(formed, *self._standardized)
             squares = None
-        return Terms(
-            squared_norms(formed) if squares is None else squares,
-            lambda factors, silent: weighted_sum(formed.flatten(1), factors, silent),
+        return terms.Terms(
+            terms.squared_norms(formed) if squares is None else squares,
+            lambda factors, silent: terms.weighted_sum(formed.flatten(1), factors, silent),
             biases,
             gains,
         )
@@ -156,6 +153,7 @@ class RecordedObjective:
 
     def __init__(self, objective: Objective, views: int = 1) -> None:
         self.objective, self.views = objective, views
+        self.precision: Precision | None = None
         parameters = dict(objective.named_parameters())
         self.values = torch.cat([p.detach().flatten() for p in parameters.values()])
         self.parts: dict[str, tuple[slice, torch.Size]] = {}
@@ -187,16 +185,11 @@ class RecordedObjective:
 
     def compute_in(self, precision: Precision | None) -> None:
         """Compute later passes and the products that form gradients so: see `runner.gradients.precision`."""
-        self._recorded.precision = precision
+        self.precision = self._recorded.precision = precision
         for layer in self.layers.values():
             layer.precision = precision
 
-    @property
-    def precision(self) -> Precision | None:
-        return self._recorded.precision
-
     def forget(self) -> None:
-        """Drop what the layers keep of the last pass."""
         for layer in self.layers.values():
             layer.forget()
 
@@ -256,13 +249,11 @@ class MaskedEngine:
 
     @property
     def objective(self) -> Objective:
-        """Return the objective, for the names of its parameters."""
         return self.recorded.objective
 
     def clipped_sum(
-        self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: Factors
+        self, inputs: Tensor, targets: Tensor, groups: Sequence[Sequence[str]], factors: terms.Factors
     ) -> GradientSum:
-        """See `Engine.clipped_sum`."""
         layers = self.recorded.layers
         with torch.enable_grad():
             losses = self.recorded.losses(self.recorded.weights(self.values), inputs, targets)
@@ -274,10 +265,12 @@ class MaskedEngine:
             with lowered(self.recorded.precision, losses.device.type):
                 slopes = torch.autograd.grad(losses, list(outputs.values()), torch.ones_like(losses), allow_unused=True)
         with torch.no_grad():
-            terms = {name: layers[name].terms(g) for name, g in zip(outputs, slopes, strict=True) if g is not None}
-            norms = group_norms(terms, groups, torch.zeros_like(losses))
+            formed = {
+                name: layers[name].formed_terms(g) for name, g in zip(outputs, slopes, strict=True) if g is not None
+            }
+            norms = terms.group_norms(formed, groups, torch.zeros_like(losses))
             silent = ~(torch.isfinite(norms).all(dim=1) & self.mask)
-            sums = dict(weighted_sums(terms, groups, factors_of(norms, silent, factors), silent))
+            sums = dict(terms.weighted_sums(formed, groups, terms.factors_of(norms, silent, factors), silent))
         return GradientSum(sums, losses.detach(), torch.linalg.vector_norm(norms, dim=1))
 
     def plain_sum(self, inputs: Tensor, targets: Tensor, further: Mapping[str, Tensor] = NO_OTHERS) -> GradientSum:

@@ -52,7 +52,6 @@ class AdamBC(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update all parameters that have a gradient."""
         for group in self.param_groups:
             first, second = group["betas"]
             for parameter in group["params"]:

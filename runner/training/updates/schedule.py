@@ -1,13 +1,10 @@
-"""The learning rate by epoch or by step: a scheduler of torch.optim, or none."""
+"""A learning rate that changes at every step."""
 
 from __future__ import annotations
-
-import warnings
 
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
 
-from runner.config import is_own
 from runner.config.fields import expect, expect_option
 
 
@@ -54,41 +51,3 @@ class ByStep(SequentialLR):
         else:
             parts.append(LinearLR(optimizer, start_factor=1.0, end_factor=last_share, total_iters=falling))
         super().__init__(optimizer, parts, milestones=[warmup_steps] if warmup_steps else [])
-
-
-class Schedule:
-    """Steps a scheduler at the start of every epoch but the first, for which its constructor has set the rate.
-
-    A scheduler whose class has `by_step = True` is stepped at the start of every step of the run but the first instead.
-    """
-
-    def __init__(self, scheduler: LRScheduler | None) -> None:
-        self._scheduler, self._begun = scheduler, 0
-        self.by_step = bool(getattr(scheduler, "by_step", False))
-        self.is_own = scheduler is not None and is_own(scheduler)
-
-    def start_epoch(self) -> None:
-        """Set the learning rate of the epoch that begins, unless rates are set by step."""
-        if not self.by_step:
-            self._begin()
-
-    def start_step(self) -> None:
-        """Set the learning rate of the step that begins, if rates are set by step."""
-        if self.by_step:
-            self._begin()
-
-    def _begin(self) -> None:
-        if self._begun > 0 and self._scheduler is not None:
-            with warnings.catch_warnings():  # steps need not call the optimizer
-                warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
-                self._scheduler.step()
-        self._begun += 1
-
-    def state_dict(self) -> dict[str, int]:
-        """Return the number of epochs, or steps, that have begun, which determines the rate."""
-        return {"begun": self._begun}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Begin as many epochs, or steps, again, as schedulers hold objects that no plain state stores."""
-        for _ in range(state["begun"]):
-            self._begin()

@@ -45,8 +45,8 @@ from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import generator
 from runner.training.averaging import LAST
-from runner.training.evaluate import Evaluation, Predictor, batches, evaluate
-from runner.training.updates.interface import UpdateRule, Updates
+from runner.training.evaluate import Evaluation, Predictor, evaluate, evaluating
+from runner.training.updates import UpdateRule, Updates
 
 WEIGHTS = "weights"
 
@@ -84,11 +84,7 @@ class Annealing(UpdateRule):
             raise ValueError(f"screening.restores has no {self.restores}: it is {WEIGHTS}, or null for all.")
 
     def check(self, mechanism: Mechanism) -> None:
-        """Check that the mechanism is DP-SGD's.
-
-        Raises:
-            ValueError: it is another one, which may charge steps together, kept or not.
-        """
+        """Check that the mechanism is DP-SGD's. Another one may charge steps together, kept or not."""
         if type(mechanism) is not Mechanism:
             raise ValueError("screening charges kept steps one by one, so it takes no mechanism but DP-SGD's own.")
 
@@ -106,7 +102,7 @@ class Annealing(UpdateRule):
         return tuple(Split(test.images[i::2], test.targets[i::2]) for i in (1, 0))
 
     def due(self, run: Any, history: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        """Compute the columns that follow from other columns of a history.
+        """Compute the columns that follow from others.
 
         At most mu0 rejections precede a kept update, or follow the last one. Exactly mu0 precede each update that was
         kept only because of them.
@@ -147,7 +143,7 @@ class Screening(Updates):
     Args:
         rule: its parameters.
         objective: its network's loss on `images` decides.
-        candidates: the updates of the network's parameters; their `step` is the candidate update.
+        candidates: the step of these updates is the candidate.
         images: the images that screen.
         draws: a generator on the CPU for the uniform numbers, one per attempt.
         paid_for: the number of kept updates at which the run ends, or None.
@@ -169,10 +165,8 @@ class Screening(Updates):
         self._objective, self._images, self._reports_others = objective, images, reports_others
         self.loss = ScreeningLoss(objective.network, images, isolated=objective.isolated)
         self._total = math.nan  # the sum of the losses at the present weights
-        self._rejected_in_a_row = 0
-        self.tries = self.accepted = self.forced = 0
+        self.tries = self.accepted = self.forced = self._rejected_in_a_row = 0
         self._before_epoch = (0, 0)
-        self.seconds = 0.0
 
     @property
     def finished(self) -> bool:
@@ -193,27 +187,22 @@ class Screening(Updates):
             self._candidates.step()
             self.tries, self.accepted = self.tries + 1, self.accepted + 1
             return True
-        weights = [p.detach().clone() for group in self.optimizer.param_groups for p in group["params"]]
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        weights = [parameter.detach().clone() for parameter in parameters]
         state = {
             p: {name: v.clone() if isinstance(v, Tensor) else v for name, v in numbers.items()}
             for p, numbers in self.optimizer.state.items()
         }
         self._candidates.step()
-        with self._timed():
+        with self._timed(), torch.no_grad():
             accepted = self._keep()
             if not accepted:
-                self._restore(weights, state)
+                for parameter, before in zip(parameters, weights, strict=True):
+                    parameter.copy_(before)
+                if self._rule.restores != WEIGHTS:  # without any later entries
+                    self.optimizer.state.clear()
+                    self.optimizer.state.update(state)
         return accepted
-
-    @torch.no_grad()
-    def _restore(self, weights: Sequence[Tensor], state: Mapping[Tensor, Any]) -> None:
-        """Restore the weights and, if the rule says so, the optimizer's state, without any later entries."""
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        for parameter, before in zip(parameters, weights, strict=True):
-            parameter.copy_(before)
-        if self._rule.restores != WEIGHTS:
-            self.optimizer.state.clear()
-            self.optimizer.state.update(state)
 
     def _keep(self) -> bool:
         """Apply algorithm 2, lines 10 to 22.
@@ -276,14 +265,14 @@ class Screening(Updates):
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        cuda = self.loss.device.type == "cuda"
-        if cuda:
-            torch.cuda.synchronize(self.loss.device)  # do not count the step's unfinished work
-        started = time.perf_counter()
+        def now() -> float:
+            if self.loss.device.type == "cuda":
+                torch.cuda.synchronize(self.loss.device)  # do not count the step's unfinished work
+            return time.perf_counter()
+
+        started = now()
         yield
-        if cuda:
-            torch.cuda.synchronize(self.loss.device)
-        self.seconds += time.perf_counter() - started
+        self.seconds += now() - started
 
 
 class ScreeningLoss:
@@ -298,7 +287,6 @@ class ScreeningLoss:
     """
 
     def __init__(self, network: nn.Module, images: Split, *, isolated: bool = False) -> None:
-        """Prepare to evaluate a network. `isolated`: see `Objective.isolated`."""
         objective = Objective(network, nn.CrossEntropyLoss(reduction="none"))
         objective.isolated = isolated
         self._predictor, self._images, self._targets = Predictor(objective, images), images.images, images.targets
@@ -311,8 +299,8 @@ class ScreeningLoss:
     def sum_up_to(self, bound: float) -> tuple[bool, float]:
         """Return True if the sum is at most `bound` (a NaN is not), and the sum: whole if it is, else maybe partial."""
         total = 0.0
-        with self._predictor.evaluating():
-            for losses in self._losses():  # a rejection can stop between two
+        with evaluating(self._predictor.objective):
+            for _, losses in self._predictor.batches(self._images, self._targets):  # a rejection can stop between two
                 total += losses.double().sum().item()
                 if total > bound:
                     return False, total
@@ -320,16 +308,11 @@ class ScreeningLoss:
 
     def sort(self) -> None:
         """Sort the images by their losses at the present weights, the largest first."""
-        with self._predictor.evaluating():
-            losses = torch.cat(list(self._losses()))
+        with evaluating(self._predictor.objective):
+            losses = torch.cat([losses for _, losses in self._predictor.batches(self._images, self._targets)])
         self.reorder(losses.argsort(descending=True, stable=True))
 
     def reorder(self, order: Tensor) -> None:
         """Put the images in another order, given by their present places."""
         order = order.to(self.device)
         self._images, self._targets, self.order = self._images[order], self._targets[order], self.order[order]
-
-    def _losses(self) -> Iterator[Tensor]:
-        """Yield the losses of all images in their order, a batch at a time."""
-        for inputs, targets in batches(self._images, self._targets):
-            yield self._predictor(inputs, targets)[1]

@@ -70,7 +70,7 @@ def test_sums_of_other_numbers_than_the_norms_are_found(monkeypatch: pytest.Monk
     assert not lowered(prepared(), "cpu", Precision.bf16).wrong
     for place, name, layers in (
         ("runner.training.graph.network", "weighted_sum", "03"),
-        ("runner.gradients.methods", "silenced", "79"),
+        ("runner.gradients.terms", "silenced", "79"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(f"{place}.{name}", rounding_first(getattr(import_module(place), name)))

@@ -11,9 +11,9 @@ import torch
 from runner.build.prepare import prepare
 from runner.mechanism.normal import generator
 from runner.training.loop import load, train
+from runner.training.updates import Schedule, Updates, unsupported, update_of
 from runner.training.updates.adam_bc import AdamBC
-from runner.training.updates.interface import Updates, unsupported, update_of
-from runner.training.updates.schedule import ByStep, Schedule
+from runner.training.updates.schedule import ByStep
 from tests.small import FEW_STEPS
 
 KINDS = {

@@ -18,8 +18,7 @@ from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.layerwise import Joint, Printed
-from runner.training.loop import load, train
-from runner.training.progress import final_metrics
+from runner.training.loop import final_metrics, load, train
 from runner.training.updates import Updates
 from runner.training.updates.screened import Annealing, Screening, ScreeningLoss
 from tests.small import NETWORK
