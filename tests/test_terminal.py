@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -123,25 +124,26 @@ def test_without_a_home_and_a_name_there_is_one() -> None:
 _SLOW = ("torch", "scipy.stats", "pandas", "opacus", "matplotlib", "dp_accounting")
 _ANSWER = f"""
 import runpy, sys
-try:
-    runpy.run_module("runner", run_name="__main__", alter_sys=True)
-except SystemExit as ended:
-    assert not ended.code, ended.code
+for command in sys.argv[1:]:
+    sys.argv = ["runner", *command.split()]
+    try:
+        runpy.run_module("runner", run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        assert not ended.code, ended.code
 print("imported:", [name for name in {_SLOW} if name in sys.modules])
 """
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        *("--help", "show --results {}", "explain --help", "claims"),
-        *(f"reproduce {name} --plan --jobs 2 runtime.device=cpu" for name in ("better-features", "losing-less")),
-        *(f"reproduce {name} --plan --jobs 2 runtime.device=cpu" for name in ("noise-screening", "tempered-sigmoid")),
-    ],
-)
-def test_no_answer_waits_for_a_library_that_it_does_not_need(command: str, tmp_path: Path) -> None:
-    arguments = command.format(tmp_path).split()
-    made = subprocess.run([sys.executable, "-c", _ANSWER, *arguments], cwd=REPOSITORY, capture_output=True, text=True)
+def test_no_answer_waits_for_a_library_that_it_does_not_need(tmp_path: Path) -> None:
+    papers = ("better-features", "losing-less", "noise-screening", "tempered-sigmoid")
+    plans = (f"reproduce {name} --plan --jobs 2 runtime.device=cpu" for name in papers)
+    answered("--help", f"show --results {tmp_path}", "explain --help", "claims", *plans)
+
+
+def answered(*commands: str, needless: Sequence[str] = _SLOW) -> None:
+    """Carry out commands in one process, which has to import none of some libraries."""
+    program = _ANSWER.replace(str(_SLOW), str(needless))
+    made = subprocess.run([sys.executable, "-c", program, *commands], cwd=REPOSITORY, capture_output=True, text=True)
     assert made.stdout.splitlines()[-1:] == ["imported: []"], made.stderr
 
 
@@ -154,9 +156,5 @@ _NEEDLESS = ("torch._dynamo", "sympy", "sklearn", "pandas", "matplotlib", "opacu
 )
 def test_no_run_on_a_cpu_imports_a_compiler(experiment: str, tmp_path: Path) -> None:
     """PyTorch's compiler, with SymPy, takes a second and 120 MB, and no step on a CPU is compiled by it."""
-    arguments = f"experiment={experiment} scale=smoke tracking=disabled runtime={{device:cpu,results_root:{tmp_path}}}"
-    code = _ANSWER.replace(str(_SLOW), str(_NEEDLESS))
-    made = subprocess.run(
-        [sys.executable, "-c", code, *arguments.split()], cwd=REPOSITORY, capture_output=True, text=True
-    )
-    assert made.stdout.splitlines()[-1:] == ["imported: []"], made.stderr
+    small = "scale=smoke epochs=1 batch_size=512 scale.batch_size=512 tracking=disabled"
+    answered(f"experiment={experiment} {small} runtime={{device:cpu,results_root:{tmp_path}}}", needless=_NEEDLESS)

@@ -56,7 +56,7 @@ def test_bounds_from_one_run_stay_below_and_get_close() -> None:
     family, error = (SampledGaussian(0.1, 1.0, 50),), 0.05
     sound = epsilon_of_curve(family, 1.0, DELTA)
     bounds, wrong = [], 0
-    for seed in range(20):
+    for seed in range(10):
         run = exact(4000, 0.1, 1.0, 50, 1.0, seed)
         guesses = guess(run.scores, run.joined, 120)
         wrong += refuted(guesses, allowed_by(family, 1.0), error)
