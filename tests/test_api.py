@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from runner import api
 from runner.api import ConfigError, Step, compute_epsilon, load_records, load_run, train_run
 from runner.config import REPOSITORY
 from tests import choosing
@@ -117,7 +116,3 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "epoch 3: " in done.stdout
-
-
-def test_every_public_name_is_documented() -> None:
-    assert all(getattr(api, name).__doc__ for name in api.__all__)

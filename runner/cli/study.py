@@ -213,23 +213,16 @@ def enter(arguments: Sequence[str]) -> int:
     outcome = compared(arms)
     print("\n".join(answers(study, outcome)))
     print(board(study, outcome).strip())
-    for arm in arms:
-        if arm.setting.arm.name == entrant.arm and arm.finals:
-            print("\n".join(_noise_lines(arm)))
+    for arm in (arm for arm in arms if arm.name == entrant.arm and arm.finals):
+        # The noise that was charged, and next to it what the class of a `DPMechanism` states by itself.
+        run = prepare(arm.finals[0].job.config)
+        print(f"{arm.setting.place}: noise multiplier {run.mechanism.noise_multiplier:.4g}, charged at every step.")
+        if isinstance(own := getattr(run.clipping, "own", None), FromDPMechanism):
+            first, last = own.stated_noise()
+            name = own.mechanism.__qualname__
+            print(f"  {name} states {first:.4g} times as much at first and {last:.4g} at last.")
     print(f"{entrant.folder}: the entry {entrant.method!r} is in order. Somebody still has to read its classes.")
     return 0
-
-
-def _noise_lines(arm: Progress) -> list[str]:
-    """State the noise that was charged, and next to it what the class of a `DPMechanism` states by itself."""
-    run = prepare(arm.finals[0].job.config)
-    lines = [f"{arm.setting.place}: noise multiplier {run.mechanism.noise_multiplier:.4g}, charged at every step."]
-    own = getattr(run.clipping, "own", None)
-    if isinstance(own, FromDPMechanism):
-        first, last = own.stated_noise()
-        name = own.mechanism.__qualname__
-        lines.append(f"  {name} states {first:.4g} times as much at first and {last:.4g} at last.")
-    return lines
 
 
 def pareto(arguments: Sequence[str]) -> int:

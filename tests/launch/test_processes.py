@@ -95,11 +95,14 @@ def test_failed_jobs_stop_no_other_and_recorded_runs_are_skipped(tmp_path: Path,
     assert "accuracy" in output
     assert "\r" not in output, "a log file is read line by line"
 
-    before = _records(tmp_path)
+    def records() -> dict[str, int]:
+        return {path.stem: path.stat().st_mtime_ns for path in tmp_path.glob("smoke/runs/*.json")}
+
+    before = records()
     tally, output = run(jobs[2:])
     assert "skipped" in output
     assert len(tally.recorded) == 2
-    assert _records(tmp_path) == before
+    assert records() == before
 
     alone = copy.deepcopy(jobs[2].config)
     alone.runtime.results_root, alone.runtime.threads = f"{tmp_path}/alone", 1
@@ -114,10 +117,6 @@ def test_no_run_starts_that_would_end_after_the_deadline(tmp_path: Path, smoke_j
     assert [job.run_id for job in tally.not_started] == [job.run_id for job in jobs]
     assert not tally.recorded
     assert not list(tmp_path.rglob("*.json"))
-
-
-def _records(tmp_path: Path) -> dict[str, int]:
-    return {path.stem: path.stat().st_mtime_ns for path in tmp_path.glob("smoke/runs/*.json")}
 
 
 def test_budgets() -> None:
@@ -175,26 +174,27 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
     return fake
 
 
-def test_the_gpus_are_those_that_this_process_may_see(gpus, smoke_jobs) -> None:
-    gpus(2, "3, GPU-8a1b")
-    assert gpus_of(smoke_jobs(4, "cuda")) == ["3", "GPU-8a1b"]
+@pytest.mark.parametrize(
+    ("count", "visible", "device", "names"),
+    [
+        (2, "3, GPU-8a1b", "cuda", ["3", "GPU-8a1b"]),
+        (2, None, "cuda:1", []),
+        (2, None, "cpu", []),
+        (1, None, "auto", []),
+    ],
+)
+def test_gpus_are_shared_out_where_a_job_names_none(gpus, smoke_jobs, count, visible, device, names) -> None:
+    gpus(count, visible)
+    jobs = smoke_jobs(4, device)
+    assert (gpus_of(jobs), workers(jobs)) == (names, max(1, len(names)))
 
 
-@pytest.mark.parametrize("device", ["cuda:1", "cpu"])
-def test_a_device_that_is_named_is_the_one_that_all_see(gpus, smoke_jobs, device: str) -> None:
-    gpus(2)
-    assert gpus_of(smoke_jobs(4, device)) == []
-    assert workers(smoke_jobs(4, device)) == 1
-
-
-def test_one_gpu_or_none_is_not_shared_out(gpus, smoke_jobs, monkeypatch) -> None:
-    gpus(1)
-    assert (gpus_of(smoke_jobs(4, "auto")), workers(smoke_jobs(4, "auto"))) == ([], 1)
+@pytest.mark.parametrize(("cores", "gib", "expected"), [(64, 64, 8), (3, 64, 3), (8, 7, 3), (8, 1, 1)])
+def test_without_a_gpu_cores_and_memory_limit_the_runs(gpus, smoke_jobs, monkeypatch, cores, gib, expected) -> None:
     gpus(0)
-    for cores, gib, expected in ((64, 64, 8), (3, 64, 3), (8, 7, 3), (8, 1, 1)):
-        monkeypatch.setattr(processes, "cores", lambda: cores)  # noqa: B023
-        monkeypatch.setattr(processes, "memory", lambda: gib * 2**30)  # noqa: B023
-        assert (gpus_of(smoke_jobs(4, "auto")), workers(smoke_jobs(4, "auto"))) == ([], expected)
+    monkeypatch.setattr(processes, "cores", lambda: cores)
+    monkeypatch.setattr(processes, "memory", lambda: gib * 2**30)
+    assert (gpus_of(smoke_jobs(4, "auto")), workers(smoke_jobs(4, "auto"))) == ([], expected)
 
 
 def test_workers_at_the_same_time_have_different_devices(smoke_jobs, monkeypatch) -> None:
