@@ -18,10 +18,7 @@ from runner.records.loader import use_loader
 
 # Hydra's options, in full only. Hydra accepts abbreviations, and would read --experiment as --experimental-rerun. That
 # option unpickles a file, which can run any code, so it is left out.
-OF_HYDRA = (
-    "--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--multirun",
-    "--shell-completion", "--config-path", "--config-name", "--config-dir", "--info",
-)  # fmt: skip
+_OF_HYDRA = {name for action in get_args_parser()._actions for name in action.option_strings} - {"--experimental-rerun"}
 
 _PLUGINS = {
     "hydra/launcher=submitit": "a paper or a study goes to Slurm by --launcher slurm (docs/running.md).",
@@ -113,7 +110,7 @@ def check_options(arguments: Sequence[str]) -> None:
         raise ConfigError("--cfg shows the config of one run: leave -m out.")
     for argument in arguments:
         name = argument.partition("=")[0]
-        if name.startswith("--") and name not in OF_HYDRA:
+        if name.startswith("--") and name not in _OF_HYDRA:
             raise ConfigError(
                 f"There is no {name}: what a run is made of has no dashes, as in experiment=tempered_sigmoid/mnist_tanh"
             )

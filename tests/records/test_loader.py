@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -17,7 +17,7 @@ from runner.config import REPOSITORY, ConfigError, register
 from runner.records.hydra_errors import sentence
 from runner.records.jobs import composed
 from runner.records.loader import Loader
-from runner.records.options import OF_HYDRA, arranged, check_options, search_path
+from runner.records.options import arranged, check_options, search_path
 
 GLOBAL = "# @package _global_\n"
 
@@ -91,12 +91,6 @@ def test_a_run_starts_from_the_primary_config_here(tmp_path: Path) -> None:
 def test_a_name_with_dashes_is_refused_before_hydra_reads_it(typed):
     with pytest.raises(ConfigError, match=f"There is no {typed.partition('=')[0]}: .* has no dashes"):
         check_options([typed, "tempered_sigmoid/mnist_tanh"])
-
-
-def test_hydras_own_are_all_there():
-    parser = get_args_parser()
-    options = {name for action in parser._actions for name in action.option_strings if name.startswith("--")}
-    assert set(OF_HYDRA) == options - {"--experimental-rerun"}, "which runs what a pickle says"
 
 
 @pytest.mark.parametrize(
