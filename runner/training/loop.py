@@ -208,19 +208,22 @@ class CallByCall:
         self.updates = run.rule.updates(run, self.objective, aside)
         if not isinstance(self.updates, Updates):
             raise ConfigError(f"screening: updates() has to return `Updates`, not {type(self.updates).__qualname__}.")
-        self.parts: dict[str, Stateful] = {"objective": self.objective, "updates": self.updates}
+        self._parts: dict[str, Stateful] = {"objective": self.objective, "updates": self.updates}
         if isinstance(self._engine, OnePassEngine):
-            self.parts["engine"] = self._engine
+            self._parts["engine"] = self._engine
         self._average: list[Tensor] = []
         if run.averaging is not None:
             self._average = initial_average(list(self.objective.parameters()))
-            self.parts["average"] = self
         self._past: list[PastNoise] = []
         if len(run.mechanism.coefficients) > 1:
             self._past.append(PastNoise(run.mechanism.coefficients))
-            self.parts["past noise"] = self._past[0]
+            self._parts["past noise"] = self._past[0]
         self._unchecked, self.pieces = True, Pieces(run.physical_batch)
         self._losses, self._seen = 0.0, 0
+
+    @property
+    def parts(self) -> dict[str, Stateful]:
+        return {**self._parts, "average": self} if self._average else self._parts
 
     @property
     def average(self) -> dict[str, Tensor] | None:

@@ -90,7 +90,6 @@ class GraphStep:
         if reason := unsupported(optimizer):
             raise NotCapturableError(reason)
         self.objective = objective
-        self.parts: dict[str, Stateful] = {"objective": objective, "step": self}  # what the next epoch depends on
         self.recorded = RecordedObjective(objective, 1 if augmentation is None else augmentation.views)
         values = self.recorded.values
         course = counting_course(objective.loss)
@@ -215,6 +214,11 @@ class GraphStep:
         if self._averaging is None:
             return None
         return self.recorded.weights(self._parts_of(self.state)[3][1])
+
+    @property
+    def parts(self) -> dict[str, Stateful]:  # an attribute would be a cycle, which keeps the memory of graphs
+        """Return what the next epoch depends on."""
+        return {"objective": self.objective, "step": self}
 
     def state_dict(self) -> State:
         return {"buffers": self.state[2:], "schedule": self._schedule.state_dict()}
