@@ -28,8 +28,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Generator, Tensor, nn
 
-from runner.clipping import NoiseGroup
-from runner.clipping.per_example import LEAST_NORM, MOST_NORM, cut_to
+from runner.clipping import LEAST_NORM, MOST_NORM, NoiseGroup, cut_to
 from runner.config import ConfigError, is_own
 from runner.data.datasets import OwnDataset
 from runner.data.features import kept

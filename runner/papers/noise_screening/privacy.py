@@ -54,7 +54,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy  # its modules are imported at their first use
 
-from runner.claims.diagnostics import Array
+from runner.claims.numbers import Array
 
 if TYPE_CHECKING:
     from dp_accounting.pld.pld_pmf import DensePLDPmf
