@@ -158,7 +158,7 @@ class Config:
     dataset: Any = class_group("runner.data.datasets.ImageDataset")
     features: Any = class_group("runner.data.features.Features")
     augmentation: Any = class_group("runner.data.augmentation.Augmentation", optional=True)
-    normalization: Any = class_group("runner.mechanism.statistics.Normalization", optional=True)
+    normalization: Any = class_group("runner.mechanism.dp_sgd.Normalization", optional=True)
     architecture: Any = class_group("torch.nn.Module")
     activation: Any = class_group("torch.nn.Module")
     init: Any = class_group("runner.networks.initial.Initialization", optional=True)
