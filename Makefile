@@ -17,9 +17,9 @@ RUN = $(VENV)/bin/python
 PAPERS = $(subst _,-,$(patsubst runner/papers/%/__init__.py,%,$(sort $(wildcard runner/papers/*/__init__.py))))
 OPTIONS = --scale=$(SCALE) --launcher=$(LAUNCHER) $(if $(JOBS),--jobs=$(JOBS)) $(if $(ITEMS),--items='$(ITEMS)') $(if $(BUDGET),--budget='$(BUDGET)') $(PLACE) $(OVERRIDES)
 PLACE = $(if $(filter 1,$(RECORD)),--record) $(if $(filter 1,$(FRESH)),--fresh) $(if $(SEEDS),--seeds=$(SEEDS))
-# Two processes, a file of tests always in one of them: what a file computes once stays computed. In the order of the
-# folders, in which no long file comes last.
-PYTEST = $(RUN) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+# Three processes, because some tests wait for processes of their own. A file of tests is always in one of them, so what
+# a file computes once stays computed. They go in the order of the folders, in which no long file comes last.
+PYTEST = $(RUN) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 # Linters read the files that git tracks and none of your own; without git, all.
 SOURCES = $(or $(wildcard $(shell git ls-files '*.py' 2>/dev/null)),runner checks tests)

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from runner import api
 from runner.claims.claim import Claim
 from runner.cli import help
 from runner.config import REPOSITORY, options_of
@@ -51,7 +50,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for place, name in SCANNED.items():
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / name).write_text('"""A text."""', encoding="utf-8")
-    for place in ("config", "cli.help", "api", "claims.claim", "report.papers", "report.leaderboard.entries"):
+    for place in ("config", "cli.help", "claims.claim", "report.papers", "report.leaderboard.entries"):
         monkeypatch.setattr(f"runner.{place}.REPOSITORY", tmp_path)
     monkeypatch.setattr("runner.report.leaderboard.entries.sweep_jobs", lambda sweep: [sweep])
     monkeypatch.setattr("runner.cli.help.PACKAGE", tmp_path)
@@ -66,7 +65,7 @@ def listings(folder: Path) -> list[object]:
     options_of.cache_clear()
     searches: Any = Claim.searches
     return [
-        options_of("activation"), help.group_text("activation"), help.diagnostics(), api._is_partial("activation"),
+        options_of("activation"), help.group_text("activation"), help.diagnostics(),
         study_files(), record_files(folder / "results"), kernels._sources(folder / "kernels" / "v.h"),
         planned_jobs(), searches.fget(SimpleNamespace(sweep="lipschitz/fig_3")),
     ]  # fmt: skip
@@ -85,7 +84,7 @@ def test_a_file_of_another_program_is_an_option_by_its_suffix(name: str, checkou
 def test_what_is_no_file_is_not_read(kind: str, checkout: Path) -> None:
     before = listings(checkout)
     assert before[0] == ["tanh"]
-    assert before[7:] == [["lipschitz/fig_3_search"]] * 2
+    assert before[6:] == [["lipschitz/fig_3_search"]] * 2
     for place, name in SCANNED.items():
         KINDS[kind](checkout / place / f"odd{Path(name).suffix}")
         (checkout / place / f"._{name}").write_bytes(b"\x00\xb0")

@@ -69,9 +69,10 @@ def _two_convolutions(
     bias: bool = True,
 ) -> nn.Sequential:
     """Build activated convolutions with these kernels, strides and paddings, overlapping poolings, and two layers."""
+    expect(len(filters) == len(kernels), f"{len(kernels)} filters", list(filters))
     channels, *space = input_shape
     layers: list[nn.Module] = []
-    for width, (kernel, stride, padding) in zip(filters, kernels, strict=False):
+    for width, (kernel, stride, padding) in zip(filters, kernels, strict=True):
         layers += [nn.Conv2d(channels, width, kernel, stride, padding, bias=bias), activation()]
         layers += [nn.MaxPool2d(2, stride=1)] if pooled else []
         channels, space = width, [(size + 2 * padding - kernel) // stride + 1 - pooled for size in space]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ from checks.parity.step import CPU, Difference, Side, compared, lowered, worst
 from checks.rehearsal import made_up_cuda
 from runner.clipping import Flat
 from runner.config import Precision
-from runner.gradients import ENGINES, GradientSum, OnePassEngine
+from runner.gradients import ENGINES, GradientSum, OnePassEngine, terms
 from runner.mechanism.dp_sgd import Mechanism
 from runner.training.graph import GraphStep
 from tests.tracked import tracked_options
@@ -68,14 +68,15 @@ def test_too_few_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sums_of_other_numbers_than_the_norms_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes in bf16 are let pass, and sums of formed gradients in TF32 are not, nor those of a linear layer."""
     assert not lowered(prepared(), "cpu", Precision.bf16).wrong
-    for place, name, layers in (
-        ("runner.training.graph.network", "weighted_sum", "03"),
-        ("runner.gradients.terms", "silenced", "79"),
+    formed = SimpleNamespace(**vars(terms) | {"weighted_sum": rounding_first(terms.weighted_sum)})
+    for place, rounding, layers in (
+        ("runner.training.graph.network.terms", formed, "03"),
+        ("runner.gradients.terms.silenced", rounding_first(terms.silenced), "79"),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(f"{place}.{name}", rounding_first(getattr(import_module(place), name)))
+            patch.setattr(place, rounding)
             difference = lowered(prepared(), "cpu", Precision.tf32)
-        assert difference.wrong, name
+        assert difference.wrong, place
         assert difference.what in [f"what one example moves in network.{layer}.weight" for layer in layers]
 
 
