@@ -72,8 +72,8 @@ def test_numbers_are_those_computed_by_hand(tmp_path, fabricate, jobs):
 def test_an_item_alone_has_the_numbers_of_all_items_together(tmp_path: Path) -> None:
     """The interval of a single run has the spread of all settings of its data set, also of other items."""
     (tmp_path / "runs").symlink_to(RESULTS / "runs")
-    aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
-    alone, together = (folder / PAPER / "fig-3" / "claims.csv" for folder in (tmp_path, RESULTS))
+    aggregate("losing_less", items=["fig-4"], results_root=tmp_path)
+    alone, together = (folder / "losing_less" / "fig-4" / "claims.csv" for folder in (tmp_path, RESULTS))
     assert alone.read_text(encoding="utf-8") == together.read_text(encoding="utf-8")
     assert any(row["n"] == "1" and row["interval_low"] for row in read_csv(alone))
 
