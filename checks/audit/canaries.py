@@ -335,8 +335,8 @@ def carry_out(attack: Attack, plant: Plant = lambda run: run, seed: int = 0) -> 
     attacker = Attacker(right, canaries)
     wrong = plant(right)
     run = replace(wrong, clipping=_Observed(wrong.clipping, canaries, attacker, attack.real))
-    training_split, *others = load(run)
-    data = (_with_canaries(training_split, canaries, attack.real), *others)
+    training_split, *evaluation_splits = load(run)
+    data = (_with_canaries(training_split, canaries, attack.real), *evaluation_splits)
     trained = _trained(run, data, resume=attack.way == "resumed")
     assert trained.objective is not None
     attacker.look(trained.objective)

@@ -42,12 +42,12 @@ def prepare(config: DictConfig) -> Run:
     Raises:
         ConfigError: the config cannot be run; the message is one sentence.
     """
-    if others := sorted(set(map(str, config)) - set(FIELDS)):
-        raise ConfigError(f"There is no field {others[0]!r} in a run's configuration.")
+    if unknown_names := sorted(set(map(str, config)) - set(FIELDS)):
+        raise ConfigError(f"There is no field {unknown_names[0]!r} in a run's configuration.")
     check_ranges(config)
     check_values(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
-    if others := sorted(set(config.diagnostics) - set(diagnostics() if config.diagnostics else ())):
-        raise ConfigError(f"diagnostics has no {others[0]}: choose from {', '.join(diagnostics())}.")
+    if unknown_names := sorted(set(config.diagnostics) - set(diagnostics() if config.diagnostics else ())):
+        raise ConfigError(f"diagnostics has no {unknown_names[0]}: choose from {', '.join(diagnostics())}.")
     with seeded(derived_seed(config.seed, "parts")):
         return _prepared(config)
 
@@ -144,9 +144,12 @@ def _check_together(run: Run, objective: Objective, optimizer: torch.optim.Optim
     course = getattr(objective.loss, "course", None)
     if hasattr(optimizer, "take_noise") and (varying or course is not None):
         raise ConfigError(f"optimizer: {type(optimizer).__name__} needs the same noise at all steps.")
-    released = {name for group in mechanism.noise_groups for name in group.parameters}
-    if getattr(course, "budget", 0.0) > 0 and not released - dict(objective.named_parameters()).keys():
-        raise ConfigError("loss: its course needs a private count, which clipping=lipschitz releases: choose that.")
+    if course is not None:
+        from runner.networks.lipschitz.course import COUNT, counting_course  # here, because few runs have a course
+
+        has_count = any(COUNT in group.parameters for group in mechanism.noise_groups)
+        if counting_course(objective.loss) is not None and not has_count:
+            raise ConfigError("loss: its course needs a private count, which clipping=lipschitz releases: choose that.")
     passing = [name for name in sorted(run.config.diagnostics) if diagnostics()[name].passes_training_images]
     if run.isolation and mechanism.private and passing:
         raise ConfigError(
@@ -226,10 +229,13 @@ def noise_multiplier_of(
         )
     trial = mechanism(1.0)  # raises if the other settings do not allow noise
     if sound is None:
-        target: float = config.target_epsilon
-        charges = lambda nm: mechanism(nm).charges_of_epochs(config.epochs).claimed  # noqa: E731
         with _announced(accountant):
-            return calibrate_noise_multiplier(accountant, charges, target, config.delta)
+            return calibrate_noise_multiplier(
+                accountant,
+                lambda nm: mechanism(nm).charges_of_epochs(config.epochs).claimed,
+                config.target_epsilon,
+                config.delta,
+            )
     reason = own_noise(trial) or own_releases(normalization) or private_statistics(config.features, config.dataset)
     if reason:
         raise ConfigError(f"sound_epsilon={sound:g}: this setting has no sound ε. {reason}")
@@ -255,9 +261,11 @@ def within_budget(
     if not mechanism.private:
         raise ConfigError("max_epsilon stops a private run, but noise_multiplier is 0.")
     unit, steps = ("step", 1) if rule.takes_back else ("epoch", mechanism.steps_per_epoch)
-    charges, most = lambda n: mechanism.charges(n * steps).claimed, config.epochs * mechanism.steps_per_epoch // steps
+    most = config.epochs * mechanism.steps_per_epoch // steps
     with _announced(accountant):
-        paid_for = last_within(accountant, charges, config.max_epsilon, config.delta, most)
+        paid_for = last_within(
+            accountant, lambda n: mechanism.charges(n * steps).claimed, config.max_epsilon, config.delta, most
+        )
     if paid_for == 0:
         raise ConfigError(f"max_epsilon={config.max_epsilon} does not allow a single {unit} of this setting.")
     return (config.epochs, paid_for) if rule.takes_back else (paid_for, None)

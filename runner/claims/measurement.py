@@ -152,7 +152,9 @@ def charged(measured: Measured, runs_at: RunsAt) -> Measured:
     Runs without privacy count only if there are no others. If a run decides how much it releases, `epsilon_sound`
     covers the most that it could have released. `epsilon_spent` is the cost of its steps, if it differs for any run.
     """
-    private = RunsAt([at for at in runs_at if math.isfinite(at[0].history("epsilon")[at[1]])] or runs_at)
+    private = RunsAt(
+        [(run, epoch) for run, epoch in runs_at if math.isfinite(run.history("epsilon")[epoch])] or runs_at
+    )
     if not private:
         return measured
     name = "epsilon_sound"

@@ -218,9 +218,9 @@ def check_call(kind: str, call: Call, formulas: Collection[str] = ()) -> None:
     """
     if call.name in formulas:
         return
-    known = [*READERS, *formulas] if kind == "number" else [*_EPOCHS, "each_fifth"]
-    if call.name not in known:
-        raise ValueError(f"no {kind} {call.name!r}: choose from {', '.join(known)}")
+    names = [*READERS, *formulas] if kind == "number" else [*_EPOCHS, "each_fifth"]
+    if call.name not in names:
+        raise ValueError(f"no {kind} {call.name!r}: choose from {', '.join(names)}")
     takes = call.name in _WITH_NUMBER or (kind == "number" and len(signature(READERS[call.name]).parameters) > 2)
     if takes != bool(call.argument):
         raise ValueError(f"{call.name} takes {'an' if takes else 'no'} argument in brackets")

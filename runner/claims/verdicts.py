@@ -212,10 +212,10 @@ def judge(claim: Claim, measured: Measured, scale: str) -> ClaimRow:
         if claim.direction in ORDERS and measured.reference is not None:
             difference = measured.value - measured.reference
     interval, sizes, runs_needed = verdict.interval, [len(sample) for sample in measured.samples], None
-    each = [len(sample) for statement in (measured, *measured.statements) for sample in statement.samples]
+    all_sizes = [len(sample) for statement in (measured, *measured.statements) for sample in statement.samples]
     fixed = measured.lacking or measured.at_least or measured.interval_at is not None  # more runs do not help
-    if verdict.word == OPEN and verdict.rule is not NULL and each and not fixed:
-        runs_needed = more_runs(lambda runs: verdict_of(claim, measured.as_if(runs)).word != OPEN, min(each))
+    if verdict.word == OPEN and verdict.rule is not NULL and all_sizes and not fixed:
+        runs_needed = more_runs(lambda runs: verdict_of(claim, measured.as_if(runs)).word != OPEN, min(all_sizes))
     return ClaimRow(
         claim,
         scale,

@@ -267,8 +267,10 @@ def status_text(jobs: Mapping[str, Sequence[Job]]) -> str:
         return f"{len(ids):>6}" + "".join(f"{counts[kind]:>10}" for kind in _KINDS)
 
     lines = table_of_items(f"{'runs':>6}" + "".join(f"{kind:>10}" for kind in _KINDS), jobs, cells)
-    named = [(kind, job) for kind in ("running", "failed") for job in runs.values() if by_run[job.run_id][0] == kind]
-    return "\n".join([*lines, *(f"{k}: {job.sweep} {job.label} · {by_run[job.run_id][1]}" for k, job in named)])
+    unfinished = [
+        (kind, job) for kind in ("running", "failed") for job in runs.values() if by_run[job.run_id][0] == kind
+    ]
+    return "\n".join([*lines, *(f"{k}: {job.sweep} {job.label} · {by_run[job.run_id][1]}" for k, job in unfinished)])
 
 
 def check_settings(jobs: Sequence[Job]) -> None:

@@ -217,9 +217,9 @@ def enter(arguments: Sequence[str]) -> int:
         # The noise that was charged, and next to it what the class of a `DPMechanism` states by itself.
         run = prepare(arm.finals[0].job.config)
         print(f"{arm.setting.place}: noise multiplier {run.mechanism.noise_multiplier:.4g}, charged at every step.")
-        if isinstance(own := getattr(run.clipping, "own", None), FromDPMechanism):
-            first, last = own.stated_noise()
-            name = own.mechanism.__qualname__
+        if isinstance(part := getattr(run.clipping, "own", None), FromDPMechanism):
+            first, last = part.stated_noise()
+            name = part.mechanism.__qualname__
             print(f"  {name} states {first:.4g} times as much at first and {last:.4g} at last.")
     print(f"{entrant.folder}: the entry {entrant.method!r} is in order. Somebody still has to read its classes.")
     return 0

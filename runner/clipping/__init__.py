@@ -212,3 +212,6 @@ if not TYPE_CHECKING:  # code of this package names the file
         if name not in _FILES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
+
+    def __dir__() -> list[str]:
+        return [*globals(), *_FILES]

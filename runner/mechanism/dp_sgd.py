@@ -84,8 +84,8 @@ class Mechanism:
             )
         shares = [group.share for group in self.noise_groups if group.share is not None]
         within = all(share > 0 for share in shares) and sum(shares) <= 1 + _ROUNDING
-        whole = not shares or (within and len(shares) == len(self.noise_groups))
-        expect(whole, "a share above 0 of every noise group, at most 1 in all", shares)
+        complete = not shares or (within and len(shares) == len(self.noise_groups))
+        expect(complete, "a share above 0 of every noise group, at most 1 in all", shares)
 
     def shares(self, noise_groups: Sequence[NoiseGroup]) -> Sequence[float] | None:
         """Choose each noise group's share of a step's privacy: above 0, at most 1 in total. None: the groups' own."""

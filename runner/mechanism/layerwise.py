@@ -43,7 +43,7 @@ class Joint(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _expect(self.sampling, Sampling.poisson, "joint")
+        _check_sampling(self.sampling, Sampling.poisson, "joint")
 
 
 class _DisjointBatches(Mechanism):
@@ -81,7 +81,7 @@ class Printed(_DisjointBatches):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _expect(self.sampling, Sampling.shuffled, "printed")
+        _check_sampling(self.sampling, Sampling.shuffled, "printed")
         expect(self.neighbours in NEIGHBOURS, f"mechanism.neighbours {' or '.join(NEIGHBOURS)}", self.neighbours)
         if self.before and self.neighbours == "replace_one":
             raise ValueError("mechanism.neighbours=replace_one does not cover releases before the first step.")
@@ -144,7 +144,7 @@ class Corrected(OfMeanLoss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _expect(self.sampling, Sampling.poisson, "corrected")
+        _check_sampling(self.sampling, Sampling.poisson, "corrected")
 
     @property
     def steps_per_epoch(self) -> int:
@@ -191,7 +191,7 @@ class OriginalBug(OfMeanLoss, _DisjointBatches):
                 f"mechanism=original_bug adds noise too small by a factor of the batch size, which is not private: "
                 f"to run it all the same, say mechanism.asked_for={ASKED_FOR}."
             )
-        _expect(self.sampling, Sampling.shuffled, "original_bug")
+        _check_sampling(self.sampling, Sampling.shuffled, "original_bug")
 
     @property
     def steps_per_epoch(self) -> int:
@@ -216,6 +216,6 @@ class OriginalBug(OfMeanLoss, _DisjointBatches):
         return self.noise_multiplier / self.batch_size
 
 
-def _expect(sampling: Sampling, expected: Sampling, mechanism: str) -> None:
+def _check_sampling(sampling: Sampling, expected: Sampling, mechanism: str) -> None:
     if sampling is not expected:
         raise ValueError(f"mechanism={mechanism} needs sampling={expected.value}, got {sampling.value}.")

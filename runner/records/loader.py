@@ -138,8 +138,8 @@ def _made_of(files: Iterable[str]) -> dict[str, Any]:
     variables, pending = set[str](), sorted(files)
     for file in pending:
         state = os.stat(file)
-        hashes[file], named, tables = _hash_and_names(file, state.st_mtime_ns, state.st_size)
-        variables.update(named)
+        hashes[file], names, tables = _hash_and_names(file, state.st_mtime_ns, state.st_size)
+        variables.update(names)
         pending += [path for table in tables if (path := str(REPOSITORY / table)) not in pending]
     environment = {name: os.environ.get(name) for name in sorted(variables)}
     return {"code": hash_of(("hydra-core", "omegaconf"), _CODE), "environment": environment, "files": hashes}

@@ -309,8 +309,8 @@ def item_text(results: Path, paper: Paper, item: Item) -> str:
     if paper.needs(item):
         verb = "reproduce"
         root = [f"runtime.results_root={json.dumps(path, ensure_ascii=False)}" for path in root[1:]]
-    made = command(verb, paper.name, "--items", item.name, *root)
-    return "\n".join([*lines, "", f"Every number: {folder}", f"Made by: {made}"])
+    repeated = command(verb, paper.name, "--items", item.name, *root)
+    return "\n".join([*lines, "", f"Every number: {folder}", f"Made by: {repeated}"])
 
 
 def study_text(results: Path, name: str) -> str:

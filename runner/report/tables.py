@@ -107,8 +107,8 @@ def settings_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], l
     numbers = {"accuracy": "test_accuracy", "best_epoch_accuracy": "best_test_accuracy"}
     summaries = [f"{prefix}_{name}" for prefix in numbers for name in summarise(())]
     epsilons = ["epsilon", "epsilon_sound", *([_SPENT] if _any_spent(runs) else [])]
-    named = [*_SETTING, *varied(runs, fields), "evaluation"]
-    columns = [*named, "n_planned", "n_recorded", "n_diverged", *summaries, *epsilons, "delta", "scale"]
+    fields_shown = [*_SETTING, *varied(runs, fields), "evaluation"]
+    columns = [*fields_shown, "n_planned", "n_recorded", "n_diverged", *summaries, *epsilons, "delta", "scale"]
     rows = []
     for swept in runs.by(lambda run: run.job.setting_id).values():
         planned = Runs({run.job.run_id: run for run in swept}.values())

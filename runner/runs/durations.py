@@ -121,8 +121,8 @@ def time_unknown(jobs: Iterable[Job], durations: Durations, line: Line) -> dict[
     Return an example's label and the seconds by the `like` of the runs. A kind that cannot be timed stays unknown.
     """
     kinds = {like(job.values): job for job in jobs}
-    known = {kind: durations.seconds(job.setting_id, kind, job.values["epochs"]) for kind, job in kinds.items()}
-    unknown, timed = [kind for kind in kinds if known[kind] is None], {}
+    times = {kind: durations.seconds(job.setting_id, kind, job.values["epochs"]) for kind, job in kinds.items()}
+    unknown, timed = [kind for kind in kinds if times[kind] is None], {}
     for number, kind in enumerate(unknown, 1):
         line.show(f"timed {number} of {len(unknown)} kinds of runs that no record is like ...")
         with suppress(ConfigError, RuntimeError):

@@ -104,7 +104,7 @@ def _normalised(compiled: ctypes.CDLL, x: Tensor, groups: int, epsilon: float, t
     """Of images that lie channels last in memory, as do the results."""
     batch, channels, height, width = x.shape
     y = x.new_empty(batch, height, width, channels)
-    call(compiled.group_norm, x, y, batch, (height * width, channels, groups), threads, epsilon)
+    call(compiled.group_norm, x, y, batch, (height * width, channels, groups), threads, float(epsilon))
     return y.permute(0, 3, 1, 2)
 
 

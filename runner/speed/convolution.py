@@ -200,7 +200,7 @@ class FastStandardizedConvolution(FastConvolution, StandardizedConv2d):
     """A `StandardizedConv2d` of the same windows."""
 
 
-def fast_kind(plain: nn.Conv2d) -> type[FastConvolution] | None:
+def fast_convolution(plain: nn.Conv2d) -> type[FastConvolution] | None:
     """Return the class that computes the same as a layer in less time, or None."""
     if not (
         type(plain) in (nn.Conv2d, StandardizedConv2d)

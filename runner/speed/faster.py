@@ -25,7 +25,7 @@ from runner.networks.activations import is_monotone
 from runner.networks.geometry import Geometry, pair
 from runner.networks.objective import Objective, hooked
 from runner.speed.compiled import FastGroupNorm, FastMaxPool, FastTanh
-from runner.speed.convolution import fast_kind
+from runner.speed.convolution import fast_convolution
 
 
 def faster(module: nn.Module) -> nn.Module:
@@ -56,7 +56,7 @@ def _fast_kind(module: nn.Module) -> type[nn.Module] | None:
         plain = pair(module.padding) == (0, 0) and pair(module.dilation) == (1, 1)
         return FastMaxPool if plain and not (module.ceil_mode or module.return_indices) else None
     if isinstance(module, nn.Conv2d):
-        return fast_kind(module)
+        return fast_convolution(module)
     if defined_in(type(module), "runner.networks.lipschitz"):  # few networks have such layers
         from runner.speed.lipschitz import FAST
 

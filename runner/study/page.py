@@ -165,12 +165,12 @@ def answers(study: Study, arms: Sequence[Compared]) -> list[str]:
             for arm in group
         }
         texts += [
-            f"{label} *{one}* and *{other}* have the same accuracy after every epoch under each seed, as if they had "
-            "the same weights. What they differ in may not change an update: for example, the scale of a loss does not "
-            "where all gradients are clipped alike."
-            for one, other in combinations(curves, 2)
-            if len(seeds := curves[one].keys() & curves[other].keys()) > 1
-            and all(curves[one][seed] == curves[other][seed] for seed in seeds)
+            f"{label} *{first_name}* and *{second_name}* have the same accuracy after every epoch under "
+            "each seed, as if they had the same weights. What they differ in may not change an update: for example, "
+            "the scale of a loss does not where all gradients are clipped alike."
+            for first_name, second_name in combinations(curves, 2)
+            if len(seeds := curves[first_name].keys() & curves[second_name].keys()) > 1
+            and all(curves[first_name][seed] == curves[second_name][seed] for seed in seeds)
         ]
         if len(gains) > 1 and gain.value <= 0:
             texts.append(f"{label} no arm has a higher mean than {first}. The nearest is {name}: {by}.")

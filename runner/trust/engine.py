@@ -1,4 +1,4 @@
-"""A user's function of one example, applied to every example of a batch by itself; the gradients and guesses so.
+"""A user's function of one example, applied to every example of a batch by itself, for gradients and for guesses.
 
 `torch.func.vmap` maps the function, so an operation over the batch is over one example. For each batch the function is
 made anew, from a fresh copy of the object that it belongs to. So nothing that it keeps in attributes or buffers is
@@ -131,7 +131,7 @@ class Prepared:
         before = _generators()
         with _seeded(example), torch.no_grad():
             with _errors_in_words(), _Strides() as strides:
-                self._checked(_stacked([self._one(shared, made_up, 0)]), 1)
+                self._checked(_stacked([self._result_alone(shared, made_up, 0)]), 1)
             try:
                 if strides.used:
                     raise RuntimeError("as_strided")
@@ -140,7 +140,7 @@ class Prepared:
             except Exception as error:
                 self.reason = next(cause for parts, cause in _REASONS if any(part in str(error) for part in parts))
                 started = time.perf_counter()
-                self._one(shared, made_up, 1)
+                self._result_alone(shared, made_up, 1)
                 self.rate = 1 / (time.perf_counter() - started)
         if before != _generators():
             raise NotMappableError("it draws from Python's or NumPy's generator: draw by PyTorch instead")
@@ -153,12 +153,12 @@ class Prepared:
                 self._compared = True
             if self.rate is None:
                 return self._checked(self._map(shared, examples, "different"), count)
-            return self._checked(_stacked(self._one(shared, examples, index) for index in range(count)), count)
+            return self._checked(_stacked(self._result_alone(shared, examples, index) for index in range(count)), count)
 
     def _map(self, shared: tuple[Any, Any], examples: Sequence[Tensor], randomness: str) -> Any:
         return mapped(self._make(), randomness)(*_copies(shared, examples))
 
-    def _one(self, shared: tuple[Any, Any], examples: Sequence[Tensor], index: int) -> Any:
+    def _result_alone(self, shared: tuple[Any, Any], examples: Sequence[Tensor], index: int) -> Any:
         """Return the result of one example, on a fresh copy and without `vmap`."""
         return self._alone()(*_copies(shared, [tensor[index] for tensor in examples]))
 
@@ -168,7 +168,7 @@ class Prepared:
 
         def alone(index: int) -> list[Tensor]:
             with _seeded(examples):
-                return _vectors(self._one(shared, examples, index))
+                return _vectors(self._result_alone(shared, examples, index))
 
         expected = {index: alone(index) for index in chosen}
         again = alone(chosen[0])  # after the other ones

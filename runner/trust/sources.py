@@ -97,8 +97,9 @@ def import_target(place: str, target: Any) -> Any:
         cause = error.__cause__ or error
         if isinstance(cause, ModuleNotFoundError) and cause.name == target and module in sys.modules:
             # What is defined there or below.
-            defined = {n: getattr(v, "__module__", "") for n, v in vars(sys.modules[module]).items() if callable(v)}
-            names = [n for n, at in defined.items() if n[0] != "_" and f"{at}.".startswith(f"{module}.")]
+            values = {n: getattr(sys.modules[module], n) for n in dir(sys.modules[module])}
+            defined = {n: getattr(v, "__module__", "") for n, v in values.items() if callable(v)}
+            names = [n for n, origin in defined.items() if n[0] != "_" and f"{origin}.".startswith(f"{module}.")]
             name = bare_name(target)
             raise ConfigError(f"{place}={target}: {module} has no {name}. {nearest(name, names)}") from error
         if isinstance(cause, ModuleNotFoundError) and cause.name == top:

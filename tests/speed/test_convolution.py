@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from runner.networks.standardized import StandardizedConv2d
-from runner.speed.convolution import fast_kind
+from runner.speed.convolution import fast_convolution
 from runner.speed.faster import faster
 
 CONVOLVED = {
@@ -48,7 +48,7 @@ def test_convolution(kernels: str, case: str) -> None:
         plain = nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=bias)
     x = torch.randn(5, channels_in, height, width).to(memory_format=layout)
     upstream = torch.randn(5, channels_out, height, width)
-    assert fast_kind(plain)
+    assert fast_convolution(plain)
     assert difference(plain, x, upstream) < 1e-5
 
 
@@ -71,7 +71,7 @@ def test_a_small_convolution(kernels: str, case: str) -> None:
     plain = nn.Conv2d(*channels, window, stride, padding, bias=case != "one window")  # type: ignore[arg-type]
     x = torch.randn(5, channels[0], *size)
     upstream = torch.randn(plain(x).shape)
-    assert fast_kind(plain)
+    assert fast_convolution(plain)
     assert difference(plain, x, upstream) < 1e-6
 
 
@@ -165,5 +165,5 @@ def test_parameters_put_in_later_are_taken_or_refused_as_ever(
     ],
 )
 def test_other_convolutions_stay(convolution: nn.Conv2d) -> None:
-    assert fast_kind(convolution) is None
+    assert fast_convolution(convolution) is None
     assert faster(convolution) is convolution

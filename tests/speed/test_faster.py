@@ -144,11 +144,13 @@ def test_l2_pooling(kernels: str, size: int | str, layout: int) -> None:
     assert_alike(fast, plain, x.to(memory_format=LAYOUTS[layout]), (1e-6, 0), (1e-5, 1e-7))
 
 
-@pytest.mark.parametrize(("groups", "layout"), [(1, LAYOUTS[0]), (4, LAYOUTS[1]), (20, LAYOUTS[0])])
-def test_group_normalization(kernels: str, groups: int, layout: torch.memory_format) -> None:
-    """Some away from zero; an image of equal numbers; one with a NaN."""
+@pytest.mark.parametrize(
+    ("groups", "layout", "epsilon"), [(1, LAYOUTS[0], 1e-5), (4, LAYOUTS[1], 1e-5), (20, LAYOUTS[0], 1)]
+)
+def test_group_normalization(kernels: str, groups: int, layout: torch.memory_format, epsilon: float) -> None:
+    """Some away from zero; an image of equal numbers; one with a NaN; an epsilon that is a whole number."""
     torch.manual_seed(0)
-    plain = nn.GroupNorm(groups, 20, affine=False)
+    plain = nn.GroupNorm(groups, 20, eps=epsilon, affine=False)
     x = torch.randn(5, 20, 7, 6) + 10 * torch.randn(5, 1, 1, 1)
     x[1], x[2, 3, 4, 5] = 3.0, math.nan
     x = x.to(memory_format=layout)

@@ -81,6 +81,16 @@ class Times(Flat):
         return self.by * torch.ones_like(norms)
 
 
+class NoNumber(Flat):
+    def factors(self, norms: Tensor) -> Tensor:
+        return norms * math.nan
+
+
+def test_a_clipping_without_numbers_is_refused_before_training(part_config: Make) -> None:
+    with pytest.raises(ConfigError, match=r"clipping: NoNumber\.factors is not finite for a gradient of norm 0\.001"):
+        check_own(prepare(part_config("clipping", f"{HERE}.NoNumber", norm=0.1)))
+
+
 def test_a_clipping_that_is_cut_is_named_once(part_config: Make, capsys: pytest.CaptureFixture[str]) -> None:
     run = prepare(part_config("clipping", f"{HERE}.Times", norm=0.1, by=20.0))
     check_own(run)
@@ -118,6 +128,13 @@ def falls_below_zero(optimizer: torch.optim.Optimizer) -> LambdaLR:
     return LambdaLR(optimizer, lambda epoch: 1.0 - epoch)
 
 
+class FallsByStep(LambdaLR):
+    by_step = True
+
+    def __init__(self, optimizer: torch.optim.Optimizer, **of_run: int) -> None:
+        super().__init__(optimizer, lambda step: 1.0 - step / 10)
+
+
 def raises(optimizer: torch.optim.Optimizer) -> None:
     raise KeyError("lr")
 
@@ -143,6 +160,7 @@ def seven(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.
         ("augmentation", "HalfViews", "augmentation: 'float' object cannot be interpreted as an integer"),
         ("schedule", "no_schedule", "no_schedule makes no schedule with a method step, but None"),
         ("schedule", "falls_below_zero", "schedule: a step fails: the learning rate would be -.* in epoch 3"),
+        ("schedule", "FallsByStep", "schedule: a step fails: the learning rate would be -.* in epoch 1"),
         ("schedule", "raises", "schedule: KeyError: 'lr'"),
         ("schedule", "leaves", "schedule: SystemExit: "),
         ("architecture", "overwritten", "architecture: a module changes the images"),

@@ -109,10 +109,12 @@ HONEST: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "a mix of the batch": (lambda: Network(lambda n, h: h + h[torch.randperm(len(h))]), ""),
     "an attribute": (lambda: Network(keeps_attribute, kept=0.0), ""),
     "a buffer in place": (lambda: Network(keeps_tensor, total=nn.Buffer(torch.zeros(6))), SLOW),
+    "a tensor in place": (lambda: Network(keeps_tensor, total=torch.zeros(6, dtype=torch.float64)), SLOW),
     "a counter": (lambda: Network(lambda n, h: (n.steps.add_(1), h)[1], steps=nn.Buffer(torch.tensor(0))), ""),
     "its own weights clamped": (lambda: Network(clamped), ""),
     "a branch": (lambda: Network(lambda n, h: h * 2 if h.sum() > 0 else h.square()), NUMBERS),
     "NumPy": (lambda: Network(lambda n, h: h + torch.from_numpy(h.detach().numpy())), NUMBERS),
+    "a mask as an index": (lambda: Network(lambda n, h: h + h[h > 0].sum()), NUMBERS),
     "an older autograd function": (lambda: Network(lambda n, h: StraightThrough.apply(h)), "has no `setup_context`"),
     "a weight that is parametrised": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(8, CLASSES)), ""),
 }

@@ -44,8 +44,8 @@ def front(dataset: str, number: str, chosen: str, evidence: Evidence) -> plots.F
     """
     figure = plots.figure(plots.WIDTH, 5.6)
     axes = figure.subplots()
-    sweep, drawn = f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_drawn"
-    trials, redrawn = evidence.recorded(f"{sweep}_search", drawn), evidence.planned(f"{sweep}_as_paper", drawn)
+    sweep, draws = f"{PAPER}/fig_{number}", f"{PAPER}/{dataset}_drawn"
+    trials, redrawn = evidence.recorded(f"{sweep}_search", draws), evidence.planned(f"{sweep}_as_paper", draws)
     for place, run in enumerate(trials):
         label = "search: each epoch of each trial, held-out images" if place == 0 else None
         points = run.history("epsilon_sound"), run.history("test_accuracy")

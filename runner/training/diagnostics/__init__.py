@@ -119,7 +119,9 @@ def parameter_norms(objective: Objective, inputs: Tensor, targets: Tensor, group
     engine = OnePassEngine(objective)
     for piece in zip(inputs.split(SLICE), targets.split(SLICE), strict=True):
         engine.clipped_sum(*piece, groups, note)
-    return torch.cat(pieces)
+    norms = torch.cat(pieces)
+    assert norms.shape == (len(targets), len(groups))
+    return norms
 
 
 @cache

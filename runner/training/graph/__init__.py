@@ -293,9 +293,9 @@ class GraphStep:
         return [values, losses, *buffers, *average, *past]
 
     def _parts_of(self, state: Sequence[Tensor]) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor], list[Tensor]]:
-        values, losses, *rest = state
+        values, losses, *more = state
         buffers, average = self._lengths
-        return values, losses, rest[:buffers], rest[buffers : buffers + average], rest[buffers + average :]
+        return values, losses, more[:buffers], more[buffers : buffers + average], more[buffers + average :]
 
     @torch.no_grad()
     def advance(self, length: int | None = None) -> None:

@@ -64,7 +64,7 @@ class Layer(nn.Module):
             self._standardized = self.module.weight.detach(), self.module.gain.detach()
         return output
 
-    def formed_terms(self, g: Tensor) -> terms.Terms:
+    def terms_from(self, g: Tensor) -> terms.Terms:
         """Return per-example gradients from output gradients [P, ...], formed or, if T = 1, as two factors.
 
         A sum adds the numbers whose norm was taken, in the type of the weights (`runner.gradients.precision`). So only
@@ -266,7 +266,7 @@ class MaskedEngine:
                 slopes = torch.autograd.grad(losses, list(outputs.values()), torch.ones_like(losses), allow_unused=True)
         with torch.no_grad():
             formed = {
-                name: layers[name].formed_terms(g) for name, g in zip(outputs, slopes, strict=True) if g is not None
+                name: layers[name].terms_from(g) for name, g in zip(outputs, slopes, strict=True) if g is not None
             }
             norms = terms.group_norms(formed, groups, torch.zeros_like(losses))
             silent = ~(torch.isfinite(norms).all(dim=1) & self.mask)
