@@ -218,23 +218,21 @@ def _carry_out(
     train = training(run, data, lambda epoch, step: on_step(epoch, step, run), saves, state)
     on_start(run)
     try:
-        with tracking.tracked(config, execution.identity, execution.setting) as (log, end):
-            if state is not None:
-                history: dict[str, list[float]] = state["parts"]["progress"]["history"]
-                execution.rows = [dict(zip(history, row, strict=True)) for row in zip(*history.values(), strict=True)]
+        if state is not None:
+            history: dict[str, list[float]] = state["parts"]["progress"]["history"]
+            execution.rows = [dict(zip(history, row, strict=True)) for row in zip(*history.values(), strict=True)]
 
-            def after_epoch(row: dict[str, float]) -> bool:
-                execution.rows.append(row)
-                log(row)
-                on_epoch(row, run)
-                return goes_on is None or goes_on(execution.rows)
+        def after_epoch(row: dict[str, float]) -> bool:
+            execution.rows.append(row)
+            on_epoch(row, run)
+            return goes_on is None or goes_on(execution.rows)
 
-            with _staying():
-                trained = train(after_epoch)
-            worked = time.process_time() - working
-            path = execution.record(trained, seconds(), worked, checkpoint.resumed_after)
-            on_record(path)
-            end(path)
+        with _staying():
+            trained = train(after_epoch)
+        worked = time.process_time() - working
+        path = execution.record(trained, seconds(), worked, checkpoint.resumed_after)
+        on_record(path)
+        tracking.track(config, execution.identity, execution.setting, path)
     except KeyboardInterrupt as stopped:
         under_way = "the run that was under way"
         if execution.outcome:

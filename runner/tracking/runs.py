@@ -1,8 +1,8 @@
 """One run in Weights & Biases, written by a process of its own.
 
-`tracked` is called by a run. The rest below `main` is the other process, `python -m runner.tracking.runs`, which alone
-imports wandb. It reads a JSON object a line from a pipe: what the run is, then its epochs or its record. So whatever
-becomes of W&B, of its network or of its disk, the run and its record stay as they are.
+`track` is called when the record is written. What is below `main` is the other process, `python -m
+runner.tracking.runs`, which alone imports wandb. It reads a JSON object from a pipe: what the run is, and the place of
+its record. So whatever becomes of W&B, of its network or of its disk, the run and its record stay as they are.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,13 +31,10 @@ from runner.terminal import one_line
 from runner.trust.sources import bare_name
 
 Row = dict[str, Any]
-Log = Callable[[Row], None]
-End = Callable[[Path], None]
 
 AXES = ("epsilon", "epsilon_sound", "epsilon_spent", "epoch")  # of a private run's curves, the default first
 LOGIN = "`wandb login` asks for a key, `wandb login --host=URL` is for a server of your own"
 _PATIENCE = 35.0  # seconds that a run which is recorded waits for W&B, at most
-_LONGEST_END = 30  # seconds after which the process ends that writes for W&B, whatever it waits for
 _GIVING_UP = 20.0  # seconds after which W&B itself gives up, which leaves whole files
 _DIAGNOSTIC_AXES = ("epoch", "step")  # one of them is a column of every diagnostic that is measured more than once
 _LONGEST_NAME = 128  # characters of a run's name in W&B
@@ -83,47 +79,34 @@ def check_login(what: str) -> None:
         raise ConfigError(f"{what}: {one_line(why)}")
 
 
-@contextmanager
-def tracked(config: DictConfig, run_id: str, setting_id: str) -> Iterator[tuple[Log, End]]:
-    """Track one run: yields two functions, for an epoch's metrics and for the file of the record when it is written.
+def track(config: DictConfig, run_id: str, setting_id: str, path: Path) -> None:
+    """Write a run to W&B, offline or online, from the file of its record. Wait for that at most 35 seconds.
 
     The W&B run's id is the run id, so that sending it twice makes one run. Its curves are plotted against epsilon, and
     can be against any of `AXES`. Without privacy they are plotted against the epoch, as no axis has a place for an
-    infinite epsilon. At the end come the record's final numbers, its diagnostics, and the record as an artifact.
-
-    Online, each epoch is sent at once. Offline, everything is written from the record, so that each file of W&B has a
-    whole run. The end of the context, after the record, waits at most 35 seconds.
+    infinite epsilon. After them come the record's final numbers, its diagnostics, and the record as an artifact.
     """
-    writer: _Writer | None = None
-    mode = _mode(config)
-
-    def start_writer() -> None:
-        nonlocal writer
-        try:
-            writer = writer or _Writer(_begin(config, run_id, setting_id))
-        except OSError as error:  # no memory for another process
-            _print_failure(error)
-
-    def log(row: Row) -> None:
-        if writer is not None:
-            writer.tell(row=row)
-
-    def end(path: Path) -> None:
-        if mode != TrackingMode.disabled:
-            start_writer()
-        if writer is not None:
-            writer.tell(record=str(path.resolve()))
-
-    if mode == TrackingMode.online:
-        start_writer()
+    if _mode(config) == TrackingMode.disabled:
+        return
+    message = json.dumps(_begin(config, run_id, setting_id) | {"record": str(path.resolve())})
+    command = [sys.executable, "-m", "runner.tracking.runs"]
     try:
-        yield log, end
-    except BaseException:
-        if writer is not None:
-            writer.close()  # it notes that the run failed, and ends by itself
-        raise
-    if writer is not None:
-        writer.wait()
+        done = subprocess.run(
+            command,
+            input=message,
+            text=True,
+            stdout=subprocess.DEVNULL,
+            env=_environment(),
+            timeout=_PATIENCE,
+            process_group=0,  # Ctrl-C is for the run
+        )
+    except subprocess.TimeoutExpired:
+        _print_failure(f"it has not ended after {_PATIENCE:g} seconds")
+    except OSError as error:  # no memory for another process
+        _print_failure(error)
+    else:
+        if done.returncode < 0:  # what fails by itself prints its own line
+            _print_failure(f"its process was ended by {signal.Signals(-done.returncode).name}")
 
 
 def _begin(config: DictConfig, run_id: str, setting_id: str) -> Row:
@@ -152,49 +135,6 @@ def _begin(config: DictConfig, run_id: str, setting_id: str) -> Row:
     return {"init": arguments, "axes": axes, "bin": BIN}
 
 
-class _Writer:
-    """The process that writes a run for W&B. Telling it something never blocks: if it does not read, it is lost."""
-
-    def __init__(self, begin: Row) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "runner.tracking.runs"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            env=_environment(),
-            process_group=0,  # Ctrl-C is for the run
-        )
-        assert self._process.stdin is not None
-        self._pipe = self._process.stdin.fileno()
-        os.set_blocking(self._pipe, False)
-        self.tell(**begin)
-
-    def tell(self, **message: Any) -> None:
-        line = json.dumps(message).encode() + b"\n"
-        try:
-            written = os.write(self._pipe, line)
-        except OSError:  # it ended, does not read, or was told to end
-            written = 0
-        if written < len(line):
-            self.close()
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._pipe = -1
-        with suppress(OSError):
-            self._process.stdin.close()
-
-    def wait(self) -> None:
-        """Wait for its end, and print if something ended it. What fails by itself prints its own line."""
-        self.close()
-        try:
-            code = self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
-        if code < 0:
-            _print_failure(f"its process was ended by {signal.Signals(-code).name}")
-
-
 def _print_failure(why: str | Exception, remedy: str = _WITHOUT) -> None:
     text = why if isinstance(why, str) else one_line(f"{type(why).__name__} {why}")
     print(f"tracking: W&B failed ({text}). {remedy}", file=sys.stderr, flush=True)
@@ -213,20 +153,10 @@ def main() -> int:
     try:
         import wandb
 
-        begin, live, code = json.loads(sys.stdin.readline()), False, 1  # of a run that does not come to its record
+        begin = json.load(sys.stdin)
         run = _start(wandb, begin)
-        for line in sys.stdin:
-            message = json.loads(line)
-            if "row" in message:
-                live = True
-                run.log(_finite(message["row"]))
-            else:
-                signal.alarm(_LONGEST_END)  # this process ends then, whatever W&B does
-                _write_record(wandb, run, Path(message["record"]), begin["bin"], with_history=not live)
-                code = 0
-                break
-        signal.alarm(_LONGEST_END)
-        run.finish(exit_code=code)
+        _write_record(wandb, run, Path(begin["record"]), begin["bin"])
+        run.finish(exit_code=0)
         written = Path(run.dir).parent
         folder = written.parents[1]
         if folder.name.startswith(_UNFINISHED):  # to where W&B's commands look; one file that ends early stops them all
@@ -269,9 +199,9 @@ def _start(wandb: Any, begin: Row) -> Any:
     return run
 
 
-def _write_record(wandb: Any, run: Any, path: Path, width: float, *, with_history: bool) -> None:
+def _write_record(wandb: Any, run: Any, path: Path, width: float) -> None:
     record = json.loads(path.read_text(encoding="utf-8"))
-    history: dict[str, list[Any]] = record["history"] if with_history else {}
+    history: dict[str, list[Any]] = record["history"]
     for values in zip(*history.values(), strict=True):
         run.log(_finite(dict(zip(history, values, strict=True))))
     run.summary.update(_finite(record["final"]))
