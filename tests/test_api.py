@@ -12,9 +12,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.version import getbase
+from packaging.version import Version
 
 from runner.api import ConfigError, Step, compute_epsilon, load_records, load_run, train_run
 from runner.config import REPOSITORY
+from runner.records.jobs import composed_values
 from tests import choosing
 
 TANH = ("experiment=tempered_sigmoid/mnist_tanh", "scale=smoke", "tracking=disabled", "epochs=2", "diagnostics=[]")
@@ -99,6 +104,17 @@ def test_records_are_a_table_with_a_row_for_each_run(train) -> None:
     row = table.loc[runs[0].run_id]
     assert (row["activation"], row["clipping.norm"], row["test_accuracy"]) == ("Tanh", 1.0, runs[0].accuracy)
     assert row["history.epoch"] == [1, 2]
+
+
+def test_the_hydra_of_a_program_stays_as_it_is(tmp_path: Path) -> None:
+    """What the program composes, between and after configs of this package, follows its own store and its version."""
+    (tmp_path / "program.yaml").write_text("defaults: [changing, _self_]\n")
+    with initialize_config_dir(str(tmp_path), version_base="1.2"):
+        for value in (1, 2):
+            ConfigStore.instance().store(name="changing", node={"value": value})
+            assert composed_values(["seed=3", f"epochs={value}"])["epochs"] == value
+            assert compose("program").value == value
+        assert getbase() == Version("1.2")
 
 
 def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ SCANNED = {
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A made-up checkout with a file in each folder that is scanned."""
+    """A made-up checkout with a file in each folder that is scanned, below a hidden folder."""
+    tmp_path = tmp_path / ".hidden"
     for place, name in SCANNED.items():
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / name).write_text('"""A text."""', encoding="utf-8")

@@ -73,19 +73,25 @@ def write_whole(path: Path, content: Content, *, replace: bool, private: bool = 
 
 
 def write_or_rescue(path: Path, content: str | bytes, *, replace: bool) -> bool:
-    """Write a file as `write_whole` does, or save its content elsewhere if that fails.
+    """Write a file as `write_whole` does, or save its content in the temporary folder if that fails, else print it.
 
     Raises:
-        OSError: the file is not in its place. The message states where it is saved, and the command that moves it.
+        OSError: the file is not in its place. The message states where its content is, and the command that moves it.
     """
     try:
         return write_whole(path, content, replace=replace)
     except OSError as error:
-        with tempfile.NamedTemporaryFile(prefix=f"{path.stem}-", suffix=path.suffix, delete=False) as file:
-            _write(file, content)
-        move = f"mkdir -p {shlex.quote(str(path.parent))} && mv {shlex.quote(file.name)} {shlex.quote(str(path))}"
-        saved = f"it is saved, and this puts it in its place: {move}"
-        raise OSError(f"{path} cannot be written ({error}); {saved}") from error
+        saved = Path(tempfile.gettempdir(), f"{path.stem}-{uuid4().hex[:8]}{path.suffix}")
+        try:
+            write_whole(saved, content, replace=False, private=True)
+            folder, source, place = (shlex.quote(str(name)) for name in (path.parent, saved, path))
+            rescue = f"it is saved, and this puts it in its place: mkdir -p {folder} && mv {source} {place}"
+        except OSError as again:
+            rescue = f"nor can it be saved in the temporary folder ({again}), so it is "
+            rescue += "printed: save it there" if isinstance(content, str) else "lost"
+            if isinstance(content, str):
+                print(content)
+        raise OSError(f"{path} cannot be written ({error}); {rescue}") from error
 
 
 def make_folder(folder: Path) -> None:

@@ -8,18 +8,19 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.global_hydra import GlobalHydra
+from hydra._internal.utils import create_config_search_path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.types import RunMode
+from hydra.version import VersionBase, setbase
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from runner.config import FIELDS, PAPER, REPOSITORY, Config, check_ranges, register
 from runner.config.fields import Part
 from runner.records.identity import identify_recorded, limit, plain
-from runner.records.loader import cached
+from runner.records.loader import Loader, cached
 from runner.terminal import command
 
 _PAPER_SCALE = f"scale={PAPER}"
@@ -163,8 +164,8 @@ def command_of(overrides: Sequence[str]) -> str:
 
 
 @cache
-def _listed(sweep: str, extra: tuple[str, ...]) -> list[Job]:
-    return cached_jobs(["jobs", sweep, *extra], lambda: _list_by_hydra(sweep, extra))
+def _listed(sweep: str, extra: tuple[str, ...]) -> tuple[Job, ...]:
+    return tuple(cached_jobs(["jobs", sweep, *extra], lambda: _list_by_hydra(sweep, extra)))
 
 
 def cached_jobs(key: Sequence[str], make: Callable[[], Sequence[Job]]) -> list[Job]:
@@ -236,10 +237,20 @@ def _with_choices(sweep: str, extra: Sequence[str], choices: Sequence[str]) -> D
 
 
 def _by_hydra(overrides: Sequence[str], *, return_hydra_config: bool = False) -> DictConfig:
+    """Compose a config as `hydra.compose` does, and leave Hydra's global state as a program around this one has it."""
     register()
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(REPOSITORY / "conf"), version_base="1.3"):
-        return compose("config", list(overrides), return_hydra_config=return_hydra_config)
+    base = VersionBase.instance()
+    before = base.version_base
+    setbase("1.3")
+    try:
+        loader = Loader(create_config_search_path(str(REPOSITORY / "conf")))
+        config = loader.load_configuration("config", list(overrides), RunMode.RUN, from_shell=False)
+    finally:
+        base.version_base = before
+    if not return_hydra_config:
+        with open_dict(config):
+            del config["hydra"]
+    return config
 
 
 @cache

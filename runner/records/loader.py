@@ -43,7 +43,6 @@ from runner.config.checkout import scan
 from runner.config.yaml_file import read_yaml
 from runner.data.files import SEAL, cache_folder, is_sealed, safe_folder, sealed, write_whole
 
-_CONF = str(REPOSITORY / "conf")
 _TYPED = "command-line"  # how Hydra says that a folder of options was named there
 _GROUPS = {name for name, kind in get_type_hints(Config).items() if FIELDS[name].names_class or is_dataclass(kind)}
 
@@ -55,7 +54,33 @@ _VARIABLE = re.compile(r"\$\{oc\.env:\s*([A-Za-z_]\w*)")
 _TABLE = re.compile(r"\$\{chosen:\s*([^,}]+?)\s*,")
 _under_way: list[set[str]] = []  # the files read for each config that is being composed for the cache
 _parsed: dict[tuple[Any, ...], bytes] = {}  # by source, name and state of the file
-_load_by_hydra = ConfigRepository.load_config
+
+
+class _Repository(ConfigRepository):
+    """Hydra's repository of configs, which parses each file once unless it changes, and names it in errors."""
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        """Load a config as Hydra does, and note the path of its file."""
+        source = next((source for source in self.get_sources() if _has(source, config_path)), None)
+        if source is None:
+            return None
+        path = f"{source.path}/{config_path.removesuffix('.yaml')}.yaml" if source.scheme() == "file" else ""
+        state = os.stat(path) if path else None
+        key = (config_path, source.provider, source.path, state and (state.st_mtime_ns, state.st_size))
+        if key not in _parsed:
+            try:
+                _parsed[key] = pickle.dumps(super().load_config(config_path))
+            except yaml.YAMLError as error:  # it names its file and line
+                raise ConfigCompositionException(str(error)) from error
+            except (OmegaConfBaseException, RecursionError, ValueError) as error:
+                why = f"cannot be read: {str(error).partition(chr(10))[0]}"
+                why = "is not UTF-8: save it as UTF-8" if isinstance(error, UnicodeDecodeError) else why
+                why = "is nested too deeply" if isinstance(error, RecursionError) else why
+                raise ConfigCompositionException(f"{path} {why}.") from None
+        for files in _under_way:
+            files.update([path] if path else [])
+        copied: ConfigResult = pickle.loads(_parsed[key])  # Hydra merges others into it
+        return copied
 
 
 def _has(source: ConfigSource, config_path: str) -> bool:
@@ -65,33 +90,6 @@ def _has(source: ConfigSource, config_path: str) -> bool:
 @cache
 def _is_in_package(package: str, config_path: str) -> bool:  # which stays so, and takes long to find out
     return ImportlibResourcesConfigSource("", f"pkg://{package}").is_config(config_path)
-
-
-def _load_once(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
-    """Load a config as Hydra does, but parse each file once unless it changes, note its path, and name it in errors."""
-    source = next((source for source in repository.get_sources() if _has(source, config_path)), None)
-    if source is None:
-        return None
-    path = f"{source.path}/{config_path.removesuffix('.yaml')}.yaml" if source.scheme() == "file" else ""
-    state = os.stat(path) if path else None
-    key = (config_path, source.provider, source.path, state and (state.st_mtime_ns, state.st_size))
-    if key not in _parsed:
-        try:
-            _parsed[key] = pickle.dumps(_load_by_hydra(repository, config_path))
-        except yaml.YAMLError as error:  # it names its file and line
-            raise ConfigCompositionException(str(error)) from error
-        except (OmegaConfBaseException, RecursionError, ValueError) as error:
-            why = f"cannot be read: {str(error).partition(chr(10))[0]}"
-            why = "is not UTF-8: save it as UTF-8" if isinstance(error, UnicodeDecodeError) else why
-            why = "is nested too deeply" if isinstance(error, RecursionError) else why
-            raise ConfigCompositionException(f"{path} {why}.") from None
-    for files in _under_way:
-        files.update([path] if path else [])
-    copied: ConfigResult = pickle.loads(_parsed[key])  # Hydra merges others into it
-    return copied
-
-
-setattr(ConfigRepository, "load_config", _load_once)  # noqa: B010
 
 
 def cached(key: Sequence[str], compose: Callable[[], Any], keep: Callable[[Any], bool] = lambda content: True) -> Any:
@@ -135,12 +133,12 @@ def write_entry(path: Path, content: Any) -> None:
 def _made_of(files: Iterable[str]) -> dict[str, Any]:
     """Return what an entry depends on: hashes of files, of tables that they name and of code, versions, variables."""
     hashes: dict[str, str] = {}
-    variables, pending = set[str](), sorted(files)
-    for file in pending:
+    variables, pending = set[str](), set(files)
+    while file := min(pending - hashes.keys(), default=""):
         state = os.stat(file)
         hashes[file], names, tables = _hash_and_names(file, state.st_mtime_ns, state.st_size)
         variables.update(names)
-        pending += [path for table in tables if (path := str(REPOSITORY / table)) not in pending]
+        pending.update(str(REPOSITORY / table) for table in tables)
     environment = {name: os.environ.get(name) for name in sorted(variables)}
     return {"code": hash_of(("hydra-core", "omegaconf"), _CODE), "environment": environment, "files": hashes}
 
@@ -171,9 +169,11 @@ class Loader(ConfigLoaderImpl):
     """
 
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
-        if [entry.path for entry in config_search_path.get_path() if entry.provider == "main"] != [_CONF]:
+        folders = [entry.path for entry in config_search_path.get_path() if entry.provider == "main"]
+        if folders != [str(REPOSITORY / "conf")]:
             raise ConfigCompositionException("A run starts from conf/config.yaml: name more folders by --config-dir.")
         super().__init__(config_search_path)
+        self.repository = _Repository(config_search_path)
         self._chosen: frozenset[str] = frozenset()  # the groups whose options are typed, of what is composed
         self._files: list[Path] = []  # of options and experiments, as they are merged
 
@@ -265,7 +265,7 @@ def _place(file: Path, key: str) -> str:
 
 def _check_names(folder: Path) -> None:
     """Check that no option in a folder of the user's has the name of one of this package, which Hydra would take."""
-    conf = Path(_CONF)
+    conf = REPOSITORY / "conf"
     for ours in (*scan(conf, "*/**/*.yaml"), *scan(REPOSITORY / "sweeps", "**/*.yaml")):
         name = ours.relative_to(conf if ours.is_relative_to(conf) else REPOSITORY)
         path = folder / name

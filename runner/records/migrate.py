@@ -10,10 +10,10 @@ Exit codes: 0 done, 2 a record is damaged, or two would be one: nothing was chan
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from runner.config.checkout import scan
 from runner.data.files import write_whole
@@ -56,13 +56,17 @@ def migrate(folder: Path, moved: dict[str, str]) -> dict[str, str]:
 
 def _planned(folder: Path, path: Path, moved: dict[str, str]) -> tuple[Path, str]:
     """Return the place where a record belongs, and its text there."""
+
+    def with_moved_class(values: dict[str, Any]) -> dict[str, Any]:
+        target = values.get("_target_")
+        return values | {"_target_": _moved_class(target, moved)} if isinstance(target, str) else values
+
     try:
         text = path.read_text(encoding="utf-8")
         record = json.loads(text)
         if record["run_id"] != path.stem:
             raise ValueError("its run_id is not its file's name")
-        rename = re.compile(r'(?<="_target_": ")[^"]+')
-        config = json.loads(rename.sub(lambda target: _moved_class(target[0], moved), text))["config"]
+        config = json.loads(text, object_hook=with_moved_class)["config"]
         run_id, setting_id = identify_recorded(config)
         if record.get("digest") != digest_of(record):
             raise ValueError("its digest is not that of what it says")

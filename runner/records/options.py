@@ -14,7 +14,6 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from runner.config import BUDGETS, PAPER, REPOSITORY, Config, ConfigError, options_of
-from runner.records.loader import use_loader
 
 # Hydra's options, in full only. Hydra accepts abbreviations, and would read --experiment as --experimental-rerun. That
 # option unpickles a file, which can run any code, so it is left out.
@@ -93,7 +92,6 @@ def search_path(config_dir: str | None) -> list[str]:
     folder = own_folder(config_dir)
     if folder is None:
         return []
-    use_loader()  # a user's option replaces all that the experiment says of its group
     paths = [str(path).replace("'", "\\'") for path in (REPOSITORY, folder.expanduser().resolve())]
     return ["hydra.searchpath=[" + ",".join(f"'file://{path}'" for path in paths) + "]"]
 

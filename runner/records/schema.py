@@ -1,6 +1,6 @@
 """Schema of a record: its keys, the types and ranges of its values, and the consistency of its columns.
 
-`runner.records.verify` checks values that follow from the config, and the ranges of the config's own numbers.
+Values that follow from a record's config are checked by `runner.records.verify`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import dataclasses
 import math
 import typing
 from enum import EnumType
+from functools import partial
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -24,7 +25,7 @@ from pydantic import (
 )
 
 from runner.config import Config
-from runner.config.fields import Properties
+from runner.config.fields import Properties, Range
 
 Id = Annotated[str, Field(pattern="^[0-9a-f]{12}$")]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -138,6 +139,11 @@ def _model_of(kind: type) -> type[BaseModel]:
             raise ValueError("it names no class")
         return value
 
+    def check_range(limits: Range, value: Any) -> Any:
+        if value is not None and not limits.holds(value):
+            raise ValueError(f"it has to be {limits.words}")
+        return value
+
     hints, fields = typing.get_type_hints(kind), dict[str, Any]()
     for field in dataclasses.fields(kind):
         hint: Any = hints[field.name]
@@ -152,6 +158,8 @@ def _model_of(kind: type) -> type[BaseModel]:
             hint = by_value if hint is kinds[0] else by_value | None
         elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
             hint = _model_of(hint)
+        if (limits := field.metadata.get("within")) is not None:
+            hint = Annotated[hint, AfterValidator(partial(check_range, limits))]
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         may_lack = default in (None, [], {})  # as in the ids: a record from before the field lacks it
         fields[field.name] = hint, None if may_lack else ...

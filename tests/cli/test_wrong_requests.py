@@ -43,6 +43,7 @@ REPRODUCE = "reproduce tempered-sigmoid --items fig-4"
         (f"{REPRODUCE} --launcher slurm launcher.gpus", "launcher.gpus has no value"),
         (f"{REPRODUCE} --launcher slurm launcher.setup=[1", "launcher slurm: while parsing a flow sequence"),
         (f"{REPRODUCE} --launcher slurm launcher.minutes=0", "launcher slurm: minutes: Input should be greater than 0"),
+        (f"{REPRODUCE} --launcher slurm launcher.requeues=-1", "requeues: Input should be greater than or equal to 0"),
         (f"{REPRODUCE} --launcher ray launcher.cpus=0", "cpus: Input should be greater than 0"),
         ("epsilon --noise 1 --batch 64 --examples 1000", "Give --epochs or --steps."),
         ("epsilon --noise 1 --batch 64 --steps 9", "Give both --batch and --examples"),

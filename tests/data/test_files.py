@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from runner.data.files import check_writable, locked, write_whole
+from runner.data import files
+from runner.data.files import check_writable, locked, write_or_rescue, write_whole
 
 LACKING = [errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EXDEV, errno.EMLINK, errno.EINVAL]
 CONTENT = "whole " * 20_000
@@ -104,6 +105,15 @@ def test_of_several_writers_one_is_first(tmp_path: Path, monkeypatch: pytest.Mon
         for writer in writers:
             writer.join()
         assert first == [path.read_text()]
+
+
+@pytest.mark.parametrize(("content", "lost"), [(CONTENT, "printed"), (CONTENT.encode(), "lost")])
+def test_what_cannot_be_saved_anywhere_is_printed(tmp_path, monkeypatch, capsys, content: Any, lost: str) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(files.tempfile, "tempdir", str(tmp_path / "file/temporary"))
+    with pytest.raises(OSError, match=f"file/below cannot be written .* so it is {lost}"):
+        write_or_rescue(tmp_path / "file" / "below", content, replace=True)
+    assert capsys.readouterr().out == (CONTENT + "\n" if lost == "printed" else "")
 
 
 def test_a_lock_file_is_neither_followed_nor_emptied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,6 +78,7 @@ def test_a_field_newer_than_a_run_is_unhashed_at_its_old_value(composed) -> None
         ("theirs.Flat", "runner.clipping.Flat"),
         ("theirs.Own", "yours.Own"),
         ("torchish.Flat", "torch.nn.Flat"),
+        ("runnerish.Flat", "runner.clipping.Flat"),
         ("library.losses.Dice", "library.dice.Dice"),
     ],
 )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -302,9 +303,12 @@ def test_seeds_of_a_setting_are_checked_in_one_process(tmp_path: Path) -> None:
     assert {path.stem for path in groups[0]} == {PLAIN, *(record["run_id"] for record in records[3:])}
 
 
-def test_an_error_is_a_line_with_its_class(tmp_path, monkeypatch) -> None:
+def test_an_error_is_a_line_with_its_class_and_an_interrupt_none(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(verifying, "verify", lambda record: 1 / 0)
     assert noticed(committed(PLAIN), tmp_path) == ["ZeroDivisionError: division by zero"]
+    monkeypatch.setattr(verifying, "verify", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        noticed(committed(PLAIN), tmp_path)
 
 
 def diverged(epochs: int) -> Record:

@@ -85,6 +85,7 @@ FILES = {  # what an editor saves, and the message if it cannot be read
     "a word": (b"off\n", r"The first line of experiment/mine\.yaml has to be `# @package _global_`"),
 }
 VALUES = {  # of an argument without a type
+    "-1e39": "is larger than any 32-bit number",
     "1" + 400 * "0": "is larger than any 32-bit number",
     ".nan": "is out of range: it has to be a finite number",
     "1e400": "is out of range: it has to be a finite number",

@@ -25,8 +25,10 @@ from runner.report.statements import stated
 from tests.tracked import committed_sources
 
 KINDS = re.compile(
-    r"(?:geometric )?means? of|bests? of|one run|by formula|share of|range of|rank correlation of"
-    r"|value with the best of|lowest of|from \d+ runs|bound on the|of one set|by \d+ of \d+ runs"
+    r"(?:geometric )?means? of|bests? of|one run|by formula|share of"
+    r"|(?:range|rank correlation) of \d+ (?:single runs|means of)"
+    r"|value with the best of \d+ (?:single runs|means of)|lowest of|from \d+ runs|bound on the|of one set"
+    r"|by \d+ of \d+ runs"
 )
 BEST = re.compile(r"\bbests? of \d")
 Line = tuple[list[str], list[str]]  # the headings of a table, and the cells of one of its rows
