@@ -29,9 +29,8 @@ from runner.report.claim_rows import (
     wrong_epsilon,
 )
 from runner.report.files import Table, aligned, enumerated, markdown, write_text
-from runner.report.items import Item, Paper
 from runner.report.leaderboard.methods import METHODS, anchor
-from runner.report.papers import every_paper, load, study_pages
+from runner.report.papers import Item, Paper, every_paper, load, study_pages
 from runner.report.statements import Sources, findings_list, headline_of, noise_text, stated, summary_rows
 from runner.report.tables import SETTING, setting_cells, setting_text
 from runner.runs.durations import Total, committed, total_of
@@ -280,7 +279,7 @@ def _failed(rows: Sequence[ClaimRow]) -> str:
 def _section(paper: Paper, item: Item, rows: Sequence[ClaimRow], sources: Sources, most: int, scale: str) -> str:
     """Write the section of a table or figure: its finding, its picture, `most` claims, and where the others are."""
     judged = [row for row in rows if row.claim.item == item.name]
-    finding = stated(paper.name, paper.findings.get(item.name), sources) if scale == PAPER_SCALE else ""
+    finding = stated(paper.name, item.finding, sources) if scale == PAPER_SCALE else ""
     heading = item.title.partition(":")[0] if finding else item.title  # the finding has the second half
     parts = [f"## {heading}\n"]
     shown = _foremost(paper, judged, most)

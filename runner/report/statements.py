@@ -19,9 +19,8 @@ from runner.mechanism.normal import DRAWN, PRECISION
 from runner.records.files import record_path
 from runner.report.claim_rows import rows_of, signed, sound_bound_text, words_text
 from runner.report.files import Table, markdown, write_text
-from runner.report.items import Paper, Statement
 from runner.report.leaderboard.entries import Entry, standing
-from runner.report.papers import every_paper, load, study_pages
+from runner.report.papers import Paper, Statement, every_paper, load, study_pages
 from runner.terminal import number
 
 _GUARDS = ("verdict", "guarantee")  # under which a statement holds

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any
 
-from runner.claims.formulas import prepared
+from runner.claims.measure import prepared
 from runner.claims.runs import Evidence, PlannedRun, Runs, decides
 from runner.claims.statistics import summarise
 from runner.claims.verdicts import ClaimRow
@@ -124,7 +124,7 @@ def settings_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], l
     return list(dict.fromkeys(columns)), rows
 
 
-def network_table(sweep: str, experiment: str, note: str, _: Evidence, __: Sequence[ClaimRow]) -> Table:
+def network_table(sweep: str, experiment: str, _: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Make an item's table: the layers of an experiment's network with output shapes and numbers of parameters."""
     import torch  # here, because plans need no PyTorch
 
@@ -135,7 +135,7 @@ def network_table(sweep: str, experiment: str, note: str, _: Evidence, __: Seque
         x = layer(x)
         shape = " x ".join(map(str, x.shape[1:]))
         rows.append((_layer_text(layer), shape, sum(p.numel() for p in layer.parameters())))
-    return Table(("layer", "output", "parameters"), [*rows, ("total", "", run.parameters)], (note,))
+    return Table(("layer", "output", "parameters"), [*rows, ("total", "", run.parameters)])
 
 
 def _flat(network: nn.Module) -> Iterator[nn.Module]:

@@ -11,8 +11,7 @@ from torch import nn
 
 from runner.accounting.ledger import gaussian_epsilon
 from runner.build.prepare import prepare
-from runner.claims.formulas import ledger_of, prepared
-from runner.claims.measure import measure
+from runner.claims.measure import ledger_of, measure, prepared
 from runner.claims.verdicts import judge
 from runner.config import RESULTS
 from runner.papers.backprop_clipping import computed, whole_run

@@ -15,10 +15,9 @@ from runner.config import REPOSITORY, RESULTS
 from runner.config.yaml_file import read_yaml
 from runner.report import pages, papers, statements
 from runner.report.claim_rows import rows_of
-from runner.report.items import Statement, statement_of
 from runner.report.leaderboard.entries import Entry
 from runner.report.pages import write_report
-from runner.report.papers import every_paper, load, study_pages
+from runner.report.papers import Statement, every_paper, load, statement_of, study_pages
 from runner.report.statements import Sources, claim_number, findings_list, headline_of, stated
 from tests.claims.made_up import claim
 from tests.tracked import committed_sources, tracked, tracked_papers

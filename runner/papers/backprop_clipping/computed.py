@@ -13,7 +13,7 @@ from runner.accounting import Gdp, Pld, Rdp, RdpClassic, Zcdp, sound_epsilon
 from runner.accounting.ledger import gaussian_epsilon
 from runner.build.prepare import prepare
 from runner.claims.claim import Claim
-from runner.claims.formulas import Formula, charged_epsilon, computed, ledger_of, prepared
+from runner.claims.measure import Formula, charged_epsilon, computed, ledger_of, prepared
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence
 from runner.claims.verdicts import ClaimRow
@@ -22,7 +22,6 @@ from runner.gradients import Objective
 from runner.papers.backprop_clipping.figures import PAPER, STATED, TABLE_1
 from runner.report import plots
 from runner.report.files import Table, bound_text, number
-from runner.report.tables import network_table
 
 _A, _B = 1.5, 0.3
 _SEEDS = 10  # of the runs
@@ -38,12 +37,6 @@ CONVOLUTIONS = {  # kernel, stride, padding, dilation, bias; from 2 channels to 
     "3x3, dilation 2, padding 2": (3, 1, 2, 2, False),
     "2x2": (2, 1, 0, 1, False),
 }
-
-
-_STRIDE = "No padding and no biases. The stride of the poolings, 1, is that of the authors' code."
-_SIZE = "No padding and no biases. With poolings of stride 1, as stated, the first linear layer has 28.9 million."
-figure_3 = partial(network_table, TABLE_1, f"{PAPER}/mnist_printed", _STRIDE)
-figure_4 = partial(network_table, TABLE_1, f"{PAPER}/cifar10_printed", _SIZE)
 
 
 def table_1(_: Evidence, __: Sequence[ClaimRow]) -> Table:
@@ -71,20 +64,8 @@ def table_1(_: Evidence, __: Sequence[ClaimRow]) -> Table:
                 "code's noise: ε at least": "–" if least is None else number(least, bound="lower"),
             }
         )
-    notes = (
-        "Algorithm 2 with E epochs and L layers costs E L ρ for neighbours that zero one example out in fixed disjoint "
-        "batches: the theorem holds. For neighbours of equal size that replace it, the sensitivity is 2 a b and ρ four "
-        "times as large.",
-        "The code behind the paper's numbers clipped rows of the mean loss to b, but took a b / B for the sensitivity. "
-        "So its noise is too small by a factor of B where a row comes up to b. The upper bound "
-        "is for that in all layers.",
-        "The lower bound is the exact ε of the first update, the least of ten seeds, with one pair of data sets for "
-        "each. They differ by a white disc in the first batch, which has the label that moves most. First weights and "
-        "batches are taken as public, as in theorem 1. Later updates only add to it. It was not computed for "
-        "CIFAR-10.",
-    )
     left_out = ("E", "L", "ρ in all", "noise multiplier of a layer")
-    return Table.of(rows, notes, [name for name in rows[0] if name not in left_out])
+    return Table.of(rows, shown=[name for name in rows[0] if name not in left_out])
 
 
 @computed
@@ -154,13 +135,7 @@ def ratios(kind: str, name: str) -> dict[str, float]:
 def bounds(kind: str, names: Collection[str], _: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Return a table of the ratios of contributions to their bounds, one row per layer."""
     rows = [{"layer": name, **ratios(kind, name)} for name in names]
-    note = (
-        "Norm of one example's contribution over the bound: a b, with a bias √(a² + 1) b for weight and bias "
-        "together. 1 is reached, by one output and an input that it alone reads; nothing is above. Padding, "
-        "dilation and biases are covered, which the paper leaves open (derivation in "
-        "`runner/clipping/backprop.py`)."
-    )
-    return Table.of(rows, (note,))
+    return Table.of(rows)
 
 
 def largest_ratio(kind: str, names: Collection[str], _: Claim) -> Measured:
@@ -197,14 +172,7 @@ def repository(_: Evidence, __: Sequence[ClaimRow]) -> Table:
                 "noise of a layer that the ε needs": joint.mechanism.noise_multiplier * math.sqrt(layers),
             }
         )
-    notes = (
-        "The script counts the four layers of a step as four samples of their own. What happens is one "
-        "release of all of them, sampled once. And it clips rows of the mean over the examples drawn. With one example "
-        "more all others shrink, so the sensitivity is up to 2 a b in the worst case. For rows of the sum it is a b.",
-        "Its bisection stops within 0.001 of ε: for 0.2 and 0.1 its noise, 4.824 and 9.063, is above the 4.811 and "
-        "9.003 that its formula asks for.",
-    )
-    return Table.of(rows, notes, [name for name in rows[0] if not name.startswith("same count: RDP")])
+    return Table.of(rows, shown=[name for name in rows[0] if not name.startswith("same count: RDP")])
 
 
 @computed

@@ -31,8 +31,7 @@ from scipy.stats import beta, norm
 from runner.accounting.ledger import gaussian_epsilon
 from runner.build.prepare import prepare
 from runner.claims.claim import Call, Claim
-from runner.claims.formulas import Formula, charged_epsilon, prepared
-from runner.claims.measure import measure
+from runner.claims.measure import Formula, charged_epsilon, measure, prepared
 from runner.claims.measurement import Measured
 from runner.claims.reading import experiments_of
 from runner.claims.runs import Evidence

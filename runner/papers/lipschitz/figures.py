@@ -13,7 +13,7 @@ from typing import Any
 
 from runner.claims.claim import DATASETS as IN_PAPERS
 from runner.claims.claim import Claim
-from runner.claims.formulas import Formula
+from runner.claims.measure import Formula
 from runner.claims.measurement import Measured, measure_sample
 from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs, grouped
 from runner.claims.statistics import pareto
@@ -75,6 +75,9 @@ def front(dataset: str, number: str, chosen: str, evidence: Evidence) -> plots.F
     remark = f"{title} {fmean(gains):+.2f} points on average" if gains else ""
     _finish(axes, levels, dataset, "accuracy (%)", remark)
     return figure
+
+
+figure_5a, figure_5b = partial(front, "mnist", "5a", "softer"), partial(front, "fashion_mnist", "5b", "wide")
 
 
 def clipped(evidence: Evidence) -> plots.Figure:
@@ -166,6 +169,9 @@ def clipped_to(run: PlannedRun) -> str:
     norm = float(run.field("features.largest_norm"))
     return f"clipped to {norm:g}" if norm < _WHITE else "not clipped"
 
+
+figure_6 = partial(histograms, f"{PAPER}/fig_6", lambda run: str(run.field("features.space")).upper())
+figure_7 = partial(histograms, f"{PAPER}/fig_7", clipped_to)
 
 MEASURED = REPOSITORY / "results" / "benchmark" / "clipless.csv"  # never written by a run
 METHODS = {  # label and look

@@ -10,7 +10,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from runner.claims.claim import Claim
-from runner.claims.formulas import computed, prepared
+from runner.claims.measure import computed, prepared
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence, Runs, last_accuracy
 from runner.claims.verdicts import ClaimRow
@@ -18,7 +18,6 @@ from runner.papers.losing_less.measures import SENSITIVITY, values_tried
 from runner.report import plots
 from runner.report.files import Table, delta_text, number
 from runner.report.papers import claims_of
-from runner.report.tables import network_table
 
 if TYPE_CHECKING:
     from runner.accounting.calibration import Accountant
@@ -180,28 +179,11 @@ def budgets(networks: Networks, evidence: Evidence, _: Sequence[ClaimRow]) -> Ta
                 cells.append(reached.epochs or "–")
                 cells += [number(statistic(values) if values else None, "%") for statistic in _CELLS.values()]
             rows.append(cells)
-    notes = (
-        "Accuracy on the test set after the last epoch whose ε is below the budget: as the paper counts it (Rényi, "
-        "classic conversion), then by the sound ε of the same runs, which allows more epochs. Where the sound ε "
-        "stays below the budget to the end, the last epoch is the run's, and a longer run would have been allowed.",
-        "The paper's number is a maximum over five runs on the test set, which neither ε charges for. All runs "
-        "have the settings that were tuned for a budget of 3, and are read off earlier for the smaller budgets: "
-        "settings tuned for those may do better.",
-    )
     shown = ("dataset", "loss", "ε below", "n", "ε: mean (%)", "sound ε: last epoch", "sound ε: mean (%)")
-    return Table(header, rows, notes, shown)
+    return Table(header, rows, shown=shown)
 
 
 budgets_3, budgets_4 = partial(budgets, END_TO_END), partial(budgets, PFE)
-
-_POOLINGS = "The poolings are max-poolings, as in the baseline's code; the paper writes MP."
-_CODE = "The network of the cited code (Handcrafted-DP), which the runs of figures 4 and 9 have, differs: it has"
-_DEPTH = f"{_CODE} one convolution in each block, and no second pooling (187,210 parameters)."
-_end_to_end, _printed = partial(network_table, END_TO_END.sweep), partial(network_table, PRINTED)
-table_1 = partial(_end_to_end, END_TO_END.experiment("mnist", "ce"), f"That of table 1. {_POOLINGS}")
-table_2 = partial(_end_to_end, END_TO_END.experiment("cifar10", "ce"), f"That of table 2. {_POOLINGS}")
-table_3 = partial(_printed, PFE.experiment("mnist", "ce_printed"), f"{_CODE} no pooling (33,066 parameters).")
-table_4 = partial(_printed, PFE.experiment("cifar10", "ce_printed"), _DEPTH)
 
 
 @cache
@@ -283,9 +265,6 @@ def table_5(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     notes = (
         f"{delta_text(*deltas)}. Steps per epoch: floor(N/B), Poisson sampling. Every ε is for the stated "
         "epochs. On ScatterNet features of MNIST and CIFAR-10 it covers two noisy statistics, too.",
-        "The paper's ε of 3 is that of RDP with the classic conversion, to within 0.01. For ScatterNet features of "
-        "MNIST it is the steps' alone. The paper does not mention statistics. They, and their noise multiplier of 8, "
-        "are from the code that it takes its networks from.",
     )
     shown = ("features", "dataset", "batch size", "epochs", "noise multiplier", "RDP classic", "PLD")
     return Table.of(rows, notes, shown)
@@ -297,19 +276,11 @@ def table_6(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     for networks, (dataset, title) in product((END_TO_END, PFE), reversed(plots.DATASETS.items())):
         loss = prepared(networks.sweep, networks.experiment(dataset, "ours")).config.loss
         rows.append([networks.features, title, loss.threshold_epoch, loss.beta, loss.gamma])
-    note = (
-        "Epochs count from 0, so a threshold of 0 starts with equal weights. The paper found these by a search with "
-        "accuracies in view, whose cost in privacy is in no ε here or there."
-    )
-    return Table(("features", "dataset", "threshold epoch e_t", "β", "γ"), rows, (note,))
+    return Table(("features", "dataset", "threshold epoch e_t", "β", "γ"), rows)
 
 
 def table_7(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Return the values of each parameter that figure 10 tries."""
     tried = {label: values_tried(sweep, field) for sweep, (field, label) in SENSITIVITY.items()}
     rows = [[label, ", ".join(f"{value:g}" for value in values)] for label, values in tried.items()]
-    note = (
-        "The paper's table gives e_t from 0 to 10 and β from 1 to 200 by steps of 10. It gives no values of γ: those "
-        "here are this project's. One parameter is varied at a time, the others as in table 6."
-    )
-    return Table(("parameter", "values"), rows, (note,))
+    return Table(("parameter", "values"), rows)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from runner.claims.claim import Claim
-from runner.claims.formulas import Formula, computed, prepared
-from runner.claims.measure import counted, planned_for
+from runner.claims.measure import Formula, computed, counted, planned_for, prepared
 from runner.claims.measurement import Measured, charged, compare_samples, measure_sample
 from runner.claims.numbers import WEIGHTS, class_accuracies, confusion, layer_norms
 from runner.claims.runs import Evidence, PlannedRun, Runs, last_accuracy

@@ -18,8 +18,16 @@ import scipy  # its modules are imported at their first use
 
 from runner.claims.claim import DATASETS as IN_FILES
 from runner.claims.claim import Claim, dataset_name
-from runner.claims.formulas import Formula, computed, guaranteed_for, prepared, run_formula
-from runner.claims.measure import counted, over_values, planned_for
+from runner.claims.measure import (
+    Formula,
+    computed,
+    counted,
+    guaranteed_for,
+    over_values,
+    planned_for,
+    prepared,
+    run_formula,
+)
 from runner.claims.measurement import Measured, charged, compare_samples, measure_sample
 from runner.claims.numbers import Array
 from runner.claims.runs import Evidence, PlannedRun, Runs, RunsAt

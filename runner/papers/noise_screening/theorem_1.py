@@ -13,7 +13,7 @@ import scipy  # its modules are imported at their first use
 
 from runner.claims.claim import DATASETS as IN_FILES
 from runner.claims.claim import Claim, dataset_name
-from runner.claims.formulas import Formula, computed
+from runner.claims.measure import Formula, computed
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence
 from runner.claims.verdicts import ClaimRow

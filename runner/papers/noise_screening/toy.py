@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 
 from runner.claims.claim import Claim
-from runner.claims.formulas import computed
+from runner.claims.measure import computed
 from runner.claims.measurement import Measured
 from runner.claims.numbers import Array
 from runner.claims.runs import Evidence

@@ -9,14 +9,12 @@ from statistics import fmean
 import numpy as np
 
 from runner.claims.claim import Claim, dataset_name
-from runner.claims.formulas import Formula, computed, prepared, run_formula
-from runner.claims.measure import counted, planned_for
+from runner.claims.measure import Formula, computed, counted, planned_for, prepared, run_formula
 from runner.claims.measurement import FEWEST_RUNS, Measured, charged, measure_sample
 from runner.claims.runs import Evidence, Runs, last_accuracy
 from runner.claims.statistics import between, less_claim, measured_mean, stdev
 from runner.claims.verdicts import ClaimRow
 from runner.report.files import Table, bound_text, mean_text, number
-from runner.report.tables import network_table
 
 PAPER = "tempered_sigmoid"
 FIG_3 = f"{PAPER}/fig_3"
@@ -29,19 +27,6 @@ _HEADER = (
     *("rates searched", "best rate", "accuracy on held-out images (%)"),
 )
 _SHOWN = tuple(name for name in _HEADER[:8] if name != "ε of the paper")
-
-
-_SAME = (
-    "The paper gives neither paddings nor the stride of the poolings. Here the first convolution has SAME padding: "
-    "3 on every side, as an 8x8 kernel with stride 2 on 28 pixels needs 6 in total. The poolings have stride 1. The "
-    "second convolution has no padding."
-)
-_VANISHES = (
-    "The paper gives no padding. It has to be SAME: without padding the feature map would vanish before the last "
-    "layer. The last convolution has no activation."
-)
-table_1 = partial(network_table, FIG_3, f"{PAPER}/mnist_tanh", _SAME)
-table_2 = partial(network_table, FIG_3, f"{PAPER}/cifar10_tanh", _VANISHES)
 
 
 def searched(sweeps: Sequence[str], tables: Sequence[str], evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
@@ -64,11 +49,7 @@ def searched(sweeps: Sequence[str], tables: Sequence[str], evidence: Evidence, j
             labels = dataset_name(planned[0].field("dataset.name")), planned[0].field("title")
             told = [claim.claimed if claim else "", here, final.recorded_of, *costs, rates]
             rows.append((*labels, *told, planned.recorded_of, rate, accuracy))
-    notes = (
-        "Accuracies here are after the last epoch, at the learning rate named. The search of each rate is in the CSV, "
-        "on held-out images: training images that it does not train on.",
-    )
-    return Table(_HEADER, rows, notes, _SHOWN)
+    return Table(_HEADER, rows, shown=_SHOWN)
 
 
 table_3, table_4 = partial(searched, TABLE_3_SEARCH, _TABLE_3), partial(searched, TABLE_4_SEARCH, _TABLE_4)
