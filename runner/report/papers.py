@@ -14,7 +14,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, TypeAlias, TypeVar
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
 
 from runner.claims import measure
@@ -35,10 +35,11 @@ from runner.terminal import nearest
 Draw: TypeAlias = Callable[[Evidence], Any]  # a matplotlib figure, or None: too few runs for one
 Tabulate: TypeAlias = Callable[[Evidence, Sequence[ClaimRow]], Table]
 Part = TypeVar("Part")
+_STRICT = ConfigDict(extra="forbid")
 _LISTS = ("sweeps", "also", "fields", "notes", "remarks", "studies", "charted")  # of one text or several
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class Statement:
     """The finding of a paper or study: a bold headline, then sentences with numbers.
 
@@ -69,7 +70,7 @@ class Statement:
                         raise ValueError(f"no {kind} {word!r}: choose from {', '.join(words)}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class Item:
     """One table, figure or statement of a paper.
 
@@ -94,7 +95,7 @@ class Item:
     finding: Statement | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class Summary:
     """A row of the front page: a claim of a paper, and what became of it.
 
@@ -117,7 +118,7 @@ def names_of(items: str) -> list[str]:
     return [name.strip().lower().replace("_", "-") for name in items.split(",")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class Paper:
     """A paper.
 
@@ -259,9 +260,9 @@ def _paths(paper: str, entry: Entry) -> list[str]:
 def _function(paper: str, entry: Entry) -> Any:
     """Return the function that an entry names by a module of the paper, or the table of a network."""
     if network := entry.inside(("network",)):
-        if len(network.listed) != 2:
+        if len(names := _paths(paper, network)) != 2:
             raise network.wrong("expected a sweep and an experiment")
-        return partial(network_table, *_paths(paper, network))
+        return partial(network_table, names[0], names[1])
     module, _, name = entry.text.rpartition(".")
     if not module:
         raise entry.wrong("expected a function of a module: figures.curve")

@@ -18,7 +18,7 @@ from runner.claims.verdicts import ON_EPSILON, RULES, WORDS, ClaimRow
 from runner.cli.show import claims
 from runner.config import REPOSITORY, RESULTS
 from runner.papers.backprop_clipping import whole_run
-from runner.papers.backprop_clipping.computed import first_update_epsilon
+from runner.papers.backprop_clipping.figures import first_update_epsilon
 from runner.report.claim_rows import CLAIMED_EPSILON, rows_of
 from runner.report.papers import claims_of, every_paper
 from runner.report.statements import stated

@@ -40,7 +40,7 @@ from runner.claims.statistics import Interval
 from runner.claims.verdicts import ClaimRow
 from runner.config import REPOSITORY
 from runner.data.datasets import Split
-from runner.papers.backprop_clipping.computed import first_update_epsilon, white_disc
+from runner.papers.backprop_clipping.figures import first_update_epsilon, white_disc
 from runner.report.files import Table, read_csv, write_csv
 from runner.terminal import number
 from runner.training.diagnostics import Diagnostics

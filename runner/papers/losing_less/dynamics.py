@@ -16,9 +16,8 @@ from omegaconf import DictConfig
 from runner.claims import numbers as diagnostics
 from runner.claims.numbers import PRE_ACTIVATIONS, WEIGHTS
 from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs
-from runner.papers.losing_less.figures import DATASETS, PAPER
+from runner.papers.losing_less.figures import DATASETS, PAPER, noise_norms
 from runner.papers.losing_less.figures import LOSSES as ALL_LOSSES
-from runner.papers.losing_less.measures import noise_norms
 from runner.report import plots
 from runner.report.papers import claims_of
 
