@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any
 
@@ -131,21 +131,11 @@ def network_table(sweep: str, experiment: str, _: Evidence, __: Sequence[ClaimRo
     run = prepared(sweep, experiment)
     rows: list[tuple[str, str, int]] = []
     x = torch.zeros(1, *run.features.shape(run.dataset.shape))
-    for layer in _flat(run.initial.network):
+    for layer in (layer for layer in run.initial.network.modules() if not [*layer.children()]):
         x = layer(x)
         shape = " x ".join(map(str, x.shape[1:]))
         rows.append((_layer_text(layer), shape, sum(p.numel() for p in layer.parameters())))
     return Table(("layer", "output", "parameters"), [*rows, ("total", "", run.parameters)])
-
-
-def _flat(network: nn.Module) -> Iterator[nn.Module]:
-    from torch import nn
-
-    for layer in network.children():
-        if isinstance(layer, nn.Sequential):
-            yield from _flat(layer)
-        else:
-            yield layer
 
 
 def _layer_text(layer: nn.Module) -> str:

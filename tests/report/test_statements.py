@@ -37,7 +37,6 @@ def test_a_number_is_its_rows_and_rounded():
     assert [number(part) for part in ("", "gain", "interval", "claimed", "runs")] == [
         "97.5", "−0.50", "[−1.1, +0.10]", "98", "3",
     ]  # fmt: skip
-    assert number("range") == "[+96.9, +98.1]", "of the number, not of its distance from the claim"
     assert number("sound") == "2.36", "a bound is rounded up"
     assert number("sound", replace(ROW, epsilon_sound=2033.21)) == "2034"
     assert [number("least", replace(ROW, epsilon_least=least)) for least in (0.08881, 6.2351)] == ["0.088", "6.2"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.claims.claim import Claim
-from runner.claims.measure import Formula, computed, counted, planned_for, prepared
+from runner.claims.measure import Formula, computed, counted, planned_for, prepared, run_formula
 from runner.claims.measurement import Measured, charged, compare_samples, measure_sample
 from runner.claims.numbers import WEIGHTS, class_accuracies, confusion, layer_norms
 from runner.claims.runs import Evidence, PlannedRun, Runs, last_accuracy
@@ -67,20 +67,19 @@ def noise_norms(run: PlannedRun) -> list[list[float]]:
     ]
 
 
-@Formula
-def over_noise(claim: Claim, evidence: Evidence) -> Measured:
+@run_formula
+def over_noise(claim: Claim, planned: Runs) -> Measured:
     """Return the norm of the weights after the last epoch over that of the noise alone: `hidden`, or `last` layer.
 
     For the hidden layers it is the mean over the layers.
     """
-    planned = planned_for(claim, evidence, claim.experiment)
 
     def over(run: PlannedRun) -> float:
         pairs = zip(layer_norms(run, WEIGHTS), noise_norms(run), strict=True)
         *hidden, last = (norms[-1] / noise[-1] for norms, noise in pairs)
         return last if claim.number.argument == "last" else fmean(hidden)
 
-    return counted(planned, measure_sample("mean", planned.sample(over)))
+    return measure_sample("mean", planned.sample(over))
 
 
 @Formula
