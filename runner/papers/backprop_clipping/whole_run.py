@@ -88,7 +88,6 @@ def information_of(seed: int) -> Iterator[tuple[float, float]]:
 
 
 def measured() -> list[dict[str, str]]:
-    """Return the rows of the table, none if nothing was measured."""
     return read_csv(MEASURED) if MEASURED.exists() else []
 
 
@@ -160,7 +159,6 @@ def accuracy_bounded_below(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """Return V and the test accuracy by epoch, a row per run."""
     shown = (1, 5, 15, 25)
     header = ("seed", *(f"V after epoch {epoch}" for epoch in shown), "ε of V", "test accuracy (%)")
     rows, delta = [], float(prepared(SWEEP, EXPERIMENT).config.delta)

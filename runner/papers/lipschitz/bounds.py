@@ -283,7 +283,6 @@ def concentration(_: Claim) -> Measured:
 
 
 def theorem(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """Return the bound by depth, in the three regimes."""
     rows = [
         {
             "layers": layers,
@@ -296,7 +295,6 @@ def theorem(_: Evidence, __: Sequence[ClaimRow]) -> Table:
 
 
 def figure(_: Evidence) -> plots.Figure:
-    """Draw the bound against the depth, a line per regime."""
     figure = plots.figure(6, 4)
     axes = figure.subplots()
     for place, (slope, words) in enumerate(SLOPES.items()):

@@ -81,7 +81,6 @@ figure_5a, figure_5b = partial(front, "mnist", "5a", "softer"), partial(front, "
 
 
 def clipped(evidence: Evidence) -> plots.Figure:
-    """Draw figure 11: fronts over every epoch of every trial, on held-out images, clipped and clipless."""
     figure = plots.figure(plots.WIDTH, 4)
     for axes, dataset, letter in zip(figure.subplots(1, 2), ("mnist", "fashion_mnist"), "ab", strict=True):
         levels: list[float] = []
@@ -94,7 +93,6 @@ def clipped(evidence: Evidence) -> plots.Figure:
 
 
 def architectures(evidence: Evidence) -> plots.Figure | None:
-    """Draw figure 10: CIFAR-10, a line per architecture."""
     lines = (
         ("mixers", "mixer", "MLP-mixer"),
         ("fig_5c", "vgg", "VGG"),
@@ -188,12 +186,10 @@ _HOW = "Steps were timed in turns, on a CPU in the process's time; an epoch is a
 
 
 def measured_times() -> list[dict[str, str]]:
-    """Return the rows of the benchmark's table, none if it has not been measured."""
     return read_csv(MEASURED) if MEASURED.exists() else []
 
 
 def table_4(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """Return a row per network, batch size and method."""
     header, rows, times = ("network", "batch", "method", "s an epoch", "peak MiB"), [], measured_times()
     for row in times:
         network = f"{row['network']}, {int(row['parameters']):,} parameters"

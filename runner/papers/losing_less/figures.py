@@ -378,7 +378,6 @@ steps_epsilon = computed(partial(_charged, steps_alone=True))  # which the paper
 
 
 def table_5(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """Return settings of DP-SGD, and their cost by four accountants."""
     from runner.accounting import Rdp, RdpClassic
 
     within = f"last epoch within {' / '.join(f'{budget:g}' for budget in BUDGETS)}"
@@ -416,7 +415,6 @@ def table_5(_: Evidence, __: Sequence[ClaimRow]) -> Table:
 
 
 def table_6(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """Return parameters of the proposed loss, read from the experiments."""
     rows = []
     for networks, (dataset, title) in product((END_TO_END, PFE), reversed(plots.DATASETS.items())):
         loss = prepared(networks.sweep, networks.experiment(dataset, "ours")).config.loss
@@ -425,7 +423,6 @@ def table_6(_: Evidence, __: Sequence[ClaimRow]) -> Table:
 
 
 def table_7(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """Return the values of each parameter that figure 10 tries."""
     tried = {label: values_tried(sweep, field) for sweep, (field, label) in SENSITIVITY.items()}
     rows = [[label, ", ".join(f"{value:g}" for value in values)] for label, values in tried.items()]
     return Table(("parameter", "values"), rows)

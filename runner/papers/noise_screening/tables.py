@@ -28,7 +28,6 @@ METHODS = {  # experiment, with {} for the data set: its name in table 1
 
 
 def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
-    """Return a row per data set and method: accuracy at epsilon 3 as the paper counts, and its cost."""
     claimed = {j.claim.alone: j.claim.claimed for j in judged}
     header = (
         *("dataset", "method", "screened by", "claimed (%)", "mean accuracy (%)", "on images that did not screen (%)"),
@@ -74,7 +73,6 @@ def _mean_ratio(runs: Runs, numerator: str, denominator: str) -> float:
 
 
 def table_2(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """Return the settings, and the kept updates that they allow by the paper."""
     rows = []
     for dataset in DATASETS.values():
         config, rule = measures.screened_run(dataset).config, measures.screening(dataset)
@@ -95,7 +93,6 @@ def table_2(_: Evidence, __: Sequence[ClaimRow]) -> Table:
 
 
 def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
-    """Return the smallest epsilon at which an accuracy is reached, and the number of runs that reach it."""
     header = (
         *("dataset", "accuracy (%)", "method", "claimed ε", "mean ε", "reached by", "n"),
         *("steps until then, sound ε", "guaranteed, sound ε", "verdict", "the claimed ε is", "counted"),
@@ -141,7 +138,6 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
 
 
 def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
-    """Compare DP-SGD with tanh, screened and not, at one sound epsilon, with noise calibrated to all attempts."""
     header = (
         *("method", "mean accuracy (%)", "min / median / max", "best epoch (%)", "n", "kept of attempts", "sound ε"),
         *("noise multiplier", "learning rate", "momentum", "epochs of attempts"),

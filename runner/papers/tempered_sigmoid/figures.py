@@ -205,7 +205,6 @@ def figure_1(_: Evidence) -> plots.Figure:
 
 
 def figure_3(evidence: Evidence) -> plots.Figure | None:
-    """Draw accuracy against epsilon, ReLU and tanh, a column per data set."""
     panels = []
     for dataset, title in plots.DATASETS.items():
         curves = []
