@@ -319,7 +319,7 @@ def budgets(networks: Networks, evidence: Evidence, _: Sequence[ClaimRow]) -> Ta
         for budget in BUDGETS:
             cells = [title, label, f"{budget:g}", planned.recorded_of]
             for name in ("epsilon", "epsilon_sound"):
-                reached = planned.last_below(budget, name)
+                reached = planned.at(partial(PlannedRun.last_within, epsilon=math.nextafter(budget, 0), by=name))
                 values = reached.values("test_accuracy")
                 cells.append(reached.epochs or "–")
                 cells += [number(statistic(values) if values else None, "%") for statistic in _CELLS.values()]
