@@ -27,7 +27,7 @@ def tracked_options(group: str) -> list[str]:
 
 def tracked_papers() -> list[str]:
     """Return the names of the project's own papers, sorted."""
-    return [path.parent.name for path in tracked("runner/papers/*/__init__.py")]
+    return [path.parent.name for path in tracked("runner/papers/*/paper.yaml")]
 
 
 @cache

@@ -197,10 +197,6 @@ class Runs(tuple[PlannedRun, ...]):
         epochs = ((run, epoch(run)) for run in self.recorded)
         return RunsAt((run, number) for run, number in epochs if number is not None)
 
-    def last_below(self, bound: float, by: str = "epsilon") -> RunsAt:
-        """Return the recorded runs at their last epoch with an epsilon (or epsilon_sound) below a bound, if any."""
-        return self.at(lambda run: run.last_within(math.nextafter(bound, 0), by))
-
 
 class RunsAt(tuple[tuple[PlannedRun, int], ...]):
     """Recorded runs, each with an epoch, from 0, after which its numbers are read."""

@@ -28,7 +28,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from statistics import fmean
 
 import numpy as np
@@ -119,7 +119,7 @@ def less_claim(means: Sequence[Mean], claimed: float, runs: int | None, level: f
     variances = [mean.spread.std**2 * (1 / mean.runs + (1 / runs if runs else 0)) for mean in means]
     total = sum(variances)
     squares = sum(part**2 / mean.spread.freedom for part, mean in zip(variances, means, strict=True))
-    half = _t(total**2 / squares, level) * math.sqrt(total) if total else 0.0
+    half = float(scipy.special.stdtrit(total**2 / squares, (1 + level) / 2)) * math.sqrt(total) if total else 0.0
     middle = means[0].value - sum(mean.value for mean in means[1:]) - claimed
     return Interval(middle - half, middle + half)
 
@@ -217,11 +217,6 @@ def between(draws: NDArray[np.float64], level: float) -> Interval:
     """Compute the interval between quantiles of draws that has a share `level` of them."""
     low, high = np.quantile(draws, ((1 - level) / 2, (1 + level) / 2))
     return Interval(float(low), float(high))
-
-
-@cache
-def _t(freedom: float, level: float) -> float:
-    return float(scipy.special.stdtrit(freedom, (1 + level) / 2))
 
 
 def pareto(curves: Iterable[tuple[Sequence[float], Sequence[float]]]) -> list[tuple[float, float]]:

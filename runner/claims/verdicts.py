@@ -24,13 +24,6 @@ from runner.terminal import number
 
 HOLDS, NOT_CONTRADICTED, DIFFERS, FAILS, OPEN = WORDS = ("holds", "not contradicted", "differs", "fails", "open")
 CONFIRMED = (HOLDS, NOT_CONTRADICTED)
-MEANINGS = {
-    HOLDS: "What the paper says is so here: equal within the margin, or better.",
-    NOT_CONTRADICTED: "The paper's number fits the runs here, but they do not show that it is equal within the margin.",
-    DIFFERS: "The number here is another one, but it may lie within the margin.",
-    FAILS: "It is not so here: worse by more than the margin, or on the other side.",
-    OPEN: "Nothing can be said yet. In brackets is the number of runs of each setting that would decide, if known.",
-}
 GUARANTEED, NOT_GUARANTEED, REFUTED = ON_EPSILON = ("guaranteed", "not guaranteed", "refuted")
 
 WIDEST = 2  # margins that the half-width of an interval may have for *not contradicted*

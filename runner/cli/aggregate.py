@@ -8,6 +8,7 @@ Exit codes: 0 done, 2 bad input (an unknown name, a damaged record) with one sen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,11 +21,10 @@ from runner.config import REPOSITORY, RESULTS, ConfigError
 from runner.report import figures, pages, plots
 from runner.report.claim_rows import cells_of, item_page, write_rows
 from runner.report.files import Table, aligned, markdown, read_csv, write_csv, write_table_csv, write_text
-from runner.report.items import Item, Paper, names_of
 from runner.report.leaderboard.entries import COLUMNS, SHOWN, Entry, comparisons, csv_rows, trials
 from runner.report.leaderboard.methods import NAMES, accuracy_text, standing
 from runner.report.leaderboard.page import matrix_page, page, read_published, settings_page
-from runner.report.papers import load, paper_names, study_files
+from runner.report.papers import Item, Paper, load, names_of, paper_names, study_files
 from runner.report.statements import write_readme
 from runner.report.tables import runs_table, settings_table
 from runner.study.board import board_of, jobs_of_board
@@ -140,6 +140,7 @@ def _write_item(
     shown = ""
     if item.table:
         table = item.table(evidence, judged)
+        table = replace(table, notes=(*table.notes, *item.notes))
         shown = markdown(table) + ("\n[All columns](table.csv)\n" if table.shown else "")
         written.append(write_table_csv(folder / "table.csv", table))
     if item.draw:

@@ -11,8 +11,7 @@ from typing import Any
 
 from runner.config import PAPER, ConfigError
 from runner.records.jobs import sweep_jobs
-from runner.report.items import Paper
-from runner.report.papers import every_paper, load
+from runner.report.papers import Paper, every_paper, load
 from runner.terminal import Line, Parser, one_line
 from runner.tracking.runs import AXES, check_login
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from string import Template
 
 from runner.config import REPOSITORY, ConfigError, options_of
+from runner.config.yaml_file import read_yaml
 from runner.report.files import write_text
 from runner.terminal import Parser, command
 
@@ -21,6 +22,7 @@ _FOLDERS = ("runner/papers", "conf/experiment", "sweeps", "results")  # with a f
 
 _TEMPLATES = {  # in the folder paper/ next to this file, by the place of what is made of them
     "runner/papers/$name/__init__.py": "init.txt",
+    "runner/papers/$name/paper.yaml": "paper.yaml",
     "runner/papers/$name/claims.yaml": "claims.yaml",
     "conf/experiment/$name/base_mnist.yaml": "base_mnist.yaml",
     "conf/experiment/$name/mnist_baseline.yaml": "mnist_baseline.yaml",
@@ -44,9 +46,8 @@ def write_paper(name: str, root: Path = REPOSITORY) -> list[Path]:
     existing = [folder for folder in _FOLDERS if (root / folder / name).exists()]
     if existing or name in options_of("scale"):
         raise ConfigError(f"{name} exists{f': {existing[0]}/{name}' if existing else ''}. Choose another name.")
-    # The position after all papers comes from their source, because importing them takes seconds.
-    sources = (path.read_text(encoding="utf-8") for path in (root / "runner" / "papers").glob("*/__init__.py"))
-    last = max((int(place) for text in sources for place in re.findall(r"\bplace=(\d+)", text)), default=0)
+    files = map(read_yaml, (root / "runner" / "papers").glob("*/paper.yaml"))
+    last = max((file.entries["place"].whole or 0 for file in files), default=0)
     words = {"name": name, "words": name.replace("_", " "), "place": str(last + 1)}
     written = []
     for place, template in _TEMPLATES.items():

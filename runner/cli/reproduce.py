@@ -31,8 +31,7 @@ from runner.records.identity import check_examples
 from runner.records.jobs import Job, sweep_jobs
 from runner.records.options import check_options
 from runner.report.files import read_csv, write_csv
-from runner.report.items import Item, Paper, names_of
-from runner.report.papers import every_paper, load, paper_names
+from runner.report.papers import Item, Paper, every_paper, load, names_of, paper_names
 from runner.runs import durations
 from runner.runs.durations import estimated, plan_text, table_of_items
 from runner.speed.kernels import kernels_wanted, why_off

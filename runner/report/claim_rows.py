@@ -23,7 +23,7 @@ from runner.report.files import Table, bound_text, elsewhere, enumerated, markdo
 from runner.terminal import command
 
 if TYPE_CHECKING:
-    from runner.report.items import Item, Paper
+    from runner.report.papers import Item, Paper
 
 _CLAIM = (
     *("paper", "item", "dataset", "network", "method", "reading", "quantity", "at_epsilon", "at_delta", "claimed"),

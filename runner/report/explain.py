@@ -28,8 +28,7 @@ from runner.records.verify import cost_of_noise, noise_precision, run_of
 from runner.report import listing
 from runner.report.claim_rows import cells_of, rows_of
 from runner.report.files import Table, aligned, delta_text, elsewhere, enumerated
-from runner.report.items import Item, Paper
-from runner.report.papers import every_paper, load, paper_names
+from runner.report.papers import Item, Paper, every_paper, load, paper_names
 from runner.terminal import bound_text, command, nearest, number
 from runner.training.run import Run
 

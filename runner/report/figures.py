@@ -23,10 +23,9 @@ from runner.claims.runs import Evidence, PlannedRun, Runs, grouped
 from runner.claims.verdicts import DIFFERS, FAILS, HOLDS, NOT_CONTRADICTED, OPEN, ClaimRow, counted
 from runner.report import plots
 from runner.report.claim_rows import method_text, rows_of, wrong_epsilon
-from runner.report.items import Paper
 from runner.report.leaderboard.entries import Entry, standing
 from runner.report.leaderboard.methods import FRONT, LOOKS, method_of
-from runner.report.papers import load
+from runner.report.papers import Paper, load
 
 History: TypeAlias = tuple[list[float], list[float]]  # by epoch: the sound epsilon, the accuracy (percent)
 Star: TypeAlias = tuple[float, float]  # the epsilon and the accuracy (percent) of a claim

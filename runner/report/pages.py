@@ -29,9 +29,8 @@ from runner.report.claim_rows import (
     wrong_epsilon,
 )
 from runner.report.files import Table, aligned, enumerated, markdown, write_text
-from runner.report.items import Item, Paper
 from runner.report.leaderboard.methods import METHODS, anchor
-from runner.report.papers import every_paper, load, study_pages
+from runner.report.papers import Item, Paper, every_paper, load, study_pages
 from runner.report.statements import Sources, findings_list, headline_of, noise_text, stated, summary_rows
 from runner.report.tables import SETTING, setting_cells, setting_text
 from runner.runs.durations import Total, committed, total_of
@@ -53,11 +52,6 @@ _LINKS = {  # links to other folders of results, if they exist
     "audit": "[The audit](audit/README.md) attacks what is implemented.",
     "studies": "[The studies](#studies) compare combinations and additions at the same sound ε.",
 }
-_INTRODUCTION = """
-What the papers claim, next to what was measured here. `python -m runner aggregate` writes this page from the records in
-`runs/`. Each paper, claim by claim:
-
-"""
 _MOST, _TOTAL = 5, 24  # claims in the section of the headline, and about as many on the page
 _MOST_SETTINGS = 8
 _HEADER = ("claim", "paper", "here (what it is)", "ε paper → sound", "verdict")
@@ -70,26 +64,28 @@ def write_report(scale: str, sources: Sources) -> list[Path]:
     by_paper = {paper.name: rows_of(folder, paper) for paper in papers}
     full_scale = scale == PAPER_SCALE
     mark = "" if full_scale else _SMOKE.format(scale=scale.upper())
-    text = ("# Results\n" if full_scale else f"# Results of {scale} runs\n") + mark + _INTRODUCTION
     aggregated = [paper for paper in papers if (folder / paper.name).exists()]
+    lines = []
     for paper in aggregated:
         citation = f" ([{paper.citation}]({paper.link}))" if paper.citation and paper.link else ""
         idea = f": {paper.idea}" if paper.idea else ""
-        text += f"- [{paper.title}]({paper.name}/README.md){citation}{idea}\n"
-    text += "".join(f"\n{line}\n" for name, line in _LINKS.items() if (folder / name).exists())
-    if full_scale and (findings := findings_list(papers, sources)):
-        text += f"\n## Findings\n\n{findings}"
-    text += "\n## Counts\n\n![How many claims have which verdict](verdicts/figure.svg)\n\n"
-    text += totals({name.replace("_", "-"): rows for name, rows in by_paper.items()})
-    if noise := noise_text(folder, scale, by_paper, "../docs/privacy.md#known-limits"):
-        text += f"\n{noise}"
-    text += _failing(by_paper)
-    if (studies := _studies(sources, scale)).rows:
-        text += f"\n## Studies\n\nArms compared at the same sound ε. These are no claims.\n\n{markdown(studies)}"
-    words = Table(("word", "what it says"), [[f"**{word}**", meaning] for word, meaning in verdicts.MEANINGS.items()])
-    rules = Table(("word", "if"), [[rule.word, rule.text] for rule in verdicts.RULES])
-    template = (Path(__file__).parent / "words.md").read_text(encoding="utf-8")
-    text += "\n" + template.replace("{words}\n", markdown(words)).replace("{rules}\n", markdown(rules))
+        lines.append(f"- [{paper.title}]({paper.name}/README.md){citation}{idea}\n")
+    findings = findings_list(papers, sources) if full_scale else ""
+    noise = noise_text(folder, scale, by_paper, "../docs/privacy.md#known-limits")
+    compared, studies = "Arms compared at the same sound ε. These are no claims.", _studies(sources, scale)
+    template = (Path(__file__).parent / "index.md").read_text(encoding="utf-8")
+    text = template.format(
+        title="Results" if full_scale else f"Results of {scale} runs",
+        mark=mark,
+        papers="".join(lines),
+        links="".join(f"\n{line}\n" for name, line in _LINKS.items() if (folder / name).exists()),
+        findings=f"\n## Findings\n\n{findings}" if findings else "",
+        totals=totals({name.replace("_", "-"): rows for name, rows in by_paper.items()}),
+        noise=f"\n{noise}" if noise else "",
+        failing=_failing(by_paper),
+        studies=f"\n## Studies\n\n{compared}\n\n{markdown(studies)}" if studies.rows else "",
+        rules=markdown(Table(("word", "if"), [[rule.word, rule.text] for rule in verdicts.RULES])),
+    )
     written = figures.write_verdicts(folder, by_paper, "" if full_scale else scale)
     for paper in aggregated:
         jobs = sweep_jobs(paper.items[0].sweeps[0], (f"scale={scale}",)) if paper.items[0].sweeps else ()
@@ -280,7 +276,7 @@ def _failed(rows: Sequence[ClaimRow]) -> str:
 def _section(paper: Paper, item: Item, rows: Sequence[ClaimRow], sources: Sources, most: int, scale: str) -> str:
     """Write the section of a table or figure: its finding, its picture, `most` claims, and where the others are."""
     judged = [row for row in rows if row.claim.item == item.name]
-    finding = stated(paper.name, paper.findings.get(item.name), sources) if scale == PAPER_SCALE else ""
+    finding = stated(paper.name, item.finding, sources) if scale == PAPER_SCALE else ""
     heading = item.title.partition(":")[0] if finding else item.title  # the finding has the second half
     parts = [f"## {heading}\n"]
     shown = _foremost(paper, judged, most)

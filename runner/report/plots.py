@@ -18,6 +18,7 @@ from runner.claims.claim import DATASETS as IN_PAPERS
 from runner.claims.claim import Claim, dataset_name
 from runner.claims.runs import PAPER_SCALE, Evidence, Runs
 from runner.claims.statistics import pareto
+from runner.config.yaml_file import read_yaml
 from runner.report.files import bound_text, write_text
 
 if TYPE_CHECKING:
@@ -25,24 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Figure
 
-_STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "figure",  # without a date, the same figure is the same file
-    "svg.fonttype": "none",  # text as text: small files that can be searched
-    "font.sans-serif": ["DejaVu Sans", "Verdana"],  # of equal widths
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.facecolor": "none",  # a page's own background, which may be dark
-    "figure.facecolor": "none",
-    "axes.prop_cycle": "cycler('color', ['#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000'])",
-    "grid.alpha": 0.3,
-    "legend.fontsize": 8,
-    "legend.frameon": True,
-    "legend.framealpha": 0.85,
-    "lines.linewidth": 1.5,
-}
+_STYLE = Path(__file__).with_name("figures.mplstyle")
 FILE = "figure.svg"
 _STEPS = (1, 2, 5, 10)  # between ticks, times a power of ten
 _TICKS_APART = 0.1  # of an axis
@@ -53,36 +37,8 @@ DATASETS = {file: dataset_name(name) for name, file in IN_PAPERS.items()}
 WIDTH = 9.4  # inches: a page of 900 pixels, on which text keeps its size
 MARKERS = "os^Dv<>P*Xhd"  # by place, so that lines differ without their colours
 GREY = "#767676"  # of texts and lines that are no method
-LOOKS = {  # by method: colour (of Okabe and Ito, for all who see colours otherwise) and marker in all figures
-    "ReLU": (GREY, "o"),  # plain DP-SGD
-    "tanh": ("#0072B2", "s"),
-    "losing-less loss": ("#D55E00", "^"),
-    "AUTO-S": ("#8C6D31", "D"),
-    "ScatterNet": ("#56B4E9", "v"),
-    "linear, ScatterNet": ("#332288", "<"),
-    "ideas combined": ("#000000", "<"),
-    "screening": ("#CC79A7", ">"),
-    "screening, momentum 0.9": ("#CC79A7", "X"),
-    "screening, momentum not restored": ("#CC79A7", "h"),
-    "screening, its own settings": ("#CC79A7", "d"),
-    "backpropagation clipping": ("#E69F00", "P"),
-    "corrected": ("#009E73", "H"),
-    "joint": ("#D55E00", "H"),
-    "original bug": ("#CC79A7", "v"),
-    "original code": ("#000000", "8"),
-    "tanh, large batches": ("#56B4E9", "d"),
-    "Lipschitz": ("#009E73", "p"),
-    "Lipschitz, clipped": ("#D55E00", "o"),
-    "Lipschitz, projection": ("#0072B2", "X"),
-    "plain DP-SGD, Opacus": (GREY, "P"),
-    "SGD, ReLU": ("#000000", "o"),
-    "SGD, tanh": ("#56B4E9", "s"),
-    "SGD, clipped": ("#009E73", "D"),
-    "squared error": ("#009E73", "P"),
-    "absolute error": ("#CC79A7", "p"),
-    "squared error, then cross-entropy": ("#56B4E9", "X"),
-    "squared error, then focal loss": ("#E69F00", "h"),
-    "entry": (GREY, "|"),
+LOOKS: dict[str, tuple[str, str]] = {  # by method: its colour and marker in all figures
+    method: tuple(look) for method, look in read_yaml(Path(__file__).with_name("looks.yaml")).plain.items()
 }
 CLAIMED: dict[str, Any] = {  # a star above all lines, in the colour of its method
     **{"marker": "*", "markersize": 12, "markeredgecolor": "black", "markeredgewidth": 0.7},
@@ -118,8 +74,7 @@ def style() -> Iterator[None]:
     import matplotlib
 
     with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # nothing of a user's own matplotlibrc
-        matplotlib.rcParams.update(_STYLE)
+        matplotlib.rc_file(_STYLE)  # and nothing of a user's own matplotlibrc
         yield
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from runner.claims.claim import ORDERS, Claim
+from runner.claims.claim import Claim
 from runner.claims.runs import PAPER_SCALE
 from runner.claims.statistics import Interval
 from runner.claims.verdicts import GUARANTEED, ClaimRow, capitalised, counted
@@ -19,9 +19,8 @@ from runner.mechanism.normal import DRAWN, PRECISION
 from runner.records.files import record_path
 from runner.report.claim_rows import rows_of, signed, sound_bound_text, words_text
 from runner.report.files import Table, markdown, write_text
-from runner.report.items import Paper, Statement
 from runner.report.leaderboard.entries import Entry, standing
-from runner.report.papers import every_paper, load, study_pages
+from runner.report.papers import Paper, Statement, every_paper, load, study_pages
 from runner.terminal import number
 
 _GUARDS = ("verdict", "guarantee")  # under which a statement holds
@@ -62,15 +61,13 @@ class Number:
 
     {x} is the number, {x:size} its absolute value, {x:gain} the difference of two settings, and {x:interval} its 95%
     interval. {x:fine} has two decimals. Where a claim is compared with a number, {x:interval} is that of measured minus
-    claimed, and {x:range} that of the measured number. {x:sound} is the sound ε, {x:least} a lower bound on ε,
-    {x:claimed} the claimed number, and {x:runs} the runs. Numbers have one decimal, those below one have two. A lower
-    bound has two significant digits.
+    claimed. {x:sound} is the sound ε, {x:least} a lower bound on ε, {x:claimed} the claimed number, and {x:runs} the
+    runs. Numbers have one decimal, those below one have two. A lower bound has two significant digits.
     """
 
     measured: float | None
     difference: float | None = None
     interval: Interval | None = None
-    range: Interval | None = None
     sound: float | None = None
     least: float | None = None
     claimed: str | None = None
@@ -88,12 +85,10 @@ class Number:
 
 def claim_number(row: ClaimRow) -> Number:
     """Return the number of a claim."""
-    aim = 0.0 if row.claim.direction in (*ORDERS, "none") else row.claim.aim or 0.0
     return Number(
         row.measured,
         row.difference,
         row.interval,
-        row.interval.less(-aim) if row.interval else None,
         row.epsilon_sound,
         row.measured if row.at_least else row.epsilon_least,
         row.claim.claimed,
@@ -114,7 +109,7 @@ PARTS: dict[str, tuple[str, Callable[[Any], str]]] = {  # the field of each part
     "size": ("measured", lambda value: _short(abs(value))),
     "fine": ("measured", lambda value: signed(value, "", 2).removeprefix("+")),
     "gain": ("difference", _short),
-    **{name: (name, lambda ends: f"[{_signed(ends.low)}, {_signed(ends.high)}]") for name in ("interval", "range")},
+    "interval": ("interval", lambda ends: f"[{_signed(ends.low)}, {_signed(ends.high)}]"),
     "sound": ("sound", sound_bound_text),
     "least": ("least", lambda value: number(value, places=max(0, 1 - math.floor(math.log10(value))), bound="lower")),
     "claimed": ("claimed", str),

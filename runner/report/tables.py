@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any
 
-from runner.claims.formulas import prepared
+from runner.claims.measure import prepared
 from runner.claims.runs import Evidence, PlannedRun, Runs, decides
 from runner.claims.statistics import summarise
 from runner.claims.verdicts import ClaimRow
@@ -124,28 +124,18 @@ def settings_table(runs: Runs, fields: Sequence[str] = ()) -> tuple[list[str], l
     return list(dict.fromkeys(columns)), rows
 
 
-def network_table(sweep: str, experiment: str, note: str, _: Evidence, __: Sequence[ClaimRow]) -> Table:
+def network_table(sweep: str, experiment: str, _: Evidence, __: Sequence[ClaimRow]) -> Table:
     """Make an item's table: the layers of an experiment's network with output shapes and numbers of parameters."""
     import torch  # here, because plans need no PyTorch
 
     run = prepared(sweep, experiment)
     rows: list[tuple[str, str, int]] = []
     x = torch.zeros(1, *run.features.shape(run.dataset.shape))
-    for layer in _flat(run.initial.network):
+    for layer in (layer for layer in run.initial.network.modules() if not [*layer.children()]):
         x = layer(x)
         shape = " x ".join(map(str, x.shape[1:]))
         rows.append((_layer_text(layer), shape, sum(p.numel() for p in layer.parameters())))
-    return Table(("layer", "output", "parameters"), [*rows, ("total", "", run.parameters)], (note,))
-
-
-def _flat(network: nn.Module) -> Iterator[nn.Module]:
-    from torch import nn
-
-    for layer in network.children():
-        if isinstance(layer, nn.Sequential):
-            yield from _flat(layer)
-        else:
-            yield layer
+    return Table(("layer", "output", "parameters"), [*rows, ("total", "", run.parameters)])
 
 
 def _layer_text(layer: nn.Module) -> str:

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 
 from runner.config import FIELDS, REPOSITORY, ConfigError
 from runner.config.yaml_file import Entry, read_yaml
-from runner.report.items import Statement, statement_of
+from runner.report.papers import Statement, statement_of
 from runner.report.statements import PARTS
 from runner.terminal import nearest
 

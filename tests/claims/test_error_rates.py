@@ -16,14 +16,13 @@ import numpy as np
 import pytest
 
 from runner.claims.claim import ORDERS, OVER_VALUES, THRESHOLDS, Claim
-from runner.claims.formulas import Computed
+from runner.claims.measure import Computed
 from runner.claims.measurement import FEWEST_RUNS, Measured, compare_samples, measure_sample
 from runner.claims.statistics import Interval, Spread
 from runner.claims.verdicts import CONFIRMED, ClaimRow, judge, verdict_of
 from runner.config import REPOSITORY
 from runner.report.claim_rows import rows_of
-from runner.report.items import Paper
-from runner.report.papers import every_paper, load
+from runner.report.papers import Paper, every_paper, load
 from tests.claims.made_up import claim
 from tests.tracked import tracked_papers
 

@@ -11,12 +11,11 @@ from torch import nn
 
 from runner.accounting.ledger import gaussian_epsilon
 from runner.build.prepare import prepare
-from runner.claims.formulas import ledger_of, prepared
-from runner.claims.measure import measure
+from runner.claims.measure import ledger_of, measure, prepared
 from runner.claims.verdicts import judge
 from runner.config import RESULTS
-from runner.papers.backprop_clipping import computed, whole_run
-from runner.papers.backprop_clipping.computed import first_update_epsilon
+from runner.papers.backprop_clipping import figures, whole_run
+from runner.papers.backprop_clipping.figures import first_update_epsilon
 from runner.report.claim_rows import rows_of
 from runner.report.papers import claims_of, load
 from tests.claims.made_up import NOTHING
@@ -89,7 +88,7 @@ def test_the_repositorys_epsilons_and_what_its_script_counts() -> None:
 
 
 def test_theorem_1_and_the_bug() -> None:
-    rows = computed.table_1(NOTHING, ()).rows
+    rows = figures.table_1(NOTHING, ()).rows
     assert [row[5] for row in rows] == pytest.approx([686.5, 71.1, 44.8], rel=2e-3)
     assert [float(row[7]) for row in rows] == pytest.approx([0.14, 1.77, 7.78], rel=0.015)
     assert [row[8] for row in rows] == pytest.approx([0.168, 0.0174, 0.0109], rel=4e-3)
@@ -124,7 +123,7 @@ def test_a_black_image_adds_nothing_and_a_disc_does():
     clipping = run.mechanism.applied(run.clipping, run.config.batch_size)
     black = clipping.sum_contributions(engine, torch.zeros(1, 1, 28, 28), torch.tensor([3])).gradients
     assert all(not gradient.any() for gradient in black.values())
-    disc = clipping.sum_contributions(engine, computed.white_disc([1, 28, 28]), torch.tensor([3])).gradients
+    disc = clipping.sum_contributions(engine, figures.white_disc([1, 28, 28]), torch.tensor([3])).gradients
     std = {name: run.mechanism.noise_std(g) for g in run.mechanism.noise_groups for name in g.parameters}
     moved = math.hypot(*(float(disc[name].norm()) / std[name] for name in std))
     assert 0 < gaussian_epsilon(moved, 1e-5) < 0.2

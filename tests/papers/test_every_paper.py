@@ -1,11 +1,9 @@
 """Checks that hold for the items and claims of every paper."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from runner import papers as package
 from runner.report import papers
 from runner.report.papers import every_paper, load
 from tests.tracked import tracked, tracked_papers
@@ -39,28 +37,31 @@ def test_every_folder_with_claims_is_a_paper() -> None:
         load("lost_paper")
 
 
+PAPER = "title: Title\nplace: 1\nitems:\n  table-1:\n    title: Table\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("PAPER = Paper(", r": '\(' was never closed \(__init__.py, line 2\)\."),
-        ("\nimport not_there", ", line 3: No module named 'not_there'."),
-        ("PAPR = 1", ": expected a PAPER of the name 'lost'"),
-        ("PAPER = Paper('lots', 'Title', (), place=1)", ": expected a PAPER of the name 'lost'"),
-        ("ITEM = Item('table-1', 'Table', sweeps='lost/table_1')", ", line 2: Item: sweeps: Input should be a valid"),
-        ("ITEM = Item('table-1', 'Table', draw=3)", ", line 2: Item: draw: Input should be callable"),
-        ("PAPER = Paper('lost', 'Title', (), place=1, charted=('x',))", "Paper: charted: no item 'x'"),
-        ("PAPER = Paper('lost', 'Title', (Item('x', ''), Item('x', '')), place=1)", "two items have the name 'x'"),
+        ("title: [", r", line \d: no valid YAML"),
+        ("place: 1", ": the paper has no items"),
+        (f"{PAPER}place: 2", ", line 6: place is here twice"),
+        (f"{PAPER}page: 2", ": page: Unexpected keyword argument"),
+        (f"{PAPER}charted: x", ": charted: no item 'x': choose from table-1"),
+        (f"{PAPER}    field: seed", ", line 4: items.table-1: field: Unexpected keyword argument"),
+        (f"{PAPER}    draw: figures.curve", ", line 6: items.table-1.draw: figures.curve: No module named"),
+        (f"{PAPER}    draw: curve", ", line 6: items.table-1.draw: expected a function of a module: figures.curve"),
+        (f"{PAPER}    table: {{network: [table_1]}}", ", line 6: items.table-1.table.network: expected a sweep"),
+        (f"{PAPER}    finding: {{text: 'Better.', numbers: {{x: {{verdict: true}}}}}}", "no verdict 'true'"),
     ],
 )
 def test_wrong_files_of_a_paper_are_refused_in_a_sentence(
     text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "runner" / "papers" / "lost" / "__init__.py"
+    path = tmp_path / "papers" / "lost" / "paper.yaml"
     path.parent.mkdir(parents=True)
-    path.write_text(f"from runner.report.items import Item, Paper\n{text}\n")
-    monkeypatch.setattr(package, "__path__", [str(path.parent.parent)])
-    monkeypatch.setattr(papers, "paper_names", lambda: ["lost"])
-    monkeypatch.setitem(sys.modules, "runner.papers.lost", None)
-    del sys.modules["runner.papers.lost"]
-    with pytest.raises(ValueError, match=f"^runner/papers/lost/__init__.py.*{message}"):
+    path.write_text(text)
+    monkeypatch.setattr(papers, "PACKAGE", tmp_path)
+    papers._read.cache_clear()
+    with pytest.raises(ValueError, match=f"^{path}.*{message}"):
         load("lost")

@@ -8,17 +8,18 @@ import pytest
 import torch
 
 from runner.claims.claim import Claim
-from runner.claims.formulas import prepared
-from runner.claims.measure import measure
+from runner.claims.measure import measure, prepared
 from runner.claims.runs import Runs, collect
 from runner.claims.verdicts import judge
 from runner.cli import epsilon as command
 from runner.cli.commands import carry_out
 from runner.networks.lipschitz.layers import Center
-from runner.papers.lipschitz import PAPER, bounds, figures, measures
+from runner.papers.lipschitz import bounds, figures, measures
 from runner.records.jobs import sweep_jobs
-from runner.report.papers import claims_of
+from runner.report.papers import claims_of, load
 from tests.claims.made_up import NOTHING
+
+PAPER = load("lipschitz")
 
 
 def measured(claim: Claim) -> Any:

@@ -16,7 +16,7 @@ from runner.claims.numbers import PRE_ACTIVATIONS, WEIGHTS
 from runner.claims.runs import Evidence, collect
 from runner.claims.verdicts import ClaimRow, judge
 from runner.papers.losing_less import dynamics, figures
-from runner.papers.losing_less.measures import smoothness_ratio
+from runner.papers.losing_less.figures import smoothness_ratio
 from runner.report.papers import claims_of, load
 from runner.report.plots import LOOKS
 from tests.claims.made_up import NOTHING

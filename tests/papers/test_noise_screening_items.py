@@ -10,8 +10,7 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.claims.claim import Call
-from runner.claims.formulas import guaranteed_for
-from runner.claims.measure import measure
+from runner.claims.measure import guaranteed_for, measure
 from runner.claims.runs import Evidence, PlannedRun
 from runner.claims.verdicts import judge
 from runner.config import REPOSITORY

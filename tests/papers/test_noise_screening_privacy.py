@@ -11,8 +11,8 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from runner.accounting import RdpClassic, sound_epsilon
-from runner.papers.noise_screening.privacy import ORDERS, Screened, kept_weights
-from runner.papers.noise_screening.theorem_1 import share_kept, threshold_for
+from runner.papers.noise_screening.measures import ORDERS
+from runner.papers.noise_screening.theorem_1 import Screened, kept_weights, share_kept, threshold_for
 
 DELTA = 1e-5
 

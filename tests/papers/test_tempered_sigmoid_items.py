@@ -9,7 +9,7 @@ from runner.claims.measure import measure
 from runner.claims.runs import collect, last_accuracy
 from runner.claims.verdicts import judge
 from runner.networks.activations import TemperedSigmoid
-from runner.papers.tempered_sigmoid import figures, tables, theorem_1
+from runner.papers.tempered_sigmoid import figures, theorem_1
 from runner.records.jobs import sweep_jobs
 from runner.report.papers import claims_of, load
 from tests.claims.made_up import NOTHING
@@ -22,7 +22,7 @@ def test_figure_1_tanh_is_tanh():
 
 def test_the_quoted_epsilon_is_not_what_60_epochs_cost():
     claim = next(c for c in load("tempered_sigmoid").claims if c.quantity == "epsilon")
-    measured = tables.standard_setting_epsilon(claim, NOTHING)
+    measured = figures.standard_setting_epsilon(claim, NOTHING)
     assert measured.value == pytest.approx(3.007, abs=5e-4)
     assert measured.epsilon_sound == pytest.approx(2.380, abs=2e-3)
 
@@ -112,14 +112,14 @@ def test_triples_are_compared_with_relu_and_tanh(tmp_path, fabricate, jobs) -> N
             fabricate(job, [accuracy], sound=2.0)
     of_mnist = [c for c in load("tempered_sigmoid").claims if (c.item, c.dataset) == ("fig-2", "MNIST")]
     evidence = collect(of_mnist[0].sweeps, results_root=tmp_path)
-    share, lead = (getattr(tables, claim.number.name)(claim, evidence) for claim in of_mnist[:2])
+    share, lead = (getattr(figures, claim.number.name)(claim, evidence) for claim in of_mnist[:2])
     assert (share.value, sum(share.values), share.n, share.planned) == (pytest.approx(20 / 30), 20, 30, 60)
     assert (lead.value, lead.values, lead.n, lead.planned) == (0.0, (-1.0, 1.0, 0.0), 3, 10)
     assert share.interval_at is None is judge(of_mnist[0], share, "paper").interval_low, "two runs of ReLU"
     assert lead.interval_at is not None
     assert lead.interval_at(0.95).high == pytest.approx(4.3027 * math.sqrt(1 / 3 + 1), rel=1e-4), "the best is one run"
     fabricate(jobs("fig_3", "mnist_relu")[2], [69.5], sound=2.0)
-    share = tables.triples_above_relu(of_mnist[0], collect(of_mnist[0].sweeps, results_root=tmp_path))
+    share = figures.triples_above_relu(of_mnist[0], collect(of_mnist[0].sweeps, results_root=tmp_path))
     assert share.interval_at is not None
     without_relu = 1.96 * math.sqrt(20 / 30 * 10 / 30 / 30)
     assert without_relu < share.interval_at(0.95).half_width < 1.5 * without_relu

@@ -10,7 +10,7 @@ import pytest
 
 from runner.accounting import sound_epsilon
 from runner.build.prepare import prepare
-from runner.claims.formulas import charged_epsilon
+from runner.claims.measure import charged_epsilon
 from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY
 from runner.records.files import as_today, read_record, write_record

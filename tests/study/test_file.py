@@ -10,7 +10,6 @@ import pytest
 from runner.config import ConfigError
 from runner.study import definition
 from runner.study.definition import ByEpsilon, Dimension, Study, Times, read, space_at
-from tests.tracked import tracked
 
 FILE = dedent((definition.__doc__ or "").split("\n\n")[1]) + "\n"  # the example of the module's text
 
@@ -172,8 +171,3 @@ def test_a_file_that_is_missing_or_empty_is_refused(tmp_path: Path) -> None:
         study(tmp_path, "")
     with pytest.raises(ConfigError, match="has no arms"):
         study(tmp_path, "seeds: 3")
-
-
-def test_the_committed_studies_can_be_read() -> None:
-    for path in tracked("studies/*.yaml"):
-        assert read(path).arms

@@ -31,8 +31,7 @@ from scipy.stats import beta, norm
 from runner.accounting.ledger import gaussian_epsilon
 from runner.build.prepare import prepare
 from runner.claims.claim import Call, Claim
-from runner.claims.formulas import Formula, charged_epsilon, prepared
-from runner.claims.measure import measure
+from runner.claims.measure import Formula, charged_epsilon, measure, prepared
 from runner.claims.measurement import Measured
 from runner.claims.reading import experiments_of
 from runner.claims.runs import Evidence
@@ -41,7 +40,7 @@ from runner.claims.statistics import Interval
 from runner.claims.verdicts import ClaimRow
 from runner.config import REPOSITORY
 from runner.data.datasets import Split
-from runner.papers.backprop_clipping.computed import first_update_epsilon, white_disc
+from runner.papers.backprop_clipping.figures import first_update_epsilon, white_disc
 from runner.report.files import Table, read_csv, write_csv
 from runner.terminal import number
 from runner.training.diagnostics import Diagnostics
@@ -89,7 +88,6 @@ def information_of(seed: int) -> Iterator[tuple[float, float]]:
 
 
 def measured() -> list[dict[str, str]]:
-    """Return the rows of the table, none if nothing was measured."""
     return read_csv(MEASURED) if MEASURED.exists() else []
 
 
@@ -161,7 +159,6 @@ def accuracy_bounded_below(claim: Claim, evidence: Evidence) -> Measured:
 
 
 def table(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """Return V and the test accuracy by epoch, a row per run."""
     shown = (1, 5, 15, 25)
     header = ("seed", *(f"V after epoch {epoch}" for epoch in shown), "ε of V", "test accuracy (%)")
     rows, delta = [], float(prepared(SWEEP, EXPERIMENT).config.delta)

@@ -13,7 +13,7 @@ from torch.func import functional_call, jacfwd, jacrev
 from torch.nn import functional as F
 
 from runner.claims.claim import Claim
-from runner.claims.formulas import computed
+from runner.claims.measure import computed
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence
 from runner.claims.verdicts import ClaimRow
@@ -283,7 +283,6 @@ def concentration(_: Claim) -> Measured:
 
 
 def theorem(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """Return the bound by depth, in the three regimes."""
     rows = [
         {
             "layers": layers,
@@ -292,12 +291,10 @@ def theorem(_: Evidence, __: Sequence[ClaimRow]) -> Table:
         }
         for layers in (1, 2, 4, 8, 16, 32)
     ]
-    note = "Of linear layers without biases, a the Lipschitz constant of what is between two, L = X₀ = 1."
-    return Table.of(rows, (note,))
+    return Table.of(rows)
 
 
 def figure(_: Evidence) -> plots.Figure:
-    """Draw the bound against the depth, a line per regime."""
     figure = plots.figure(6, 4)
     axes = figure.subplots()
     for place, (slope, words) in enumerate(SLOPES.items()):
@@ -324,23 +321,14 @@ def clipped_cross_entropy(_: Claim) -> Measured:
     return Measured(worst, explanation="largest difference of 4,000 rows, as a share of the clipping bound")
 
 
-def _ratio_table(ratios: Ratios, note: str, _: Evidence, __: Sequence[ClaimRow]) -> Table:
+def _ratio_table(ratios: Ratios, _: Evidence, __: Sequence[ClaimRow]) -> Table:
     rows = [
         {"layer": name, "stated": words, "largest found over stated": f"{ratio:.4f}",
          "holds": "yes" if ratio <= 1 + 1e-9 else "no"}
         for name, (ratio, words) in ratios().items()
     ]  # fmt: skip
-    legend = "The largest value found is divided by the bound that is stated. Above 1 that bound does not hold."
-    return Table.of(rows, (legend, note))
+    return Table.of(rows)
 
 
-_EXACT = "Of ten logits; what is used here is exact (`runner/networks/lipschitz/losses.py`)."
-_FOUND = (
-    "Spectral norms of Jacobians, at inputs or weights that make them large. "
-    "Bounds used here: `runner/networks/lipschitz/bounds.py`."
-)
-table_1 = partial(
-    _ratio_table, lambda: {name: (over_stated(name)[0], words) for name, (_, words) in LOSSES.items()}, _EXACT
-)
-table_2 = partial(_ratio_table, parameter_jacobians, _FOUND)
-table_3 = partial(_ratio_table, input_jacobians, _FOUND)
+table_1 = partial(_ratio_table, lambda: {name: (over_stated(name)[0], words) for name, (_, words) in LOSSES.items()})
+table_2, table_3 = partial(_ratio_table, parameter_jacobians), partial(_ratio_table, input_jacobians)

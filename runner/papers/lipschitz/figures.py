@@ -13,7 +13,7 @@ from typing import Any
 
 from runner.claims.claim import DATASETS as IN_PAPERS
 from runner.claims.claim import Claim
-from runner.claims.formulas import Formula
+from runner.claims.measure import Formula
 from runner.claims.measurement import Measured, measure_sample
 from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs, grouped
 from runner.claims.statistics import pareto
@@ -77,8 +77,10 @@ def front(dataset: str, number: str, chosen: str, evidence: Evidence) -> plots.F
     return figure
 
 
+figure_5a, figure_5b = partial(front, "mnist", "5a", "softer"), partial(front, "fashion_mnist", "5b", "wide")
+
+
 def clipped(evidence: Evidence) -> plots.Figure:
-    """Draw figure 11: fronts over every epoch of every trial, on held-out images, clipped and clipless."""
     figure = plots.figure(plots.WIDTH, 4)
     for axes, dataset, letter in zip(figure.subplots(1, 2), ("mnist", "fashion_mnist"), "ab", strict=True):
         levels: list[float] = []
@@ -91,7 +93,6 @@ def clipped(evidence: Evidence) -> plots.Figure:
 
 
 def architectures(evidence: Evidence) -> plots.Figure | None:
-    """Draw figure 10: CIFAR-10, a line per architecture."""
     lines = (
         ("mixers", "mixer", "MLP-mixer"),
         ("fig_5c", "vgg", "VGG"),
@@ -167,6 +168,9 @@ def clipped_to(run: PlannedRun) -> str:
     return f"clipped to {norm:g}" if norm < _WHITE else "not clipped"
 
 
+figure_6 = partial(histograms, f"{PAPER}/fig_6", lambda run: str(run.field("features.space")).upper())
+figure_7 = partial(histograms, f"{PAPER}/fig_7", clipped_to)
+
 MEASURED = REPOSITORY / "results" / "benchmark" / "clipless.csv"  # never written by a run
 METHODS = {  # label and look
     "non_private_faster": ("not private", "SGD, ReLU"),
@@ -182,12 +186,10 @@ _HOW = "Steps were timed in turns, on a CPU in the process's time; an epoch is a
 
 
 def measured_times() -> list[dict[str, str]]:
-    """Return the rows of the benchmark's table, none if it has not been measured."""
     return read_csv(MEASURED) if MEASURED.exists() else []
 
 
 def table_4(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """Return a row per network, batch size and method."""
     header, rows, times = ("network", "batch", "method", "s an epoch", "peak MiB"), [], measured_times()
     for row in times:
         network = f"{row['network']}, {int(row['parameters']):,} parameters"

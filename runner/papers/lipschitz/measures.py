@@ -14,8 +14,7 @@ from scipy.stats import binomtest
 from runner.accounting import sound_epsilon
 from runner.build.prepare import prepare
 from runner.claims.claim import Claim
-from runner.claims.formulas import Formula, computed, prepared, run_formula
-from runner.claims.measure import counted, planned_for
+from runner.claims.measure import Formula, computed, counted, planned_for, prepared, run_formula
 from runner.claims.measurement import Measured, measure_sample
 from runner.claims.numbers import Array
 from runner.claims.runs import Evidence, PlannedRun, Runs

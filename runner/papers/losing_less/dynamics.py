@@ -16,9 +16,8 @@ from omegaconf import DictConfig
 from runner.claims import numbers as diagnostics
 from runner.claims.numbers import PRE_ACTIVATIONS, WEIGHTS
 from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs
-from runner.papers.losing_less.figures import DATASETS, PAPER
+from runner.papers.losing_less.figures import DATASETS, PAPER, noise_norms
 from runner.papers.losing_less.figures import LOSSES as ALL_LOSSES
-from runner.papers.losing_less.measures import noise_norms
 from runner.report import plots
 from runner.report.papers import claims_of
 
@@ -150,7 +149,6 @@ figure_6 = partial(_cifar10_panel, partial(histogram, None), xlabel=_GRADIENT, y
 
 
 def figure_7(evidence: Evidence) -> plots.Figure:
-    """Draw the cosines of the first epoch's steps, a panel per data set."""
 
     def cosines(run: PlannedRun) -> tuple[diagnostics.Array, diagnostics.Array]:
         steps, values = diagnostics.cosines(run, first_epoch=True)
@@ -227,7 +225,6 @@ figure_11, figure_12 = partial(_all_layers, WEIGHTS), partial(_all_layers, PRE_A
 
 
 def figure_14(evidence: Evidence) -> plots.Figure:
-    """Draw histograms of per-example gradient norms over all epochs, a panel per data set."""
     figure = plots.figure(6, 8)
     for axes, dataset in zip(figure.subplots(3, 1), DATASETS, strict=True):
         if _both(axes, evidence, "fig_11", f"{dataset}_{{}}", partial(histogram, None)):
@@ -249,7 +246,6 @@ def figure_8(evidence: Evidence) -> plots.Figure:
 
 
 def figure_13(evidence: Evidence) -> plots.Figure:
-    """Draw confusion matrices of all data sets, at two epochs and the last."""
     rows = []
     for dataset in DATASETS:
         config = _config(evidence, "fig_13", dataset)

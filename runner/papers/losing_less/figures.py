@@ -1,7 +1,8 @@
-"""Accuracy against epsilon (figures 3, 4, 9 and 15, and at every budget), over the loss's parameters (10); tables."""
+"""Accuracy against epsilon, and over the loss's parameters (figure 10); tables, and measures of this paper only."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -9,20 +10,163 @@ from itertools import product
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from runner.claims.claim import Claim
-from runner.claims.formulas import computed, prepared
-from runner.claims.measurement import Measured
-from runner.claims.runs import Evidence, Runs, last_accuracy
+from runner.claims.measure import Formula, computed, counted, planned_for, prepared, run_formula
+from runner.claims.measurement import Measured, charged, compare_samples, measure_sample
+from runner.claims.numbers import WEIGHTS, class_accuracies, confusion, layer_norms
+from runner.claims.runs import Evidence, PlannedRun, Runs, last_accuracy
 from runner.claims.verdicts import ClaimRow
-from runner.papers.losing_less.measures import SENSITIVITY, values_tried
+from runner.records.jobs import sweep_jobs
 from runner.report import plots
 from runner.report.files import Table, delta_text, number
 from runner.report.papers import claims_of
-from runner.report.tables import network_table
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from runner.accounting.calibration import Accountant
     from runner.training.run import Run
+
+SENSITIVITY = {  # by sweep of figure 10: the field that it varies, and its name
+    "fig_10_threshold_epoch": ("loss.threshold_epoch", "threshold epoch"),
+    "fig_10_beta": ("loss.beta", "divisor of the regulariser β"),
+    "fig_10_gamma": ("loss.gamma", "focal exponent γ"),
+}
+_INPUTS, _HIDDEN, _CLASSES, _EXAMPLES = 4, 5, 3, 20
+_PAIRS, _POINTS, _APART = 20, 17, 0.3  # pairs of weights, points between them for the Hessian, distance
+
+
+def values_tried(sweep: str, field: str) -> list[float]:
+    """Return the values of a field in a sweep at the paper's scale, the smallest first."""
+    return sorted({float(job.field(field)) for job in sweep_jobs(f"losing_less/{sweep}")})
+
+
+def noise_norms(run: PlannedRun) -> list[list[float]]:
+    """Return the L2 norms that a run's layers would have by their first weights and the noise alone: [layers][epochs].
+
+    s is the standard deviation of a step's noise in a weight, d the number of weights, m the momentum. The squared norm
+    after t steps has the mean |w_0|^2 + d s^2 sum_{j=1..t} ((1 - m^j) / (1 - m))^2. By the momentum, the noise of a
+    step goes on to act in later ones, j in all with its own.
+    """
+    from runner.networks.objective import layers_with_parameters  # here, because plans need no PyTorch
+
+    momentum = float(run.field("optimizer.momentum") or 0)
+    std = float(run.field("optimizer.lr")) * run.final("noise_multiplier") * float(run.field("clipping.norm"))
+    std /= float(run.field("batch_size"))
+    steps = np.arange(1, int(run.history("steps")[-1]) + 1)
+    grown = np.concatenate([[0.0], np.cumsum(((1 - momentum**steps) / (1 - momentum)) ** 2)])
+    ends = [0, *map(int, run.history("steps"))]
+    first = [values[0] for values in layer_norms(run, WEIGHTS)]
+    layers = layers_with_parameters(prepared(run.job.sweep, run.job.experiment).initial.network)
+    sizes = [layers[name].get_parameter("weight").numel() for name in run.diagnostic("layer_norms")[WEIGHTS]]
+    return [
+        [math.sqrt(norm**2 + size * std**2 * grown[end]) for end in ends]
+        for norm, size in zip(first, sizes, strict=True)
+    ]
+
+
+@run_formula
+def over_noise(claim: Claim, planned: Runs) -> Measured:
+    """Return the norm of the weights after the last epoch over that of the noise alone: `hidden`, or `last` layer.
+
+    For the hidden layers it is the mean over the layers.
+    """
+
+    def over(run: PlannedRun) -> float:
+        pairs = zip(layer_norms(run, WEIGHTS), noise_norms(run), strict=True)
+        *hidden, last = (norms[-1] / noise[-1] for norms, noise in pairs)
+        return last if claim.number.argument == "last" else fmean(hidden)
+
+    return measure_sample("mean", planned.sample(over))
+
+
+@Formula
+def gain_beyond_the_others(claim: Claim, evidence: Evidence) -> Measured:
+    """Return the gain of the claim's first pair, by seed, minus the gain of each other pair; all must be positive.
+
+    A gain is the accuracy with the first loss minus that with the second, for each seed with both.
+    """
+    planned = [Runs(run for name in pair for run in planned_for(claim, evidence, name)) for pair in claim.pairs]
+    together = Runs(run for runs in planned for run in runs)
+    by_seed = [[pair for pair in runs.recorded.by(lambda run: run.seed).values() if len(pair) == 2] for runs in planned]
+    gains = [tuple(last_accuracy(ours) - last_accuracy(ce) for ours, ce in pairs) for pairs in by_seed]
+    differences = tuple(
+        replace(
+            compare_samples("difference", "mean", gains[0], other),
+            reference=0.0,
+            n=len(planned[0].recorded + runs.recorded),
+        )
+        for runs, other in zip(planned[1:], gains[1:], strict=True)
+        if gains[0] and other
+    )
+    if not differences:
+        return counted(together, Measured())
+    by_pair = zip(claim.pairs, gains, strict=True)
+    texts = (f"{pair[0].rpartition('/')[2]} {fmean(sample):.2f}" for pair, sample in by_pair if sample)
+    least = min(differences, key=lambda difference: difference.value or 0.0)
+    text = f"mean gains: {', '.join(texts)}; the least favourable counts"
+    return counted(together, charged(replace(least, statements=differences, explanation=text), together.last))
+
+
+@Formula
+def class_accuracy_distance(claim: Claim, evidence: Evidence) -> Measured:
+    """Return the distance of the classes' training accuracies from non-private ones, for both losses.
+
+    For one run it is the mean absolute difference from the mean of the non-private runs, in points, over the classes
+    and the recorded epochs. The claim's experiments are the proposed loss, cross-entropy, and no privacy.
+    """
+    planned = [planned_for(claim, evidence, name) for name in claim.experiments]
+    ours, ce, without = (runs.recorded for runs in planned)
+    if not (ours and ce and without):
+        return counted(Runs(run for runs in planned for run in runs), Measured())
+
+    def distance(run: PlannedRun) -> float:
+        runs = [run, *without]
+        recorded = run.diagnostic("confusion")["epoch"]
+        epochs = [epoch for epoch in recorded if all(confusion(other, epoch) is not None for other in runs)]
+        private, *without_privacy = ([np.array(class_accuracies(other, epoch)) for epoch in epochs] for other in runs)
+        return float(np.abs(np.array(private) - np.mean(without_privacy, axis=0)).mean())
+
+    proposed, plain = ours.sample(distance), ce.sample(distance)
+    text = f"mean distance per class in points: {fmean(proposed):.3g} and {fmean(plain):.3g}"
+    return counted(Runs([*planned[0], *planned[1]]), compare_samples("order", "mean", proposed, plain, text))
+
+
+@computed
+def smoothness_ratio(_: Claim) -> Measured:
+    """Return the largest of ||grad L(w) - grad L(w')|| over sigma_max ||w - w'||, over pairs of weights w and w'.
+
+    L is the proposed loss on a network with one tanh layer. It has the parameters of CIFAR-10, at its threshold epoch,
+    so that each part has weight. w is random, and w' lies in the direction in which the gradient changes fastest.
+    sigma_max is the largest singular value of the Hessian at points between the two.
+    """
+    import torch
+
+    from runner.networks.losses import LosingLess
+
+    torch.manual_seed(0)
+    x = torch.randn(_EXAMPLES, _INPUTS, dtype=torch.float64)
+    targets = torch.arange(_EXAMPLES) % _CLASSES
+    loss = LosingLess(threshold_epoch=7.0, beta=11.0, gamma=5.0)
+    loss.start_epoch(7)
+
+    def value(weights: Tensor) -> Tensor:
+        first, last = weights.split((_INPUTS * _HIDDEN, _HIDDEN * _CLASSES))
+        hidden = x @ first.reshape(_INPUTS, _HIDDEN)
+        losses: Tensor = loss(hidden.tanh() @ last.reshape(_HIDDEN, _CLASSES), targets, [hidden])
+        return losses.mean()
+
+    hessians, gradient = torch.vmap(torch.func.hessian(value)), torch.func.grad(value)
+    ratios = []
+    for weights in torch.randn(_PAIRS, _HIDDEN * (_INPUTS + _CLASSES), dtype=torch.float64):
+        step = _APART * torch.linalg.svd(hessians(weights[None])[0]).Vh[0]
+        between = weights + torch.linspace(0, 1, _POINTS, dtype=torch.float64)[:, None] * step
+        largest = torch.linalg.matrix_norm(hessians(between), ord=2).max()
+        ratios.append(float((gradient(weights + step) - gradient(weights)).norm() / (largest * _APART)))
+    return Measured(max(ratios), explanation=f"the largest of {_PAIRS} pairs of weights")
+
 
 PAPER = "losing_less"
 DATASETS, _EPSILON = ("cifar10", "fashion_mnist", "mnist"), (0.0, 3.0)  # of the paper's panels
@@ -175,33 +319,16 @@ def budgets(networks: Networks, evidence: Evidence, _: Sequence[ClaimRow]) -> Ta
         for budget in BUDGETS:
             cells = [title, label, f"{budget:g}", planned.recorded_of]
             for name in ("epsilon", "epsilon_sound"):
-                reached = planned.last_below(budget, name)
+                reached = planned.at(partial(PlannedRun.last_within, epsilon=math.nextafter(budget, 0), by=name))
                 values = reached.values("test_accuracy")
                 cells.append(reached.epochs or "–")
                 cells += [number(statistic(values) if values else None, "%") for statistic in _CELLS.values()]
             rows.append(cells)
-    notes = (
-        "Accuracy on the test set after the last epoch whose ε is below the budget: as the paper counts it (Rényi, "
-        "classic conversion), then by the sound ε of the same runs, which allows more epochs. Where the sound ε "
-        "stays below the budget to the end, the last epoch is the run's, and a longer run would have been allowed.",
-        "The paper's number is a maximum over five runs on the test set, which neither ε charges for. All runs "
-        "have the settings that were tuned for a budget of 3, and are read off earlier for the smaller budgets: "
-        "settings tuned for those may do better.",
-    )
     shown = ("dataset", "loss", "ε below", "n", "ε: mean (%)", "sound ε: last epoch", "sound ε: mean (%)")
-    return Table(header, rows, notes, shown)
+    return Table(header, rows, shown=shown)
 
 
 budgets_3, budgets_4 = partial(budgets, END_TO_END), partial(budgets, PFE)
-
-_POOLINGS = "The poolings are max-poolings, as in the baseline's code; the paper writes MP."
-_CODE = "The network of the cited code (Handcrafted-DP), which the runs of figures 4 and 9 have, differs: it has"
-_DEPTH = f"{_CODE} one convolution in each block, and no second pooling (187,210 parameters)."
-_end_to_end, _printed = partial(network_table, END_TO_END.sweep), partial(network_table, PRINTED)
-table_1 = partial(_end_to_end, END_TO_END.experiment("mnist", "ce"), f"That of table 1. {_POOLINGS}")
-table_2 = partial(_end_to_end, END_TO_END.experiment("cifar10", "ce"), f"That of table 2. {_POOLINGS}")
-table_3 = partial(_printed, PFE.experiment("mnist", "ce_printed"), f"{_CODE} no pooling (33,066 parameters).")
-table_4 = partial(_printed, PFE.experiment("cifar10", "ce_printed"), _DEPTH)
 
 
 @cache
@@ -251,7 +378,6 @@ steps_epsilon = computed(partial(_charged, steps_alone=True))  # which the paper
 
 
 def table_5(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """Return settings of DP-SGD, and their cost by four accountants."""
     from runner.accounting import Rdp, RdpClassic
 
     within = f"last epoch within {' / '.join(f'{budget:g}' for budget in BUDGETS)}"
@@ -283,33 +409,20 @@ def table_5(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     notes = (
         f"{delta_text(*deltas)}. Steps per epoch: floor(N/B), Poisson sampling. Every ε is for the stated "
         "epochs. On ScatterNet features of MNIST and CIFAR-10 it covers two noisy statistics, too.",
-        "The paper's ε of 3 is that of RDP with the classic conversion, to within 0.01. For ScatterNet features of "
-        "MNIST it is the steps' alone. The paper does not mention statistics. They, and their noise multiplier of 8, "
-        "are from the code that it takes its networks from.",
     )
     shown = ("features", "dataset", "batch size", "epochs", "noise multiplier", "RDP classic", "PLD")
     return Table.of(rows, notes, shown)
 
 
 def table_6(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """Return parameters of the proposed loss, read from the experiments."""
     rows = []
     for networks, (dataset, title) in product((END_TO_END, PFE), reversed(plots.DATASETS.items())):
         loss = prepared(networks.sweep, networks.experiment(dataset, "ours")).config.loss
         rows.append([networks.features, title, loss.threshold_epoch, loss.beta, loss.gamma])
-    note = (
-        "Epochs count from 0, so a threshold of 0 starts with equal weights. The paper found these by a search with "
-        "accuracies in view, whose cost in privacy is in no ε here or there."
-    )
-    return Table(("features", "dataset", "threshold epoch e_t", "β", "γ"), rows, (note,))
+    return Table(("features", "dataset", "threshold epoch e_t", "β", "γ"), rows)
 
 
 def table_7(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """Return the values of each parameter that figure 10 tries."""
     tried = {label: values_tried(sweep, field) for sweep, (field, label) in SENSITIVITY.items()}
     rows = [[label, ", ".join(f"{value:g}" for value in values)] for label, values in tried.items()]
-    note = (
-        "The paper's table gives e_t from 0 to 10 and β from 1 to 200 by steps of 10. It gives no values of γ: those "
-        "here are this project's. One parameter is varied at a time, the others as in table 6."
-    )
-    return Table(("parameter", "values"), rows, (note,))
+    return Table(("parameter", "values"), rows)

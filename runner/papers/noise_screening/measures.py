@@ -18,13 +18,20 @@ import scipy  # its modules are imported at their first use
 
 from runner.claims.claim import DATASETS as IN_FILES
 from runner.claims.claim import Claim, dataset_name
-from runner.claims.formulas import Formula, computed, guaranteed_for, prepared, run_formula
-from runner.claims.measure import counted, over_values, planned_for
+from runner.claims.measure import (
+    Formula,
+    computed,
+    counted,
+    guaranteed_for,
+    over_values,
+    planned_for,
+    prepared,
+    run_formula,
+)
 from runner.claims.measurement import Measured, charged, compare_samples, measure_sample
 from runner.claims.numbers import Array
 from runner.claims.runs import Evidence, PlannedRun, Runs, RunsAt
 from runner.claims.statistics import between
-from runner.papers.noise_screening.privacy import ORDERS
 from runner.terminal import bound_text
 
 if TYPE_CHECKING:
@@ -35,6 +42,7 @@ SWEEP = "noise_screening/table_1"
 _MORE = ("more_mnist", "more_fashion_mnist", "kept", "kept_cifar10")
 SWEEPS = (*(f"{SWEEP}_{name}" for name in _MORE), SWEEP)  # more seeds first
 DATASETS = {file: name for name, file in IN_FILES.items()}  # names in experiments, and in claims
+ORDERS = tuple(range(2, 65))  # of Rényi divergences, the paper's
 _ENOUGH, _REDRAWN = 3, 2000  # runs of each experiment, and bootstrap samples
 CARRIED_ON = "noise_screening/table_3"  # the sweep of longer runs; the runs of table 1 end at 3
 _LONGER = {  # experiment of table 1: the same run, carried on

@@ -28,7 +28,6 @@ METHODS = {  # experiment, with {} for the data set: its name in table 1
 
 
 def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
-    """Return a row per data set and method: accuracy at epsilon 3 as the paper counts, and its cost."""
     claimed = {j.claim.alone: j.claim.claimed for j in judged}
     header = (
         *("dataset", "method", "screened by", "claimed (%)", "mean accuracy (%)", "on images that did not screen (%)"),
@@ -46,16 +45,8 @@ def table_1(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
             if screened(planned[0]):
                 by = "half of the test images" if experiment.endswith("_public") else "all test images"
             rows.append([dataset_name(title), method, by, claimed.get(experiment, ""), *_measured(planned)])
-    notes = [
-        "Claimed and ε of kept updates are the paper's accounting, which charges kept updates only. That is no valid "
-        "guarantee (see theorem-1). The CSV has what a run would cost that had fixed the number of its attempts "
-        "beforehand. Guaranteed: the cost of the most attempts that the run was allowed to make. All of them are for "
-        "the training images. Those that screen are not protected.",
-        "Accuracy of runs screened by all test images is on the images that selected the updates. There are no others.",
-        "Claims, notes and settings that the paper leaves open: [the paper's page](../README.md).",
-    ]
     shown = (*header[:3], "mean accuracy (%)", "n", "ε of kept updates", "sound ε guaranteed")
-    return Table(header, rows, notes, shown)
+    return Table(header, rows, shown=shown)
 
 
 def _measured(planned: Runs) -> list[str]:
@@ -82,7 +73,6 @@ def _mean_ratio(runs: Runs, numerator: str, denominator: str) -> float:
 
 
 def table_2(_: Evidence, __: Sequence[ClaimRow]) -> Table:
-    """Return the settings, and the kept updates that they allow by the paper."""
     rows = []
     for dataset in DATASETS.values():
         config, rule = measures.screened_run(dataset).config, measures.screening(dataset)
@@ -103,7 +93,6 @@ def table_2(_: Evidence, __: Sequence[ClaimRow]) -> Table:
 
 
 def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
-    """Return the smallest epsilon at which an accuracy is reached, and the number of runs that reach it."""
     header = (
         *("dataset", "accuracy (%)", "method", "claimed ε", "mean ε", "reached by", "n"),
         *("steps until then, sound ε", "guaranteed, sound ε", "verdict", "the claimed ε is", "counted"),
@@ -149,7 +138,6 @@ def table_3(evidence: Evidence, judged: Sequence[ClaimRow]) -> Table:
 
 
 def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
-    """Compare DP-SGD with tanh, screened and not, at one sound epsilon, with noise calibrated to all attempts."""
     header = (
         *("method", "mean accuracy (%)", "min / median / max", "best epoch (%)", "n", "kept of attempts", "sound ε"),
         *("noise multiplier", "learning rate", "momentum", "epochs of attempts"),
@@ -177,7 +165,6 @@ def sound(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
         "and the noise is calibrated to it. So the sound ε holds (PLD, "
         f"{delta_text(delta())}, training images private, screening images public).",
         *_search_notes(evidence),
-        "Screening that does not restore the momentum has the settings of screening that does.",
     ]
     shown = ("method", "mean accuracy (%)", "n", "kept of attempts", "sound ε", "noise multiplier", "learning rate")
     return Table(header, rows, notes, shown)

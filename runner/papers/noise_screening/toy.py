@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 
 from runner.claims.claim import Claim
-from runner.claims.formulas import computed
+from runner.claims.measure import computed
 from runner.claims.measurement import Measured
 from runner.claims.numbers import Array
 from runner.claims.runs import Evidence
@@ -64,7 +64,6 @@ def path(*, screened: bool) -> tuple[Array, int]:
 
 
 def figure(_: Evidence) -> plots.Figure:
-    """Draw both paths over the contours of the loss."""
     plot = plots.figure(6, 4.5)
     axes = plot.subplots()
     first, second = np.meshgrid(np.linspace(-2.5, 2, 120), np.linspace(-2, 3, 120))

@@ -26,7 +26,7 @@ import numpy as np
 import scipy  # its modules are imported at their first use
 
 from runner.claims.claim import Claim
-from runner.claims.formulas import computed
+from runner.claims.measure import computed
 from runner.claims.measurement import Measured
 from runner.claims.runs import Evidence
 from runner.claims.verdicts import ClaimRow
