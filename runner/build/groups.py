@@ -88,8 +88,7 @@ class Group:
             yield
         except (Exception, SystemExit) as error:  # any error of a user's code, which may also end its process
             cause = (error.__cause__ or error) if isinstance(error, InstantiationException) else error
-            nameless = isinstance(cause, ArithmeticError | LookupError | SystemExit)
-            words = f"{type(cause).__name__}: {cause}" if nameless else str(cause)
+            words = _words(cause)
             if isinstance(cause, TypeError) and self.name in _CALLED_LATER and not self.node.get("_partial_"):
                 words += ": its file needs a line `_partial_: true`."
             if isinstance(cause, (ArithmeticError, AttributeError, LookupError, RuntimeError)):
@@ -139,7 +138,12 @@ def refusing(part: str, *kinds: type[Exception]) -> Iterator[None]:
     except ConfigError:
         raise
     except kinds as error:
-        raise ConfigError(f"{part}: {error}") from error
+        raise ConfigError(f"{part}: {_words(error)}") from error
+
+
+def _words(error: BaseException) -> str:
+    nameless = isinstance(error, ArithmeticError | LookupError | SystemExit)  # without words of their own
+    return f"{type(error).__name__}: {error}" if nameless else str(error)
 
 
 def is_taken(target: Any, expected: str) -> bool:

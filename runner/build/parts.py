@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -27,7 +27,7 @@ from runner.clipping import Clipping
 from runner.config import ConfigError, is_own
 from runner.data.augmentation import Augmentation
 from runner.data.datasets import ImageDataset, OwnDataset
-from runner.data.examples import Examples, Split, splits_of
+from runner.data.examples import Examples, splits_of
 from runner.data.features import Features, Pixels
 from runner.data.reading import reproducible
 from runner.gradients import Objective, fresh_copy
@@ -101,11 +101,9 @@ def build_views(group: Group, features: Features, dataset: ImageDataset) -> Augm
             f"augmentation: it makes views of pixels, not of {type(features).__name__}: use features=pixels."
         )
     shape = features.shape(dataset.shape)
-    try:
+    with refusing("augmentation"):
         views = OwnViews(views) if is_own(views) else views
         view = views(torch.zeros(1, *shape), views.draw(1, torch.Generator()))
-    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
-        raise ConfigError(f"augmentation: {str(error).partition(chr(10))[0]}") from error
     assert view.shape == (1, views.views, *shape)
     return cast("Augmentation | OwnViews", views)
 
@@ -115,11 +113,8 @@ def build_clipping(group: Group, objective: Objective) -> Clipping:
     clipping = group.build()
     if not is_own(clipping):
         return cast(Clipping, clipping)
-    try:
+    with refusing("clipping"):
         return own_clipping(clipping, fresh_copy(objective))
-    except Exception as error:  # any error of a user's code
-        where = f"{type(clipping).__qualname__}.noise_groups: {type(error).__name__}: "
-        raise ConfigError(f"clipping: {'' if isinstance(error, ValueError) else where}{error}") from error
 
 
 def build_rule(group: Group) -> UpdateRule:
@@ -217,23 +212,27 @@ def _check_weights(objective: Objective) -> None:
             )
 
 
-def check_shapes(objective: Objective, examples: Split, classes: int) -> None:
-    """Pass two examples through an objective, which may draw random numbers."""
-    images, targets = examples.images, examples.targets
+def check_prediction(objective: Objective, count: int, shape: Sequence[int], classes: int) -> None:
+    """Pass made-up examples through an objective, which may draw random numbers."""
+    device = next(objective.parameters()).device
+    images = torch.linspace(-1, 1, count * math.prod(shape), device=device).view(count, *shape)
+    before, targets = images.clone(), torch.zeros(count, dtype=torch.long, device=device)
     try:
         objective.start_epoch(0)
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            losses = objective(images, targets)
-    except (AttributeError, IndexError, RuntimeError, ValueError, TypeError) as error:
+            logits, losses = objective.predict(images, targets)
+    except Exception as error:  # any error of a user's code
         if not getattr(objective.loss, "reads_pre_activations", False):  # such a loss reads more than logits
-            try:
-                objective.loss(torch.zeros(2, classes), targets)
-            except Exception as reason:
-                raise ConfigError(f"loss: {reason}") from error
-        shape = list(images.shape[1:])
-        raise ConfigError(f"architecture: the network cannot take features of shape {shape}: {error}") from error
-    if losses.shape != (2,):
-        raise ConfigError(f"loss: expected one loss per example, shape (2,) for two, got {tuple(losses.shape)}.")
+            with refusing("loss"):
+                objective.loss(torch.zeros(count, classes, device=device), targets)
+        reason = f"the network cannot take features of shape {list(shape)}: {error}"
+        raise ConfigError(f"architecture: {reason}") from error
+    if logits.shape != (count, classes):
+        raise ConfigError(f"architecture: expected logits of shape ({count}, {classes}), got {tuple(logits.shape)}.")
+    if losses.shape != (count,):
+        raise ConfigError(f"loss: expected one loss per example, shape ({count},), got {tuple(losses.shape)}.")
+    if not torch.equal(images, before):
+        raise ConfigError("architecture: a module changes the images, which are used again: leave out inplace=True.")
 
 
 def check_constraint(objective: Objective) -> None:

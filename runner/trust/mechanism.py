@@ -70,40 +70,32 @@ def mechanism_for(
 
     Raises:
         ValueError: in one sentence, a choice is invalid, or the class cannot be a mechanism. The returned function
-            raises it, too.
+            raises it, too. Other errors of the class pass.
     """
     target = kind.func if isinstance(kind, partial) else kind
     if not inspect.isclass(target):
         raise ValueError(f"A mechanism is a class, named with _partial_: true, and {target!r} is none.")
     arguments, groups = (sampling, examples, batch_size), tuple(noise_groups)
     package = partial(Mechanism, *arguments, noise_groups=groups, before=before)
-    if defined_in(target, PACKAGE.name) and issubclass(target, Mechanism):
-        if isinstance(kind, partial) and kind.args:
-            raise ValueError("A mechanism takes the config's arguments by their names.")
-        keywords = kind.keywords if isinstance(kind, partial) else {}
-        further = {name: _plain(name, value) for name, value in keywords.items()}
-        if target is not Mechanism and any(defined_in(subclass, PACKAGE.name) for subclass in target.__subclasses__()):
-            raise ValueError(f"{target.__qualname__} is the base of other mechanisms, and none by itself.")
-        return lambda nm: target(*arguments, nm, noise_groups=groups, before=before, **further)
 
     def built(multiplier: float) -> Any:
-        try:
-            return kind(*arguments, multiplier, noise_groups=groups, before=before)
-        except Exception as error:
-            raise ValueError(f"{target.__qualname__} cannot be made: {_described(error)}") from error
+        return kind(*arguments, multiplier, noise_groups=groups, before=before)
 
+    if defined_in(target, PACKAGE.name) and issubclass(target, Mechanism):
+        if target is not Mechanism and any(defined_in(subclass, PACKAGE.name) for subclass in target.__subclasses__()):
+            raise ValueError(f"{target.__qualname__} is the base of other mechanisms, and none by itself.")
+        further = kind.keywords if isinstance(kind, partial) else {}
+        kind = partial(kind, **{name: tuple(map(float, v)) for name, v in further.items() if isinstance(v, list)})
+        return built
     multiplier = 1.0 if noise_multiplier is None else noise_multiplier
     chooser, plain = built(multiplier), package(multiplier)
     if own_noise(chooser) is not None:
         _check_own(chooser)
         return built
-    try:
-        shares = chooser.shares(groups)
-        shares = None if shares is None else list(shares)
-        steps = epochs * plain.steps_per_epoch if "noise_factor" in _overridden(target) else 0
-        factors = [chooser.noise_factor(step) for step in range(steps)]
-    except Exception as error:
-        raise ValueError(f"{target.__qualname__} cannot choose: {_described(error)}") from error
+    shares = chooser.shares(groups)
+    shares = None if shares is None else list(shares)
+    steps = epochs * plain.steps_per_epoch if "noise_factor" in _overridden(target) else 0
+    factors = [chooser.noise_factor(step) for step in range(steps)]
     for number in (*(shares or ()), *factors):
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise ValueError(f"{target.__qualname__} chooses {number!r}: expected a float.")
@@ -119,15 +111,6 @@ def mechanism_for(
     if set(factors) <= {1.0}:
         return partial(package, noise_groups=groups)
     return partial(Scheduled, *arguments, noise_groups=groups, before=before, factors=tuple(map(float, factors)))
-
-
-def _plain(name: str, value: Any) -> Any:
-    """Return a config's further argument for a class of this package: a number, a text, or a tuple of numbers."""
-    if isinstance(value, (list, tuple)) and all(isinstance(number, (int, float)) for number in value):
-        return tuple(map(float, value))
-    if not isinstance(value, (bool, int, float, str, type(None))):
-        raise ValueError(f"A mechanism takes plain numbers and texts, and {name} is a {type(value).__qualname__}.")
-    return value
 
 
 def _overridden(kind: type) -> set[str]:
@@ -147,8 +130,3 @@ def _check_own(mechanism: Any) -> None:
             f"{kind.__qualname__} overrides {', '.join(sorted(chosen))}, which is read only if a class leaves the "
             f"noise and the charges to the package: it overrides {', '.join(sorted(_overridden(kind) - chosen))}, too."
         )
-
-
-def _described(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if isinstance(error, ValueError) else f"{type(error).__name__} {text}"

@@ -29,13 +29,13 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Generator, Tensor, nn
 
 from runner.clipping import LEAST_NORM, MOST_NORM, NoiseGroup, cut_to
-from runner.config import ConfigError, is_own
+from runner.config import is_own
 from runner.data.datasets import OwnDataset
 from runner.data.features import kept
 from runner.gradients import Engine, GradientSum, MappedEngine
 from runner.gradients.interface import weigh_and_sum
 from runner.terminal import Line
-from runner.trust.engine import Mapped, NotMappableError, Prepared, mapped_object
+from runner.trust.engine import Mapped, mapped_object
 from runner.trust.sources import LIBRARIES, bare_name, targets
 
 _PIECE = 256  # images that are converted at a time
@@ -75,13 +75,13 @@ class OwnClipping:
     def _method(self) -> Mapped:
         """Return the method, of norms [batch, groups] or of gradients in the order of the groups' parameters."""
         if not self.needs_gradients:
-            return mapped_object(self.part, lambda part, norms: part.factors(norms), lambda norms: norms)
+            return mapped_object("clipping", self.part, lambda part, norms: part.factors(norms), lambda norms: norms)
 
         def contribution(part: Any, *gradients: Tensor) -> list[Tensor]:
             added = part.contribution(dict(zip(self._names, gradients, strict=True)))
             return [added[name] for name in self._names]
 
-        return mapped_object(self.part, contribution, lambda *gradients: list(gradients))
+        return mapped_object("clipping", self.part, contribution, lambda *gradients: list(gradients))
 
     def _contributions(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return dict(zip(self._names, self._method(*map(gradients.__getitem__, self._names)), strict=True))
@@ -104,7 +104,7 @@ class OwnClipping:
         assert isinstance(engine, MappedEngine)
         return engine.summed(inputs, targets, cut_sum)
 
-    def mapped(self, model: nn.Module) -> Prepared:
+    def mapped(self, model: nn.Module) -> Mapped:
         """Return the method, ready to be mapped over examples of gradients of this model's parameters."""
         if self.needs_gradients:
             parameters = dict(model.named_parameters())
@@ -119,16 +119,14 @@ class OwnClipping:
         Raises:
             ValueError: a result is not finite, so that such an example would add nothing.
         """
-        norms = torch.tensor(_MADE_UP)[:, None].expand(-1, len(self.groups)).to(next(model.parameters()))
         if self.needs_gradients:
             generator = torch.Generator().manual_seed(0)
-            random = {
-                name: torch.randn(p.shape, generator=generator).to(p)[None] for name, p in model.named_parameters()
-            }
-            unit = {name: random[name][0] / _norms(random, group) for group in self.groups for name in group.parameters}
-            added = self._contributions({n: torch.stack([unit[n] * length for length in _MADE_UP]) for n in unit})
+            drawn = {n: torch.randn(1, *p.shape, generator=generator).to(p) for n, p in model.named_parameters()}
+            unit = {n: drawn[n] / _norms(drawn, group) for group in self.groups for n in group.parameters}
+            added = self._contributions({n: torch.cat([unit[n] * length for length in _MADE_UP]) for n in unit})
             lengths = torch.stack([_norms(added, group) for group in self.groups], dim=1)
         else:
+            norms = torch.tensor(_MADE_UP)[:, None].expand(-1, len(self.groups)).to(next(model.parameters()))
             lengths = (self._method(norms) * norms).abs()
         name = f"{type(self.part).__qualname__}.{_METHODS[self.needs_gradients]}"
         for length, row in zip(_MADE_UP, lengths.tolist(), strict=True):
@@ -201,6 +199,7 @@ class OwnFeatures:
     def __init__(self, part: Any, key: str = "") -> None:
         self.part, self.key = part, key
         self.mapped = mapped_object(
+            "features",
             part,
             lambda part, image: part(image[None])[0],
             lambda image: torch.empty(self.shape(image.shape), device="meta"),
@@ -222,10 +221,7 @@ class OwnFeatures:
         Raises:
             ConfigError: the user's object fails on one image, or its features do not have the stated shape.
         """
-        try:
-            features = self._computed_once(images) if self.key and len(images) > _PIECE else self._mapped(images)
-        except NotMappableError as error:
-            raise ConfigError(f"features: {type(self.part).__qualname__} of one image: {error}") from error
+        features = self._computed_once(images) if self.key and len(images) > _PIECE else self._mapped(images)
         if self.largest_norm is None:
             return features
         finite = features.isfinite().flatten(1).all(1).view(-1, *[1] * (features.dim() - 1))
@@ -257,7 +253,7 @@ class OwnViews:
 
     def __init__(self, part: Any) -> None:
         self.part = part
-        self.mapped = mapped_object(part, lambda part, *view: part.view(*view), lambda image, _: image)
+        self.mapped = mapped_object("augmentation", part, lambda part, *view: part.view(*view), lambda image, _: image)
         self.views, self._numbers = operator.index(part.views), operator.index(part.numbers)
         if self.views < 1 or self._numbers < 0:
             raise ValueError(f"Expected views > 0 and numbers >= 0, got {self.views} and {self._numbers}.")

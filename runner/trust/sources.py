@@ -16,14 +16,13 @@ import hashlib
 import importlib.util
 import inspect
 import logging
-import marshal
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, suppress
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from hydra.utils import get_object
@@ -46,23 +45,19 @@ logging.getLogger("hydra.utils").addFilter(lambda _: False)  # what it says of a
 
 def leaves(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
     """Yield each number, text and `_target_` of a config's plain values, nested ones too, as (its place, its value)."""
-    if isinstance(content, dict) and not _is_target(place):
+    if not isinstance(content, dict | list) or f".{place}".endswith("._target_"):
+        yield place, content
+    elif isinstance(content, dict):
         for name, value in content.items():
             yield from leaves(value, f"{place}.{name}" if place else str(name))
-    elif isinstance(content, list) and not _is_target(place):
+    else:
         for index, value in enumerate(content):
             yield from leaves(value, f"{place}[{index}]")
-    else:
-        yield place, content
 
 
 def targets(content: Any, place: str = "") -> list[tuple[str, Any]]:
     """Return every `_target_` of a config's plain values, nested ones too, as (its place, its value)."""
-    return [(inner, value) for inner, value in leaves(content, place) if _is_target(inner)]
-
-
-def _is_target(place: str) -> bool:
-    return place.rpartition(".")[2] == "_target_"
+    return [(inner, value) for inner, value in leaves(content, place) if f".{inner}".endswith("._target_")]
 
 
 def own_targets(content: Any) -> list[str]:
@@ -199,7 +194,7 @@ def _source(name: str) -> _Source | None:
     if file is None or is_installed(path := Path(file).absolute()) or not path.is_file():
         return None
     content = path.read_bytes()
-    if module is not None and _edited(module, content):
+    if module is not None and _edited(module, path):
         raise ConfigError(
             f"{path} has changed since it was imported: start a new process (restart a notebook's kernel), and delete "
             f"{path.parent / '__pycache__'} if that does not help."
@@ -217,63 +212,32 @@ def _imported(name: str, path: Path, content: bytes) -> Iterator[str]:
     except (SyntaxError, ValueError):  # not Python's source
         return
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+
+    def absolute(relative: str) -> str:
+        try:
+            return importlib.util.resolve_name(relative, package)
+        except (ImportError, ValueError):  # it leads out of the package
+            return relative.lstrip(".")
+
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = _absolute("." * node.level + (node.module or ""), package)
+            base = absolute("." * node.level + (node.module or ""))
             names = [alias.name for alias in node.names]
             if names == ["*"]:
                 names = list(getattr(sys.modules.get(base), "__all__", ()))
             yield from (base, *(f"{base}.{alias}" for alias in names))
         elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
             texts = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
-            yield from (_absolute(text, package) for text in texts if isinstance(text, str))
+            yield from (absolute(text) for text in texts if isinstance(text, str))
 
 
-def _absolute(name: str, package: str) -> str:
-    """Resolve a module's name, which may be relative to a package. A name that leads out of the package stays."""
-    try:
-        return importlib.util.resolve_name(name, package)
-    except (ImportError, ValueError):
-        return name.lstrip(".")
-
-
-def _edited(module: ModuleType, content: bytes) -> bool:
-    """Return True if a module was loaded from another text, judged by its functions and by what Python has cached.
-
-    Comments and lines may differ. Every function and method that lives has to be in the text. Constants and defaults
-    are compared only by the code in `__pycache__`, which another process may have replaced since. A module that was not
-    loaded by Python's own loader of files is not compared at all.
-    """
-    loader = getattr(module.__spec__, "loader", None)
-    if type(loader) is not SourceFileLoader:
-        return False
-    try:
-        code, compiled = _placeless(loader.source_to_code(content, loader.path)), Path(str(module.__cached__))
-        written = not sys.dont_write_bytecode and compiled.is_file()
-        if written and _placeless(marshal.loads(compiled.read_bytes()[16:])) != code:  # after its header
-            return True
-    except (EOFError, OSError, SyntaxError, TypeError, ValueError):
-        return True
-    codes, pending = {code}, [code]
-    while pending:
-        inner = {constant for constant in pending.pop().co_consts if isinstance(constant, CodeType)}
-        pending += inner - codes
-        codes |= inner
-    classes: list[Any] = [module]
-    for owner in classes:
-        for value in vars(owner).values():
-            function = inspect.unwrap(getattr(value, "fget", value))
-            if inspect.isfunction(function):
-                if function.__code__.co_filename == loader.path and _placeless(function.__code__) not in codes:
-                    return True
-            elif isinstance(value, type) and value.__module__ == loader.name and value not in classes:
-                classes.append(value)
-    return False
-
-
-def _placeless(code: CodeType) -> CodeType:
-    """Return code without the places of its lines."""
-    inner = tuple(_placeless(constant) if isinstance(constant, CodeType) else constant for constant in code.co_consts)
-    return code.replace(co_consts=inner, co_filename="", co_firstlineno=1, co_linetable=b"")
+def _edited(module: ModuleType, path: Path) -> bool:
+    """Return True if a file is another one than that of which Python has cached code, if it has cached any."""
+    loader, compiled = getattr(module.__spec__, "loader", None), Path(str(getattr(module, "__cached__", None)))
+    if type(loader) is not SourceFileLoader or sys.dont_write_bytecode or not compiled.is_file():
+        return False  # pytest's loader, for example, has a cache of its own
+    header, stat = compiled.read_bytes()[:16], path.stat()
+    time, size = (int.from_bytes(header[start : start + 4], "little") for start in (8, 12))
+    return (time, size) != (int(stat.st_mtime) & 0xFFFFFFFF, stat.st_size & 0xFFFFFFFF)

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from runner.clipping import Backprop, Flat, NoiseGroup, PerLayer, gradient_sum
+from runner.clipping import Flat, NoiseGroup, PerLayer, gradient_sum
+from runner.config import ConfigError
 from runner.gradients import ENGINES, MappedEngine, Objective
 from runner.trust.dp_mechanism import FromDPMechanism
-from runner.trust.engine import NotMappableError
 from runner.trust.parts import own_clipping
 from tests.references import distance
 
@@ -143,11 +143,6 @@ class SeesTheBatch(Flat):
         return engine.plain_sum(inputs, targets)
 
 
-@dataclass(frozen=True)
-class Within(Backprop):
-    pass
-
-
 class Nothing:
     def noise_groups(self, model: nn.Module) -> Sequence[NoiseGroup]:
         return ()
@@ -167,7 +162,6 @@ class Unbounded(Flat):
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a batch": (lambda: SeesTheBatch(NORM), "would see a whole batch: write `factors"),
-    "backprop": (lambda: Within(1.0, 1.0), "would see a whole batch"),
     "no method": (Nothing, "has no method that clips one example"),
     "a parameter": (lambda: NamesOne(NORM), "does not name every parameter once"),
     "no bound": (lambda: Unbounded(NORM), "states a sensitivity of inf: it has to be from 1e-12 to 1e\\+12"),
@@ -183,7 +177,7 @@ def test_what_cannot_be_bounded_is_refused(case: str) -> None:
 
 def test_factors_of_several_examples_fail_on_one() -> None:
     by_the_mean = by(lambda norms: NORM / norms.mean(-2, keepdim=True).expand_as(norms))
-    with pytest.raises(NotMappableError, match="Dimension out of range"):
+    with pytest.raises(ConfigError, match="Dimension out of range"):
         own_clipping(by_the_mean, objective()).mapped(objective())
 
 
@@ -233,7 +227,6 @@ class _Normalised:
     """g / (|g| + 0.5) of each example of a batch, with noise of its multiplier, as an agent would write it."""
 
     noise = 0.0  # of its own
-    late = 1.0  # factor of contributions after the first step
     most, least = float("inf"), float("inf")  # the threshold at first and later
 
     def __init__(self, max_grad_norm: float, noise_multiplier: float, **sizes: Any) -> None:
@@ -242,11 +235,7 @@ class _Normalised:
     def clip_and_noise(self, per_sample_grads: list[torch.Tensor], step: int, epoch: int) -> list[torch.Tensor]:
         batch = len(per_sample_grads[0])
         norms = torch.cat([g.reshape(batch, -1) for g in per_sample_grads], dim=1).norm(2, dim=1)
-        factors = (
-            (self.late if step else 1.0)
-            / (norms + 0.5)
-            * torch.clamp((self.least if step else self.most) / norms, max=1)
-        )
+        factors = torch.clamp((self.least if step else self.most) / norms, max=1) / (norms + 0.5)
         means = [(g * factors.reshape(-1, *[1] * (g.dim() - 1))).mean(dim=0) for g in per_sample_grads]
         return [m + torch.randn_like(m) * (self.noise_multiplier + self.noise) / batch for m in means]
 
@@ -269,14 +258,6 @@ class _OwnNoise(FromDPMechanism):
     mechanism = type("_Noisy", (_Normalised,), {"noise": 0.1})
 
 
-class _Later(FromDPMechanism):
-    mechanism = type("_Growing", (_Normalised,), {"late": 2.0})
-
-
-class _Falling(FromDPMechanism):  # felt only by gradients above half of the norm
-    mechanism = type("_Lowering", (_Normalised,), {"most": 5.0, "least": 0.5})
-
-
 class _Rising(FromDPMechanism):  # felt only by gradients above five times the norm
     mechanism = type("_Raising", (_Normalised,), {"most": 5.0, "least": 8.0})
 
@@ -293,7 +274,7 @@ def test_its_contributions_are_summed_and_cut(norm: float) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [(_OwnNoise, "adds noise of its own"), *((kind, "in a later step") for kind in (_Later, _Falling, _Rising))],
+    [(_OwnNoise, "adds noise of its own"), (_Rising, "in a later step")],
 )
 def test_noise_of_its_own_is_refused(kind: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
