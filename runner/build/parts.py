@@ -36,7 +36,7 @@ from runner.networks.frozen import freeze
 from runner.networks.objective import InputBound, layers_with_parameters
 from runner.speed.machine import memory
 from runner.training.updates import Schedule, UpdateRule, Updates
-from runner.trust.parts import OwnFeatures, OwnViews, own_clipping
+from runner.trust.parts import OwnClipping, OwnFeatures, OwnViews
 from runner.trust.sources import sources_of, weight_files
 
 _EPOCHS = 1000  # of a schedule that are tried, at most
@@ -114,7 +114,7 @@ def build_clipping(group: Group, objective: Objective) -> Clipping:
     if not is_own(clipping):
         return cast(Clipping, clipping)
     with refusing("clipping"):
-        return own_clipping(clipping, fresh_copy(objective))
+        return OwnClipping(clipping, fresh_copy(objective))
 
 
 def build_rule(group: Group) -> UpdateRule:

@@ -31,6 +31,7 @@ from torch.utils import _pytree as pytree
 from runner.config import ConfigError
 from runner.gradients import unknown_module
 from runner.gradients.mapped import Gradients, MappedEngine, Within, as_function, example_loss, mapped, shared_tensors
+from runner.gradients.terms import as_rows
 from runner.networks.objective import Objective, fresh_copy
 
 COMPARED = 4  # examples of the first batch, evenly spread over it
@@ -150,26 +151,20 @@ class Mapped:
         return self._alone()(*_copies(shared, [tensor[index] for tensor in examples]))
 
     def _compare(self, shared: tuple[Any, Any], examples: Sequence[Tensor]) -> None:
+        """Compare a few examples of a batch with what each gives alone, by the same random numbers."""
         count = len(examples[0])
         chosen = sorted({round(place * (count - 1) / (COMPARED - 1)) for place in range(COMPARED)})
-
-        def alone(index: int) -> list[Tensor]:
+        alone = []
+        for index in (*chosen, chosen[0]):  # the first one again, after the other ones
             with _seeded(examples):
-                return _vectors(self._result_alone(shared, examples, index))
-
-        expected = {index: alone(index) for index in chosen}
-        again = alone(chosen[0])  # after the other ones
-        lengths = [[float(v.nan_to_num(0.0, 0.0, 0.0).double().norm()) for v in parts] for parts in expected.values()]
-        scales = [max(of_part) for of_part in zip(*lengths, strict=True)]
-        if _differ(again, expected[chosen[0]], scales):
+                alone.append(self._result_alone(shared, examples, index))
+        expected = _rows(_stacked(alone[:-1]))
+        if _differ(_rows(_stacked([alone[-1], *alone[1:-1]])), expected):
             raise self._error(f"its result for an example depends on the examples before: {_KEEPS}")
-        if self.rate is not None:
-            return
-        with _seeded(examples):
-            together = self._map(shared, examples, "same")
-        for index in chosen:
-            results = _vectors(pytree.tree_map(lambda tensor, place=index: tensor[place], together))
-            if _differ(results, expected[index], scales):
+        if self.rate is None:
+            with _seeded(examples):
+                together = self._map(shared, examples, "same")
+            if _differ([rows[chosen] for rows in _rows(together)], expected):
                 raise self._error(
                     "in a batch, an example's result is not the result of that example alone: use PyTorch's "
                     "operators on the dimensions of one example, and not on its memory"
@@ -306,16 +301,17 @@ def _stacked(results: Iterable[Any]) -> Any:
     return pytree.tree_map(lambda *leaves: torch.stack(leaves), first, *following)
 
 
-def _vectors(result: Any) -> list[Tensor]:
-    """Return a vector for each part of one example's result, as its gradient and its loss, of its real numbers."""
-    parts = [pytree.tree_leaves(part) for part in (result if isinstance(result, tuple) else (result,))]
-    return [torch.cat([tensor.flatten() for tensor in part if tensor.is_floating_point()]) for part in parts]
+def _rows(results: Any) -> list[Tensor]:
+    """Return the real numbers [batch, numbers] of each part of stacked results, as of gradients and of losses."""
+    parts = [pytree.tree_leaves(part) for part in (results if isinstance(results, tuple) else (results,))]
+    return [torch.cat([as_rows(t).double() for t in part if t.is_floating_point()], dim=1) for part in parts]
 
 
-def _differ(results: Sequence[Tensor], expected: Sequence[Tensor], scales: Sequence[float]) -> bool:
-    for result, reference, scale in zip(results, expected, scales, strict=True):
-        distance = float((result - reference)[reference.isfinite()].double().norm())
-        if not distance <= _AGREE * scale + _NOTHING:  # a NaN in the mapped result alone is a difference
+def _differ(results: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+    for rows, references in zip(results, expected, strict=True):
+        distances = torch.where(references.isfinite(), rows - references, 0).norm(dim=1)
+        scale = references.nan_to_num(0.0, 0.0, 0.0).norm(dim=1).max()
+        if not distances.max() <= _AGREE * scale + _NOTHING:  # a NaN in the mapped result alone is a difference
             return True
     return False
 

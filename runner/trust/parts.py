@@ -20,8 +20,6 @@ import hashlib
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -50,38 +48,53 @@ _INSTEAD = (
 )
 
 
-@dataclass(frozen=True)
 class OwnClipping:
     """A clipping that a user wrote, with its contributions cut.
 
     Attributes:
         part: the user's object.
-        groups: the groups that it states, as plain numbers, read when this object is created.
+        groups: the groups that it states for the parameters of `model`, as plain numbers, read once.
         needs_gradients: True if its method receives gradients, False if it receives only their norms.
-    """
 
-    part: Any
-    groups: tuple[NoiseGroup, ...]
-    needs_gradients: bool
+    Raises:
+        ValueError: it would receive a whole batch, has neither method, or does not bound all parameters.
+    """
 
     needs_engine = True
     sums_by_engine = False
 
-    @property
-    def _names(self) -> list[str]:
-        return [name for group in self.groups for name in group.parameters]
-
-    @cached_property
-    def _method(self) -> Mapped:
-        """Return the method, of norms [batch, groups] or of gradients in the order of the groups' parameters."""
-        if not self.needs_gradients:
-            return mapped_object("clipping", self.part, lambda part, norms: part.factors(norms), lambda norms: norms)
+    def __init__(self, part: Any, model: nn.Module) -> None:
+        name = type(part).__qualname__
+        sums = getattr(type(part), "sum_contributions", None)
+        if sums is not None and sums.__module__ != cut_to.__module__:
+            raise ValueError(f"{name}.sum_contributions would see a whole batch: {_INSTEAD}.")
+        if not any(hasattr(part, method) for method in _METHODS):
+            raise ValueError(f"{name} has no method that clips one example: {_INSTEAD}.")
+        if not hasattr(part, "noise_groups"):
+            raise ValueError(f"{name} states no bound: it needs `noise_groups(model)`.")
+        groups = []
+        for group in part.noise_groups(model):  # any object may state it
+            sensitivity, share = float(group.sensitivity), None if group.share is None else float(group.share)
+            if not LEAST_NORM <= sensitivity <= MOST_NORM:
+                raise ValueError(
+                    f"{name}.noise_groups states a sensitivity of {sensitivity}: it has to be from {LEAST_NORM:g} to "
+                    f"{MOST_NORM:g}."
+                )
+            groups.append(NoiseGroup(tuple(group.parameters), sensitivity, share))
+        self.part, self.groups, self.needs_gradients = part, tuple(groups), hasattr(part, "contribution")
+        names = self._names = [parameter for group in groups for parameter in group.parameters]
+        if sorted(names) != sorted(parameter for parameter, _ in model.named_parameters()):
+            raise ValueError(f"{name}.noise_groups does not name every parameter once.")
 
         def contribution(part: Any, *gradients: Tensor) -> list[Tensor]:
-            added = part.contribution(dict(zip(self._names, gradients, strict=True)))
-            return [added[name] for name in self._names]
+            added = part.contribution(dict(zip(names, gradients, strict=True)))
+            return [added[name] for name in names]
 
-        return mapped_object("clipping", self.part, contribution, lambda *gradients: list(gradients))
+        # The method, of norms [batch, groups], or of gradients in the order of the groups' parameters.
+        if self.needs_gradients:
+            self._method = mapped_object("clipping", part, contribution, lambda *gradients: list(gradients))
+        else:
+            self._method = mapped_object("clipping", part, lambda part, norms: part.factors(norms), lambda norms: norms)
 
     def _contributions(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return dict(zip(self._names, self._method(*map(gradients.__getitem__, self._names)), strict=True))
@@ -146,35 +159,6 @@ class OwnClipping:
         most = torch.tensor([group.sensitivity for group in self.groups], dtype=norms.dtype, device=norms.device)
         most = most / norms.clamp_min(LEAST_NORM)
         return torch.where(factors.isfinite(), factors, 0.0).clamp(-most, most)
-
-
-def own_clipping(part: Any, model: nn.Module) -> OwnClipping:
-    """Read once the bounds that a user's clipping states for the parameters of a model.
-
-    Raises:
-        ValueError: it would receive a whole batch, has neither method, or does not bound all parameters.
-    """
-    name = type(part).__qualname__
-    sums = getattr(type(part), "sum_contributions", None)
-    if sums is not None and sums.__module__ != cut_to.__module__:
-        raise ValueError(f"{name}.sum_contributions would see a whole batch: {_INSTEAD}.")
-    if not any(hasattr(part, method) for method in _METHODS):
-        raise ValueError(f"{name} has no method that clips one example: {_INSTEAD}.")
-    if not hasattr(part, "noise_groups"):
-        raise ValueError(f"{name} states no bound: it needs `noise_groups(model)`.")
-    groups = []
-    for group in part.noise_groups(model):  # any object may state it
-        sensitivity, share = float(group.sensitivity), None if group.share is None else float(group.share)
-        if not LEAST_NORM <= sensitivity <= MOST_NORM:
-            raise ValueError(
-                f"{name}.noise_groups states a sensitivity of {sensitivity}: it has to be from {LEAST_NORM:g} to "
-                f"{MOST_NORM:g}."
-            )
-        groups.append(NoiseGroup(tuple(group.parameters), sensitivity, share))
-    bounded = [parameter for group in groups for parameter in group.parameters]
-    if sorted(bounded) != sorted(parameter for parameter, _ in model.named_parameters()):
-        raise ValueError(f"{name}.noise_groups does not name every parameter once.")
-    return OwnClipping(part, tuple(groups), needs_gradients=hasattr(part, "contribution"))
 
 
 def _norms(tensors: Mapping[str, Tensor], group: NoiseGroup) -> Tensor:
