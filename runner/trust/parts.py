@@ -9,9 +9,6 @@ A clipping is a function of one example, whose results are cut to the bound that
 Let S_g be the sensitivity that the class states for group g, and c_g the method's result for one example in that group.
 The example adds c_g min(1, S_g / ||c_g||_2) to the sum, and zero if a norm is not finite. Its contribution has a norm
 of at most S_g for any method. So the sensitivity of the sum is S_g, and the noise is drawn for it.
-
-Code that means to cheat cannot be stopped inside one process. So the record names each class of a user next to ε, and
-a person reads its code.
 """
 
 from __future__ import annotations
