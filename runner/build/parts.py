@@ -31,6 +31,7 @@ from runner.data.examples import Examples, splits_of
 from runner.data.features import Features, Pixels
 from runner.data.reading import reproducible
 from runner.gradients import Objective, fresh_copy
+from runner.gradients.interface import check_losses
 from runner.mechanism.dp_sgd import Normalization
 from runner.networks.frozen import freeze
 from runner.networks.objective import InputBound, layers_with_parameters
@@ -216,7 +217,8 @@ def check_prediction(objective: Objective, count: int, shape: Sequence[int], cla
     """Pass made-up examples through an objective, which may draw random numbers."""
     device = next(objective.parameters()).device
     images = torch.linspace(-1, 1, count * math.prod(shape), device=device).view(count, *shape)
-    before, targets = images.clone(), torch.zeros(count, dtype=torch.long, device=device)
+    before = images.clone()
+    targets = torch.zeros(count, dtype=torch.long, device=device)
     try:
         objective.start_epoch(0)
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -229,8 +231,8 @@ def check_prediction(objective: Objective, count: int, shape: Sequence[int], cla
         raise ConfigError(f"architecture: {reason}") from error
     if logits.shape != (count, classes):
         raise ConfigError(f"architecture: expected logits of shape ({count}, {classes}), got {tuple(logits.shape)}.")
-    if losses.shape != (count,):
-        raise ConfigError(f"loss: expected one loss per example, shape ({count},), got {tuple(losses.shape)}.")
+    with refusing("loss"):
+        check_losses(losses, count)
     if not torch.equal(images, before):
         raise ConfigError("architecture: a module changes the images, which are used again: leave out inplace=True.")
 

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from runner.gradients import terms
-from runner.gradients.interface import GradientSum, OrdinaryPass
-from runner.gradients.mapped import MappedEngine
+from runner.gradients.interface import GradientSum, MappedEngine, OrdinaryPass
 from runner.networks.geometry import Geometry, geometry, unsupported
 from runner.networks.objective import Objective, hooked, layers_with_parameters
 from runner.speed.faster import examples_per_slice, faster

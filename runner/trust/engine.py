@@ -30,7 +30,15 @@ from torch.utils import _pytree as pytree
 
 from runner.config import ConfigError
 from runner.gradients import unknown_module
-from runner.gradients.mapped import Gradients, MappedEngine, Within, as_function, example_loss, mapped, shared_tensors
+from runner.gradients.interface import (
+    Gradients,
+    MappedEngine,
+    Within,
+    as_function,
+    example_loss,
+    mapped,
+    shared_tensors,
+)
 from runner.gradients.terms import as_rows
 from runner.networks.objective import Objective, fresh_copy
 
@@ -87,7 +95,8 @@ class Mapped:
         shared: Callable[[], tuple[Any, Any]] = lambda: ({}, {}),
         alone: Callable[[], Callable[..., Any]] | None = None,
     ) -> None:
-        self.name, self._place = name, f"{group} ({name})"
+        self.name = name
+        self._place = f"{group} ({name})"
         self._make, self._result, self._shared, self._alone = make, result, shared, alone or make
         self._kinds: Any = None  # shape, type and device of the examples that it is ready for
         self._compared = False
@@ -106,7 +115,9 @@ class Mapped:
             return self
         shared, made_up = self._shared(), [tensor.new_zeros(2, *tensor.shape[1:]) for tensor in examples]
         self._like, self._structure = pytree.tree_flatten(self._result(*(tensor[0] for tensor in made_up)))
-        self._compared, self.rate, self.reason = False, None, None
+        self._compared = False
+        self.rate = None
+        self.reason = None
         before = _generators()
         with _seeded(examples), torch.no_grad():
             with self._errors_in_words(), _Strides() as strides:

@@ -77,15 +77,17 @@ def mechanism_for(
         raise ValueError(f"A mechanism is a class, named with _partial_: true, and {target!r} is none.")
     arguments, groups = (sampling, examples, batch_size), tuple(noise_groups)
     package = partial(Mechanism, *arguments, noise_groups=groups, before=before)
+    in_package = defined_in(target, PACKAGE.name) and issubclass(target, Mechanism)
+    if in_package and isinstance(kind, partial):  # a list of a config would leave a mechanism without a hash
+        lists = {name: value for name, value in kind.keywords.items() if isinstance(value, list)}
+        kind = partial(kind, **{name: tuple(map(float, value)) for name, value in lists.items()})
 
     def built(multiplier: float) -> Any:
         return kind(*arguments, multiplier, noise_groups=groups, before=before)
 
-    if defined_in(target, PACKAGE.name) and issubclass(target, Mechanism):
+    if in_package:
         if target is not Mechanism and any(defined_in(subclass, PACKAGE.name) for subclass in target.__subclasses__()):
             raise ValueError(f"{target.__qualname__} is the base of other mechanisms, and none by itself.")
-        further = kind.keywords if isinstance(kind, partial) else {}
-        kind = partial(kind, **{name: tuple(map(float, v)) for name, v in further.items() if isinstance(v, list)})
         return built
     multiplier = 1.0 if noise_multiplier is None else noise_multiplier
     chooser, plain = built(multiplier), package(multiplier)

@@ -79,9 +79,10 @@ class OwnClipping:
                 )
             groups.append(NoiseGroup(tuple(group.parameters), sensitivity, share))
         self.part, self.groups, self.needs_gradients = part, tuple(groups), hasattr(part, "contribution")
-        names = self._names = [parameter for group in groups for parameter in group.parameters]
+        names = [parameter for group in groups for parameter in group.parameters]
         if sorted(names) != sorted(parameter for parameter, _ in model.named_parameters()):
             raise ValueError(f"{name}.noise_groups does not name every parameter once.")
+        self._names = names
 
         def contribution(part: Any, *gradients: Tensor) -> list[Tensor]:
             added = part.contribution(dict(zip(names, gradients, strict=True)))
