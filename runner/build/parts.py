@@ -252,18 +252,15 @@ def check_optimizer(
 ) -> torch.optim.Optimizer:
     """Return an optimizer of an objective, after a trial step, and a trial of its schedule up to 1,000 epochs.
 
-    Its rates have to be finite, and momentum below 1, else gradients would never decay: PyTorch refuses only negative
-    values. Other values fail only in a step or in a later epoch. So a copy of the smallest weight takes a step with a
+    Momentum has to be below 1, else gradients would never decay: PyTorch refuses only negative values. Other values
+    fail only in a step or in a later epoch. So a copy of the smallest weight takes a step with a
     gradient of zero on the CPU. If the run is on a GPU, only the schedule is tried, because a step there would start
     the GPU wherever a run is planned.
     """
     complete: Any = groups["optimizer"].build(call_with=list(objective.parameters()))
     if not isinstance(complete, torch.optim.Optimizer):
         raise ConfigError(f"optimizer: {type(complete).__name__} is no torch.optim.Optimizer.")
-    group = complete.param_groups[0]
-    rate, momentum = group.get("lr", 0), group.get("momentum", 0)
-    if not math.isfinite(rate):
-        raise ConfigError(f"optimizer.lr={rate} is out of range: it has to be finite.")
+    momentum = complete.param_groups[0].get("momentum", 0)
     if not 0 <= momentum < 1:
         raise ConfigError(f"optimizer.momentum={momentum} is out of range: it has to be 0 or greater, and below 1.")
     weight = torch.zeros_like(min(objective.parameters(), key=torch.numel), device="cpu", requires_grad=True)

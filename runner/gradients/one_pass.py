@@ -179,8 +179,6 @@ def recording(layers: Mapping[str, nn.Module]) -> Iterator[Tape]:
     def record(name: str, _: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
         if name in tape:
             raise NotRecordableError(f"{name} is called twice")
-        if len(args) != 1:
-            raise NotRecordableError(f"{name} is not called with one argument")
         if not output.requires_grad:
             output.requires_grad_()
         tape[name] = Call(args[0].detach(), output, (args[0]._version, output._version))
