@@ -35,7 +35,7 @@ from runner.training.diagnostics import diagnostics
 from runner.training.run import NotCapturableError, Run
 from runner.training.updates import UpdateRule
 from runner.trust.engine import IsolatedEngine, Mapped, isolated_prediction
-from runner.trust.mechanism import mechanism_for, own_noise, own_releases
+from runner.trust.mechanism import mechanism_for, own_noise
 from runner.trust.parts import OwnClipping, OwnFeatures, OwnViews
 
 _printed = set[str]()  # notes of this process
@@ -244,7 +244,7 @@ def noise_multiplier_of(
                 config.target_epsilon,
                 config.delta,
             )
-    reason = own_noise(trial) or own_releases(normalization) or private_statistics(config.features, config.dataset)
+    reason = own_noise(trial, normalization) or private_statistics(config.features, config.dataset)
     if reason:
         raise ConfigError(f"sound_epsilon={sound:g}: this setting has no sound ε. {reason}")
     steps = rule.most_steps(config.epochs * trial.steps_per_epoch, None)

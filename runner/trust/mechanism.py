@@ -33,18 +33,14 @@ MOST_FACTORS = 100  # distinct ones: the accountants compose each separately, af
 _NAMES = {name for name in vars(Mechanism) if not name.startswith("__")} | {field.name for field in fields(Mechanism)}
 
 
-def own_noise(mechanism: object) -> str | None:
-    """Return the reason why no sound epsilon is known, or None if the noise and charges are the package's."""
+def own_noise(mechanism: object, normalization: object = None) -> str | None:
+    """Return the reason why no sound epsilon is known, or None if all noise and charges are the package's."""
     kind = type(mechanism)
     if not issubclass(kind, Mechanism):
         return f"{kind.__qualname__} is no subclass of Mechanism, so its noise and charges are not known."
     names = set() if defined_in(kind, PACKAGE.name) else _overridden(kind) - set(CHOICES)
-    listed = ", ".join(sorted(names))
-    return f"{kind.__qualname__} overrides {listed}, so its noise or charges are not known." if names else None
-
-
-def own_releases(normalization: object) -> str | None:
-    """Return the reason why no sound epsilon is known for a normalization's releases, or None if it is known."""
+    if names:
+        return f"{kind.__qualname__} overrides {', '.join(sorted(names))}, so its noise or charges are not known."
     kind = type(normalization)
     if normalization is None or defined_in(kind, PACKAGE.name):
         return None
