@@ -114,14 +114,14 @@ class Mapped:
         if kinds == self._kinds:
             return self
         shared, made_up = self._shared(), [tensor.new_zeros(2, *tensor.shape[1:]) for tensor in examples]
-        self._like, self._structure = pytree.tree_flatten(self._result(*(tensor[0] for tensor in made_up)))
+        self._expected = _kinds(self._result(*(tensor[0] for tensor in made_up)), 0)
         self._compared = False
         self.rate = None
         self.reason = None
         before = _generators()
         with _seeded(examples), torch.no_grad():
             with self._errors_in_words(), _Strides() as strides:
-                self._checked(_stacked([self._result_alone(shared, made_up, 0)]), 1)
+                self._checked(_stacked([self._result_alone(shared, made_up, 0)]))
             try:
                 if strides.used:
                     raise RuntimeError("as_strided")
@@ -151,8 +151,8 @@ class Mapped:
                 self._compare(shared, examples)
                 self._compared = True
             if self.rate is None:
-                return self._checked(self._map(shared, examples, "different"), count)
-            return self._checked(_stacked(self._result_alone(shared, examples, index) for index in range(count)), count)
+                return self._checked(self._map(shared, examples, "different"))
+            return self._checked(_stacked(self._result_alone(shared, examples, index) for index in range(count)))
 
     def _map(self, shared: tuple[Any, Any], examples: Sequence[Tensor], randomness: str) -> Any:
         return mapped(self._make(), randomness)(*_copies(shared, examples))
@@ -181,13 +181,9 @@ class Mapped:
                     "operators on the dimensions of one example, and not on its memory"
                 )
 
-    def _checked(self, results: Any, count: int) -> Any:
-        leaves, structure = pytree.tree_flatten(results)
-        actual = [(tuple(tensor.shape), tensor.dtype) for tensor in leaves]
-        if structure != self._structure or actual != [((count, *like.shape), like.dtype) for like in self._like]:
-            expected = ", ".join(f"{tuple(like.shape)} of {like.dtype}" for like in self._like)
-            returned = ", ".join(f"{shape[1:]} of {dtype}" for shape, dtype in actual)
-            raise self._error(f"for one example it returns shape {returned or 'nothing'}, in place of {expected}")
+    def _checked(self, results: Any) -> Any:
+        if (returned := _kinds(results, 1)) != self._expected:
+            raise self._error(f"for one example it returns shape {returned}, in place of {self._expected}")
         return results
 
     def _error(self, reason: str) -> ConfigError:
@@ -310,6 +306,11 @@ def _stacked(results: Iterable[Any]) -> Any:
     """Stack the tensors of single examples' results to tensors [batch, ...]."""
     first, *following = results
     return pytree.tree_map(lambda *leaves: torch.stack(leaves), first, *following)
+
+
+def _kinds(results: Any, start: int) -> Any:
+    """Return the shape from the dimension `start` on, and the type, of each tensor, in the same structure."""
+    return pytree.tree_map(lambda tensor: f"{tuple(tensor.shape[start:])} of {tensor.dtype}", results)
 
 
 def _rows(results: Any) -> list[Tensor]:
