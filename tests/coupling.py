@@ -43,25 +43,6 @@ class Branching(Plain):
         return 2 * x if x.sum() > 0 else x
 
 
-class InPlace(Plain):
-    """Adds up the rows that it has seen, in a buffer."""
-
-    def __init__(self, input_shape: list[int], classes: int, activation: Activation) -> None:
-        super().__init__(input_shape, classes, activation)
-        self.register_buffer("total", torch.zeros(784))
-
-    def rows(self, x: Tensor) -> Tensor:
-        self.total += x.detach().sum(0)
-        return x - 0.1 * self.total
-
-
-class LargestRow(Plain):
-    """Divides by the largest number of the batch, past autograd."""
-
-    def rows(self, x: Tensor) -> Tensor:
-        return x / x.detach().max()
-
-
 class WithDropout(Plain):
     def rows(self, x: Tensor) -> Tensor:
         return self.dropout(x)
@@ -69,17 +50,6 @@ class WithDropout(Plain):
     def __init__(self, input_shape: list[int], classes: int, activation: Activation) -> None:
         super().__init__(input_shape, classes, activation)
         self.dropout = nn.Dropout()
-
-
-class Folded(nn.Module):
-    """Takes an image's 28 lines as 28 rows of a longer batch."""
-
-    def __init__(self, input_shape: list[int], classes: int, activation: Activation) -> None:
-        super().__init__()
-        self.lines, self.last = nn.Linear(28, 8), nn.Linear(8 * 28, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.lines(x.reshape(-1, 28)).tanh().reshape(len(x), -1))
 
 
 class Remembers(Plain):

@@ -21,14 +21,14 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
-from runner.config import FIELDS, ConfigError, is_own
+from runner.config import FIELDS, ConfigError
 from runner.terminal import nearest
 from runner.trust.sources import LIBRARIES, import_target, targets
 
 _PASSED = ("activation", "classes", "input_shape", "optimizer", "params", "steps")  # by the package, to a class
 _CALLED_LATER = ("mechanism", "optimizer", "schedule")
 # An instance has to have all methods of its type.
-_CHECKED_METHODS = ("accountant", "averaging", "clipping", "init", "normalization")
+_CHECKED_METHODS = ("accountant", "averaging", "init", "normalization")
 
 
 class Group:
@@ -75,7 +75,7 @@ class Group:
             part = instantiate(self.node, **arguments, _convert_="all")
             if call_with is not None:
                 part = part(call_with)
-        if self.name in _CHECKED_METHODS and not (self.name == "clipping" and is_own(part)):  # that one is wrapped
+        if self.name in _CHECKED_METHODS:
             methods = (name for name in vars(get_object(str(FIELDS[self.name].takes))) if not name.startswith("_"))
             if missing := [name for name in methods if not hasattr(part, name)]:
                 raise ConfigError(f"{self.name}: {self.node._target_} has no {missing[0]}.")
@@ -88,8 +88,7 @@ class Group:
             yield
         except (Exception, SystemExit) as error:  # any error of a user's code, which may also end its process
             cause = (error.__cause__ or error) if isinstance(error, InstantiationException) else error
-            nameless = isinstance(cause, ArithmeticError | LookupError | SystemExit)
-            words = f"{type(cause).__name__}: {cause}" if nameless else str(cause)
+            words = _words(cause)
             if isinstance(cause, TypeError) and self.name in _CALLED_LATER and not self.node.get("_partial_"):
                 words += ": its file needs a line `_partial_: true`."
             if isinstance(cause, (ArithmeticError, AttributeError, LookupError, RuntimeError)):
@@ -139,7 +138,12 @@ def refusing(part: str, *kinds: type[Exception]) -> Iterator[None]:
     except ConfigError:
         raise
     except kinds as error:
-        raise ConfigError(f"{part}: {error}") from error
+        raise ConfigError(f"{part}: {_words(error)}") from error
+
+
+def _words(error: BaseException) -> str:
+    nameless = isinstance(error, ArithmeticError | LookupError | SystemExit)  # without words of their own
+    return f"{type(error).__name__}: {error}" if nameless else str(error)
 
 
 def is_taken(target: Any, expected: str) -> bool:

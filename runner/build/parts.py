@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -27,16 +27,17 @@ from runner.clipping import Clipping
 from runner.config import ConfigError, is_own
 from runner.data.augmentation import Augmentation
 from runner.data.datasets import ImageDataset, OwnDataset
-from runner.data.examples import Examples, Split, splits_of
+from runner.data.examples import Examples, splits_of
 from runner.data.features import Features, Pixels
 from runner.data.reading import reproducible
 from runner.gradients import Objective, fresh_copy
+from runner.gradients.interface import check_losses
 from runner.mechanism.dp_sgd import Normalization
 from runner.networks.frozen import freeze
 from runner.networks.objective import InputBound, layers_with_parameters
 from runner.speed.machine import memory
 from runner.training.updates import Schedule, UpdateRule, Updates
-from runner.trust.parts import OwnFeatures, OwnViews, own_clipping
+from runner.trust.parts import OwnClipping, OwnFeatures, OwnViews
 from runner.trust.sources import sources_of, weight_files
 
 _EPOCHS = 1000  # of a schedule that are tried, at most
@@ -101,11 +102,9 @@ def build_views(group: Group, features: Features, dataset: ImageDataset) -> Augm
             f"augmentation: it makes views of pixels, not of {type(features).__name__}: use features=pixels."
         )
     shape = features.shape(dataset.shape)
-    try:
+    with refusing("augmentation"):
         views = OwnViews(views) if is_own(views) else views
         view = views(torch.zeros(1, *shape), views.draw(1, torch.Generator()))
-    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
-        raise ConfigError(f"augmentation: {str(error).partition(chr(10))[0]}") from error
     assert view.shape == (1, views.views, *shape)
     return cast("Augmentation | OwnViews", views)
 
@@ -115,11 +114,8 @@ def build_clipping(group: Group, objective: Objective) -> Clipping:
     clipping = group.build()
     if not is_own(clipping):
         return cast(Clipping, clipping)
-    try:
-        return own_clipping(clipping, fresh_copy(objective))
-    except Exception as error:  # any error of a user's code
-        where = f"{type(clipping).__qualname__}.noise_groups: {type(error).__name__}: "
-        raise ConfigError(f"clipping: {'' if isinstance(error, ValueError) else where}{error}") from error
+    with refusing("clipping"):
+        return OwnClipping(clipping, fresh_copy(objective))
 
 
 def build_rule(group: Group) -> UpdateRule:
@@ -217,23 +213,28 @@ def _check_weights(objective: Objective) -> None:
             )
 
 
-def check_shapes(objective: Objective, examples: Split, classes: int) -> None:
-    """Pass two examples through an objective, which may draw random numbers."""
-    images, targets = examples.images, examples.targets
+def check_prediction(objective: Objective, count: int, shape: Sequence[int], classes: int) -> None:
+    """Pass made-up examples through an objective, which may draw random numbers."""
+    device = next(objective.parameters()).device
+    images = torch.linspace(-1, 1, count * math.prod(shape), device=device).view(count, *shape)
+    before = images.clone()
+    targets = torch.zeros(count, dtype=torch.long, device=device)
     try:
         objective.start_epoch(0)
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            losses = objective(images, targets)
-    except (AttributeError, IndexError, RuntimeError, ValueError, TypeError) as error:
+            logits, losses = objective.predict(images, targets)
+    except Exception as error:  # any error of a user's code
         if not getattr(objective.loss, "reads_pre_activations", False):  # such a loss reads more than logits
-            try:
-                objective.loss(torch.zeros(2, classes), targets)
-            except Exception as reason:
-                raise ConfigError(f"loss: {reason}") from error
-        shape = list(images.shape[1:])
-        raise ConfigError(f"architecture: the network cannot take features of shape {shape}: {error}") from error
-    if losses.shape != (2,):
-        raise ConfigError(f"loss: expected one loss per example, shape (2,) for two, got {tuple(losses.shape)}.")
+            with refusing("loss"):
+                objective.loss(torch.zeros(count, classes, device=device), targets)
+        reason = f"the network cannot take features of shape {list(shape)}: {error}"
+        raise ConfigError(f"architecture: {reason}") from error
+    if logits.shape != (count, classes):
+        raise ConfigError(f"architecture: expected logits of shape ({count}, {classes}), got {tuple(logits.shape)}.")
+    with refusing("loss"):
+        check_losses(losses, count)
+    if not torch.equal(images, before):
+        raise ConfigError("architecture: a module changes the images, which are used again: leave out inplace=True.")
 
 
 def check_constraint(objective: Objective) -> None:
@@ -251,18 +252,15 @@ def check_optimizer(
 ) -> torch.optim.Optimizer:
     """Return an optimizer of an objective, after a trial step, and a trial of its schedule up to 1,000 epochs.
 
-    Its rates have to be finite, and momentum below 1, else gradients would never decay: PyTorch refuses only negative
-    values. Other values fail only in a step or in a later epoch. So a copy of the smallest weight takes a step with a
+    Momentum has to be below 1, else gradients would never decay: PyTorch refuses only negative values. Other values
+    fail only in a step or in a later epoch. So a copy of the smallest weight takes a step with a
     gradient of zero on the CPU. If the run is on a GPU, only the schedule is tried, because a step there would start
     the GPU wherever a run is planned.
     """
     complete: Any = groups["optimizer"].build(call_with=list(objective.parameters()))
     if not isinstance(complete, torch.optim.Optimizer):
         raise ConfigError(f"optimizer: {type(complete).__name__} is no torch.optim.Optimizer.")
-    group = complete.param_groups[0]
-    rate, momentum = group.get("lr", 0), group.get("momentum", 0)
-    if not math.isfinite(rate):
-        raise ConfigError(f"optimizer.lr={rate} is out of range: it has to be finite.")
+    momentum = complete.param_groups[0].get("momentum", 0)
     if not 0 <= momentum < 1:
         raise ConfigError(f"optimizer.momentum={momentum} is out of range: it has to be 0 or greater, and below 1.")
     weight = torch.zeros_like(min(objective.parameters(), key=torch.numel), device="cpu", requires_grad=True)

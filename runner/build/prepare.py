@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing import parent_process
 from threading import Timer
-from typing import cast
+from typing import Any, cast
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from torch import nn
 
 from runner.accounting import Pld, calibrate_noise_multiplier, epsilon_by, last_within, sound_epsilon
 from runner.accounting.calibration import LARGEST_NOISE, PATIENCE, Accountant
@@ -31,7 +34,11 @@ from runner.terminal import Line, number
 from runner.training.diagnostics import diagnostics
 from runner.training.run import NotCapturableError, Run
 from runner.training.updates import UpdateRule
-from runner.trust.mechanism import mechanism_for, own_noise, own_releases
+from runner.trust.engine import IsolatedEngine, Mapped, isolated_prediction
+from runner.trust.mechanism import mechanism_for, own_noise
+from runner.trust.parts import OwnClipping, OwnFeatures, OwnViews
+
+_printed = set[str]()  # notes of this process
 
 
 def prepare(config: DictConfig) -> Run:
@@ -69,7 +76,7 @@ def _prepared(config: DictConfig) -> Run:
     objective = fresh_copy(initial)
     examples = Split(torch.zeros(2, *shape), torch.zeros(2, dtype=torch.long))
     if not isolation:
-        parts.check_shapes(objective, examples, dataset.classes)
+        parts.check_prediction(objective, 2, shape, dataset.classes)
     if objective.constraint is not None:
         parts.check_constraint(objective)
 
@@ -80,16 +87,17 @@ def _prepared(config: DictConfig) -> Run:
             raise ConfigError(f"evaluation=holdout needs at least {HOLDOUT_PARTS} training examples, not {count}.")
         count -= holdout_examples(count)
     try:
-        noised = mechanism_for(  # the mechanism, given a noise multiplier
-            groups["mechanism"].build() or Mechanism,
-            config.sampling,
-            count,
-            config.batch_size,
-            noise_groups=clipping.noise_groups(objective),
-            before=() if normalization is None else normalization.releases,
-            epochs=config.epochs,
-            noise_multiplier=config.noise_multiplier,
-        )
+        with refusing("mechanism", ArithmeticError, AttributeError, LookupError):  # of a user's class
+            noised = mechanism_for(  # the mechanism, given a noise multiplier
+                groups["mechanism"].build() or Mechanism,
+                config.sampling,
+                count,
+                config.batch_size,
+                noise_groups=clipping.noise_groups(objective),
+                before=() if normalization is None else normalization.releases,
+                epochs=config.epochs,
+                noise_multiplier=config.noise_multiplier,
+            )
         if not (clipping.needs_engine or isolation):  # its bound may depend on the pass itself
             ordinary = cast(Engine, OrdinaryPass(objective))  # all that such a clipping uses of an engine
             with torch.random.fork_rng(devices=[]):
@@ -236,7 +244,7 @@ def noise_multiplier_of(
                 config.target_epsilon,
                 config.delta,
             )
-    reason = own_noise(trial) or own_releases(normalization) or private_statistics(config.features, config.dataset)
+    reason = own_noise(trial, normalization) or private_statistics(config.features, config.dataset)
     if reason:
         raise ConfigError(f"sound_epsilon={sound:g}: this setting has no sound ε. {reason}")
     steps = rule.most_steps(config.epochs * trial.steps_per_epoch, None)
@@ -283,3 +291,53 @@ def _announced(accountant: Accountant) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def check_own(run: Run) -> None:
+    """Run the user's parts on made-up examples, and print on stderr how they are applied. No data is read.
+
+    Raises:
+        ConfigError: a part cannot be applied to one example, or the network fails in evaluation.
+    """
+    objective = run.new_objective()
+    with refusing("loss: start_epoch(0) fails"):
+        objective.start_epoch(0)
+    recurrent = any(isinstance(module, nn.RNNBase) for module in objective.modules())
+    faster = " The recurrent layers of opacus.layers (DPLSTM, DPGRU, DPRNN) are faster here." if recurrent else ""
+    notes = []
+    for mapped in _mapped_parts(run, objective):
+        note = f"{mapped.name}: applied to one example at a time, so an operation over the batch is over that one."
+        if mapped.rate is not None:
+            note += (
+                f" They are computed one after another, some {float(f'{mapped.rate:.2g}'):g} examples a second, "
+                f"because {mapped.reason}.{faster}"
+            )
+        notes.append(note)
+    if isinstance(run.clipping, OwnClipping):
+        with refusing("clipping", ValueError):
+            notes += run.clipping.longer(objective)
+    for note in notes:
+        if note not in _printed and parent_process() is None:  # the command itself, and not a process of one run
+            _printed.add(note)
+            print(note, file=sys.stderr)
+    if run.isolation:  # else `prepare` has tried it
+        shape = run.features.shape(run.dataset.shape)
+        parts.check_prediction(objective.eval(), 1 if run.isolated else 2, shape, run.dataset.classes)
+
+
+def _mapped_parts(run: Run, objective: Objective) -> Iterator[Mapped]:
+    """Yield the user's parts that are applied to each example separately, each tried on a made-up example."""
+    features, augmentation, clipping, engine = run.features, run.augmentation, run.clipping, run.engine(objective)
+    inputs = torch.zeros(1, *features.shape(run.dataset.shape), device=run.device)
+    targets = torch.zeros(1, dtype=torch.long, device=run.device)
+    if isinstance(features, OwnFeatures):
+        yield features.mapped.ready(torch.zeros(1, *run.dataset.shape, device=run.device))
+    if isinstance(augmentation, OwnViews):
+        (numbers,) = augmentation.draw(1, torch.Generator()).to(run.device)
+        yield augmentation.mapped.ready(inputs, numbers)
+    if isinstance(clipping, OwnClipping):
+        yield clipping.mapped(objective)
+    if run.isolated and isinstance(engine, IsolatedEngine):
+        within: Any = clipping if hasattr(clipping, "layers_clip") else None
+        yield engine.mapped(within).ready(inputs, targets)
+        isolated_prediction(objective).ready(inputs, targets)

@@ -153,6 +153,7 @@ def _accountants(*, slow: bool) -> list[tuple[str, Any, str]]:
 
 
 def bounds_table(run: Run) -> Table:
+    """Return the bounds of a run's gradients: a row for each noise group, with its sensitivity."""
     sizes = {name: p.numel() for name, p in run.new_objective().named_parameters()}
     rows = []
     for group in run.mechanism.noise_groups:

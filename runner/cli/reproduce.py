@@ -274,8 +274,7 @@ def status_text(jobs: Mapping[str, Sequence[Job]]) -> str:
 
 def check_settings(jobs: Sequence[Job]) -> None:
     """Raise ConfigError where a setting cannot be run: seeds of one are wrong together."""
-    from runner.build.prepare import prepare  # here, because plans need no PyTorch
-    from runner.build.trial import check_own
+    from runner.build.prepare import check_own, prepare  # here, because plans need no PyTorch
 
     settings, line = {job.setting_id: job for job in jobs}, Line()
     for number, job in enumerate(settings.values(), 1):

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.build.prepare import prepare
-from runner.build.trial import check_own
+from runner.build.prepare import check_own, prepare
 from runner.claims.claim import dataset_name
 from runner.claims.runs import check_scale, grouped
 from runner.claims.statistics import Interval, mean_of
@@ -48,6 +47,7 @@ from runner.study.progress import Progress, Setting, folder_of, merged, progress
 from runner.study.search import MOST_WIDENED
 from runner.terminal import Line, Parser, command, duration
 from runner.trust.dp_mechanism import FromDPMechanism
+from runner.trust.parts import OwnClipping
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -217,7 +217,7 @@ def enter(arguments: Sequence[str]) -> int:
         # The noise that was charged, and next to it what the class of a `DPMechanism` states by itself.
         run = prepare(arm.finals[0].job.config)
         print(f"{arm.setting.place}: noise multiplier {run.mechanism.noise_multiplier:.4g}, charged at every step.")
-        if isinstance(part := getattr(run.clipping, "own", None), FromDPMechanism):
+        if isinstance(run.clipping, OwnClipping) and isinstance(part := run.clipping.part, FromDPMechanism):
             first, last = part.stated_noise()
             name = part.mechanism.__qualname__
             print(f"  {name} states {first:.4g} times as much at first and {last:.4g} at last.")

@@ -21,7 +21,7 @@ from runner.gradients import Engine, GradientSum
 
 LEAST_NORM = 1e-12  # far above the norms that float32 cannot distinguish from 0
 MOST_NORM = 1e12  # a sum of very many such contributions stays in the range of float32
-_RANGE = f"from {LEAST_NORM:g} to {MOST_NORM:g}"
+RANGE = f"from {LEAST_NORM:g} to {MOST_NORM:g}"
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class _PerExample:
     sums_by_engine = True
 
     def __post_init__(self) -> None:
-        expect(LEAST_NORM <= self.norm <= MOST_NORM, f"clipping.norm {_RANGE}", self.norm)
+        expect(LEAST_NORM <= self.norm <= MOST_NORM, f"clipping.norm {RANGE}", self.norm)
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         groups = self._groups(model)
@@ -174,7 +174,7 @@ class Automatic(_PerExample):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect(LEAST_NORM <= self.stability <= MOST_NORM, f"clipping.stability {_RANGE}", self.stability)
+        expect(LEAST_NORM <= self.stability <= MOST_NORM, f"clipping.stability {RANGE}", self.stability)
 
     def factors(self, norms: Tensor) -> Tensor:
         return self.norm / (norms + self.stability)

@@ -42,17 +42,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runner.clipping import NoiseGroup, cut_to
+from runner.clipping import LEAST_NORM, MOST_NORM, RANGE, NoiseGroup, cut_to
 from runner.config import defined_in
 from runner.config.fields import expect
 from runner.gradients import Engine, GradientSum, MappedEngine
-from runner.gradients.terms import squared_norms
+from runner.gradients.terms import silenced, squared_norms
 from runner.networks.objective import layers_with_parameters
 from runner.speed.faster import faster
 from runner.speed.kernels import channels_last
 
 NORMS = ("l1_l2", "l2")
-_SMALLEST, _LARGEST = 1e-12, 1e12  # squares of much smaller or larger norms leave the range of float32
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class Backprop:
 
     def __post_init__(self) -> None:
         for name, bound in (("input_bound", self.input_bound), ("upstream_bound", self.upstream_bound)):
-            expect(_SMALLEST <= bound <= _LARGEST, f"clipping.{name} from {_SMALLEST:g} to {_LARGEST:g}", bound)
+            expect(LEAST_NORM <= bound <= MOST_NORM, f"clipping.{name} {RANGE}", bound)
         expect(self.convolution_norm in NORMS, f"clipping.convolution_norm {' or '.join(NORMS)}", self.convolution_norm)
 
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
@@ -306,4 +305,4 @@ def _without_broken(x: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
     if not mapped and math.isfinite(norms.sum().item()):
         return x, norms
     broken = ~torch.isfinite(norms)
-    return x.masked_fill(_spread(broken, x), 0), norms.masked_fill(broken, 0)
+    return silenced(x, broken), norms.masked_fill(broken, 0)

@@ -67,8 +67,7 @@ class Lipschitz:
         Raises:
             ValueError: a gradient has no bound.
         """
-        if not isinstance(model, Objective):
-            raise ValueError("clipping=lipschitz bounds the gradients of an objective: a network, its loss and inputs.")
+        assert isinstance(model, Objective)  # the network, its loss and its inputs
         try:
             bounds = gradient_bounds(model)
         except ValueError as error:

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from runner.gradients.interface import Engine, GradientSum, unknown, unknown_module
-from runner.gradients.mapped import MappedEngine
+from runner.gradients.interface import Engine, GradientSum, MappedEngine, unknown, unknown_module
 from runner.gradients.one_pass import OnePassEngine
 from runner.networks.objective import Objective, fresh_copy
 

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from runner.gradients import terms
-from runner.gradients.interface import GradientSum, OrdinaryPass
-from runner.gradients.mapped import MappedEngine
+from runner.gradients.interface import GradientSum, MappedEngine, OrdinaryPass
 from runner.networks.geometry import Geometry, geometry, unsupported
 from runner.networks.objective import Objective, hooked, layers_with_parameters
 from runner.speed.faster import examples_per_slice, faster
@@ -180,8 +179,6 @@ def recording(layers: Mapping[str, nn.Module]) -> Iterator[Tape]:
     def record(name: str, _: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
         if name in tape:
             raise NotRecordableError(f"{name} is called twice")
-        if len(args) != 1:
-            raise NotRecordableError(f"{name} is not called with one argument")
         if not output.requires_grad:
             output.requires_grad_()
         tape[name] = Call(args[0].detach(), output, (args[0]._version, output._version))

@@ -176,13 +176,13 @@ def is_gradient(
     """Return True if one example's gradient and norm agree with autograd; on the meta device, always."""
     parameters = dict(objective.named_parameters())
     losses = objective(inputs, targets)
-    slopes = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
-    by_parameter = {name: g for name, g in zip(parameters, slopes, strict=True) if g is not None}
-    if not by_parameter or losses.is_meta:
+    slopes = torch.autograd.grad(losses.sum(), list(parameters.values()), materialize_grads=True)
+    if losses.is_meta:
         return True
-    expected = torch.cat([g.flatten() for g in by_parameter.values()])
-    zeros = {name: torch.zeros_like(g) for name, g in by_parameter.items()}
-    ours = torch.cat([sums.get(name, zeros[name]).flatten() for name in by_parameter])
+    expected = torch.cat([g.flatten() for g in slopes])
+    ours = torch.cat(
+        [sums[name].flatten() if name in sums else expected.new_zeros(p.numel()) for name, p in parameters.items()]
+    )
     length, distance = (squared_norms(numbers[None]).sqrt() for numbers in (expected, ours - expected))
     return not (torch.isfinite(length) and length > _NOTHING and max(distance, abs(norm - length)) > _AGREE * length)
 

@@ -244,7 +244,7 @@ def _by_hydra(overrides: Sequence[str], *, return_hydra_config: bool = False) ->
     setbase("1.3")
     try:
         loader = Loader(create_config_search_path(str(REPOSITORY / "conf")))
-        config = loader.load_configuration("config", list(overrides), RunMode.RUN, from_shell=False)
+        config = loader.compose("config", list(overrides), RunMode.RUN, from_shell=False)  # fields may fill a group
     finally:
         base.version_base = before
     if not return_hydra_config:

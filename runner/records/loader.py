@@ -180,6 +180,17 @@ class Loader(ConfigLoaderImpl):
     def load_configuration(
         self, config_name: str | None, overrides: list[str], run_mode: RunMode, *args: Any, **kwargs: Any
     ) -> DictConfig:
+        """Compose a config by `compose`, and refuse one that lacks a group."""
+        config = self.compose(config_name, overrides, run_mode, *args, **kwargs)
+        for group in sorted(_GROUPS & config.keys()):
+            if OmegaConf.is_missing(config, group):
+                removal, names = _removal(self._files, group), ", ".join(options_of(group))
+                raise ConfigCompositionException(f"{removal}{group} cannot be without an option: choose from {names}.")
+        return config
+
+    def compose(
+        self, config_name: str | None, overrides: list[str], run_mode: RunMode, *args: Any, **kwargs: Any
+    ) -> DictConfig:
         """Compose a config as Hydra does, unless an option of the user's has the name of one of this package."""
         if config_name not in (None, "config"):  # None: of --hydra-help
             raise ConfigCompositionException("A run starts from conf/config.yaml: --config-name names no other.")
@@ -190,14 +201,9 @@ class Loader(ConfigLoaderImpl):
         self._chosen = frozenset(override.key_or_group for override in parsed if isinstance(override.value(), str))
         self._files.clear()
         try:
-            config = super().load_configuration(config_name, overrides, run_mode, *args, **kwargs)
+            return super().load_configuration(config_name, overrides, run_mode, *args, **kwargs)
         except (RecursionError, ValueError) as error:
             raise ConfigCompositionException(str(error)) from error
-        for group in sorted(_GROUPS & config.keys()):
-            if OmegaConf.is_missing(config, group):
-                removal, names = _removal(self._files, group), ", ".join(options_of(group))
-                raise ConfigCompositionException(f"{removal}{group} cannot be without an option: choose from {names}.")
-        return config
 
     def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
         """Merge files as Hydra does. Then a typed option of the user's own is all that is said of its group."""

@@ -16,8 +16,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from runner.build.parts import device_of
-from runner.build.prepare import prepare
-from runner.build.trial import check_own
+from runner.build.prepare import check_own, prepare
 from runner.config import ConfigError, Precision
 from runner.data.files import check_writable
 from runner.records import files, schema

@@ -224,7 +224,7 @@ def _page(
         sums=sums_text,
         table=markdown(table),
         seeds=f": the mean of {seeds} seeds, with\n  Student's interval" if seeds > 1 else "",
-        tests=_tests(tested, any("needed" in row[-2] or "too few" in row[-2] for row in table.rows)),
+        tests=_tests(tested, any(o.gain and o.gain.spread and not o.decided for o in outcomes)),
         privacy=_privacy(arms),
         search=_search(study, arms)
         if searched

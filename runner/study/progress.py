@@ -162,9 +162,9 @@ def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> 
     `extra`: further overrides, of the machine and of Hydra's search path.
 
     Raises:
-        ConfigError: Hydra refuses the config of an arm.
+        ConfigError: Hydra refuses the config of an arm, or two data sets have the same name.
     """
-    settings: list[Setting] = []
+    settings, options = list[Setting](), dict[str, str]()
     for dataset, epsilon, arm in product(study.datasets, study.epsilons, study.arms):
         calibrated = ["accountant=pld", f"target_epsilon={epsilon:g}", "noise_multiplier=null", "max_epsilon=null"]
         overrides = [f"dataset={dataset}"] if dataset else []
@@ -177,6 +177,10 @@ def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> 
         if setting.composed["delta"] != before.composed["delta"]:
             other = f"{setting.config.delta:g}, and that of the arm before is {before.config.delta:g}"
             raise ConfigError(f"{arm.place}: its delta is {other}: arms are compared at the same one.")
+        name = setting.labels[0]
+        if (option := options.setdefault(name, dataset)) != dataset:
+            alike = f"{option} and {dataset} are both called {name}"
+            raise ConfigError(f"{study.path}: datasets: {alike}: give one of them another name in its file.")
         settings.append(setting)
     return settings
 

@@ -59,7 +59,7 @@ class Predictor:
         objective: computes the same in less time. It has to be in evaluation mode.
 
     Raises:
-        NotMappableError: a user's part fails on one example; only the shape of one in `split` is used.
+        ConfigError: a user's part fails on one example; only the shape of one in `split` is used.
     """
 
     def __init__(self, objective: Objective, split: Split) -> None:

@@ -27,7 +27,7 @@ from runner.speed.faster import examples_in_cache
 from runner.training.averaging import Averaging
 from runner.training.updates import Schedule, UpdateRule
 from runner.trust.engine import IsolatedEngine
-from runner.trust.mechanism import own_noise, own_releases
+from runner.trust.mechanism import own_noise
 from runner.trust.parts import OwnViews, assumptions
 
 T = TypeVar("T")
@@ -124,7 +124,7 @@ class Run:
 
     @property
     def _uncharged(self) -> str | None:
-        return own_noise(self.mechanism) or own_releases(self.normalization)
+        return own_noise(self.mechanism, self.normalization)
 
     @cached_property
     def _private_statistics(self) -> str | None:

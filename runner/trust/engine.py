@@ -28,7 +28,18 @@ from torch.func import grad_and_value
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from runner.gradients.mapped import Gradients, MappedEngine, Within, as_function, example_loss, mapped, shared_tensors
+from runner.config import ConfigError
+from runner.gradients import unknown_module
+from runner.gradients.interface import (
+    Gradients,
+    MappedEngine,
+    Within,
+    as_function,
+    example_loss,
+    mapped,
+    shared_tensors,
+)
+from runner.gradients.terms import as_rows
 from runner.networks.objective import Objective, fresh_copy
 
 COMPARED = 4  # examples of the first batch, evenly spread over it
@@ -57,58 +68,18 @@ _REASONS = (  # a part of PyTorch's message, and what it means
 _KEEPS = "it keeps something outside of its own attributes, as in a global or in a class: leave that out"
 
 
-class NotMappableError(ValueError):
-    """A function of one example cannot be applied to the examples of a batch; the message is the reason."""
-
-
 class Mapped:
     """A function of one example, applied to all examples of a batch.
 
     Args:
+        name: of its classes, for messages.
+        group: of the config, or groups, which the classes belong to.
         make: returns `function(parameters, buffers, *example)` on a fresh copy of its object. The function returns
             tensors, in lists, tuples or dicts.
         result: returns tensors of the shapes and types that the function returns for an example, without numbers (on
             the meta device, for example), in the same lists, tuples or dicts.
         shared: returns parameters and buffers by name, the same for all examples.
         alone: `make` for the comparison, if the function without `vmap` is another one.
-    """
-
-    def __init__(
-        self,
-        make: Callable[[], Callable[..., Any]],
-        result: Callable[..., Any],
-        shared: Callable[[], tuple[Any, Any]] = lambda: ({}, {}),
-        alone: Callable[[], Callable[..., Any]] | None = None,
-    ) -> None:
-        self._make, self._result, self._shared, self._alone = make, result, shared, alone or make
-        self._prepared: dict[Any, Prepared] = {}
-
-    def ready(self, *examples: Tensor) -> Prepared:
-        """Return the function, ready to be mapped; only the shapes and types of one example are used.
-
-        Raises:
-            NotMappableError: the function fails on a made-up example, returns something else, or draws from Python's or
-                NumPy's generator, which would give all examples of a batch the same numbers.
-        """
-        key = tuple((tensor.shape[1:], tensor.dtype, tensor.device) for tensor in examples)
-        if key not in self._prepared:
-            example = [torch.zeros_like(tensor[0]) for tensor in examples]
-            prepared = Prepared(self._make, self._alone, self._shared(), example, self._result(*example))
-            self._prepared[key] = prepared
-        return self._prepared[key]
-
-    def __call__(self, *examples: Tensor) -> Any:
-        """Return the function's results for examples [batch, ...], each with [batch] before its shape.
-
-        Raises:
-            NotMappableError: the function fails, returns other shapes or types than before, or the first batch shows
-                that an example's result is not that of the example alone.
-        """
-        return self.ready(*examples)(self._shared(), *examples)
-
-
-class Prepared:
-    """A function of one example that can be mapped over examples of one shape and type.
 
     Attributes:
         rate: examples per second if the examples are computed one after another; else None.
@@ -117,21 +88,40 @@ class Prepared:
 
     def __init__(
         self,
+        name: str,
+        group: str,
         make: Callable[[], Callable[..., Any]],
-        alone: Callable[[], Callable[..., Any]],
-        shared: tuple[Any, Any],
-        example: Sequence[Tensor],
-        result: Any,
+        result: Callable[..., Any],
+        shared: Callable[[], tuple[Any, Any]] = lambda: ({}, {}),
+        alone: Callable[[], Callable[..., Any]] | None = None,
     ) -> None:
-        self._make, self._alone, self._compared = make, alone, False
-        self._like, self._structure = pytree.tree_flatten(result)
+        self.name = name
+        self._place = f"{group} ({name})"
+        self._make, self._result, self._shared, self._alone = make, result, shared, alone or make
+        self._kinds: Any = None  # shape, type and device of the examples that it is ready for
+        self._compared = False
         self.rate: float | None = None
         self.reason: str | None = None
-        made_up = [torch.stack([tensor, tensor]) for tensor in example]
+
+    def ready(self, *examples: Tensor) -> Mapped:
+        """Return the function, ready to be mapped; only the shapes and types of one example are used.
+
+        Raises:
+            ConfigError: the function fails on a made-up example, returns something else, or draws from Python's or
+                NumPy's generator, which would give all examples of a batch the same numbers.
+        """
+        kinds = [(tensor.shape[1:], tensor.dtype, tensor.device) for tensor in examples]
+        if kinds == self._kinds:
+            return self
+        shared, made_up = self._shared(), [tensor.new_zeros(2, *tensor.shape[1:]) for tensor in examples]
+        self._expected = _kinds(self._result(*(tensor[0] for tensor in made_up)), 0)
+        self._compared = False
+        self.rate = None
+        self.reason = None
         before = _generators()
-        with _seeded(example), torch.no_grad():
-            with _errors_in_words(), _Strides() as strides:
-                self._checked(_stacked([self._result_alone(shared, made_up, 0)]), 1)
+        with _seeded(examples), torch.no_grad():
+            with self._errors_in_words(), _Strides() as strides:
+                self._checked(_stacked([self._result_alone(shared, made_up, 0)]))
             try:
                 if strides.used:
                     raise RuntimeError("as_strided")
@@ -143,17 +133,26 @@ class Prepared:
                 self._result_alone(shared, made_up, 1)
                 self.rate = 1 / (time.perf_counter() - started)
         if before != _generators():
-            raise NotMappableError("it draws from Python's or NumPy's generator: draw by PyTorch instead")
+            raise self._error("it draws from Python's or NumPy's generator: draw by PyTorch instead")
+        self._kinds = kinds
+        return self
 
-    def __call__(self, shared: tuple[Any, Any], *examples: Tensor) -> Any:
-        count = len(examples[0])
-        with _errors_in_words(), torch.no_grad():
+    def __call__(self, *examples: Tensor) -> Any:
+        """Return the function's results for examples [batch, ...], each with [batch] before its shape.
+
+        Raises:
+            ConfigError: the function fails, returns other shapes or types than before, or the first batch shows
+                that an example's result is not that of the example alone.
+        """
+        self.ready(*examples)
+        shared, count = self._shared(), len(examples[0])
+        with self._errors_in_words(), torch.no_grad():
             if not self._compared and count > 1:
                 self._compare(shared, examples)
                 self._compared = True
             if self.rate is None:
-                return self._checked(self._map(shared, examples, "different"), count)
-            return self._checked(_stacked(self._result_alone(shared, examples, index) for index in range(count)), count)
+                return self._checked(self._map(shared, examples, "different"))
+            return self._checked(_stacked(self._result_alone(shared, examples, index) for index in range(count)))
 
     def _map(self, shared: tuple[Any, Any], examples: Sequence[Tensor], randomness: str) -> Any:
         return mapped(self._make(), randomness)(*_copies(shared, examples))
@@ -163,49 +162,53 @@ class Prepared:
         return self._alone()(*_copies(shared, [tensor[index] for tensor in examples]))
 
     def _compare(self, shared: tuple[Any, Any], examples: Sequence[Tensor]) -> None:
+        """Compare a few examples of a batch with what each gives alone, by the same random numbers."""
         count = len(examples[0])
         chosen = sorted({round(place * (count - 1) / (COMPARED - 1)) for place in range(COMPARED)})
-
-        def alone(index: int) -> list[Tensor]:
+        alone = []
+        for index in (*chosen, chosen[0]):  # the first one again, after the other ones
             with _seeded(examples):
-                return _vectors(self._result_alone(shared, examples, index))
-
-        expected = {index: alone(index) for index in chosen}
-        again = alone(chosen[0])  # after the other ones
-        lengths = [[float(v.nan_to_num(0.0, 0.0, 0.0).double().norm()) for v in parts] for parts in expected.values()]
-        scales = [max(of_part) for of_part in zip(*lengths, strict=True)]
-        if _differ(again, expected[chosen[0]], scales):
-            raise NotMappableError(f"its result for an example depends on the examples before: {_KEEPS}")
-        if self.rate is not None:
-            return
-        with _seeded(examples):
-            together = self._map(shared, examples, "same")
-        for index in chosen:
-            results = _vectors(pytree.tree_map(lambda tensor, place=index: tensor[place], together))
-            if _differ(results, expected[index], scales):
-                raise NotMappableError(
+                alone.append(self._result_alone(shared, examples, index))
+        expected = _rows(_stacked(alone[:-1]))
+        if _differ(_rows(_stacked([alone[-1], *alone[1:-1]])), expected):
+            raise self._error(f"its result for an example depends on the examples before: {_KEEPS}")
+        if self.rate is None:
+            with _seeded(examples):
+                together = self._map(shared, examples, "same")
+            if _differ([rows[chosen] for rows in _rows(together)], expected):
+                raise self._error(
                     "in a batch, an example's result is not the result of that example alone: use PyTorch's "
                     "operators on the dimensions of one example, and not on its memory"
                 )
 
-    def _checked(self, results: Any, count: int) -> Any:
-        leaves, structure = pytree.tree_flatten(results)
-        actual = [(tuple(tensor.shape), tensor.dtype) for tensor in leaves]
-        if structure != self._structure or actual != [((count, *like.shape), like.dtype) for like in self._like]:
-            expected = ", ".join(f"{tuple(like.shape)} of {like.dtype}" for like in self._like)
-            returned = ", ".join(f"{shape[1:]} of {dtype}" for shape, dtype in actual)
-            raise NotMappableError(f"for one example it returns shape {returned or 'nothing'}, in place of {expected}")
+    def _checked(self, results: Any) -> Any:
+        if (returned := _kinds(results, 1)) != self._expected:
+            raise self._error(f"for one example it returns shape {returned}, in place of {self._expected}")
         return results
 
+    def _error(self, reason: str) -> ConfigError:
+        return ConfigError(f"{self._place}: {reason}")
 
-def mapped_object(part: Any, call: Callable[..., Any], result: Callable[..., Any]) -> Mapped:
+    @contextmanager
+    def _errors_in_words(self) -> Iterator[None]:
+        """Turn an error of a user's code within into a ConfigError with its first line, or with what it means."""
+        try:
+            yield
+        except ConfigError:
+            raise
+        except Exception as error:
+            words = f"it fails on one example: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+            raise self._error(_KEEPS if "escaped from inside" in str(error) else words) from error
+
+
+def mapped_object(group: str, part: Any, call: Callable[..., Any], result: Callable[..., Any]) -> Mapped:
     """Map `call(part, *example)` of a user's object, which is copied for each batch; `result` is as for `Mapped`."""
 
     def make() -> Callable[..., Any]:
         copied = deepcopy(part)
         return lambda _, __, *example: call(copied, *example)
 
-    return Mapped(make, result)
+    return Mapped(type(part).__qualname__, group, make, result)
 
 
 class IsolatedEngine(MappedEngine):
@@ -219,7 +222,7 @@ class IsolatedEngine(MappedEngine):
         self._by_change: dict[Within | None, Mapped] = {}
 
     def gradients(self, inputs: Tensor, targets: Tensor, within: Within | None = None) -> Gradients:
-        """See `MappedEngine.gradients`. A gradient that is not of one example alone raises NotMappableError."""
+        """See `MappedEngine.gradients`. A gradient that is not of one example alone raises ConfigError."""
         gradients: Gradients = self.mapped(within)(inputs, targets)
         return gradients
 
@@ -230,12 +233,19 @@ class IsolatedEngine(MappedEngine):
             gradients = {name: torch.empty_like(p, device="meta") for name, p in objective.named_parameters()}
             loss = next(objective.parameters()).new_empty((), device="meta")
             self._by_change[within] = Mapped(
+                _classes_of(objective),
+                "architecture or loss",
                 lambda: grad_and_value(example_loss(fresh_copy(objective), within)),
                 lambda *_: (gradients, loss),
                 lambda: shared_tensors(objective),
                 lambda: _differentiated(example_loss(fresh_copy(objective), within)),
             )
         return self._by_change[within]
+
+
+def _classes_of(objective: Objective) -> str:
+    classes = {type(module).__qualname__: None for module in objective.modules() if unknown_module(module)}
+    return ", ".join(classes) or type(objective.network).__qualname__
 
 
 def _differentiated(loss: Callable[..., Tensor]) -> Callable[..., Gradients]:
@@ -265,6 +275,8 @@ def isolated_prediction(objective: Objective) -> Mapped:
 
     loss = next(objective.parameters()).new_empty((), device="meta")
     return Mapped(
+        _classes_of(objective),
+        "architecture or loss in evaluation",
         lambda: as_function(fresh_copy(objective).eval(), predict),
         lambda *_: [loss.long(), loss],
         lambda: shared_tensors(objective),
@@ -279,18 +291,6 @@ class _Strides(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.used = self.used or getattr(function, "__name__", "").startswith("as_strided")
         return function(*args, **kwargs or {})
-
-
-@contextmanager
-def _errors_in_words() -> Iterator[None]:
-    """Turn an error of a user's code within into a NotMappableError with its first line, or with what it means."""
-    try:
-        yield
-    except NotMappableError:
-        raise
-    except Exception as error:
-        words = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-        raise NotMappableError(_KEEPS if "escaped from inside" in str(error) else words) from error
 
 
 def _copies(shared: tuple[Any, Any], examples: Sequence[Tensor]) -> list[Any]:
@@ -308,16 +308,22 @@ def _stacked(results: Iterable[Any]) -> Any:
     return pytree.tree_map(lambda *leaves: torch.stack(leaves), first, *following)
 
 
-def _vectors(result: Any) -> list[Tensor]:
-    """Return a vector for each part of one example's result, as its gradient and its loss, of its real numbers."""
-    parts = [pytree.tree_leaves(part) for part in (result if isinstance(result, tuple) else (result,))]
-    return [torch.cat([tensor.flatten() for tensor in part if tensor.is_floating_point()]) for part in parts]
+def _kinds(results: Any, start: int) -> Any:
+    """Return the shape from the dimension `start` on, and the type, of each tensor, in the same structure."""
+    return pytree.tree_map(lambda tensor: f"{tuple(tensor.shape[start:])} of {tensor.dtype}", results)
 
 
-def _differ(results: Sequence[Tensor], expected: Sequence[Tensor], scales: Sequence[float]) -> bool:
-    for result, reference, scale in zip(results, expected, scales, strict=True):
-        distance = float((result - reference)[reference.isfinite()].double().norm())
-        if not distance <= _AGREE * scale + _NOTHING:  # a NaN in the mapped result alone is a difference
+def _rows(results: Any) -> list[Tensor]:
+    """Return the real numbers [batch, numbers] of each part of stacked results, as of gradients and of losses."""
+    parts = [pytree.tree_leaves(part) for part in (results if isinstance(results, tuple) else (results,))]
+    return [torch.cat([as_rows(t).double() for t in part if t.is_floating_point()], dim=1) for part in parts]
+
+
+def _differ(results: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+    for rows, references in zip(results, expected, strict=True):
+        distances = torch.where(references.isfinite(), rows - references, 0).norm(dim=1)
+        scale = references.nan_to_num(0.0, 0.0, 0.0).norm(dim=1).max()
+        if not distances.max() <= _AGREE * scale + _NOTHING:  # a NaN in the mapped result alone is a difference
             return True
     return False
 

@@ -33,18 +33,14 @@ MOST_FACTORS = 100  # distinct ones: the accountants compose each separately, af
 _NAMES = {name for name in vars(Mechanism) if not name.startswith("__")} | {field.name for field in fields(Mechanism)}
 
 
-def own_noise(mechanism: object) -> str | None:
-    """Return the reason why no sound epsilon is known, or None if the noise and charges are the package's."""
+def own_noise(mechanism: object, normalization: object = None) -> str | None:
+    """Return the reason why no sound epsilon is known, or None if all noise and charges are the package's."""
     kind = type(mechanism)
     if not issubclass(kind, Mechanism):
         return f"{kind.__qualname__} is no subclass of Mechanism, so its noise and charges are not known."
     names = set() if defined_in(kind, PACKAGE.name) else _overridden(kind) - set(CHOICES)
-    listed = ", ".join(sorted(names))
-    return f"{kind.__qualname__} overrides {listed}, so its noise or charges are not known." if names else None
-
-
-def own_releases(normalization: object) -> str | None:
-    """Return the reason why no sound epsilon is known for a normalization's releases, or None if it is known."""
+    if names:
+        return f"{kind.__qualname__} overrides {', '.join(sorted(names))}, so its noise or charges are not known."
     kind = type(normalization)
     if normalization is None or defined_in(kind, PACKAGE.name):
         return None
@@ -70,40 +66,34 @@ def mechanism_for(
 
     Raises:
         ValueError: in one sentence, a choice is invalid, or the class cannot be a mechanism. The returned function
-            raises it, too.
+            raises it, too. Other errors of the class pass.
     """
     target = kind.func if isinstance(kind, partial) else kind
     if not inspect.isclass(target):
         raise ValueError(f"A mechanism is a class, named with _partial_: true, and {target!r} is none.")
     arguments, groups = (sampling, examples, batch_size), tuple(noise_groups)
     package = partial(Mechanism, *arguments, noise_groups=groups, before=before)
-    if defined_in(target, PACKAGE.name) and issubclass(target, Mechanism):
-        if isinstance(kind, partial) and kind.args:
-            raise ValueError("A mechanism takes the config's arguments by their names.")
-        keywords = kind.keywords if isinstance(kind, partial) else {}
-        further = {name: _plain(name, value) for name, value in keywords.items()}
-        if target is not Mechanism and any(defined_in(subclass, PACKAGE.name) for subclass in target.__subclasses__()):
-            raise ValueError(f"{target.__qualname__} is the base of other mechanisms, and none by itself.")
-        return lambda nm: target(*arguments, nm, noise_groups=groups, before=before, **further)
+    in_package = defined_in(target, PACKAGE.name) and issubclass(target, Mechanism)
+    if in_package and isinstance(kind, partial):  # a list of a config would leave a mechanism without a hash
+        lists = {name: value for name, value in kind.keywords.items() if isinstance(value, list)}
+        kind = partial(kind, **{name: tuple(map(float, value)) for name, value in lists.items()})
 
     def built(multiplier: float) -> Any:
-        try:
-            return kind(*arguments, multiplier, noise_groups=groups, before=before)
-        except Exception as error:
-            raise ValueError(f"{target.__qualname__} cannot be made: {_described(error)}") from error
+        return kind(*arguments, multiplier, noise_groups=groups, before=before)
 
+    if in_package:
+        if target is not Mechanism and any(defined_in(subclass, PACKAGE.name) for subclass in target.__subclasses__()):
+            raise ValueError(f"{target.__qualname__} is the base of other mechanisms, and none by itself.")
+        return built
     multiplier = 1.0 if noise_multiplier is None else noise_multiplier
     chooser, plain = built(multiplier), package(multiplier)
     if own_noise(chooser) is not None:
         _check_own(chooser)
         return built
-    try:
-        shares = chooser.shares(groups)
-        shares = None if shares is None else list(shares)
-        steps = epochs * plain.steps_per_epoch if "noise_factor" in _overridden(target) else 0
-        factors = [chooser.noise_factor(step) for step in range(steps)]
-    except Exception as error:
-        raise ValueError(f"{target.__qualname__} cannot choose: {_described(error)}") from error
+    shares = chooser.shares(groups)
+    shares = None if shares is None else list(shares)
+    steps = epochs * plain.steps_per_epoch if "noise_factor" in _overridden(target) else 0
+    factors = [chooser.noise_factor(step) for step in range(steps)]
     for number in (*(shares or ()), *factors):
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise ValueError(f"{target.__qualname__} chooses {number!r}: expected a float.")
@@ -119,15 +109,6 @@ def mechanism_for(
     if set(factors) <= {1.0}:
         return partial(package, noise_groups=groups)
     return partial(Scheduled, *arguments, noise_groups=groups, before=before, factors=tuple(map(float, factors)))
-
-
-def _plain(name: str, value: Any) -> Any:
-    """Return a config's further argument for a class of this package: a number, a text, or a tuple of numbers."""
-    if isinstance(value, (list, tuple)) and all(isinstance(number, (int, float)) for number in value):
-        return tuple(map(float, value))
-    if not isinstance(value, (bool, int, float, str, type(None))):
-        raise ValueError(f"A mechanism takes plain numbers and texts, and {name} is a {type(value).__qualname__}.")
-    return value
 
 
 def _overridden(kind: type) -> set[str]:
@@ -147,8 +128,3 @@ def _check_own(mechanism: Any) -> None:
             f"{kind.__qualname__} overrides {', '.join(sorted(chosen))}, which is read only if a class leaves the "
             f"noise and the charges to the package: it overrides {', '.join(sorted(_overridden(kind) - chosen))}, too."
         )
-
-
-def _described(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if isinstance(error, ValueError) else f"{type(error).__name__} {text}"

@@ -9,9 +9,6 @@ A clipping is a function of one example, whose results are cut to the bound that
 Let S_g be the sensitivity that the class states for group g, and c_g the method's result for one example in that group.
 The example adds c_g min(1, S_g / ||c_g||_2) to the sum, and zero if a norm is not finite. Its contribution has a norm
 of at most S_g for any method. So the sensitivity of the sum is S_g, and the noise is drawn for it.
-
-Code that means to cheat cannot be stopped inside one process. So the record names each class of a user next to ε, and
-a person reads its code.
 """
 
 from __future__ import annotations
@@ -20,8 +17,6 @@ import hashlib
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -29,13 +24,13 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Generator, Tensor, nn
 
 from runner.clipping import LEAST_NORM, MOST_NORM, NoiseGroup, cut_to
-from runner.config import ConfigError, is_own
+from runner.config import is_own
 from runner.data.datasets import OwnDataset
 from runner.data.features import kept
 from runner.gradients import Engine, GradientSum, MappedEngine
 from runner.gradients.interface import weigh_and_sum
 from runner.terminal import Line
-from runner.trust.engine import Mapped, NotMappableError, Prepared, mapped_object
+from runner.trust.engine import Mapped, mapped_object
 from runner.trust.sources import LIBRARIES, bare_name, targets
 
 _PIECE = 256  # images that are converted at a time
@@ -50,38 +45,54 @@ _INSTEAD = (
 )
 
 
-@dataclass(frozen=True)
 class OwnClipping:
     """A clipping that a user wrote, with its contributions cut.
 
     Attributes:
         part: the user's object.
-        groups: the groups that it states, as plain numbers, read when this object is created.
+        groups: the groups that it states for the parameters of `model`, as plain numbers, read once.
         needs_gradients: True if its method receives gradients, False if it receives only their norms.
-    """
 
-    part: Any
-    groups: tuple[NoiseGroup, ...]
-    needs_gradients: bool
+    Raises:
+        ValueError: it would receive a whole batch, has neither method, or does not bound all parameters.
+    """
 
     needs_engine = True
     sums_by_engine = False
 
-    @property
-    def _names(self) -> list[str]:
-        return [name for group in self.groups for name in group.parameters]
-
-    @cached_property
-    def _method(self) -> Mapped:
-        """Return the method, of norms [batch, groups] or of gradients in the order of the groups' parameters."""
-        if not self.needs_gradients:
-            return mapped_object(self.part, lambda part, norms: part.factors(norms), lambda norms: norms)
+    def __init__(self, part: Any, model: nn.Module) -> None:
+        name = type(part).__qualname__
+        sums = getattr(type(part), "sum_contributions", None)
+        if sums is not None and sums.__module__ != cut_to.__module__:
+            raise ValueError(f"{name}.sum_contributions would see a whole batch: {_INSTEAD}.")
+        if not any(hasattr(part, method) for method in _METHODS):
+            raise ValueError(f"{name} has no method that clips one example: {_INSTEAD}.")
+        if not hasattr(part, "noise_groups"):
+            raise ValueError(f"{name} states no bound: it needs `noise_groups(model)`.")
+        groups = []
+        for group in part.noise_groups(model):  # any object may state it
+            sensitivity, share = float(group.sensitivity), None if group.share is None else float(group.share)
+            if not LEAST_NORM <= sensitivity <= MOST_NORM:
+                raise ValueError(
+                    f"{name}.noise_groups states a sensitivity of {sensitivity}: it has to be from {LEAST_NORM:g} to "
+                    f"{MOST_NORM:g}."
+                )
+            groups.append(NoiseGroup(tuple(group.parameters), sensitivity, share))
+        self.part, self.groups, self.needs_gradients = part, tuple(groups), hasattr(part, "contribution")
+        names = [parameter for group in groups for parameter in group.parameters]
+        if sorted(names) != sorted(parameter for parameter, _ in model.named_parameters()):
+            raise ValueError(f"{name}.noise_groups does not name every parameter once.")
+        self._names = names
 
         def contribution(part: Any, *gradients: Tensor) -> list[Tensor]:
-            added = part.contribution(dict(zip(self._names, gradients, strict=True)))
-            return [added[name] for name in self._names]
+            added = part.contribution(dict(zip(names, gradients, strict=True)))
+            return [added[name] for name in names]
 
-        return mapped_object(self.part, contribution, lambda *gradients: list(gradients))
+        # The method, of norms [batch, groups], or of gradients in the order of the groups' parameters.
+        if self.needs_gradients:
+            self._method = mapped_object("clipping", part, contribution, lambda *gradients: list(gradients))
+        else:
+            self._method = mapped_object("clipping", part, lambda part, norms: part.factors(norms), lambda norms: norms)
 
     def _contributions(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return dict(zip(self._names, self._method(*map(gradients.__getitem__, self._names)), strict=True))
@@ -104,7 +115,7 @@ class OwnClipping:
         assert isinstance(engine, MappedEngine)
         return engine.summed(inputs, targets, cut_sum)
 
-    def mapped(self, model: nn.Module) -> Prepared:
+    def mapped(self, model: nn.Module) -> Mapped:
         """Return the method, ready to be mapped over examples of gradients of this model's parameters."""
         if self.needs_gradients:
             parameters = dict(model.named_parameters())
@@ -119,16 +130,14 @@ class OwnClipping:
         Raises:
             ValueError: a result is not finite, so that such an example would add nothing.
         """
-        norms = torch.tensor(_MADE_UP)[:, None].expand(-1, len(self.groups)).to(next(model.parameters()))
         if self.needs_gradients:
             generator = torch.Generator().manual_seed(0)
-            random = {
-                name: torch.randn(p.shape, generator=generator).to(p)[None] for name, p in model.named_parameters()
-            }
-            unit = {name: random[name][0] / _norms(random, group) for group in self.groups for name in group.parameters}
-            added = self._contributions({n: torch.stack([unit[n] * length for length in _MADE_UP]) for n in unit})
+            drawn = {n: torch.randn(1, *p.shape, generator=generator).to(p) for n, p in model.named_parameters()}
+            unit = {n: drawn[n] / _norms(drawn, group) for group in self.groups for n in group.parameters}
+            added = self._contributions({n: torch.cat([unit[n] * length for length in _MADE_UP]) for n in unit})
             lengths = torch.stack([_norms(added, group) for group in self.groups], dim=1)
         else:
+            norms = torch.tensor(_MADE_UP)[:, None].expand(-1, len(self.groups)).to(next(model.parameters()))
             lengths = (self._method(norms) * norms).abs()
         name = f"{type(self.part).__qualname__}.{_METHODS[self.needs_gradients]}"
         for length, row in zip(_MADE_UP, lengths.tolist(), strict=True):
@@ -148,35 +157,6 @@ class OwnClipping:
         most = torch.tensor([group.sensitivity for group in self.groups], dtype=norms.dtype, device=norms.device)
         most = most / norms.clamp_min(LEAST_NORM)
         return torch.where(factors.isfinite(), factors, 0.0).clamp(-most, most)
-
-
-def own_clipping(part: Any, model: nn.Module) -> OwnClipping:
-    """Read once the bounds that a user's clipping states for the parameters of a model.
-
-    Raises:
-        ValueError: it would receive a whole batch, has neither method, or does not bound all parameters.
-    """
-    name = type(part).__qualname__
-    sums = getattr(type(part), "sum_contributions", None)
-    if sums is not None and sums.__module__ != cut_to.__module__:
-        raise ValueError(f"{name}.sum_contributions would see a whole batch: {_INSTEAD}.")
-    if not any(hasattr(part, method) for method in _METHODS):
-        raise ValueError(f"{name} has no method that clips one example: {_INSTEAD}.")
-    if not hasattr(part, "noise_groups"):
-        raise ValueError(f"{name} states no bound: it needs `noise_groups(model)`.")
-    groups = []
-    for group in part.noise_groups(model):  # any object may state it
-        sensitivity, share = float(group.sensitivity), None if group.share is None else float(group.share)
-        if not LEAST_NORM <= sensitivity <= MOST_NORM:
-            raise ValueError(
-                f"{name}.noise_groups states a sensitivity of {sensitivity}: it has to be from {LEAST_NORM:g} to "
-                f"{MOST_NORM:g}."
-            )
-        groups.append(NoiseGroup(tuple(group.parameters), sensitivity, share))
-    bounded = [parameter for group in groups for parameter in group.parameters]
-    if sorted(bounded) != sorted(parameter for parameter, _ in model.named_parameters()):
-        raise ValueError(f"{name}.noise_groups does not name every parameter once.")
-    return OwnClipping(part, tuple(groups), needs_gradients=hasattr(part, "contribution"))
 
 
 def _norms(tensors: Mapping[str, Tensor], group: NoiseGroup) -> Tensor:
@@ -201,6 +181,7 @@ class OwnFeatures:
     def __init__(self, part: Any, key: str = "") -> None:
         self.part, self.key = part, key
         self.mapped = mapped_object(
+            "features",
             part,
             lambda part, image: part(image[None])[0],
             lambda image: torch.empty(self.shape(image.shape), device="meta"),
@@ -222,10 +203,7 @@ class OwnFeatures:
         Raises:
             ConfigError: the user's object fails on one image, or its features do not have the stated shape.
         """
-        try:
-            features = self._computed_once(images) if self.key and len(images) > _PIECE else self._mapped(images)
-        except NotMappableError as error:
-            raise ConfigError(f"features: {type(self.part).__qualname__} of one image: {error}") from error
+        features = self._computed_once(images) if self.key and len(images) > _PIECE else self._mapped(images)
         if self.largest_norm is None:
             return features
         finite = features.isfinite().flatten(1).all(1).view(-1, *[1] * (features.dim() - 1))
@@ -257,7 +235,7 @@ class OwnViews:
 
     def __init__(self, part: Any) -> None:
         self.part = part
-        self.mapped = mapped_object(part, lambda part, *view: part.view(*view), lambda image, _: image)
+        self.mapped = mapped_object("augmentation", part, lambda part, *view: part.view(*view), lambda image, _: image)
         self.views, self._numbers = operator.index(part.views), operator.index(part.numbers)
         if self.views < 1 or self._numbers < 0:
             raise ValueError(f"Expected views > 0 and numbers >= 0, got {self.views} and {self._numbers}.")

@@ -46,23 +46,19 @@ logging.getLogger("hydra.utils").addFilter(lambda _: False)  # what it says of a
 
 def leaves(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
     """Yield each number, text and `_target_` of a config's plain values, nested ones too, as (its place, its value)."""
-    if isinstance(content, dict) and not _is_target(place):
+    if not isinstance(content, dict | list) or f".{place}".endswith("._target_"):
+        yield place, content
+    elif isinstance(content, dict):
         for name, value in content.items():
             yield from leaves(value, f"{place}.{name}" if place else str(name))
-    elif isinstance(content, list) and not _is_target(place):
+    else:
         for index, value in enumerate(content):
             yield from leaves(value, f"{place}[{index}]")
-    else:
-        yield place, content
 
 
 def targets(content: Any, place: str = "") -> list[tuple[str, Any]]:
     """Return every `_target_` of a config's plain values, nested ones too, as (its place, its value)."""
-    return [(inner, value) for inner, value in leaves(content, place) if _is_target(inner)]
-
-
-def _is_target(place: str) -> bool:
-    return place.rpartition(".")[2] == "_target_"
+    return [(inner, value) for inner, value in leaves(content, place) if f".{inner}".endswith("._target_")]
 
 
 def own_targets(content: Any) -> list[str]:
@@ -217,26 +213,25 @@ def _imported(name: str, path: Path, content: bytes) -> Iterator[str]:
     except (SyntaxError, ValueError):  # not Python's source
         return
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+
+    def absolute(relative: str) -> str:
+        try:
+            return importlib.util.resolve_name(relative, package)
+        except (ImportError, ValueError):  # it leads out of the package
+            return relative.lstrip(".")
+
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = _absolute("." * node.level + (node.module or ""), package)
+            base = absolute("." * node.level + (node.module or ""))
             names = [alias.name for alias in node.names]
             if names == ["*"]:
                 names = list(getattr(sys.modules.get(base), "__all__", ()))
             yield from (base, *(f"{base}.{alias}" for alias in names))
         elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
             texts = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
-            yield from (_absolute(text, package) for text in texts if isinstance(text, str))
-
-
-def _absolute(name: str, package: str) -> str:
-    """Resolve a module's name, which may be relative to a package. A name that leads out of the package stays."""
-    try:
-        return importlib.util.resolve_name(name, package)
-    except (ImportError, ValueError):
-        return name.lstrip(".")
+            yield from (absolute(text) for text in texts if isinstance(text, str))
 
 
 def _edited(module: ModuleType, content: bytes) -> bool:

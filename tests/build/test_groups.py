@@ -81,12 +81,12 @@ def test_what_cannot_be_imported_is_named(
     importlib.invalidate_caches()
     try:
         with pytest.raises(ConfigError, match=message):
-            Group(composed(f"activation._target_={target}") if not text else one(target), "activation")
+            Group(composed(f"activation._target_={target}") if not text else config_of(target), "activation")
     finally:
         sys.modules.pop("a_module", None)
 
 
-def one(target: str) -> DictConfig:
+def config_of(target: str) -> DictConfig:
     return OmegaConf.create({"activation": {"_target_": target}})
 
 

@@ -110,35 +110,6 @@ def test_a_nan_row_counts_as_beyond_the_bound_and_adds_nothing():
     assert count == alone[COUNT] - 0.5
 
 
-class Fickle(torch.nn.Module):
-    """States gradients of at most sqrt(2), and has steeper ones and, at every second look, a course that counts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.looks = 0
-
-    @property
-    def course(self) -> Course:
-        self.looks += 1
-        return Quantile() if self.looks % 2 else Falling(1.0, 1)
-
-    def lipschitz(self, classes: int) -> float:
-        return math.sqrt(2)
-
-    def forward(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return 100 * F.cross_entropy(logits, targets, reduction="none")
-
-
-def test_a_loss_of_ones_own_is_cut_whatever_course_it_shows():
-    objective = made(None)
-    groups = Lipschitz().noise_groups(objective)
-    objective.loss = Fickle()
-    inputs, targets = examples(1)
-    for _ in range(2):
-        alone = gradient_sum(Lipschitz(), ENGINES["isolated"](objective), inputs, targets, 1, groups).gradients
-        assert all(alone[name].norm() <= group.sensitivity for group in groups for name in group.parameters)
-
-
 class Shifted(nn.Module):
     """Has the slope that it states for one example, and moves each example by the mean of its batch."""
 

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from hydra._internal import hydra as of_hydra
+from omegaconf import DictConfig
 
+from runner.build.prepare import prepare
 from runner.claims.runs import Runs
 from runner.cli import aggregate
 from runner.cli import study as command
@@ -24,6 +26,9 @@ from runner.report.leaderboard import methods
 from runner.report.leaderboard.entries import entries
 from runner.runs.execute import execute
 from runner.study.board import Entrant, entered_runs, read_entrant
+from runner.training.run import Run
+from runner.trust.parts import OwnClipping
+from tests.trust import test_clipping
 
 STUDY = """
 base: architecture=lipschitz_mlp architecture.units=[16] epochs=1 batch_size=256 optimizer.lr=0.5
@@ -98,12 +103,23 @@ def entrant(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> E
     return read_entrant(folder)
 
 
-def test_trials_and_final_runs_are_packed(entrant: Entrant, capsys: pytest.CaptureFixture[str]) -> None:
+def with_mechanism(config: DictConfig) -> Run:
+    """The run with the clipping of a `DPMechanism`."""
+    run = prepare(config)
+    return replace(run, clipping=OwnClipping(test_clipping._Clipping(1.0), run.new_objective()))
+
+
+def test_trials_and_final_runs_are_packed(
+    entrant: Entrant, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = read_csv(entrant.folder / "runs.csv")
     assert [sum(row["split"] == split for row in rows) for split in ("holdout", "test")] == [4, 10]
     assert len(list((entrant.folder / "runs").glob("*.json"))) == 14
+    monkeypatch.setattr(command, "prepare", with_mechanism)
     assert command.enter([str(entrant.folder)]) == 0
-    assert "is in order. Somebody still has to read its classes." in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "_Normalised states 1 times as much at first and 0.5 at last." in shown
+    assert "is in order. Somebody still has to read its classes." in shown
 
 
 def test_its_command_names_no_machine(entrant: Entrant) -> None:

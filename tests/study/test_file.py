@@ -8,8 +8,10 @@ from textwrap import dedent
 import pytest
 
 from runner.config import ConfigError
+from runner.records.options import search_path
 from runner.study import definition
 from runner.study.definition import ByEpsilon, Dimension, Study, Times, read, space_at
+from runner.study.progress import settings_of
 
 FILE = dedent((definition.__doc__ or "").split("\n\n")[1]) + "\n"  # the example of the module's text
 
@@ -62,6 +64,15 @@ def test_how_a_study_searches(tmp_path: Path) -> None:
     plain = study(tmp_path, text.replace("base: noise_multiplier=1", "") + "search: {sampler: random}")
     assert (plain.sampler, plain.prune, plain.front, plain.widen) == ("random", False, False, True)
     assert isinstance(plain.arms[0].search["optimizer.lr"], Times)
+
+
+def test_two_data_sets_of_one_name_are_refused(tmp_path: Path) -> None:
+    """A page could not tell their rows apart."""
+    (tmp_path / "options/dataset").mkdir(parents=True)
+    (tmp_path / "options/dataset/half.yaml").write_text("defaults: [mnist]\ntrain_examples: 30000\n")
+    parsed = study(tmp_path, "arms: {tanh: activation=tanh, ReLU: activation=relu}\ndatasets: [mnist, half]")
+    with pytest.raises(ConfigError, match=r"mine\.yaml: datasets: mnist and half are both called MNIST: give one"):
+        settings_of(parsed, extra=search_path(str(tmp_path / "options")))
 
 
 def test_the_arms_of_a_factorial_are_all_combinations(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from runner.clipping import Backprop, Flat, NoiseGroup, PerLayer, gradient_sum
+from runner.clipping import Flat, NoiseGroup, PerLayer, gradient_sum
+from runner.config import ConfigError
 from runner.gradients import ENGINES, MappedEngine, Objective
 from runner.trust.dp_mechanism import FromDPMechanism
-from runner.trust.engine import NotMappableError
-from runner.trust.parts import own_clipping
+from runner.trust.parts import OwnClipping
 from tests.references import distance
 
 NORM = 0.1
@@ -108,7 +108,7 @@ def moved(clipping: Any, model: Objective, inputs: Tensor, targets: Tensor, out:
 @pytest.mark.parametrize("name", OWN)
 def test_one_example_moves_the_sum_by_at_most_what_is_stated(name: str, scale: float) -> None:
     model = objective()
-    clipping = own_clipping(OWN[name], model)
+    clipping = OwnClipping(OWN[name], model)
     for out in (0, 5):
         parts = moved(clipping, model, *examples(scale), out)
         assert max(parts) <= 1 + 1e-4
@@ -117,7 +117,7 @@ def test_one_example_moves_the_sum_by_at_most_what_is_stated(name: str, scale: f
 
 def test_a_norm_that_is_zero_in_float32_bounds_the_factor() -> None:
     """The gradient may still be as long as 1e-12, so the factor is at most the sensitivity over that."""
-    clipping = own_clipping(by(lambda norms: torch.full_like(norms, 1e30)), objective())
+    clipping = OwnClipping(by(lambda norms: torch.full_like(norms, 1e30)), objective())
     (factor,) = clipping._bounded_factors(torch.zeros(1, 1)).flatten().tolist()
     assert factor == pytest.approx(NORM / 1e-12)
 
@@ -132,20 +132,15 @@ def test_a_bound_that_holds_is_left_alone() -> None:
     expected = NORM / (norms.square() + NORM**2).sqrt()
     seen = []
     engine.clipped_sum(inputs, targets, [names], lambda n: (seen.append(n), torch.zeros_like(n))[1])
-    computed = own_clipping(Huber(NORM), model)._bounded_factors(seen[0])
+    computed = OwnClipping(Huber(NORM), model)._bounded_factors(seen[0])
     torch.testing.assert_close(computed[:, 0], expected)
-    assert moved(own_clipping(StatesATenth(NORM), model), model, inputs, targets, 0) == pytest.approx([1.0], rel=1e-4)
+    assert moved(OwnClipping(StatesATenth(NORM), model), model, inputs, targets, 0) == pytest.approx([1.0], rel=1e-4)
 
 
 @dataclass(frozen=True)
 class SeesTheBatch(Flat):
     def sum_contributions(self, engine: Any, inputs: Tensor, targets: Tensor) -> Any:
         return engine.plain_sum(inputs, targets)
-
-
-@dataclass(frozen=True)
-class Within(Backprop):
-    pass
 
 
 class Nothing:
@@ -167,7 +162,6 @@ class Unbounded(Flat):
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a batch": (lambda: SeesTheBatch(NORM), "would see a whole batch: write `factors"),
-    "backprop": (lambda: Within(1.0, 1.0), "would see a whole batch"),
     "no method": (Nothing, "has no method that clips one example"),
     "a parameter": (lambda: NamesOne(NORM), "does not name every parameter once"),
     "no bound": (lambda: Unbounded(NORM), "states a sensitivity of inf: it has to be from 1e-12 to 1e\\+12"),
@@ -178,13 +172,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 def test_what_cannot_be_bounded_is_refused(case: str) -> None:
     make, message = REFUSED[case]
     with pytest.raises(ValueError, match=message):
-        own_clipping(make(), objective())
+        OwnClipping(make(), objective())
 
 
 def test_factors_of_several_examples_fail_on_one() -> None:
     by_the_mean = by(lambda norms: NORM / norms.mean(-2, keepdim=True).expand_as(norms))
-    with pytest.raises(NotMappableError, match="Dimension out of range"):
-        own_clipping(by_the_mean, objective()).mapped(objective())
+    with pytest.raises(ConfigError, match="Dimension out of range"):
+        OwnClipping(by_the_mean, objective()).mapped(objective())
 
 
 @pytest.mark.parametrize(
@@ -203,8 +197,8 @@ def test_factors_of_several_examples_fail_on_one() -> None:
 )
 def test_a_contribution_above_its_bound_is_named_before_training(clipping: Any, message: str) -> None:
     model = nn.Linear(3, 3)  # 12 numbers, and the signs of them have the norm sqrt(12)
-    assert message in "".join(own_clipping(clipping, model).longer(model))
-    assert bool(message) == bool(own_clipping(clipping, model).longer(model))
+    assert message in "".join(OwnClipping(clipping, model).longer(model))
+    assert bool(message) == bool(OwnClipping(clipping, model).longer(model))
 
 
 @dataclass(frozen=True)
@@ -226,14 +220,13 @@ class Normalised(Signs):
 def test_a_non_finite_contribution_is_refused_before_training(clipping: Any) -> None:
     model = nn.Linear(3, 3)
     with pytest.raises(ValueError, match="is not finite for a gradient of norm"):
-        own_clipping(clipping, model).longer(model)
+        OwnClipping(clipping, model).longer(model)
 
 
 class _Normalised:
     """g / (|g| + 0.5) of each example of a batch, with noise of its multiplier, as an agent would write it."""
 
     noise = 0.0  # of its own
-    late = 1.0  # factor of contributions after the first step
     most, least = float("inf"), float("inf")  # the threshold at first and later
 
     def __init__(self, max_grad_norm: float, noise_multiplier: float, **sizes: Any) -> None:
@@ -242,11 +235,7 @@ class _Normalised:
     def clip_and_noise(self, per_sample_grads: list[torch.Tensor], step: int, epoch: int) -> list[torch.Tensor]:
         batch = len(per_sample_grads[0])
         norms = torch.cat([g.reshape(batch, -1) for g in per_sample_grads], dim=1).norm(2, dim=1)
-        factors = (
-            (self.late if step else 1.0)
-            / (norms + 0.5)
-            * torch.clamp((self.least if step else self.most) / norms, max=1)
-        )
+        factors = torch.clamp((self.least if step else self.most) / norms, max=1) / (norms + 0.5)
         means = [(g * factors.reshape(-1, *[1] * (g.dim() - 1))).mean(dim=0) for g in per_sample_grads]
         return [m + torch.randn_like(m) * (self.noise_multiplier + self.noise) / batch for m in means]
 
@@ -269,14 +258,6 @@ class _OwnNoise(FromDPMechanism):
     mechanism = type("_Noisy", (_Normalised,), {"noise": 0.1})
 
 
-class _Later(FromDPMechanism):
-    mechanism = type("_Growing", (_Normalised,), {"late": 2.0})
-
-
-class _Falling(FromDPMechanism):  # felt only by gradients above half of the norm
-    mechanism = type("_Lowering", (_Normalised,), {"most": 5.0, "least": 0.5})
-
-
 class _Rising(FromDPMechanism):  # felt only by gradients above five times the norm
     mechanism = type("_Raising", (_Normalised,), {"most": 5.0, "least": 8.0})
 
@@ -285,19 +266,19 @@ class _Rising(FromDPMechanism):  # felt only by gradients above five times the n
 def test_its_contributions_are_summed_and_cut(norm: float) -> None:
     model, inputs, targets = objective(), torch.randn(7, 1, 4, 4), torch.randint(0, 3, (7,))
     engine = MappedEngine(model)
-    sums = gradient_sum(own_clipping(_Clipping(norm), model), engine, inputs, targets, 8).gradients
-    expected = gradient_sum(own_clipping(_Rescaled(norm), model), engine, inputs, targets, 8).gradients
+    sums = gradient_sum(OwnClipping(_Clipping(norm), model), engine, inputs, targets, 8).gradients
+    expected = gradient_sum(OwnClipping(_Rescaled(norm), model), engine, inputs, targets, 8).gradients
     for name, total in expected.items():
         torch.testing.assert_close(sums[name], total)
 
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [(_OwnNoise, "adds noise of its own"), *((kind, "in a later step") for kind in (_Later, _Falling, _Rising))],
+    [(_OwnNoise, "adds noise of its own"), (_Rising, "in a later step")],
 )
 def test_noise_of_its_own_is_refused(kind: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        own_clipping(kind(1.0), nn.Linear(5, 3))
+        OwnClipping(kind(1.0), nn.Linear(5, 3))
 
 
 def test_it_tells_the_noise_that_the_class_states() -> None:

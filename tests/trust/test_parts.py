@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,8 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 
-from runner.build import trial
-from runner.build.prepare import prepare
-from runner.build.trial import check_own
+from runner.build import prepare as preparing
+from runner.build.prepare import check_own, prepare
 from runner.clipping import Flat, gradient_sum
 from runner.config import ConfigError
 from runner.data.datasets import ImageDataset
@@ -26,8 +26,8 @@ from runner.records.identity import identify, resolved
 from runner.records.verify import run_of
 from runner.report.explain import released_text
 from runner.runs.execute import execute
-from runner.training.evaluate import Evaluation, evaluate
-from runner.training.loop import final_metrics, load, train
+from runner.training.evaluate import evaluate
+from runner.training.loop import Trained, final_metrics, load, train
 from runner.training.run import Run
 from runner.training.updates import UpdateRule, Updates
 from runner.trust.engine import IsolatedEngine
@@ -50,8 +50,8 @@ def moved(run: Run, count: int = 24) -> float:
     objective = run.new_objective()
     objective.start_epoch(0)
     engine = run.engine(objective)
-    images, _ = load(run)[0].images, None
-    inputs, targets = images[:count].clone(), load(run)[0].targets[:count]
+    data = load(run)[0]
+    inputs, targets = data.images[:count].clone(), data.targets[:count]
     sums = []
     for first in (1.0, -3.0):
         inputs[0] = first
@@ -61,8 +61,11 @@ def moved(run: Run, count: int = 24) -> float:
     return distance(*sums, group.parameters) / (2 * run.mechanism.most_moved(group))
 
 
-HONEST = ["Centred", "MixedRows", "LargestRow", "Strided", "Remembers", "InPlace", "Branching", "Plain", "Folded"]
-HONEST += ["WithDropout"]
+def trained(run: Run) -> Trained:
+    return train(run, load(run), lambda row: None)
+
+
+HONEST = ["Centred", "MixedRows", "Strided", "Remembers", "Branching", "WithDropout"]
 
 
 @pytest.mark.parametrize("name", HONEST)
@@ -76,15 +79,9 @@ def test_no_network_and_no_loss_moves_a_sum_beyond_the_bound(name: str, part_con
 
 
 class Cast(coupling.Plain):
-    dtype = torch.bfloat16
-
     def __init__(self, **arguments: object) -> None:
         super().__init__(**arguments)  # type: ignore[arg-type]
-        self.to(self.dtype)
-
-
-class Complex(Cast):
-    dtype = torch.complex64
+        self.to(torch.bfloat16)
 
 
 class Lazy(coupling.Plain):
@@ -93,16 +90,9 @@ class Lazy(coupling.Plain):
         self.first = nn.LazyLinear(16)
 
 
-class Normalised(coupling.Plain):
-    def rows(self, x: Tensor) -> Tensor:
-        return nn.functional.batch_norm(x, None, None, training=True)
-
-
 REFUSED = {
     "Cast": "has type torch.bfloat16: weights have to be float32 or float64",
-    "Complex": "has type torch.complex64: weights have to be float32 or float64",
     "Lazy": "gets its shape in the first pass",
-    "Normalised": "Expected more than 1 value per channel",
 }
 
 
@@ -135,7 +125,7 @@ class Whitening:
 def test_a_part_that_asks_for_numbers_is_slow_and_says_why(
     part_config: Make, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial, "_printed", set[str]())  # a note is printed once in a process
+    monkeypatch.setattr(preparing, "_printed", set[str]())  # a note is printed once in a process
     check_own(prepare(part_config("architecture", "tests.coupling.Branching")))
     message = capsys.readouterr().err
     assert "Branching: applied to one example at a time, so an operation over the batch is over that one." in message
@@ -162,7 +152,7 @@ def test_what_is_evaluated_is_what_was_trained(more: str, part_config: Make) -> 
     computed = []
     for name in ("Standardised", "StandardisedByBatch"):
         run = prepare(part_config("architecture", f"{HERE}.{name}", *more.split()))
-        computed.append(train(run, load(run), lambda row: None).history)
+        computed.append(trained(run).history)
     for column in ("test_loss", "test_accuracy", *(["screening_loss", "steps"] if more else [])):
         assert computed[0][column] == pytest.approx(computed[1][column], rel=1e-5), column
     run = prepare(part_config("architecture", f"{HERE}.StandardisedByBatch"))
@@ -210,12 +200,6 @@ class MakesUpdates(UpdateRule):
         return super().updates(run, objective, aside)
 
 
-@pytest.mark.parametrize("name", ["NoUpdates", "NoRule"])
-def test_an_update_rule_has_to_define_its_updates(part_config: Make, name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} is no UpdateRule that defines `updates"):
-        prepare(part_config("screening", f"{HERE}.{name}"))
-
-
 def test_a_graph_replays_no_update_rule_of_a_user(part_config: Make) -> None:
     """It makes the updates itself, so the rule would be left out."""
     config = part_config("screening", f"{HERE}.MakesUpdates")
@@ -223,39 +207,6 @@ def test_a_graph_replays_no_update_rule_of_a_user(part_config: Make) -> None:
     config.runtime.step = "graph"
     with pytest.raises(ConfigError, match="the update rule MakesUpdates makes the updates"):
         prepare(config)
-
-
-class Columns(Updates):
-    answer: ClassVar[Mapping[str, Any]] = {}
-
-    def columns(self, reported: Evaluation) -> dict[str, Any]:
-        return dict(self.answer)
-
-
-class Scalars(UpdateRule):
-    def updates(self, run, objective, aside) -> Updates:
-        return Columns(run.optimizer(objective))
-
-
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        ({"epsilon_sound": 0.1}, "'epsilon_sound', which every history has"),
-        ({"share": [1.0]}, "has to return a number by name"),
-        ({"share": torch.tensor(0.5), "kept": np.float32(2)}, None),
-    ],
-)
-def test_columns_of_a_rule_are_numbers_of_its_own(
-    answer: Any, message: str | None, part_config: Make, monkeypatch
-) -> None:
-    monkeypatch.setattr(Columns, "answer", answer)
-    run = prepare(part_config("screening", f"{HERE}.Scalars"))
-    if message is None:
-        history = train(run, load(run), lambda row: None).history
-        assert json.loads(json.dumps(history))["share"] == [0.5]
-        return
-    with pytest.raises(ConfigError, match=message):
-        train(run, load(run), lambda row: None)
 
 
 class Fewer(MakesUpdates):
@@ -268,6 +219,46 @@ class Thin(UpdateRule):
         return object()
 
 
+ANSWERS: dict[str, dict[str, Any]] = {
+    "cost": {"epsilon_sound": 0.1},
+    "list": {"share": [1.0]},
+    "numbers": {"share": torch.tensor(0.5), "kept": np.float32(2)},
+}
+
+
+@dataclass(frozen=True)
+class Columns(UpdateRule):
+    """Adds columns to the history."""
+
+    answer: str
+
+    def updates(self, run, objective, aside) -> Updates:
+        updates = Updates(run.optimizer(objective))
+        updates.columns = lambda reported: ANSWERS[self.answer]  # type: ignore[method-assign]
+        return updates
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("NoUpdates", {}, "NoUpdates is no UpdateRule that defines `updates"),
+        ("NoRule", {}, "NoRule is no UpdateRule that defines `updates"),
+        ("Fewer", {}, "more steps than the 2 of its rule's most_steps"),
+        ("Thin", {}, "`Updates`, not object"),
+        ("Columns", {"answer": "cost"}, "'epsilon_sound', which every history has"),
+        ("Columns", {"answer": "list"}, "has to return a number by name"),
+    ],
+)
+def test_a_rule_is_held_to_what_it_states(name: str, arguments: Any, message: str, part_config: Make) -> None:
+    with pytest.raises(ConfigError, match=message):
+        trained(prepare(part_config("screening", f"{HERE}.{name}", **arguments)))
+
+
+def test_columns_of_a_rule_are_numbers_of_its_own(part_config: Make) -> None:
+    history = trained(prepare(part_config("screening", f"{HERE}.Columns", answer="numbers"))).history
+    assert json.loads(json.dumps(history))["share"] == [0.5]
+
+
 class Ends(Updates):
     finished = True
 
@@ -277,22 +268,12 @@ class EndsAtOnce(UpdateRule):
         return Ends(run.optimizer(objective))
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("Fewer", "more steps than the 2 of its rule's most_steps"), ("Thin", "`Updates`, not object")],
-)
-def test_a_rule_is_held_to_what_it_states(name: str, message: str, part_config: Make) -> None:
-    run = prepare(part_config("screening", f"{HERE}.{name}"))
-    with pytest.raises(ConfigError, match=message):
-        train(run, load(run), lambda row: None)
-
-
 def test_an_early_end_by_rule_guarantees_the_cost_of_all_steps(part_config: Make) -> None:
     """The rule may have seen data when it decided."""
     run = prepare(part_config("screening", f"{HERE}.EndsAtOnce"))
-    trained = train(run, load(run), lambda row: None)
-    final = final_metrics(run, trained)
-    assert trained.history["steps"] == [1]
+    ended = trained(run)
+    final = final_metrics(run, ended)
+    assert ended.history["steps"] == [1]
     assert final["max_tries"] == run.most_steps > 1
     assert final["epsilon_sound"] == run.epsilon_at_most_steps > final["epsilon_spent"]
 
@@ -434,9 +415,11 @@ class Counted:
         return images.mean((1, 2, 3))[:, None] + self.noise * torch.rand(len(images), 1)
 
 
-def test_features_by_weights_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_by_weights_are_computed_once_unless_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     images = torch.rand(600, 1, 4, 4)
+    OwnFeatures(Counted(0.1), "key")(images)
+    assert not list(tmp_path.rglob("*.own"))
     first = OwnFeatures(Counted(), "key")(images)
     later, lengths = OwnFeatures(Counted(), "key"), []
     compute = later.mapped
@@ -451,34 +434,20 @@ def test_features_by_weights_are_computed_once(tmp_path: Path, monkeypatch: pyte
     assert len(list(tmp_path.rglob("*.own"))) == 3
 
 
-def test_random_features_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    OwnFeatures(Counted(0.1), "key")(torch.rand(600, 1, 4, 4))
-    assert not list(tmp_path.rglob("*.own"))
-
-
-def test_own_features_without_weights_are_not_kept(part_config: Make) -> None:
-    config = part_config("features", "tests.trust.test_parts.Counted")
-    with open_dict(config):
-        config.architecture = {"_target_": "runner.networks.architectures.linear"}
-    features = prepare(resolved(config)).features
-    assert isinstance(features, OwnFeatures)
-    assert features.key == ""
-
-
 def test_features_of_other_weights_have_another_key(weights: Path, part_config: Make) -> None:
-    def key() -> str:
-        config = part_config("features", "tests.trust.test_parts.Read", weights=str(weights))
+    def key(name: str, **arguments: str) -> str:
+        config = part_config("features", f"{HERE}.{name}", **arguments)
         with open_dict(config):
             config.architecture = {"_target_": "runner.networks.architectures.linear"}
         features = prepare(resolved(config)).features
         assert isinstance(features, OwnFeatures)
         return features.key
 
-    first = key()
+    assert key("Counted") == "", "without weights they are not kept"
+    first = key("Read", weights=str(weights))
     torch.save(nn.Linear(784, 8).state_dict(), weights)
     assert first
-    assert key() != first
+    assert key("Read", weights=str(weights)) != first
 
 
 class Read(Counted):

@@ -54,11 +54,6 @@ WAYS: dict[str, tuple[dict[str, str], str]] = {
         },
         "own.Net",
     ),
-    "in a function": ({"own.py": net(inside="import own_help"), "own_help.py": X}, "own.Net"),
-    "relative": (
-        {"own/__init__.py": "", "own/net.py": net("from . import help"), "own/help.py": X},
-        "own.net.Net",
-    ),
     "relative, from above": (
         {"own/sub/net.py": net("from ..help import inner"), "own/help/inner.py": X},
         "own.sub.net.Net",
@@ -75,7 +70,6 @@ WAYS: dict[str, tuple[dict[str, str], str]] = {
     ),
     "what makes a class": ({"own.py": MADE, "own_make.py": MAKER}, "own.Net"),
     "what has a class made": ({"own_make.py": MAKER, "own.py": MADE}, "own.Net"),
-    "a function": ({"own.py": f"import own_help\n{FUNCTION}", "own_help.py": X}, "own.net"),
     "a decorator": ({"own.py": f"from own_deco import kept\n{DECORATED}", "own_deco.py": DECORATOR}, "own.net"),
 }
 
