@@ -175,7 +175,7 @@ class Mapped:
         if self.rate is None:
             with _seeded(examples):
                 together = self._map(shared, examples, "same")
-            if _differ([rows[chosen] for rows in _rows(together)], expected):
+            if _differ(_rows(pytree.tree_map(lambda tensor: tensor[chosen], together)), expected):
                 raise self._error(
                     "in a batch, an example's result is not the result of that example alone: use PyTorch's "
                     "operators on the dimensions of one example, and not on its memory"
