@@ -57,9 +57,16 @@ class Chooses(Mechanism):
     factor: Any = 1.0
     share: Any = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.share == "raise":
+            raise LookupError(self.share)
+
     def noise_factor(self, step: int) -> float:
         if self.factor == "raise":
             raise KeyError(step)
+        if self.factor == "half":
+            raise NameError("name 'half' is not defined")
         return {"nan": math.nan, "tensor": torch.ones(()), "by step": 1 + step / 1000}.get(self.factor, self.factor)
 
     def shares(self, noise_groups: Sequence[NoiseGroup]) -> Any:

@@ -88,7 +88,7 @@ class Group:
             yield
         except (Exception, SystemExit) as error:  # any error of a user's code, which may also end its process
             cause = (error.__cause__ or error) if isinstance(error, InstantiationException) else error
-            words = _words(cause)
+            words = words_of(cause)
             if isinstance(cause, TypeError) and self.name in _CALLED_LATER and not self.node.get("_partial_"):
                 words += ": its file needs a line `_partial_: true`."
             if isinstance(cause, (ArithmeticError, AttributeError, LookupError, RuntimeError)):
@@ -138,10 +138,11 @@ def refusing(part: str, *kinds: type[Exception]) -> Iterator[None]:
     except ConfigError:
         raise
     except kinds as error:
-        raise ConfigError(f"{part}: {_words(error)}") from error
+        raise ConfigError(f"{part}: {words_of(error)}") from error
 
 
-def _words(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
+    """Return an error's message, after its class if that says more."""
     nameless = isinstance(error, ArithmeticError | LookupError | SystemExit)  # without words of their own
     return f"{type(error).__name__}: {error}" if nameless else str(error)
 

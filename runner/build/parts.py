@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.nn.parameter import is_lazy
 
-from runner.build.groups import Group, refusing
+from runner.build.groups import Group, refusing, words_of
 from runner.clipping import Clipping
 from runner.config import ConfigError, is_own
 from runner.data.augmentation import Augmentation
@@ -114,7 +114,7 @@ def build_clipping(group: Group, objective: Objective) -> Clipping:
     clipping = group.build()
     if not is_own(clipping):
         return cast(Clipping, clipping)
-    with refusing("clipping"):
+    with refusing(f"clipping: {type(clipping).__qualname__}.noise_groups"), refusing("clipping", ValueError):
         return OwnClipping(clipping, fresh_copy(objective))
 
 
@@ -146,10 +146,11 @@ def build_objective(
     It is built on the current default device and from the current random state, and its weights have to be of types in
     which noise can be drawn. The network's maker may hold the original, so a copy is returned.
     """
-    try:
-        shape = features.shape(dataset.shape)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ConfigError(f"{'' if isinstance(error, ValueError) else 'features: '}{error}") from error
+    with refusing("features"):
+        try:
+            shape = features.shape(dataset.shape)
+        except ValueError as error:  # which names the field
+            raise ConfigError(str(error)) from error
     activation = groups["activation"].build
     network = groups["architecture"].build(input_shape=shape, classes=dataset.classes, activation=activation)
     if (init := groups["init"].build()) is not None:
@@ -158,7 +159,7 @@ def build_objective(
     with refusing("architecture"):
         frozen = freeze(network)
     if normalization is not None:
-        with refusing("normalization", ValueError):
+        with refusing("normalization"):
             layer = normalization.layer(shape[0])
         network = nn.Sequential(OrderedDict(normalization=layer, network=network))
     bound = InputBound(tuple(shape), getattr(features, "largest_norm", None))
@@ -227,10 +228,13 @@ def check_prediction(objective: Objective, count: int, shape: Sequence[int], cla
         if not getattr(objective.loss, "reads_pre_activations", False):  # such a loss reads more than logits
             with refusing("loss"):
                 objective.loss(torch.zeros(count, classes, device=device), targets)
-        reason = f"the network cannot take features of shape {list(shape)}: {error}"
-        raise ConfigError(f"architecture: {reason}") from error
-    if logits.shape != (count, classes):
-        raise ConfigError(f"architecture: expected logits of shape ({count}, {classes}), got {tuple(logits.shape)}.")
+        reason = (
+            f"the network cannot take features of shape {list(shape)}" if objective.training else "evaluation fails"
+        )
+        raise ConfigError(f"architecture: {reason}: {words_of(error)}") from error
+    actual = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+    if actual != (count, classes):
+        raise ConfigError(f"architecture: expected logits of shape ({count}, {classes}), got {actual}.")
     with refusing("loss"):
         check_losses(losses, count)
     if not torch.equal(images, before):

@@ -87,17 +87,18 @@ def _prepared(config: DictConfig) -> Run:
             raise ConfigError(f"evaluation=holdout needs at least {HOLDOUT_PARTS} training examples, not {count}.")
         count -= holdout_examples(count)
     try:
-        with refusing("mechanism", ArithmeticError, AttributeError, LookupError):  # of a user's class
-            noised = mechanism_for(  # the mechanism, given a noise multiplier
-                groups["mechanism"].build() or Mechanism,
-                config.sampling,
-                count,
-                config.batch_size,
-                noise_groups=clipping.noise_groups(objective),
-                before=() if normalization is None else normalization.releases,
-                epochs=config.epochs,
-                noise_multiplier=config.noise_multiplier,
-            )
+        with refusing("normalization"):
+            releases = () if normalization is None else tuple(normalization.releases)
+        noised = mechanism_for(  # the mechanism, given a noise multiplier
+            groups["mechanism"].build() or Mechanism,
+            config.sampling,
+            count,
+            config.batch_size,
+            noise_groups=clipping.noise_groups(objective),
+            before=releases,
+            epochs=config.epochs,
+            noise_multiplier=config.noise_multiplier,
+        )
         if not (clipping.needs_engine or isolation):  # its bound may depend on the pass itself
             ordinary = cast(Engine, OrdinaryPass(objective))  # all that such a clipping uses of an engine
             with torch.random.fork_rng(devices=[]):

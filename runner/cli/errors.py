@@ -38,16 +38,19 @@ def refused(error: Exception) -> str | None:
 
 
 def explained(error: Exception) -> tuple[str, int]:
-    """Return a message for an error, and the exit code: 2 for a wrong configuration, 1 for a failed run."""
+    """Return a message for an error, and the exit code: 2 for a wrong configuration, 1 for a failed run.
+
+    A run that had begun has a note with the place of its traceback.
+    """
     from runner.data import DataError
 
     if isinstance(error, (HydraException, OmegaConfBaseException)):
         return sentence(error), 2
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     if isinstance(error, (ConfigError, DataError)):
         message = str(error).partition(_FRAMES)[0]
-        message, code = message + (file_of(message) or line_of(error)), 2
+        message, code = message + (file_of(message) or line_of(error)) + notes, 1 if notes else 2
     else:
-        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         message, code = f"failed, {type(error).__name__}: {error}{line_of(error)}{notes}", 1
     return ("there is not enough memory: " if _MEMORY.search(message) else "") + message, code
 

@@ -12,6 +12,7 @@ from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from string import Formatter
 from typing import Any, TypeAlias, TypeVar
 
 from pydantic import ConfigDict, ValidationError
@@ -63,11 +64,22 @@ class Statement:
     further: tuple[Statement, ...] = ()
 
     def __post_init__(self) -> None:
-        for fields in self.numbers.values():
-            for kind, words in (("verdict", WORDS), ("guarantee", ON_EPSILON)):
-                for word in filter(None, fields.get(kind, "").split(", ")):
-                    if word not in words:
-                        raise ValueError(f"no {kind} {word!r}: choose from {', '.join(words)}")
+        _check_numbers([self.text], self.numbers)
+
+
+def _check_numbers(texts: Sequence[str], numbers: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise a ValueError if a text lacks one of its numbers, or if no claim has a number's field or word."""
+    for name in (part[1] for text in texts for part in Formatter().parse(text) if part[1] is not None):
+        if name not in numbers:
+            raise ValueError(f"no number {name!r}: choose from {', '.join(numbers)}")
+    for fields in numbers.values():
+        for kind, words in (("verdict", WORDS), ("guarantee", ON_EPSILON)):
+            for word in filter(None, fields.get(kind, "").split(", ")):
+                if word not in words:
+                    raise ValueError(f"no {kind} {word!r}: choose from {', '.join(words)}")
+        known = {*Claim.__dataclass_fields__, "verdict", "guarantee"}
+        if not fields.keys() & {"study", "leaderboard"} and (wrong := sorted(fields.keys() - known)):
+            raise ValueError(f"a claim has no field {wrong[0]!r}. {nearest(wrong[0], known)}")
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -107,6 +119,9 @@ class Summary:
     measured: str
     sound: str
     numbers: Mapping[str, Mapping[str, str]]
+
+    def __post_init__(self) -> None:
+        _check_numbers([self.claims, self.measured, self.sound], self.numbers)
 
 
 def names_of(items: str) -> list[str]:
@@ -219,13 +234,28 @@ class Paper:
 def _made(kind: type[Part], entry: Entry, **values: Any) -> Part:
     """Make a part of a paper from an entry and some of its values in other types. A mistake is named with its line."""
     fields = {
-        name: [text.text for text in field.listed] if name in _LISTS else field.plain
+        name: [text.plain for text in field.listed] if name in _LISTS else field.plain
         for name, field in entry.entries.items()
     }
     try:
         return kind(**fields | values)
     except ValidationError as error:
-        raise entry.wrong(first_of(error)) from error
+        name = str(next(iter(error.errors(include_url=False)[0]["loc"]), ""))
+        field = entry.entries.get(name, entry)
+        raise field.wrong(first_of(error).removeprefix(f"{name}: ")) from error
+
+
+def _numbers(statement: Entry, common: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the numbers of a statement by name, each with its fields and those in `common`."""
+    numbers: dict[str, dict[str, str]] = {}
+    for name, number in (statement.entries["numbers"].entries if "numbers" in statement.entries else {}).items():
+        numbers[name] = dict(common)
+        for field, entry in number.entries.items():
+            if not entry.text:
+                raise entry.wrong(f"expected a text, got {entry.plain!r}")
+            decimal = entry.number if "." in entry.text else None  # 3.0 is ε = 3
+            numbers[name][field] = entry.text if decimal is None else f"{decimal:g}"
+    return numbers
 
 
 def statement_of(finding: Entry, common: Mapping[str, str]) -> Statement:
@@ -235,13 +265,8 @@ def statement_of(finding: Entry, common: Mapping[str, str]) -> Statement:
         ConfigError: a field is missing or wrong, or a number names a word that no claim can have.
     """
     content = finding.entries
-    numbers = {name: dict(common) for name in (content["numbers"].entries if "numbers" in content else ())}
-    for name, fields in numbers.items():
-        for key, entry in content["numbers"].entries[name].entries.items():
-            decimal = entry.number if "." in entry.text else None  # 3.0 is ε = 3
-            fields[key] = entry.text if decimal is None else f"{decimal:g}"
     further = tuple(statement_of(more, common) for more in (content["further"].listed if "further" in content else ()))
-    return _made(Statement, finding, numbers=numbers, further=further)
+    return _made(Statement, finding, numbers=_numbers(finding, common), further=further)
 
 
 def _item(paper: str, name: str, entry: Entry) -> Item:
@@ -254,6 +279,9 @@ def _item(paper: str, name: str, entry: Entry) -> Item:
 
 
 def _paths(paper: str, entry: Entry) -> list[str]:
+    for name in entry.listed:
+        if not name.text:
+            raise name.wrong(f"expected the name of a sweep, got {name.plain!r}")
     return [name.text if "/" in name.text else f"{paper}/{name.text}" for name in entry.listed]
 
 
@@ -281,6 +309,9 @@ def _read(name: str) -> Paper:
     values["items"] = tuple(_item(name, key, e) for key, e in content["items"].entries.items())
     if "statement" in content:
         values["statement"] = statement_of(content["statement"], {})
+    if "summaries" in content:
+        summaries = content["summaries"].listed
+        values["summaries"] = tuple(_made(Summary, summary, numbers=_numbers(summary, {})) for summary in summaries)
     return _made(Paper, file, name=name, **values)
 
 

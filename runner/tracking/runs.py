@@ -89,24 +89,27 @@ def track(config: DictConfig, run_id: str, setting_id: str, path: Path) -> None:
     if _mode(config) == TrackingMode.disabled:
         return
     message = json.dumps(_begin(config, run_id, setting_id) | {"record": str(path.resolve())})
-    command = [sys.executable, "-m", "runner.tracking.runs"]
     try:
-        done = subprocess.run(
-            command,
-            input=message,
-            text=True,
+        writer = subprocess.Popen(
+            [sys.executable, "-m", "runner.tracking.runs"],
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
+            text=True,
             env=_environment(),
-            timeout=_PATIENCE,
-            process_group=0,  # Ctrl-C is for the run
+            process_group=0,  # Ctrl-C is for the run: the writer goes on
         )
-    except subprocess.TimeoutExpired:
-        _print_failure(f"it has not ended after {_PATIENCE:g} seconds")
     except OSError as error:  # no memory for another process
         _print_failure(error)
+        return
+    try:
+        writer.communicate(message, _PATIENCE)
+    except subprocess.TimeoutExpired:
+        writer.kill()
+        writer.wait()
+        _print_failure(f"it has not ended after {_PATIENCE:g} seconds")
     else:
-        if done.returncode < 0:  # what fails by itself prints its own line
-            _print_failure(f"its process was ended by {signal.Signals(-done.returncode).name}")
+        if writer.returncode < 0:  # what fails by itself prints its own line
+            _print_failure(f"its process was ended by {signal.Signals(-writer.returncode).name}")
 
 
 def _begin(config: DictConfig, run_id: str, setting_id: str) -> Row:
@@ -149,6 +152,7 @@ def _environment() -> dict[str, str]:
 
 def main() -> int:
     """Write the run that the standard input tells of. Return the exit code, which is 1 if W&B failed."""
+    signal.alarm(int(_PATIENCE))  # it ends then, whatever W&B does, also where the run has stopped waiting
     run: Any = None
     try:
         import wandb

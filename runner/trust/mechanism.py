@@ -66,7 +66,7 @@ def mechanism_for(
 
     Raises:
         ValueError: in one sentence, a choice is invalid, or the class cannot be a mechanism. The returned function
-            raises it, too. Other errors of the class pass.
+            raises it, too.
     """
     target = kind.func if isinstance(kind, partial) else kind
     if not inspect.isclass(target):
@@ -76,10 +76,18 @@ def mechanism_for(
     in_package = defined_in(target, PACKAGE.name) and issubclass(target, Mechanism)
     if in_package and isinstance(kind, partial):  # a list of a config would leave a mechanism without a hash
         lists = {name: value for name, value in kind.keywords.items() if isinstance(value, list)}
+        for name, value in lists.items():
+            if not all(isinstance(number, (int, float)) for number in value):
+                raise ValueError(f"mechanism.{name} has to be a list of numbers, not {value}.")
         kind = partial(kind, **{name: tuple(map(float, value)) for name, value in lists.items()})
 
     def built(multiplier: float) -> Any:
-        return kind(*arguments, multiplier, noise_groups=groups, before=before)
+        try:
+            return kind(*arguments, multiplier, noise_groups=groups, before=before)
+        except Exception as error:
+            if in_package and isinstance(error, ValueError):
+                raise
+            raise ValueError(f"{target.__qualname__} cannot be made: {_described(error)}") from error
 
     if in_package:
         if target is not Mechanism and any(defined_in(subclass, PACKAGE.name) for subclass in target.__subclasses__()):
@@ -90,10 +98,13 @@ def mechanism_for(
     if own_noise(chooser) is not None:
         _check_own(chooser)
         return built
-    shares = chooser.shares(groups)
-    shares = None if shares is None else list(shares)
-    steps = epochs * plain.steps_per_epoch if "noise_factor" in _overridden(target) else 0
-    factors = [chooser.noise_factor(step) for step in range(steps)]
+    try:
+        shares = chooser.shares(groups)
+        shares = None if shares is None else list(shares)
+        steps = epochs * plain.steps_per_epoch if "noise_factor" in _overridden(target) else 0
+        factors = [chooser.noise_factor(step) for step in range(steps)]
+    except Exception as error:
+        raise ValueError(f"{target.__qualname__} cannot choose: {_described(error)}") from error
     for number in (*(shares or ()), *factors):
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise ValueError(f"{target.__qualname__} chooses {number!r}: expected a float.")
@@ -128,3 +139,8 @@ def _check_own(mechanism: Any) -> None:
             f"{kind.__qualname__} overrides {', '.join(sorted(chosen))}, which is read only if a class leaves the "
             f"noise and the charges to the package: it overrides {', '.join(sorted(_overridden(kind) - chosen))}, too."
         )
+
+
+def _described(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if isinstance(error, ValueError) else f"{type(error).__name__} {text}"

@@ -279,8 +279,10 @@ def test_no_fault_of_wandb_stops_or_holds_a_run(composed, fake_wandb, capfd, mon
     assert reason in line
 
 
-def test_ctrl_c_while_waiting_says_it_is_recorded(composed, fake_wandb) -> None:
-    fake_wandb(FAULTS["hangs"][0])
+def test_ctrl_c_while_waiting_says_it_is_recorded(composed, fake_wandb, tmp_path: Path) -> None:
+    """What writes for W&B goes on, as the same command would skip the run."""
+    written = tmp_path / "written"
+    fake_wandb(f"import pathlib, time; time.sleep(3); pathlib.Path({str(written)!r}).touch()")
     config, ended = composed(*SMALL), threading.Event()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in what it starts by "&"
 
@@ -293,6 +295,11 @@ def test_ctrl_c_while_waiting_says_it_is_recorded(composed, fake_wandb) -> None:
     ended.set()
     signal.signal(signal.SIGINT, before)
     assert stopped.value.__notes__ == ["finds the run that was under way recorded"]
+    assert not written.exists()
+    deadline = time.monotonic() + 30
+    while not written.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert written.exists()
     assert execute(config, quietly) == "skipped"
 
 

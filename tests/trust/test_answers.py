@@ -145,6 +145,42 @@ def seven(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 7))
 
 
+def pair(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
+    class Pair(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            return (y := super().forward(x)), y  # type: ignore[return-value]
+
+    return Pair(nn.Flatten(), nn.Linear(784, classes))
+
+
+class OfFirst(nn.CrossEntropyLoss):
+    def forward(self, outputs: tuple[Tensor, Tensor], targets: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(outputs[0], targets)
+
+
+class TrainsOnly(nn.Flatten):
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            raise KeyError("dropout")
+        return super().forward(x)
+
+
+def trains_only(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
+    return nn.Sequential(TrainsOnly(), nn.Linear(784, classes))
+
+
+def test_a_network_of_two_outputs_is_refused(part_config: Make) -> None:
+    loss = f"loss._target_={HERE}.OfFirst"
+    with pytest.raises(ConfigError, match=r"architecture: expected logits of shape .*, got tuple|architecture or loss"):
+        check_own(prepare(part_config("architecture", f"{HERE}.pair", loss)))
+
+
+def test_a_network_that_fails_in_evaluation_is_refused(part_config: Make) -> None:
+    config = part_config("architecture", f"{HERE}.trains_only", "noise_multiplier=0", "clipping=none", "~clipping.norm")
+    with pytest.raises(ConfigError, match="architecture: evaluation fails: KeyError: 'dropout'"):
+        check_own(prepare(config))
+
+
 @pytest.mark.parametrize(
     ("group", "name", "message"),
     [

@@ -203,7 +203,10 @@ def test_the_package_knows_its_own(make_kind: OfKind) -> None:
 @pytest.mark.parametrize(
     ("name", "override", "message"),
     [
-        ("Chooses", "+mechanism.factor=raise", "^mechanism: KeyError: 0"),
+        ("Chooses", "+mechanism.factor=raise", "^Chooses cannot choose: KeyError 0"),
+        ("Chooses", "+mechanism.factor=half", "^Chooses cannot choose: NameError name 'half' is not defined"),
+        ("Chooses", "+mechanism.share=raise", "^Chooses cannot be made: LookupError raise"),
+        ("runner.mechanism.dp_sgd.Scheduled", "+mechanism.factors=[[1.0]]", "mechanism.factors has to be a list of"),
         ("ChargesLaplace", "", r"^accountant: .*LaplaceDpEvent"),
         ("TwoLevels", "screening=annealing", "the noise has to be the same at all steps"),
     ],
