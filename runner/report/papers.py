@@ -77,9 +77,9 @@ def _check_numbers(texts: Sequence[str], numbers: Mapping[str, Mapping[str, str]
             for word in filter(None, fields.get(kind, "").split(", ")):
                 if word not in words:
                     raise ValueError(f"no {kind} {word!r}: choose from {', '.join(words)}")
-        known = {*Claim.__dataclass_fields__, "verdict", "guarantee"}
-        if not fields.keys() & {"study", "leaderboard"} and (wrong := sorted(fields.keys() - known)):
-            raise ValueError(f"a claim has no field {wrong[0]!r}. {nearest(wrong[0], known)}")
+        names = {*Claim.__dataclass_fields__, "verdict", "guarantee"}
+        if not fields.keys() & {"study", "leaderboard"} and (wrong := sorted(fields.keys() - names)):
+            raise ValueError(f"a claim has no field {wrong[0]!r}. {nearest(wrong[0], names)}")
 
 
 @dataclass(frozen=True, config=_STRICT)

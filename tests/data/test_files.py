@@ -113,7 +113,10 @@ def test_what_cannot_be_saved_anywhere_is_printed(tmp_path, monkeypatch, capsys,
     monkeypatch.setattr(files.tempfile, "tempdir", str(tmp_path / "file/temporary"))
     with pytest.raises(OSError, match=f"file/below cannot be written .* so it is {lost}"):
         write_or_rescue(tmp_path / "file" / "below", content, replace=True)
-    assert capsys.readouterr().out == (CONTENT + "\n" if lost == "printed" else "")
+    monkeypatch.setattr(files.tempfile, "gettempdir", failing(errno.ENOENT))  # no folder is usable
+    with pytest.raises(OSError, match=f"file/below cannot be written .* so it is {lost}"):
+        write_or_rescue(tmp_path / "file" / "below", content, replace=True)
+    assert capsys.readouterr().out == (2 * (CONTENT + "\n") if lost == "printed" else "")
 
 
 def test_a_lock_file_is_neither_followed_nor_emptied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
