@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import fcntl
 import math
 import os
 import shutil
@@ -88,6 +89,16 @@ def composed(tmp_path: Path) -> Compose:
         return resolved(config)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def listed_runs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Compose all sweeps and studies for the cache of configs. Processes beside this one wait and find them there."""
+    from runner.study.board import jobs_of_board
+
+    with (tmp_path_factory.getbasetemp().parent / "runs.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        jobs_of_board()
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from hydra._internal.config_repository import CachingConfigRepository, ConfigRep
 from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.default_element import ResultDefault
+from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
@@ -77,8 +78,7 @@ class _Repository(ConfigRepository):
                 why = "is not UTF-8: save it as UTF-8" if isinstance(error, UnicodeDecodeError) else why
                 why = "is nested too deeply" if isinstance(error, RecursionError) else why
                 raise ConfigCompositionException(f"{path} {why}.") from None
-        for files in _under_way:
-            files.update([path] if path else [])
+        note_files([path] if path else [])
         copied: ConfigResult = pickle.loads(_parsed[key])  # Hydra merges others into it
         return copied
 
@@ -102,8 +102,7 @@ def cached(key: Sequence[str], compose: Callable[[], Any], keep: Callable[[Any],
     with suppress(OSError, KeyError, TypeError):  # there is none, or a file that it was made of is gone
         entry = read_entry(path)
         if entry["made_of"] == _made_of(entry["made_of"]["files"]):
-            for files in _under_way:
-                files.update(entry["made_of"]["files"])
+            note_files(entry["made_of"]["files"])
             return entry["content"]
     read = set[str]()
     _under_way.append(read)
@@ -114,6 +113,12 @@ def cached(key: Sequence[str], compose: Callable[[], Any], keep: Callable[[Any],
     if keep(content):
         write_entry(path, {"made_of": _made_of(read), "content": content})
     return content
+
+
+def note_files(paths: Iterable[str]) -> None:
+    """Note files that what is being composed for the cache depends on."""
+    for files in _under_way:
+        files.update(paths)
 
 
 def read_entry(path: Path) -> Any:
@@ -194,16 +199,22 @@ class Loader(ConfigLoaderImpl):
         """Compose a config as Hydra does, unless an option of the user's has the name of one of this package."""
         if config_name not in (None, "config"):  # None: of --hydra-help
             raise ConfigCompositionException("A run starts from conf/config.yaml: --config-name names no other.")
-        parsed, repository = self._parse_overrides_and_create_caching_repo(config_name, overrides)
-        for source in repository.get_sources():
-            if source.provider.endswith(_TYPED) and source.scheme() == "file":
-                _check_names(Path(source.path))
-        self._chosen = frozenset(override.key_or_group for override in parsed if isinstance(override.value(), str))
         self._files.clear()
         try:
             return super().load_configuration(config_name, overrides, run_mode, *args, **kwargs)
         except (RecursionError, ValueError) as error:
             raise ConfigCompositionException(str(error)) from error
+
+    def _parse_overrides_and_create_caching_repo(
+        self, config_name: str | None, overrides: list[str]
+    ) -> tuple[list[Override], CachingConfigRepository]:
+        """Parse overrides as Hydra does, note which options are typed, and check the folders they are taken from."""
+        parsed, repository = super()._parse_overrides_and_create_caching_repo(config_name, overrides)
+        for source in repository.get_sources():
+            if source.provider.endswith(_TYPED) and source.scheme() == "file":
+                _check_names(Path(source.path))
+        self._chosen = frozenset(override.key_or_group for override in parsed if isinstance(override.value(), str))
+        return parsed, repository
 
     def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
         """Merge files as Hydra does. Then a typed option of the user's own is all that is said of its group."""

@@ -24,7 +24,7 @@ from runner.runs.checkpoints import code_digest
 from tests.small import run_here
 
 
-def test_every_entry_of_the_list_has_runs() -> None:
+def test_every_entry_of_the_list_has_runs(listed_runs) -> None:
     """And backpropagation clipping on CIFAR-10 is worth most."""
     sizes = {name: len(jobs) for name, jobs in listed(LIST, ("scale=paper",))}
     assert next(iter(sizes.items())) == ("backprop_clipping/table_1 dataset.name=CIFAR10", 70)

@@ -186,7 +186,7 @@ def test_smoke_is_apart_labelled_and_not_judged(tmp_path, fabricate, jobs):
     assert not read_csv(tmp_path / PAPER / "fig-3" / "runs.csv")
 
 
-def test_every_claim_has_one_row_in_the_report(tmp_path):
+def test_every_claim_has_one_row_in_the_report(tmp_path, listed_runs):
     written = {path: path.read_bytes() for path in aggregate(PAPER, results_root=tmp_path)}
     again = {path: path.read_bytes() for path in aggregate(PAPER, results_root=tmp_path, pages_too=False)}
     assert written.items() > again.items()

@@ -316,7 +316,7 @@ def test_two_methods_are_compared_by_welchs_interval(tmp_path, monkeypatch, caps
             compare.main(words)
 
 
-def test_lines_end_at_the_accuracies_of_the_leaderboard() -> None:
+def test_lines_end_at_the_accuracies_of_the_leaderboard(listed_runs) -> None:
     """At each bound, a line has the mean of the row that stands on the page, and no line is without a row."""
     entries, runs = board_of(REPOSITORY / "results")
     compared = 0

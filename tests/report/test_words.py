@@ -35,7 +35,7 @@ Line = tuple[list[str], list[str]]  # the headings of a table, and the cells of 
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[ClaimRow]:
+def rows(listed_runs) -> list[ClaimRow]:
     return [row for paper in every_paper() for row in rows_of(RESULTS, paper)]
 
 
