@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from runner.config import FIELDS, PAPER, REPOSITORY, Config, check_ranges, register
 from runner.config.fields import Part
 from runner.records.identity import identify_recorded, limit, plain
-from runner.records.loader import Loader, cached, note_files
+from runner.records.loader import Loader, cached
 from runner.terminal import command
 
 _PAPER_SCALE = f"scale={PAPER}"
@@ -187,60 +187,55 @@ def cached_jobs(key: Sequence[str], make: Callable[[], Sequence[Job]]) -> list[J
 
 
 def _list_by_hydra(sweep: str, extra: Sequence[str]) -> list[Job]:
-    own, base = _fields_of(sweep, extra), [f"sweeps={sweep}", *extra]
-    overlay = _by_hydra(base, return_hydra_config=True) if own is None else own
+    base = [f"sweeps={sweep}", *extra]
+    overlay = _by_hydra(base, return_hydra_config=True)
     varied = OmegaConf.select(overlay, "hydra.sweeper.params") or {}
     parameters = [f"{name}={value}" for name, value in varied.items()]
-    if own is not None:
-        own.pop("hydra", None)  # the rest are fields of a run
+    # The very splitting that Hydra's own sweeper does.
+    batches = BasicSweeper.split_arguments([_parsed(text) for text in parameters], None)
+    groups = {default.partition("@")[0] for default in overlay.hydra.runtime.choices}
     jobs: dict[str, Job] = {}
     by_choices: dict[tuple[str, ...], DictConfig] = {}
-    # The very splitting that Hydra's own sweeper does.
-    for batch in BasicSweeper.split_arguments([_parsed(text) for text in parameters], None):
-        for arguments in batch:
-            # Composing takes 50 ms and more, so it is done once per choice of options; a value is set as Hydra sets it.
-            # Every job of a sweep sets the same fields, so that none keeps a value of the job before it.
-            options, fields = split(arguments)
-            choices = tuple(options)
-            if choices not in by_choices:
-                by_choices[choices] = _with_choices(base, own, choices)
-            config = by_choices[choices]
-            for override in map(_parsed, fields):
+    for arguments in (job for batch in batches for job in batch):
+        parsed = [_parsed(text) for text in arguments]
+        # Composing takes 50 ms and more, so it is done once per choice of groups; a value is set as Hydra sets it.
+        # Every job of a sweep sets the same fields, so that none keeps a value of the job before it.
+        choices = tuple(str(o.input_line) for o in parsed if o.key_or_group in groups)
+        if choices not in by_choices:
+            by_choices[choices] = _with_choices(sweep, extra, choices)
+        config = by_choices[choices]
+        for override in parsed:
+            if override.key_or_group not in groups:
                 OmegaConf.update(config, override.key_or_group, override.value())
-            overrides = {o.key_or_group: str(o.input_line).partition("=")[2] for o in map(_parsed, arguments)}
-            config.tracking.job_type = overrides.get("experiment")
-            limit(config)
-            if "seed" in overrides:
-                overrides["seed"] = str(config.seed)
-            config.tracking.command = command_of([*base, *(f"{name}={value}" for name, value in overrides.items())])
-            job = Job.of(sweep, overrides, config)
-            config.sources, config.examples = {}, None  # of the next job
-            jobs.setdefault(job.run_id, job)
+        overrides = {o.key_or_group: str(o.input_line).partition("=")[2] for o in parsed}
+        config.tracking.job_type = overrides.get("experiment")
+        limit(config)
+        if "seed" in overrides:
+            overrides["seed"] = str(config.seed)
+        config.tracking.command = command_of([*base, *(f"{name}={value}" for name, value in overrides.items())])
+        job = Job.of(sweep, overrides, config)
+        config.sources, config.examples = {}, None  # of the next job
+        jobs.setdefault(job.run_id, job)
+    most = overlay.scale.runs_per_sweep
     ordered = sorted(jobs.values(), key=lambda job: (job.values["seed"], job.values["draw"]))
-    return ordered[: config.scale.runs_per_sweep]
+    return ordered[:most]
 
 
-def _fields_of(sweep: str, extra: Sequence[str]) -> DictConfig | None:
-    """Read the file of a sweep. None where Hydra has to: it has defaults of its own, or `extra` says what varies."""
+def _with_choices(sweep: str, extra: Sequence[str], choices: Sequence[str]) -> DictConfig:
+    """Compose a sweep with some options: their config, then the fields of the sweep's file, then those of `extra`.
+
+    Sweeps come last among the defaults, so this is what Hydra composes, but sweeps and studies share the first part. A
+    file with defaults of its own is left to Hydra.
+    """
     path = REPOSITORY / "sweeps" / f"{sweep}.yaml"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     own = OmegaConf.load(path) if text.startswith("# @package _global_\n") else None
-    swept = any(text.lstrip("+~").startswith("hydra.sweeper") for text in extra)
+    swept = any(text.lstrip("+~").startswith("hydra.sweeper") for text in extra)  # of the file's own field
     if not isinstance(own, DictConfig) or "defaults" in own or swept:
-        return None
-    note_files([str(path)])
-    return own
-
-
-def _with_choices(base: Sequence[str], own: DictConfig | None, choices: Sequence[str]) -> DictConfig:
-    """Compose a sweep with some options: their config, then the fields of the sweep's file, then those of `base`.
-
-    Sweeps come last among the defaults, so this is what Hydra composes, but sweeps and studies share the first part.
-    """
-    if own is None:
-        return _by_hydra([*base, *choices])
-    options, fields = split(base[1:])
+        return _by_hydra([f"sweeps={sweep}", *extra, *choices])
+    options, fields = split(extra)
     config = composed([*options, *choices])
+    own.pop("hydra", None)
     with open_dict(config):
         config.merge_with(own)
     set_fields(config, fields)
