@@ -23,7 +23,6 @@ from runner.records import provenance
 from runner.runs.checkpoints import code_digest
 from tests.small import run_here
 
-
 ONE_RUN = (
     "- {sweep: tempered_sigmoid/fig_3, where: {dataset.name: MNIST, seed: 0, activation._target_: torch.nn.Tanh}}\n"
 )
