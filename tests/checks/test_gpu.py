@@ -23,6 +23,10 @@ from runner.records import provenance
 from runner.runs.checkpoints import code_digest
 from tests.small import run_here
 
+ONE_RUN = (
+    "- {sweep: tempered_sigmoid/fig_3, where: {dataset.name: MNIST, seed: 0, activation._target_: torch.nn.Tanh}}\n"
+)
+
 
 def test_every_entry_of_the_list_has_runs(listed_runs) -> None:
     """And backpropagation clipping on CIFAR-10 is worth most."""
@@ -87,9 +91,7 @@ def test_a_call_goes_on_where_the_last_one_ended(tmp_path: Path, monkeypatch, ca
     folder, commands = tmp_path / "all" / "benchmark" / "made-up-gpu", list[str]()
     monkeypatch.setattr(gpu, "printed", lambda command: (commands.append(command[3]) or 0, ["0 differ"]))
     monkeypatch.setattr(gpu, "launcher_of", lambda name: SimpleNamespace(carry_out=run_here))
-    (tmp_path / "runs.yaml").write_text(
-        "- {sweep: tempered_sigmoid/fig_3, where: {dataset.name: MNIST, seed: 0, activation._target_: torch.nn.Tanh}}\n"
-    )
+    (tmp_path / "runs.yaml").write_text(ONE_RUN)
 
     def call() -> tuple[int, str]:
         options = ["--rehearse", "--list", f"{tmp_path}/runs.yaml", "--results", f"{tmp_path}/all"]
@@ -114,21 +116,20 @@ def test_a_call_goes_on_where_the_last_one_ended(tmp_path: Path, monkeypatch, ca
 
 
 def test_a_rehearsal_does_all_in_processes(tmp_path: Path) -> None:
-    """With a made-up GPU in each of them."""
+    """With a made-up GPU in each of them, also in that of the run."""
     chosen = tmp_path / "runs.yaml"
-    chosen.write_text("- {sweep: tempered_sigmoid/fig_3, where: {dataset.name: MNIST, seed: 0}}\n")
+    chosen.write_text(ONE_RUN)
     options = ["--list", str(chosen), "--results", str(tmp_path / "all"), "--output", str(tmp_path / "out")]
-    command = [sys.executable, "-m", "checks", "gpu", "--rehearse", "--jobs", "2", *options]
+    command = [sys.executable, "-m", "checks", "gpu", "--rehearse", *options]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     table = done.stdout.rpartition("\n\n")[2]
-    for part in ("0 differ, ", "fig_3 dataset.name=MNIST seed=0", "2 runs recorded"):
+    for part in ("0 differ, ", "fig_3 dataset.name=MNIST seed=0", "1 runs recorded"):
         assert part in table
     (archive,) = tmp_path.glob("out/*.tar.gz")
     with tarfile.open(archive) as packed:
         names = packed.getnames()
     assert {"results/benchmark/made-up-gpu/parity.txt", "results/benchmark/made-up-gpu/engines.csv"} < set(names)
-    records = [name for name in names if name.startswith("results/smoke/runs/")]
-    assert len(records) == 2
-    record = json.loads((tmp_path / "all" / records[0].removeprefix("results/")).read_text())
+    (path,) = (name for name in names if name.startswith("results/smoke/runs/"))
+    record = json.loads((tmp_path / "all" / path.removeprefix("results/")).read_text())
     assert (record["provenance"]["device"], record["provenance"]["step"]) == ("made-up GPU", "graph")

@@ -60,6 +60,19 @@ ON_THE_DEVICE = (
     "activation", "augmentation", "averaging", "clipping", "constraint", "loss", "normalization", "optimizer",
     "schedule", "screening",
 )  # fmt: skip
+SMALLER = {  # layers of fewer channels and units than their options have
+    "wrn_16_4": SHALLOW,
+    "tempered_sigmoid_cifar10": ("architecture.filters=[3,4,5,6]",),
+    "backprop_clipping_cifar10": ("architecture.filters=[3,4,5,6]", "architecture.units=5"),
+    "handcrafted_cifar10": ("architecture.filters=[3,4,5]", "architecture.units=5"),
+    "lipschitz_mnist": ("architecture.filters=[4,6]", "architecture.units=8"),
+    "lipschitz_mnist_notebook": ("architecture.filters=[4,6]", "architecture.units=8"),
+    "lipschitz_resnet": ("architecture.width=4",),
+    "lipschitz_vgg": ("architecture.width=4",),
+    "lipschitz_mixer": ("architecture.hidden=6", "architecture.tokens=6", "architecture.channels=6"),
+    "scatternet_cifar10": ("architecture.blocks=[[4],[5]]",),
+    "scatternet_cifar10_table": ("architecture.blocks=[[4,4],[5,5]]",),
+}
 EAGER = ("corrected", "original_bug", "joint", "printed", "backprop_clipping_mnist", "backprop_clipping_cifar10")
 
 CONVOLUTIONS = (
@@ -108,8 +121,7 @@ def test_trains_every_architecture_and_mechanism_as_on_the_cpu(group: str, optio
         more += ("dataset.train_examples=6",)
     if option in CONVOLUTIONS:
         more += ("dataset.shape=[3,16,16]",)
-    if option == "wrn_16_4":
-        more += SHALLOW
+    more += SMALLER.get(option, ())
     agrees(case(group, option, *more), "eager" if option in EAGER else "graph", modes=[StepMode.auto])
 
 

@@ -20,12 +20,6 @@ ONE = (NoiseGroup(("w",), 0.5),)
 THREE = (NoiseGroup(("a", "b"), 0.5), NoiseGroup(("c",), 2.0), NoiseGroup(("d",), 0.1))
 
 
-def batch_sizes(examples: int, batch_size: int, epochs: int) -> list[int]:
-    m = Mechanism(Sampling.poisson, examples, batch_size, 1.0, ONE)
-    generator = torch.Generator().manual_seed(0)
-    return [len(batch) for _ in range(epochs) for batch in m.batches(generator)]
-
-
 def mechanism(sampling: Sampling = Sampling.poisson, noise_multiplier: float = 1.1, groups=ONE) -> Mechanism:
     return Mechanism(sampling, examples=1000, batch_size=100, noise_multiplier=noise_multiplier, noise_groups=groups)
 
@@ -123,7 +117,8 @@ def test_the_sizes_of_poisson_batches_are_binomial_to_their_ends() -> None:
     Cutting any of them off is another mechanism than the one that is charged.
     """
     draws, expected = 20_000, stats.binom(20, 0.1)
-    sizes = batch_sizes(20, 2, draws // 10)
+    m, generator = Mechanism(Sampling.poisson, 20, 2, 1.0, ONE), torch.Generator().manual_seed(0)
+    sizes = [len(batch) for _ in range(draws // 10) for batch in m.batches(generator)]
     seen = torch.bincount(torch.tensor(sizes).clamp(max=6), minlength=7)
     due = [*(draws * expected.pmf(n) for n in range(6)), draws * expected.sf(5)]
     assert stats.chisquare(seen.numpy(), due).pvalue > 1e-4

@@ -141,10 +141,11 @@ def test_an_attack_on_float32_noise_recognises_an_example() -> None:
     shift, largest = 1 / (1.23 * math.sqrt(12_945)), np.sqrt(-2 * np.log(np.arange(1, 65) * 2.0**-24))
     generator, counts = torch.Generator().manual_seed(0), np.zeros(2)
     for _ in range(60):
-        z = torch.empty(16 * 2**16).normal_(generator=generator).view(-1, 2, 8)
+        x, y = torch.empty(16 * 2**16).normal_(generator=generator).view(-1, 2, 8).unbind(1)
+        far = (torch.addcmul(x.square(), y, y) > (largest[-1] - 2 * shift) ** 2).nonzero(as_tuple=True)
         for example in (0, 1):
-            distance = (z + example * torch.tensor([shift, 0]).view(2, 1)).norm(dim=1)
-            distance = distance[distance > largest[-1]].double().numpy()
+            distance = (x[far] + example * shift).double().hypot(y[far].double()).numpy()
+            distance = distance[distance > largest[-1]]
             counts[example] += (np.abs(distance[:, None] - largest).min(axis=1) > normal.RESOLUTION).sum()
     due = normal._impossible(shift) * 60 * 2**19
     assert counts[0] == 0

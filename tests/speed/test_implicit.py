@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from checks.parity.cases import prepared
 from checks.parity.runs import SMALL
 from checks.parity.step import made_up
 from checks.rehearsal import made_up_cuda
-from checks.rehearsal.compiled import Plan, planning
 from runner.data.datasets import Split
 from runner.networks.geometry import Geometry
 from runner.speed import implicit
@@ -26,7 +24,6 @@ from runner.speed.implicit import SHAPES, _blocks, worthwhile
 from runner.speed.kernels import waves
 from runner.training.graph import GraphStep
 from runner.training.graph.batches import draw_epoch
-from runner.training.graph.capture import compiled
 from tests.small import NETWORK
 
 triton = pytest.importorskip("triton")
@@ -147,38 +144,15 @@ def test_a_step_on_cuda_forms_gradients_by_it(wanted: str, monkeypatch: pytest.M
     monkeypatch.setenv("DP_REPRO_KERNELS", wanted)
     implicit.agrees.cache_clear()
     with made_up_cuda() as gpu:
-        step = step_of("cuda", 16)
-        batches = draw_epoch(prepared(*SMALL, *NETWORK).mechanism, torch.Generator("cuda").manual_seed(0))
+        run = prepared(*SMALL, *NETWORK)
+        split = Split(*(tensor.to("cuda") for tensor in made_up(run, 16)))
+        step = GraphStep(run, run.new_objective().to("cuda"), split)
+        batches = draw_epoch(run.mechanism, torch.Generator("cuda").manual_seed(0))
         step.make_room(batches.indices.shape[1])
         gpu.clear()
         step.advance()
         assert gpu.launches["runner::formed_gradients"] == (0 if wanted else 2)
     implicit.agrees.cache_clear()
-
-
-def step_of(device: str, examples: int) -> GraphStep:
-    run = prepared(*SMALL, *NETWORK)
-    inputs, targets = (tensor.to(device) for tensor in made_up(run, examples))
-    return GraphStep(run, run.new_objective().to(device), Split(inputs, targets))
-
-
-def test_a_compiled_step_may_call_it() -> None:
-    """One graph, with the weights of the step that unfolds windows."""
-    plans: list[Plan] = []
-    weights = []
-    for by_kernel in (False, True):
-        step = step_of("cpu", 16)
-        step.make_room(16)
-        step._mask.fill_(True)
-        step._indices.copy_(torch.arange(16))
-        for layer in step.recorded.layers.values():
-            layer.by_kernel = by_kernel
-        step._draw()
-        advance = partial(step.advance, 16)
-        (compiled(advance, planning(plans)) if by_kernel else advance)()
-        weights.append(step.recorded.values.clone())
-    assert len(plans) == 1
-    torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-6)
 
 
 def test_a_kernel_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

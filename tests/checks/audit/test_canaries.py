@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 
-from checks.audit.canaries import ABSENT, Attack, CanaryLoss, Plant, carry_out, exact
+from checks.audit.canaries import ABSENT, Attack, CanaryLoss, Outcome, Plant, carry_out, exact
 from checks.audit.report import runs_section
 from checks.audit.trained import FAULTS, Bounds, TrainedRow, write
 from runner.config import register
@@ -59,23 +60,29 @@ def test_scores_are_distributed_as_exact_ones(way: str) -> None:
         assert got.std() == pytest.approx(expected.std(), rel=0.25)
 
 
+@cache
+def of_small() -> Outcome:
+    return carry_out(SMALL)
+
+
 def test_a_resumed_run_shows_what_a_whole_one_does() -> None:
-    assert np.array_equal(carry_out(WAYS["resumed"]).scores, carry_out(SMALL).scores)
+    assert np.array_equal(carry_out(WAYS["resumed"]).scores, of_small().scores)
 
 
-def accused(attack: Attack, plant: Plant = lambda run: run) -> bool:
+def accused(attack: Attack, outcome: Outcome) -> bool:
     run = attack.prepared()
-    return Bounds(run.mechanism.charges(run.most_steps).actual, 1e-5, 0.01).accused(carry_out(attack, plant), 60)
+    return Bounds(run.mechanism.charges(run.most_steps).actual, 1e-5, 0.01).accused(outcome, 60)
 
 
 @pytest.mark.parametrize(("name", "attack", "plant"), FAULTS, ids=[name for name, _, _ in FAULTS])
 def test_a_fault_in_what_trains_is_found(name: str, attack: Attack, plant: Plant) -> None:
     noise = ("noise_multiplier=3",) if attack.way == "graph" else ()  # else there is too much to show by 300 canaries
-    assert accused(replace(SMALL, way=attack.way, overrides=(*SMALL.overrides, *noise)), plant)
+    attack = replace(SMALL, way=attack.way, overrides=(*SMALL.overrides, *noise))
+    assert accused(attack, carry_out(attack, plant))
 
 
 def test_a_run_without_a_fault_is_not_accused() -> None:
-    assert not accused(SMALL)
+    assert not accused(SMALL, of_small())
 
 
 def test_too_many_canaries_are_refused() -> None:

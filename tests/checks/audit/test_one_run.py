@@ -55,17 +55,14 @@ def test_a_curve_allows_the_false_positives_of_a_normal_test() -> None:
 def test_bounds_from_one_run_stay_below_and_get_close() -> None:
     family, error = (SampledGaussian(0.1, 1.0, 50),), 0.05
     sound = epsilon_of_curve(family, 1.0, DELTA)
-    bounds, wrong = [], 0
-    for seed in range(10):
-        run = exact(4000, 0.1, 1.0, 50, 1.0, seed)
-        guesses = guess(run.scores, run.joined, 120)
-        wrong += refuted(guesses, allowed_by(family, 1.0), error)
-        bounds.append((approximate_dp(guesses, DELTA, error), charged_curve(guesses, family, DELTA, error)))
-    assert wrong <= 1
-    assert max(max(pair) for pair in bounds) < sound
-    any_mechanism, as_charged = np.median(bounds, axis=0)
-    assert 0.35 * sound < any_mechanism < as_charged
-    assert as_charged > 0.5 * sound
+    runs = [exact(4000, 0.1, 1.0, 50, 1.0, seed) for seed in range(10)]
+    guesses = [guess(run.scores, run.joined, 120) for run in runs]
+    assert sum(refuted(each, allowed_by(family, 1.0), error) for each in guesses) <= 1
+    any_mechanism = [approximate_dp(each, DELTA, error) for each in guesses]
+    as_charged = [charged_curve(each, family, DELTA, error) for each in guesses[:4]]  # a second each
+    assert max(any_mechanism + as_charged) < sound
+    assert 0.35 * sound < np.median(any_mechanism) < np.median(as_charged)
+    assert np.median(as_charged) > 0.5 * sound
 
 
 def test_more_guesses_than_right_ones_bound_nothing() -> None:

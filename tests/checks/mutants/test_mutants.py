@@ -32,8 +32,8 @@ def test_a_trial_is_on_a_copy_and_tells_what_is_noticed(tmp_path: Path) -> None:
     """Two faults in one file of a copy of this tree: one that a test notices, and one that it does not check."""
     tree = copied(REPOSITORY, tmp_path / "tree")
     program = f"""
-import sys
 from pathlib import Path
+import hydra, pytest, torch  # once, and not in each trial
 from checks.mutants.run import _tried
 from checks.mutants.catalogue import Mutant
 test = {NOTICING!r}
