@@ -19,7 +19,6 @@ Jobs = Callable[..., list[Job]]
 @pytest.fixture
 def smoke_jobs(tmp_path: Path) -> Jobs:
     """`smoke_jobs(3)`: short runs with results in the test's folder; `smoke_jobs(3, r1="a.Loss")`: one with a loss."""
-
     small = ("scale=smoke", "scale.epochs=1", "scale.batch_size=240", "tracking=disabled")
 
     def make(count: int, device: str = "cpu", **losses: str) -> list[Job]:
