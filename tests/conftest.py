@@ -102,6 +102,15 @@ def listed_runs(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture
+def coarse() -> Iterator[None]:
+    """For tests of everything but the numbers of an accountant."""
+    from tests.small import coarse_grid
+
+    with coarse_grid():
+        yield
+
+
+@pytest.fixture
 def smoke(composed: Compose) -> Compose:
     """A function that composes a config from overrides at smoke scale, without tracking."""
 

@@ -21,8 +21,9 @@ from runner.api import ConfigError, Step, compute_epsilon, load_records, load_ru
 from runner.config import REPOSITORY
 from runner.records.jobs import composed_values
 from tests import choosing
+from tests.small import FEW_STEPS
 
-TANH = ("experiment=tempered_sigmoid/mnist_tanh", "scale=smoke", "tracking=disabled", "epochs=2", "diagnostics=[]")
+TANH = ("experiment=tempered_sigmoid/mnist_tanh", "scale=smoke", "tracking=disabled", "diagnostics=[]", *FEW_STEPS)
 
 
 @pytest.fixture
@@ -124,11 +125,12 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     script = tmp_path / "notebook.py"
     here = (
         "from pathlib import Path\nfrom runner import config\nconfig.PLACE, config.RESULTS = Path(), Path('results')\n"
-        "from runner.launch import processes\nfrom tests.small import run_here\nprocesses.run_processes = run_here\n"
+        "from runner.launch import processes\nfrom tests.small import coarse_grid, run_here\n"
+        "processes.run_processes = run_here\n(coarse := coarse_grid()).__enter__()\n"
     )
-    text = "\n".join([here, *cells]).replace("base: experiment=", "base: epochs=1 experiment=")  # of its study
-    script.write_text(text, encoding="utf-8")
+    text = "\n".join([here, *cells]).replace("base: experiment=", "base: epochs=1 diagnostics=[] experiment=")
+    script.write_text(text.replace('/mnist_tanh",', f'/mnist_tanh", *{FEW_STEPS},'), encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{tmp_path}"}
     done = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "epoch 3: " in done.stdout
+    assert "epoch 2: " in done.stdout

@@ -15,6 +15,7 @@ from opacus.accountants.utils import get_noise_multiplier
 from runner.cli import epsilon, study
 from runner.config import ConfigError
 from runner.report.files import read_csv
+from tests.small import run_here
 
 MNIST = ["--batch", "256", "--examples", "60000", "--steps", "14040"]
 
@@ -78,9 +79,10 @@ def test_the_last_batch_of_an_epoch_counts(options: list[str], capsys) -> None:
 
 
 def test_a_method_is_trained_at_each_epsilon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], coarse: None
 ) -> None:
     monkeypatch.setattr(study, "EPSILONS", (3.0,))
+    monkeypatch.setattr(study, "run_jobs", lambda _, work, line: run_here(work))
     command = ["--dataset", "mnist", "--method", "tanh", "--scale", "smoke", "--seeds", "1", "--jobs", "1"]
     assert study.pareto([*command, f"runtime.results_root={tmp_path}"]) == 0
     folder = tmp_path / "smoke" / "pareto" / "mnist_tempered_sigmoid_tanh_2021"

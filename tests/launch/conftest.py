@@ -19,9 +19,10 @@ Jobs = Callable[..., list[Job]]
 @pytest.fixture
 def smoke_jobs(tmp_path: Path) -> Jobs:
     """`smoke_jobs(3)`: short runs with results in the test's folder; `smoke_jobs(3, r1="a.Loss")`: one with a loss."""
+    small = ("scale=smoke", "scale.epochs=1", "scale.batch_size=240", "tracking=disabled")
 
     def make(count: int, device: str = "cpu", **losses: str) -> list[Job]:
-        listed = sweep_jobs("tempered_sigmoid/text_sgd", ("scale=smoke", "scale.epochs=1", "tracking=disabled"))[:count]
+        listed = sweep_jobs("tempered_sigmoid/text_sgd", small)[:count]
         jobs = []
         for place, job in enumerate(listed):
             config = copy.deepcopy(job.config)

@@ -157,7 +157,8 @@ def test_a_screened_run_guarantees_its_most_possible_releases() -> None:
 
 
 def test_a_run_ends_with_its_result_and_a_multirun_with_a_table(tmp_path: Path) -> None:
-    options = ["scale=smoke", "scale.epochs=1", "tracking=disabled", f"runtime.results_root={tmp_path}"]
+    options = ["scale=smoke", "scale.epochs=1", "scale.batch_size=240", "tracking=disabled"]
+    options.append(f"runtime.results_root={tmp_path}")
     (code, _, first), (_, _, again) = (run_in_fork(options, tmp_path) for _ in range(2))
     assert code == 0, first
     (path,) = tmp_path.glob("smoke/runs/*.json")

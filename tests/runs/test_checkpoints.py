@@ -35,6 +35,7 @@ from tests.conftest import quietly, record_of
 from tests.small import NETWORK
 
 EVERY = "runtime.checkpoint_above=0"
+ONE = ("scale.epochs=1", "scale.batch_size=400", "diagnostics=[]")
 
 # What of a run has to be put back: each of these has state that the others have not.
 KINDS: dict[str, tuple[str, ...]] = {
@@ -210,8 +211,8 @@ def test_a_short_run_and_one_of_the_users_classes_have_none(smoke) -> None:
 
 
 def test_saved_weights_are_those_that_were_measured(smoke) -> None:
-    config = smoke("epochs=1", "save_model=yes")
-    assert identify(config) == identify(smoke("epochs=1"))
+    config = smoke(*ONE, "save_model=yes")
+    assert identify(config) == identify(smoke(*ONE))
     assert execute(config, quietly) == "finished"
     record = record_of(config)
     assert "save_model" not in record["config"]
@@ -242,7 +243,7 @@ def test_threads_change_a_record_by_rounding_only(smoke, tmp_path: Path) -> None
 
 def test_a_stopped_run_leaves_its_epochs_and_can_still_be_made(smoke) -> None:
     """Another search may let it go further. The longer record has all that the shorter had."""
-    config = smoke("experiment=lipschitz/mnist_drawn", "diagnostics=[]")
+    config = smoke("experiment=lipschitz/mnist_drawn", "scale.batch_size=400", "diagnostics=[]")
     folder, (run_id, _) = Path(config.runtime.results_root) / "smoke", identify(config)
     path = stopped_path(folder, run_id)
     assert execute(config, quietly, goes_on=lambda rows: len(rows) < 1) == "stopped"
@@ -262,9 +263,6 @@ def test_a_stopped_run_leaves_its_epochs_and_can_still_be_made(smoke) -> None:
     assert path.read_bytes() == written
     path.replace(record_path(folder, run_id))
     assert not recorded(config), "epochs of a run are no run"
-
-
-ONE = ("scale.epochs=1", "diagnostics=[]")
 
 
 def path_of(config: DictConfig) -> Path:
@@ -308,7 +306,7 @@ def test_a_place_that_cannot_be_written_is_found_before_training(smoke, folder: 
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_no_run(smoke, monkeypatch, capsys) -> None:
-    config = smoke("scale.epochs=2", "diagnostics=[]", "runtime.checkpoint_above=0")
+    config = smoke(*ONE, "scale.epochs=2", EVERY)
     monkeypatch.setattr(checkpoints, "write_whole", full_for(checkpoint_path(config)))
     assert execute(config, quietly) == "finished"
     assert capsys.readouterr().err.count("No space left on device") == 1

@@ -18,16 +18,14 @@ from runner.claims.runs import Runs
 from runner.cli import aggregate
 from runner.cli import study as command
 from runner.config import ConfigError
-from runner.launch import Work
-from runner.launch.processes import Tally
 from runner.records.files import dumps, read_record
 from runner.report.files import read_csv
 from runner.report.leaderboard import methods
 from runner.report.leaderboard.entries import entries
-from runner.runs.execute import execute
 from runner.study.board import Entrant, entered_runs, read_entrant
 from runner.training.run import Run
 from runner.trust.parts import OwnClipping
+from tests.small import coarse_grid, run_here
 from tests.trust import test_clipping
 
 STUDY = """
@@ -62,10 +60,10 @@ class Halved(Flat):
 ENTRANT = "method: Halved (2027)\narm: mine\nclass: from scratch\nby: a test\nsummary: Half of the gradient.\n"
 
 
-def carry_out(_: object, work: Work, __: object) -> Tally:
-    for job in work.jobs:
-        execute(job.config, lambda row, run: None)
-    return Tally(recorded=list(work.jobs))
+@pytest.fixture(scope="module", autouse=True)
+def _coarse() -> Iterator[None]:
+    with coarse_grid():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +82,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.syspath_prepend(str(folder))
-        patch.setattr(command, "run_jobs", carry_out)
+        patch.setattr(command, "run_jobs", lambda _, work, line: run_here(work))
         patch.setattr("runner.study.page.board", lambda *_: "")  # of all records, which takes long
         patch.setattr(of_hydra, "ConfigLoaderImpl", of_hydra.ConfigLoaderImpl)  # which --config-dir replaces
         root = f"runtime.results_root={folder.parent / 'results'}"

@@ -267,7 +267,7 @@ def test_a_smoke_study_is_marked(carried: Carried, tmp_path: Path) -> None:
     ],
 )
 def test_an_arm_without_comparison_is_refused_before_any_work(
-    change: tuple[str, str], sentence: str, tmp_path: Path, refusal: Callable[..., str], monkeypatch
+    change: tuple[str, str], sentence: str, tmp_path: Path, refusal: Callable[..., str], monkeypatch, coarse
 ) -> None:
     monkeypatch.setattr(command, "run_jobs", lambda *_: pytest.fail("a run was started"))
     monkeypatch.setattr(command.durations, "recorded", lambda _: Durations([]))

@@ -28,9 +28,10 @@ from runner.report.papers import load
 from runner.runs.execute import execute
 from runner.tracking import runs as tracking
 from tests.conftest import quietly, record_of
+from tests.small import FEW_STEPS
 from tests.tracked import tracked_papers
 
-SMALL = ("scale=smoke", "scale.epochs=2", "diagnostics=[]", "architecture.units=4", "architecture.filters=[2,2]")
+SMALL = ("scale=smoke", "diagnostics=[]", *FEW_STEPS)
 
 
 @pytest.fixture(autouse=True)
@@ -265,7 +266,8 @@ def test_no_fault_of_wandb_stops_or_holds_a_run(composed, fake_wandb, capfd, mon
     """It is recorded, and its accuracy is shown, before W&B is waited for; then comes one line."""
     program, reason = FAULTS[fault]
     fake_wandb(f"{RUN}    {program}{REST}" if program.startswith("def") else program)
-    monkeypatch.setattr(tracking, "_PATIENCE", 3.0)
+    if fault == "hangs":
+        monkeypatch.setattr(tracking, "_PATIENCE", 3.0)
     config, shown = composed(*SMALL), list[float]()
 
     def show_recorded(path: Path) -> None:
@@ -317,7 +319,8 @@ LOGIN = "def login(prompt):\n    "
 )
 def test_what_cannot_begin_online_is_refused(composed, fake_wandb, monkeypatch, program: str, reason: str) -> None:
     fake_wandb(program)
-    monkeypatch.setattr(tracking, "_PATIENCE", 3.0)
+    if "3 seconds" in reason:
+        monkeypatch.setattr(tracking, "_PATIENCE", 3.0)
     with pytest.raises(ConfigError, match=reason):
         execute(composed(*SMALL, "tracking=online"), quietly)
 
@@ -343,7 +346,7 @@ def test_a_multirun_that_is_stopped_says_so_in_a_line(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("smoke/runs/*.json"))
 
 
-def test_a_sweep_of_wandb_starts_runs_of_this_package(composed, tmp_path: Path, monkeypatch) -> None:
+def test_a_sweep_of_wandb_starts_runs_of_this_package(composed, tmp_path: Path, monkeypatch, coarse) -> None:
     """The file in docs/hydra.md, as W&B's agent makes a command of it. The agent names run and sweep by environment."""
     from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
