@@ -254,9 +254,9 @@ def test_statistics_are_charged_as_two_releases() -> None:
     out, within = scores["sum"]
     apart = (within.mean() - out.mean()) / out.std()
     assert apart == pytest.approx(math.sqrt(2) / 2.0, rel=0.12)
-    found = lower_bounds(scores, ledger.actual, DELTA, ERROR)
-    assert not found.accused
-    assert 0.3 < found.of_shape <= sound_epsilon(ledger.actual, DELTA)
+    right = lower_bounds(scores, ledger.actual, DELTA, ERROR)
+    assert not right.accused
+    assert 0.3 < right.of_shape <= sound_epsilon(ledger.actual, DELTA)
     once = ((ledger.actual[0][0], 1),)
     assert lower_bounds({"sum": (out, within + 0.8 * out.std())}, once, DELTA, ERROR).accused
 
@@ -314,8 +314,8 @@ def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.Monke
     """One attack of each kind is made; the tests above have the list of all."""
     monkeypatch.setattr(cases, "FAULTS", FAULTS[:1])
     monkeypatch.setattr(cases, "_accepted_only", lambda *_: cases._faulty(FAULTS[2], 5000, OF_A_FAULT))
-    of_each = Setting("flat"), "none", cases.HIDDEN[0]
-    some = [case for case in cases.cases(quick=True) if case.attack.args[0] in of_each]
+    attacked = Setting("flat"), "none", cases.HIDDEN[0]
+    some = [case for case in cases.cases(quick=True) if case.attack.args[0] in attacked]
     assert len(some) == 3
     monkeypatch.setattr(cases, "cases", lambda quick: some)
     assert command.main(["--quick", "--output", str(tmp_path)]) == 0

@@ -57,9 +57,9 @@ def test_bounds_from_one_run_stay_below_and_get_close() -> None:
     sound = epsilon_of_curve(family, 1.0, DELTA)
     runs = [exact(4000, 0.1, 1.0, 50, 1.0, seed) for seed in range(10)]
     guesses = [guess(run.scores, run.joined, 120) for run in runs]
-    assert sum(refuted(each, allowed_by(family, 1.0), error) for each in guesses) <= 1
-    any_mechanism = [approximate_dp(each, DELTA, error) for each in guesses]
-    as_charged = [charged_curve(each, family, DELTA, error) for each in guesses[:4]]  # a second each
+    assert sum(refuted(made, allowed_by(family, 1.0), error) for made in guesses) <= 1
+    any_mechanism = [approximate_dp(made, DELTA, error) for made in guesses]
+    as_charged = [charged_curve(made, family, DELTA, error) for made in guesses[:4]]  # a second each
     assert max(any_mechanism + as_charged) < sound
     assert 0.35 * sound < np.median(any_mechanism) < np.median(as_charged)
     assert np.median(as_charged) > 0.5 * sound
