@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,12 +49,19 @@ class Mutant:
         """Return the source with the fault.
 
         Raises:
-            ValueError: the old text does not occur exactly once. The code has changed, and the fault has to follow it.
+            ValueError: the old text does not occur exactly once, or the source is no Python any more, which every test
+                would notice. The code has changed, and the fault has to follow it.
         """
         count = source.count(self.old)
         if count != 1 or self.new == self.old:
             raise ValueError(f"{self.file}, '{self.why}': the old text is there {count} times, not once: {self.old!r}.")
-        return source.replace(self.old, self.new)
+        changed = source.replace(self.old, self.new)
+        if self.file.endswith(".py"):
+            try:
+                ast.parse(changed)
+            except SyntaxError as error:
+                raise ValueError(f"{self.file}, '{self.why}': no Python any more: {error}.") from error
+        return changed
 
 
 def every() -> dict[str, list[Mutant]]:

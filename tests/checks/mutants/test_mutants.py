@@ -55,10 +55,12 @@ for number, outcome in _tried([([test], f) for f in faults], Path({str(tree)!r})
 
 
 def test_a_fault_or_a_test_that_is_not_there_is_an_error() -> None:
-    """The text of a fault has to be there once."""
+    """The text of a fault has to be there once, and Python has to read what it makes of a file."""
     for old, count in (("b", 2), ("c", 0)):
         with pytest.raises(ValueError, match=f"there {count} times"):
             Mutant("x.py", old, "d", "wrong", "test_fields.py").mutated("ab b")
+    with pytest.raises(ValueError, match="no Python any more: expected an indented block"):
+        Mutant("x.py", "    b = 1", "b = 1", "wrong", "test_fields.py").mutated("for a in c:\n    b = 1\n")
     for test in ("no_such.py", "test_fields.py::test_no_such"):
         with pytest.raises(ValueError, match="there is no tests/"):
             Mutant("config.py", "a", "b", "wrong", test).check_tests(REPOSITORY)
