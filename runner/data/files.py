@@ -82,9 +82,7 @@ def write_or_rescue(path: Path, content: str | bytes, *, replace: bool) -> bool:
         return write_whole(path, content, replace=replace)
     except OSError as error:
         try:
-            saved = Path(
-                tempfile.gettempdir(), f"{path.stem}-{uuid4().hex[:8]}{path.suffix}"
-            )  # raises if there is none
+            saved = Path(tempfile.gettempdir(), f"{path.stem}-{uuid4().hex[:8]}{path.suffix}")  # raises if none
             write_whole(saved, content, replace=False, private=True)
             folder, source, place = (shlex.quote(str(name)) for name in (path.parent, saved, path))
             rescue = f"it is saved, and this puts it in its place: mkdir -p {folder} && mv {source} {place}"

@@ -78,7 +78,8 @@ class _Repository(ConfigRepository):
                 why = "is not UTF-8: save it as UTF-8" if isinstance(error, UnicodeDecodeError) else why
                 why = "is nested too deeply" if isinstance(error, RecursionError) else why
                 raise ConfigCompositionException(f"{path} {why}.") from None
-        note_files([path] if path else [])
+        for files in _under_way:
+            files.update([path] if path else [])
         copied: ConfigResult = pickle.loads(_parsed[key])  # Hydra merges others into it
         return copied
 
@@ -102,7 +103,8 @@ def cached(key: Sequence[str], compose: Callable[[], Any], keep: Callable[[Any],
     with suppress(OSError, KeyError, TypeError):  # there is none, or a file that it was made of is gone
         entry = read_entry(path)
         if entry["made_of"] == _made_of(entry["made_of"]["files"]):
-            note_files(entry["made_of"]["files"])
+            for files in _under_way:
+                files.update(entry["made_of"]["files"])
             return entry["content"]
     read = set[str]()
     _under_way.append(read)
@@ -113,12 +115,6 @@ def cached(key: Sequence[str], compose: Callable[[], Any], keep: Callable[[Any],
     if keep(content):
         write_entry(path, {"made_of": _made_of(read), "content": content})
     return content
-
-
-def note_files(paths: Iterable[str]) -> None:
-    """Note files that what is being composed for the cache depends on."""
-    for files in _under_way:
-        files.update(paths)
 
 
 def read_entry(path: Path) -> Any:
