@@ -3,8 +3,6 @@
 Exit codes: 0 all is well, 1 a check found something, 2 bad input, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import sys
 
 from runner.cli.commands import carry_out, interrupt_on_termination, listed, unknown

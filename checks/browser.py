@@ -7,8 +7,6 @@ has to lead to a file, and to a part of it. A verdict is on the screen. The sear
 Exit codes: 0 all is well or skipped without Playwright or Chromium, 1 something is wrong, 2 there is no site.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

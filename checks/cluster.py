@@ -6,8 +6,6 @@ of an undisturbed run. It needs root, `apt-get install slurm-wlm munge` and `pip
 Exit codes: 0 nothing was lost, 1 something was, 2 a program is missing.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -6,8 +6,6 @@ table. It packs the new files into the folder `--output`, as archives to unpack 
 `--rehearse` does all of this in small on a made-up GPU.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

@@ -7,8 +7,6 @@ sentences in a row, in a page or a docstring, read like a telegram. They are a w
 a test has at most 60 characters. Only files that git tracks are read, so the files of a user never matter.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """As much of W&B's server as its own client needs for sending runs: what arrives is kept, on this machine."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading

@@ -3,8 +3,6 @@
 Exit codes: 0 done (or done before), 1 a run failed, 2 bad input, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import signal
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -9,8 +9,6 @@ Everything here does what the commands do, on the same records: a run that is re
 Whatever is asked for wrongly raises `ConfigError` with one sentence, before work starts.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,7 +56,7 @@ class Step:
     epoch: int
     step: int
     steps: int
-    _run: Run
+    _run: "Run"
 
     @property
     def epsilon(self) -> float:
@@ -105,14 +103,14 @@ class TrainedRun:
         return None if sound is None else float(sound)
 
     @cached_property
-    def history(self) -> pd.DataFrame:
+    def history(self) -> "pd.DataFrame":
         """One row for each epoch: steps, both epsilons, losses and accuracy (percent)."""
         import pandas as pd
 
         return pd.DataFrame({name: pd.Series(values) for name, values in self.record["history"].items()})
 
     @cached_property
-    def model(self) -> nn.Module:
+    def model(self) -> "nn.Module":
         """The trained network, on the CPU, ready to evaluate. It takes the run's features of images.
 
         Raises:
@@ -169,7 +167,7 @@ def train_run(
     def goes_on(rows: Sequence[Mapping[str, float]]) -> bool:
         return on_epoch is None or on_epoch(dict(rows[-1])) is not False
 
-    def after_step(epoch: int, step: int, run: Run) -> None:
+    def after_step(epoch: int, step: int, run: "Run") -> None:
         if on_step is not None:
             on_step(Step(epoch, (epoch - 1) * run.mechanism.steps_per_epoch + step, run.most_steps, run))
 
@@ -187,7 +185,7 @@ def run_study(
     scale: str = "paper",
     jobs: int | None = None,
     config_dir: str | Path | None = None,
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """Carry out a study, or what is left of it, and return one row for each arm, data set and epsilon.
 
     Args:
@@ -279,7 +277,7 @@ def load_run(run: str | Path, results: str | Path = RESULTS) -> TrainedRun:
 
 def load_records(
     results: str | Path = RESULTS, *, scale: str | None = "paper", evaluation: str | None = "test"
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """Read the records of a results folder into a table with one row for each run.
 
     Args:

@@ -1,7 +1,5 @@
 """Numbers and progress for people: a line that is rewritten in a terminal, and repeated at intervals in a log file."""
 
-from __future__ import annotations
-
 import argparse
 import codecs
 import difflib

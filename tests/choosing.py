@@ -1,7 +1,5 @@
 """Mechanisms and normalisations of a user's own: some that only choose, and some that draw or charge themselves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

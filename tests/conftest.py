@@ -1,7 +1,5 @@
 """Fixtures of all tests: small configs, composed without Hydra's command line, and fabricated records of real jobs."""
 
-from __future__ import annotations
-
 import copy
 import fcntl
 import math
@@ -59,7 +57,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @cache
-def _composed(options: tuple[str, ...]) -> DictConfig:
+def _composed(options: tuple[str, ...]) -> "DictConfig":
     """Compose options of groups once for every scale, which is swapped (tests/test_config.py compares)."""
     from runner.records.jobs import composed
 
@@ -80,7 +78,7 @@ def composed(tmp_path: Path) -> Compose:
     from runner.records.identity import resolved
     from runner.records.jobs import set_fields, split
 
-    def make(*overrides: str) -> DictConfig:
+    def make(*overrides: str) -> "DictConfig":
         options, fields = split(overrides)
         config = copy.deepcopy(_composed(tuple(options)))
         config.runtime.device = "cpu"  # unless a test asks for another, on a machine with a GPU too
@@ -114,7 +112,7 @@ def coarse() -> Iterator[None]:
 def smoke(composed: Compose) -> Compose:
     """A function that composes a config from overrides at smoke scale, without tracking."""
 
-    def make(*overrides: str) -> DictConfig:
+    def make(*overrides: str) -> "DictConfig":
         return composed("scale=smoke", "tracking=disabled", *overrides)
 
     return make
@@ -131,7 +129,7 @@ def fabricate(tmp_path: Path) -> Fabricate:
     from runner.records.identity import recorded_config
 
     def write(
-        job: Job,
+        job: "Job",
         accuracy: Sequence[float],
         epsilon: float | Sequence[float] = 2.9,
         sound: float | Sequence[float] | None = 2.3,
@@ -200,11 +198,11 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 
 @pytest.fixture
-def jobs() -> Callable[..., list[Job]]:
+def jobs() -> "Callable[..., list[Job]]":
     """`jobs("fig_3", "mnist_tanh")`: the planned jobs of one experiment of a paper, in order."""
     from runner.records.jobs import sweep_jobs
 
-    def of(sweep: str, experiment: str, scale: str = "paper", paper: str = "tempered_sigmoid") -> list[Job]:
+    def of(sweep: str, experiment: str, scale: str = "paper", paper: str = "tempered_sigmoid") -> "list[Job]":
         listed = sweep_jobs(f"{paper}/{sweep}", (f"scale={scale}",))
         return [job for job in listed if job.experiment == f"{paper}/{experiment}"]
 
@@ -215,7 +213,7 @@ def quietly(row: dict[str, float], run: Any) -> None:
     """Watch a run, and say nothing."""
 
 
-def record_of(config: DictConfig) -> dict[str, Any]:
+def record_of(config: "DictConfig") -> dict[str, Any]:
     """Return the record of the run of a config."""
     from runner.records.files import read_record, record_path, results_folder
     from runner.records.identity import identify

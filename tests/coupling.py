@@ -1,7 +1,5 @@
 """Networks and losses that mix examples or remember them, and some that only look like it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The command line in a forked process, which has imported everything already: a tenth of a new process's time."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

@@ -1,7 +1,5 @@
 """References of tests: gradients of one example at a time in float64, their sums, and runs that were resumed."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Configs are drawn at random: options of every group, fields of the schema, and a
 have the field's type, lie at its bounds and beyond, or have other types.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import resource

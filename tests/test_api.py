@@ -1,7 +1,5 @@
 """The bench from Python: what the commands do, on the same records."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Files that other programs leave in a checkout, and git's variables for hooks."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

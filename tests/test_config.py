@@ -1,7 +1,5 @@
 """Bad input: one sentence, exit code 2, before any data is read. Good input: every shipped config is sound."""
 
-from __future__ import annotations
-
 import math
 import re
 import urllib.request

@@ -1,7 +1,5 @@
 """Every example of docs/extending.md is written to a folder and run, as a reader would."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

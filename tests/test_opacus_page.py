@@ -1,7 +1,5 @@
 """docs/opacus.md: both of its scripts have the noise multipliers that it states."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

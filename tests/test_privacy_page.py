@@ -1,7 +1,5 @@
 """The privacy page: its numbers are computed again, and the tests and files that it names are there."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The project's own files: what git tracks. A checkout may hold a user's options, modules, studies and records, too."""
 
-from __future__ import annotations
-
 import shutil
 from functools import cache
 from pathlib import Path
@@ -43,7 +41,7 @@ def copy_tracked(folder: Path, *patterns: str) -> None:
         shutil.copy(path, target)
 
 
-def committed_sources() -> Sources:
+def committed_sources() -> "Sources":
     """Return the committed tables, from which findings take their numbers; `make current` makes them again."""
     from runner.config import RESULTS
     from runner.report.files import read_csv

@@ -7,8 +7,6 @@ batch are computed once. This is valid because weights change only at the end of
 on them. A trial is one draw of batches and noise, so that a million of them, in chunks, take seconds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

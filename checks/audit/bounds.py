@@ -28,8 +28,6 @@ A mechanism of another shape, such as screened updates, can violate its ledger's
 delta. For these, only `any_shape` counts as a bound on epsilon.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache, reduce

@@ -24,8 +24,6 @@ If the quartiles of all x_t show clearly less noise than is charged, the attacke
 1e-5 of the noise.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import math
@@ -99,7 +97,7 @@ class Canaries:
     classes: int
 
     @classmethod
-    def draw(cls, run: Run, count: int, seed: int, *, real: bool = False) -> Canaries:
+    def draw(cls, run: Run, count: int, seed: int, *, real: bool = False) -> "Canaries":
         """Draw the coins, the indices and the coordinates of canaries. `real` ones have none in the biases at the end.
 
         Raises:

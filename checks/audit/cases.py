@@ -14,8 +14,6 @@ Networks that are not linear have `audit.hidden`.
 `WITHOUT` has the options that have no attack, with the reasons.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Each replaces one part of a target by a faulty one. The audit has to accuse the 
 mistake of charging kept updates alone needs no planting: it is the claim in `attacks.Screened`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any

@@ -13,8 +13,6 @@ The others are 15 drawn examples with cross-entropy, and batches hold all exampl
   canary's loss by the last weights, which is all that is seen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice, repeat

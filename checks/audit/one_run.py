@@ -34,8 +34,6 @@ A ceiling is what the same estimator gives for exact scores: those of the Gaussi
 with as many canaries and steps (`canaries.exact`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

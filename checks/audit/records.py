@@ -7,8 +7,6 @@ Poisson batches no other example has a gradient, so only the canary's coins are 
 Shuffled batches are charged by the epoch for any size, so there a batch holds all 16 examples.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator, Sequence

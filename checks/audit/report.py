@@ -1,7 +1,5 @@
 """The tables as CSV, and the page and the figure that follow from them: lower bounds against sound epsilons."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -340,7 +338,7 @@ def _cells(row: Row) -> dict[str, object]:
     return asdict(row) | {"lower": row.lower, "verdict": row.verdict}
 
 
-def _draw(rows: Sequence[Row]) -> Figure:
+def _draw(rows: Sequence[Row]) -> "Figure":
     """Draw three panels: one step on all examples, all other sound settings, and bounds against claims."""
     attacked = [row for row in rows if row.accused is not None]
     claims = _claims(rows)
@@ -357,7 +355,7 @@ def _draw(rows: Sequence[Row]) -> Figure:
     return drawing
 
 
-def _panel(axes: Axes, rows: Sequence[Row], against: str, title: str, looks: dict[str, tuple[str, str]]) -> None:
+def _panel(axes: "Axes", rows: Sequence[Row], against: str, title: str, looks: dict[str, tuple[str, str]]) -> None:
     floor, top = _SPANS[against]
     for name in dict.fromkeys(map(_series, rows)):
         series_rows = [row for row in rows if _series(row) == name]

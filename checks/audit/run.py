@@ -4,8 +4,6 @@ A million draws for many rows take a while, so rows are also kept in rows.jsonl 
 again, an attack with the same arguments and code is not made again.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

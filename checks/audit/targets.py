@@ -13,8 +13,6 @@ examples. (Rows of the mean loss are at their bound exactly, so that one example
 If batches are sampled, the others have no gradients, because unknown gradients would hide the canary.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -178,7 +176,7 @@ class Setting:
         """True if each batch is the whole data set."""
         return self.batch_size == self.examples
 
-    def sampled(self, batch_size: int = 1) -> Setting:
+    def sampled(self, batch_size: int = 1) -> "Setting":
         """Return the same setting with ten examples and batches of this expected size."""
         return replace(self, examples=10, batch_size=batch_size)
 

@@ -1,7 +1,5 @@
 """Real runs under attack, by canaries: the settings, planted faults, and the table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path

@@ -7,8 +7,6 @@ takes the process's own time, which depends little on other processes. It takes 
 minute, to show that it works, and writes nothing.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Times are taken in turns in one process, so that other processes affect every me
 process for each method.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import json

@@ -6,8 +6,6 @@ It prints the epochs and the accuracy in percent on the test images. `experiment
 same settings.
 """
 
-from __future__ import annotations
-
 import sys
 
 import torch

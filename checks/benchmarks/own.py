@@ -4,8 +4,6 @@ Each builder gets its own network and returns a function without arguments that 
 and updates are the same in all methods. Only the way to per-example gradients differs. `peers` has other libraries'.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

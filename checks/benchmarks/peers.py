@@ -6,8 +6,6 @@ fastDP is measured only if it is installed (github.com/awslabs/fast-differential
 methods use PyTorch and Opacus alone.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The networks of the benchmark, each with a batch of made-up data."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The results of the benchmark: tables and figures by instruction set, one page, and README's sentence."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,7 +52,7 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> None:
         write_text(readme, replace_sentence(readme.read_text(encoding="utf-8"), measured))
 
 
-def draw(rows: Sequence[dict[str, Any]]) -> plots.Figure:
+def draw(rows: Sequence[dict[str, Any]]) -> "plots.Figure":
     cells = list(dict.fromkeys((row["network"], row["batch"]) for row in rows))
     methods = [name for name in NAMES if any(row["method"] == name for row in rows)]
     figure = plots.figure(8, 1.8 + 0.4 * len(cells))

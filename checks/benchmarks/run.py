@@ -3,8 +3,6 @@
 With the default options it is written to results/benchmark/<instruction set>.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import tempfile

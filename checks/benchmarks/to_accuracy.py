@@ -5,8 +5,6 @@ clipping norm and noise are the same. A first run here, without timing, tells af
 reached. With the default options the table goes to results/benchmark.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """The command under attack, in its own session, and its processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 `python -m checks.faults.driver FOLDER` has the exit codes of `runner.cli.reproduce`.
 """
 
-from __future__ import annotations
-
 import signal
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from runner.records.jobs import Job
 
 
-def planned(folder: str) -> list[Job]:
+def planned(folder: str) -> "list[Job]":
     from runner.records.jobs import sweep_jobs
 
     limits = ("scale=smoke", "scale.epochs=1", "scale.seeds=2", "scale.runs_per_sweep=null")

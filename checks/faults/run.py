@@ -9,8 +9,6 @@ It needs Linux. An ordinary user cannot mount a small disk; that fault is then l
 Exit codes: 0 nothing was lost, 1 something was.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import signal

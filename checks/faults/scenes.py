@@ -1,7 +1,5 @@
 """Faults for the command: a name, a number of times, and a function that returns the number of faults dealt."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -12,8 +12,6 @@ their source, so a fault in one is compiled anew. Copies have their own cache.
 Exit codes: 0 every fault was noticed, 1 one was not, 2 a fault no longer fits the code or the tests fail without one.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -1,7 +1,5 @@
 """One trial of a fault: a copy of the tree with it, and its tests, in a process of their own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

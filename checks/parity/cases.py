@@ -1,7 +1,5 @@
 """Cases: every option of the groups of conf/ that a step depends on, each in a run that can have it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from typing import Any

@@ -6,8 +6,6 @@ trains small runs of every option that changes a step, as a CUDA graph and call 
 uses a made-up device (`checks.rehearsal`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext

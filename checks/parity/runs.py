@@ -3,8 +3,6 @@
 They use float64, so that differences come from the computation and not from rounding.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import fields

@@ -6,8 +6,6 @@ changes the fourth digit of a gradient. In deep networks this happens to one sma
 few bits (TF32) affect all batches. So of some batches one has to agree.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The plan is the one for this machine's processor, as there is no GPU. Each kerne
 and writes its outputs once. The planned code is not made: the graph is called operation by operation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """PyTorch with a made-up CUDA device in place of a real one."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -26,7 +24,7 @@ _MEMORY = 80 << 30  # bytes
 class _Generator(torch.Generator):
     """A generator of a made-up device, which draws the CPU's numbers, so that runs can be compared."""
 
-    def __new__(cls, device: Any = "cpu") -> _Generator:
+    def __new__(cls, device: Any = "cpu") -> "_Generator":
         return super().__new__(cls, "cpu")  # type: ignore[call-arg]
 
     def __init__(self, device: Any = "cpu") -> None:
@@ -41,7 +39,7 @@ class _Stream:
     def __init__(self, device: Any = None, **_: Any) -> None:
         self.device = torch.device("cuda", present().current) if device is None else torch.device(device)
 
-    def wait_stream(self, other: _Stream) -> None:
+    def wait_stream(self, other: "_Stream") -> None:
         """Order the work of two streams, which are one here."""
 
     def synchronize(self) -> None:

@@ -1,7 +1,5 @@
 """The state of the made-up device: counts, the present capture, the limits, and its graphs."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -33,7 +31,7 @@ class Gpu:
         largest: the bytes above which no tensor fits into memory; None: every tensor fits.
     """
 
-    present: ClassVar[Gpu | None] = None
+    present: "ClassVar[Gpu | None]" = None
 
     def __init__(self, devices: int) -> None:
         self.devices, self.current = devices, 0

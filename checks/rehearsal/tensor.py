@@ -1,7 +1,5 @@
 """Tensors that say they are on a CUDA device and hold their values on the CPU, and the rules of their operations."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,7 +25,7 @@ class CudaTensor(Tensor):
     index: int  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, held: Tensor, index: int, requires_grad: bool = False) -> CudaTensor:
+    def __new__(cls, held: Tensor, index: int, requires_grad: bool = False) -> "CudaTensor":
         wrapper: CudaTensor = Tensor._make_wrapper_subclass(
             cls, held.size(), strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype,
             layout=held.layout, device=torch.device("meta"), requires_grad=requires_grad,

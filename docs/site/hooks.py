@@ -1,7 +1,5 @@
 """Hooks of MkDocs: the repository's Markdown as pages, its menu, and the two tables with filters (`make site`)."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

@@ -3,8 +3,6 @@
 All accountants of this package support the Poisson-sampled Gaussian.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Sequence
@@ -60,7 +58,7 @@ class Ledger:
         if claimed is not None and charged:
             self._claimed[claimed] = self._claimed.get(claimed, 0) + charged
 
-    def add(self, other: Ledger, times: int = 1) -> None:
+    def add(self, other: "Ledger", times: int = 1) -> None:
         """Record all of another ledger, `times` times."""
         for mine, theirs in ((self._actual, other._actual), (self._claimed, other._claimed)):
             for event, count in theirs.items() if times else ():

@@ -5,8 +5,6 @@ It may name a function of `runner.networks` that returns a network, and whatever
 in the folder where the command was started. What a config must not call is Hydra's own policy.
 """
 
-from __future__ import annotations
-
 import inspect
 import typing
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Each function takes the checked groups or an instance and raises `ConfigError` with one sentence that names the part.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import math

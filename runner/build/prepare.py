@@ -3,8 +3,6 @@
 `prepare` builds the network once. The checked and the trained networks are copies of it, so that both are the same.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A claim of a paper, and how it is checked."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

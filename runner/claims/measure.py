@@ -17,8 +17,6 @@ of runs of setting i.
 A setting with fewer than three runs confirms nothing.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -376,7 +374,7 @@ def run_formula(formula: Callable[[Claim, Runs], Measured]) -> Formula:
 
 
 @lru_cache
-def prepared(sweep: str, experiment: str) -> Run:
+def prepared(sweep: str, experiment: str) -> "Run":
     """Prepare an experiment's first run in a sweep, on the CPU and without reading data."""
     from runner.build.prepare import prepare  # here, because plans need no PyTorch
 
@@ -387,7 +385,7 @@ def prepared(sweep: str, experiment: str) -> Run:
 
 
 @lru_cache
-def ledger_of(sweep: str, experiment: str) -> tuple[Run, Releases, Releases]:
+def ledger_of(sweep: str, experiment: str) -> "tuple[Run, Releases, Releases]":
     """Return an experiment's first run in a sweep, its charges as the paper counts, and its actual releases."""
     run = prepared(sweep, experiment)
     ledger = run.mechanism.charges_of_epochs(run.epochs)
@@ -415,7 +413,7 @@ def charged_epsilon(claim: Claim) -> Measured:
     )
 
 
-_planned: dict[str, Run] = {}  # by setting
+_planned: "dict[str, Run]" = {}  # by setting
 
 
 def guaranteed_for(run: PlannedRun, steps: int) -> float:

@@ -1,7 +1,5 @@
 """The measurement of a claim: a number, its runs, their privacy cost, and its interval with the same statistic."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -61,7 +59,7 @@ class Measured:
     planned_each: tuple[int, ...] = ()
     interval_at: Callable[[float], Interval] | None = None
     lacks: str = ""
-    statements: tuple[Measured, ...] = ()
+    statements: "tuple[Measured, ...]" = ()
     lacking: tuple[str, ...] = ()
     chosen_on_test: bool = False
     n: int = 0
@@ -80,7 +78,7 @@ class Measured:
     delta: float | None = None
     runs: int | None = None
 
-    def as_if(self, runs: int) -> Measured:
+    def as_if(self, runs: int) -> "Measured":
         """Return the same measurement with a hypothetical number of runs of each setting."""
         return replace(self, runs=runs, statements=tuple(statement.as_if(runs) for statement in self.statements))
 

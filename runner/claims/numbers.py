@@ -5,8 +5,6 @@ number, or several numbers that all have to meet the claim. Some read the run's 
 `runner.training.diagnostics`), by functions that return lists and arrays.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial

@@ -23,8 +23,6 @@ Most fields have the names of `Claim`. These differ:
 Experiments and sweeps may omit the paper's folder. In their names, `{dataset}` is the data set's name in files.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Runs in aggregation: planned runs with their records, sequences of them, and the plan of some sweeps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -141,7 +139,7 @@ class Runs(tuple[PlannedRun, ...]):
     __slots__ = ()
 
     @property
-    def recorded(self) -> Runs:
+    def recorded(self) -> "Runs":
         return Runs(run for run in self if run.record is not None)
 
     @property
@@ -159,19 +157,19 @@ class Runs(tuple[PlannedRun, ...]):
         return max(run.delta for run in self.recorded)
 
     @property
-    def last(self) -> RunsAt:
+    def last(self) -> "RunsAt":
         """The recorded runs, each at its last epoch."""
         return self.at(lambda run: run.last_epoch)
 
-    def where(self, field: str, value: object) -> Runs:
+    def where(self, field: str, value: object) -> "Runs":
         """Return the runs whose config has this value in a field."""
         return Runs(run for run in self if run.field(field) == value)
 
-    def by(self, key: Callable[[PlannedRun], Hashable]) -> dict[Any, Runs]:
+    def by(self, key: Callable[[PlannedRun], Hashable]) -> "dict[Any, Runs]":
         """Group the runs by a key, in the order in which its values first occur."""
         return {value: Runs(runs) for value, runs in grouped(self, key).items()}
 
-    def groups_by(self, field: str) -> dict[float, Runs]:
+    def groups_by(self, field: str) -> "dict[float, Runs]":
         """Group the runs by the number in a field of their config, the smallest first."""
         return dict(sorted(self.by(lambda run: float(run.field(field))).items()))
 
@@ -192,7 +190,7 @@ class Runs(tuple[PlannedRun, ...]):
         """Return a number of each recorded run."""
         return tuple(map(number, self.recorded))
 
-    def at(self, epoch: Callable[[PlannedRun], int | None]) -> RunsAt:
+    def at(self, epoch: Callable[[PlannedRun], int | None]) -> "RunsAt":
         """Return the recorded runs, each at its epoch, from 0, without runs for which `epoch` returns None."""
         epochs = ((run, epoch(run)) for run in self.recorded)
         return RunsAt((run, number) for run, number in epochs if number is not None)
@@ -258,7 +256,7 @@ class Evidence:
             spreads[str(dataset)] = typical(setting.finals("test_accuracy") for setting in settings)
         return spreads
 
-    def only_in(self, folder: Path) -> Evidence:
+    def only_in(self, folder: Path) -> "Evidence":
         """Return the same plan with the records of another folder alone."""
 
         def paired(run: PlannedRun) -> PlannedRun:

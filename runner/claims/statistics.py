@@ -22,8 +22,6 @@ MNIST and 0.10 on FashionMNIST (1,563 pairs of settings with five common seeds o
 settings are therefore treated as independent, which makes intervals wider by about 5%.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
@@ -54,7 +52,7 @@ class Interval:
         """Return True if all of it is at most `margin` from zero."""
         return -margin <= self.low and self.high <= margin
 
-    def less(self, number: float) -> Interval:
+    def less(self, number: float) -> "Interval":
         """Subtract a number from both ends."""
         return Interval(self.low - number, self.high - number)
 
@@ -79,7 +77,7 @@ class Mean:
     runs: int
     spread: Spread
 
-    def of(self, runs: int) -> Mean:
+    def of(self, runs: int) -> "Mean":
         """Return the same mean and standard deviation with another number of runs."""
         return Mean(self.value, runs, Spread(self.spread.std, runs - 1))
 

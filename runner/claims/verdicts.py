@@ -5,8 +5,6 @@ readings of a claim the first one counts, and a number for context does not (`Cl
 another scale than the paper's has no word, so it does not count either.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ It reads records and configs, and trains nothing. With `studies` it writes the p
 Exit codes: 0 done, 2 bad input (an unknown name, a damaged record) with one sentence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands by name, and their execution: errors become one sentence and an exit code, a SIGTERM an interrupt."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import signal

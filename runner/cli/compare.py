@@ -5,8 +5,6 @@ It reads leaderboard.csv, so it answers at once, and also where the package is i
 Exit codes: 0 compared, 2 no such method, data set or ε, with one sentence.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Exit codes: 0 saved, 2 bad input, no login, a missing library, or a refusal by W&B.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from typing import Any

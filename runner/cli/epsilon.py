@@ -8,8 +8,6 @@ Either ε for a noise multiplier, or the least noise multiplier for an ε. No da
 Exit codes: 0 the table is printed, 2 bad input, with one sentence.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -152,7 +150,7 @@ def _accountants(*, slow: bool) -> list[tuple[str, Any, str]]:
     return sorted(accountants, key=lambda entry: (entry[0] != "pld", not entry[1].bound))
 
 
-def bounds_table(run: Run) -> Table:
+def bounds_table(run: "Run") -> Table:
     """Return the bounds of a run's gradients: a row for each noise group, with its sensitivity."""
     sizes = {name: p.numel() for name, p in run.new_objective().named_parameters()}
     rows = []

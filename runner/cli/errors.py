@@ -1,7 +1,5 @@
 """Errors for people: one sentence and an exit code."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

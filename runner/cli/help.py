@@ -3,8 +3,6 @@
 It reads conf/ as text, so that it answers at once.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ It has one table of two settings on MNIST, and one claim: that the method is mor
 Exit codes: 0 written, 2 the name is no identifier, or it exists.
 """
 
-from __future__ import annotations
-
 import keyword
 import re
 from collections.abc import Sequence

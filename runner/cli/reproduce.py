@@ -4,8 +4,6 @@ Exit codes: 0 all that was started is recorded, 1 a run failed, 2 the request or
 130 interrupted.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

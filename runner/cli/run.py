@@ -3,8 +3,6 @@
 Exit codes: 0 done (or done before), 1 a run failed, 2 the configuration cannot be run, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

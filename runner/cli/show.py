@@ -11,8 +11,6 @@ Exit codes: 0 shown, 1 shown, but some files cannot be read, 2 no such folder, c
 damaged record. Each problem gets one sentence.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

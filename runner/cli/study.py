@@ -7,8 +7,6 @@ stop. The page is in studies/NAME below the results folder.
 Exit codes: 0 done, 1 a run failed, 2 the file or a configuration is wrong, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import shlex
@@ -307,7 +305,7 @@ def _setting(dataset: str, method: str, epsilon: float, extra: Sequence[str]) ->
 
 def _figure(
     dataset: str, method: str, accuracies: Mapping[float, Sequence[float]], intervals: Mapping[float, Interval | None]
-) -> Figure:
+) -> "Figure":
     figure = plots.figure(5.2, 3.6)
     axes = figure.subplots()
     means = {epsilon: sum(values) / len(values) for epsilon, values in accuracies.items() if values}

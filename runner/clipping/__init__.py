@@ -4,8 +4,6 @@ Here are the interface, no clipping, and those that rescale each example's gradi
 are in files of their own, which are imported when they are asked for.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -31,8 +31,6 @@ row per example. A layer that is called twice or on other rows is refused, and s
 weight that is used outside its layer is a constant there and adds no gradient.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

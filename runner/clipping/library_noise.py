@@ -15,8 +15,6 @@ This is the `noise_multiplier` of a run, and shares w_d = (K_d / K'_d)^2 / c^2 g
 sqrt(w_d) = nm sqrt(D) K'_d. So the noise is the library's, and the charges are for what it really hides.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -22,8 +22,6 @@ charges. (In the terms of Andrew et al., 2021, theorem 1, sigma_b = std_count an
 z_delta^-2 + (2 sigma_b)^-2 = nm^-2.) The next C is a function of C_t and of the released count.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ Hydra checks names and types of the fields below while it composes. Some groups 
 states its other properties, for example if it is part of a run's id: see `runner.config.fields`.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import math

@@ -1,7 +1,5 @@
 """The files of a checkout, and what git says of it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

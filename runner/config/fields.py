@@ -1,7 +1,5 @@
 """Properties of the schema's fields for the code that reads configs, stated next to each field (`runner.config`)."""
 
-from __future__ import annotations
-
 import dataclasses
 import typing
 from collections.abc import Callable, Collection, Iterator

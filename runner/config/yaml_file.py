@@ -4,8 +4,6 @@ YAML 1.1 takes `off`, `no` and `yes` for truth values, 010 for eight and 1:30 fo
 they are texts, of which a field that is a number makes one: 010 is ten. Files are read in the same way here.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
@@ -58,14 +56,14 @@ class Entry:
         return ConfigError(f"{self.where}: {text}{'' if text[-1] in '.?' else '.'}")
 
     @property
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> "dict[str, Entry]":
         """The entries by name. A text or a list, which has none, raises ConfigError."""
         if not isinstance(self.content, dict):
             raise self.wrong("a mapping of names to values is expected here")
         return self.content
 
     @property
-    def listed(self) -> list[Entry]:
+    def listed(self) -> "list[Entry]":
         """The entries of a list, or this entry alone."""
         return self.content if isinstance(self.content, list) else [self]
 
@@ -98,7 +96,7 @@ class Entry:
             return {name: entry.plain for name, entry in self.content.items()}
         return [entry.plain for entry in self.content] if isinstance(self.content, list) else self.content
 
-    def inside(self, names: Sequence[str]) -> Entry | None:
+    def inside(self, names: Sequence[str]) -> "Entry | None":
         """Return the entry that these names lead to from here; None where there is none."""
         entry: Entry | None = self
         for name in names:

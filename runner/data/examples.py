@@ -1,7 +1,5 @@
 """Examples in memory: of a data set of torchvision's kind, of tensors, or of any sequence of images with labels."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -47,7 +45,7 @@ class Examples:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, source: Any) -> Examples:
+    def of(cls, source: Any) -> "Examples":
         """Take the training and the test examples from a pair, each as `as_splits` takes it.
 
         There is one class more than the largest label.

@@ -1,7 +1,5 @@
 """Fixed seeds for a user's parts, and reading of their data so that every process gets the same examples."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random
@@ -21,7 +19,7 @@ _SEED = 0  # not that of the run: runs with other seeds have the same data
 
 
 @contextmanager
-def seeded(seed: int, devices: Sequence[torch.device] = ()) -> Iterator[None]:
+def seeded(seed: int, devices: "Sequence[torch.device]" = ()) -> Iterator[None]:
     """Seed the global generators of torch, NumPy and `random`, which continue afterwards as if nothing had been drawn.
 
     Args:
@@ -86,7 +84,7 @@ class _Sorted(ExitStack):
         return next(self._left)
 
 
-def digest(splits: Iterable[Split]) -> str:
+def digest(splits: "Iterable[Split]") -> str:
     """Return the SHA-256 of the types, shapes and numbers of images and labels, in hex.
 
     >>> import torch

@@ -10,8 +10,6 @@ A module is known if its type is one of `KNOWN`, or a class that this package de
 has no method of its own in place of its class's, and no hook, and neither have its parameters.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -50,7 +48,7 @@ class GradientSum:
     losses: Tensor
     norms: Tensor | None
 
-    def __add__(self, other: GradientSum) -> GradientSum:
+    def __add__(self, other: "GradientSum") -> "GradientSum":
         norms = None
         if self.norms is not None and other.norms is not None:
             norms = torch.cat([self.norms, other.norms])

@@ -6,8 +6,6 @@ gradients of a layer give the exact norms of its per-example gradients (`runner.
 from the norms, and then one weighted sum is formed.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -124,7 +122,7 @@ class OnePassEngine(OrdinaryPass):
         self,
         total: dict[str, Tensor],
         plan: Plan,
-        tape: Tape,
+        tape: "Tape",
         losses: Tensor,
         groups: Sequence[Sequence[str]],
         factors: terms.Factors,

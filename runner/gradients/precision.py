@@ -43,8 +43,6 @@ What this needs is refused where it is missing:
 - A user's parts, which see one example at a time, in batches of any shape.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any

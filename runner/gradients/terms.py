@@ -28,8 +28,6 @@ A layer's follow from its inputs a and output gradients g at T positions. All me
   summed.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 A command names one by its file in conf/launcher/, with `launcher.` overrides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol

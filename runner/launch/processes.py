@@ -1,7 +1,5 @@
 """This machine as a launcher: a fixed number of processes at a time, one run each, spread over its GPUs."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
@@ -40,7 +38,7 @@ class Tally:
     not_started: list[Job] = field(default_factory=list)
     under_way: list[Job] = field(default_factory=list)
 
-    def add(self, other: Tally, run_ids: set[str]) -> None:
+    def add(self, other: "Tally", run_ids: set[str]) -> None:
         self.recorded += [job for job in other.recorded if job.run_id in run_ids]
         self.failed += [(job, reason) for job, reason in other.failed if job.run_id in run_ids]
         self.not_started += [job for job in other.not_started if job.run_id in run_ids]

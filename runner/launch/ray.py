@@ -3,8 +3,6 @@
 If a node or a process is lost, Ray starts its run again elsewhere, a few times. A long run resumes from its checkpoint.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from dataclasses import replace

@@ -5,8 +5,6 @@ After the loss of a node, Slurm does the same. A task that was killed leaves the
 without a record have failed, and the same command submits them again.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil

@@ -55,8 +55,6 @@ the loss of that. The coefficients decrease, so all roots of sum_k c_k x^k are o
 Kakeya), and the recurrence for the noise is stable. With b = 1 the mechanism is DP-SGD.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -32,8 +32,6 @@ A run may release statistics of the same examples before its first step, for nor
 steps and are in `charges`. So calibration and stopping include them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -95,7 +93,7 @@ class Mechanism:
         """Choose the noise of a step, as a multiple of `noise_multiplier`. Steps count from 0 over the whole run."""
         return 1.0
 
-    def at(self, step: int) -> Mechanism:
+    def at(self, step: int) -> "Mechanism":
         """Return the mechanism that releases and charges a step: here this one, with the same noise at all steps."""
         return self
 

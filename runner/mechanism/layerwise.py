@@ -10,8 +10,6 @@ batches, in the charge for a step, and in its correctness. The ledger's `actual`
 added, for the neighbours that `neighbouring_relation` names.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -102,8 +102,6 @@ rounding of everything added after it. A margin in the clipping norm does not bo
 noise, as a release then depends on the exact noise of earlier ones.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import math

@@ -19,8 +19,6 @@ not contain. A constant that fits badly costs accuracy, never privacy: clipping 
 norm adds noise. So choose it from public images or from the transform.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

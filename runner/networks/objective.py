@@ -1,7 +1,5 @@
 """A network and its loss as one module, which gradient engines differentiate."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -91,7 +89,7 @@ class Objective(nn.Module):
         return logits, self.loss(logits, targets, hidden)
 
     @torch.no_grad()
-    def take_values_of(self, other: Objective) -> None:
+    def take_values_of(self, other: "Objective") -> None:
         """Copy the weights and the buffers of an objective with the same modules, but not their attributes."""
         for mine, theirs in ((self.parameters(), other.parameters()), (self.buffers(), other.buffers())):
             for tensor, source in zip(mine, theirs, strict=True):

@@ -15,8 +15,6 @@ translates each record when it is read, and every page, table and command has th
   contribution is set to zero (`runner.mechanism.banded`).
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Errors of Hydra and OmegaConf as one sentence, with what was probably meant."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import sys

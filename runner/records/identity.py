@@ -6,8 +6,6 @@ clock, or a folder that has changed. So the hash of the images and labels is a p
 class's source (see `runner.trust.sources`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import pickle
@@ -196,7 +194,7 @@ def examples_of(config: DictConfig) -> str | None:
     return _hashes[key]
 
 
-def check_examples(config: DictConfig, folder: Path, dataset: ImageDataset) -> None:
+def check_examples(config: DictConfig, folder: Path, dataset: "ImageDataset") -> None:
     """Check that a user's data set gives the examples that a config was listed with, and that its records have.
 
     Args:

@@ -1,7 +1,5 @@
 """The runs of a sweep, listed without running them: what Hydra's multirun would launch, and in its order."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,7 +42,7 @@ class Job:
     goes_on: Callable[[Sequence[Mapping[str, Any]]], bool] | None = None
 
     @classmethod
-    def of(cls, sweep: str, overrides: dict[str, str], config: DictConfig) -> Job:
+    def of(cls, sweep: str, overrides: dict[str, str], config: DictConfig) -> "Job":
         """Return the run of a config to which the limits of its scale are applied."""
         values = plain(config)
         return cls(sweep, overrides, *identify_recorded(values), values)

@@ -10,8 +10,6 @@ the versions of Hydra and OmegaConf. It is used while all of these are unchanged
 user may have write access to it. Else the config is composed again, so all entries can be deleted at any time.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

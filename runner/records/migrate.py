@@ -7,8 +7,6 @@ on from there.
 Exit codes: 0 done, 2 a record is damaged, or two would be one: nothing was changed.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

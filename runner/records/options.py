@@ -1,7 +1,5 @@
 """Check the options that are typed, because Hydra's messages for bad ones do not name the cause."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Sequence

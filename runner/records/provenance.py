@@ -1,7 +1,5 @@
 """Collect the provenance of a record: code, versions, machine, cost."""
 
-from __future__ import annotations
-
 import os
 import platform
 import resource

@@ -3,8 +3,6 @@
 Values that follow from a record's config are checked by `runner.records.verify`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import typing
@@ -47,7 +45,7 @@ class _Strict(BaseModel):
 class Measured(RootModel[Any]):
     """Numbers in lists and dicts, however deep."""
 
-    root: list[Value] | dict[str, Value]
+    root: "list[Value] | dict[str, Value]"
 
 
 Value = Annotated[Number | Measured, Field(union_mode="left_to_right")]  # the other mode takes five times as long
@@ -68,7 +66,7 @@ class History(_Strict):
     test_accuracy: list[Percent]
 
     @model_validator(mode="after")
-    def _columns_agree(self) -> History:
+    def _columns_agree(self) -> "History":
         columns = self.model_dump(exclude_unset=True)
         if len(columns.keys() & {"epsilon_sound", "epsilon_spent"}) != 1:
             raise ValueError("its history has not one of epsilon_sound and epsilon_spent")
@@ -186,7 +184,7 @@ class Record(BaseModel):
     digest: Digest = Field(description="SHA-256 of all the rest: see runner.records.files.digest_of.")
 
     @model_validator(mode="after")
-    def _parts_agree(self) -> Record:
+    def _parts_agree(self) -> "Record":
         history, final = self.history.model_dump(exclude_unset=True), self.final.model_dump(exclude_unset=True)
         differing = {"epsilon_sound"} if "max_tries" in final and AT_MOST not in final else set()
         if any(str(final.get(name)) != str(history[name][-1]) for name in history.keys() - differing):

@@ -4,8 +4,6 @@ Reading and checking all 3,370 records takes two seconds, so no table is kept on
 read once, unless it changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -52,7 +50,7 @@ def record_files(results: Path) -> list[Path]:
     return scan(results, "runs/*.json", "*/runs/*.json")
 
 
-def table_of(results: Path) -> pd.DataFrame:
+def table_of(results: Path) -> "pd.DataFrame":
     """Return all runs in a results folder, at every scale: a row for each, with `run_id` as the index.
 
     Columns are those of `columns_of`, and `history.NAME` with a list of numbers by epoch.

@@ -15,8 +15,6 @@ below for older records, whose noise was drawn in float32 (see `runner.mechanism
 Exit codes: 0 every record agrees with its config, 1 one does not or cannot be read, 2 bad input.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import multiprocessing

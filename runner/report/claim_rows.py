@@ -1,7 +1,5 @@
 """Judged claims: the rows of results/<paper>/<item>/claims.csv, their cells for people, and the page of an item."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -57,7 +55,7 @@ def write_rows(folder: Path, rows: Sequence[ClaimRow]) -> Path:
     return files.write_csv(folder / "claims.csv", (*_CLAIM, *_OUTCOME), lines)
 
 
-def rows_of(folder: Path, paper: Paper, items: Sequence[str] | None = None) -> list[ClaimRow]:
+def rows_of(folder: Path, paper: "Paper", items: Sequence[str] | None = None) -> list[ClaimRow]:
     """Read the judged claims of all items of a paper, or of the items named, from their last aggregation.
 
     The claims of an item without one are not run.
@@ -235,7 +233,9 @@ def sound_bound_text(epsilon: float) -> str:
     return f"{int(text):,}" if 10_000 <= epsilon < math.inf else text
 
 
-def item_page(paper: Paper, item: Item, rows: Sequence[ClaimRow], table: str, mark: str, files: Sequence[str]) -> str:
+def item_page(
+    paper: "Paper", item: "Item", rows: Sequence[ClaimRow], table: str, mark: str, files: Sequence[str]
+) -> str:
     """Write the page of an item, which stands in the item's folder.
 
     Args:

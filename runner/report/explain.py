@@ -1,7 +1,5 @@
 """A recorded run in words: its training, its releases, their cost by each accountant, and its claims."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import shlex

@@ -4,8 +4,6 @@ The front page has the test accuracy of every method against the sound ε, and w
 entries of the leaderboard, their runs and the claims of the last aggregation.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +59,7 @@ def write_front(results: Path, entries: Sequence[Entry], runs: Iterable[PlannedR
         return plots.write_svg(draw_front(results, entries, runs), results / FRONT_FILE)
 
 
-def draw_front(results: Path, entries: Sequence[Entry], runs: Iterable[PlannedRun]) -> plots.Figure:
+def draw_front(results: Path, entries: Sequence[Entry], runs: Iterable[PlannedRun]) -> "plots.Figure":
     """Draw a panel for each data set, a line for each method, and a star for each claim."""
     lines = lines_of(entries, runs)
     fig = plots.figure(11.5, 4.6)
@@ -142,7 +140,7 @@ def stars(results: Path, dataset: str) -> dict[str, Star]:
     return claims
 
 
-def _front_panel(axes: plots.Axes, dataset: str, lines: Sequence[Line], claims: Mapping[str, Star]) -> None:
+def _front_panel(axes: "plots.Axes", dataset: str, lines: Sequence[Line], claims: Mapping[str, Star]) -> None:
     low, high = _PANELS[dataset]
     for line in lines:
         front: dict[str, Any] = FRONT[line.method]
@@ -167,7 +165,7 @@ def _front_panel(axes: plots.Axes, dataset: str, lines: Sequence[Line], claims: 
     axes.minorticks_off()
 
 
-def _label_ends(axes: plots.Axes, lines: Sequence[Line], distance: float, high: float) -> None:
+def _label_ends(axes: "plots.Axes", lines: Sequence[Line], distance: float, high: float) -> None:
     """Write each method and its last accuracy at the end of its line, apart from the others and below the top."""
     ordered = sorted(lines, key=lambda line: -float(line.mean[-1]))
     down = distance * np.arange(len(ordered))
@@ -247,7 +245,7 @@ def _counts(by_paper: Mapping[str, Sequence[ClaimRow]]) -> Any:
     return fig
 
 
-def _bar(axes: plots.Axes, place: float, rows: Sequence[ClaimRow]) -> None:
+def _bar(axes: "plots.Axes", place: float, rows: Sequence[ClaimRow]) -> None:
     """Divide a bar by verdict; a part that is too narrow for its number is drawn wider."""
     counts, left = Counter(map(_part, rows)), 0.0
     widths = {part: max(counts[part] / len(rows), _NARROWEST) for part in _PARTS if counts[part]}
@@ -304,7 +302,7 @@ def _name(row: ClaimRow) -> str:
     return fill(f"{', '.join(words)}: {method_text(claim)}", _LINE)
 
 
-def _strip(axes: plots.Axes, place: float, row: ClaimRow) -> None:
+def _strip(axes: "plots.Axes", place: float, row: ClaimRow) -> None:
     scale, look = _scale(row), _look(_part(row))
     distance = scale * (row.difference or 0.0)
     if row.interval is not None and row.verdict != OPEN:
@@ -354,7 +352,7 @@ def priced_runs(paper: Paper, evidence: Evidence) -> Runs:
     )
 
 
-def draw_price(runs: Runs) -> plots.Figure | None:
+def draw_price(runs: Runs) -> "plots.Figure | None":
     """Draw last accuracies against both epsilons, a panel for each data set; None without runs.
 
     A run is a hollow point at the epsilon that the paper counts, and a filled one at its sound epsilon if it has one.
@@ -386,7 +384,7 @@ def draw_price(runs: Runs) -> plots.Figure | None:
     return fig
 
 
-def _draw_points(axes: plots.Axes, points: Sequence[Point], low: float, **face: Any) -> None:
+def _draw_points(axes: "plots.Axes", points: Sequence[Point], low: float, **face: Any) -> None:
     by_method = grouped(points, lambda point: method_of(point[1].job))
     for method in sorted(by_method, key=["", *LOOKS].index):  # other settings are drawn first, below the others
         colour, marker = plots.LOOKS[LOOKS[method]] if method else _OTHER_LOOK

@@ -1,7 +1,5 @@
 """CSV and Markdown files with reproducible formatting."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -34,7 +32,7 @@ class Table:
     shown: Sequence[str] = ()
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = (), shown: Sequence[str] = ()) -> Table:
+    def of(cls, rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = (), shown: Sequence[str] = ()) -> "Table":
         """Make a table of at least one row, from rows that all have the same names in the same order."""
         return cls(list(rows[0]), [list(row.values()) for row in rows], notes, shown)
 

@@ -1,7 +1,5 @@
 """Recorded runs for a terminal: one as a line, several as a table with the fields in which they differ."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ The page of a paper says what it claims, what was measured, what failed and why,
 All are made from the claims.csv files in the results folder, so that a page agrees with the files it links to.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ paper's folder. `draw` and `table` name a function in a module next to the file,
 `{network: [SWEEP, EXPERIMENT]}` has the layers of an experiment's network.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property, partial
 from importlib import import_module
@@ -61,7 +59,7 @@ class Statement:
     numbers: Mapping[str, Mapping[str, str]]
     decided: int | None = None
     readme: bool = False
-    further: tuple[Statement, ...] = ()
+    further: "tuple[Statement, ...]" = ()
 
     def __post_init__(self) -> None:
         _check_numbers([self.text], self.numbers)

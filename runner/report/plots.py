@@ -1,7 +1,5 @@
 """Style and files of figures, and the figure that every paper has: accuracy against epsilon."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
@@ -78,14 +76,14 @@ def style() -> Iterator[None]:
         yield
 
 
-def figure(width: float, height: float) -> Figure:
+def figure(width: float, height: float) -> "Figure":
     """Return an empty figure, in inches, without a window. A page shrinks it if it is wider than `WIDTH`."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def save(fig: Figure, folder: Path, label: str = "") -> list[Path]:
+def save(fig: "Figure", folder: Path, label: str = "") -> list[Path]:
     """Write figure.svg in `folder`, with `label` across it if there is one ("smoke")."""
     if label:
         fig.text(0.5, 0.5, label, size=70, color="red", alpha=0.12, ha="center", va="center", rotation=25)
@@ -95,7 +93,7 @@ def save(fig: Figure, folder: Path, label: str = "") -> list[Path]:
     return [write_svg(fig, folder / FILE)]
 
 
-def write_svg(fig: Figure, path: Path) -> Path:
+def write_svg(fig: "Figure", path: Path) -> Path:
     """Write a figure as an SVG for light and dark pages. Rounding errors of another processor change no byte of it."""
     fig.savefig(text := StringIO(), format="svg", metadata={"Date": None, "Creator": None})
     head, tag, body = rounded(text.getvalue()).partition("<svg")
@@ -166,7 +164,7 @@ def count(n: int) -> str:
     return "one run" if n == 1 else f"n = {n}"
 
 
-def mark_not_run(axes: Axes, labels: Sequence[str] = (), *, without_ticks: bool = False) -> None:
+def mark_not_run(axes: "Axes", labels: Sequence[str] = (), *, without_ticks: bool = False) -> None:
     """Write "not run" above the middle of a panel that has no run, or in its corner which of its lines have none."""
     if without_ticks:
         axes.set(xticks=[], yticks=[])
@@ -189,7 +187,7 @@ def spaced(line: Sized, place: int, marker: str = "") -> dict[str, Any]:
     return {"marker": marker or MARKERS[place % len(MARKERS)], "markersize": 4, "markevery": (place * step // 4, step)}
 
 
-def log_axis(axes: Axes, name: Literal["x", "y"], ticks: Sequence[float] = ()) -> None:
+def log_axis(axes: "Axes", name: Literal["x", "y"], ticks: Sequence[float] = ()) -> None:
     """Make an axis logarithmic, with numbers in place of powers of ten, at these values if there are any."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -204,7 +202,7 @@ def log_axis(axes: Axes, name: Literal["x", "y"], ticks: Sequence[float] = ()) -
     axis.set_minor_formatter(NullFormatter())
 
 
-def scale_by_error(axes: Axes) -> None:
+def scale_by_error(axes: "Axes") -> None:
     """Spread an axis of accuracies in percent by their error, so that 99 and 99.5 are as far apart as 90 and 95."""
     axes.set_yscale(
         "function",
@@ -224,7 +222,7 @@ def scale_by_error(axes: Axes) -> None:
     axes.set_ylabel("test accuracy (%), spread by its error")
 
 
-def panel_each(height: float, datasets: Sequence[str] = tuple(DATASETS)) -> tuple[Figure, dict[str, Axes]]:
+def panel_each(height: float, datasets: Sequence[str] = tuple(DATASETS)) -> "tuple[Figure, dict[str, Axes]]":
     """Return a figure of a height in inches, with a titled panel for each data set, by its name in files."""
     fig = figure(WIDTH, height)
     panels = dict(zip(datasets, fig.subplots(1, len(datasets)), strict=True))
@@ -233,12 +231,12 @@ def panel_each(height: float, datasets: Sequence[str] = tuple(DATASETS)) -> tupl
     return fig, panels
 
 
-def legend_below(axes: Axes, down: float = 0.17) -> None:
+def legend_below(axes: "Axes", down: float = 0.17) -> None:
     """Put the legend of a panel below it."""
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -down))
 
 
-def draw_front(axes: Axes, curves: Sequence[tuple[Sequence[float], Sequence[float]]], **line: Any) -> list[float]:
+def draw_front(axes: "Axes", curves: Sequence[tuple[Sequence[float], Sequence[float]]], **line: Any) -> list[float]:
     """Draw the best of some (epsilons, accuracies) at or below each ε as steps. Return the accuracies of the front."""
     front = pareto(curves)
     if front:
@@ -247,7 +245,7 @@ def draw_front(axes: Axes, curves: Sequence[tuple[Sequence[float], Sequence[floa
     return [accuracy for _, accuracy in front]
 
 
-def one_legend(fig: Figure, columns: int = 4, title: str = "") -> None:
+def one_legend(fig: "Figure", columns: int = 4, title: str = "") -> None:
     """Put one legend below all panels, each label once, under a title."""
     handles = {label: handle for a in fig.axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
     if note := handles.pop(_ONE_RUN, None):
@@ -263,7 +261,7 @@ def accuracy_against_epsilon(
     columns: int | None = None,
     centre: Literal["mean", "median"] = "mean",
     epsilon: tuple[float, ...] = (),
-) -> Figure | None:
+) -> "Figure | None":
     """Draw the centre and range of test accuracy by epoch against epsilon, below as the paper counts, above sound.
 
     An epoch shows the runs that reached it, a line of one run is dotted, and a cross marks where a run diverged.
@@ -302,7 +300,7 @@ def accuracy_against_epsilon(
     return fig
 
 
-def sound_axis(axes: Axes, runs: Runs, words: str = "of the same runs") -> None:
+def sound_axis(axes: "Axes", runs: Runs, words: str = "of the same runs") -> None:
     """Number the top of a panel by the sound epsilon of its runs, where these agree in it; `words` say which runs.
 
     Where the configured accountant gives the sound epsilon of every run, the panel has one scale, which is sound.
@@ -329,7 +327,7 @@ def sound_axis(axes: Axes, runs: Runs, words: str = "of the same runs") -> None:
     axes.text(0.97, 0.04, f"{SOUND} at the end:\n{ends}", transform=axes.transAxes, ha="right", fontsize=8)
 
 
-def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, centre: str) -> None:
+def _accuracy_panel(axes: "Axes", evidence: Evidence, panel: Panel, centre: str) -> None:
     levels: list[float] = []
     settings = [curve.planned(evidence) for curve in panel.curves]
     for place, (curve, planned) in enumerate(zip(panel.curves, settings, strict=True)):
@@ -354,7 +352,7 @@ def _accuracy_panel(axes: Axes, evidence: Evidence, panel: Panel, centre: str) -
     finish_panel(axes, panel.title, list(zip(labels, settings, strict=True)), levels)
 
 
-def finish_panel(axes: Axes, title: str, settings: Sequence[tuple[str, Runs]], levels: Sequence[float]) -> None:
+def finish_panel(axes: "Axes", title: str, settings: Sequence[tuple[str, Runs]], levels: Sequence[float]) -> None:
     """Title a panel with the numbers of runs of its labelled settings, name those without any, and fit it to levels.
 
     `n = 5 to 9 of 10`: the fewest and the most runs of the settings that have any.
@@ -373,7 +371,7 @@ def finish_panel(axes: Axes, title: str, settings: Sequence[tuple[str, Runs]], l
     axes.set_title(f"{title}, {text}")
 
 
-def name_once(axes: Axes, label: str, **style: Any) -> None:
+def name_once(axes: "Axes", label: str, **style: Any) -> None:
     """Add a legend entry that belongs to no line, unless the panel has it."""
     if label not in axes.get_legend_handles_labels()[1]:
         axes.plot([], [], label=label, **style | {"clip_on": True})  # unclipped, it would have a place in the layout
@@ -389,7 +387,7 @@ class Band:
     high: list[float]
     runs: int
 
-    def draw(self, axes: Axes, look: tuple[str, str], place: int | None, shade: float = 0.15, **line: Any) -> None:
+    def draw(self, axes: "Axes", look: tuple[str, str], place: int | None, shade: float = 0.15, **line: Any) -> None:
         """Draw the middle as a line, and the area between minimum and maximum with the opacity `shade`.
 
         look, place: colour and marker, as in `LOOKS`, and the line's place among others. Without a place: no markers.

@@ -1,7 +1,5 @@
 """The findings: a few sentences for each paper and study, filled with numbers from its tables; README.md has most."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Tables of runs, of settings, and of the layers of a network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any
@@ -138,7 +136,7 @@ def network_table(sweep: str, experiment: str, _: Evidence, __: Sequence[ClaimRo
     return Table(("layer", "output", "parameters"), [*rows, ("total", "", run.parameters)])
 
 
-def _layer_text(layer: nn.Module) -> str:
+def _layer_text(layer: "nn.Module") -> str:
     from torch import nn
 
     match layer:

@@ -5,8 +5,6 @@ the same config, code, libraries, device and number of threads, because every la
 holds tensors and plain values only, and its digest. A file that is damaged or belongs to another run is not used.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import pickle

@@ -7,8 +7,6 @@ runs, so that plans and pages say the same on every machine. Else the time is un
 A record has the processor's seconds. Older records only have seconds of a clock, on machines that did other work too.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -1,7 +1,5 @@
 """One run, executed: skipped where recorded, else claimed, trained, recorded."""
 
-from __future__ import annotations
-
 import gc
 import json
 import sys

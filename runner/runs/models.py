@@ -1,7 +1,5 @@
 """The weights that a run ends with, kept where `save_model` asks for them: a file next to the records, in models/."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Layers in C++, where there is a compiler: one pass over the numbers each way, where PyTorch takes several."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from typing import Any

@@ -11,8 +11,6 @@ not depend on them if norms and sums follow from the same computed inputs and gr
 hold in exact arithmetic. Their margin for rounding (`bounds.ROUNDING`) covers Winograd's up to `_MOST_CHANNELS`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ What any other module does with its parts is not known. Activations that work in
 engine needs the layers' outputs as they were.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Sequence

@@ -12,8 +12,6 @@ in fewer bits one product is enough, as TF32 has the numbers of bf16. `runner.gr
 this changes no guarantee.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from functools import cache

@@ -1,7 +1,5 @@
 """The kernel of `runner.speed.implicit`. Triton is imported where it is used: PyTorch for CPUs comes without it."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -1,7 +1,5 @@
 """The layers of Lipschitz networks in C++, their gradients too: sorted pairs of channels, and L2 pooling."""
 
-from __future__ import annotations
-
 import ctypes
 from functools import partial
 from typing import Any

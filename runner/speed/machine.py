@@ -1,7 +1,5 @@
 """Settings of this process for its machine, made once, before anything is computed."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

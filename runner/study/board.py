@@ -4,8 +4,6 @@ An entry is a folder with one study, the options and classes that it names, and 
 alone are read for the leaderboard, so no class of an entry is imported there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -12,8 +12,6 @@
 docs/extending.md explains the keys.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import shlex

@@ -4,8 +4,6 @@ The first has gains under each seed, with the 95% interval of their mean: of all
 alone, their sum, and all together. All panels have one range. A gain beyond it is an arrow with its numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import fmean, median_low
 from textwrap import fill
@@ -29,7 +27,7 @@ _DEEPEST = 40  # points of accuracy below the best one that a front is shown to
 _FAR, _LEAST = 6, 2.0  # times the median gain, and points: the range that a gain is beyond
 
 
-def draw(study: Study, arms: Sequence[Compared], measured: Sequence[Effect]) -> Figure | None:
+def draw(study: Study, arms: Sequence[Compared], measured: Sequence[Effect]) -> "Figure | None":
     """Draw a row of panels for each data set, with a panel for each epsilon; None without a gain."""
     if not any(arm.gain for arm in arms):
         return None
@@ -64,7 +62,7 @@ def _ends(gain: Estimate) -> tuple[float, float]:
     return min(values), max(values)
 
 
-def _gains(axes: Axes, rows: Sequence[tuple[str, Estimate | None]]) -> None:
+def _gains(axes: "Axes", rows: Sequence[tuple[str, Estimate | None]]) -> None:
     left, right = axes.get_xlim()
     for y, (_, gain) in enumerate(rows):
         if gain is None:
@@ -101,7 +99,7 @@ def points_of(run: PlannedRun, limit: float, by: str = "epsilon_sound") -> tuple
     return [epsilon for epsilon, _ in points], [accuracy for _, accuracy in points]
 
 
-def draw_front(study: Study, arms: Sequence[Progress]) -> Figure | None:
+def draw_front(study: Study, arms: Sequence[Progress]) -> "Figure | None":
     """Draw accuracy against both epsilons, a row of panels for each data set; None without a trial.
 
     A point is an epoch of a trial on held-out images. Lines are fronts, and diamonds the mean and the range of final
@@ -125,7 +123,7 @@ def draw_front(study: Study, arms: Sequence[Progress]) -> Figure | None:
     return fig
 
 
-def _fronts(axes: Axes, study: Study, arms: Sequence[Progress], by: str, limit: float) -> list[float]:
+def _fronts(axes: "Axes", study: Study, arms: Sequence[Progress], by: str, limit: float) -> list[float]:
     """Draw the points, fronts and final runs of the arms on one data set; return accuracies of both."""
     levels: list[float] = []
     for place, arm in enumerate(searched_once(study, arms)):

@@ -20,8 +20,6 @@ of those in which it is old. For two parts it is half of the change in the effec
 For more parts it continues so. If it is zero for all sets of more than one part, the parts add up from any start.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The page of a study: the answer, the arms, their effects, what was chosen, the leaderboard, cost and command."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -7,8 +7,6 @@ the last epoch within the epsilon. In the search for a front no noise is calibra
 The trials of each setting, its choice, its final runs and what is next follow from the records alone.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -19,8 +19,6 @@ suggested in earlier rounds. So no decision depends on the number of processes, 
 it was when it ran.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Generator, Mapping, Sequence
@@ -212,13 +210,13 @@ class Curve:
     epochs: int
 
     @classmethod
-    def of(cls, rows: Sequence[Row], epochs: int) -> Curve:
+    def of(cls, rows: Sequence[Row], epochs: int) -> "Curve":
         """Return the curve of a history, with the digits that a record has."""
         recorded = [rounded({name: row.get(name) for name in ("epsilon_sound", "test_accuracy")}) for row in rows]
         epsilons = tuple(upper_bound(row["epsilon_sound"]) for row in recorded)
         return cls(epsilons, tuple(float(row["test_accuracy"]) for row in recorded), epochs)
 
-    def until(self, epoch: int) -> Curve:
+    def until(self, epoch: int) -> "Curve":
         return Curve(self.epsilons[:epoch], self.accuracies[:epoch], self.epochs)
 
     def accuracy_within(self, epsilon: float) -> float:
@@ -271,7 +269,7 @@ class Judge:
         """Return True if the trial with this curve was stopped as it fell behind."""
         return not self.beyond(curve) and not self.stays(curve)
 
-    def after(self, earlier: Sequence[Curve], number: int, most: int) -> Judge:
+    def after(self, earlier: Sequence[Curve], number: int, most: int) -> "Judge":
         """Return the judge of trial `number`, from 0, after the earlier trials.
 
         `most` is the number of epochs of the longest trial. With 0, nothing is compared.

@@ -5,8 +5,6 @@ runner.tracking.runs`, which alone imports wandb. It reads a JSON object from a 
 its record. So whatever becomes of W&B, of its network or of its disk, the run and its record stay as they are.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -5,8 +5,6 @@ the noisy releases of the steps, which the ledger charges as if all of them were
 post-processing, and costs nothing. An update that screening rejects changes no weights, and no average.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

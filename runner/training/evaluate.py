@@ -1,7 +1,5 @@
 """Loss and accuracy on a split."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The training loop: sample, sum, release, update, charge, evaluate. Steps are taken call by call, or as a graph."""
 
-from __future__ import annotations
-
 import math
 import sys
 import time
@@ -67,7 +65,7 @@ def load(run: Run) -> tuple[Split, ...]:
     return train, test, *aside
 
 
-def train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch) -> Trained:
+def train(run: Run, data: tuple[Split, ...], on_epoch: OnEpoch) -> "Trained":
     """Train one run to its last epoch, or until a weight or a loss is no longer finite (status "diverged").
 
     `on_epoch` gets each epoch's row of the history at once, and may end the run by returning False (status "stopped").
@@ -96,7 +94,7 @@ def training(
     way = run.step
     if state is not None:
         way = StepMode.graph if "step" in state["parts"] else StepMode.eager
-    graph: GraphStep | None = None
+    graph = None
     if way is not StepMode.eager:
         from runner.training.graph import GraphStep  # a CPU does without
 
@@ -322,7 +320,7 @@ class Progress:
     def __init__(
         self,
         run: Run,
-        steps: CallByCall | GraphStep,
+        steps: "CallByCall | GraphStep",
         data: tuple[Split, ...],
         on_epoch: OnEpoch,
         ahead: Mapping[int, Future[float | None]],

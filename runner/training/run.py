@@ -1,7 +1,5 @@
 """The parts of a run that need no data, what follows from them, and what both ways of taking its steps share."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable

@@ -5,8 +5,6 @@ multiplier of 0. The result is cut to `norm`, and this package draws and charges
 one batch for the next is forgotten.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

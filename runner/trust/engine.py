@@ -12,8 +12,6 @@ What `vmap` cannot map is applied to the examples one after another, each by a f
 `reason` tell the user so.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -103,7 +101,7 @@ class Mapped:
         self.rate: float | None = None
         self.reason: str | None = None
 
-    def ready(self, *examples: Tensor) -> Mapped:
+    def ready(self, *examples: Tensor) -> "Mapped":
         """Return the function, ready to be mapped; only the shapes and types of one example are used.
 
         Raises:

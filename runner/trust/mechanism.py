@@ -15,8 +15,6 @@ run, but no sound epsilon is known for it. `own_noise` states the reason, and ep
 states.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace

@@ -11,8 +11,6 @@ The example adds c_g min(1, S_g / ||c_g||_2) to the sum, and zero if a norm is n
 of at most S_g for any method. So the sensitivity of the sum is S_g, and the noise is drawn for it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import operator

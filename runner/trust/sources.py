@@ -9,8 +9,6 @@ that no argument has. A file that was edited since its module was imported is re
 other code than runs.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib.util

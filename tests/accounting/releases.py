@@ -1,7 +1,5 @@
 """Releases for tests of the accountants."""
 
-from __future__ import annotations
-
 import numpy as np
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from scipy import optimize, stats

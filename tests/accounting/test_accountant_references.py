@@ -1,7 +1,5 @@
 """The accountants against float64 and exact references that share no code with the libraries behind them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """What a config may name: classes and functions that its groups take, else a sentence."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys

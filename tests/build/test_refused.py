@@ -1,7 +1,5 @@
 """Values that no class accepts, parts that do not go together, and weights beyond the memory: refused in a sentence."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

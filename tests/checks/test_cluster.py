@@ -1,7 +1,5 @@
 """The comparison of `make cluster` with an undisturbed paper."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

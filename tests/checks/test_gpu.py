@@ -1,7 +1,5 @@
 """A lent GPU: what a call does, in which order, and that it ends in time."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

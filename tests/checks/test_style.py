@@ -1,7 +1,5 @@
 """The checks of English: what they accept, what is a fault and what only a warning."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

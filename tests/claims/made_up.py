@@ -1,7 +1,5 @@
 """Made-up claims, and made-up runs with a history, diagnostics and some fields of a config."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
 from typing import Any

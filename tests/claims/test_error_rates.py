@@ -5,8 +5,6 @@ margins on the bad side. A true threshold or order is passed by `OFF` margins, a
 have the measured spread, or else the spread of their data set's settings.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Intervals, compared with values computed by hand, by another library, and by drawing."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

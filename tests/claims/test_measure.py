@@ -1,7 +1,5 @@
 """Measuring: numbers of a run by hand, epochs, samples, comparisons, counts and costs."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

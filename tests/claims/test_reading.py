@@ -1,7 +1,5 @@
 """Files of claims: inherited fields, and mistakes with their lines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

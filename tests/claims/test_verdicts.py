@@ -1,7 +1,5 @@
 """Verdicts at their boundaries."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """`epsilon`: the cost of a script that stays where it is. `pareto`: one method at several sound ε."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Commands that commands print: each is read by a shell's rules, and by the parser of the command that it names."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from argparse import ArgumentParser

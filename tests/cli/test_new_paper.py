@@ -1,7 +1,5 @@
 """A new paper: written, refused where its name is taken, and complete in a copy of the checkout."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tables of a user's runs and of judged claims: their rows, columns, filters and order, and what they refuse."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import io

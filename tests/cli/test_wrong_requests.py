@@ -1,7 +1,5 @@
 """Wrong requests of every command: one sentence and exit code 2, before any work."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Backpropagation clipping: an adversary against its sensitivity, a float64 reference one example at a time."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace

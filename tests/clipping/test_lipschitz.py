@@ -1,7 +1,5 @@
 """Clipping by the network itself: the sums, the noise groups, and what one example moves of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Bounds on the loss's gradient that go along: what a step sums, what it gets, and what a private count costs."""
 
-from __future__ import annotations
-
 import math
 
 import dp_accounting

@@ -1,7 +1,5 @@
 """Clipped sums against float64 per-example gradients taken one example at a time, and against Opacus."""
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The mean over an example's views, clipped: against a loop in float64, in every engine, and its sensitivity."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The compiled step: one graph, with the weights of the step call by call, and few kernels and bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

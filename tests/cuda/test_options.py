@@ -1,7 +1,5 @@
 """Every option of every group trains on the made-up GPU as on the CPU, call by call and by the default step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The made-up device catches planted faults, and a run's start, end, resumption and memory are as on a real one."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

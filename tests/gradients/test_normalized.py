@@ -1,7 +1,5 @@
 """Group normalisation and standardised weights: engines of whole batches against single examples, and the bound."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -1,7 +1,5 @@
 """The one-pass engine against float64 gradients taken one example at a time, with and without its C++ kernel."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Collection

@@ -1,7 +1,5 @@
 """Passes in fewer bits: one example moves a sum by what it is charged for, and norms and sums stay in 32 bits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

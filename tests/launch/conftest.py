@@ -1,7 +1,5 @@
 """Jobs of the smoke scale, and a line to say things on."""
 
-from __future__ import annotations
-
 import copy
 import io
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Many runs at once: launchers by name, processes that stop no other, and how far the runs are."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json

@@ -1,7 +1,5 @@
 """Runs on clusters: Slurm by the real submitit, with scripts for its programs, and Ray, with a list of fates."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 import time

@@ -1,7 +1,5 @@
 """Banded noise and cyclic sampling: covariances, participations and charges, against matrices in float64."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

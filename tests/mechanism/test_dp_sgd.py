@@ -1,7 +1,5 @@
 """Noise, sampling and what is charged for them: measured, not believed."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The four mechanisms of Backpropagation Clipping: noise against an adversary, epsilons against known ones."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Standard normal numbers: their distribution, their end, and what an end costs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

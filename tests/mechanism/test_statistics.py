@@ -1,7 +1,5 @@
 """Feature normalisation: the two private releases, measured against what they are charged."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

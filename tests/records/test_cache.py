@@ -1,7 +1,5 @@
 """The cache of configs: used while nothing that an entry was made of has changed, and never if it may be wrong."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

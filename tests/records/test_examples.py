@@ -1,7 +1,5 @@
 """A user's data set gives the same examples in every process, or is refused, and their hash is a part of the run."""
 
-from __future__ import annotations
-
 import copy
 import os
 import pickle
@@ -121,7 +119,7 @@ def test_every_process_reads_the_same_examples(way: str, listed: Listed, monkeyp
         def __init__(self, *place: str) -> None:
             super().__init__(sorted(entries(*place), key=lambda entry: entry.name, reverse=True))
 
-        def __enter__(self) -> Backwards:
+        def __enter__(self) -> "Backwards":
             return self
 
         def __exit__(self, *error: object) -> None: ...

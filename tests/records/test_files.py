@@ -1,7 +1,5 @@
 """Records: damaged and edited ones are found wherever they are read, set aside, and computed again."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """One meaning of ε in records of all times, and no guarantee where training images standardise the pixels."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Run ids and records: what names a run, and that nothing written is lost."""
 
-from __future__ import annotations
-
 import json
 import math
 

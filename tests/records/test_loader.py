@@ -1,7 +1,5 @@
 """Options of a user: all that is said of their group, named as Hydra does, and refused where Hydra leaves them out."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

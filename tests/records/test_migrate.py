@@ -1,7 +1,5 @@
 """Records under new ids: each under exactly one, no number changed, none lost however often it is interrupted."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

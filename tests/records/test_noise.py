@@ -1,7 +1,5 @@
 """What a record's noise costs: bounds for plain DP-SGD, and reasons where there is none."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The processes of `verify`, and the file of accountants' answers: they lose no fault, and no damage is believed."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

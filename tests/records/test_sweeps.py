@@ -1,7 +1,5 @@
 """The runs of all sweeps against a golden file, and their settings: each can be prepared, and costs what is claimed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """The check of records: every kind of tampering is noticed, and what may change unnoticed is listed."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable, Iterator

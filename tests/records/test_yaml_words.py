@@ -1,7 +1,5 @@
 """Words of YAML 1.1 and values that no record can hold, in files of a user's: as on the command line, or refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

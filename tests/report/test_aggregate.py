@@ -1,7 +1,5 @@
 """From records to files, on fabricated records of real jobs."""
 
-from __future__ import annotations
-
 import copy
 import re
 import statistics

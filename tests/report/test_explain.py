@@ -1,7 +1,5 @@
 """A run in words: its result, its ledger, its cost, and a command that repeats it; runs in a table."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

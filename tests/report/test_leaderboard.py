@@ -1,7 +1,5 @@
 """The leaderboard on fabricated records of real jobs: which epoch counts, which setting stands. The front figure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

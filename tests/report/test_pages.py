@@ -1,7 +1,5 @@
 """Pages: digits that the spread supports, bounds that stay bounds, titles in words, cells that stay cells."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

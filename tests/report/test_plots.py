@@ -1,7 +1,5 @@
 """Figures: the choice of panels, and axes that show differences."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

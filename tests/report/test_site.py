@@ -1,7 +1,5 @@
 """The website: every page and link by one strict build, no request to a network, and what the two tables show."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Statements on papers and studies: they have the numbers of their tables, and hold under their verdicts."""
 
-from __future__ import annotations
-
 import json
 from csv import DictReader
 from dataclasses import replace

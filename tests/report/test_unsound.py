@@ -1,7 +1,5 @@
 """Runs without a known sound ε: their records, and every reader of these."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Words, counts and numbers of the committed pages: the same everywhere, and each number says what it is."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

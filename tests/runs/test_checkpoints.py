@@ -1,7 +1,5 @@
 """A run that was stopped goes on, every digit as if it had not been; a run that was trained is recorded on any disk."""
 
-from __future__ import annotations
-
 import copy
 import errno
 import gc

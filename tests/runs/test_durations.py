@@ -1,7 +1,5 @@
 """Estimates of durations, by records of the same setting, else of the same shapes, network and batch, else unknown."""
 
-from __future__ import annotations
-
 import copy
 from types import SimpleNamespace
 from typing import Any

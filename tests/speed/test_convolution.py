@@ -1,7 +1,5 @@
 """Compiled convolutions give PyTorch's numbers and gradients."""
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -1,7 +1,5 @@
 """A network made faster gives the same numbers and the same gradients."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The Triton kernel of per-example gradients: its numbers in Triton's interpreter, and its code for an H200."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

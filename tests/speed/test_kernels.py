@@ -1,7 +1,5 @@
 """Compiled libraries: a damaged one is compiled again, and none is taken from where others may write."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

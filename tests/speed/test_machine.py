@@ -1,7 +1,5 @@
 """Settings of the process, made once before a run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

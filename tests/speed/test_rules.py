@@ -1,7 +1,5 @@
 """Kernels are used by shape and instruction set, or as DP_REPRO_KERNELS says."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

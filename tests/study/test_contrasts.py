@@ -1,7 +1,5 @@
 """Paired gains: by hand, against SciPy, and their error rates in simulated studies."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations, product
 

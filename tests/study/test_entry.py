@@ -1,7 +1,5 @@
 """An entry from its study to the leaderboard: packed, checked, and refused with a reason."""
 
-from __future__ import annotations
-
 import runpy
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The file of a study: what it means, and how a mistake is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from textwrap import dedent
 

@@ -1,7 +1,5 @@
 """The search of a study: equal and equally drawn trials, ranges that are widened, and what Hyperband stops."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import random

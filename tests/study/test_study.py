@@ -1,7 +1,5 @@
 """A study from its file to its page, on fabricated records: what is run, what counts, what a reader is told."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

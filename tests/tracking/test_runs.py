@@ -1,7 +1,5 @@
 """W&B: runs read back with W&B's own tool, and runs and workspaces sent to a server of the test's own."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

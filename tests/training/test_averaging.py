@@ -1,7 +1,5 @@
 """Averaged weights: against a weighted mean by hand, in every way of taking steps, and under screening."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

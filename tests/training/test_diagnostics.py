@@ -1,7 +1,5 @@
 """Every diagnostic against numbers taken another way, on runs whose weights stay where they are (learning rate 0)."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

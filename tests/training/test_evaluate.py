@@ -1,7 +1,5 @@
 """Accuracy and loss against values computed by hand, evaluation mode and out of it again."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

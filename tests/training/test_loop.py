@@ -1,7 +1,5 @@
 """The training loop as a whole: the change of the weights, the charges, and the history."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """A run with a part of a user."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Parts of a user that answer wrongly are refused before work starts; what they are given is theirs to change."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence

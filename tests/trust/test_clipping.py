@@ -1,7 +1,5 @@
 """A clipping of a user's own: applied to one example, and cut to what it states, whatever it does."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

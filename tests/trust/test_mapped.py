@@ -1,7 +1,5 @@
 """A user's function of one example: its results are those of each example alone, or it is refused in a sentence."""
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Callable

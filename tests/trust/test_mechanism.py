@@ -1,7 +1,5 @@
 """Mechanisms of a user: the package draws and charges their choices. Others have no sound ε."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

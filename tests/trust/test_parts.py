@@ -1,7 +1,5 @@
 """Parts of a user: one example at a time, cut to their bounds, or named next to ε; else refused before work starts."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Sequence

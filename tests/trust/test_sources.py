@@ -1,7 +1,5 @@
 """An edited class, base or helper makes another run. Without files of the user, ids do not change."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

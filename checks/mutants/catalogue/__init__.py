@@ -1,7 +1,5 @@
 """The faults, in one YAML file for each part of the package. `CONTRIBUTING.md` describes the files."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping

@@ -25,8 +25,6 @@ bounded from weight * G on, and the bound from its backward pass is added to wei
 Every bound is `ROUNDING` times larger, for float32's rounding and for the remainder of a projection.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 
@@ -47,7 +45,7 @@ Backward = Callable[[float], float]  # G after a module to G before it; it also 
 Passed = tuple[tuple[int, ...], float, Backward]  # the shape and the largest norm of an output, and the backward pass
 
 
-def gradient_bounds(objective: Objective, kind: type[Walk] | None = None) -> dict[str, float]:
+def gradient_bounds(objective: Objective, kind: "type[Walk] | None" = None) -> dict[str, float]:
     """Return the largest L2 norm of an example's gradient by parameter name, from the bounds that an objective states.
 
     `kind`: a walk with other bounds of layers, whose results are no bounds if those are none.

@@ -4,8 +4,6 @@ Figure 5 and the origin of 98.7% at an epsilon of 0.07 are drawn from runs, and 
 of them. Theorems and the cost of the authors' script are computed. The paper's claims are hollow stars.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Collection, Sequence
@@ -61,7 +59,7 @@ def claimed(dataset: str) -> tuple[float, float]:
     return point
 
 
-def figure_5(evidence: Evidence) -> plots.Figure:
+def figure_5(evidence: Evidence) -> "plots.Figure":
     """Draw accuracy against epsilon, by data set: algorithm 2 as printed, with the code's noise, and without noise."""
     lines = (
         ("printed", FIG_5, "backpropagation clipping, as printed", "backpropagation clipping"),
@@ -108,7 +106,7 @@ def grid(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
     return Table(header, rows)
 
 
-def points(axes: plots.Axes, planned: Runs, name: str, label: str, look: str, *, counted: bool = True) -> None:
+def points(axes: "plots.Axes", planned: Runs, name: str, label: str, look: str, *, counted: bool = True) -> None:
     """Draw the mean and range of last-epoch accuracy of each recorded setting, against its epsilon."""
     settings = []
     for runs in planned.recorded.by(lambda run: run.job.setting_id).values():
@@ -163,7 +161,7 @@ def _mechanism_runs(evidence: Evidence, label: str) -> Runs:
     return Runs(run for sweep, name in pairs for run in evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/mnist_{name}"))
 
 
-def story(evidence: Evidence) -> plots.Figure:
+def story(evidence: Evidence) -> "plots.Figure":
     """Draw accuracy against the claimed epsilons of the mechanisms, left, and the cost of their steps, right."""
     figure = plots.figure(plots.WIDTH, 5.4)
     left, right = figure.subplots(1, 2, sharey=True)

@@ -1,7 +1,5 @@
 """Figure 1: accuracy against epsilon of linear and small networks on features, and on pixels."""
 
-from __future__ import annotations
-
 from runner.claims.runs import Evidence
 from runner.report import plots
 from runner.report.papers import claims_of
@@ -16,7 +14,7 @@ _MODELS = {  # experiment, by data set: label and look
 }
 
 
-def figure_1(evidence: Evidence) -> plots.Figure | None:
+def figure_1(evidence: Evidence) -> "plots.Figure | None":
     """Draw the three models, mean and range of the seeds, a panel per data set, with the claims of both items."""
     panels = []
     for dataset in ("mnist", "fashion_mnist", "cifar10"):

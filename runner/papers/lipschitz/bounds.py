@@ -1,7 +1,5 @@
 """The paper's constants and bounds, compared with the largest value found: a ratio above 1 refutes one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -294,7 +292,7 @@ def theorem(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     return Table.of(rows)
 
 
-def figure(_: Evidence) -> plots.Figure:
+def figure(_: Evidence) -> "plots.Figure":
     figure = plots.figure(6, 4)
     axes = figure.subplots()
     for place, (slope, words) in enumerate(SLOPES.items()):

@@ -3,8 +3,6 @@
 Figure 4: time of an epoch and peak memory, as measured by `python -m checks benchmark-clipless`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -34,7 +32,7 @@ _WHITE = 32 * 3**0.5  # norm of a white image of CIFAR-10
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))  # lines may lie on one another
 
 
-def front(dataset: str, number: str, chosen: str, evidence: Evidence) -> plots.Figure:
+def front(dataset: str, number: str, chosen: str, evidence: Evidence) -> "plots.Figure":
     """Draw one data set: every epoch of every trial, and different fronts.
 
     One front is on held-out images, over all epochs of all trials. One is on test images: the trial chosen by the
@@ -80,7 +78,7 @@ def front(dataset: str, number: str, chosen: str, evidence: Evidence) -> plots.F
 figure_5a, figure_5b = partial(front, "mnist", "5a", "softer"), partial(front, "fashion_mnist", "5b", "wide")
 
 
-def clipped(evidence: Evidence) -> plots.Figure:
+def clipped(evidence: Evidence) -> "plots.Figure":
     figure = plots.figure(plots.WIDTH, 4)
     for axes, dataset, letter in zip(figure.subplots(1, 2), ("mnist", "fashion_mnist"), "ab", strict=True):
         levels: list[float] = []
@@ -92,7 +90,7 @@ def clipped(evidence: Evidence) -> plots.Figure:
     return figure
 
 
-def architectures(evidence: Evidence) -> plots.Figure | None:
+def architectures(evidence: Evidence) -> "plots.Figure | None":
     lines = (
         ("mixers", "mixer", "MLP-mixer"),
         ("fig_5c", "vgg", "VGG"),
@@ -113,7 +111,7 @@ def _retrained(trials: Runs) -> list[Job]:
     return [Job(best.job.sweep, best.job.overrides, *identify_recorded(values), values) for values in settings]
 
 
-def _front(axes: plots.Axes, runs: Runs, label: str, colour: str, line: str = "-") -> list[float]:
+def _front(axes: "plots.Axes", runs: Runs, label: str, colour: str, line: str = "-") -> list[float]:
     """Draw the best accuracy of recorded runs up to each sound epsilon. Return the accuracies of the front."""
     front = pareto((run.history("epsilon_sound"), run.history("test_accuracy")) for run in runs)
     if front:
@@ -121,7 +119,7 @@ def _front(axes: plots.Axes, runs: Runs, label: str, colour: str, line: str = "-
     return [accuracy for _, accuracy in front]
 
 
-def _band(axes: plots.Axes, planned: Runs, label: str, colour: str) -> list[float]:
+def _band(axes: "plots.Axes", planned: Runs, label: str, colour: str) -> list[float]:
     if not planned.recorded:
         return []
     band = plots.band(planned.recorded, "epsilon_sound", "test_accuracy")
@@ -130,7 +128,7 @@ def _band(axes: plots.Axes, planned: Runs, label: str, colour: str) -> list[floa
     return band.high
 
 
-def _finish(axes: plots.Axes, levels: Sequence[float], dataset: str, quantity: str, remark: str = "") -> None:
+def _finish(axes: "plots.Axes", levels: Sequence[float], dataset: str, quantity: str, remark: str = "") -> None:
     if levels:
         axes.set_ylim(max(min(levels), max(levels) - 25) - 1, max(levels) + 1)
     else:
@@ -139,7 +137,7 @@ def _finish(axes: plots.Axes, levels: Sequence[float], dataset: str, quantity: s
     axes.set(title=remark or plots.DATASETS[dataset], xlabel=plots.SOUND, ylabel=quantity, xlim=(0, None))
 
 
-def histograms(sweep: str, label: Callable[[PlannedRun], str], evidence: Evidence) -> plots.Figure:
+def histograms(sweep: str, label: Callable[[PlannedRun], str], evidence: Evidence) -> "plots.Figure":
     """Draw two panels, images and gradients after the last epoch, with a line for the first run of each setting."""
     figure = plots.figure(plots.WIDTH, 3.8)
     images, gradients = figure.subplots(1, 2)
@@ -207,7 +205,7 @@ def table_4(_: Evidence, __: Sequence[ClaimRow]) -> Table:
     return Table(header, rows, (note, networks, "Made-up images of CIFAR-10's shape."))
 
 
-def figure_4(_: Evidence) -> plots.Figure | None:
+def figure_4(_: Evidence) -> "plots.Figure | None":
     """Draw two panels per network, seconds of an epoch and peak memory by batch size; None if nothing was timed."""
     rows = measured_times()
     if not rows:

@@ -4,8 +4,6 @@ The paper shows one run per curve. Here a curve is the mean and the range of all
 item's planned runs, and figure 3's planned runs with other seeds of the same setting.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -45,7 +43,7 @@ def _runs(evidence: Evidence, sweep: str, name: str) -> Runs:
 
 
 def _both(
-    axes: plots.Axes, evidence: Evidence, sweep: str, experiments: str, draw: DrawRuns, *, counted: bool = True
+    axes: "plots.Axes", evidence: Evidence, sweep: str, experiments: str, draw: DrawRuns, *, counted: bool = True
 ) -> list[PlannedRun]:
     """Draw cross-entropy's and the proposed loss's runs into one panel, and return the recorded ones.
 
@@ -75,7 +73,7 @@ def one_panel(
     adjust: Callable[[Any, list[PlannedRun]], None] | None = None,
     legend: Any = "best",
     **settings: Any,
-) -> plots.Figure:
+) -> "plots.Figure":
     """Draw one panel: both losses' runs by `draw`, and the axes' settings (`xlabel`)."""
     figure = plots.figure(5.6, 3.8)
     axes = figure.subplots()
@@ -89,7 +87,7 @@ def one_panel(
     return figure
 
 
-def line(read: Callable[[PlannedRun], tuple[Any, Any]], axes: plots.Axes, runs: Runs, label: str, place: int) -> None:
+def line(read: Callable[[PlannedRun], tuple[Any, Any]], axes: "plots.Axes", runs: Runs, label: str, place: int) -> None:
     """Draw x and y of the runs: the mean as a line, the range as an area."""
     plots.band_of([read(run) for run in runs]).draw(axes, _LOOKS[place], place, 0.25, label=label)
 
@@ -99,7 +97,7 @@ def norm(kind: str, layer: int) -> DrawRuns:
     return partial(line, lambda run: (diagnostics.norm_epochs(run), diagnostics.layer_norms(run, kind)[layer]))
 
 
-def histogram(epochs: int | None, axes: plots.Axes, runs: Runs, label: str, place: int) -> None:
+def histogram(epochs: int | None, axes: "plots.Axes", runs: Runs, label: str, place: int) -> None:
     """Draw per-example gradient norms up to 100, of the first `epochs` or all.
 
     The mean over the runs is drawn. The legend has the share of larger norms.
@@ -112,14 +110,14 @@ def histogram(epochs: int | None, axes: plots.Axes, runs: Runs, label: str, plac
     axes.stairs(counts[:-1], edges, color=colour, linestyle=_OUTLINES[place], label=text)
 
 
-def _limit_to_most(axes: plots.Axes, runs: list[PlannedRun]) -> None:
+def _limit_to_most(axes: "plots.Axes", runs: list[PlannedRun]) -> None:
     """Limit the axis to the norms of the first epoch, without the largest 0.1%."""
     counted = [diagnostics.gradient_counts(run, 1) for run in runs]
     last = max(int(np.searchsorted(np.cumsum(counts) / counts.sum(), 0.999)) for counts in counted)
     axes.set_xlim(0, min(LARGEST_NORM, (last + 1) * _BIN))
 
 
-def _cosines(axes: plots.Axes, runs: Runs, label: str, place: int) -> None:
+def _cosines(axes: "plots.Axes", runs: Runs, label: str, place: int) -> None:
     """Draw the cosines at a run's steps at equal distances, the mean over the runs."""
     values = np.concatenate([diagnostics.cosines(run)[1] for run in runs])
     bins: dict[str, Any] = {"bins": np.linspace(-1, 1, 81).tolist(), "weights": np.full(len(values), 1 / len(runs))}
@@ -127,7 +125,7 @@ def _cosines(axes: plots.Axes, runs: Runs, label: str, place: int) -> None:
     axes.hist(values, **bins, color=_LOOKS[place][0], histtype="step", linestyle=_OUTLINES[place], label=label)
 
 
-def _limit_to_lowest(axes: plots.Axes, runs: list[PlannedRun]) -> None:
+def _limit_to_lowest(axes: "plots.Axes", runs: list[PlannedRun]) -> None:
     lowest = min(diagnostics.cosines(run)[1].min() for run in runs)
     axes.set_xlim(float(np.floor(10 * lowest) / 10), 1)
 
@@ -148,7 +146,7 @@ figure_2 = partial(one_panel, "fig_2", "mnist_{}_hessian", partial(line, diagnos
 figure_6 = partial(_cifar10_panel, partial(histogram, None), xlabel=_GRADIENT, ylabel="examples", **_TO_THE_LARGEST)
 
 
-def figure_7(evidence: Evidence) -> plots.Figure:
+def figure_7(evidence: Evidence) -> "plots.Figure":
 
     def cosines(run: PlannedRun) -> tuple[diagnostics.Array, diagnostics.Array]:
         steps, values = diagnostics.cosines(run, first_epoch=True)
@@ -175,7 +173,7 @@ def _sizes(evidence: Evidence, sweep: str, dataset: str) -> str:
     return next(iter(sizes)) if len(sizes) == 1 else ", ".join(f"{loss}: {text}" for text, loss in sizes.items())
 
 
-def figure_5(evidence: Evidence) -> plots.Figure:
+def figure_5(evidence: Evidence) -> "plots.Figure":
     """Draw norms of weights, then of pre-activations, of the first and the last two layers of two data sets."""
     panels = [
         (dataset, layer)
@@ -186,13 +184,13 @@ def figure_5(evidence: Evidence) -> plots.Figure:
     return _norms(evidence, "fig_5", [(kind, panels) for kind in (WEIGHTS, PRE_ACTIVATIONS)])
 
 
-def _all_layers(kind: str, evidence: Evidence) -> plots.Figure:
+def _all_layers(kind: str, evidence: Evidence) -> "plots.Figure":
     """Draw the norms of all layers, in rows of four, the data sets one after another."""
     layers = [(d, layer) for d in DATASETS for layer in range(_layer_count(evidence, "fig_11", d))]
     return _norms(evidence, "fig_11", [(kind, layers[first : first + 4]) for first in range(0, len(layers), 4)])
 
 
-def _norms(evidence: Evidence, sweep: str, rows: Sequence[tuple[str, Sequence[tuple[str, int]]]]) -> plots.Figure:
+def _norms(evidence: Evidence, sweep: str, rows: Sequence[tuple[str, Sequence[tuple[str, int]]]]) -> "plots.Figure":
     """Draw the norms of layers by epoch, both losses: rows of a kind of norm, and of data sets with a layer each.
 
     A panel's title has the last norm with cross-entropy over that with the proposed loss.
@@ -224,7 +222,7 @@ def _norms(evidence: Evidence, sweep: str, rows: Sequence[tuple[str, Sequence[tu
 figure_11, figure_12 = partial(_all_layers, WEIGHTS), partial(_all_layers, PRE_ACTIVATIONS)
 
 
-def figure_14(evidence: Evidence) -> plots.Figure:
+def figure_14(evidence: Evidence) -> "plots.Figure":
     figure = plots.figure(6, 8)
     for axes, dataset in zip(figure.subplots(3, 1), DATASETS, strict=True):
         if _both(axes, evidence, "fig_11", f"{dataset}_{{}}", partial(histogram, None)):
@@ -239,13 +237,13 @@ def figure_14(evidence: Evidence) -> plots.Figure:
 _TRAININGS = {"ours": "losing-less loss", "ce": "cross-entropy", "sgd": "without privacy"}
 
 
-def figure_8(evidence: Evidence) -> plots.Figure:
+def figure_8(evidence: Evidence) -> "plots.Figure":
     """Draw confusion matrices on CIFAR-10's training set at two epochs: proposed loss, cross-entropy, no privacy."""
     rows = [("cifar10", epoch) for epoch in _config(evidence, "fig_8", "cifar10").confusion_epochs]
     return _matrices(evidence, rows, {"ours": "fig_8", "ce": "fig_8", "sgd": "sgd"})
 
 
-def figure_13(evidence: Evidence) -> plots.Figure:
+def figure_13(evidence: Evidence) -> "plots.Figure":
     rows = []
     for dataset in DATASETS:
         config = _config(evidence, "fig_13", dataset)
@@ -257,7 +255,7 @@ def _config(evidence: Evidence, sweep: str, dataset: str) -> DictConfig:
     return evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_ours")[0].job.config
 
 
-def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[str, str]) -> plots.Figure:
+def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[str, str]) -> "plots.Figure":
     """Draw a row per data set and epoch, a column per training: percent of the true class, the mean of the runs.
 
     A claimed number of the paper has a frame around its cell, and is in the panel's title.
@@ -286,7 +284,9 @@ def _matrices(evidence: Evidence, rows: Sequence[tuple[str, int]], sweeps: dict[
     return figure
 
 
-def _matrix(axes: plots.Axes, matrix: diagnostics.Array, classes: Sequence[str], claimed: Mapping[str, float]) -> None:
+def _matrix(
+    axes: "plots.Axes", matrix: diagnostics.Array, classes: Sequence[str], claimed: Mapping[str, float]
+) -> None:
     from matplotlib.patches import Rectangle
 
     axes.grid(False)

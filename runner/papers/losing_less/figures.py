@@ -1,7 +1,5 @@
 """Accuracy against epsilon, and over the loss's parameters (figure 10); tables, and measures of this paper only."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -152,7 +150,7 @@ def smoothness_ratio(_: Claim) -> Measured:
     loss = LosingLess(threshold_epoch=7.0, beta=11.0, gamma=5.0)
     loss.start_epoch(7)
 
-    def value(weights: Tensor) -> Tensor:
+    def value(weights: "Tensor") -> "Tensor":
         first, last = weights.split((_INPUTS * _HIDDEN, _HIDDEN * _CLASSES))
         hidden = x @ first.reshape(_INPUTS, _HIDDEN)
         losses: Tensor = loss(hidden.tanh() @ last.reshape(_HIDDEN, _CLASSES), targets, [hidden])
@@ -202,7 +200,7 @@ PFE = Networks("fig-4", "pfe_", "ScatterNet", f"{PAPER}/fig_9_pfe_more")
 PRINTED = f"{PAPER}/fig_4_printed"  # the networks of tables 3 and 4
 
 
-def two_losses(networks: Networks, evidence: Evidence) -> plots.Figure | None:
+def two_losses(networks: Networks, evidence: Evidence) -> "plots.Figure | None":
     """Draw accuracy against epsilon, both losses, a panel per data set; dashed, figure 4's networks as printed."""
     panels = []
     for dataset in DATASETS:
@@ -225,7 +223,7 @@ def two_losses(networks: Networks, evidence: Evidence) -> plots.Figure | None:
 figure_3, figure_4 = partial(two_losses, END_TO_END), partial(two_losses, PFE)
 
 
-def figure_9(evidence: Evidence) -> plots.Figure | None:
+def figure_9(evidence: Evidence) -> "plots.Figure | None":
     """Draw the ablation, median and range of the seeds: end to end above, on ScatterNet features below."""
     panels = []
     pfe_sweeps = [PFE.more_seeds, f"{PAPER}/fig_9_pfe"]
@@ -239,7 +237,7 @@ def figure_9(evidence: Evidence) -> plots.Figure | None:
     return plots.accuracy_against_epsilon(evidence, panels, columns=3, centre="median", epsilon=_EPSILON)
 
 
-def figure_15(evidence: Evidence) -> plots.Figure | None:
+def figure_15(evidence: Evidence) -> "plots.Figure | None":
     """Draw accuracy against epsilon of squared, absolute and Huber losses, the more of the former the darker."""
     import matplotlib
 
@@ -260,7 +258,7 @@ def figure_15(evidence: Evidence) -> plots.Figure | None:
     return plots.accuracy_against_epsilon(evidence, panels, epsilon=_EPSILON)
 
 
-def figure_10(evidence: Evidence) -> plots.Figure | None:
+def figure_10(evidence: Evidence) -> "plots.Figure | None":
     """Draw last-epoch accuracy over each parameter of the loss, a row per data set; dotted, the paper's value."""
     runs = {
         (dataset, sweep): evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/{dataset}_ours").groups_by(field)
@@ -285,7 +283,7 @@ def figure_10(evidence: Evidence) -> plots.Figure | None:
 
 
 def _accuracy_by_value(
-    axes: plots.Axes, by_value: dict[float, Runs], evidence: Evidence, dataset: str, sweep: str
+    axes: "plots.Axes", by_value: dict[float, Runs], evidence: Evidence, dataset: str, sweep: str
 ) -> None:
     accuracies = {value: last_accuracy(runs.recorded[0]) for value, runs in by_value.items() if runs.recorded}
     colour, marker = plots.LOOKS["losing-less loss"]
@@ -343,7 +341,7 @@ def _epsilons(sweep: str, experiment: str, *, steps_alone: bool = False) -> dict
     return {name: accountant.epsilon(releases, run.config.delta) for name, accountant in accountants.items()}
 
 
-def _last_epoch(run: Run, accountant: Accountant, budget: float) -> int:
+def _last_epoch(run: "Run", accountant: "Accountant", budget: float) -> int:
     from runner.accounting import last_within
 
     charges = run.mechanism.charges_of_epochs

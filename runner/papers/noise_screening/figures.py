@@ -1,7 +1,5 @@
 """Figures 3 and 4, and those of table 1 and of the runs at a sound epsilon."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial
@@ -52,7 +50,7 @@ def private_methods(evidence: Evidence, dataset: str) -> list[tuple[Claim, Runs]
     return chosen
 
 
-def table_1(evidence: Evidence) -> plots.Figure:
+def table_1(evidence: Evidence) -> "plots.Figure":
     """Draw each private method's accuracies at the claimed epsilon, every run and the mean, a panel per data set.
 
     A row names the sound epsilon of its runs. Below is a lower bound on the true epsilon of kept updates at these
@@ -65,7 +63,7 @@ def table_1(evidence: Evidence) -> plots.Figure:
     return figure
 
 
-def _accuracies(axes: plots.Axes, evidence: Evidence, dataset: str) -> None:
+def _accuracies(axes: "plots.Axes", evidence: Evidence, dataset: str) -> None:
     paper_scale, rows = evidence.scale == PAPER_SCALE, private_methods(evidence, dataset)
     for place, (claim, planned) in enumerate(rows):
         colour, marker = look(claim)
@@ -94,7 +92,7 @@ def _accuracies(axes: plots.Axes, evidence: Evidence, dataset: str) -> None:
     axes.tick_params(labelleft=dataset == next(iter(plots.DATASETS)))
 
 
-def figure_3(evidence: Evidence) -> plots.Figure:
+def figure_3(evidence: Evidence) -> "plots.Figure":
     """Draw test loss, then test accuracy, against the paper's epsilon, and above it the sound one of plain runs."""
     figure = plots.figure(plots.WIDTH, 7)
     quantities = {"test_loss": "test loss", "test_accuracy": "test accuracy (%)"}
@@ -106,7 +104,7 @@ def figure_3(evidence: Evidence) -> plots.Figure:
     return figure
 
 
-def _methods(axes: plots.Axes, evidence: Evidence, dataset: str, y: str) -> None:
+def _methods(axes: "plots.Axes", evidence: Evidence, dataset: str, y: str) -> None:
     levels: list[float] = []
     shown = [pair for pair in private_methods(evidence, dataset) if "own settings" not in pair[0].method]
     for place, (claim, planned) in enumerate(shown):
@@ -130,7 +128,7 @@ def _methods(axes: plots.Axes, evidence: Evidence, dataset: str, y: str) -> None
         axes.text(0.98, 0.93 if y == "test_loss" else 0.03, text, **where)
 
 
-def sound_runs(evidence: Evidence) -> plots.Figure:
+def sound_runs(evidence: Evidence) -> "plots.Figure":
     """Draw screened and plain runs at one sound epsilon: accuracy by epoch against it, and each run's last."""
     figure = plots.figure(plots.WIDTH, 4)
     by_epoch, last = figure.subplots(1, 2, width_ratios=(2, 1))
@@ -175,11 +173,11 @@ def accuracy_and_costs(
     field: str,
     label: str,
     scale: str,
-    claimed: Callable[[plots.Axes, Runs, str], object],
+    claimed: "Callable[[plots.Axes, Runs, str], object]",
     evidence: Evidence,
     *,
     also: str = "",
-) -> plots.Figure | None:
+) -> "plots.Figure | None":
     """Draw accuracy (left) and the cost of all attempts (right) by a field, one dot per run, unless too few have run.
 
     `claimed` draws the paper's claim about an item. `also`: an experiment of table 1 whose runs are at one more value.
@@ -231,7 +229,7 @@ def _best(item: str, quantity: str) -> float:
     return claim.aim
 
 
-def _claimed_rate(axes: plots.Axes, _: Runs, item: str) -> None:
+def _claimed_rate(axes: "plots.Axes", _: Runs, item: str) -> None:
     """Draw the best learning rate, its accuracy and the lowest accuracy that the paper states."""
     rate, lowest = _best(item, "best learning rate"), _best(item, "lowest accuracy for learning rates 0.1 to 2")
     accuracy = _best(item, "test_accuracy")
@@ -240,12 +238,12 @@ def _claimed_rate(axes: plots.Axes, _: Runs, item: str) -> None:
     axes.axhline(lowest, label=f"claimed for all: above {lowest:g}%", **_GREY_DASHES)
 
 
-def _claimed_batch(axes: plots.Axes, _: Runs, item: str) -> None:
+def _claimed_batch(axes: "plots.Axes", _: Runs, item: str) -> None:
     size = _best(item, "best batch size")
     axes.axvline(size, label=f"claimed best: {size:g}", **_GREY_DASHES)
 
 
-def _claimed_equal(axes: plots.Axes, runs: Runs, item: str) -> None:
+def _claimed_equal(axes: "plots.Axes", runs: Runs, item: str) -> None:
     """Draw one accuracy for all values that the paper states to be equal: the mean of the runs."""
     (claim,) = claims_of("noise_screening", item=item, quantity="range of accuracy")
     values = {value: group for value, group in runs.groups_by(claim.by).items() if value >= (claim.among or 0)}

@@ -5,8 +5,6 @@ the claim, is the sound epsilon of the largest number of attempts (see `runner.t
 epsilon of the actual attempts is stated next to it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -52,12 +50,12 @@ _LONGER = {  # experiment of table 1: the same run, carried on
 }
 
 
-def screened_run(dataset: str) -> Run:
+def screened_run(dataset: str) -> "Run":
     """Return the run of algorithm 2 as printed on a data set ("MNIST"), unread and untrained."""
     return prepared(SWEEP, f"noise_screening/{IN_FILES[dataset]}_screened")
 
 
-def screening(dataset: str) -> Annealing:
+def screening(dataset: str) -> "Annealing":
     """Return the parameters Q0 and mu0 of algorithm 2 on a data set ("MNIST")."""
     from runner.training.updates.screened import Annealing  # here, because plans need no PyTorch
 

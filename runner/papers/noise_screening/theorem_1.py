@@ -47,8 +47,6 @@ So the numbers are rigorous up to float64. Both orders of the neighbours are com
 Both orders of the neighbours are composed and converted as in the paper. It bounds the same epsilon from above.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -158,7 +156,7 @@ class Screened:
         inside, outside = zip(*(kept_weights(z, self.rejections) for z in self.accepted), strict=True)
         return [(a, b, w) for a, b, w in ((low, cut, outside), (cut, high, inside)) if a < b]
 
-    def _losses(self, interval: float, *, with_record: bool) -> DensePLDPmf:
+    def _losses(self, interval: float, *, with_record: bool) -> "DensePLDPmf":
         """Return the distribution of the rounded-down loss under p_1 (ln p_1/p_0) or under p_0 (ln p_0/p_1)."""
         from dp_accounting.pld.pld_pmf import DensePLDPmf
 
@@ -375,7 +373,7 @@ def _ends(shares: Sequence[float]) -> str:
     return "% to ".join(dict.fromkeys(f"{100 * share:.0f}" for share in (min(shares), max(shares)))) + "%"
 
 
-def figure(evidence: Evidence) -> plots.Figure:
+def figure(evidence: Evidence) -> "plots.Figure":
     """Draw the lower bound on the true epsilon against the share of attempts that is kept, at the paper's parameters.
 
     Below are the shares that screened runs at these parameters kept. There, the data, the weights and the temperature

@@ -6,8 +6,6 @@ steps of size 0.4 from (-2, 2.5), with Q0 and mu0 of table 2 for MNIST. J is the
 have the same seed.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
 
@@ -63,7 +61,7 @@ def path(*, screened: bool) -> tuple[Array, int]:
     return np.array(weights_kept), tries
 
 
-def figure(_: Evidence) -> plots.Figure:
+def figure(_: Evidence) -> "plots.Figure":
     plot = plots.figure(6, 4.5)
     axes = plot.subplots()
     first, second = np.meshgrid(np.linspace(-2.5, 2, 120), np.linspace(-2, 3, 120))

@@ -3,8 +3,6 @@
 Claimed numbers are stars, or dashed where they are no single number.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -183,7 +181,7 @@ TANH = (2.0, 2.0, 1.0)
 _TRIPLES = ((1.0, 2.0, 0.5), (4.0, 2.0, 2.0), (2.0, 0.5, 1.0), (2.0, 5.0, 1.0), (2.0, 2.0, 0.0))  # the paper lists none
 
 
-def figure_1(_: Evidence) -> plots.Figure:
+def figure_1(_: Evidence) -> "plots.Figure":
     """Draw phi for tanh, with emphasis, for some other (s, T, o), and for the paper's best mean on CIFAR-10."""
     import torch  # here, because plans need no PyTorch
 
@@ -204,7 +202,7 @@ def figure_1(_: Evidence) -> plots.Figure:
     return figure
 
 
-def figure_3(evidence: Evidence) -> plots.Figure | None:
+def figure_3(evidence: Evidence) -> "plots.Figure | None":
     panels = []
     for dataset, title in plots.DATASETS.items():
         curves = []
@@ -217,7 +215,7 @@ def figure_3(evidence: Evidence) -> plots.Figure | None:
     return plots.accuracy_against_epsilon(evidence, panels)
 
 
-def figure_2(evidence: Evidence) -> plots.Figure:
+def figure_2(evidence: Evidence) -> "plots.Figure":
     """Draw accuracy over s, T and o, a row each, and a column per data set. The paper has all three in space."""
     figure = plots.figure(plots.WIDTH, 7.6)
     grid = figure.subplots(len(TRIPLE), len(plots.DATASETS), sharex="row", sharey="col")
@@ -241,7 +239,7 @@ def figure_2(evidence: Evidence) -> plots.Figure:
     return figure
 
 
-def _accuracy_by_number(axes: plots.Axes, planned: Runs, field: str, levels: Mapping[str, float]) -> None:
+def _accuracy_by_number(axes: "plots.Axes", planned: Runs, field: str, levels: Mapping[str, float]) -> None:
     """Draw the accuracy of each triple against one of its numbers, the best tenth's mean, and ReLU and tanh."""
     axes.set_xlabel(TRIPLE[field][0])
     runs = planned.recorded
@@ -267,7 +265,7 @@ def _values(runs: Runs, field: str) -> list[float]:
 _SCENARIOS = {"SGD, ReLU": "sgd_relu", "SGD, tanh": "sgd_tanh", "ReLU": "relu", "tanh": "tanh"}  # by the curve's look
 
 
-def figure_4(evidence: Evidence) -> plots.Figure:
+def figure_4(evidence: Evidence) -> "plots.Figure":
     """Draw mean per-example gradient norms before clipping by step; dashed, five times the level of SGD with ReLU."""
 
     def smooth(run: PlannedRun) -> tuple[list[int], list[float]]:
@@ -287,7 +285,7 @@ def figure_4(evidence: Evidence) -> plots.Figure:
     return figure
 
 
-def figure_5(evidence: Evidence) -> plots.Figure:
+def figure_5(evidence: Evidence) -> "plots.Figure":
     """Draw the mean norm of an example's first activations by step, for the three scenarios of the paper."""
     figure = _norms_by_step(evidence, ("SGD, ReLU", "ReLU", "tanh"), first_activation_norms)
     figure.axes[0].set_ylim(bottom=0)
@@ -298,7 +296,7 @@ def figure_5(evidence: Evidence) -> plots.Figure:
 
 def _norms_by_step(
     evidence: Evidence, scenarios: Iterable[str], norms: Callable[[PlannedRun], tuple[list[int], list[float]]]
-) -> plots.Figure:
+) -> "plots.Figure":
     """Draw norms by step; `norms` returns a run's steps and norms there, [measurements] each."""
     figure = plots.figure(plots.WIDTH, 4.6)
     axes = figure.subplots()
@@ -317,7 +315,7 @@ def _scenario_runs(evidence: Evidence, scenario: str) -> Runs:
     return evidence.planned(FIG_4, f"{PAPER}/mnist_{_SCENARIOS[scenario]}_norms")
 
 
-def class_accuracy(evidence: Evidence) -> plots.Figure:
+def class_accuracy(evidence: Evidence) -> "plots.Figure":
     """Draw last-epoch accuracy by class, ReLU and tanh: mean and range over the runs, a panel per data set."""
     figure, panels = plots.panel_each(3.8)
     for dataset, axes in panels.items():

@@ -14,8 +14,6 @@ as a sum of squares of nonnegative numbers is at most the square of their sum, a
 approached if all of the probability is on one wrong class.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -141,7 +139,7 @@ def gradient_ratios() -> dict[str, float]:
     """
     import torch  # here, because plans need no PyTorch
 
-    def largest_norm(loss: Callable[[Tensor], Tensor], theta: Tensor, lengths: Tensor) -> float:
+    def largest_norm(loss: "Callable[[Tensor], Tensor]", theta: "Tensor", lengths: "Tensor") -> float:
         """Return the largest norm of an example's gradient in its theta [points, ...] over its length [points]."""
         (gradients,) = torch.autograd.grad(loss(theta.requires_grad_()), theta)
         return float((gradients.flatten(1).norm(dim=1) / lengths).max())
@@ -156,7 +154,9 @@ def gradient_ratios() -> dict[str, float]:
             wrong = torch.zeros_like(random)
             wrong[:, 1] = 40 / temperature * z / z.norm(dim=1, keepdim=True) ** 2  # class 1, but 0 is right
 
-            def loss(theta: Tensor, z: Tensor = z, temperature: float = temperature) -> Tensor:  # -log softmax(T θ z)_0
+            def loss(
+                theta: "Tensor", z: "Tensor" = z, temperature: float = temperature
+            ) -> "Tensor":  # -log softmax(T θ z)_0
                 logits = temperature * torch.einsum("nkd,nd->nk", theta, z)
                 return (-logits.log_softmax(dim=1)[:, 0]).sum()
 
@@ -208,7 +208,7 @@ def _solved(value: float) -> float:
     return value if abs(value) > SOLVER_TOLERANCE else 0.0
 
 
-def figure(_: Evidence) -> plots.Figure:
+def figure(_: Evidence) -> "plots.Figure":
     """Draw the excess risk as a share of its bound against T for every C, a panel per data set."""
     plot = plots.figure(plots.WIDTH, 3.6)
     for axes, data in zip(plot.subplots(1, 2), DATA, strict=True):

@@ -3,8 +3,6 @@
 Of a method the best setting stands on the page, next to its gain over plain DP-SGD. leaderboard.csv has all entries.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Methods of the leaderboard and the settings that belong to them (methods.yaml)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """The pages of the leaderboard: all methods with published numbers, the gains of all pairs, and the best settings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -7,8 +7,6 @@ compared with PyTorch, on a few numbers, before anything else is (milliseconds, 
 and a kernel that disagrees is not used.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import math
@@ -38,7 +36,7 @@ _FLAGS = ["-O3", "-march=native", "-ffp-contract=fast", "-std=c++17", "-shared",
 _FOR_THREADS = 1 << 18  # numbers below which threads take longer to start than they save
 
 
-def fits(tensor: Tensor) -> bool:
+def fits(tensor: "Tensor") -> bool:
     """Return True if the kernels take tensors of this type on this device: float32 in main memory."""
     import torch  # here, because plans need no PyTorch
 
@@ -161,7 +159,7 @@ def _loaded(name: str) -> ctypes.CDLL | None:
         return None
 
 
-def call(function: Callable[..., None], *arguments: Tensor | Sequence[int] | float | None) -> None:
+def call(function: Callable[..., None], *arguments: "Tensor | Sequence[int] | float | None") -> None:
     """Call a library's function with tensors as pointers, None as null, int64, arrays of int64, and float64."""
     converted: list[Any] = []
     for argument in arguments:
@@ -176,7 +174,7 @@ def call(function: Callable[..., None], *arguments: Tensor | Sequence[int] | flo
     function(*converted)
 
 
-def waves(*size: int) -> Tensor:
+def waves(*size: int) -> "Tensor":
     """Numbers of every sign and size about one, for trials, [size]: the same ones always, in no order."""
     import torch
 
@@ -184,7 +182,7 @@ def waves(*size: int) -> Tensor:
     return ((count * 1.618).sin() * (count * 0.577).cos().exp()).float().view(size)
 
 
-def threads_for(tensor: Tensor) -> int:
+def threads_for(tensor: "Tensor") -> int:
     """Return the number of threads that share the rows of a tensor."""
     import torch
 
@@ -195,7 +193,7 @@ def _sources(source: Path) -> list[str]:
     return [path.read_text(encoding="utf-8") for path in (source, *scan(_FOLDER, "*.h"))]
 
 
-def channels_last(images: Tensor) -> Tensor:
+def channels_last(images: "Tensor") -> "Tensor":
     """Return images [batch, channels, height, width] with the channels innermost; anything else as it is.
 
     With one channel both orders are the same memory, and only strides that say so keep the network channels last.

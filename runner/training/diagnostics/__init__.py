@@ -4,8 +4,6 @@ They are computed from private data without noise: they belong in a reproduction
 of `Diagnostic` in a file of this package, and has the name of its class: `hessian`, `gradient_norms` for GradientNorms.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Gradients of single examples and of batches, and the largest eigenvalue of the Hessian of the training loss."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import reduce
 from typing import Any

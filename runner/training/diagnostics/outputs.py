@@ -1,7 +1,5 @@
 """Outputs of the network and of its layers."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -11,8 +11,6 @@ buffers with fixed addresses. A graph also draws the noise, from a generator tha
 numbers as `Mechanism.release` draws call by call. Before its capture the step is compiled, if that pays.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce

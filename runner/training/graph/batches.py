@@ -1,7 +1,5 @@
 """An epoch's batches, drawn at once and padded to one length."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Compilation of a step by PyTorch's compiler, and its capture as a CUDA graph with its noise, and of an evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

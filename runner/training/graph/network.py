@@ -4,8 +4,6 @@ One forward and one backward pass give all gradients (`runner.gradients.terms`).
 this alone, one layer at a time, or on a GPU read by a kernel (`runner.speed.implicit`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ order of their operations equal torch.optim's, so on a CPU every digit is the sa
 the device, because it changes. Any other optimizer, and any other setting, stays torch's own.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,7 +63,7 @@ class UpdateRule:
         """
         return {}
 
-    def updates(self, run: Any, objective: Objective, aside: Sequence[Split]) -> Updates:
+    def updates(self, run: Any, objective: Objective, aside: Sequence[Split]) -> "Updates":
         """Return the updates of a prepared `Run`; `aside` are the images that `split` returned for this rule."""
         optimizer = run.optimizer(objective)
         return Updates(optimizer, objective.project, run.schedule(optimizer))
@@ -89,7 +87,7 @@ class Updates:
         self,
         optimizer: torch.optim.Optimizer,
         project: Callable[[], None] = lambda: None,
-        schedule: Schedule | None = None,
+        schedule: "Schedule | None" = None,
     ) -> None:
         self.optimizer = optimizer
         self._project, self._schedule = project, schedule or Schedule(None)

@@ -1,7 +1,5 @@
 """Adam whose second moment is free of the noise that was added for privacy."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

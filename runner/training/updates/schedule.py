@@ -1,7 +1,5 @@
 """A learning rate that changes at every step."""
 
-from __future__ import annotations
-
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
 

@@ -26,8 +26,6 @@ and no guarantee for a run that stopped because of its data. Without `max_epsilo
 diverges. Their number is fixed, so the history has `epsilon_sound` for every epoch.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -131,7 +129,7 @@ class Annealing(UpdateRule):
         """Return True if the reported images differ from the images that screen."""
         return self.images == "public_split" or bool(run.config.evaluation == EvaluationSplit.holdout)
 
-    def updates(self, run: Any, objective: Objective, aside: Sequence[Split]) -> Screening:
+    def updates(self, run: Any, objective: Objective, aside: Sequence[Split]) -> "Screening":
         candidates = super().updates(run, objective, ())
         draws = generator(run.config.seed, "screening", torch.device("cpu"))
         return Screening(self, objective, candidates, aside[0], draws, run.paid_for, self._reports_others(run))

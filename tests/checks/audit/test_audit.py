@@ -1,7 +1,5 @@
 """The audit: the worst case saturates every bound, all of conf/ is attacked, and only faults are accused."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Bounds, compared with closed forms, other libraries, and many simulated audits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Canaries in small real runs: what the attacker reads is who joined, in every way of training, and faults show."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache

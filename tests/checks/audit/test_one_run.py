@@ -1,7 +1,5 @@
 """Bounds from one run: against sums by hand, exact optima and their own chance of error."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every method of the benchmark takes the same step, and its table is written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Planted faults: each fits the present code, and a trial distinguishes noticed faults from others."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

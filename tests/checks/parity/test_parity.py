@@ -1,7 +1,5 @@
 """Differences as on a GPU, planted on the CPU and found by the same comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 

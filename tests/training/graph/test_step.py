@@ -1,7 +1,5 @@
 """The step as one sequence of calls does what the eager loop does: same batches, same noise, same weights."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Updates by hand and against torch.optim: SGD and Adam to the digit, AdamBC, and learning rates by step."""
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -1,7 +1,5 @@
 """Screening: the rule of algorithm 2, its fast evaluation, what a rejection takes back, and what is charged."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
