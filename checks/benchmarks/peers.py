@@ -2,8 +2,7 @@
 
 These are pieces of 64 examples, of 256, or the whole batch. fastDP takes whole batches.
 
-fastDP is measured only if it is installed (github.com/awslabs/fast-differential-privacy, with transformers 4). Other
-methods use PyTorch and Opacus alone.
+fastDP is measured only if it is installed (github.com/awslabs/fast-differential-privacy, with transformers 4).
 """
 
 import importlib.util
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad
 from torch.nn.functional import cross_entropy
 
-from checks.benchmarks import own
+from checks.benchmarks import jax_peer, own
 from checks.benchmarks.own import Step, waited_for
 from checks.benchmarks.problems import LIPSCHITZ, PLAIN, Problem
 from runner.clipping import Flat
@@ -245,15 +244,22 @@ def fastdp(case: Problem) -> Step:
     return step
 
 
+def by_jax(case: Problem) -> Step:
+    """Take a step with JAX: see `checks.benchmarks.jax_peer`."""
+    return _fastest(case, lambda size: jax_peer.private(case, size), gradients=True)
+
+
 METHODS: dict[str, own.Builder] = {
     "non_private": own.METHODS["non_private"],
     "non_private_default": non_private_default,
     "non_private_lowered": non_private_lowered,
     "non_private_compiled": lambda case: own.non_private_by(case, torch.compile(case.objective, dynamic=False)),
+    "non_private_jax": jax_peer.non_private,
     **own.METHODS,
     "vmap": vmap,
     "vmap_compiled": partial(vmap, compiled=True),
     "by_hand": by_hand,
+    "jax": by_jax,
     "opacus_hooks": opacus_hooks,
     "opacus_ghost": opacus_ghost,
     "fastdp": fastdp,
@@ -269,6 +275,6 @@ def methods(network: str = "M") -> dict[str, own.Builder]:
     left_out |= set() if network in ("M", "R", "C") else {"backprop"}
     left_out |= set() if importlib.util.find_spec("fastDP") else {"fastdp"}
     if network == "W":  # these know no standardised convolution (Opacus is off by 2%)
-        left_out |= {"by_hand", "opacus_hooks", "opacus_ghost", "fastdp"}
+        left_out |= {"by_hand", "jax", "non_private_jax", "opacus_hooks", "opacus_ghost", "fastdp"}
     bounded = {"clipless": own.clipless_bounded}
     return {name: step for name, step in (METHODS | bounded).items() if name not in left_out}

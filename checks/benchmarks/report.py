@@ -14,10 +14,16 @@ from runner.report.files import read_csv, write_csv, write_text
 
 FOLDER = REPOSITORY / "results" / "benchmark"
 TABLE, WHOLE_RUNS = "engines.csv", "whole_runs.csv"
-SETS = {"avx512": "AVX-512", "avx2": "AVX2 alone"}  # the other folders are GPUs
+UNLOCKED = "-unlocked"
+SETS = {  # the other folders are GPUs
+    "avx512": "AVX-512",
+    f"avx512{UNLOCKED}": "AVX-512, MKL unlocked",
+    "avx2": "AVX2 alone",
+    f"avx2{UNLOCKED}": "AVX2 alone, MKL unlocked",
+}
 OWN = ("one_pass", "backprop", "clipless", "isolated", "non_private_faster")
-PEERS = ("by_hand", "vmap", "vmap_compiled", "opacus_hooks", "opacus_ghost", "fastdp")
-OTHERS = (*PEERS, "non_private_default", "non_private_lowered", "non_private_compiled")
+PEERS = ("by_hand", "vmap", "vmap_compiled", "jax", "opacus_hooks", "opacus_ghost", "fastdp")
+OTHERS = (*PEERS, "non_private_default", "non_private_lowered", "non_private_compiled", "non_private_jax")
 NAMES = {
     "one_pass": "clipped here",
     "one_pass_graph": "clipped here, as a graph",
@@ -28,15 +34,17 @@ NAMES = {
     "by_hand": "PyTorch by hand",
     "vmap": "torch.func",
     "vmap_compiled": "torch.func, compiled",
+    "jax": "JAX",
     "opacus_hooks": "Opacus, hooks",
     "opacus_ghost": "Opacus, ghost clipping",
     "fastdp": "fastDP",
     "non_private_default": "no privacy, PyTorch's defaults",
     "non_private_lowered": "no privacy, bfloat16",
     "non_private_compiled": "no privacy, compiled",
+    "non_private_jax": "no privacy, JAX",
     "non_private_faster": "no privacy, kernels from here",
 }
-_MARKERS = "osD8^v<>Pph*Xd+x"  # one for each of NAMES
+_MARKERS = "osD8^v<>Pph*Xd+x1234"  # one for each of NAMES
 BEGIN, END = "<!-- speed: written by `make benchmark` -->", "<!-- end of speed -->"
 
 
@@ -95,10 +103,11 @@ def page(measured: dict[str, list[dict[str, str]]], whole_runs: Sequence[dict[st
         "A private step has per-example gradients, clipping, noise and the update. Each number is the median of "
         "alternating timings on one thread, on a CPU in the processor time of the process. The tables next to this "
         "page have quartiles and milliseconds. The ordinary step has images with the channels innermost and no TF32; "
-        "*PyTorch's defaults* are neither. torch.func and Opacus take their steps in pieces of 64 or 256 examples "
+        "*PyTorch's defaults* are neither. torch.func, JAX and Opacus take their steps in pieces of 64 or 256 examples "
         "or in whole batches, whichever is fastest. fastDP takes whole batches. The column *without clipping* has a "
         "network with GroupSort, bounded weights and another loss. *AVX2 alone* uses no AVX-512, even if the "
-        "processor has it. Written by `make benchmark`.",
+        "processor has it. MKL, PyTorch's library for products and for functions like tanh, takes slower paths on "
+        "processors that are not Intel's. *MKL unlocked* takes the fast ones. Written by `make benchmark`.",
     ]
     for name, rows in measured.items():
         first, rounds = rows[0], [int(row["rounds"]) for row in rows]

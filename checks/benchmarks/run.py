@@ -5,6 +5,8 @@ With the default options it is written to results/benchmark/<instruction set>.
 
 import argparse
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +20,7 @@ from checks.benchmarks.measure import digits, interleaved, quartiles, whole_numb
 from checks.benchmarks.own import padded_length
 from checks.benchmarks.peers import methods
 from checks.benchmarks.problems import BATCHES
-from checks.benchmarks.report import FOLDER, gpu_folder, write
+from checks.benchmarks.report import FOLDER, UNLOCKED, gpu_folder, write
 from checks.rehearsal import made_up_cuda
 from runner.records.provenance import device_name
 from runner.speed import machine
@@ -28,11 +30,14 @@ from runner.terminal import Parser
 EVERY = methods("M") | methods("L")
 PADDED = ("one_pass_graph", "one_pass_compiled")
 CUDA = (*PADDED, "non_private_lowered")  # what a CPU is not for
+CPU = ("jax", "non_private_jax")  # what a GPU is not for
 # Together they take a processor for one without AVX-512, some of them alone for a mixture.
 AVX2_ALONE = (
     *("DP_REPRO_KERNEL_FLAGS", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS"),
     "TORCHINDUCTOR_CPP_MARCH",
 )
+_VENDOR = "mkl_unlocked.so"
+_ALWAYS_INTEL = "int mkl_serv_intel_cpu_true(void) { return 1; }"  # what MKL asks before it takes its fastest code
 
 
 def _arguments(words: Sequence[str]) -> argparse.Namespace:
@@ -45,6 +50,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=whole_number, default=15, help="steps of each method at most (at least three)")
     parser.add_argument("--seconds", type=whole_number, default=60, help="start no new round after so long")
     parser.add_argument("--threads", type=whole_number, default=1)
+    parser.add_argument("--unlocked", action="store_true", help="let MKL use all instructions, whoever made the CPU")
     parser.add_argument("--quick", action="store_true", help="M with 128 examples, few rounds")
     parser.add_argument("--rehearse", action="store_true", help="use a made-up GPU; its times mean nothing")
     parser.add_argument("--output", type=Path, help="a folder; default: in results/benchmark (see above)")
@@ -55,10 +61,12 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     if not cpu and not arguments.rehearse and not torch.cuda.is_available():
         parser.error(f"--device {arguments.device}: PyTorch finds no CUDA device here.")
     default.device = arguments.device
+    default.unlocked = arguments.unlocked
     alike = len({name in os.environ for name in AVX2_ALONE}) == 1  # everything runs with the same instructions
     if arguments == default and wanted == "by rule" and alike:
         capability = torch.backends.cpu.get_cpu_capability().lower().replace(" ", "-")
-        arguments.output = FOLDER / (capability if cpu else gpu_folder(arguments.device))
+        folder = capability + (UNLOCKED if arguments.unlocked else "")
+        arguments.output = FOLDER / (folder if cpu else gpu_folder(arguments.device))
     if arguments.quick:
         arguments.networks, arguments.batches = arguments.networks or ["M"], [128]
         arguments.rounds, arguments.seconds = 5, 20
@@ -66,7 +74,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
         if not any(name in methods(network) for network in arguments.networks or BATCHES):
             parser.error(f"--methods {name}: it cannot take the step of network {' or '.join(arguments.networks)}.")
     if arguments.methods is None:
-        left_out = CUDA if cpu else ()
+        left_out = CUDA if cpu else CPU
         arguments.methods = [name for name in EVERY if name not in left_out]
     if "non_private" not in arguments.methods:
         arguments.methods.insert(0, "non_private")
@@ -119,10 +127,11 @@ def _line(row: dict[str, Any]) -> str:
 
 def _heading(arguments: argparse.Namespace) -> str:
     flags = "".join(f" {flag}" for flag in MORE_FLAGS)
+    unlocked = ", MKL unlocked" if arguments.unlocked else ""
     return (
         f"{time.strftime('%Y-%m-%d')}, {device_name(torch.device(arguments.device))}, PyTorch {torch.__version__}, "
         f"{arguments.threads} thread(s), float32, freed memory kept.\n"
-        f"{torch.backends.cpu.get_cpu_capability()}; kernels: {why_off() or kernels_wanted()}{flags}. "
+        f"{torch.backends.cpu.get_cpu_capability()}{unlocked}; kernels: {why_off() or kernels_wanted()}{flags}. "
         f"Times are {'of the process alone' if _clock(arguments) is time.process_time else 'by the clock'}.\n"
         "Medians [quartiles]; ratio: speed against the non-private step of the same round. Graphs take padded batches, "
         "as long as in training.\n"
@@ -130,9 +139,21 @@ def _heading(arguments: argparse.Namespace) -> str:
     )
 
 
+def _run_unlocked(words: Sequence[str]) -> int:
+    """Run the command in a process whose MKL takes every processor for Intel's. Return its exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = f"{folder}/{_VENDOR}"
+        compiler = [os.environ.get("CXX", "c++"), "-x", "c", "-", "-shared", "-fPIC", "-o", library]
+        subprocess.run(compiler, input=_ALWAYS_INTEL, text=True, check=True)
+        command = [sys.executable, "-m", "checks", "benchmark", *words]
+        return subprocess.run(command, env=os.environ | {"LD_PRELOAD": library}, check=False).returncode
+
+
 def main(words: Sequence[str]) -> int:
     """Measure, and write the table, the figure and the page. Return the exit code."""
     arguments = _arguments(words)
+    if arguments.unlocked and _VENDOR not in os.environ.get("LD_PRELOAD", ""):
+        return _run_unlocked(words)
     with ExitStack() as stack:  # code compiled for another instruction set can end the process
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = stack.enter_context(tempfile.TemporaryDirectory())
         if arguments.rehearse:

@@ -42,6 +42,7 @@ from runner.networks.objective import Objective, fresh_copy
 
 COMPARED = 4  # examples of the first batch, evenly spread over it
 _AGREE, _NOTHING = 1e-3, 1e-7  # tolerance: relative to the largest of the compared results, and absolute
+_SHIFTS, _SHIFT = 4, 1e-3  # comparisons at other weights before a difference is refused; relative to each weight
 _REASONS = (  # a part of PyTorch's message, and what it means
     (
         (".item()", "data pointer", "dynamic shape"),
@@ -163,21 +164,32 @@ class Mapped:
         """Compare a few examples of a batch with what each gives alone, by the same random numbers."""
         count = len(examples[0])
         chosen = sorted({round(place * (count - 1) / (COMPARED - 1)) for place in range(COMPARED)})
+        alone = self._results_alone(shared, examples, [*chosen, chosen[0]])  # the first one again, after the others
+        if _differ([rows[-1:] for rows in alone], [rows[:1] for rows in alone]):
+            raise self._error(f"its result for an example depends on the examples before: {_KEEPS}")
+        shifts = (_shifted(shared, number) for number in range(_SHIFTS))
+        if self.rate is None and all(self._maps_otherwise(near, examples, chosen) for near in shifts):
+            raise self._error(
+                "in a batch, an example's result is not the result of that example alone: use PyTorch's "
+                "operators on the dimensions of one example, and not on its memory"
+            )
+
+    def _maps_otherwise(self, shared: tuple[Any, Any], examples: Sequence[Tensor], chosen: Sequence[int]) -> bool:
+        """Return True if chosen examples of a batch have other results when they are mapped than alone."""
+        with _seeded(examples):
+            together = self._map(shared, examples, "same")
+        rows = _rows(pytree.tree_map(lambda tensor: tensor[chosen], together))
+        return _differ(rows, self._results_alone(shared, examples, chosen))
+
+    def _results_alone(
+        self, shared: tuple[Any, Any], examples: Sequence[Tensor], chosen: Sequence[int]
+    ) -> list[Tensor]:
+        """Return the rows of some examples' results, each alone and with the same random numbers."""
         alone = []
-        for index in (*chosen, chosen[0]):  # the first one again, after the other ones
+        for index in chosen:
             with _seeded(examples):
                 alone.append(self._result_alone(shared, examples, index))
-        expected = _rows(_stacked(alone[:-1]))
-        if _differ(_rows(_stacked([alone[-1], *alone[1:-1]])), expected):
-            raise self._error(f"its result for an example depends on the examples before: {_KEEPS}")
-        if self.rate is None:
-            with _seeded(examples):
-                together = self._map(shared, examples, "same")
-            if _differ(_rows(pytree.tree_map(lambda tensor: tensor[chosen], together)), expected):
-                raise self._error(
-                    "in a batch, an example's result is not the result of that example alone: use PyTorch's "
-                    "operators on the dimensions of one example, and not on its memory"
-                )
+        return _rows(_stacked(alone))
 
     def _checked(self, results: Any) -> Any:
         if (returned := _kinds(results, 1)) != self._expected:
@@ -298,6 +310,18 @@ def _copies(shared: tuple[Any, Any], examples: Sequence[Tensor]) -> list[Any]:
     """
     tensors = [{name: tensor.clone() for name, tensor in group.items()} for group in shared]
     return [*tensors, *(tensor.clone(memory_format=torch.contiguous_format) for tensor in examples)]
+
+
+def _shifted(shared: tuple[Any, Any], number: int) -> tuple[Any, Any]:
+    """Return parameters and buffers, with the parameters moved by a thousandth if the number of the shift is not 0.
+
+    Of two nearly equal numbers, max-pooling may take another one in a batch, by a rounding error. Then the gradient is
+    another one, too. With other weights they are hardly so near again, but an example that changes another one still
+    does.
+    """
+    generator = torch.Generator().manual_seed(number)
+    draws = {name: torch.randn(p.shape, generator=generator).to(p) for name, p in shared[0].items() if number}
+    return {name: p + _SHIFT * p * draws[name] if draws else p for name, p in shared[0].items()}, shared[1]
 
 
 def _stacked(results: Iterable[Any]) -> Any:
