@@ -230,7 +230,7 @@ def explain(arguments: Sequence[str]) -> int:
 
     if re.fullmatch("[0-9a-f]{1,12}", chosen.what):
         path = texts.find_run(results, chosen.what)
-        print(texts.run_text(path, results, runs_of_studies(results, path.stem)))
+        print(texts.run_text(path, results, runs_of_studies(results, path)))
     elif chosen.what.startswith("studies/"):
         print(texts.study_text(results, Path(chosen.what).stem))
     else:

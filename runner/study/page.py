@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TypeAlias
 from runner.claims.runs import PlannedRun, grouped
 from runner.claims.statistics import summarise
 from runner.config import PAPER, REPOSITORY, RESULTS
+from runner.records.files import read_record
 from runner.records.store import leaves
 from runner.report import plots
 from runner.report.claim_rows import difference_text
@@ -106,11 +108,34 @@ def _tables(outcomes: Sequence[Compared], measured: Sequence[Effect]) -> dict[st
     return tables
 
 
-def runs_of_studies(results: Path, run_id: str) -> list[dict[str, str]]:
-    """Return the rows of a run in this project's studies that have a page, with the name of the `study`."""
-    runs = sources_of(results).runs
-    names = (path.stem for path in study_files())
-    return [{"study": name, **row} for name in names for row in runs(name) if row["run_id"] == run_id]
+def runs_of_studies(results: Path, record: Path) -> list[dict[str, str]]:
+    """Return the rows of a recorded run in this project's studies that have a page, with the name of the `study`.
+
+    Raises:
+        ValueError: a record is damaged.
+    """
+    run_id, epsilon = record.stem, read_record(record)["config"].get("target_epsilon")
+    rows = []
+    for name in (path.stem for path in study_files()):
+        _, arms = _known(results, name, PAPER, epsilon) or (None, ())
+        rows += [{"study": name, **row} for row in _cells(_run_rows(arms)) if row["run_id"] == run_id]
+    return rows
+
+
+def _known(folder: Path, name: str, scale: str, *epsilons: float | None) -> Known:
+    """Read a study of this project that has a page, at all its epsilons or at one of them; None if there is none."""
+    path = next((path for path in study_files() if path.stem == name), None)
+    if path is None or not (folder / "studies" / name / "README.md").exists():
+        return None
+    study, results = read(path), folder if scale == PAPER else folder.parent
+    if epsilons and not study.front:  # of which all epsilons share one search
+        study = replace(study, epsilons=tuple(epsilon for epsilon in study.epsilons if epsilon in epsilons))
+    root = [] if results == RESULTS else [f"runtime.results_root={json.dumps(str(results))}"]
+    return study, progress_of(study, settings_of(study, scale, root))
+
+
+def _cells(rows: Sequence[Mapping[str, object]]) -> list[dict[str, str]]:
+    return [{key: cell(value) for key, value in row.items()} for row in rows]
 
 
 def sources_of(folder: Path, progress: Mapping[str, Known] = MappingProxyType({}), scale: str = PAPER) -> Sources:
@@ -121,25 +146,18 @@ def sources_of(folder: Path, progress: Mapping[str, Known] = MappingProxyType({}
 
     @cache
     def study_of(name: str) -> Known:
-        if name in progress:
-            return progress[name]
-        paths = [path for path in study_files() if path.stem == name]
-        if not paths or not (folder / "studies" / name / "README.md").exists():
-            return None
-        study, results = read(paths[0]), folder if scale == PAPER else folder.parent
-        root = [] if results == RESULTS else [f"runtime.results_root={json.dumps(str(results))}"]
-        return study, progress_of(study, settings_of(study, scale, root))
+        return progress[name] if name in progress else _known(folder, name, scale)
 
     @cache
     def rows(name: str) -> list[dict[str, str]]:
         study, arms = study_of(name) or (None, ())
         tables = _tables(compared(arms), effects(study, arms)).values() if study else ()
-        return [{key: cell(value) for key, value in row.items()} for table in tables for row in table]
+        return _cells([row for table in tables for row in table])
 
     @cache
     def runs(name: str) -> list[dict[str, str]]:
         _, arms = study_of(name) or (None, ())
-        return [{key: cell(value) for key, value in row.items()} for row in _run_rows(arms)]
+        return _cells(_run_rows(arms))
 
     return Sources(folder, rows, runs, lambda: board_of(folder)[0])
 
