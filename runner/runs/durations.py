@@ -44,8 +44,8 @@ def like(config: Mapping[str, Any]) -> str:
     """
     alike = {name: config.get(name) for name in ("features", "augmentation", "architecture", "batch_size")}
     shapes = {name: value for name, value in config["dataset"].items() if name not in ("name", "_target_")}
-    targets = {"own": sorted(own_targets(config))} if own_targets(config) else {}
-    return identify_recorded({**alike, **targets, "dataset": shapes})[1]
+    own = own_targets(config)
+    return identify_recorded({**alike, **({"own": sorted(own)} if own else {}), "dataset": shapes})[1]
 
 
 class Durations:
