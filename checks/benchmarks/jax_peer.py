@@ -45,15 +45,14 @@ def _step(case: Problem, size: int, *, private: bool) -> own.Step:
         chosen = jnp.take_along_axis(logits, some_labels[:, None], 1)[:, 0]
         return jnp.sum(jax.nn.logsumexp(logits, 1) - chosen)
 
-    def clipped(weights: Arrays, image: Any, label: Any) -> Any:
-        gradient = jax.grad(loss)(weights, image[None], label[None])
-        norm = jnp.sqrt(sum(jnp.vdot(values, values) for values in gradient.values()))
-        factor = jnp.minimum(1.0, own.CLIPPING_NORM / norm)
-        return {name: factor * values for name, values in gradient.items()}
+    def gradient(weights: Arrays, image: Any, label: Any) -> Any:
+        return jax.grad(loss)(weights, image[None], label[None])
 
     def clipped_sum(weights: Arrays, some_images: Any, some_labels: Any) -> Arrays:
-        examples = jax.vmap(clipped, (None, 0, 0))(weights, some_images, some_labels)
-        return {name: values.sum(0) for name, values in examples.items()}
+        gradients = jax.vmap(gradient, (None, 0, 0))(weights, some_images, some_labels)
+        squares = sum(jnp.square(values).reshape(len(values), -1).sum(1) for values in gradients.values())
+        factors = jnp.minimum(1.0, own.CLIPPING_NORM / jnp.sqrt(squares))
+        return {name: jnp.tensordot(factors, values, 1) for name, values in gradients.items()}
 
     def updated(weights: Arrays, sums: Arrays, key: Any) -> Arrays:
         keys = dict(zip(sums, jax.random.split(key, len(sums)), strict=True))
