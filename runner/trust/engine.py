@@ -37,12 +37,11 @@ from runner.gradients.interface import (
     mapped,
     shared_tensors,
 )
-from runner.gradients.terms import as_rows
+from runner.gradients.terms import as_rows, nearby
 from runner.networks.objective import Objective, fresh_copy
 
 COMPARED = 4  # examples of the first batch, evenly spread over it
 _AGREE, _NOTHING = 1e-3, 1e-7  # tolerance: relative to the largest of the compared results, and absolute
-_SHIFTS, _SHIFT = 4, 1e-3  # comparisons at other weights before a difference is refused; relative to each weight
 _REASONS = (  # a part of PyTorch's message, and what it means
     (
         (".item()", "data pointer", "dynamic shape"),
@@ -167,8 +166,7 @@ class Mapped:
         alone = self._results_alone(shared, examples, [*chosen, chosen[0]])  # the first one again, after the others
         if _differ([rows[-1:] for rows in alone], [rows[:1] for rows in alone]):
             raise self._error(f"its result for an example depends on the examples before: {_KEEPS}")
-        shifts = (_shifted(shared, number) for number in range(_SHIFTS))
-        if self.rate is None and all(self._maps_otherwise(near, examples, chosen) for near in shifts):
+        if self.rate is None and all(self._maps_otherwise(shared, near, chosen) for near in nearby(examples)):
             raise self._error(
                 "in a batch, an example's result is not the result of that example alone: use PyTorch's "
                 "operators on the dimensions of one example, and not on its memory"
@@ -310,18 +308,6 @@ def _copies(shared: tuple[Any, Any], examples: Sequence[Tensor]) -> list[Any]:
     """
     tensors = [{name: tensor.clone() for name, tensor in group.items()} for group in shared]
     return [*tensors, *(tensor.clone(memory_format=torch.contiguous_format) for tensor in examples)]
-
-
-def _shifted(shared: tuple[Any, Any], number: int) -> tuple[Any, Any]:
-    """Return parameters and buffers, with the parameters moved by a thousandth if the number of the shift is not 0.
-
-    Of two nearly equal numbers, max-pooling may take another one in a batch, by a rounding error. Then the gradient is
-    another one, too. With other weights they are hardly so near again, but an example that changes another one still
-    does.
-    """
-    generator = torch.Generator().manual_seed(number)
-    draws = {name: torch.randn(p.shape, generator=generator).to(p) for name, p in shared[0].items() if number}
-    return {name: p + _SHIFT * p * draws[name] if draws else p for name, p in shared[0].items()}, shared[1]
 
 
 def _stacked(results: Iterable[Any]) -> Any:

@@ -254,16 +254,15 @@ def test_another_result_than_stated_is_refused(wrong: Callable[[Tensor], Any]) -
 def test_a_slope_that_rounding_chooses_is_no_difference() -> None:
     """Of two equal numbers, max-pooling may take another one in a batch, but not of the numbers nearby."""
 
-    def function(alone: Callable[[Tensor, Tensor], Tensor]) -> Mapped:
-        shared = {"weights": torch.ones(2)}, {}
-        first = lambda p, _, x: torch.where(p["weights"][0] >= p["weights"][1], x, 2 * x)  # noqa: E731
-        other = lambda p, _, x: alone(p["weights"], x)  # noqa: E731
-        return Mapped("f", "features", lambda: first, lambda x: x, lambda: shared, lambda: other)
+    def function(alone: Callable[..., Tensor]) -> Mapped:
+        return Mapped(
+            "f", "features", lambda: lambda _, __, x: x * (2 - 1.0 * (x[0] >= x[1])), lambda x: x, alone=lambda: alone
+        )
 
-    x = torch.rand(3, 4)
-    assert torch.equal(function(lambda weights, x: torch.where(weights[0] > weights[1], x, 2 * x))(x), x)
+    x = torch.ones(3, 4)
+    assert torch.equal(function(lambda _, __, x: x * (2 - 1.0 * (x[0] > x[1])))(x), x)
     with pytest.raises(ConfigError, match="in a batch"):
-        function(lambda weights, x: 3 * x)(x)
+        function(lambda _, __, x: 3 * x)(x)
 
 
 class InPlaceOnAView(nn.Module):

@@ -171,7 +171,6 @@ def standard_setting_epsilon(claim: Claim) -> Measured:
 
 
 FIG_2, FIG_4 = f"{PAPER}/fig_2", f"{PAPER}/fig_4"
-STAX = tuple(f"{FIG_3}_stax_{dataset}" for dataset in ("mnist", "fashion_mnist"))  # initialised as in stax
 TRIPLE = {  # the fields that figure 2 varies: the name, and the claimed quantity
     "activation.scale": ("scale s", "mean of s"),
     "activation.inverse_temperature": ("inverse temperature T", "mean of T"),

@@ -23,7 +23,7 @@ from runner.data.augmentation import viewed
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.gradients.precision import LONGER
-from runner.gradients.terms import is_gradient
+from runner.gradients.terms import is_gradient, nearby
 from runner.mechanism.dp_sgd import Mechanism, check_first_batch
 from runner.mechanism.normal import anchor, correlated, generator, rounded_once
 from runner.networks.lipschitz.course import COUNT, counting_course
@@ -125,8 +125,9 @@ class GraphStep:
         self._replays: dict[int, Callable[[], None]] = {}
         self._unproven = set[int]()
         try:
-            for example in range(min(2, len(data))):
-                self._try(example)
+            for images, targets in zip(data.images[:2, None], data.targets[:2, None], strict=True):
+                if not any(self._is_gradient(*example) for example in nearby((images, targets))):
+                    raise NotCapturableError("its gradients are not those of its layers")
         except (RuntimeError, TypeError, ValueError) as error:
             raise NotCapturableError(str(error).partition("\n")[0]) from error
         self._held = numbers_per_example(self.recorded.layers.values())
@@ -140,12 +141,11 @@ class GraphStep:
         """Return the sum of the losses of every example seen, before each step's update: no dimensions, float64."""
         return self.state[1]
 
-    def _try(self, example: int) -> None:
-        """Check the sum of one example's gradient against ordinary autograd, except on the meta device."""
+    def _is_gradient(self, images: Tensor, targets: Tensor) -> bool:
+        """Return True if one example's gradient agrees with ordinary autograd; on the meta device, always."""
         cuda = self.losses.device.type == "cuda"
         random_state = partial(torch.cuda.get_rng_state, self.losses.device) if cuda else torch.get_rng_state
         before = random_state()
-        images, targets = self._data.images[example : example + 1], self._data.targets[example : example + 1]
         inputs = images
         if self.recorded.views > 1:  # equal ones
             inputs = images.unsqueeze(1).expand(-1, self.recorded.views, *images.shape[1:])
@@ -155,8 +155,7 @@ class GraphStep:
         if not torch.equal(before, random_state()):
             raise NotCapturableError("a layer draws random numbers")
         sums = {name: g.view(self.recorded.parts[name][1]) for name, g in computed.gradients.items()}
-        if not is_gradient(self.objective, images, targets, sums, computed.norms[0]):
-            raise NotCapturableError("its gradients are not those of its layers")
+        return is_gradient(self.objective, images, targets, sums, computed.norms[0])
 
     def make_room(self, *lengths: int) -> None:
         """Expect batches padded to these `lengths` from now on, with new buffers, and on CUDA new graphs.
