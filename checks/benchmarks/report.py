@@ -1,7 +1,7 @@
 """The results of the benchmark: tables and figures by instruction set, one page, and README's sentence."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +55,8 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> None:
         plots.write_svg(draw(rows), folder / "engines.svg")
     if folder.parent == FOLDER:
         write_page()
-        readme, name = REPOSITORY / "README.md", next(name for name in SETS if (FOLDER / name / TABLE).exists())
-        measured = name, read_csv(FOLDER / name / TABLE)
+        readme, tables = REPOSITORY / "README.md", {name: FOLDER / name / TABLE for name in SETS}
+        measured = {name: read_csv(table) for name, table in tables.items() if table.exists()}
         write_text(readme, replace_sentence(readme.read_text(encoding="utf-8"), measured))
 
 
@@ -155,22 +155,32 @@ def _whole_runs(rows: Sequence[dict[str, str]]) -> list[str]:
     ]
 
 
-def sentence(name: str, rows: Sequence[dict[str, str]]) -> str:
-    """Return the worst and the best speed of a clipped step, by network, and the best of other libraries."""
-    clipped = sorted((float(row["ratio"]), TITLES[row["network"]]) for row in rows if row["method"] == "one_pass")
+def sentence(measured: Mapping[str, Sequence[dict[str, str]]]) -> str:
+    """Return the worst and the best speed of a clipped step in the first table, by network, and of other libraries.
+
+    If there is a table of the same instructions with MKL unlocked, its worst and best are there, too.
+    """
+    name, rows = next(iter(measured.items()))
+    clipped, unlocked = (_ratios(some) for some in (rows, measured.get(f"{name}{UNLOCKED}", ())))
     best: dict[tuple[str, str], float] = {}
     for row in rows:
         if row["method"] in PEERS:
             cell = (row["network"], row["batch"])
             best[cell] = max(best.get(cell, 0.0), float(row["ratio"]))
     (low, worst), (high, top) = clipped[0], clipped[-1]
+    also = f" ({unlocked[0][0]:.2f} to {unlocked[-1][0]:.2f} with MKL unlocked)" if unlocked else ""
     return (
         f"with {SETS[name]}, a clipped step on one core has {low:.2f} ({worst}) to {high:.2f} times ({top}) the speed "
-        f"of PyTorch's ordinary step. The best other library has {min(best.values()):.2f} to {max(best.values()):.2f}"
+        f"of PyTorch's ordinary step{also}. The best other library has {min(best.values()):.2f} to "
+        f"{max(best.values()):.2f}"
     )
 
 
-def replace_sentence(readme: str, measured: tuple[str, Sequence[dict[str, str]]]) -> str:
+def _ratios(rows: Sequence[dict[str, str]]) -> list[tuple[float, str]]:
+    return sorted((float(row["ratio"]), TITLES[row["network"]]) for row in rows if row["method"] == "one_pass")
+
+
+def replace_sentence(readme: str, measured: Mapping[str, Sequence[dict[str, str]]]) -> str:
     """Return the README with its sentence on speed.
 
     Raises:
@@ -180,4 +190,4 @@ def replace_sentence(readme: str, measured: tuple[str, Sequence[dict[str, str]]]
     _, end, after = tail.partition(END)
     if not begin or not end:
         raise ValueError("README.md has lost the markers of the sentence on speed.")
-    return f"{before}{BEGIN}{sentence(*measured)}{END}{after}"
+    return f"{before}{BEGIN}{sentence(measured)}{END}{after}"

@@ -105,12 +105,16 @@ def test_the_page_and_the_sentence_have_the_worst_and_the_best() -> None:
     machine = {"rounds": "3", "device": "a CPU", "pytorch": "2", "date": "2026-11-27"}
     page = report.page({"avx512": rows}, [run_row | machine])
     assert page.endswith("| this bench | 31 s | 6 | 95.48% |\n")
-    readme = report.replace_sentence(f"a {report.BEGIN}old{report.END} b", ("avx512", rows))
+    readme = report.replace_sentence(f"a {report.BEGIN}old{report.END} b", {"avx512": rows, "avx2-unlocked": rows[:2]})
+    assert "with MKL unlocked" not in readme
     assert "has 0.70 (two linear layers) to 1.90 times (CIFAR-10, six convolutions)" in readme
     assert "The best other library has 0.10 to 0.50" in readme
     assert "old" not in readme
+    assert "step (1.90 to 1.90 with MKL unlocked). The best" in report.sentence(
+        {"avx512": rows, "avx512-unlocked": rows[:1]}
+    )
     with pytest.raises(ValueError, match="markers"):
-        report.replace_sentence("a b", ("avx512", rows))
+        report.replace_sentence("a b", {"avx512": rows})
 
 
 def test_a_table_with_mkl_unlocked_has_its_own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
