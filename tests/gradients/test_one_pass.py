@@ -230,7 +230,7 @@ def test_what_it_does_not_cover_is_given_to_another(reason: str, capsys: pytest.
     assert reason in printed
 
 
-def test_a_slope_that_rounding_chooses_is_no_reason_for_another_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slope_that_rounding_chooses_changes_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of max-pooling at nearly equal numbers: the comparison with autograd is made again close by."""
     compared = []
 
