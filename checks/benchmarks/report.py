@@ -74,7 +74,7 @@ def draw(rows: Sequence[dict[str, Any]]) -> "plots.Figure":
         look = {"markersize": 7} if is_ours else {"markersize": 5, "markerfacecolor": "none"}
         axes.plot([row["ratio"] for row in measured], places, marker, label=NAMES[method], **look)
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_major_formatter("{x:.3g}")
     axes.set_yticks(range(len(cells)), [f"{TITLES[network]}, {batch}" for network, batch in cells])
     axes.set_ylim(len(cells) - 0.5, -0.5)
     axes.grid(axis="y", linewidth=0.5)
