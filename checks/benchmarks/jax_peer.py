@@ -19,26 +19,18 @@ Arrays = dict[str, Any]  # by the names of parameters
 _ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
-def non_private(case: Problem) -> own.Step:
-    """Take an ordinary step of JAX on the whole batch."""
-    return _step(case, len(case.targets), private=False)
-
-
-def private(case: Problem, size: int) -> own.Step:
-    """Take a private step of JAX in pieces of a size."""
-    return _step(case, size, private=True)
-
-
-def _step(case: Problem, size: int, *, private: bool) -> own.Step:
+def step(case: Problem, size: int | None = None) -> own.Step:
+    """Take a private step in pieces of a size. None: take an ordinary step on the whole batch."""
     # oneDNN's variable is one of those that ask for AVX2 alone.
     isa = f"--xla_cpu_max_isa={os.environ['ONEDNN_MAX_CPU_ISA']}" if "ONEDNN_MAX_CPU_ISA" in os.environ else ""
     os.environ["XLA_FLAGS"] = f"{_ONE_THREAD} {isa}"
     os.environ["JAX_PLATFORMS"] = "cpu"
     jax, jnp = import_module("jax"), import_module("jax.numpy")  # here, as they read the flags
-    batch = len(case.targets)
+    batch, private = len(case.targets), size is not None
+    length = size or batch
     inputs = case.inputs.permute(0, 2, 3, 1).contiguous().numpy()
     images, labels = jnp.asarray(inputs), jnp.asarray(case.targets.int().numpy())
-    pieces = [(images[start : start + size], labels[start : start + size]) for start in range(0, batch, size)]
+    pieces = [(images[start : start + length], labels[start : start + length]) for start in range(0, batch, length)]
 
     def loss(weights: Arrays, some_images: Any, some_labels: Any) -> Any:
         logits = _forward(case.network, weights, some_images)
@@ -63,7 +55,7 @@ def _step(case: Problem, size: int, *, private: bool) -> own.Step:
     sums_of, update = jax.jit(clipped_sum if private else jax.grad(loss)), jax.jit(updated)
     add, numbers = jax.jit(lambda first, second: jax.tree.map(jnp.add, first, second)), count()
 
-    def step() -> None:
+    def take() -> None:
         weights = {name: jnp.asarray(p.detach().numpy()) for name, p in case.network.named_parameters()}
         sums: Arrays = {}
         for piece in pieces:
@@ -74,7 +66,7 @@ def _step(case: Problem, size: int, *, private: bool) -> own.Step:
             for name, parameter in case.network.named_parameters():
                 parameter.copy_(from_dlpack(after[name]))
 
-    return step
+    return take
 
 
 def _forward(network: nn.Sequential, weights: Arrays, h: Any) -> Any:

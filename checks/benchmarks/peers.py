@@ -2,7 +2,7 @@
 
 These are pieces of 64 examples, of 256, or the whole batch. fastDP takes whole batches.
 
-fastDP is measured only if it is installed (github.com/awslabs/fast-differential-privacy, with transformers 4).
+JAX and fastDP (github.com/awslabs/fast-differential-privacy, with transformers 4) are measured if they are installed.
 """
 
 import importlib.util
@@ -244,22 +244,17 @@ def fastdp(case: Problem) -> Step:
     return step
 
 
-def by_jax(case: Problem) -> Step:
-    """Take a step with JAX: see `checks.benchmarks.jax_peer`."""
-    return _fastest(case, lambda size: jax_peer.private(case, size), gradients=True)
-
-
 METHODS: dict[str, own.Builder] = {
     "non_private": own.METHODS["non_private"],
     "non_private_default": non_private_default,
     "non_private_lowered": non_private_lowered,
     "non_private_compiled": lambda case: own.non_private_by(case, torch.compile(case.objective, dynamic=False)),
-    "non_private_jax": jax_peer.non_private,
+    "non_private_jax": jax_peer.step,
     **own.METHODS,
     "vmap": vmap,
     "vmap_compiled": partial(vmap, compiled=True),
     "by_hand": by_hand,
-    "jax": by_jax,
+    "jax": lambda case: _fastest(case, partial(jax_peer.step, case), gradients=True),
     "opacus_hooks": opacus_hooks,
     "opacus_ghost": opacus_ghost,
     "fastdp": fastdp,
@@ -273,7 +268,8 @@ def methods(network: str = "M") -> dict[str, own.Builder]:
         return {name: METHODS[name] for name in names}
     left_out = {"projection"} if network == "L" else {"projection", "clipless"}
     left_out |= set() if network in ("M", "R", "C") else {"backprop"}
-    left_out |= set() if importlib.util.find_spec("fastDP") else {"fastdp"}
+    for library, needing in (("fastDP", {"fastdp"}), ("jax", {"jax", "non_private_jax"})):
+        left_out |= set() if importlib.util.find_spec(library) else needing
     if network == "W":  # these know no standardised convolution (Opacus is off by 2%)
         left_out |= {"by_hand", "jax", "non_private_jax", "opacus_hooks", "opacus_ghost", "fastdp"}
     bounded = {"clipless": own.clipless_bounded}

@@ -45,7 +45,7 @@ NAMES = {
     "non_private_jax": "no privacy, JAX",
     "non_private_faster": "no privacy, kernels from here",
 }
-_MARKERS = "osD8^v<>Pph*Xd+x1234"  # one for each of NAMES
+_MARKERS = "osD8^v<>Pph*Xd+x12"  # one for each of NAMES
 BEGIN, END = "<!-- speed: written by `make benchmark` -->", "<!-- end of speed -->"
 
 

@@ -5,6 +5,7 @@ With the default options it is written to results/benchmark/<instruction set>.
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -58,6 +59,8 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     cpu = arguments.device == "cpu"
     if not cpu and not arguments.device.startswith("cuda"):
         parser.error(f"--device {arguments.device}: expected cpu or cuda.")
+    if arguments.unlocked and not (cpu and shutil.which(os.environ.get("CXX", "c++"))):
+        parser.error("--unlocked is for a CPU, and needs a C compiler.")
     if not cpu and not arguments.rehearse and not torch.cuda.is_available():
         parser.error(f"--device {arguments.device}: PyTorch finds no CUDA device here.")
     default.device = arguments.device

@@ -92,13 +92,13 @@ class OnePassEngine(OrdinaryPass):
             plan[name] = shape, "affine" if norm else terms.choose(shape, terms.usable(inputs, shape))
         names = [name for name, _ in self.objective.named_parameters()]
 
-        def is_checked(example: Tensor, target: Tensor) -> bool:
+        def is_gradient(example: Tensor, target: Tensor) -> bool:
             computed = self._clipped_sum(plan, example, target, [names], torch.ones_like)
             assert computed.norms is not None
             return terms.is_gradient(self.objective, example, target, computed.gradients, computed.norms[0])
 
         for i in range(0 if self._checked else min(2, len(targets))):
-            if not any(is_checked(*example) for example in terms.nearby((inputs[i : i + 1], targets[i : i + 1]))):
+            if not terms.agrees_at(is_gradient, (inputs[i : i + 1], targets[i : i + 1])):
                 raise NotRecordableError(
                     "its gradients are not those of its layers (a weight is used outside its layer?)"
                 )

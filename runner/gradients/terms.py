@@ -46,7 +46,7 @@ from runner.speed.kernels import call, fits, library, waves
 Factors = Callable[[Tensor], Tensor]  # norms [batch, groups] -> factors [batch, groups]
 _ROOT_OF_LARGEST = 1e19  # the square of a norm above it may overflow in float32
 _LONG_SUM = 2048  # terms: float32 keeps the norm of this many to 1e-5, whatever their sizes
-_MOVE, _MOVES = 1e-3, 3  # of an example, relative to its largest number, before it is said to have another gradient
+_MOVE, _MOVES = 1e-3, 3  # to examples nearby, relative to the largest number of one; and how many
 _AGREE, _NOTHING = 1e-3, 1e-12  # tolerance of the comparison with autograd, and the norms too small to compare
 # An operation is one multiplication and addition of an ordinary weight gradient. The constants are the costs of other
 # work in this unit, measured on CPUs with AVX2 and AVX-512. They choose the method and never change its result.
@@ -186,19 +186,20 @@ def is_gradient(
     return not (torch.isfinite(length) and length > _NOTHING and max(distance, abs(norm - length)) > _AGREE * length)
 
 
-def nearby(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Yield some tensors, and then a few times their real numbers moved by about a thousandth of the largest one.
+def agrees_at(agrees: Callable[..., bool], tensors: Sequence[Tensor]) -> bool:
+    """Return True if two ways to a gradient agree at an example, or else at all of a few examples nearby.
 
-    Two ways to the same gradient can differ by chance at an example: of nearly equal numbers, max-pooling takes another
-    one after another rounding, and its slope is another one, too. With numbers nearby they hardly differ again.
+    At one example they can differ by chance: of nearly equal numbers, max-pooling takes another one after another
+    rounding, and its slope is another one, too. Nearby, its numbers are moved by about a thousandth of the largest.
     """
-    yield list(tensors)
     generator = torch.Generator().manual_seed(0)
-    for _ in range(_MOVES):
-        yield [
-            t + _MOVE * t.abs().max() * torch.randn(t.shape, generator=generator).to(t) if t.is_floating_point() else t
-            for t in tensors
-        ]
+
+    def moved(t: Tensor) -> Tensor:
+        return t + _MOVE * t.abs().max() * torch.randn(t.shape, generator=generator).to(t)
+
+    return agrees(*tensors) or all(
+        agrees(*(moved(t) if t.is_floating_point() else t for t in tensors)) for _ in range(_MOVES)
+    )
 
 
 def choose(shape: Geometry, compiled: Collection[str]) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -114,50 +114,46 @@ def runs_of_studies(results: Path, record: Path) -> list[dict[str, str]]:
     Raises:
         ValueError: a record is damaged.
     """
-    run_id, epsilon = record.stem, read_record(record)["config"].get("target_epsilon")
-    rows = []
-    for name in (path.stem for path in study_files()):
-        _, arms = _known(results, name, PAPER, epsilon) or (None, ())
-        rows += [{"study": name, **row} for row in _cells(_run_rows(arms)) if row["run_id"] == run_id]
-    return rows
+    runs = sources_of(results, epsilons=[read_record(record)["config"].get("target_epsilon")]).runs
+    names = (path.stem for path in study_files())
+    return [{"study": name, **row} for name in names for row in runs(name) if row["run_id"] == record.stem]
 
 
-def _known(folder: Path, name: str, scale: str, *epsilons: float | None) -> Known:
-    """Read a study of this project that has a page, at all its epsilons or at one of them; None if there is none."""
-    path = next((path for path in study_files() if path.stem == name), None)
-    if path is None or not (folder / "studies" / name / "README.md").exists():
-        return None
-    study, results = read(path), folder if scale == PAPER else folder.parent
-    if epsilons and not study.front:  # of which all epsilons share one search
-        study = replace(study, epsilons=tuple(epsilon for epsilon in study.epsilons if epsilon in epsilons))
-    root = [] if results == RESULTS else [f"runtime.results_root={json.dumps(str(results))}"]
-    return study, progress_of(study, settings_of(study, scale, root))
-
-
-def _cells(rows: Sequence[Mapping[str, object]]) -> list[dict[str, str]]:
-    return [{key: cell(value) for key, value in row.items()} for row in rows]
-
-
-def sources_of(folder: Path, progress: Mapping[str, Known] = MappingProxyType({}), scale: str = PAPER) -> Sources:
+def sources_of(
+    folder: Path,
+    progress: Mapping[str, Known] = MappingProxyType({}),
+    scale: str = PAPER,
+    epsilons: Collection[float | None] | None = None,
+) -> Sources:
     """Return what statements take their numbers from: claims in a folder, its runs of studies, and the leaderboard.
 
     A study of this project that has a page is read when it is asked for. `progress`: those that are read already.
+    `epsilons`: those at which studies are read; None for all. A study of fronts has one search for all of them.
     """
 
     @cache
     def study_of(name: str) -> Known:
-        return progress[name] if name in progress else _known(folder, name, scale)
+        if name in progress:
+            return progress[name]
+        paths = [path for path in study_files() if path.stem == name]
+        if not paths or not (folder / "studies" / name / "README.md").exists():
+            return None
+        study, results = read(paths[0]), folder if scale == PAPER else folder.parent
+        if epsilons is not None and not study.front:
+            study = replace(study, epsilons=tuple(epsilon for epsilon in study.epsilons if epsilon in epsilons))
+        root = [] if results == RESULTS else [f"runtime.results_root={json.dumps(str(results))}"]
+        return study, progress_of(study, settings_of(study, scale, root))
 
     @cache
     def rows(name: str) -> list[dict[str, str]]:
         study, arms = study_of(name) or (None, ())
         tables = _tables(compared(arms), effects(study, arms)).values() if study else ()
-        return _cells([row for table in tables for row in table])
+        return [{key: cell(value) for key, value in row.items()} for table in tables for row in table]
 
     @cache
     def runs(name: str) -> list[dict[str, str]]:
         _, arms = study_of(name) or (None, ())
-        return _cells(_run_rows(arms))
+        return [{key: cell(value) for key, value in row.items()} for row in _run_rows(arms)]
 
     return Sources(folder, rows, runs, lambda: board_of(folder)[0])
 

@@ -37,7 +37,7 @@ from runner.gradients.interface import (
     mapped,
     shared_tensors,
 )
-from runner.gradients.terms import as_rows, nearby
+from runner.gradients.terms import agrees_at, as_rows
 from runner.networks.objective import Objective, fresh_copy
 
 COMPARED = 4  # examples of the first batch, evenly spread over it
@@ -163,31 +163,26 @@ class Mapped:
         """Compare a few examples of a batch with what each gives alone, by the same random numbers."""
         count = len(examples[0])
         chosen = sorted({round(place * (count - 1) / (COMPARED - 1)) for place in range(COMPARED)})
-        alone = self._results_alone(shared, examples, [*chosen, chosen[0]])  # the first one again, after the others
-        if _differ([rows[-1:] for rows in alone], [rows[:1] for rows in alone]):
-            raise self._error(f"its result for an example depends on the examples before: {_KEEPS}")
-        if self.rate is None and all(self._maps_otherwise(shared, near, chosen) for near in nearby(examples)):
+
+        def agrees(*examples: Tensor) -> bool:
+            alone = []
+            for index in (*chosen, chosen[0]):  # the first one again, after the other ones
+                with _seeded(examples):
+                    alone.append(self._result_alone(shared, examples, index))
+            expected = _rows(_stacked(alone[:-1]))
+            if _differ(_rows(_stacked([alone[-1], *alone[1:-1]])), expected):
+                raise self._error(f"its result for an example depends on the examples before: {_KEEPS}")
+            if self.rate is not None:
+                return True
+            with _seeded(examples):
+                together = self._map(shared, examples, "same")
+            return not _differ(_rows(pytree.tree_map(lambda tensor: tensor[chosen], together)), expected)
+
+        if not agrees_at(agrees, examples):
             raise self._error(
                 "in a batch, an example's result is not the result of that example alone: use PyTorch's "
                 "operators on the dimensions of one example, and not on its memory"
             )
-
-    def _maps_otherwise(self, shared: tuple[Any, Any], examples: Sequence[Tensor], chosen: Sequence[int]) -> bool:
-        """Return True if chosen examples of a batch have other results when they are mapped than alone."""
-        with _seeded(examples):
-            together = self._map(shared, examples, "same")
-        rows = _rows(pytree.tree_map(lambda tensor: tensor[chosen], together))
-        return _differ(rows, self._results_alone(shared, examples, chosen))
-
-    def _results_alone(
-        self, shared: tuple[Any, Any], examples: Sequence[Tensor], chosen: Sequence[int]
-    ) -> list[Tensor]:
-        """Return the rows of some examples' results, each alone and with the same random numbers."""
-        alone = []
-        for index in chosen:
-            with _seeded(examples):
-                alone.append(self._result_alone(shared, examples, index))
-        return _rows(_stacked(alone))
 
     def _checked(self, results: Any) -> Any:
         if (returned := _kinds(results, 1)) != self._expected:

@@ -23,7 +23,7 @@ from runner.data.augmentation import viewed
 from runner.data.datasets import Split
 from runner.gradients import Objective
 from runner.gradients.precision import LONGER
-from runner.gradients.terms import is_gradient, nearby
+from runner.gradients.terms import agrees_at, is_gradient
 from runner.mechanism.dp_sgd import Mechanism, check_first_batch
 from runner.mechanism.normal import anchor, correlated, generator, rounded_once
 from runner.networks.lipschitz.course import COUNT, counting_course
@@ -126,7 +126,7 @@ class GraphStep:
         self._unproven = set[int]()
         try:
             for images, targets in zip(data.images[:2, None], data.targets[:2, None], strict=True):
-                if not any(self._is_gradient(*example) for example in nearby((images, targets))):
+                if not agrees_at(self._is_gradient, (images, targets)):
                     raise NotCapturableError("its gradients are not those of its layers")
         except (RuntimeError, TypeError, ValueError) as error:
             raise NotCapturableError(str(error).partition("\n")[0]) from error
