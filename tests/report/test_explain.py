@@ -10,15 +10,16 @@ import pytest
 
 from runner.cli.commands import carry_out
 from runner.cli.show import main as show
-from runner.config import REPOSITORY, Sampling
+from runner.config import REPOSITORY, RESULTS, Sampling
 from runner.mechanism.normal import delta_of_end
 from runner.records.files import digest_of, read_record
 from runner.records.identity import resolved
 from runner.records.jobs import Job, composed
 from runner.records.verify import run_of
 from runner.report import explain
-from runner.report.files import write_text
+from runner.report.files import read_csv, write_text
 from runner.report.listing import own_records, privacy_text, records_table, result_text
+from runner.study.page import runs_of_studies
 from tests.forked import run_in_fork
 from tests.tracked import tracked_options
 
@@ -134,6 +135,14 @@ def test_a_study_is_explained_by_its_page(capsys: pytest.CaptureFixture[str]) ->
     assert "\n- **CIFAR-10, ε = 3**: " in text
     assert re.search(r"\nCIFAR-10 +3 +all four +\d\d\.", text)
     assert text.endswith("\nMade by: python -m runner study studies/corners.yaml\n")
+
+
+@pytest.mark.parametrize("role", ["trial", "final"])
+def test_a_run_names_the_arms_of_studies_that_it_belongs_to(role: str) -> None:
+    """Those of its page's table, although studies are read at its ε alone."""
+    rows = read_csv(RESULTS / "studies" / "simple" / "runs.csv")
+    row = next(row for row in rows if (row["epsilon"], row["role"]) == ("0.5", role))
+    assert runs_of_studies(RESULTS, RUNS / f"{row['run_id']}.json") == [{"study": "simple", **row}]
 
 
 def test_a_study_of_shrunk_runs_has_no_result_but_a_page(tmp_path: Path) -> None:
