@@ -148,6 +148,14 @@ def test_steps_without_a_fixed_graph_are_refused_before_training(smoke, override
         train(prepare(config), (split, split), lambda row: None)
 
 
+def test_a_step_with_other_gradients_than_autograd_is_refused(smoke, monkeypatch) -> None:
+    """Here autograd is taken to differ, as no network of this package has such gradients."""
+    config, split = problem(smoke, "runtime.step=graph", dtype=torch.float32)
+    monkeypatch.setattr("runner.training.graph.is_gradient", lambda *_: False)
+    with pytest.raises(ConfigError, match="not those of its layers"):
+        train(prepare(config), (split, split), lambda row: None)
+
+
 def test_auto_is_eager_on_the_cpu_and_falls_back_to_eager(smoke, monkeypatch, capsys) -> None:
     config, split = problem(smoke, "activation._target_=torch.nn.Dropout", dtype=torch.float32)
     assert prepare(config).step.value == "eager"
