@@ -10,23 +10,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
-#include <new>
 
 #include "vectors.h"
 
 constexpr int kPatch = 6, kTile = 4, kPoints = kPatch * kPatch;
-
-// Numbers not set yet, in whole lines of the cache: a vector across two of them takes twice as long.
-struct Lines {
-    static constexpr std::align_val_t kLine{64};
-    struct Free {
-        void operator()(float *numbers) const { ::operator delete(numbers, kLine); }
-    };
-    std::unique_ptr<float, Free> numbers;
-    explicit Lines(int64_t count) : numbers(static_cast<float *>(::operator new(count * sizeof(float), kLine))) {}
-    float *operator+(int64_t n) const { return numbers.get() + n; }
-};
 
 struct Images {
     int64_t height, width, channels;

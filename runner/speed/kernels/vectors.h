@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <new>
 
 #if defined(__AVX512F__)
 constexpr int kLanes = 16;
@@ -67,3 +69,16 @@ static inline void store(float *to, Vector numbers, int64_t count) {
     else
         std::memcpy(to, &numbers, count * sizeof(float));
 }
+
+// Numbers not set yet, in whole lines of the cache: a vector across two of them takes twice as long.
+struct Lines {
+    static constexpr std::align_val_t kLine{64};
+    struct Free {
+        void operator()(float *numbers) const { ::operator delete(numbers, kLine); }
+    };
+    std::unique_ptr<float, Free> numbers;
+    explicit Lines(int64_t count) : numbers(static_cast<float *>(::operator new(count * sizeof(float), kLine))) {}
+    float *get() const { return numbers.get(); }
+    float *operator+(int64_t n) const { return numbers.get() + n; }
+    float &operator[](int64_t n) const { return numbers.get()[n]; }
+};

@@ -25,7 +25,8 @@ struct Shape {
 
 struct Tile {
     const float *a, *g;
-    int64_t views, out_height, out_width, a_image, a_row, a_column, g_column;
+    const int64_t *places;  // of the first input of each output position, from `a`
+    int64_t positions, g_column;
 };
 
 template <int R, int J>
@@ -34,29 +35,30 @@ static float accumulate(const Tile &t, float *out, int64_t out_row) {
     const float *g = t.g;
     for (int r = 0; r < R; r++)  // the memory that the tile will be written to is not waited for then
         for (int j = 0; j < J; j++) __builtin_prefetch(out + r * out_row + j * kLanes, 1);
-    for (int64_t view = 0; view < t.views; view++)
-        for (int64_t y = 0; y < t.out_height; y++) {
-            const float *a = t.a + view * t.a_image + y * t.a_row;
-            for (int64_t x = 0; x < t.out_width; x++, a += t.a_column, g += t.g_column) {
-                Vector gradient[J];
+    for (int64_t p = 0; p < t.positions; p++, g += t.g_column) {
+        const float *a = t.a + t.places[p];
+        Vector gradient[J];
 #pragma GCC unroll 4
-                for (int j = 0; j < J; j++) gradient[j] = load(g + j * kLanes);
+        for (int j = 0; j < J; j++) gradient[j] = load(g + j * kLanes);
 #pragma GCC unroll 16
-                for (int r = 0; r < R; r++)
+        for (int r = 0; r < R; r++)
 #pragma GCC unroll 4
-                    for (int j = 0; j < J; j++) sum[r][j] += a[r] * gradient[j];
-            }
-        }
-    Vector squares = {};
+            for (int j = 0; j < J; j++) sum[r][j] += a[r] * gradient[j];
+    }
+    Vector squares[2 * J] = {};  // several, as each addition waits for the one before
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 4
         for (int j = 0; j < J; j++) {
-            squares += sum[r][j] * sum[r][j];
+            squares[r % 2 * J + j] += sum[r][j] * sum[r][j];
             store(out + r * out_row + j * kLanes, sum[r][j]);
         }
-    float total = 0;
-    for (int lane = 0; lane < kLanes; lane++) total += squares[lane];
+    float lanes[kLanes], total = 0;
+    for (int n = 1; n < 2 * J; n++) squares[0] += squares[n];
+    store(lanes, squares[0]);
+    for (int lane = 0; lane < kLanes / 2; lane++) lanes[lane] += lanes[lane + kLanes / 2];
+    for (int lane = 0; lane < kLanes / 4; lane++) lanes[lane] += lanes[lane + kLanes / 4];
+    for (int lane = 0; lane < kLanes / 4; lane++) total += lanes[lane];
     return total;
 }
 
@@ -67,26 +69,29 @@ static float accumulate_rows(int rows, const Tile &t, float *out, int64_t out_ro
     return accumulate<R, J>(t, out, out_row);
 }
 
-// biases[o] = sum over positions of g[position, o], row by row of the image: a shorter sum rounds less.
-static void sum_positions(const float *g, float *biases, const Shape &s, std::vector<float> &row) {
-    std::fill(biases, biases + s.out, 0.0f);
+// biases[o] = sum over positions of g[position, o], for J vectors of channels, the last of `count`: row by row of the image,
+// as a shorter sum rounds less.
+template <int J>
+static void sum_positions(const float *g, float *biases, const Shape &s, int64_t count) {
+    Vector sum[J] = {};
     for (int64_t y = 0; y < s.views * s.out_height; y++) {
-        std::fill(row.begin(), row.end(), 0.0f);
+        Vector row[J] = {};
         for (int64_t x = 0; x < s.out_width; x++, g += s.out)
-            by_vectors(s.out, [&](int64_t o, int64_t n) { store(&row[o], load(&row[o], n) + load(g + o, n), n); });
-        for (int64_t o = 0; o < s.out; o++) biases[o] += row[o];
+            for (int j = 0; j < J; j++) row[j] += load(g + j * kLanes, j + 1 < J ? kLanes : count);
+        for (int j = 0; j < J; j++) sum[j] += row[j];
     }
+    for (int j = 0; j < J; j++) store(biases + j * kLanes, sum[j], j + 1 < J ? kLanes : count);
 }
 
 // One example: its images `a` padded, `g` and `out` with `lanes` (a multiple of kLanes) output channels, the surplus ones zero.
-static float example(const float *a, const float *g, float *out, const Shape &s, int64_t lanes) {
+static float example(const float *a, const float *g, float *out, const Shape &s, int64_t lanes,
+                     const std::vector<int64_t> &places) {
     const int64_t padded_width = s.width + 2 * s.pw;
     const bool joined = s.dx == 1;  // then the columns of a kernel row are neighbours in memory
     const int64_t runs = joined ? 1 : s.kw, run = joined ? s.kw * s.in : s.in;
     const int64_t tiles = (run + kRows - 1) / kRows;
     double total = 0;  // a float would lose the squares of small tiles after a large one
-    Tile t{nullptr, nullptr, s.views, s.out_height, s.out_width, (s.height + 2 * s.ph) * padded_width * s.in,
-           s.sy * padded_width * s.in, s.sx * s.in, lanes};
+    Tile t{nullptr, nullptr, places.data(), (int64_t)places.size(), lanes};
     for (int64_t ky = 0; ky < s.kh; ky++)
         for (int64_t kx = 0; kx < runs; kx++) {
             const float *base = a + (ky * s.dy * padded_width + kx * s.dx) * s.in;
@@ -112,12 +117,23 @@ static void examples(const float *a, const float *g, float *out, float *squares,
     const int64_t images = s.views * s.height * s.width * s.in, weights = s.kh * s.kw * s.in;
     const bool pads = s.ph || s.pw, widens = lanes != s.out;
     std::vector<float> padded(pads ? s.views * padded_height * padded_width * s.in : 0);
-    std::vector<float> row(s.out);
     std::vector<float> wide(widens ? positions * lanes : 0), wide_out(widens ? weights * lanes : 0);
+    std::vector<int64_t> places;
+    for (int64_t v = 0; v < s.views; v++)
+        for (int64_t y = 0; y < s.out_height; y++)
+            for (int64_t x = 0; x < s.out_width; x++)
+                places.push_back(((v * padded_height + y * s.sy) * padded_width + x * s.sx) * s.in);
     for (int64_t i = first; i < last; i++) {
         const float *image_a = a + i * images, *image_g = g + i * positions * s.out;
         float *image_out = out + i * weights * s.out;
-        if (biases) sum_positions(image_g, biases + i * s.out, s, row);
+        for (int64_t o = 0; biases && o < s.out; o += kVectors * kLanes) {
+            const int64_t left = s.out - o;
+            float *sums = biases + i * s.out + o;
+            if (left > kLanes)
+                sum_positions<kVectors>(image_g + o, sums, s, std::min<int64_t>(kLanes, left - kLanes));
+            else
+                sum_positions<1>(image_g + o, sums, s, left);
+        }
         if (pads) {
             for (int64_t line = 0; line < s.views * s.height; line++) {
                 const int64_t y = line / s.height * padded_height + line % s.height + s.ph;
@@ -129,11 +145,11 @@ static void examples(const float *a, const float *g, float *out, float *squares,
         if (widens) {
             for (int64_t t = 0; t < positions; t++)
                 std::memcpy(&wide[t * lanes], image_g + t * s.out, s.out * sizeof(float));
-            squares[i] = example(image_a, wide.data(), wide_out.data(), s, lanes);
+            squares[i] = example(image_a, wide.data(), wide_out.data(), s, lanes, places);
             for (int64_t w = 0; w < weights; w++)
                 std::memcpy(image_out + w * s.out, &wide_out[w * lanes], s.out * sizeof(float));
         } else {
-            squares[i] = example(image_a, image_g, image_out, s, lanes);
+            squares[i] = example(image_a, image_g, image_out, s, lanes, places);
         }
     }
 }
