@@ -17,7 +17,7 @@ from runner.data.files import SEAL, sealed
 from runner.records import verify as verifying
 from runner.records.files import digest_of, read_record, results_folder, text_of
 from runner.records.identity import identify_recorded
-from runner.records.verify import main, verify
+from runner.records.verify import main
 from runner.runs.execute import execute
 from tests.conftest import quietly
 
