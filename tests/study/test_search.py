@@ -42,6 +42,8 @@ def test_listed_values_are_tried_in_all_combinations_and_once() -> None:
     assert len(points) == len({tuple(point.values()) for point in points}) == 6
     assert rounds.send([1.0] * 6) == []
     assert next(suggestions({}, None)) == next(suggestions({}, 4)) == []
+    fewer = tried({"optimizer.lr": tuple(float(n) for n in range(1, 11))}, 3.0, 8)
+    assert len({trial.values["optimizer.lr"] for trial in fewer}) == 8
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -74,17 +76,6 @@ def test_with_hyperband_rounds_are_small_from_the_start() -> None:
     assert [len(next(suggestions({"optimizer.lr": tuple(range(9))}, None, prune=p))) for p in (False, True)] == [9, 4]
 
 
-def test_a_stopped_trial_is_not_chosen() -> None:
-    stopped, complete = Trial({"optimizer.lr": 1.0}, 95.0, stopped=3), Trial({"optimizer.lr": 2.0}, 90.0)
-    assert best_of([stopped, complete]) is complete
-
-
-def test_fewer_trials_than_combinations_are_different_ones() -> None:
-    space = {"optimizer.lr": tuple(float(n) for n in range(1, 11))}
-    trials = tried(space, 3.0, 8)
-    assert len({t.values["optimizer.lr"] for t in trials}) == 8
-
-
 @pytest.mark.parametrize(("best", "beyond"), [(0.1, 0.25), (9.0, 4.0), (1.0, None)])
 def test_a_best_value_at_the_edge_gets_the_next_one_beyond(best: float, beyond: float | None) -> None:
     trials = tried(RATES, best)
@@ -107,16 +98,14 @@ def test_all_arms_get_one_trial_more_if_one_is_at_the_edge() -> None:
 
 
 def test_a_range_is_widened_near_its_end_only() -> None:
-    """It covers two magnitudes: a quarter more is half a magnitude, from 9.5 to 30."""
+    """It covers two magnitudes: a quarter more is half a magnitude, from 9.5 to 30. A stopped trial is not chosen."""
     inside = [Trial({"optimizer.lr": rate}, accuracy) for rate, accuracy in ((0.3, 80.0), (6.0, 90.0))]
     outside = [*inside, Trial({"optimizer.lr": 9.5}, 91.0)]
-    assert widened([(RANGE, inside)], equal=True) == [None]
+    stopped = [*inside, Trial({"optimizer.lr": 9.5}, 91.0, stopped=3)]
+    assert widened([(RANGE, inside)], equal=True) == widened([(RANGE, stopped)], equal=True) == [None]
     assert widened([(RANGE, outside)], equal=True) == [{"optimizer.lr": 30.0}]
-
-
-def test_values_that_are_no_numbers_have_no_edge() -> None:
-    trials = [Trial({"clipping.norm": value}, accuracy) for value, accuracy in (("a", 1.0), ("b", 2.0))]
-    assert widened([({"clipping.norm": ("a", "b")}, trials)], equal=True) == [None]
+    words = [Trial({"clipping.norm": value}, accuracy) for value, accuracy in (("a", 1.0), ("b", 2.0))]
+    assert widened([({"clipping.norm": ("a", "b")}, words)], equal=True) == [None], "no numbers have no edge"
 
 
 def curve(accuracies: list[float], epsilons: list[float] | None = None, epochs: int = 9) -> Curve:

@@ -247,13 +247,8 @@ def test_a_smoke_study_is_marked(carried: Carried, tmp_path: Path) -> None:
     [
         (("clipping=flat", "clipping=flatt"), "line 4: arms.flat clipping: clipping has no option 'flatt'"),
         (("clipping=flat", "clipping.nrm=2"), "line 4: arms.flat clipping: clipping.nrm: there is no field 'nrm'"),
-        (("optimizer.lr", "optimizer.rate"), "line 4: arms.flat clipping: optimizer.rate: there is no field 'rate'"),
-        (("clipping=flat", "clipping=none"), "line 4: arms.flat clipping: "),
-        (("clipping=flat", "clipping._target_=runner.clipping.Falt"), "runner.clipping has no Falt. Did you mean Flat"),
         (("epsilon: 3", "epsilon: 3\ndatasets: mnits"), "datasets: dataset has no option 'mnits'"),
         (("[0.5, 1, 2]", "[0.5, -2, 1]"), "search: optimizer.lr=-2.0: optimizer: Invalid learning rate: -2.0"),
-        (("[0.5, 1, 2]", "[half, one]"), "search: optimizer.lr=half: optimizer.lr=half is not of type float."),
-        (("clipping=automatic\n", "clipping=flat\n"), "line 5: arms.AUTO-S: it is the same as flat clipping."),
         (("clipping=automatic\n", "activation=tanh\n"), "line 5: arms.AUTO-S: it is the same as flat clipping."),
         (
             ("clipping=automatic\n", f"loss._target_={__name__}.Centred ~loss.reduction\n"),
@@ -433,9 +428,12 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("study_name", [path.parent.name for path in tracked("results/studies/*/README.md")])
+@pytest.mark.parametrize("study_name", ["best", "clipping"])
 def test_the_committed_studies_need_the_records_that_they_list(study_name: str, committed: Path, monkeypatch) -> None:
-    """A change of the code that gives a run another id would make its record useless."""
+    """A change of the code that gives a run another id would make its record useless.
+
+    One is a factorial, and both have a search. `make current` makes the pages of all studies again.
+    """
     monkeypatch.setattr("runner.study.progress.folder_of", lambda settings: committed)
     study = read(REPOSITORY / "studies" / f"{study_name}.yaml")
     place = REPOSITORY / "results" / "studies" / study_name
