@@ -58,6 +58,8 @@ def _both(record: dict[str, Any], name: str, value: Any) -> None:
         (lambda r: _both(r, "test_accuracy", 150.0), "history.test_accuracy.1: Input should be less than or equal to"),
         (lambda r: _both(r, "epsilon_sound", 0.5), "its epsilon_sound falls from one epoch to the next"),
         (lambda r: _both(r, "test_loss", "nan"), "its last loss is not a finite number"),
+        (lambda r: _both(r, "epsilon_sound", None), "its epsilon_sound is known after some epochs and not after"),
+        (lambda r: r["provenance"].update(epsilon_unsound="Own."), "null without provenance.epsilon_unsound, or the"),
         (lambda r: r["history"]["steps"].pop(), "its history is not of equal lengths"),
         (lambda r: [values.pop() for values in r["history"].values()], "are not the last of its history"),
         (lambda r: r["history"].update(epoch=[2, 3]), "its epochs are not 1, 2, 3"),
@@ -132,22 +134,6 @@ def test_non_files_are_set_aside_but_unreadable_paths_stay(path: Path) -> None:
     with pytest.raises(UnreadableRecordError, match="cannot be read"):
         set_aside(path)
     assert path.is_symlink()
-
-
-def test_a_broken_file_is_no_record_and_is_set_aside(path: Path, jobs: Jobs) -> None:
-    content = b'{"run_id": "0'
-    config = jobs("fig_3", "mnist_tanh")[0].config
-    config.runtime.results_root = str(path.parent.parent)
-    assert recorded(config)
-    assert set_aside(path) is None
-    path.write_bytes(content)
-    assert not recorded(config)
-    assert set_aside(path) == path.with_suffix(".broken-1")
-    assert path.with_suffix(".broken-1").read_bytes() == content
-    assert not path.exists()
-    path.write_bytes(content)
-    assert set_aside(path) == path.with_suffix(".broken-2"), "nothing is written over"
-    assert set_aside(path) is None
 
 
 def test_records_of_the_repository_stand_behind_those_of_a_user(tmp_path: Path, monkeypatch) -> None:

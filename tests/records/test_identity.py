@@ -16,10 +16,11 @@ from runner.records.files import (
     recorded,
     results_folder,
     rounded,
+    set_aside,
     write_record,
 )
 from runner.records.identity import identify, identify_recorded, recorded_config
-from runner.records.jobs import Job
+from runner.records.jobs import Job, sweep_jobs
 from runner.runs.execute import execute
 
 
@@ -100,6 +101,12 @@ def test_arguments_of_a_users_class_count_as_they_stand(composed, first: str, se
     assert not set(identify(runs[0])) & set(identify(runs[1]))
 
 
+def test_a_sweep_over_two_classes_of_one_name_lists_both() -> None:
+    both = "+hydra.sweeper.params={clipping._target_:'theirs.Own,yours.Own'}"
+    listed, usual = (sweep_jobs("tempered_sigmoid/text_sgd", extra) for extra in ((both,), ("scale=paper",)))
+    assert len({job.run_id for job in listed}) == 2 * len(usual)
+
+
 def test_at_smoke_scale_interpolations_see_what_is_trained(composed) -> None:
     """`scale` has changed batch, epochs, seed, sizes and budget before anything that is made of them is resolved."""
     made_of = {
@@ -140,6 +147,7 @@ def test_a_damaged_record_is_none_and_makes_room(composed, capsys) -> None:
     assert not recorded(config)
     assert execute(config, lambda row, run: None) == "finished"
     assert recorded(config)
+    assert set_aside(path) is None, "a record stays"
     assert path.with_suffix(".broken-1").read_text() == "{"
     assert f"{path} was no whole record: it is {path.stem}.broken-1 now" in capsys.readouterr().err
 

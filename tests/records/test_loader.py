@@ -105,7 +105,7 @@ def test_the_folder_conf_of_ones_own_is_found(tmp_path, monkeypatch):
     assert arranged(["-cd", "conf", "seed=1"]) == ["-cd", "conf", "seed=1"]
 
 
-def test_bounds_knows_options_of_ones_own(tmp_path, monkeypatch, capsys):
+def test_bounds_knows_options_of_ones_own(tmp_path, monkeypatch, capsys, coarse):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "conf" / "architecture").mkdir(parents=True)
     of_package = (REPOSITORY / "conf" / "architecture" / "lipschitz_mlp.yaml").read_text()

@@ -10,7 +10,6 @@ import pytest
 from runner.cli.commands import carry_out
 from runner.records import migrate as module
 from runner.records.files import check_record, digest_of, read_record, text_of
-from runner.records.identity import identify_recorded
 from runner.records.migrate import main, migrate
 from tests.tracked import tracked
 
@@ -46,9 +45,8 @@ def test_committed_records_are_up_to_date() -> None:
     assert len(COMMITTED) >= 1715
     for path in COMMITTED:
         record = json.loads(path.read_text())
-        check_record(path, record)
+        check_record(path, record)  # its ids are those of its config, and of its file's name
         assert text_of(record) == path.read_text(), "a migration rewrites them byte by byte but for ids"
-        assert identify_recorded(record["config"]) == (path.stem, record["setting_id"])
 
 
 def test_migrated_records_get_config_ids_and_keep_all_numbers(folder: Path, capsys) -> None:
@@ -132,7 +130,9 @@ def second(folder: Path) -> None:
     [
         (second, [], ["old1.json", "older.json", COMMITTED[1].name]),
         (lambda folder: (folder / "runs" / "old0.json").write_text("{"), [], ["old0.json cannot be migrated"]),
+        (lambda folder: changed(folder, run_id="old9"), [], ["old0.json cannot be migrated"]),
         (lambda folder: changed(folder, history={}), [], ["old0.json cannot be migrated"]),
+        (lambda folder: [path.unlink() for path in (folder / "runs").iterdir()], [], ["has no records"]),
         (None, ["=runner.datasets"], ["old.module.Class=new.module.Class"]),
         (None, ["a.b=c.d", "c=e"], ["moves c.d on to e.d"]),
     ],

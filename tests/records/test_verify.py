@@ -261,23 +261,6 @@ def test_a_diverged_run_is_not_finite_or_states_its_guarantee(tmp_path: Path) ->
     assert noticed(record, tmp_path) == ["max_tries is 130, and should be 260"]
 
 
-def test_processes_notice_tampering_with_a_warm_cache(tmp_path: Path, capsys: Any) -> None:
-    """The answers that one process computed are those of the next, and no record is among them."""
-    (tmp_path / "runs").mkdir()
-    written(shortened(1), tmp_path / "runs")
-    record = shortened(2)
-    record["history"]["epsilon_sound"][0] *= 0.9998
-    written(record, tmp_path / "runs")
-    forget()
-    for processes in "12":
-        before = len(ANSWERS)
-        assert main([str(tmp_path), "--jobs", processes]) == 1
-        lines = capsys.readouterr().out.splitlines()
-        assert lines[0].startswith(f"{record['run_id']}.json: epsilon_sound after epoch 1 is ")
-        assert lines[-1] == "2 records, 1 of which contradict their config"
-    assert len(ANSWERS) == before == 2
-
-
 def forget() -> None:
     ANSWERS.clear()
     for function in (sound_epsilon, verifying._run_of_setting, verifying._epsilon, verifying._epsilon_spent):

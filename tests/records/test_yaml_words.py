@@ -47,6 +47,7 @@ ARGUMENTS = {  # of a class in an option's file
     "Softplus\nbeta: 010": r"activation\.beta='010' is text, but it has to be a number: write 10\.0 without quotes",
     "Softplus\nbeta:": r"activation\.beta=None is not of type float",
     "Softplus\nno: 1": r"activation\.no=1 is not an argument of torch\.nn\.Softplus. Choose from beta, threshold",
+    "off": r"activation\._target_=torch\.nn\.off: torch\.nn has no off",
     "ELU\ninplace: off": r"activation\.inplace='off' is text, but it has to be true or false: write false without",
 }
 CONTENT = f"{EXPERIMENT}seed: 5\ntitle: Grüße\n"

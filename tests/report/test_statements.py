@@ -9,14 +9,14 @@ from typing import Any, cast
 import pytest
 
 from runner.claims.verdicts import ClaimRow
-from runner.config import REPOSITORY, RESULTS
+from runner.config import RESULTS
 from runner.config.yaml_file import read_yaml
 from runner.report import pages, papers, statements
 from runner.report.claim_rows import rows_of
 from runner.report.leaderboard.entries import Entry
 from runner.report.pages import write_report
 from runner.report.papers import Statement, every_paper, load, statement_of, study_pages
-from runner.report.statements import Sources, claim_number, findings_list, headline_of, stated
+from runner.report.statements import Sources, claim_number, headline_of, stated
 from tests.claims.made_up import claim
 from tests.tracked import committed_sources, tracked, tracked_papers
 
@@ -70,41 +70,20 @@ def test_no_statement_is_made_of_smoke_runs(tmp_path, monkeypatch):
     write_report("smoke", Sources(tmp_path))
 
 
-def test_papers_are_listed_with_numbers_from_committed_tables():
-    listed = findings_list(every_paper(), committed_sources())
-    pages = [page for page in (*every_paper(), *study_pages(RESULTS)) if page.statement and page.statement.readme]
-    assert listed.count("\n") == len(pages) >= 6
-    assert "claims ε = 3. But its theorem allows acceptance rules whose ε is at least 6.2 on MNIST." in listed
-    quoted = "a bug existed in the original version of the code, which invalidates the original experimental results"
-    repository = "https://github.com/uvm-plaid/backpropagation-clipping/commit/270964a5458c6d7a281bee0b58d8298b1b252543"
-    places = [listed.index(t) for t in (quoted, f"17 February 2022]({repository})", "Their original code reaches")]
-    assert places == sorted(places)
-    assert "cost an ε of at least 21, at 95% confidence by ten runs, and of at most 2034." in listed
-
-
-def test_the_front_page_has_every_papers_claims_with_their_words():
-    """Numbers are those of the claims; a word is the claim's, and an ε that is not guaranteed is said to be so."""
-    shown = statements.summary_table(every_paper(), committed_sources()).splitlines()[2:]
-    assert len(shown) == sum(len(paper.summaries) for paper in every_paper())
-    assert all(paper.summaries for paper in map(load, tracked_papers()))
-    assert not any("not run" in line for line in shown)
-    (line,) = [line for line in shown if "98.35%" in line]
-    assert line.endswith("| 98.35%, MNIST, ε = 3 | 98.3% | 9.32, not 3 | accuracy: holds; ε: not guaranteed |")
-    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    assert all(line in readme for line in shown)
-
-
 def test_a_number_that_was_not_measured_is_not_shown(tmp_path):
     shown = statements.summary_table(every_paper(), Sources(tmp_path)).splitlines()[2:]
     assert all(" | not run | – | " in line for line in shown)
 
 
-def test_committed_tables_support_the_finding_of_every_study():
+def test_committed_tables_support_the_finding_of_every_study_and_item():
     """A finding that this refuses contradicts its tables: write what they say."""
     assert headline_of("It is **better**.") == headline_of("**It is") == headline_of("") == ""
     names, sources = {path.stem for path in tracked("studies/*.yaml")}, committed_sources()
     for study in (study for study in study_pages(RESULTS) if study.name in names):
         assert headline_of(stated(study.name, study.statement, sources)), f"studies/{study.name}.yaml: finding"
+    for paper in map(load, tracked_papers()):
+        items = [item for item in paper.items if item.finding]
+        assert [item.name for item in items if not stated(paper.name, item.finding, sources)] == [], paper.name
 
 
 def test_every_statement_names_one_claim_for_each_number():
@@ -121,7 +100,7 @@ def test_every_statement_names_one_claim_for_each_number():
 
 def test_a_study_states_numbers_of_its_own_tables_and_of_others(tmp_path):
     """A gain of an arm, an effect of another study; nothing if a row is missing or was not run."""
-    arms = "dataset,arm,accuracy,seeds,gain,low,high\nMNIST,new,97.5,5,0.449,-0.1,1.2\nMNIST,not run,,,,,"
+    arms = "epsilon,arm,accuracy,seeds,gain,low,high\n1,new,97.5,5,0.449,-0.1,1.2\n1,not run,,,,,"
     effects = "dataset,parts,effect,low,high\nMNIST,a × b,-5.66,,\nMNIST,not run,,,"
     rows = {name: list(DictReader(text.splitlines())) for name, text in (("mine", arms), ("other", effects))}
     arm, effect = {"study": "mine", "arm": "new"}, {"study": "other", "parts": "a × b"}
@@ -131,8 +110,12 @@ def test_a_study_states_numbers_of_its_own_tables_and_of_others(tmp_path):
 
     assert said("{x}: {x:gain} {x:interval}, {x:runs} seeds", x=arm) == "97.5: 0.45 [−0.10, +1.2], 5 seeds"
     assert said("{x:gain} and {y:size}", x=arm, y=effect) == "0.45 and 5.7"
-    assert said("{x}", x={**arm, "dataset": "CIFAR10"}) == ""
+    by_number = finding(tmp_path, {"text": "{x}", "numbers": {"x": {"arm": "new", "epsilon": 1.0}}})
+    assert stated("mine", by_number, Sources(tmp_path, rows.__getitem__)) == "97.5"
+    assert said("{x}", x={**arm, "epsilon": "2"}) == ""
     assert said("{x}", x={**arm, "arm": "not run"}) == ""
+    with pytest.raises(ValueError, match="2 rows"):
+        said("{x}", x={"study": "mine", "epsilon": "1"})
 
 
 def finding(folder, content):
@@ -185,18 +168,3 @@ def test_a_study_is_on_the_index_and_in_no_count(tmp_path, monkeypatch):
     counts, _, sections = (tmp_path / "README.md").read_text().partition("\n## Studies\n")
     assert "[Is mine better?](studies/mine/README.md) | Yes. | 2 | [runs](studies/mine/runs.csv) |" in sections
     assert "mine" not in counts
-
-
-def test_a_number_of_a_study_is_that_of_one_row(tmp_path):
-    rows = [
-        {"epsilon": "1", "parts": parts, "effect": effect, "low": "0", "high": "1"}
-        for parts, effect in (("a", "0.5"), ("b", "0.7"))
-    ]
-
-    def said(fields):
-        numbers = {"text": "{x}", "numbers": {"x": fields}}
-        return stated("mine", finding(tmp_path, numbers), Sources(tmp_path, lambda _: rows))
-
-    assert said({"epsilon": 1.0, "parts": "b"}) == "0.70"
-    with pytest.raises(ValueError, match="2 rows"):
-        said({"epsilon": 1})
