@@ -15,7 +15,7 @@ from runner.cli import compare
 from runner.config import REPOSITORY, ConfigError
 from runner.records.files import read_record
 from runner.records.jobs import Job
-from runner.report.figures import _line, lines_of, mean_within, stars
+from runner.report.figures import _line, draw_front, lines_of, mean_within, stars
 from runner.report.files import write_csv
 from runner.report.leaderboard.entries import COLUMNS, DELTA, Entry, comparisons, csv_rows, entries, standing
 from runner.report.leaderboard.methods import ADDED, COMBINED, FRONT, METHODS, method_of
@@ -157,7 +157,6 @@ def test_an_arm_belongs_to_the_method_of_its_only_idea() -> None:
     assert composed["pixels", "relu", "losing_less", "flat"] == LOSS
     assert composed["scatternet", "relu", "cross_entropy", "flat"] == "ScatterNet features (2021)"
     assert list(composed.values()).count(COMBINED) == 11
-    assert sum(method_of(job) == PLAIN for path in tracked("studies/*.yaml") for job in arms(path.stem)) == 6
 
 
 def test_every_experiment_that_a_method_lists_exists() -> None:
@@ -178,11 +177,9 @@ def test_the_best_published_number_is_in_budget_and_undisputed(board) -> None:
     assert best is not None
     assert (best.accuracy, best.epsilon, best.method) == (89.7, 3, "ScatterNet with a linear model")
     assert best_published(numbers, "FashionMNIST", 1.0) is None
-    assert {number.kind for number in numbers} == {"from scratch", "synthetic pre-training", "public data"}
     better = Published("MNIST", "x", 97.0, 1.0, 1e-5, "a source", "https://a.b", accountant="RDP")
     page = _page(board, [better])
     assert "| *Published, from scratch* | *97* | *97* |" in page
-    assert "| from scratch | x | MNIST 97 at 1 | RDP | [a source](https://a.b) |" in page
     doubted = _page(board, [replace(better, disputed="https://c.d")])
     assert "[Its ε is disputed](https://c.d)" in doubted
     assert "*Published, from scratch*" not in doubted
@@ -279,6 +276,9 @@ def test_lines_end_at_the_accuracies_of_the_leaderboard(planned, tmp_path, monke
         for bound in (0.5, 1.0, 2.0):
             entry = standing(entries, dataset, bound)[method]
             assert entry.mean == pytest.approx(mean_within(line, bound), abs=0.01)
+    mnist = draw_front(REPOSITORY / "results", entries, recorded).axes[0]
+    shown = [text.get_text() for text in mnist.texts if text.get_text()]
+    assert shown == [f"{FRONT[TANH]['label']}  97.0", f"{FRONT[PLAIN]['label']}  95.0 (1 run)"]
 
 
 def test_between_two_bounds_the_better_setting_counts() -> None:

@@ -16,7 +16,7 @@ from runner.report.claim_rows import rows_of
 from runner.report.leaderboard.entries import Entry
 from runner.report.pages import write_report
 from runner.report.papers import Statement, every_paper, load, statement_of, study_pages
-from runner.report.statements import Sources, claim_number, headline_of, stated
+from runner.report.statements import Sources, claim_number, findings_list, headline_of, stated
 from tests.claims.made_up import claim
 from tests.tracked import committed_sources, tracked, tracked_papers
 
@@ -70,12 +70,22 @@ def test_no_statement_is_made_of_smoke_runs(tmp_path, monkeypatch):
     write_report("smoke", Sources(tmp_path))
 
 
+def test_the_readme_lists_every_finding_and_claim_with_its_words():
+    """Numbers are those of committed tables; an ε that is not guaranteed is said to be so."""
+    pages = [page for page in (*every_paper(), *study_pages(RESULTS)) if page.statement and page.statement.readme]
+    assert findings_list(every_paper(), committed_sources()).count("\n") == len(pages) >= 6
+    shown = statements.summary_table(every_paper(), committed_sources()).splitlines()[2:]
+    assert len(shown) == sum(len(paper.summaries) for paper in every_paper())
+    (line,) = [line for line in shown if "98.35%" in line]
+    assert line.endswith("| 98.35%, MNIST, ε = 3 | 98.3% | 9.32, not 3 | accuracy: holds; ε: not guaranteed |")
+
+
 def test_a_number_that_was_not_measured_is_not_shown(tmp_path):
     shown = statements.summary_table(every_paper(), Sources(tmp_path)).splitlines()[2:]
     assert all(" | not run | – | " in line for line in shown)
 
 
-def test_committed_tables_support_the_finding_of_every_study_and_item():
+def test_committed_tables_support_the_findings_of_studies_and_items():
     """A finding that this refuses contradicts its tables: write what they say."""
     assert headline_of("It is **better**.") == headline_of("**It is") == headline_of("") == ""
     names, sources = {path.stem for path in tracked("studies/*.yaml")}, committed_sources()

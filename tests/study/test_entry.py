@@ -150,6 +150,8 @@ def test_the_leaderboard_reads_records_alone(listed: Entrant, tmp_path: Path, mo
     assert names == {"README.md", "matrix.md", "settings.md", "leaderboard.csv", "front.svg"}
     for name in ("leaderboard/README.md", "leaderboard/matrix.md", "front.svg"):
         assert "Halved (2027)" in (tmp_path / name).read_text(encoding="utf-8")
+    svg = (tmp_path / "front.svg").read_text(encoding="utf-8")
+    assert svg.index("prefers-color-scheme: dark") < svg.index("<path"), "text is light where the system is dark"
 
 
 def change_records(folder: Path) -> None:
