@@ -3,8 +3,6 @@
 import json
 from csv import DictReader
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -13,11 +11,10 @@ from runner.config import RESULTS
 from runner.config.yaml_file import read_yaml
 from runner.report import pages, papers, statements
 from runner.report.claim_rows import rows_of
-from runner.report.leaderboard.entries import Entry
 from runner.report.pages import write_report
 from runner.report.papers import Statement, every_paper, load, statement_of, study_pages
 from runner.report.statements import Sources, claim_number, findings_list, headline_of, stated
-from tests.claims.made_up import claim
+from tests.claims.made_up import claim, entry
 from tests.tracked import committed_sources, tracked, tracked_papers
 
 CLAIM = claim(item="fig-1", dataset="MNIST", claimed="98", unit="%", at_epsilon="3")
@@ -147,16 +144,8 @@ def test_a_finding_is_made_only_while_its_table_says_so(tmp_path):
 
 def test_a_statement_has_the_accuracy_from_the_leaderboard(tmp_path):
     """Searched settings come before better ones that were not, and those that test images chose come last."""
-
-    def entry(mean: float, held_out: bool, by_test_images: bool, neighbours: str = "add-or-remove-one") -> Entry:
-        marks = {"held_out": held_out, "made_for_it": True, "by_test_images": by_test_images}
-        marks |= {"neighbours": neighbours, "mean": mean}
-        entry: Any = SimpleNamespace(dataset="MNIST", epsilon=3.0, method="plain", title="", **marks)
-        entry.accuracies = (mean,) * 5
-        return cast("Entry", entry)
-
-    board = [entry(99, True, True), entry(98, False, False), entry(97, True, False, "replace-one")]
-    board += [entry(95, True, False), entry(96, True, False)]
+    board = [entry("plain", 99, True, True), entry("plain", 98, False, False), entry("plain", 95, True, False)]
+    board += [entry("plain", 97, True, False, "replace-one"), entry("plain", 96, True, False)]
 
     def said(method: str) -> str:
         fields = {"leaderboard": method, "dataset": "MNIST", "epsilon": "3"}

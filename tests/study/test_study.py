@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -25,6 +24,7 @@ from runner.study import board
 from runner.study.definition import read
 from runner.study.outcome import compared
 from runner.study.progress import progress_of, settings_of
+from tests.claims.made_up import entry
 from tests.tracked import tracked
 
 FILE = """
@@ -62,13 +62,6 @@ METHODS = (  # of a leaderboard: mean accuracy, searched on held-out images, cho
 )
 Carried = Callable[..., list[list[Job]]]
 ACCURACY = f"{__name__}.accuracy"
-
-
-def entry(method: str, mean: float, held_out: bool, by_test_images: bool) -> Any:
-    """Make an entry of a leaderboard, of five runs on MNIST at a sound ε of 3."""
-    place = {"dataset": "MNIST", "epsilon": 3.0, "neighbours": "add-or-remove-one", "title": method}
-    marks = {"held_out": held_out, "made_for_it": True, "by_test_images": by_test_images}
-    return SimpleNamespace(method=method, mean=mean, accuracies=(mean,) * 5, **place, **marks)
 
 
 def accuracy(job: Job) -> float:
