@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from runner.accounting import sound_epsilon
 from runner.build.prepare import prepare
 from runner.claims.measure import charged_epsilon
+from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY
 from runner.records.files import as_today, read_record, write_record
 from runner.records.verify import verify
@@ -89,8 +91,11 @@ def test_a_standardised_run_is_recorded_without_a_guarantee(smoke, tmp_path) -> 
     assert any(text.startswith("epsilon_spent after epoch 1 is 0.1") for text in verify(read_record(path)))
 
 
-def test_a_claim_by_formula_has_no_bound_of_it() -> None:
-    """It states what the steps cost (tests/report/test_unsound.py has the other readers)."""
+def test_no_claim_has_a_bound_of_it() -> None:
+    """Neither of runs nor by formula, which has what the steps cost (others are in tests/report/test_unsound.py)."""
+    job: Any = SimpleNamespace(run_id=STANDARDISED)
+    run = PlannedRun(job, read_record(RUNS / f"{STANDARDISED}.json"))
+    assert (run.history("epsilon_sound"), run.final("epsilon_spent")) == ([math.inf] * 25, 0.2)
     subject = claim(("backprop_clipping/mnist_printed",), sweeps=("backprop_clipping/table_1",), quantity="epsilon")
     measured = charged_epsilon(subject, None)
     assert measured.epsilon_sound == math.inf
