@@ -82,7 +82,7 @@ def test_a_number_that_was_not_measured_is_not_shown(tmp_path):
     assert all(" | not run | – | " in line for line in shown)
 
 
-def test_committed_tables_support_the_findings_of_studies_and_items():
+def test_committed_tables_support_findings_of_studies_and_items():
     """A finding that this refuses contradicts its tables: write what they say."""
     assert headline_of("It is **better**.") == headline_of("**It is") == headline_of("") == ""
     names, sources = {path.stem for path in tracked("studies/*.yaml")}, committed_sources()
