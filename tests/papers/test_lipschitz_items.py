@@ -123,14 +123,14 @@ def test_the_centring_of_the_library_couples_examples():
     assert bounds.moved_by_another(bounds.Center(), (6, 5)) == 0.0, "the centring here is of each example by itself"
 
 
-def test_what_noise_for_each_tensor_costs():
+def test_what_noise_for_each_tensor_costs(coarse):
     """Ten tensors of one bound: their noise is 10^-1/2 of that for all, whose squared sensitivity is tenfold."""
     noise, epsilon = map(measured, claims_of("lipschitz", item="text-local"))
     assert noise.value == pytest.approx(10**-0.5)
     assert epsilon.value > 8
 
 
-def test_what_batches_and_clips_do_to_sensitivity_and_epsilon():
+def test_what_batches_and_clips_do_to_sensitivity_and_epsilon(coarse):
     values = [measured(claim).value for claim in claims_of("lipschitz", item="fig-9")]
     assert values[0] == pytest.approx(0.5)
     assert values[1] == pytest.approx(1.80, abs=0.01)  # of one step: dp-accounting has 0.485 and 0.873

@@ -76,7 +76,7 @@ def claim_of(item: str, experiment: str, quantity: str = "test_accuracy"):
     return next(c for c in CLAIMS if c.item == item and c.experiments[:1] == [experiment] and c.quantity == quantity)
 
 
-def test_the_limit_on_tries_cannot_come_first() -> None:
+def test_the_limit_on_tries_cannot_come_first(coarse) -> None:
     """(mu0 + 1) tau tries, for the experiments that end at the paper's epsilon; and tau is the paper's."""
     for dataset, kept_steps in (("MNIST", 4698), ("FashionMNIST", 1157), ("CIFAR10", 1435)):
         run = measures.screened_run(dataset)
