@@ -91,12 +91,12 @@ def composed(tmp_path: Path) -> Compose:
 
 @pytest.fixture(scope="session")
 def listed_runs(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Compose all sweeps and studies for the cache of configs. Processes beside this one wait and find them there."""
-    from runner.study.board import jobs_of_board
+    """Compose all sweeps for the cache of configs. Processes beside this one wait and find them there."""
+    from runner.report.leaderboard.entries import planned_jobs
 
     with (tmp_path_factory.getbasetemp().parent / "runs.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        jobs_of_board()
+        planned_jobs()
 
 
 @pytest.fixture

@@ -280,11 +280,8 @@ def test_every_reader_is_tried_above_and_named_by_a_claim() -> None:
     ("kind", "text", "sentence"),
     [
         ("epoch", "lst", "no epoch 'lst': choose from last"),
-        ("epoch", "epoch", "epoch takes an argument in brackets"),
         ("epoch", "last(3)", "last takes no argument in brackets"),
-        ("epoch", "epoch(three)", "three"),
         ("number", "test_acuracy", "no number 'test_acuracy': choose from .*test_accuracy"),
-        ("number", "test_accuracy(3)", "test_accuracy takes no argument in brackets"),
         ("number", "class_train_accuracy", "class_train_accuracy takes an argument in brackets"),
         ("number", "config(a, (b))", "no number 'config"),
     ],

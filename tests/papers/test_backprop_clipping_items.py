@@ -112,6 +112,7 @@ def test_all_updates_of_ten_runs_bound_epsilon_from_below():
     assert whole_run.least_epsilon([40.0] * 10, 1e-5) == pytest.approx(expected, abs=1e-3)
     assert 0 < whole_run.least_epsilon([40.0] * 9 + [39.9], 1e-5) < expected
     assert whole_run.least_epsilon([40.0] * 7 + [0.0] * 3, 1e-5) == 0.0
+    assert whole_run.least_epsilon(whole_run.totals(), 1e-5) == pytest.approx(expected, abs=1e-3), "as measured"
     rows = rows_of(RESULTS, PAPER, ["table-1"])
     (row,) = (row for row in rows if (row.claim.reading, row.claim.dataset) == ("the authors' code", "MNIST"))
     assert (row.guarantee, row.epsilon_least) == ("refuted", pytest.approx(expected, abs=1e-3))

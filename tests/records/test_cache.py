@@ -71,7 +71,7 @@ def test_a_sweep_is_recomposed_after_a_source_file_changes(checkout: Path, compo
     expected = {Path(f"sweeps/{SWEEP}.yaml"), Path("conf/config.yaml"), Path("conf/optimizer/sgd.yaml")}
     assert expected <= read
     assert Path("conf/optimizer/adam.yaml") not in read
-    for name in sorted(expected):
+    for name in (f"sweeps/{SWEEP}.yaml", "conf/optimizer/sgd.yaml"):
         text = (checkout / name).read_text()
         (checkout / name).write_text(f"{text}\n# changed\n")
         assert composes()

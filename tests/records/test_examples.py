@@ -2,7 +2,6 @@
 
 import copy
 import os
-import pickle
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,13 +27,12 @@ from tests.data.test_datasets import write_mnist_files
 from tests.trust.test_sources import forget
 
 PARTS = """
-import os, pickle, random, time
-from concurrent.futures import ThreadPoolExecutor
+import os, random, time
 from os import listdir
 from pathlib import Path
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, TensorDataset, random_split
+from torch.utils.data import Dataset, TensorDataset, random_split
 X = torch.linspace(0, 1, 40)[:, None, None, None].expand(-1, 1, 4, 4).contiguous()
 Y = torch.arange(40) % 2
 SPLIT = [30, 10]
@@ -51,19 +49,12 @@ class Items(Dataset):
 """
 ALIKE = {
     "random_split": "def data(): return random_split(TensorDataset(X, Y), SPLIT)",
-    "np.random.permutation": "def data(): return both(np.random.permutation(40))",
-    "random.sample": "def data(): return both(random.sample(range(40), 40))",
+    "NumPy and random": "def data(): return both(np.random.permutation(random.sample(range(40), 40)))",
     "flips by torch": "def data(): return Items(lambda x: x + (torch.rand(()) < 0.5)), Items(lambda x: x)",
-    "workers": "def data():\n    changed = Items(lambda x: x + torch.rand(()) + random.random())\n"
-    "    rows = DataLoader(changed, 10, shuffle=True, num_workers=2)\n    return tuple(rows)",
-    "threads": "def data():\n    pool = ThreadPoolExecutor(4)\n    return both([*pool.map(int, torch.randperm(40))])",
-    "torch.initial_seed": "def data():\n    g = torch.Generator().manual_seed(torch.initial_seed())\n"
-    "    return both(torch.randperm(40, generator=g))",
     "from os import listdir": "def data(): return files(listdir('pictures'))",
-    "scandir without a block": "def data(): return files([each.path for each in os.scandir('pictures')])",
-    "at the top": "ORDER = torch.randperm(40)\ndef data(): return both(ORDER)",
-    "os.scandir": "def data():\n    with os.scandir('pictures') as all: return files([each.path for each in all])",
+    "os.scandir": "def data(): return files([each.path for each in os.scandir('pictures')])",
     "Path.glob": "def data(): return files(Path('pictures').glob('*.txt'))",
+    "at the top": "ORDER = torch.randperm(40)\ndef data(): return both(ORDER)",
     "a class like torchvision's": "class data:\n    def __init__(self, root, train=True):\n"
     "        self.data, self.targets = (both(torch.randperm(40))[0 if train else 1])",
     "load": "from runner.data.datasets import Split\nclass data:\n    shape, classes = (1, 4, 4), 2\n"
@@ -72,15 +63,7 @@ ALIKE = {
 }
 UNLIKE = {
     "the clock": "def data(): return both(np.random.default_rng(time.time_ns()).permutation(40))",
-    "os.urandom": "def data(): return both(sorted(range(40), key=lambda _: os.urandom(4)))",
-    "torch.seed": "def data():\n    torch.seed()\n    return both(torch.randperm(40))",
-    "a number of calls": "ALL = []\ndef data():\n    ALL.append(1)\n    return both(np.roll(range(40), len(ALL)))",
     "shuffled in place": "ORDER = list(range(40))\ndef data():\n    random.shuffle(ORDER)\n    return both(ORDER)",
-}
-BY_PROCESS = {  # what another process has otherwise
-    "its number": ("os.getpid()", lambda: {"getpid": lambda: 1}),
-    "a variable": ("os.environ.get('SPLIT')", lambda: os.environ.update(SPLIT="1") or {}),
-    "a pickle": ("pickle.load(open('seed', 'rb'))", lambda: Path("seed").write_bytes(pickle.dumps(1)) and {}),
 }
 PICTURES = "def data(): return files(os.listdir('pictures'))"
 Listed = Callable[[str], DictConfig]
@@ -137,19 +120,6 @@ def test_examples_that_change_by_themselves_are_refused(way: str, listed: Listed
     config = listed(UNLIKE[way])
     with pytest.raises(ConfigError, match=r"own_data\.data gives other images or labels than a moment ago"):
         execute(config, quietly)
-
-
-@pytest.mark.parametrize("way", BY_PROCESS)
-def test_examples_of_another_process_are_refused(way: str, listed: Listed, monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("seed").write_bytes(pickle.dumps(0))
-    monkeypatch.delenv("SPLIT", raising=False)
-    seed, change = BY_PROCESS[way]
-    source = f"def data(): return both(random.Random(str({seed})).sample(range(40), 40))"
-    assert execute(listed(source), quietly) == "finished"
-    for name, function in change().items():
-        monkeypatch.setattr(os, name, function)
-    with pytest.raises(ConfigError, match=r"other images or labels than in .*\.json"):
-        execute(listed(source), quietly)
 
 
 def test_reading_leaves_the_generators_as_they_were(listed: Listed) -> None:
@@ -218,13 +188,6 @@ def test_an_edited_source_may_give_other_examples(listed: Listed) -> None:
     assert execute(listed(PICTURES), quietly) == "finished"
     backwards = "def data(): return files(os.listdir('pictures')[::-1])"
     assert execute(listed(backwards), quietly) == "finished"
-
-
-def test_a_changed_folder_is_noticed_by_the_process_that_trains(listed: Listed) -> None:
-    config = listed(PICTURES)
-    (Path("pictures") / "00.txt").rename(Path("pictures") / "07.5.txt")
-    with pytest.raises(ConfigError, match="than a moment ago, when the run was listed"):
-        execute(config, quietly)
 
 
 def test_what_is_unusual_is_said_once(listed: Listed, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,6 @@
 """Records: damaged and edited ones are found wherever they are read, set aside, and computed again."""
 
 import json
-import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +32,7 @@ def path(fabricate, jobs: Jobs) -> Path:
     return fabricate(jobs("fig_3", "mnist_tanh")[0], [97.0, 98.0], epsilon=[2.0, 2.5], sound=[1.0, 2.0])
 
 
-def edited(path: Path, change: Callable[[dict[str, Any]], None], *, signed: bool) -> Path:
+def edited(path: Path, change: Callable[[dict[str, Any]], object], *, signed: bool = True) -> Path:
     record = json.loads(path.read_text())
     change(record)
     if signed:
@@ -45,7 +44,8 @@ def edited(path: Path, change: Callable[[dict[str, Any]], None], *, signed: bool
 def test_a_record_carries_the_digest_of_the_rest(path: Path) -> None:
     record = read_record(path)
     assert record["digest"] == digest_of(record)
-    assert record["digest"] != digest_of(record | {"status": "diverged"})
+    with pytest.raises(ValueError, match=f"{path.name} is not a whole record: its digest"):
+        read_record(edited(path, lambda record: _both(record, "epsilon_sound", 1.5), signed=False))
 
 
 def _both(record: dict[str, Any], name: str, value: Any) -> None:
@@ -56,17 +56,16 @@ def _both(record: dict[str, Any], name: str, value: Any) -> None:
     ("change", "sentence"),
     [
         (lambda r: _both(r, "test_accuracy", 150.0), "history.test_accuracy.1: Input should be less than or equal to"),
-        (lambda r: _both(r, "test_accuracy", "nan"), "history.test_accuracy.1: Input should be a valid number"),
         (lambda r: _both(r, "epsilon_sound", 0.5), "its epsilon_sound falls from one epoch to the next"),
         (lambda r: _both(r, "test_loss", "nan"), "its last loss is not a finite number"),
+        (lambda r: _both(r, "epsilon_sound", None), "its epsilon_sound is known after some epochs and not after"),
+        (lambda r: r["provenance"].update(epsilon_unsound="Own."), "null without provenance.epsilon_unsound, or the"),
         (lambda r: r["history"]["steps"].pop(), "its history is not of equal lengths"),
         (lambda r: [values.pop() for values in r["history"].values()], "are not the last of its history"),
-        (lambda r: [values.clear() for values in r["history"].values()], "history.epoch: List should have at least 1"),
         (lambda r: r["history"].update(epoch=[2, 3]), "its epochs are not 1, 2, 3"),
         (lambda r: r.update(status="running"), "status: Input should be 'finished', 'diverged' or 'stopped'"),
-        (lambda r: r["final"].update(sampling_rate=1.5), "final.sampling_rate"),
+        (lambda r: r["history"]["test_loss"].__setitem__(0, "nan"), "it goes on after a loss that is not"),
         (lambda r: r.pop("provenance"), "provenance: Field required"),
-        (lambda r: r["config"].update(seed=-4), "config.seed: it has to be"),
         (lambda r: r["config"].update(delta=0.7), "config.delta: it has to be greater than 0 and less than 0.5"),
         (lambda r: r["config"].update(seed=9), "its ids are not those of its config"),
         (lambda r: r["config"].update(epochs=1), "it has more epochs than its config"),
@@ -75,62 +74,40 @@ def _both(record: dict[str, Any], name: str, value: Any) -> None:
 )
 def test_what_cannot_be_is_refused_whatever_its_digest(path: Path, change: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=rf"{path.name} (is not a whole record|was written by a newer)") as refused:
-        read_record(edited(path, change, signed=True))
+        read_record(edited(path, change))
     assert sentence in str(refused.value)
 
 
-def test_a_number_edited_by_hand_is_found(path: Path) -> None:
-    change = lambda record: _both(record, "epsilon_sound", 1.5)  # noqa: E731
-    with pytest.raises(ValueError, match=f"{path.name} is not a whole record: its digest"):
-        read_record(edited(path, change, signed=False))
-
-
-def _set(*place: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    def change(record: dict[str, Any]) -> None:
-        for name in place[:-1]:
-            record = record[name]
-        record[place[-1]] = value
-
-    return change
-
-
-# What a version that is not written yet may write, or somebody by hand: the place, and the value there.
-ODD = [
-    (("config", "mixture"), {"_target_": "runner.augment.Flip"}),
-    (("carbon",), 1.0),
-    (("status",), "paused"),
-    (("history", "epsilon_sound"), {"lower": [1.0, 2.0]}),
-    (("diagnostics", "norms"), ["large"]),
-    (("provenance", "wall_seconds"), math.nan),
-]
-
-
-@pytest.mark.parametrize(("place", "value"), ODD)
-def test_a_file_from_a_newer_version_is_not_overwritten(path, jobs, place: Any, value: Any) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda r: r["config"].update(mixture={"_target_": "runner.augment.Flip"}),
+        lambda r: r.update(status="paused"),
+        lambda r: r["diagnostics"].update(norms=["large"]),
+        lambda r: r.update({"\x1b[31m\nred": 1}),  # it reaches no terminal as it is
+    ],
+)
+def test_a_file_from_a_newer_version_is_not_overwritten(path: Path, jobs: Jobs, change: Any) -> None:
     """Its digest is right, so nothing is damaged; its run is refused, and commands that read many can name it."""
     config = jobs("fig_3", "mnist_tanh")[0].config
     config.runtime.results_root = str(path.parent.parent)
-    content = edited(path, _set(*place, value=value), signed=True).read_text()
+    content = edited(path, change).read_text()
     with pytest.raises(UnreadableRecordError, match=f"{path} was written by a newer version") as refused:
         recorded(config)
     assert explained(refused.value)[1] == 2
+    assert str(refused.value).isprintable()
     with pytest.raises(UnreadableRecordError):
         set_aside(path)
     assert not is_recorded(path.parent.parent, path.stem)
     assert [file.read_text() for file in path.parent.iterdir()] == [content]
 
 
-HUGE, DEEP = "9" * 400, "[" * 100_000
-
-
 @pytest.mark.parametrize(
     "change",
     [
-        lambda text: text.replace('"seed": ', f'"seed": {HUGE}'),
-        lambda text: text.replace('"seed": ', '"seed": NaN, "other": '),
+        lambda text: text.replace('"seed": ', f'"seed": {"9" * 400}'),
         lambda text: text.replace('"run_id"', '"\\ud800": 1, "run_id"'),
-        lambda text: DEEP,
-        lambda text: text.replace('"seed": ', '"other": ' + "[" * 900 + "]" * 900 + ', "seed": '),
+        lambda text: "[" * 100_000,
         lambda text: text.encode("utf-16"),
         lambda text: '{"run_id": 1}',
     ],
@@ -159,29 +136,6 @@ def test_non_files_are_set_aside_but_unreadable_paths_stay(path: Path) -> None:
     assert path.is_symlink()
 
 
-def test_what_a_record_says_reaches_no_terminal_as_it_is(path: Path) -> None:
-    """Of a message about it: an escape sequence in the name of a key."""
-    with pytest.raises(ValueError, match="newer version") as refused:
-        read_record(edited(path, _set("\x1b[31m\nred", value=1), signed=True))
-    assert r"\x1b[31m\nred" in str(refused.value)
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"run_id": "0'])
-def test_a_broken_file_is_no_record_and_is_set_aside(path: Path, jobs: Jobs, content: bytes) -> None:
-    config = jobs("fig_3", "mnist_tanh")[0].config
-    config.runtime.results_root = str(path.parent.parent)
-    assert recorded(config)
-    assert set_aside(path) is None
-    path.write_bytes(content)
-    assert not recorded(config)
-    assert set_aside(path) == path.with_suffix(".broken-1")
-    assert path.with_suffix(".broken-1").read_bytes() == content
-    assert not path.exists()
-    path.write_bytes(content)
-    assert set_aside(path) == path.with_suffix(".broken-2"), "nothing is written over"
-    assert set_aside(path) is None
-
-
 def test_records_of_the_repository_stand_behind_those_of_a_user(tmp_path: Path, monkeypatch) -> None:
     """The user's own record comes first; another folder has only its own; scales do not mix."""
     monkeypatch.setattr(files, "RESULTS", tmp_path / "results")
@@ -204,7 +158,6 @@ def test_records_of_the_repository_stand_behind_those_of_a_user(tmp_path: Path, 
         ((), YOURS),
         (("scale=smoke",), RESULTS / "smoke"),
         ((f"runtime.results_root={RESULTS}",), RESULTS),
-        (("runtime.results_root=elsewhere",), Path("elsewhere")),
     ],
 )
 def test_a_users_run_leaves_tracked_folders_alone(overrides: tuple[str, ...], folder: Path) -> None:

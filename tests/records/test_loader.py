@@ -28,25 +28,21 @@ def loader_of(folder: Path | None = None) -> Loader:
     return Loader(path)
 
 
-OWN = {  # the option, what is typed, and what then holds
-    "plain": ("_target_: mine.Clip\nnorm: 0.1\n", [], {"_target_": "mine.Clip", "norm": 0.1}),
-    "typed": ("_target_: mine.Clip\nnorm: 0.1\n", ["clipping.norm=7"], {"_target_": "mine.Clip", "norm": 7}),
-    "based": ("defaults: [flat, _self_]\nnorm: 0.1\n", [], {"_target_": "runner.clipping.Flat", "norm": 0.1}),
-    "of the run": (
-        f"{GLOBAL}clipping: {{_target_: mine.Clip, norm: 0.1}}\n",
-        [],
-        {"_target_": "mine.Clip", "norm": 0.1},
-    ),
-}
+MINE = {"_target_": "mine.Clip", "norm": 0.1}
+OWN = [  # the option, what is typed, and what then holds
+    ("_target_: mine.Clip\nnorm: 0.1\n", [], MINE),
+    ("_target_: mine.Clip\nnorm: 0.1\n", ["clipping.norm=7"], MINE | {"norm": 7}),
+    ("defaults: [flat, _self_]\nnorm: 0.1\n", [], {"_target_": "runner.clipping.Flat", "norm": 0.1}),
+    (f"{GLOBAL}clipping: {{_target_: mine.Clip, norm: 0.1}}\n", [], MINE),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "experiment"),
-    [*((name, "tempered_sigmoid/mnist_tanh") for name in OWN), ("based", "backprop_clipping/mnist_clipping")],
-)
-def test_an_option_of_ones_own_is_all_that_is_said_of_its_group(tmp_path: Path, name: str, experiment: str) -> None:
+@pytest.mark.parametrize("experiment", ["tempered_sigmoid/mnist_tanh", "backprop_clipping/mnist_clipping"])
+@pytest.mark.parametrize(("text", "typed", "expected"), OWN)
+def test_an_option_of_ones_own_is_all_that_is_said_of_its_group(
+    tmp_path: Path, text: str, typed: list[str], expected: dict[str, object], experiment: str
+) -> None:
     """The experiments say norm=1 of flat clipping, and two bounds of another one."""
-    text, typed, expected = OWN[name]
     (tmp_path / "clipping").mkdir()
     (tmp_path / "clipping" / "mine.yaml").write_text(text)
     overrides = [f"experiment={experiment}", "clipping=mine", *typed]
@@ -61,9 +57,7 @@ def test_a_local_option_keeps_the_values_of_an_experiment(tmp_path: Path) -> Non
     assert loader_of(tmp_path).load_configuration("config", typed, RunMode.RUN).clipping.norm == 1.0
 
 
-@pytest.mark.parametrize(
-    "name", ["loss/focal", "experiment/tempered_sigmoid/mnist_tanh", "sweeps/tempered_sigmoid/fig_3"]
-)
+@pytest.mark.parametrize("name", ["loss/focal", "sweeps/tempered_sigmoid/fig_3"])
 def test_an_option_with_the_name_of_one_here_is_refused(tmp_path: Path, name: str) -> None:
     """Hydra would take the one of this package."""
     file = (tmp_path / name).with_suffix(".yaml")
@@ -79,39 +73,28 @@ def test_a_run_starts_from_the_primary_config_here(tmp_path: Path) -> None:
         loader_of().load_configuration("experiment/tempered_sigmoid/mnist_tanh", [], RunMode.RUN)
     with pytest.raises(HydraException, match="--config-dir"):
         Loader(create_config_search_path(str(tmp_path)))
-    with pytest.raises(ValueError, match="There is no --experimental-rerun"):
-        check_options(["--experimental-rerun", "config.pickle"])
 
 
 @pytest.mark.parametrize(
-    "typed", ["--experiment", "--experiment=tempered_sigmoid/mnist_tanh", "--seed=1", "--config-d=a"]
-)
-def test_a_name_with_dashes_is_refused_before_hydra_reads_it(typed):
-    with pytest.raises(ConfigError, match=f"There is no {typed.partition('=')[0]}: .* has no dashes"):
-        check_options([typed, "tempered_sigmoid/mnist_tanh"])
-
-
-@pytest.mark.parametrize(
-    ("typed", "due"),
+    ("typed", "sentence"),
     [
-        (["a=1", "-m", "b=2"], ["-m", "a=1", "b=2"]),
-        (
-            ["a=1", "--config-dir", "FOLDER", "b=2", "--cfg", "job"],
-            ["--config-dir", "FOLDER", "--cfg", "job", "a=1", "b=2"],
-        ),
-        (["a=1", "-cd", "FOLDER", "a=1"], ["-cd", "FOLDER", "a=1", "a=1"]),
-        (["~a", "-m", "+b=1"], ["-m", "~a", "+b=1"]),
+        ("--experimental-rerun", "There is no --experimental-rerun"),
+        ("--experiment=tempered_sigmoid/mnist_tanh", "There is no --experiment: .* has no dashes"),
+        ("--config-d=a", "There is no --config-d: .* has no dashes"),
+        ("experiment=tempered_sigmoid/mnist_tanh scale=smoke", "give each as an argument of its own"),
     ],
 )
-def test_hydras_options_may_stand_between_overrides(tmp_path, typed, due):
-    arguments = [str(tmp_path) if text == "FOLDER" else text for text in typed]
-    assert arranged(arguments) == [str(tmp_path) if text == "FOLDER" else text for text in due]
+def test_what_hydra_would_take_for_another_is_refused(typed: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        check_options([typed])
 
 
-@pytest.mark.parametrize("typed", [["--config-dir", "absent"], ["--config-dir="], ["-cd", __file__]])
-def test_config_dir_names_a_folder(typed):
+def test_hydras_options_may_stand_between_overrides(tmp_path: Path) -> None:
+    folder = ["--config-dir", str(tmp_path)]
+    assert arranged(["~a", "-m", "+b=1"]) == ["-m", "~a", "+b=1"]
+    assert arranged(["a=1", *folder, "a=1", "--cfg", "job"]) == [*folder, "--cfg", "job", "a=1", "a=1"]
     with pytest.raises(ConfigError, match=r"--config-dir=.*: there is no such folder"):
-        arranged(["seed=1", *typed])
+        arranged(["seed=1", "-cd", __file__])
 
 
 def test_the_folder_conf_of_ones_own_is_found(tmp_path, monkeypatch):
@@ -122,22 +105,19 @@ def test_the_folder_conf_of_ones_own_is_found(tmp_path, monkeypatch):
     assert arranged(["-cd", "conf", "seed=1"]) == ["-cd", "conf", "seed=1"]
 
 
-@pytest.mark.parametrize("config_dir", [None, "conf"])
-def test_bounds_knows_options_of_ones_own(config_dir, tmp_path, monkeypatch, capsys):
+def test_bounds_knows_options_of_ones_own(tmp_path, monkeypatch, capsys, coarse):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "conf" / "architecture").mkdir(parents=True)
     of_package = (REPOSITORY / "conf" / "architecture" / "lipschitz_mlp.yaml").read_text()
     (tmp_path / "conf" / "architecture" / "mine.yaml").write_text(of_package)
-    typed = [] if config_dir is None else ["--config-dir", config_dir]
     tables = []
-    for architecture in ("mine", "lipschitz_mlp"):
-        chosen = [f"architecture={architecture}", "architecture.units=[32]"]
-        assert bounds([*typed, "experiment=lipschitz/mnist_mlp", *chosen]) == 0
+    for typed in (["architecture=mine"], ["--config-dir=conf", "architecture=mine"], ["architecture=lipschitz_mlp"]):
+        assert bounds([*typed, "experiment=lipschitz/mnist_mlp", "architecture.units=[32]"]) == 0
         tables.append(capsys.readouterr().out)
-    assert tables[0] == tables[1] != ""
+    assert tables[0] == tables[1] == tables[2] != ""
 
 
-@pytest.mark.parametrize("value", ["/x/out=1", "~/out", "it's", "a b [c"])
+@pytest.mark.parametrize("value", ["~/out", "it's"])
 def test_a_value_that_needs_quotes_is_printed_with_them(value):
     with pytest.raises(ConfigError, match="needs quotes") as refused:
         check_options([f"title={value}"])
@@ -145,7 +125,7 @@ def test_a_value_that_needs_quotes_is_printed_with_them(value):
     assert OverridesParser.create().parse_override(pasted).value() == value
 
 
-@pytest.mark.parametrize("name", ["activation/mine.yml", "activation/Mine.yaml", "experiment/mine.yaml.txt"])
+@pytest.mark.parametrize("name", ["activation/Mine.yaml", "experiment/mine.yaml.txt"])
 def test_a_file_that_is_no_option_by_its_name_is_named(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.parent.mkdir()
@@ -154,16 +134,3 @@ def test_a_file_that_is_no_option_by_its_name_is_named(name: str, tmp_path: Path
         composed([*search_path(str(tmp_path)), f"{path.parent.name}=mine"])
     message = f"{path.parent.name} has no option 'mine', but {path} is there: its name has to be mine.yaml"
     assert sentence(error.value) == message
-
-
-def test_an_experiment_without_its_first_line_is_told_so(tmp_path: Path) -> None:
-    (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "bare.yaml").write_text("epochs: 3\n")
-    with pytest.raises(HydraException) as error:
-        composed([*search_path(str(tmp_path)), "experiment=bare"])
-    assert sentence(error.value).endswith("The first line of experiment/bare.yaml has to be `# @package _global_`")
-
-
-def test_overrides_in_one_text_are_told_apart() -> None:
-    with pytest.raises(ConfigError, match="give each as an argument of its own"):
-        check_options(["experiment=tempered_sigmoid/mnist_tanh scale=smoke"])

@@ -3,15 +3,12 @@
 import hashlib
 import json
 import math
-import re
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from runner.build.prepare import prepare
 from runner.clipping.library_noise import LibraryNoise
 from runner.config import REPOSITORY
-from runner.config.yaml_file import read_yaml
 from runner.records.jobs import Job, sweep_jobs
 from runner.report.files import read_csv
 from runner.report.papers import claims_of
@@ -23,11 +20,6 @@ from tests.tracked import tracked
 GOLDEN = Path(__file__).with_name("sweeps.json")
 SWEEPS = sorted(
     path.relative_to(REPOSITORY / "sweeps").with_suffix("").as_posix() for path in tracked("sweeps/**/*.yaml")
-)
-EXPERIMENTS = sorted(
-    path.relative_to(REPOSITORY / "conf/experiment").with_suffix("").as_posix()
-    for path in tracked("conf/experiment/**/*.yaml")
-    if not path.name.startswith("base_")
 )
 CLAIMED_EPSILON = {
     "tempered_sigmoid": {"MNIST": 2.93, "FashionMNIST": 2.7, "CIFAR10": 7.54},
@@ -65,31 +57,13 @@ def test_the_runs_of_each_sweep_are_those_of_the_golden_file(listed_runs) -> Non
     assert not changed, f"If that is meant: python -m tests.records.test_sweeps writes {GOLDEN.name} anew."
 
 
-def test_each_experiment_has_a_title_of_its_own() -> None:
+def test_each_experiment_has_a_title_of_its_own(listed_runs) -> None:
     """A method has one title on all data sets; two of one data set have different ones."""
     seen: dict[tuple[str, str], str] = {}
-    for experiment in EXPERIMENTS:
-        title = loaded(experiment)["title"]
-        assert 0 < len(title) <= 60, experiment
-        assert not re.search(r"\bours\b|MNIST|CIFAR|_", title), experiment
-        other = seen.setdefault((dataset_of(experiment), title), experiment)
-        assert other == experiment, title
-
-
-def dataset_of(experiment: str) -> str:
-    """Return the data set that an experiment's file or its base chooses, or else the default."""
-    for default in loaded(experiment)["defaults"]:
-        if isinstance(default, dict) and "override /dataset" in default:
-            return str(default["override /dataset"])
-    bases = [default for default in loaded(experiment)["defaults"] if isinstance(default, str)]
-    return dataset_of(bases[0].removeprefix("/experiment/")) if bases else "mnist"
-
-
-@cache
-def loaded(experiment: str) -> dict[str, Any]:
-    """The content of an experiment's file."""
-    content: dict[str, Any] = read_yaml(REPOSITORY / f"conf/experiment/{experiment}.yaml").plain
-    return content
+    for job in (job for jobs in listed().values() for job in jobs if job.experiment):
+        place = job.field("dataset.name"), job.field("title")
+        assert seen.setdefault(place, job.experiment) == job.experiment
+        assert 0 < len(place[1]) <= 60, job.experiment
 
 
 def claimed(job: Job) -> float:
@@ -106,7 +80,7 @@ def claimed(job: Job) -> float:
     return max(epsilon for epsilon in of_claims if math.isfinite(epsilon))
 
 
-def test_every_class_and_data_set_of_the_papers_can_be_prepared(composed, listed_runs) -> None:
+def test_every_class_and_data_set_of_the_papers_can_be_prepared(composed, listed_runs, coarse) -> None:
     """And by its experiment alone, without the overrides of a sweep, it costs what its paper claims."""
     prepared: set[tuple[str, str]] = set()
     for sweep, jobs in sorted(listed().items()):

@@ -21,83 +21,57 @@ from tests.records.test_loader import loader_of
 
 EXPERIMENT = "# @package _global_\ndefaults:\n- tempered_sigmoid/mnist_tanh\n"
 GROUPS = {  # the fourth line of an experiment, and the message after its file and line
-    "schedule: off": "line 4: schedule is a group and takes fields: choose an option of it in the list of defaults",
     "screening: no": r"line 4: screening is a group .* of annealing, none, or write null for none",
-    "constraint: ''": "line 4: constraint is a group",
     "activation:": "line 4: activation is a group",
     "tracking: off": "line 4: tracking is a group and takes fields: .* disabled, offline, online",
     "- override /screening: no": "screening has no option 'no': choose from annealing, none",
     "- override /activation:": "line 4: activation cannot be without an option: choose from ",
     "tracking: {mode: off}": r"Invalid value 'off', expected one of .* \(.*line 4\)",
     "epochs: 0x1F": r"epochs: .*'0x1F' of type 'str' could not be converted to Integer \(.*line 4\)",
-    "epochs: 1:30": r"'1:30' of type 'str' could not be converted to Integer \(.*line 4\)",
-    "epochs: 5,0": r"'5,0' of type 'str' could not be converted to Integer",
-    "epochs: ~": r"Incompatible value 'None' for field of type 'int' \(.*line 4\)",
-    "sampling: off": r"Invalid value 'off', expected one of \[poisson, shuffled\] \(.*line 4\)",
     "diagnostics: off": r"diagnostics: .* is not a ListConfig, list or tuple\. \(.*line 4\)",
-    "title: [a]": r"Cannot convert 'ListConfig' to string: .*line 4",
     "title: a: b": "mapping values are not allowed here .*line 4",
     "~: 1": "cannot be read: Incompatible key type 'NoneType'",
     "seed: 1\nseed: 2": "found duplicate key seed in .*line 5",
-    "seed: 1\n---\nseed: 2": "expected a single document .*line 5",
-    "seed: *x": "found undefined alias 'x' .*line 4",
-    "\tseed: 1": r"character '\\t' that cannot start any token .*line 4",
     "nosuch: off": r"there is no field 'nosuch' \(.*line 4\)",
 }
-AS_TYPED = {
-    "title: off": ("title", "off"),
-    "epochs: 010": ("epochs", 10),
-    "seed: 1_000": ("seed", 1000),
-    "save_model: no": ("save_model", False),
-    "tracking: {tags: [no, 0x1F, TRUE]}": ("tracking.tags", ["no", "0x1F", "True"]),
-    "schedule:": ("schedule", None),
-    "title: 2024-01-01": ("title", "2024-01-01"),
-    "epochs: ' 5'": ("epochs", 5),
-    "confusion_epochs: [010, 1_0]": ("confusion_epochs", [10, 10]),
-    "runtime: {threads: ~}": ("runtime.threads", None),
-    "optimizer: {<<: {lr: 1e-3}}": ("optimizer.lr", 1e-3),
-    "? seed\n: 4": ("seed", 4),
-    "- override /activation: 010": ("activation._target_", "torch.nn.Softsign"),
-}
+AS_TYPED = f"""{EXPERIMENT}- override /activation: 010
+title: off
+epochs: 010
+seed: 1_000
+save_model: no
+tracking: {{tags: [no, 0x1F, TRUE]}}
+schedule:
+optimizer: {{<<: {{lr: 1e-3}}}}
+"""
 ARGUMENTS = {  # of a class in an option's file
     "Softplus\nbeta: 010": r"activation\.beta='010' is text, but it has to be a number: write 10\.0 without quotes",
-    "Softplus\nbeta: yes": r"activation\.beta=yes is not of type float",
     "Softplus\nbeta:": r"activation\.beta=None is not of type float",
     "Softplus\nno: 1": r"activation\.no=1 is not an argument of torch\.nn\.Softplus. Choose from beta, threshold",
-    "ELU\ninplace: off": r"activation\.inplace='off' is text, but it has to be true or false: write false without",
-    "GELU\napproximate: ~": r"activation\.approximate=None is not of type str",
     "off": r"activation\._target_=torch\.nn\.off: torch\.nn has no off",
+    "ELU\ninplace: off": r"activation\.inplace='off' is text, but it has to be true or false: write false without",
 }
 CONTENT = f"{EXPERIMENT}seed: 5\ntitle: Grüße\n"
 FILES = {  # what an editor saves, and the message if it cannot be read
-    "UTF-8": (CONTENT.encode(), ""),
-    "byte order mark": (CONTENT.encode("utf-8-sig"), ""),
     "Windows": (CONTENT.replace("\n", "\r\n").encode("utf-8-sig"), ""),
     "old Macintosh": (CONTENT.replace("\n", "\r").encode(), ""),
     "UTF-16": (CONTENT.encode("utf-16"), "is not UTF-8: save it as UTF-8"),
-    "Latin-1": (CONTENT.encode("latin1"), "is not UTF-8: save it as UTF-8"),
     "a zero": (CONTENT.encode() + b"\0", "unacceptable character #x0000"),
     "empty": (b"", r"The first line of experiment/mine\.yaml has to be `# @package _global_`"),
     "a list": (b"- a\n", "mine\\.yaml"),
-    "no list": (b"defaults: 5\n", "mine\\.yaml"),
-    "a word": (b"off\n", r"The first line of experiment/mine\.yaml has to be `# @package _global_`"),
 }
 VALUES = {  # of an argument without a type
     "-1e39": "is larger than any 32-bit number",
     "1" + 400 * "0": "is larger than any 32-bit number",
     ".nan": "is out of range: it has to be a finite number",
-    "1e400": "is out of range: it has to be a finite number",
     "{1: a}": "has the name 1, and names are texts in a record: write it in quotes",
     "!!binary aGVsbG8=": "is a bytes, which no record can hold",
-    "!!python/object/apply:pathlib.PosixPath [a]": "is a PosixPath, which no record can hold",
 }
 UNREADABLE = {
     "x: {null: a}": r"mine.yaml cannot be read: Incompatible key type 'NoneType'",
-    "x: !!set {a}": r"mine.yaml cannot be read: Value 'set' is not a supported",
     f"x: {300 * '['}{300 * ']'}": "mine.yaml is nested too deeply",
     "": "mine.yaml: it names no class, so it needs a line `_target_: package.Class`",
 }
-HELD = ("off", "010", "2024-01-01", '"a\\0b"', '"\\ud800"', "{'1': [no, 2.0, null]}")
+HELD = """{'1': [off, 010, 2024-01-01, no, 2.0, null], text: "a\\0b", half: "\\ud800"}"""
 
 
 def composed(folder: Path, *overrides: str, **contents: str) -> DictConfig:
@@ -126,12 +100,13 @@ def test_a_word_in_place_of_an_option_is_refused_with_its_line(tmp_path: Path, l
     assert re.search(GROUPS[line], message), message
 
 
-@pytest.mark.parametrize("line", AS_TYPED)
-def test_a_word_is_a_text_or_a_number_as_typed(tmp_path: Path, line: str) -> None:
+def test_a_word_is_a_text_or_a_number_as_typed(tmp_path: Path) -> None:
     option = {"activation__010": "_target_: torch.nn.Softsign\n"}
-    config = composed(tmp_path, "experiment=mine", experiment__mine=f"{EXPERIMENT}{line}\n", **option)
-    name, expected = AS_TYPED[line]
-    assert OmegaConf.select(config, name) == expected
+    config = composed(tmp_path, "experiment=mine", experiment__mine=AS_TYPED, **option)
+    assert (config.title, config.epochs, config.seed, config.save_model) == ("off", 10, 1000, False)
+    assert config.tracking.tags == ["no", "0x1F", "True"]
+    assert (config.schedule, config.optimizer.lr) == (None, 1e-3)
+    assert config.activation._target_ == "torch.nn.Softsign"
 
 
 @pytest.mark.parametrize("text", ARGUMENTS)
@@ -172,14 +147,13 @@ def test_an_option_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> No
     assert UNREADABLE[text] in sentence(refused.value)
 
 
-@pytest.mark.parametrize("value", HELD)
-def test_what_a_record_can_hold_is_read_again(smoke, tmp_path: Path, value: str) -> None:
-    config = resolved(add_argument(smoke("epochs=1"), tmp_path, value))
+def test_what_a_record_can_hold_is_read_again(smoke, tmp_path: Path) -> None:
+    config = resolved(add_argument(smoke("epochs=1"), tmp_path, HELD))
     assert execute(config, quietly) == "finished"
     assert record_of(config)["config"]["activation"]["x"] == OmegaConf.to_container(config)["activation"]["x"]
 
 
-@pytest.mark.parametrize("value", [False, "", 0, [], "off"])
+@pytest.mark.parametrize("value", [False, [], "off"])
 def test_a_group_is_null_or_a_class_however_it_was_set(smoke, value: object) -> None:
     config = smoke()
     config.schedule = value

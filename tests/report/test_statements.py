@@ -3,21 +3,18 @@
 import json
 from csv import DictReader
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
 from runner.claims.verdicts import ClaimRow
-from runner.config import REPOSITORY, RESULTS
+from runner.config import RESULTS
 from runner.config.yaml_file import read_yaml
 from runner.report import pages, papers, statements
 from runner.report.claim_rows import rows_of
-from runner.report.leaderboard.entries import Entry
 from runner.report.pages import write_report
 from runner.report.papers import Statement, every_paper, load, statement_of, study_pages
 from runner.report.statements import Sources, claim_number, findings_list, headline_of, stated
-from tests.claims.made_up import claim
+from tests.claims.made_up import claim, entry
 from tests.tracked import committed_sources, tracked, tracked_papers
 
 CLAIM = claim(item="fig-1", dataset="MNIST", claimed="98", unit="%", at_epsilon="3")
@@ -70,28 +67,14 @@ def test_no_statement_is_made_of_smoke_runs(tmp_path, monkeypatch):
     write_report("smoke", Sources(tmp_path))
 
 
-def test_papers_are_listed_with_numbers_from_committed_tables():
-    listed = findings_list(every_paper(), committed_sources())
+def test_the_readme_lists_every_finding_and_claim_with_its_words():
+    """Numbers are those of committed tables; an ε that is not guaranteed is said to be so."""
     pages = [page for page in (*every_paper(), *study_pages(RESULTS)) if page.statement and page.statement.readme]
-    assert listed.count("\n") == len(pages) >= 6
-    assert "claims ε = 3. But its theorem allows acceptance rules whose ε is at least 6.2 on MNIST." in listed
-    quoted = "a bug existed in the original version of the code, which invalidates the original experimental results"
-    repository = "https://github.com/uvm-plaid/backpropagation-clipping/commit/270964a5458c6d7a281bee0b58d8298b1b252543"
-    places = [listed.index(t) for t in (quoted, f"17 February 2022]({repository})", "Their original code reaches")]
-    assert places == sorted(places)
-    assert "cost an ε of at least 21, at 95% confidence by ten runs, and of at most 2034." in listed
-
-
-def test_the_front_page_has_every_papers_claims_with_their_words():
-    """Numbers are those of the claims; a word is the claim's, and an ε that is not guaranteed is said to be so."""
+    assert findings_list(every_paper(), committed_sources()).count("\n") == len(pages) >= 6
     shown = statements.summary_table(every_paper(), committed_sources()).splitlines()[2:]
     assert len(shown) == sum(len(paper.summaries) for paper in every_paper())
-    assert all(paper.summaries for paper in map(load, tracked_papers()))
-    assert not any("not run" in line for line in shown)
     (line,) = [line for line in shown if "98.35%" in line]
     assert line.endswith("| 98.35%, MNIST, ε = 3 | 98.3% | 9.32, not 3 | accuracy: holds; ε: not guaranteed |")
-    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    assert all(line in readme for line in shown)
 
 
 def test_a_number_that_was_not_measured_is_not_shown(tmp_path):
@@ -99,12 +82,15 @@ def test_a_number_that_was_not_measured_is_not_shown(tmp_path):
     assert all(" | not run | – | " in line for line in shown)
 
 
-def test_committed_tables_support_the_finding_of_every_study():
+def test_committed_tables_support_findings_of_studies_and_items():
     """A finding that this refuses contradicts its tables: write what they say."""
     assert headline_of("It is **better**.") == headline_of("**It is") == headline_of("") == ""
     names, sources = {path.stem for path in tracked("studies/*.yaml")}, committed_sources()
     for study in (study for study in study_pages(RESULTS) if study.name in names):
         assert headline_of(stated(study.name, study.statement, sources)), f"studies/{study.name}.yaml: finding"
+    for paper in map(load, tracked_papers()):
+        items = [item for item in paper.items if item.finding]
+        assert [item.name for item in items if not stated(paper.name, item.finding, sources)] == [], paper.name
 
 
 def test_every_statement_names_one_claim_for_each_number():
@@ -121,7 +107,7 @@ def test_every_statement_names_one_claim_for_each_number():
 
 def test_a_study_states_numbers_of_its_own_tables_and_of_others(tmp_path):
     """A gain of an arm, an effect of another study; nothing if a row is missing or was not run."""
-    arms = "dataset,arm,accuracy,seeds,gain,low,high\nMNIST,new,97.5,5,0.449,-0.1,1.2\nMNIST,not run,,,,,"
+    arms = "epsilon,arm,accuracy,seeds,gain,low,high\n1,new,97.5,5,0.449,-0.1,1.2\n1,not run,,,,,"
     effects = "dataset,parts,effect,low,high\nMNIST,a × b,-5.66,,\nMNIST,not run,,,"
     rows = {name: list(DictReader(text.splitlines())) for name, text in (("mine", arms), ("other", effects))}
     arm, effect = {"study": "mine", "arm": "new"}, {"study": "other", "parts": "a × b"}
@@ -131,8 +117,12 @@ def test_a_study_states_numbers_of_its_own_tables_and_of_others(tmp_path):
 
     assert said("{x}: {x:gain} {x:interval}, {x:runs} seeds", x=arm) == "97.5: 0.45 [−0.10, +1.2], 5 seeds"
     assert said("{x:gain} and {y:size}", x=arm, y=effect) == "0.45 and 5.7"
-    assert said("{x}", x={**arm, "dataset": "CIFAR10"}) == ""
+    by_number = finding(tmp_path, {"text": "{x}", "numbers": {"x": {"arm": "new", "epsilon": 1.0}}})
+    assert stated("mine", by_number, Sources(tmp_path, rows.__getitem__)) == "97.5"
+    assert said("{x}", x={**arm, "epsilon": "2"}) == ""
     assert said("{x}", x={**arm, "arm": "not run"}) == ""
+    with pytest.raises(ValueError, match="2 rows"):
+        said("{x}", x={"study": "mine", "epsilon": "1"})
 
 
 def finding(folder, content):
@@ -154,16 +144,8 @@ def test_a_finding_is_made_only_while_its_table_says_so(tmp_path):
 
 def test_a_statement_has_the_accuracy_from_the_leaderboard(tmp_path):
     """Searched settings come before better ones that were not, and those that test images chose come last."""
-
-    def entry(mean: float, held_out: bool, by_test_images: bool, neighbours: str = "add-or-remove-one") -> Entry:
-        marks = {"held_out": held_out, "made_for_it": True, "by_test_images": by_test_images}
-        marks |= {"neighbours": neighbours, "mean": mean}
-        entry: Any = SimpleNamespace(dataset="MNIST", epsilon=3.0, method="plain", title="", **marks)
-        entry.accuracies = (mean,) * 5
-        return cast("Entry", entry)
-
-    board = [entry(99, True, True), entry(98, False, False), entry(97, True, False, "replace-one")]
-    board += [entry(95, True, False), entry(96, True, False)]
+    board = [entry("plain", 99, True, True), entry("plain", 98, False, False), entry("plain", 95, True, False)]
+    board += [entry("plain", 97, True, False, "replace-one"), entry("plain", 96, True, False)]
 
     def said(method: str) -> str:
         fields = {"leaderboard": method, "dataset": "MNIST", "epsilon": "3"}
@@ -185,18 +167,3 @@ def test_a_study_is_on_the_index_and_in_no_count(tmp_path, monkeypatch):
     counts, _, sections = (tmp_path / "README.md").read_text().partition("\n## Studies\n")
     assert "[Is mine better?](studies/mine/README.md) | Yes. | 2 | [runs](studies/mine/runs.csv) |" in sections
     assert "mine" not in counts
-
-
-def test_a_number_of_a_study_is_that_of_one_row(tmp_path):
-    rows = [
-        {"epsilon": "1", "parts": parts, "effect": effect, "low": "0", "high": "1"}
-        for parts, effect in (("a", "0.5"), ("b", "0.7"))
-    ]
-
-    def said(fields):
-        numbers = {"text": "{x}", "numbers": {"x": fields}}
-        return stated("mine", finding(tmp_path, numbers), Sources(tmp_path, lambda _: rows))
-
-    assert said({"epsilon": 1.0, "parts": "b"}) == "0.70"
-    with pytest.raises(ValueError, match="2 rows"):
-        said({"epsilon": 1})

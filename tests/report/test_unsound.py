@@ -2,23 +2,18 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 
 from runner.claims.runs import PlannedRun, Runs
-from runner.claims.verdicts import GUARANTEED, NOT_GUARANTEED
-from runner.cli.aggregate import aggregate
 from runner.cli.show import explain
 from runner.cli.show import main as show
 from runner.records.files import read_record, write_record
 from runner.records.jobs import Job
 from runner.records.verify import verify
 from runner.report import figures
-from runner.report.files import read_csv
 from runner.report.leaderboard.entries import entries
-from runner.report.listing import own_records, privacy_text, records_table, result_text
+from runner.report.listing import own_records, records_table, result_text
 from runner.report.tables import runs_table, settings_table
 from runner.runs.execute import execute
 from runner.terminal import epoch_text
@@ -82,39 +77,6 @@ def test_a_whole_run_says_null_and_why(written: Path, capsys: pytest.CaptureFixt
     assert {"epsilon_unsound", "epsilon_sound after epoch 1"} <= {text.partition(" is ")[0] for text in problems}
 
 
-@pytest.mark.parametrize(
-    "tamper",
-    [
-        lambda record: record["provenance"].pop("epsilon_unsound"),
-        lambda record: record["final"].update(epsilon_sound=1.4),
-        lambda record: record["history"].update(epsilon_sound=[1.0, None]),
-        lambda record: [
-            record[part].update(epsilon_sound=value) for part, value in (("history", [1.0, 1.4]), ("final", 1.4))
-        ],
-    ],
-)
-def test_null_and_its_reason_go_together(fabricate, jobs, tamper: Callable[[Any], object]) -> None:
-    path = fabricate(jobs("fig_3", "mnist_tanh")[0], [95.0, 96.0], sound=None)
-    record = read_record(path)
-    tamper(record)
-    write_record(path, record, replace=True)
-    with pytest.raises(ValueError, match=r"is not a whole record|or changed by hand"):
-        read_record(path)
-
-
-def test_aggregated_it_guarantees_nothing(tmp_path, fabricate, jobs, monkeypatch) -> None:
-    """All files of an item, with and without a sound epsilon."""
-    monkeypatch.setattr(Figure, "savefig", lambda _, file, **__: None)
-    for experiment, sound in (("mnist_tanh", None), ("mnist_relu", 2.3)):
-        for job in jobs("fig_3_public", experiment)[:3]:
-            fabricate(job, [96.0, 98.0], sound=sound)
-    aggregate("tempered_sigmoid", items=["fig-3"], results_root=tmp_path)
-    claims = read_csv(tmp_path / "tempered_sigmoid" / "fig-3" / "claims.csv")
-    outcomes = {row["method"]: (row["epsilon_sound"], row["guarantee"]) for row in claims if row["n"] == "3"}
-    assert outcomes["DP-SGD, tanh, same settings as ReLU"] == ("inf", NOT_GUARANTEED)
-    assert outcomes["DP-SGD, ReLU"] == ("2.3", GUARANTEED)
-
-
 def test_no_reader_takes_it_for_a_bound(tmp_path: Path, planned: Callable[..., Runs]) -> None:
     runs = planned(None)
     assert entries(runs, [3.0, 1e9]) == [], "no leaderboard has it"
@@ -131,9 +93,3 @@ def test_no_reader_takes_it_for_a_bound(tmp_path: Path, planned: Callable[..., R
     (axes,) = fig.axes
     assert len(axes.lines) > 0
     assert {line.get_markerfacecolor() for line in axes.lines} == {"none"}, "filled points stand at the sound one"
-
-
-def test_a_classs_epsilon_is_stated_if_infinite_or_screened() -> None:
-    assert privacy_text({"epsilon": "inf", "epsilon_sound": None}) == "ε ∞ as stated by its class, sound none"
-    final = {"epsilon": 3.0, "epsilon_sound": None, "max_tries": 9}
-    assert privacy_text(final) == "ε 3 as stated by its class, sound none"

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -25,6 +24,7 @@ from runner.study import board
 from runner.study.definition import read
 from runner.study.outcome import compared
 from runner.study.progress import progress_of, settings_of
+from tests.claims.made_up import entry
 from tests.tracked import tracked
 
 FILE = """
@@ -62,13 +62,6 @@ METHODS = (  # of a leaderboard: mean accuracy, searched on held-out images, cho
 )
 Carried = Callable[..., list[list[Job]]]
 ACCURACY = f"{__name__}.accuracy"
-
-
-def entry(method: str, mean: float, held_out: bool, by_test_images: bool) -> Any:
-    """Make an entry of a leaderboard, of five runs on MNIST at a sound ε of 3."""
-    place = {"dataset": "MNIST", "epsilon": 3.0, "neighbours": "add-or-remove-one", "title": method}
-    marks = {"held_out": held_out, "made_for_it": True, "by_test_images": by_test_images}
-    return SimpleNamespace(method=method, mean=mean, accuracies=(mean,) * 5, **place, **marks)
 
 
 def accuracy(job: Job) -> float:
@@ -247,13 +240,9 @@ def test_a_smoke_study_is_marked(carried: Carried, tmp_path: Path) -> None:
     [
         (("clipping=flat", "clipping=flatt"), "line 4: arms.flat clipping: clipping has no option 'flatt'"),
         (("clipping=flat", "clipping.nrm=2"), "line 4: arms.flat clipping: clipping.nrm: there is no field 'nrm'"),
-        (("optimizer.lr", "optimizer.rate"), "line 4: arms.flat clipping: optimizer.rate: there is no field 'rate'"),
-        (("clipping=flat", "clipping=none"), "line 4: arms.flat clipping: "),
         (("clipping=flat", "clipping._target_=runner.clipping.Falt"), "runner.clipping has no Falt. Did you mean Flat"),
         (("epsilon: 3", "epsilon: 3\ndatasets: mnits"), "datasets: dataset has no option 'mnits'"),
         (("[0.5, 1, 2]", "[0.5, -2, 1]"), "search: optimizer.lr=-2.0: optimizer: Invalid learning rate: -2.0"),
-        (("[0.5, 1, 2]", "[half, one]"), "search: optimizer.lr=half: optimizer.lr=half is not of type float."),
-        (("clipping=automatic\n", "clipping=flat\n"), "line 5: arms.AUTO-S: it is the same as flat clipping."),
         (("clipping=automatic\n", "activation=tanh\n"), "line 5: arms.AUTO-S: it is the same as flat clipping."),
         (
             ("clipping=automatic\n", f"loss._target_={__name__}.Centred ~loss.reduction\n"),
@@ -433,9 +422,12 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("study_name", [path.parent.name for path in tracked("results/studies/*/README.md")])
+@pytest.mark.parametrize("study_name", ["best", "clipping"])
 def test_the_committed_studies_need_the_records_that_they_list(study_name: str, committed: Path, monkeypatch) -> None:
-    """A change of the code that gives a run another id would make its record useless."""
+    """A change of the code that gives a run another id would make its record useless.
+
+    One is a factorial, and both have a search. `make current` makes the pages of all studies again.
+    """
     monkeypatch.setattr("runner.study.progress.folder_of", lambda settings: committed)
     study = read(REPOSITORY / "studies" / f"{study_name}.yaml")
     place = REPOSITORY / "results" / "studies" / study_name
