@@ -13,9 +13,11 @@ from runner.claims.claim import Call
 from runner.claims.measure import guaranteed_for, measure
 from runner.claims.runs import Evidence, PlannedRun
 from runner.claims.verdicts import judge
+from runner.config import REPOSITORY
 from runner.papers.noise_screening import measures, theorem_1
 from runner.records.files import read_record
 from runner.records.jobs import Job, sweep_jobs
+from runner.report.files import read_csv
 from runner.report.papers import load
 from tests.claims.made_up import NOTHING
 from tests.tracked import tracked
@@ -234,6 +236,14 @@ def test_theorem_1_is_refuted() -> None:
     assert measured.value < all_screened.epsilon_at_least(steps, 1e-5), "the first is kept whatever it is"
     most = theorem_1.upper_bound(dataset, worst)
     assert all_screened.epsilon_by_rdp(steps - 1, 1e-5) < most < all_screened.epsilon_by_rdp(steps, 1e-5)
+
+
+def test_the_theorem_1_table_is_above_independent_lower_bounds() -> None:
+    rows = read_csv(REPOSITORY / "results" / "noise_screening" / "theorem-1" / "table.csv")
+    true = "true ε, at least"
+    composed = {(row["data set"], row["mu0"]): float(row[true]) for row in rows if row["t / sigma"] in ("1.3", "1.6")}
+    least = {("MNIST", "10"): 5.81, ("FashionMNIST", "5"): 4.21, ("CIFAR-10", "10"): 5.58}
+    assert all(composed[case] > bound for case, bound in least.items())
 
 
 def test_always_cheaper_has_a_statement_per_accuracy_and_method() -> None:

@@ -18,6 +18,7 @@ from runner.report.files import Table, markdown, plus_minus, write_csv, write_ta
 from runner.report.papers import load
 from runner.report.tables import runs_table, setting_cells, settings_table
 from tests.claims.made_up import claim
+from tests.tracked import tracked
 
 CLAIM = claim(item="fig-3", dataset="MNIST", claimed="2.5", unit="epsilon", quantity="epsilon at 94% accuracy")
 ROW = ClaimRow(
@@ -51,6 +52,12 @@ def test_people_see_the_shown_columns_and_the_csv_has_all_once(tmp_path: Path) -
     assert write_table_csv(tmp_path / "table.csv", table).read_text() == "a,b,c\n1,2,3\n"
     with pytest.raises(ValueError, match="two columns have one name, of epochs, seed, epochs"):
         write_csv(tmp_path / "runs.csv", ["epochs", "seed", "epochs"], [])
+
+
+def test_no_committed_table_is_wider_than_a_page() -> None:
+    for path in (path for path in tracked("results/*/**/*.md") if path.name != "matrix.md"):
+        headers = [line for line in path.read_text().splitlines() if line.startswith("| --- |")]
+        assert all(header.count("|") <= 8 for header in headers), path
 
 
 @pytest.mark.parametrize(("status", "text"), [("finished", "60, ended by its ε after 2"), ("diverged", "60")])

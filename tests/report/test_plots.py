@@ -10,8 +10,10 @@ from pathlib import Path
 from runner.claims.runs import Runs, collect
 from runner.config import REPOSITORY
 from runner.report import figures
+from runner.report.leaderboard.methods import METHODS
 from runner.report.papers import load
-from runner.report.plots import LOOKS, Curve, Panel, accuracy_against_epsilon, too_few
+from runner.report.plots import GREY, LOOKS, WIDTH, Curve, Panel, accuracy_against_epsilon, too_few
+from tests.tracked import tracked
 
 RESULTS = REPOSITORY / "results"
 
@@ -53,6 +55,27 @@ def test_a_panel_has_both_scales_of_epsilon(tmp_path, fabricate, jobs) -> None:
     (axes,) = accuracy_against_epsilon(collect(["tempered_sigmoid/fig_3"], results_root=tmp_path), [panel]).axes
     assert not axes.child_axes
     assert [text.get_text() for text in axes.texts] == ["sound ε at the end:\n2.5 to 9"]
+
+
+def test_methods_have_colours_that_all_can_tell_apart() -> None:
+    """Of Okabe and Ito, with grey, a dark yellow and indigo; methods of one colour have other markers."""
+    colours = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", GREY, "#8C6D31", "#332288"}
+    assert {colour for colour, _ in LOOKS.values()} <= colours
+    assert "*" not in {marker for _, marker in LOOKS.values()}, "a star is a claim"
+    assert all(LOOKS[method["look"]][0] == method["front"]["colour"] for method in METHODS)
+    assert len({LOOKS[look] for look in LOOKS}) == len(LOOKS)
+
+
+def test_committed_figures_can_be_read_on_a_page() -> None:
+    """No text is below 8 points on a page of 900 pixels, which is 9.4 inches wide."""
+    paths = [*tracked("results/*/*/figure.svg"), *tracked("results/verdicts/figure.svg")]
+    assert len(paths) > 40
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        width = float(re.search(r'viewBox="0 0 ([\d.]+)', text)[1])  # type: ignore[index]
+        sizes = [float(size) for size in re.findall(r"(?:font-size: |font: )(?:[a-z]+ )*([\d.]+)px", text)]
+        assert sizes
+        assert min(sizes) * min(1, 72 * WIDTH / width) >= 7.99, path
 
 
 def test_a_point_is_a_run_at_both_epsilons(tmp_path, fabricate, jobs) -> None:

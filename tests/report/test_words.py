@@ -11,6 +11,8 @@ import pytest
 from runner.claims.verdicts import ON_EPSILON, WORDS, ClaimRow
 from runner.cli.show import claims
 from runner.config import REPOSITORY, RESULTS
+from runner.papers.backprop_clipping import whole_run
+from runner.papers.backprop_clipping.figures import first_update_epsilon
 from runner.report.claim_rows import CLAIMED_EPSILON, cells_of, epsilon_text, rows_of
 from runner.report.papers import every_paper
 
@@ -53,6 +55,23 @@ def test_no_epsilon_on_a_page_is_below_that_of_the_csv(rows: list[ClaimRow]) -> 
     assert measured > 60
     assert sound > 150
     assert least >= 3
+
+
+def test_a_refuting_bound_is_of_what_the_row_measures(rows: list[ClaimRow]) -> None:
+    """The bound is the number itself, or that of the very experiment whose accuracy is in the row."""
+    refuted = [row for row in rows if row.guarantee == "refuted"]
+    assert {row.claim.paper for row in refuted} == {"noise_screening", "backprop_clipping"}
+    for row in refuted:
+        if row.computed:
+            assert row.at_least
+            assert row.measured == row.epsilon_least
+        else:
+            if row.claim.alone == whole_run.EXPERIMENT:
+                least = whole_run.least_epsilon(whole_run.totals(), 1e-5)
+            else:
+                least = first_update_epsilon("backprop_clipping/table_1", row.claim.alone)
+            assert row.epsilon_least == pytest.approx(least, rel=1e-5)
+    assert all(row.epsilon_least is None for row in rows if row.claim.alone.endswith("_printed"))
 
 
 def test_index_command_and_site_count_the_same(capsys) -> None:
