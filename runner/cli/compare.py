@@ -32,6 +32,8 @@ def main(arguments: Sequence[str]) -> int:
     )
     chosen = parser.parse_args(arguments)
     first, second = (named_method(name) for name in (chosen.first, chosen.second))
+    if first == second:
+        raise ConfigError(f"{chosen.first} and {chosen.second} are the same method: {first}.")
     rows = leaderboard_rows()
     bounds = sorted({float(row["sound_epsilon_at_most"]) for row in rows})
     if chosen.epsilon not in bounds:

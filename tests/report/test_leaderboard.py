@@ -258,7 +258,12 @@ def test_two_methods_are_compared_by_welchs_interval(tmp_path, monkeypatch, caps
         "Second less first: +1.00 [+0.27, +1.73] points (Welch, 95%): the two are told apart."
         in capsys.readouterr().out
     )
-    refusals = {("tanh", "x"): "no method 'x'", ("tanh", "l"): "could be", ("tanh", "plain", "--epsilon=4"): "no bound"}
+    refusals = {
+        ("tanh", "x"): "no method 'x'",
+        ("tanh", "l"): "could be",
+        ("tanh", "tempered"): "the same method",
+        ("tanh", "plain", "--epsilon=4"): "no bound",
+    }
     for words, sentence in refusals.items():
         with pytest.raises(ConfigError, match=sentence):
             compare.main(words)
