@@ -63,8 +63,6 @@ class Chooses(Mechanism):
     def noise_factor(self, step: int) -> float:
         if self.factor == "raise":
             raise KeyError(step)
-        if self.factor == "half":
-            raise NameError("name 'half' is not defined")
         return {"nan": math.nan, "tensor": torch.ones(()), "by step": 1 + step / 1000}.get(self.factor, self.factor)
 
     def shares(self, noise_groups: Sequence[NoiseGroup]) -> Any:
