@@ -103,29 +103,16 @@ def test_a_longer_batch_makes_room_and_cuts_nothing(smoke) -> None:
         assert batches.sizes == [*map(len, drawn_batches)]
 
 
-def test_one_length_is_enough_for_a_whole_training(smoke) -> None:
-    mechanism = prepare(problem(smoke)[0]).mechanism
-    lengths = torch.arange(mechanism.examples + 1)
-    chances = torch.distributions.Binomial(mechanism.examples, mechanism.sampling_rate).log_prob(lengths).double().exp()
-    for steps in (1, 1000, 100_000):
-        length = enough(mechanism, steps)
-        assert length % 16 == 0
-        assert chances[length + 1 :].sum() <= 1e-3 / steps
-        assert chances[length - 15 :].sum() > 1e-3 / steps, "16 fewer would not be enough"
-
-
 def test_two_lengths_pad_less_than_a_third_of_one() -> None:
     """By 11 instead of 38 in 100 at 256 of 60,000: 15% of the batches are longer than 272, by the binomial's tail."""
-    for batch, lengths, padding in ((256, (272, 352), 0.110), (1024, (1056, 1200), 0.053), (2048, (2096, 2272), 0.035)):
-        mechanism = Mechanism(Sampling.poisson, 60_000, batch, 0.0, ())
-        longest = enough(mechanism, 60 * mechanism.steps_per_epoch)
-        assert usual(mechanism, longest) == lengths
-        sizes = torch.arange(2 * batch)
-        chances = torch.distributions.Binomial(60_000, torch.tensor(batch / 60_000).double()).log_prob(sizes).exp()
-        mean = (chances * torch.where(sizes <= lengths[0], lengths[0], lengths[1])).sum().item() / batch - 1
-        assert mean == pytest.approx(padding, abs=1e-3)
-        assert mean < (lengths[1] / batch - 1) / 3
-    assert usual(replace(mechanism, sampling=Sampling.shuffled), 2048) == (2048,)
+    mechanism = Mechanism(Sampling.poisson, 60_000, 256, 0.0, ())
+    assert usual(mechanism, enough(mechanism, 60 * mechanism.steps_per_epoch)) == (272, 352)
+    sizes = torch.arange(512)
+    chances = torch.distributions.Binomial(60_000, torch.tensor(256 / 60_000).double()).log_prob(sizes).exp()
+    mean = (chances * torch.where(sizes <= 272, 272, 352)).sum().item() / 256 - 1
+    assert mean == pytest.approx(0.110, abs=1e-3)
+    assert mean < (352 / 256 - 1) / 3
+    assert usual(replace(mechanism, sampling=Sampling.shuffled), 256) == (256,)
 
 
 @pytest.mark.parametrize(
@@ -165,10 +152,6 @@ def test_auto_is_eager_on_the_cpu_and_falls_back_to_eager(smoke, monkeypatch, ca
     assert "random" in capsys.readouterr().err
 
 
-TEMPERED = "activation=tempered_sigmoid"
-LOSING = "loss=losing_less"
-
-
 def prepared(smoke: Callable, *overrides: str, side: int) -> Run:
     config = smoke("epochs=2", "noise_multiplier=0.7", "batch_size=20", *overrides)
     config.dataset.train_examples, config.dataset.shape = 100, [1, side, side]
@@ -206,11 +189,14 @@ def both_ways(
 
 
 CASES = {
-    "momentum, activation": (TEMPERED, "optimizer.momentum=0.9"),
+    "momentum, per layer, in slices": (
+        "activation=tempered_sigmoid", "optimizer.momentum=0.9", "clipping=per_layer", "runtime.physical_batch=7",
+    ),
     "normalised by group": ("normalization=group_norm", "normalization.groups=1"),
-    "per layer, in slices": ("clipping=per_layer", "runtime.physical_batch=7"),
     "automatic, shuffled": ("clipping=automatic", "sampling=shuffled"),
-    "adam, a loss that changes with the epoch": ("optimizer=adam", LOSING, "optimizer.lr=0.01", "loss.beta=3"),
+    "adam, a loss that changes with the epoch": (
+        "optimizer=adam", "loss=losing_less", "optimizer.lr=0.01", "loss.beta=3",
+    ),
     "not private, in slices": (
         "runtime.physical_batch=7", "clipping=none", "noise_multiplier=0", "optimizer.lr=0.1",
     ),

@@ -156,10 +156,9 @@ def test_rates_are_those_of_the_formulas(decay: str, warmup: int, share: float) 
     assert rates(warmup_steps=warmup, decay=decay, last_share=share) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_graph_takes_the_same_rates(smoke, optimizer: str) -> None:
+def test_a_graph_takes_the_same_rates(smoke) -> None:
     """A rate that stays, or one that is a step late, moves the weights by far more."""
-    schedule = "schedule=cosine_by_step", "schedule.warmup_steps=4", f"optimizer={optimizer}", "optimizer.lr=0.05"
+    schedule = "schedule=cosine_by_step", "schedule.warmup_steps=4", "optimizer=adam", "optimizer.lr=0.05"
     ends = []
     for step in ("eager", "graph"):
         run = prepare(smoke(*FEW_STEPS, *schedule, f"runtime.step={step}"))
