@@ -131,15 +131,6 @@ def test_a_graph_and_single_steps_take_the_same_views(smoke) -> None:
         torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
 
 
-def test_views_that_change_nothing_change_nothing(smoke) -> None:
-    same = "augmentation.padding=0", "augmentation.flip=false"
-    run, plain = prepare(smoke(*TRAINED, *same)), prepare(smoke(*SMALL))
-    data = load(run)
-    computed, expected = (train(one, data, lambda row: None).objective for one in (run, plain))
-    for p, q in zip(computed.parameters(), expected.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

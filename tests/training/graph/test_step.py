@@ -188,12 +188,11 @@ def both_ways(
     return trained, objectives
 
 
+# Other options: tests/cuda/test_options.py
 CASES = {
     "momentum, per layer, in slices": (
         "activation=tempered_sigmoid", "optimizer.momentum=0.9", "clipping=per_layer", "runtime.physical_batch=7",
     ),
-    "normalised by group": ("normalization=group_norm", "normalization.groups=1"),
-    "automatic, shuffled": ("clipping=automatic", "sampling=shuffled"),
     "adam, a loss that changes with the epoch": (
         "optimizer=adam", "loss=losing_less", "optimizer.lr=0.01", "loss.beta=3",
     ),
@@ -201,7 +200,6 @@ CASES = {
         "runtime.physical_batch=7", "clipping=none", "noise_multiplier=0", "optimizer.lr=0.1",
     ),
     "private statistics, batches that are empty": ("normalization=private_statistics", "batch_size=2"),
-    "banded noise": ("mechanism=banded",),
     "a kernel with gaps": ("architecture._target_=tests.failing.dilated",),
 }  # fmt: skip
 

@@ -36,11 +36,16 @@ def small_objective(seed: int = 0) -> Objective:
     return Objective(nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, CLASSES)), nn.CrossEntropyLoss(reduction="none"))
 
 
-def make(rule: Annealing, *, momentum: float = 0.0, other: Any = None, kind: type[Updates] = Updates):
+def make(rule: Annealing, *, momentum: float = 0.0, other: Any = None, largest: float = math.inf):
     objective = small_objective()
+
+    def project() -> None:
+        for parameter in objective.parameters():
+            parameter.data.clamp_(-largest, largest)
+
     sgd = torch.optim.SGD(objective.parameters(), lr=0.3, momentum=momentum)
     optimizer = other(objective.parameters(), lr=1.0) if other else sgd
-    screening = Screening(rule, objective, kind(optimizer), images(), torch.Generator().manual_seed(0))
+    screening = Screening(rule, objective, Updates(optimizer, project), images(), torch.Generator().manual_seed(0))
     screening.start_epoch()
     return objective, optimizer, screening
 
@@ -156,20 +161,9 @@ def test_other_optimizers_are_taken_back_too(kind: type[torch.optim.Optimizer]) 
         )
 
 
-class Projected(Updates):
-    """Steps after which every weight is within 0.1."""
-
-    def step(self) -> bool:
-        super().step()
-        with torch.no_grad():
-            for group in self.optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.clamp_(-0.1, 0.1)
-        return True
-
-
-def test_a_wrapped_rule_is_applied_or_reverted_with_its_step() -> None:
-    objective, _, screening = make(Annealing(1e9, 1000), momentum=0.9, kind=Projected)
+def test_a_projection_is_applied_or_reverted_with_its_step() -> None:
+    """After every step the weights are within 0.1."""
+    objective, _, screening = make(Annealing(1e9, 1000), momentum=0.9, largest=0.1)
     random_gradients(objective, torch.Generator().manual_seed(3))
     assert flat(objective).abs().max() > 0.1
     assert screening.step()
