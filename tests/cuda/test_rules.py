@@ -46,6 +46,12 @@ def step_of(run: Run) -> GraphStep:
     return GraphStep(run, run.new_objective().to(device), Split(inputs.to(device), targets.to(device)))
 
 
+def on_device(run: Run) -> Split:
+    """Return the made-up examples of a run, in float64."""
+    inputs, targets = made_up(run, run.mechanism.examples)
+    return Split(inputs.to("cuda", torch.float64), targets.to("cuda"))
+
+
 def waits(values: Tensor) -> None:
     float(values.sum())
 
@@ -127,10 +133,8 @@ def test_a_graph_draws_new_noise_in_every_step(run: Run, gpu: Gpu) -> None:
 )
 def test_a_resumed_run_is_as_a_whole_one(setting: tuple[str, ...], step: str, gpu: Gpu) -> None:
     run = on(prepared(*SMALL, *NETWORK, *setting), "cuda:0", StepMode(step))
-    inputs, targets = made_up(run, run.mechanism.examples)
-    split = Split(inputs.to("cuda", torch.float64), targets.to("cuda"))
-    data = split, *run.rule.split(split)
-    whole, resumed, _ = whole_and_resumed(run, data, on_cpu)
+    split = on_device(run)
+    whole, resumed, _ = whole_and_resumed(run, (split, *run.rule.split(split)), on_cpu)
     assert whole.step == resumed.step == step
     assert apart(resumed, whole).times == 0
     assert resumed.history == whole.history
@@ -156,8 +160,7 @@ def test_a_run_is_recorded_by_the_device_that_auto_finds(smoke: Any, tmp_path: A
 @pytest.mark.parametrize("mode", [StepMode.eager, StepMode.graph])
 def test_a_piece_that_does_not_fit_is_halved(mode: StepMode, run: Run, gpu: Gpu, capsys: Any) -> None:
     run = on(run, "cuda:0", mode)
-    inputs, targets = made_up(run, run.mechanism.examples)
-    split = Split(inputs.to("cuda", torch.float64), targets.to("cuda"))
+    split = on_device(run)
 
     def take() -> Trained:
         return train(run, (split, Split(split.images[:1], split.targets[:1])), lambda row: None)

@@ -236,8 +236,6 @@ def test_bounds_on_the_loss_that_move(smoke, monkeypatch: pytest.MonkeyPatch, ca
 @pytest.mark.parametrize(
     ("kind", "its_own"),
     [
-        ("DrawsBins", "DrawsBins overrides `batches`"),
-        ("ClipsLess", "ClipsLess overrides `applied`"),
         ("Telescopes", "Telescopes overrides `release`"),
         ("TwoLevels", "Scheduled overrides `at`"),
     ],

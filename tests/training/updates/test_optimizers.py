@@ -9,7 +9,7 @@ import torch
 from runner.build.prepare import prepare
 from runner.mechanism.normal import generator
 from runner.training.loop import load, train
-from runner.training.updates import Schedule, Updates, unsupported, update_of
+from runner.training.updates import Schedule, Updates, unsupported
 from runner.training.updates.adam_bc import AdamBC
 from runner.training.updates.schedule import ByStep
 from tests.small import FEW_STEPS
@@ -48,23 +48,6 @@ def test_every_digit_is_that_of_torch(kind: str) -> None:
         theirs.step()
         for mine, other in zip(ours.param_groups[0]["params"], theirs.param_groups[0]["params"], strict=True):
             assert torch.equal(mine, other)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_learning_rate_on_the_device_is_the_number(kind: str) -> None:
-    """As a graph takes steps: on one vector, and without Python's numbers for what changes."""
-    optimizer = KINDS[kind](parameters())
-    update, lr = update_of(optimizer), torch.tensor(0.02, dtype=torch.float64)
-    by_number = by_tensor = torch.randn(1000)
-    buffers, on_device = (
-        update.initial_buffers(by_number),
-        update.initial_buffers(by_number, torch.zeros((), dtype=torch.float64)),
-    )
-    for _ in range(20):
-        gradient = torch.randn(1000)
-        by_number, buffers = update(by_number, gradient, buffers, 0.02)
-        by_tensor, on_device = update(by_tensor, gradient, on_device, lr)
-    torch.testing.assert_close(by_tensor, by_number, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(
