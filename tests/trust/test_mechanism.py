@@ -54,10 +54,11 @@ def add_arguments(name: str, **arguments: Any) -> Any:
     return partial(getattr(choosing, name), **arguments)
 
 
+@pytest.mark.usefixtures("coarse")
 def test_two_levels_cost_what_dp_accounting_says() -> None:
     """3 epochs at 2, then one at 1, by another composition of the same."""
     mechanism = chosen(add_arguments("TwoLevels", after=3))
-    accountant = PLDAccountant()
+    accountant = PLDAccountant(value_discretization_interval=1e-3)
     accountant.compose(PoissonSampledDpEvent(0.1, GaussianDpEvent(2.0)), 30)
     accountant.compose(PoissonSampledDpEvent(0.1, GaussianDpEvent(1.0)), 10)
     spent = sound_epsilon(mechanism.charges_of_epochs(4).actual, DELTA)
