@@ -25,8 +25,10 @@ LIPSCHITZ = (
 
 # Settings that have, together, every option of the groups that compute on the device, and the step that they take.
 SETTINGS = [
-    ("graph", SHORT, "loss=cross_entropy clipping=flat schedule=linear activation=clipped_relu"),
-    ("graph", SHORT, "loss=losing_less clipping=automatic activation=tempered_sigmoid optimizer=adam"),
+    ("graph", SHORT, "loss=cross_entropy clipping=per_layer schedule=linear activation=clipped_relu sampling=shuffled"),
+    ("graph", SHORT, "loss=losing_less clipping=automatic activation=tempered_sigmoid optimizer=adam epochs=2"),
+    ("graph", SHORT, "loss=huber clipping=none noise_multiplier=0 screening=none optimizer=sgd activation=relu6 "
+     "runtime.physical_batch=3"),
     ("graph", LIPSCHITZ, "loss=hinge clipping.noise=global"),
     ("graph", LIPSCHITZ, "loss=sharp_cross_entropy_quantile loss.gradient_bound=1.2"),
     ("eager", SHORT, "screening=annealing optimizer.momentum=0.9 activation=softsign"),
@@ -34,12 +36,12 @@ SETTINGS = [
      "activation=group_norm_relu activation.groups=1"),
 ]  # fmt: skip
 MORE = [
-    ("graph", SHORT, "loss=focal clipping=per_layer activation=relu sampling=shuffled schedule=none"),
-    ("graph", SHORT, "loss=huber clipping=none noise_multiplier=0 screening=none optimizer=sgd activation=relu6"),
+    ("graph", SHORT, "loss=focal clipping=flat activation=relu schedule=none"),
     ("eager", SHORT, "optimizer=adam_bc optimizer.floor=0.005"),  # with a small floor, rounding errors become large
     ("graph", SHORT, "loss=sse optimizer.momentum=0.9 runtime.physical_batch=3 evaluation=test dataset=cifar10 "
      "normalization=private_statistics_cifar10 activation=elu"),
-    ("graph", SHORT, "loss=sae normalization=group_norm normalization.groups=1 activation=gelu"),
+    ("graph", SHORT, "loss=sae normalization=group_norm normalization.groups=1 activation=gelu "
+     "architecture._target_=tests.failing.dilated"),
     ("graph", SHORT, "loss=sse_ce normalization=private_statistics_mnist activation=hard_tanh"),
     ("graph", SHORT, "loss=sse_focal clipping=psac activation=tanh normalization=private_statistics"),
     ("graph", SHORT, "loss=hkr schedule=linear_by_step optimizer=adam averaging=ema averaging.decay=0.5 "
