@@ -1,6 +1,5 @@
 """The made-up device catches planted faults, and a run's start, end, resumption and memory are as on a real one."""
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +24,7 @@ from runner.training.graph.capture import captured_predictions
 from runner.training.loop import Trained, train
 from runner.training.run import Run
 from runner.training.updates import Sgd
+from tests.conftest import quietly, record_of
 from tests.references import whole_and_resumed
 from tests.small import LIPSCHITZ, NETWORK
 
@@ -149,11 +149,10 @@ def on_cpu(state: Any) -> Any:
     return [on_cpu(each) for each in state] if isinstance(state, list) else state
 
 
-def test_a_run_is_recorded_by_the_device_that_auto_finds(smoke: Any, tmp_path: Any, gpu: Gpu) -> None:
+def test_a_run_is_recorded_by_the_device_that_auto_finds(smoke: Any, gpu: Gpu) -> None:
     config = smoke("runtime.device=auto", *NETWORK, "epochs=1", "scale.epochs=1", "scale.batch_size=500")
-    assert execute(config, lambda row, run: None) == "finished"
-    (path,) = tmp_path.glob("results/**/runs/*.json")
-    provenance = json.loads(path.read_text())["provenance"]
+    assert execute(config, quietly) == "finished"
+    provenance = record_of(config)["provenance"]
     assert (provenance["device"], provenance["step"]) == ("made-up GPU", "graph")
 
 

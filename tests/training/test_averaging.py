@@ -4,14 +4,13 @@ import pytest
 import torch
 
 from runner.build.prepare import prepare
-from runner.records.files import read_record, record_path, results_folder
-from runner.records.identity import identify
 from runner.records.verify import verify
 from runner.runs.execute import execute
 from runner.training.averaging import averaged
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
 from runner.training.loop import CallByCall, load, train
+from tests.conftest import quietly, record_of
 from tests.references import flat
 from tests.small import FEW_STEPS
 
@@ -64,8 +63,8 @@ def test_only_accepted_updates_count(smoke, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_record_follows_from_its_config(smoke) -> None:
     """The columns of the last weights are expected with an average only."""
     config = smoke(*FEW_STEPS, *EMA, "screening=annealing", "augmentation=views")
-    assert execute(config, lambda row, run: None) == "finished"
-    record = read_record(record_path(results_folder(config), identify(config)[0]))
+    assert execute(config, quietly) == "finished"
+    record = record_of(config)
     assert verify(record) == []
     del record["history"]["test_loss_last"]
     assert "has the columns" in verify(record)[0]

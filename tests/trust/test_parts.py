@@ -31,6 +31,7 @@ from runner.trust.engine import IsolatedEngine
 from runner.trust.parts import OwnFeatures
 from runner.trust.sources import check_sources, weight_files
 from tests import coupling
+from tests.conftest import quietly, record_of
 from tests.references import distance
 
 Compose = Callable[..., DictConfig]
@@ -265,9 +266,9 @@ class Leaves(torch.optim.SGD):
 
 
 def test_a_part_that_ends_the_process_fails_the_run(part_config: Make, tmp_path: Path) -> None:
-    config = part_config("optimizer", f"{HERE}.Leaves", f"runtime.results_root={tmp_path}", lr=0.1, _partial_=True)
+    config = part_config("optimizer", f"{HERE}.Leaves", lr=0.1, _partial_=True)
     with pytest.raises(RuntimeError, match=r"ends the process by sys\.exit"):
-        execute(resolved(config), lambda row, run: None)
+        execute(resolved(config), quietly)
     (path,) = tmp_path.rglob("failed/*.json")
     assert "sys.exit" in json.loads(path.read_text())["error"]
 
@@ -294,15 +295,13 @@ def test_what_is_believed_is_named_beside_epsilon(part_config: Make, smoke: Comp
     ]
 
 
-def test_a_run_of_an_own_network_and_clipping_is_recorded(part_config: Make, tmp_path: Path) -> None:
-    small = "scale.batch_size=500", f"runtime.results_root={tmp_path}"
-    config = part_config("architecture", "tests.coupling.WithDropout", *small)
+def test_a_run_of_an_own_network_and_clipping_is_recorded(part_config: Make) -> None:
+    config = part_config("architecture", "tests.coupling.WithDropout", "scale.batch_size=500")
     with open_dict(config):
         config.clipping = OmegaConf.create({"_target_": "tests.trust.test_clipping.Huber", "norm": 0.1})
     config = resolved(config)  # with the sources of these classes
-    assert execute(config, lambda row, run: None) == "finished"
-    (path,) = tmp_path.rglob("runs/*.json")
-    record = json.loads(path.read_text())
+    assert execute(config, quietly) == "finished"
+    record = record_of(config)
     assert record["provenance"]["engine"] == "one_pass"
     assert record["provenance"]["epsilon_rests_on"] == [f"WithDropout, Huber{OF_ALL}"]
     assert f"ε rests on WithDropout, Huber{OF_ALL}" in released_text(record, run_of(record["config"]))
