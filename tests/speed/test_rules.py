@@ -96,7 +96,7 @@ def test_the_hash_follows_the_kernels_and_their_sources(tmp_path: Path, monkeypa
     assert kernels.used() != first
 
 
-def test_a_command_refuses_what_it_does_not_know_before_it_begins(refusal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_refuses_an_unknown_value_before_it_begins(refusal, monkeypatch: pytest.MonkeyPatch) -> None:
     """`runner` itself does in tests/test_config.py, where it has a process of its own."""
     monkeypatch.setenv("DP_REPRO_KERNELS", "yes")
     monkeypatch.setattr("runner.cli.reproduce.load", lambda _: pytest.fail("it began"))
