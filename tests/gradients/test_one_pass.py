@@ -113,7 +113,7 @@ def test_every_method_on_odd_convolutions(
     assert_exact(*after(nn.Conv2d(*channels, **window), size), 1e-5)
 
 
-def test_threads_change_no_number(kernels: str) -> None:
+def test_sums_by_several_threads_are_exact(kernels: str) -> None:
     torch.manual_seed(0)
     objective, inputs, targets = after(nn.Conv2d(17, 33, 3, padding=1), (9, 6))
     try:
