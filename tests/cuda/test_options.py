@@ -26,7 +26,8 @@ LIPSCHITZ = (
 # Settings that have, together, every option of the groups that compute on the device, and the step that they take.
 SETTINGS = [
     ("graph", SHORT, "loss=cross_entropy clipping=per_layer schedule=linear activation=clipped_relu sampling=shuffled"),
-    ("graph", SHORT, "loss=losing_less clipping=automatic activation=tempered_sigmoid optimizer=adam epochs=2"),
+    ("graph", SHORT, "loss=losing_less clipping=automatic activation=tempered_sigmoid optimizer=adam epochs=2 "
+     "mechanism=banded mechanism.bands=2"),
     ("graph", SHORT, "loss=huber clipping=none noise_multiplier=0 screening=none optimizer=sgd activation=relu6 "
      "runtime.physical_batch=3"),
     ("graph", LIPSCHITZ, "loss=hinge clipping.noise=global"),
