@@ -103,6 +103,10 @@ class FallsByStep(LambdaLR):
         super().__init__(optimizer, lambda step: 1.0 - step / 10)
 
 
+def raises(optimizer: torch.optim.Optimizer) -> None:
+    raise KeyError("lr")
+
+
 def overwritten(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
     return nn.Sequential(nn.SiLU(inplace=True), nn.Flatten(), nn.Linear(784, classes))
 
@@ -127,6 +131,7 @@ def seven(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.
         ("schedule", "no_schedule", {"_partial_": True}, "no_schedule makes no schedule with a method step, but None"),
         ("schedule", "falls_below_zero", {"_partial_": True}, "schedule: .* learning rate would be -.* in epoch 3"),
         ("schedule", "FallsByStep", {"_partial_": True}, "schedule: .* learning rate would be -.* in epoch 1"),
+        ("schedule", "raises", {"_partial_": True}, "schedule: KeyError: 'lr'"),
         ("architecture", "overwritten", {}, "architecture: a module changes the images"),
         ("architecture", "seven", {}, r"expected logits of shape \(2, 10\), got \(2, 7\)"),
     ],
