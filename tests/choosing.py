@@ -1,8 +1,8 @@
 """Mechanisms and normalisations of a user's own: some that only choose, and some that draw or charge themselves."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from dp_accounting import LaplaceDpEvent
 from torch import Generator, Tensor, nn
 
 from runner.accounting import Ledger
-from runner.clipping import Clipping, Flat, NoiseGroup
+from runner.clipping import NoiseGroup
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.statistics import GroupNormalization
 
@@ -63,8 +63,6 @@ class Chooses(Mechanism):
     def noise_factor(self, step: int) -> float:
         if self.factor == "raise":
             raise KeyError(step)
-        if self.factor == "half":
-            raise NameError("name 'half' is not defined")
         return {"nan": math.nan, "tensor": torch.ones(()), "by step": 1 + step / 1000}.get(self.factor, self.factor)
 
     def shares(self, noise_groups: Sequence[NoiseGroup]) -> Any:
@@ -120,26 +118,9 @@ class ChargesLaplace(Mechanism):
 
 
 @dataclass(frozen=True)
-class DrawsBins(Mechanism):
-    """Puts every example into one of the epoch's batches."""
-
-    def batches(self, generator: Generator) -> Iterator[Tensor]:
-        bins = torch.randint(self.steps_per_epoch, (self.examples,), generator=generator)
-        for step in range(self.steps_per_epoch):
-            yield (bins == step).nonzero().squeeze(1)
-
-
-@dataclass(frozen=True)
 class HalfTheNoise(Mechanism):
     def noise_std(self, group: NoiseGroup) -> float:
         return super().noise_std(group) / 2
-
-
-@dataclass(frozen=True)
-class ClipsLess(Mechanism):
-    def applied(self, clipping: Clipping, batch: int) -> Clipping:
-        assert isinstance(clipping, Flat)
-        return replace(clipping, norm=10 * clipping.norm)
 
 
 @dataclass(frozen=True)

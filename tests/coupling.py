@@ -23,11 +23,6 @@ class Plain(nn.Module):
         return x
 
 
-class MixedRows(Plain):
-    def rows(self, x: Tensor) -> Tensor:
-        return x + 0.1 * x.roll(1, 0)
-
-
 class Strided(Plain):
     """Reads memory that holds one image's mean 512 times, which in a batch could be the means of all images."""
 
@@ -48,20 +43,6 @@ class WithDropout(Plain):
     def __init__(self, input_shape: list[int], classes: int, activation: Activation) -> None:
         super().__init__(input_shape, classes, activation)
         self.dropout = nn.Dropout()
-
-
-class Remembers(Plain):
-    """Takes away the running mean of the batches before, in training."""
-
-    def __init__(self, input_shape: list[int], classes: int, activation: Activation) -> None:
-        super().__init__(input_shape, classes, activation)
-        self.register_buffer("mean", torch.zeros(784))
-
-    def rows(self, x: Tensor) -> Tensor:
-        rows = x - self.mean
-        if self.training:
-            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
-        return rows
 
 
 class Centred(nn.Module):

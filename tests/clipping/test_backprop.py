@@ -19,6 +19,7 @@ from tests.gradients.test_one_pass import CalledTwice, FoldsExamples
 from tests.references import Upstream, distance, norm
 
 A, B = 1.5, 0.3
+PLAIN = nn.CrossEntropyLoss(reduction="none")
 
 
 def contribution(layer: nn.Module, clipping: Backprop, x: Tensor, u: Tensor) -> Tensor:
@@ -173,36 +174,26 @@ def example_by_hand(network: nn.Sequential, x: Tensor, y: Tensor, c: Backprop, w
 @pytest.mark.parametrize("bounds", [(0.8, 0.02), (50.0, 10.0)])
 @pytest.mark.parametrize("norm", module.NORMS)
 def test_matches_float64_reference_one_example_at_a_time(kernels: str, norm: str, bounds: tuple[float, float]) -> None:
-    clipping = Backprop(*bounds, norm)
-    network = cnn()
-    objective = Objective(network, nn.CrossEntropyLoss(reduction="none"))
+    """The sum in physical batches of several sizes, and of a mean loss, whose rows have an eighth of the weight."""
+    clipping, network = Backprop(*bounds, norm), cnn()
+    engine = OrdinaryPass(Objective(network, PLAIN))
     inputs, targets = torch.randn(8, 1, 12, 12) * torch.logspace(-2, 1, 8)[:, None, None, None], torch.arange(8)
     exact = copy.deepcopy(network).double()
-    expected = [torch.zeros_like(p) for p in exact.parameters()]
-    for x, y in zip(inputs.double(), targets, strict=True):
-        for total, contribution in zip(expected, example_by_hand(exact, x, y, clipping), strict=True):
-            total += contribution
-    for physical_batch in (1, 3, 8):
-        computed = gradient_sum(clipping, OrdinaryPass(objective), inputs, targets, physical_batch).gradients
-        for got, wanted in zip(computed.values(), expected, strict=True):
-            assert (got.double() - wanted).norm() <= 1e-5 * wanted.norm()
-    for got, wanted in zip(
-        gradient_sum(BackpropOfMeanLoss(clipping, 8), OrdinaryPass(objective), inputs, targets, 3).gradients.values(),
-        _mean_rows(exact, inputs, targets, clipping),
-        strict=True,
+    for strategy, weight, physical_batches in (
+        (clipping, 1.0, (1, 3, 8)),
+        (BackpropOfMeanLoss(clipping, 8), 1 / 8, (3,)),
     ):
-        assert (got.double() - wanted).norm() <= 1e-5 * wanted.norm()
-
-
-def _mean_rows(exact: nn.Sequential, inputs: Tensor, targets: Tensor, clipping: Backprop) -> list[Tensor]:
-    contributions = [
-        example_by_hand(exact, x, y, clipping, 1 / 8) for x, y in zip(inputs.double(), targets, strict=True)
-    ]
-    return [torch.stack(contribution).sum(0) for contribution in zip(*contributions, strict=True)]
+        examples = zip(inputs.double(), targets, strict=True)
+        contributions = [example_by_hand(exact, x, y, clipping, weight) for x, y in examples]
+        for physical_batch in physical_batches:
+            computed = gradient_sum(strategy, engine, inputs, targets, physical_batch).gradients
+            for got, parts in zip(computed.values(), zip(*contributions, strict=True), strict=True):
+                wanted = torch.stack(parts).sum(0)
+                assert (got.double() - wanted).norm() <= 1e-5 * wanted.norm()
 
 
 def test_the_network_is_left_as_it_was() -> None:
-    objective = Objective(cnn(), nn.CrossEntropyLoss(reduction="none"))
+    objective = Objective(cnn(), PLAIN)
     inputs, targets = torch.randn(3, 1, 12, 12), torch.arange(3)
     before = objective(inputs, targets)
     Backprop(0.1, 0.1).sum_contributions(OrdinaryPass(objective), inputs, targets)
@@ -266,19 +257,16 @@ def test_what_cannot_be_bounded_is_refused() -> None:
         clipping.noise_groups(tied)
     with pytest.raises(ValueError, match="bias"):
         replace(clipping, convolution_norm="l2").noise_groups(nn.Sequential(nn.Conv2d(1, 1, 2)))
-    loss = nn.CrossEntropyLoss(reduction="none")
-    with pytest.raises(ValueError, match="called twice"):
-        clipping.sum_contributions(
-            OrdinaryPass(Objective(CalledTwice(), loss)), torch.randn(2, 8), torch.zeros(2).long()
-        )
     again = nn.Conv2d(16, 16, 3, padding=1)  # such as are compiled
-    for network in ((again, nn.Tanh(), again), (nn.Sequential(again), nn.Sequential(again))):
-        repeated = Objective(nn.Sequential(*network, nn.Flatten()), loss)
-        with pytest.raises(ValueError, match="called twice"):
-            clipping.sum_contributions(OrdinaryPass(repeated), torch.randn(2, 16, 5, 5), torch.zeros(2).long())
-    sequences = Objective(nn.Sequential(nn.Linear(4, 4), nn.Flatten()), loss)
-    with pytest.raises(ValueError, match="inputs of shape"):
-        clipping.sum_contributions(OrdinaryPass(sequences), torch.randn(2, 3, 4), torch.zeros(2).long())
+    for network, shape, message in (
+        (CalledTwice(), (8,), "called twice"),
+        (nn.Sequential(again, nn.Tanh(), again, nn.Flatten()), (16, 5, 5), "called twice"),
+        (nn.Sequential(nn.Sequential(again), nn.Sequential(again), nn.Flatten()), (16, 5, 5), "called twice"),
+        (nn.Sequential(nn.Linear(4, 4), nn.Flatten()), (3, 4), "inputs of shape"),
+    ):
+        engine = OrdinaryPass(Objective(network, PLAIN))
+        with pytest.raises(ValueError, match=message):
+            clipping.sum_contributions(engine, torch.randn(2, *shape), torch.zeros(2).long())
 
 
 def mean_gradient(clipping: Backprop, network: nn.Module, loss: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -306,11 +294,11 @@ def test_mean_loss_rows_move_by_less_than_twice_the_sensitivity() -> None:
     """The induction over a chain of layers, on random batches with rows on both sides of the bound."""
     for seed in range(8):
         torch.manual_seed(seed)
-        network, loss = cnn(bias=bool(seed % 2)).double(), nn.CrossEntropyLoss(reduction="none")
+        network = cnn(bias=bool(seed % 2)).double()
         n = int(torch.randint(1, 30, ()))
         inputs, targets = 3 * torch.randn(n + 1, 1, 12, 12, dtype=torch.float64), torch.arange(n + 1) % 10
         clipping = Backprop(1.0, 10 ** float(torch.empty(()).uniform_(-3.5, -0.5)))
-        engine = OrdinaryPass(Objective(network, loss))
+        engine = OrdinaryPass(Objective(network, PLAIN))
         sums = [
             BackpropOfMeanLoss(clipping, m).sum_contributions(engine, inputs[:m], targets[:m]).gradients
             for m in (n, n + 1)
@@ -334,13 +322,13 @@ def test_norms_of_many_small_entries_are_not_lost(shape, layout, l1_over_space: 
 
 
 def test_a_layer_on_other_rows_than_one_an_example_is_refused() -> None:
-    objective = Objective(FoldsExamples(), nn.CrossEntropyLoss(reduction="none"))
+    objective = Objective(FoldsExamples(), PLAIN)
     with pytest.raises(ValueError, match="cannot bound"):
         Backprop(1.0, 1.0).sum_contributions(OrdinaryPass(objective), torch.randn(4, 8), torch.arange(4))
 
 
 def test_a_weight_outside_its_layer_leaves_the_gradient_bounded() -> None:
-    objective = Objective(ScaledByItsWeight(8, 10, bias=False), nn.CrossEntropyLoss(reduction="none"))
+    objective = Objective(ScaledByItsWeight(8, 10, bias=False), PLAIN)
     clipping = Backprop(1.0, 1e-3)
     for target in range(10):
         x = 100 * torch.randn(1, 8)

@@ -1,6 +1,7 @@
 """Bounds on the loss's gradient that go along: what a step sums, what it gets, and what a private count costs."""
 
 import math
+from collections.abc import Mapping
 
 import dp_accounting
 import pytest
@@ -38,6 +39,13 @@ def examples(count: int = 12) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(count, 1, 4, 4, dtype=torch.float64).renorm(2, 0, 1.0), torch.arange(count) % 3
 
 
+def summed(
+    objective: Objective, inputs: torch.Tensor, targets: torch.Tensor, engine: str = "one_pass", piece: int = 12
+) -> Mapping[str, torch.Tensor]:
+    groups = Lipschitz().noise_groups(objective)
+    return gradient_sum(Lipschitz(), ENGINES[engine](objective), inputs, targets, piece, groups).gradients
+
+
 def row_norms(objective: Objective) -> torch.Tensor:
     """Norms of p - e_t, the gradient of CE(s z) / s in z, by torch's own softmax."""
     inputs, targets = examples()
@@ -51,9 +59,7 @@ def test_a_step_gets_the_gradient_clipped_at_the_present_bound(engine):
     course = Falling(last=0.2, epochs=3)
     moving, fixed = made(course), made(None, 0.2 * FIRST)
     course.start_epoch(2)
-    first, groups = (Lipschitz().noise_groups(network) for network in (made(course), fixed))
-    sums = gradient_sum(Lipschitz(), ENGINES[engine](moving), *examples(), 5, first).gradients
-    expected = gradient_sum(Lipschitz(), ENGINES[engine](fixed), *examples(), 5, groups).gradients
+    sums, expected = (summed(objective, *examples(), engine, 5) for objective in (moving, fixed))
     received = moving.received(dict(sums))
     for name, total in expected.items():
         assert torch.allclose(received[name], total, rtol=1e-9, atol=1e-14)
@@ -65,12 +71,11 @@ def test_bounds_stay_those_of_the_first_whatever_the_share():
         course = Falling(1.0, 1)
         objective = made(course)
         course.share.fill_(share)
-        engine = ENGINES["one_pass"](objective)
         bounds = gradient_bounds(objective)
         assert bounds == gradient_bounds(made(None))
         inputs, targets = examples()
         for i in range(len(targets)):
-            alone = gradient_sum(Lipschitz(), engine, inputs[i : i + 1], targets[i : i + 1], 1).gradients
+            alone = summed(objective, inputs[i : i + 1], targets[i : i + 1])
             assert all(alone[name].norm() <= bound for name, bound in bounds.items())
 
 
@@ -81,25 +86,20 @@ def test_rows_within_the_bound_are_counted_in_pieces_of_any_size():
     objective.loss.course.share.fill_(between.item() / FIRST)
     inputs, targets = examples()
     for piece in (12, 5, 1):
-        sums = gradient_sum(Lipschitz(), ENGINES["one_pass"](objective), inputs, targets, piece).gradients
+        sums = summed(objective, inputs, targets, piece=piece)
         assert sums[COUNT].item() == (norms <= between).sum().item() - 6
     for i in range(len(targets)):
         members = torch.arange(len(targets)) != i
-        fewer = gradient_sum(
-            Lipschitz(), ENGINES["one_pass"](objective), inputs[members], targets[members], 12
-        ).gradients
+        fewer = summed(objective, inputs[members], targets[members])
         assert abs((sums[COUNT] - fewer[COUNT]).item()) == 0.5
-    groups = Lipschitz().noise_groups(objective)
-    none = gradient_sum(Lipschitz(), ENGINES["one_pass"](objective), inputs[:0], targets[:0], 12, groups).gradients
-    assert none[COUNT] == 0
+    assert summed(objective, inputs[:0], targets[:0])[COUNT] == 0
 
 
 def test_a_nan_row_counts_as_beyond_the_bound_and_adds_nothing():
     objective = made(Quantile())
     inputs, targets = examples(2)
     inputs[0] = torch.nan
-    groups = Lipschitz().noise_groups(objective)
-    alone = gradient_sum(Lipschitz(), ENGINES["isolated"](objective), inputs[1:], targets[1:], 2, groups).gradients
+    alone = summed(objective, inputs[1:], targets[1:], "isolated")
     logits = torch.tensor([[math.nan] * 3, [0.1, 0.2, 0.3]], dtype=torch.float64, requires_grad=True)
     counter = torch.zeros((), dtype=torch.float64, requires_grad=True)
     with objective.loss.course.counting(counter):
@@ -201,8 +201,7 @@ def test_what_is_learnt_hangs_on_what_was_released_only():
     for count in (0, 1):
         objective = made(Quantile(), None)
         inputs, targets = (tensor[:count] for tensor in examples())
-        groups = Lipschitz().noise_groups(objective)
-        sums = gradient_sum(Lipschitz(), ENGINES["one_pass"](objective), inputs, targets, 12, groups).gradients
+        sums = summed(objective, inputs, targets)
         objective.received({name: torch.full_like(total, -3.0) for name, total in sums.items()})
         shares.append(objective.loss.course.share.item())
     assert shares[0] == shares[1] == 1.0

@@ -66,8 +66,8 @@ def test_matches_float64_reference(network: str, strategy, engine: str) -> None:
     expected = reference(strategy, objective, inputs, targets)
     computed = gradient_sum(strategy, ENGINES[engine](objective), inputs, targets, physical_batch=3)
     assert error(computed.gradients, expected) < 1e-5
-    norms = computed.norms
-    assert norms is not None
+    norms = torch.tensor([norm(gradients) for gradients in per_example(objective, inputs, targets)])
+    torch.testing.assert_close(computed.norms, norms, rtol=1e-4, atol=1e-6)
     assert norms.min() < strategy.norm < norms.max(), "the test must have examples on both sides of the bound"
 
 
@@ -91,26 +91,14 @@ def test_flat_matches_opacus_optimizer() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_plain_sum_is_the_sum_of_the_gradients(engine: str) -> None:
-    """Of all examples, in any pieces; a mean would depend on the size of a piece."""
+    """Of all examples, in any pieces (a mean would depend on the size of a piece), in which they have their order."""
     objective, inputs, targets = make("small_cnn", dtype=torch.float64)
     expected = clipped_sum(per_example(objective, inputs, targets), math.inf)
     gradients = ENGINES[engine](objective)
     for physical_batch in (3, 100):
         computed = gradient_sum(NoClipping(), gradients, inputs, targets, physical_batch)
         assert error(computed.gradients, expected) < 1e-12
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_pieces_add_up(engine: str) -> None:
-    """Any physical batch gives the sum of the whole batch: gradient accumulation changes nothing."""
-    objective, inputs, targets = make("small_cnn", dtype=torch.float64)
-    gradients = ENGINES[engine](objective)
-    total = gradient_sum(Flat(0.7), gradients, inputs, targets, physical_batch=100)
-    for physical_batch in (1, 3, 10):
-        pieces = gradient_sum(Flat(0.7), gradients, inputs, targets, physical_batch)
-        assert error(pieces.gradients, total.gradients) < 1e-14
-        torch.testing.assert_close(pieces.losses, total.losses)
-        torch.testing.assert_close(pieces.norms, total.norms)
+        torch.testing.assert_close(computed.losses, objective(inputs, targets).detach())
 
 
 class _Scaled(nn.Module):

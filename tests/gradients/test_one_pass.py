@@ -8,20 +8,17 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.grad import conv2d_weight
 
 import runner.gradients.one_pass as engine_module
-from checks.benchmarks.peers import OpacusEngine
 from runner.clipping import Flat, gradient_sum
 from runner.gradients import ENGINES, MappedEngine, Objective, OnePassEngine, unknown
 from runner.gradients.interface import KNOWN
 from runner.gradients.one_pass import NotRecordableError, output_gradients, recording
-from runner.gradients.terms import METHODS, Terms, choose, linear, usable
+from runner.gradients.terms import METHODS, choose, linear, usable
 from runner.networks.architectures import all_convolutional, small_cnn
 from runner.networks.geometry import Geometry, geometry
 from runner.networks.lipschitz import layers
 from runner.networks.wide_resnet import Branches
-from runner.speed.kernels import channels_last
 from tests.failing import ScaledByItsWeight
 from tests.references import clipped_sum, distance, error, norm, per_example
 
@@ -60,42 +57,70 @@ def test_float64_is_exact_to_rounding() -> None:
     assert_exact(objective, torch.randn(3, 1, 28, 28, dtype=torch.float64), torch.tensor([1, 5, 9]), 1e-12)
 
 
-CONVOLUTIONS: list[tuple[dict[str, object], tuple[int, int]]] = [
-    ({"kernel_size": k, "stride": s, "padding": p, "bias": bias}, (11, 9))
-    for k, s, p, bias in [
-        (1, 1, 0, True), (1, 2, 1, False), (2, 2, 0, False), (3, 1, 1, False), (3, 2, 1, True), (5, 3, 3, True),
-        (8, 2, 3, True), (8, 3, 2, False),
+# Channels, size of the images, and the window: strides, paddings, dilations, images that are not square.
+CONVOLUTIONS: list[tuple[tuple[int, int], tuple[int, int], dict[str, Any]]] = [
+    ((3, 5), (11, 9), {"kernel_size": 1}),
+    ((3, 36), (11, 9), {"kernel_size": 1, "stride": 2, "padding": 1, "bias": False}),
+    ((3, 36), (11, 9), {"kernel_size": 3, "padding": 1, "bias": False}),
+    ((3, 5), (11, 9), {"kernel_size": 3, "stride": 2, "padding": 1}),
+    ((3, 36), (11, 9), {"kernel_size": 5, "stride": 3, "padding": 3}),
+    ((3, 5), (11, 9), {"kernel_size": 8, "stride": 2, "padding": 3}),
+    ((3, 36), (11, 9), {"kernel_size": 8, "stride": 3, "padding": 2, "bias": False}),
+    ((3, 5), (8, 11), {"kernel_size": (3, 5), "stride": (2, 1), "padding": (0, 2)}),
+    ((3, 36), (7, 12), {"kernel_size": (5, 2), "stride": (1, 3), "padding": (3, 1), "bias": False}),
+    ((3, 5), (1, 10), {"kernel_size": (1, 4), "padding": (0, 3)}),
+    ((3, 36), (9, 12), {"kernel_size": 3, "dilation": (2, 3), "stride": (2, 2), "padding": (2, 3)}),
+    ((3, 5), (6, 6), {"kernel_size": 3, "padding": "same"}),
+    ((3, 36), (2, 2), {"kernel_size": 1, "stride": 2}),
+    ((1, 6), (11, 8), {"kernel_size": 3, "padding": 1}),  # long and short windows
+    ((70, 6), (11, 8), {"kernel_size": 4, "stride": 2, "padding": 1}),
+    ((70, 6), (11, 8), {"kernel_size": 5, "stride": 3, "padding": 1}),
+]
+# What the kernel for windows of 3 x 3 takes: tiles whole and cut off, and channels beyond whole vectors
+SQUARE = [
+    ((channels_in, channels_out), size, {"kernel_size": 3, "padding": padding})
+    for channels_in, channels_out, size, padding in [
+        (16, 17, (1, 1), 1), (17, 16, (2, 2), 1), (243, 17, (3, 2), 1), (35, 48, (5, 3), 1), (16, 243, (7, 5), 0),
+        (19, 16, (17, 7), 1), (16, 16, (3, 4), 2),
     ]
 ]  # fmt: skip
-CONVOLUTIONS += [
-    ({"kernel_size": (3, 5), "stride": (2, 1), "padding": (0, 2)}, (8, 11)),
-    ({"kernel_size": (5, 2), "stride": (1, 3), "padding": (3, 1), "bias": False}, (7, 12)),
-    ({"kernel_size": (1, 4), "stride": 1, "padding": (0, 3)}, (1, 10)),
-    ({"kernel_size": 3, "dilation": (2, 3), "stride": (2, 2), "padding": (2, 3)}, (9, 12)),
-    ({"kernel_size": 3, "padding": "same"}, (6, 6)),
-    ({"kernel_size": 1, "stride": 2}, (2, 2)),
-]
+CASES = [(method, *case) for method in ("kernel", "instantiate") for case in CONVOLUTIONS]
+CASES += [("winograd", *case) for case in SQUARE]
 
 
-@pytest.mark.parametrize("method", ["kernel", "instantiate"])
-@pytest.mark.parametrize("number", range(len(CONVOLUTIONS)))
-def test_every_method_on_odd_convolutions(number: int, method: str, monkeypatch) -> None:
-    """Each method, forced on each geometry: strides, paddings, dilations, odd channels, images that are not square."""
-    if method == "kernel" and not usable(torch.zeros(1), Geometry(1, 1, (1, 1), (1, 1))):
+def after(convolution: nn.Conv2d, size: tuple[int, int]) -> tuple[Objective, Tensor, Tensor]:
+    """A network that begins with this convolution, and five examples."""
+    network = nn.Sequential(convolution, nn.Tanh(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.LazyLinear(10))
+    inputs = torch.randn(5, convolution.in_channels, *size)
+    network(inputs)
+    return Objective(network, spread()), inputs, torch.tensor([0, 1, 5, 9, 9])
+
+
+@pytest.mark.parametrize(("method", "channels", "size", "window"), CASES)
+def test_every_method_on_odd_convolutions(
+    method: str, channels: tuple[int, int], size: tuple[int, int], window: dict[str, Any], monkeypatch
+) -> None:
+    """Each method, forced on each geometry."""
+    if method != "instantiate" and not usable(torch.zeros(1), Geometry(1, 1, (1, 1), (1, 1))):
         pytest.skip("no C++ compiler")
     torch.manual_seed(0)
-    arguments, size = CONVOLUTIONS[number]
-    channels = (3, 36 if number % 2 else 5)
-    convolution = nn.Conv2d(*channels, **arguments)
-    network = nn.Sequential(convolution, nn.Tanh(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.LazyLinear(10))
-    inputs, targets = torch.randn(5, channels[0], *size), torch.tensor([0, 1, 5, 9, 9])
-    network(inputs)
 
     def forced(shape: Geometry, compiled: Collection[str]) -> str:
+        assert method in (*compiled, "instantiate") or shape.kernel == (1, 1)
         return "linear" if choose(shape, compiled) == "linear" else method
 
     monkeypatch.setattr("runner.gradients.terms.choose", forced)
-    assert_exact(Objective(network, spread()), inputs, targets, 1e-5)
+    assert_exact(*after(nn.Conv2d(*channels, **window), size), 1e-5)
+
+
+def test_sums_by_several_threads_are_exact(kernels: str) -> None:
+    torch.manual_seed(0)
+    objective, inputs, targets = after(nn.Conv2d(17, 33, 3, padding=1), (9, 6))
+    try:
+        torch.set_num_threads(3)
+        assert_exact(objective, inputs, targets, 1e-5)
+    finally:
+        torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize("method", ["kernel", "winograd", "instantiate"])
@@ -114,20 +139,7 @@ def test_the_norm_of_a_large_layer_counts_its_small_numbers(method: str) -> None
     assert expected == pytest.approx(math.sqrt(512 * (1 + (9 * 256 - 1) * 1.5e-4**2)), rel=2e-6)
 
 
-@pytest.mark.parametrize("channels", [1, 70])
-def test_wide_rows_and_strides_by_kernel_rows(channels: int, kernels: str) -> None:
-    """Long and short windows at several strides, at odd heights."""
-    torch.manual_seed(0)
-    for stride, kernel in ((1, 3), (2, 4), (3, 5)):
-        network = nn.Sequential(
-            nn.Conv2d(channels, 6, kernel, stride, padding=1), nn.Tanh(), nn.Flatten(), nn.LazyLinear(10)
-        )
-        inputs = torch.randn(3, channels, 11, 8)
-        network(inputs)
-        assert_exact(Objective(network, spread()), inputs, torch.tensor([1, 5, 9]), 1e-5)
-
-
-@pytest.mark.parametrize("count", [63, 64, 65, 200])
+@pytest.mark.parametrize("count", [64, 200])
 def test_slices_of_many_examples(count: int, kernels: str, monkeypatch) -> None:
     """In one slice, and in slices of 64, the sum equals the isolated engine's."""
     torch.manual_seed(0)
@@ -142,16 +154,16 @@ def test_slices_of_many_examples(count: int, kernels: str, monkeypatch) -> None:
         torch.testing.assert_close(computed.norms, expected.norms, rtol=1e-5, atol=1e-6)
 
 
-BROKEN = {
-    "small_cnn": (small_cnn([1, 28, 28], 10, nn.Tanh, [16, 32], 32, 3), (1, 28, 28), math.nan),
-    "all_convolutional": (all_convolutional([3, 32, 32], 10, nn.Tanh, [32, 64, 128, 256]), (3, 32, 32), math.inf),
-}
-
-
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_example_contributes_zero(case: str, kernels: str) -> None:
+@pytest.mark.parametrize(
+    ("network", "shape", "bad"),
+    [
+        (small_cnn([1, 28, 28], 10, nn.Tanh, [16, 32], 32, 3), [1, 28, 28], math.nan),
+        (all_convolutional([3, 16, 16], 10, nn.Tanh, [32, 64, 128]), [3, 16, 16], math.inf),
+    ],
+    ids=["small_cnn", "all_convolutional"],
+)
+def test_a_broken_example_contributes_zero(network: nn.Module, shape: list[int], bad: float, kernels: str) -> None:
     torch.manual_seed(0)
-    network, shape, bad = BROKEN[case]
     objective = Objective(network, spread())
     inputs, targets = torch.randn(6, *shape), torch.tensor([1, 2, 5, 6, 8, 9])
     names = [name for name, _ in objective.named_parameters()]
@@ -272,17 +284,9 @@ def test_a_huge_row_times_a_row_whose_squares_vanish_is_clipped(swapped: bool) -
 
 def test_the_cheapest_method_is_chosen_by_the_geometry() -> None:
     both = ("kernel", "winograd")
-    for channels_in, channels_out, size, compiled, method in (
-        (32, 32, 32, (), "instantiate"),
-        (32, 32, 32, ("kernel",), "kernel"),
-        (32, 32, 32, both, "winograd"),
-        (243, 64, 8, both, "winograd"),
-        (64, 64, 4, both, "kernel"),
-        (128, 256, 4, both, "kernel"),
-    ):
-        shape = Geometry(channels_in, channels_out, (size, size), (size, size), (3, 3), padding=(1, 1))
-        assert choose(shape, compiled) == method
-    assert choose(Geometry(512, 512, (1, 8), (1, 8)), both) == "kernel"
+    large, small = (Geometry(32, 32, (size, size), (size, size), (3, 3), padding=(1, 1)) for size in (32, 4))
+    chosen = [choose(large, ()), choose(large, ("kernel",)), choose(large, both), choose(small, both)]
+    assert chosen == ["instantiate", "kernel", "winograd", "kernel"]
     assert choose(Geometry(2048, 128, (1, 1), (1, 1)), ()) == "linear"
 
 
@@ -295,104 +299,6 @@ def test_what_draws_at_random_is_taken(capsys: pytest.CaptureFixture[str]) -> No
     assert computed.norms is not None
     assert computed.norms.shape == (4,)
     assert "by itself" in capsys.readouterr().err
-
-
-EXAMPLES = 3
-
-
-def convolution_of(c_in: int, c_out: int, height: int, width: int, padding: int = 1, views: int = 1) -> Geometry:
-    output = height + 2 * padding - 2, width + 2 * padding - 2
-    return Geometry(c_in, c_out, (height, width), output, (3, 3), padding=(padding, padding), views=views)
-
-
-def numbers(shape: Geometry) -> tuple[Tensor, Tensor]:
-    """Return inputs and output gradients, channels last."""
-    torch.manual_seed(0)
-    rows = EXAMPLES * shape.views
-    return torch.randn(rows, *shape.input, shape.channels_in), torch.randn(rows, *shape.output, shape.channels_out)
-
-
-def terms_of(shape: Geometry, method: str) -> Terms:
-    return METHODS[method](*numbers(shape), shape, True)
-
-
-def exact_weights(shape: Geometry) -> Tensor:
-    """Return each example's gradient in float64: [examples, kh * kw * in * out]."""
-    a, g = (slopes.double().permute(0, 3, 1, 2).chunk(EXAMPLES) for slopes in numbers(shape))
-    size = shape.channels_out, shape.channels_in, 3, 3
-    slopes = [conv2d_weight(x, size, y, padding=shape.padding).permute(2, 3, 1, 0) for x, y in zip(a, g, strict=True)]
-    return torch.stack(slopes).flatten(1)
-
-
-def compiled(shape: Geometry) -> str:
-    """Return the fastest compiled method that takes this shape."""
-    names = usable(torch.zeros(1), shape)
-    if not names:
-        pytest.skip("no C++ compiler")
-    return names[-1]
-
-
-SHAPES = {
-    "one pixel": convolution_of(16, 17, 1, 1),
-    "two": convolution_of(17, 16, 2, 2),
-    "three, features": convolution_of(243, 17, 3, 2),
-    "five": convolution_of(35, 48, 5, 3),
-    "seven, unpadded": convolution_of(16, 243, 7, 5, padding=0),
-    "seventeen": convolution_of(19, 16, 17, 7),
-    "padded by two": convolution_of(16, 16, 3, 4, padding=2),
-    "views": convolution_of(17, 31, 5, 6, views=2),
-    "one channel in": convolution_of(1, 16, 17, 5),
-    "three channels out": convolution_of(17, 3, 5, 7),
-}
-
-
-@pytest.mark.parametrize("size", SHAPES)
-def test_gradients_at_odd_sizes(size: str) -> None:
-    """Within 5e-6 of the largest number. The norm counts each computed number once."""
-    shape = SHAPES[size]
-    method = compiled(shape)
-    assert method == ("kernel" if "channel" in size else "winograd")
-    terms, exact = terms_of(shape, method), exact_weights(shape)
-    assert terms.formed is not None
-    assert terms.bias is not None
-    assert (terms.formed - exact).abs().max() < 5e-6 * exact.abs().max()
-    torch.testing.assert_close(terms.squares.double(), terms.formed.double().square().sum(1), rtol=2e-6, atol=0)
-    of_biases = numbers(shape)[1].double().view(EXAMPLES, -1, shape.channels_out).sum(1)
-    torch.testing.assert_close(terms.bias.double(), of_biases, rtol=0, atol=1e-5)
-
-
-def test_threads_and_other_examples_change_no_number() -> None:
-    """An example with NaN leaves every bit of the others."""
-    shape = convolution_of(17, 33, 9, 6)
-    method, (a, g) = compiled(shape), numbers(shape)
-    expected = terms_of(shape, method)
-    a[1, 4, 3, 16] = torch.nan
-    try:
-        torch.set_num_threads(3)
-        computed = METHODS[method](a, g, shape, True)
-    finally:
-        torch.set_num_threads(1)
-    for computed_part, other in ((computed.formed, expected.formed), (computed.squares, expected.squares)):
-        assert computed_part is not None
-        assert other is not None
-        assert torch.equal(computed_part[[0, 2]], other[[0, 2]])
-    assert computed.squares[1].isnan()
-
-
-def test_channels_last_inputs_and_weights() -> None:
-    for channels in (1, 3):
-        torch.manual_seed(0)
-        network = nn.Sequential(
-            nn.Conv2d(channels, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 3, 3, 2), nn.Flatten(), nn.Linear(27, 10)
-        )
-        objective = Objective(network, nn.CrossEntropyLoss(reduction="none")).double()
-        objective = objective.to(memory_format=torch.channels_last)
-        inputs = channels_last(torch.randn(4, channels, 7, 7, dtype=torch.float64))
-        targets = torch.tensor([0, 1, 2, 3])
-        expected = Flat(0.7).sum_contributions(MappedEngine(copy.deepcopy(objective)), inputs, targets)
-        computed = Flat(0.7).sum_contributions(OpacusEngine(objective), inputs, targets)
-        torch.testing.assert_close(computed.norms, expected.norms)
-        torch.testing.assert_close(computed.gradients, expected.gradients)
 
 
 PLAIN = nn.CrossEntropyLoss(reduction="none")
@@ -410,18 +316,13 @@ OF_IMAGES: dict[type[nn.Module], Callable[[], nn.Module]] = {
 }
 
 
-def objective_with(module: nn.Module) -> Objective:
-    """Images of 1 x 8 x 8 to three logits, with a module in the middle."""
-    torch.manual_seed(0)
-    before = nn.Sequential(nn.Conv2d(1, 4, 3), module)
-    numbers = before(torch.zeros(1, 1, 8, 8)).numel()
-    return Objective(nn.Sequential(before, nn.Flatten(), nn.Linear(numbers, 3)), PLAIN)
-
-
 @pytest.mark.parametrize("kind", sorted(KNOWN - {nn.CrossEntropyLoss}, key=lambda kind: kind.__name__))
 def test_every_known_type_keeps_examples_apart(kind: type[nn.Module]) -> None:
     """The sums of a batch are as the isolated engine's, and removing an example moves them by C."""
-    objective = objective_with(OF_IMAGES.get(kind, kind)())
+    torch.manual_seed(0)
+    before = nn.Sequential(nn.Conv2d(1, 4, 3), OF_IMAGES.get(kind, kind)())
+    last = nn.Linear(before(torch.zeros(1, 1, 8, 8)).numel(), 3)
+    objective = Objective(nn.Sequential(before, nn.Flatten(), last), PLAIN)
     assert unknown(objective) is None
     engine = ENGINES["one_pass"](objective)
     assert isinstance(engine, OnePassEngine)
@@ -478,12 +379,6 @@ def test_what_is_not_exactly_known_is_mapped(case: str) -> None:
     if "joined" not in case:
         objective(torch.zeros(2, 1, 8, 8), torch.zeros(2).long())  # gives the last layer its shape
     assert isinstance(ENGINES["one_pass"](objective), MappedEngine)
-
-
-def test_a_module_inside_itself_is_looked_at_once() -> None:
-    objective = objective_with(nn.Tanh())
-    objective.network.itself = objective.network
-    assert unknown(objective) is None
 
 
 @pytest.mark.parametrize("mixing", [layers.Residual(nn.Flatten()), Branches(nn.Flatten(), nn.Identity())])

@@ -11,76 +11,42 @@ from runner.networks.standardized import StandardizedConv2d
 from runner.speed.convolution import fast_convolution
 from runner.speed.faster import faster
 
-CONVOLVED = {
-    "one pixel": (16, 16, 1, 1),
-    "tiles cut off": (48, 112, 7, 10),
-    "whole tiles": (32, 64, 8, 4),
-    "a line": (16, 32, 33, 1),
-    "surplus channels": (17, 35, 5, 3),
-    "features": (243, 17, 2, 17),
-    "standardised": (32, 48, 9, 6),
+CONVOLVED = {  # the layer, and the size of the images
+    "one pixel": (nn.Conv2d(16, 16, 3, padding=1, bias=False), (1, 1)),
+    "tiles cut off": (nn.Conv2d(48, 112, 3, padding=1), (7, 10)),
+    "whole tiles": (nn.Conv2d(32, 64, 3, padding=1, bias=False), (8, 4)),
+    "a line": (nn.Conv2d(16, 32, 3, padding=1), (33, 1)),
+    "surplus channels": (nn.Conv2d(17, 35, 3, padding=1, bias=False), (5, 3)),
+    "features": (nn.Conv2d(243, 17, 3, padding=1), (2, 17)),
+    "standardised": (StandardizedConv2d(32, 48, 3, padding=1), (9, 6)),
+    "MNIST, first": (nn.Conv2d(1, 16, 8, 2, 3), (28, 28)),
+    "MNIST, second": (nn.Conv2d(16, 32, 4, 2), (13, 13)),
+    "strides beyond the window": (nn.Conv2d(3, 5, (2, 1), (3, 2)), (9, 8)),
+    "pixels that no window sees": (nn.Conv2d(2, 17, 3, 2), (8, 6)),
+    "padded beyond the window": (nn.Conv2d(1, 8, (1, 2), 1, (2, 3)), (3, 1)),
+    "one window": (nn.Conv2d(31, 9, (5, 3), bias=False), (5, 3)),
+    "few channels out": (nn.Conv2d(243, 10, 1), (4, 5)),
 }
-
-
-def difference(plain: nn.Conv2d, x: torch.Tensor, upstream: torch.Tensor) -> float:
-    """Return by how much the compiled outputs and gradients differ from float64's, over the largest of each."""
-    exact, results = copy.deepcopy(plain).double(), []
-    for layer, images, g in ((faster(plain), x, upstream), (exact, x.double(), upstream.double())):
-        images.requires_grad_()
-        y = layer(images)
-        results.append([y, *torch.autograd.grad(y, [images, *layer.parameters()], g)])
-    pairs = zip(*results, strict=True)
-    return max(float((fast.double() - right).abs().max() / right.abs().max()) for fast, right in pairs)
 
 
 @pytest.mark.parametrize("case", CONVOLVED)
-def test_convolution(kernels: str, case: str) -> None:
-    """Outputs and all gradients, within 1e-5 of float64's largest. Every second shape has a bias and another layout."""
+def test_a_convolution(kernels: str, case: str) -> None:
+    """Outputs and all gradients, next to float64's, as PyTorch's. Layouts alternate."""
     torch.manual_seed(0)
-    bias = case in ("tiles cut off", "a line")
-    layout = torch.channels_last if case in ("tiles cut off", "whole tiles") else torch.contiguous_format
-    channels_in, channels_out, height, width = CONVOLVED[case]
-    if case == "standardised":
-        plain = StandardizedConv2d(channels_in, channels_out, 3, padding=1)
-    else:
-        plain = nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=bias)
-    x = torch.randn(5, channels_in, height, width).to(memory_format=layout)
-    upstream = torch.randn(5, channels_out, height, width)
+    plain, size = CONVOLVED[case]
+    plain.reset_parameters()
+    layout = list(CONVOLVED).index(case) % 2
+    images = torch.randn(5, plain.in_channels, *size)
+    x = images.contiguous(memory_format=torch.channels_last if layout else torch.contiguous_format)
     assert fast_convolution(plain)
-    assert difference(plain, x, upstream) < 1e-5
-
-
-SMALL = {  # channels, window, stride, padding, and the size of the images
-    "MNIST, first": ((1, 16), (8, 8), (2, 2), (3, 3), (28, 28)),
-    "MNIST, second": ((16, 32), (4, 4), (2, 2), (0, 0), (13, 13)),
-    "strides beyond the window": ((3, 5), (2, 1), (3, 2), (0, 0), (9, 8)),
-    "pixels that no window sees": ((2, 17), (3, 3), (2, 2), (0, 0), (8, 6)),
-    "padded beyond the window": ((1, 8), (1, 2), (1, 1), (2, 3), (3, 1)),
-    "one window": ((31, 9), (5, 3), (1, 1), (0, 0), (5, 3)),
-    "few channels out": ((243, 10), (1, 1), (1, 1), (0, 0), (4, 5)),
-}
-
-
-@pytest.mark.parametrize("case", SMALL)
-def test_a_small_convolution(kernels: str, case: str) -> None:
-    """Outputs and all gradients, within 1e-6 of float64's largest, as PyTorch's."""
-    torch.manual_seed(0)
-    channels, window, stride, padding, size = SMALL[case]
-    plain = nn.Conv2d(*channels, window, stride, padding, bias=case != "one window")  # type: ignore[arg-type]
-    x = torch.randn(5, channels[0], *size)
+    exact, results = copy.deepcopy(plain).double(), []
     upstream = torch.randn(plain(x).shape)
-    assert fast_convolution(plain)
-    assert difference(plain, x, upstream) < 1e-6
-
-
-def test_an_image_smaller_than_the_window_is_refused_as_ever(kernels: str) -> None:
-    plain = nn.Conv2d(1, 4, 5)
-    messages = []
-    for layer in (plain, faster(plain)):
-        with pytest.raises(RuntimeError) as refused:
-            layer(torch.randn(2, 1, 4, 9))
-        messages.append(str(refused.value))
-    assert messages[0] == messages[1]
+    for layer, inputs, g in ((faster(plain), x, upstream), (exact, x.double(), upstream.double())):
+        y = layer(inputs.requires_grad_())
+        results.append([y, *torch.autograd.grad(y, [inputs, *layer.parameters()], g)])
+    by_tiles = plain.kernel_size == (3, 3) and plain.stride == (1, 1)
+    for fast, right in zip(*results, strict=True):
+        assert (fast.double() - right).abs().max() < (1e-5 if by_tiles else 1e-6) * right.abs().max()
 
 
 @pytest.mark.parametrize(
@@ -109,21 +75,23 @@ def test_an_image_is_convolved_alone(kernels: str, layer: nn.Conv2d, size: tuple
     assert results[1][0][3].isnan().any()
 
 
-LAID = {
-    "every second": lambda count: torch.randn(2 * count)[::2],
-    "expanded": lambda count: torch.randn(1).expand(count),
-    "behind others": lambda count: torch.randn(count + 3)[3:],
-}
-
-
-@pytest.mark.parametrize("laid", LAID)
-def test_a_bias_of_any_order_in_memory(kernels: str, laid: str) -> None:
+@pytest.mark.parametrize("bias", [torch.randn(128)[::2], torch.randn(1).expand(64), torch.randn(67)[3:]])
+def test_a_bias_of_any_order_in_memory(kernels: str, bias: torch.Tensor) -> None:
     torch.manual_seed(0)
     plain = nn.Conv2d(16, 64, 3, padding=1)
-    plain.bias = nn.Parameter(LAID[laid](64), requires_grad=False)
+    plain.bias = nn.Parameter(bias, requires_grad=False)
     x = torch.randn(3, 16, 6, 6)
     fast = faster(plain)
     torch.testing.assert_close(fast(x), plain(x), rtol=0, atol=1e-4)
+
+
+def outcome(layer: nn.Module, x: torch.Tensor) -> torch.Tensor | str:
+    """What the layer computes, or why it does not."""
+    try:
+        computed: torch.Tensor = layer(x)
+    except RuntimeError as error:
+        return str(error)
+    return computed
 
 
 @pytest.mark.parametrize(
@@ -131,6 +99,7 @@ def test_a_bias_of_any_order_in_memory(kernels: str, laid: str) -> None:
     [
         ("weight", (16, 8, 3, 3), torch.float32),
         ("weight", (40, 16, 3, 3), torch.float32),
+        ("weight", (16, 16, 9, 9), torch.float32),  # larger than the images
         ("bias", (3,), torch.float32),
         ("bias", (16,), torch.float64),
     ],
@@ -141,13 +110,9 @@ def test_parameters_put_in_later_are_taken_or_refused_as_ever(
     plain = nn.Conv2d(16, 16, 3, padding=1)
     fast = faster(plain)
     setattr(plain, name, nn.Parameter(torch.randn(size, dtype=dtype)))
-    x, results = torch.randn(2, 16, 5, 5), []
-    for layer in (plain, fast):
-        try:
-            results.append(layer(x))
-        except RuntimeError as error:
-            results.append(str(error))
-    assert torch.equal(*results) if isinstance(results[0], torch.Tensor) else results[0] == results[1]
+    x = torch.randn(2, 16, 5, 5)
+    expected, computed = outcome(plain, x), outcome(fast, x)
+    assert torch.equal(computed, expected) if isinstance(expected, torch.Tensor) else computed == expected
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from checks.parity.cases import prepared
 from checks.parity.runs import SMALL
 from checks.parity.step import made_up
 from checks.rehearsal import made_up_cuda
+from runner.config import REPOSITORY
 from runner.data.datasets import Split
 from runner.networks.geometry import Geometry
 from runner.speed import implicit
@@ -42,16 +43,13 @@ LAYERS = {
 }
 
 
-def interpreted(numbers: Path) -> None:
-    """Save the gradients and squares of all shapes, in both layouts, as Triton's interpreter computes them."""
-    from runner.speed.implicit_kernel import launch
-
-    computed = []
-    for shape in (*SHAPES, *ODD):
-        a, g = images(shape)
-        for inputs in (a, a.contiguous(memory_format=torch.channels_last)):
-            computed.append(launch(inputs, g, shape, _blocks(shape), lowered=len(computed) % 2 == 1))
-    torch.save(computed, numbers)
+# For a process of its own, as Triton is imported to be interpreted or not
+INTERPRETED = """
+import sys, torch
+from runner.speed.implicit_kernel import launch
+cases = enumerate(torch.load(sys.argv[1], weights_only=False))
+torch.save([launch(*case, lowered=number % 2 == 1) for number, case in cases], sys.argv[2])
+"""
 
 
 def images(shape: Geometry) -> tuple[Tensor, Tensor]:
@@ -73,12 +71,15 @@ def by_autograd(shape: Geometry, a: Tensor, g: Tensor) -> Tensor:
 
 def test_interpreted_it_is_pytorchs_gradient_and_norm(tmp_path: Path) -> None:
     """By shapes with rests, strides, padding, dilation and views, for any strides. A NaN stays in its own example."""
-    script = f"from tests.speed.test_implicit import *; interpreted(Path({str(tmp_path / 'numbers')!r}))"
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", script], check=True, env=environment)
-    computed = torch.load(tmp_path / "numbers")
-    for number, (formed, squares) in enumerate(computed):
-        shape = (*SHAPES, *ODD)[number // 2]
+    shapes, cases = (*SHAPES, *ODD), []
+    for number, shape in enumerate(shapes):
+        a, g = images(shape)
+        layout = torch.channels_last if number % 2 else torch.contiguous_format
+        cases.append((a.contiguous(memory_format=layout), g, shape, _blocks(shape)))
+    torch.save(cases, tmp_path / "cases")
+    arguments = [sys.executable, "-c", INTERPRETED, str(tmp_path / "cases"), str(tmp_path / "numbers")]
+    subprocess.run(arguments, check=True, env=os.environ | {"TRITON_INTERPRET": "1"}, cwd=REPOSITORY)
+    for shape, (formed, squares) in zip(shapes, torch.load(tmp_path / "numbers"), strict=True):
         expected = by_autograd(shape, *images(shape))
         for example in (0, 2):
             exact = expected[example]
@@ -89,7 +90,7 @@ def test_interpreted_it_is_pytorchs_gradient_and_norm(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lowered", [False, True])
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", ["MNIST, first", "CIFAR-10, last"])
 def test_compiled_for_sm_90_it_spills_nothing(name: str, lowered: bool, tmp_path: Path) -> None:
     """Its products are those of tensor cores: three for float32, one in fewer bits."""
     from triton.backends.compiler import GPUTarget

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from runner.data.files import safe_folder
 from runner.gradients import terms
 from runner.mechanism import normal
 from runner.speed import compiled, convolution, kernels, lipschitz
@@ -71,20 +70,15 @@ def test_a_whole_library_is_not_compiled_again(folder: Path) -> None:
     assert path.stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o775])
-def test_others_may_not_write_where_libraries_are(folder: Path, mode: int) -> None:
+def test_a_folder_that_others_may_write_is_closed_or_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a umask of 002 leaves folders: the user's own is closed; another's is not used."""
-    folder.chmod(mode)
+    folder.chmod(0o775)
     assert library(NAME, compiled.agrees_on_tanh) is not None
     assert folder.stat().st_mode & 0o022 == 0
-
-
-def test_a_library_of_another_user_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels._library.cache_clear()
     mine = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
     assert library(NAME, compiled.agrees_on_tanh) is None
-    with pytest.raises(PermissionError, match="belongs to another user"):
-        safe_folder(folder)
 
 
 TRIALS = {
@@ -123,17 +117,12 @@ def test_a_right_kernel_agrees_at_once(name: str, capsys: pytest.CaptureFixture[
     assert torch.equal(torch.get_rng_state(), state)
 
 
+# One of each kernel and header, and more of the noise. `make mutants` has others, in the sources themselves.
 FAULTS = {
     ("convolution", "(v * s.sy + ky) * width"): "v * s.sy * width",
-    ("convolution", "(v * s.sy * width"): "(v * s.sx * width",
-    ("convolution", "std::copy_n(bias"): "if (false) std::copy_n(bias",
-    ("group_norm", "found + epsilon"): "found",
     ("group_norm", "i < c + size"): "i < c + 1",
     ("group_sort", "(a > b) | (a != a) ? a : b"): "a > b ? a : b",
-    ("group_sort", "if (half % N) sort("): "if (false) sort(",
     ("l2_pool", "norm[c] > kNoSlope ? ratio : 0.0f"): "ratio",
-    ("l2_pool", "row % s.out_height * s.kh"): "row % s.out_height",
-    ("max_pool", "k = 1; k < count_places"): "k = 1; k < count_places - 1",
     ("max_pool", "left = here ? none : left;"): ";",
     ("normal", "b & 0xfffff"): "a & 0xfffff",
     ("normal", "2147483648.0"): "2147483647.0",
@@ -142,15 +131,8 @@ FAULTS = {
     ("normal", "work(i, end - i)"): "work(i, end - i - 1)",
     ("normal", "((quarter + 1) & 2) << 62"): "(quarter & 2) << 62",
     ("tanh", "x != x ? x : result"): "x != x ? all(1.0f) : result",
-    ("tanh", "t = t < -40.0f ? all(-40.0f) : t;"): ";",
-    ("weight_gradients", "ky * s.dy"): "ky",
     ("weight_gradients", "sum[j] += row[j];"): "sum[j] = row[j];",
     ("tiles", "row >= 0 && "): "row > 0 && ",
-    ("winograd_gradients", "r = row;"): "r = 0;",
-    ("winograd_gradients", "for (; lane < kLanes"): "for (lane = 0; lane < kLanes",
-    ("winograd_gradients", "points[r][x] + sum[r]"): "sum[r]",
-    ("winograd", "(kTile, s.width - left);"): "(kTile, s.width - left - (left > 0));",
-    ("winograd", "moved[x] + bias"): "moved[x]",
     ("winograd", "s.turned ? 8 - k : k"): "k",
     ("by_rows", "(n + 1) * rows / threads"): "(n + 1) * rows / threads - (n + 1 == threads)",
 }
@@ -177,17 +159,13 @@ def test_a_kernel_that_is_built_wrong_is_noticed_and_not_used(
 
 def test_a_compiler_may_be_several_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `ccache g++`, which build scripts export."""
-    (tmp_path / "wrapper").write_text('#!/bin/sh\nexec "$@"\n')
-    (tmp_path / "wrapper").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("DP_REPRO_KERNELS", "all")
     compiler = shutil.which("c++")
     if compiler is None:
         pytest.skip("no C++ compiler")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("DP_REPRO_KERNELS", "all")
+    monkeypatch.setenv("CXX", f"env {compiler} -DNOTHING")
     kernels._library.cache_clear()
-    monkeypatch.setenv("CXX", f"wrapper {compiler} -DNOTHING")
-    assert kernels.why_off() is None
     assert library(NAME, compiled.agrees_on_tanh) is not None
     kernels._library.cache_clear()
 

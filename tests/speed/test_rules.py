@@ -10,15 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from checks.__main__ import COMMANDS as CHECKS
-from runner.cli.commands import COMMANDS, carry_out
-from runner.records.files import read_record, record_path, results_folder
-from runner.records.identity import identify
+from runner.cli import reproduce
 from runner.runs.execute import execute
 from runner.speed import compiled, kernels
 from runner.speed.compiled import FastMaxPool, FastTanh
 from runner.speed.faster import faster
-from tests.conftest import Compose
+from tests.conftest import Compose, quietly, record_of
 
 
 @pytest.fixture(autouse=True)
@@ -73,15 +70,14 @@ def test_small_convolutions_are_compiled_at_any_size() -> None:
 
 @pytest.mark.parametrize("wanted", ["", "0"])
 def test_a_record_has_a_kernel_hash_and_the_instruction_set(
-    wanted: str, composed: Compose, monkeypatch: pytest.MonkeyPatch
+    wanted: str, smoke: Compose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DP_REPRO_KERNELS", wanted)
-    config = composed("experiment=tempered_sigmoid/mnist_tanh", "scale=smoke", "epochs=1", "tracking=disabled")
-    execute(config, on_epoch=lambda row, run: None)
-    record = read_record(record_path(results_folder(config), identify(config)[0]))
-    assert record is not None
-    assert record["provenance"]["instructions"] == torch.backends.cpu.get_cpu_capability()
-    computed = record["provenance"].get("kernels")
+    config = smoke("epochs=1", "scale.batch_size=500")
+    execute(config, quietly)
+    provenance = record_of(config)["provenance"]
+    assert provenance["instructions"] == torch.backends.cpu.get_cpu_capability()
+    computed = provenance.get("kernels")
     assert computed == kernels.used()
     assert (computed is None) == (wanted == "0" or kernels.why_off() is not None)
 
@@ -100,39 +96,18 @@ def test_the_hash_follows_the_kernels_and_their_sources(tmp_path: Path, monkeypa
     assert kernels.used() != first
 
 
-EVERY = {**COMMANDS, **CHECKS}
-
-
-@pytest.mark.parametrize("command", ["reproduce losing_less", "benchmark"])
-def test_commands_refuse_it_in_one_sentence_before_they_begin(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_refuses_an_unknown_value_before_it_begins(refusal, monkeypatch: pytest.MonkeyPatch) -> None:
     """`runner` itself does in tests/test_config.py, where it has a process of its own."""
     monkeypatch.setenv("DP_REPRO_KERNELS", "yes")
-    for first in (
-        "runner.cli.reproduce.load",
-        "checks.benchmarks.run._rows",
-        "runner.speed.machine.set_up",
-    ):
-        monkeypatch.setattr(first, lambda *_, **__: pytest.fail("it began"))
-    try:
-        name, *arguments = command.split()
-        code = carry_out(name, arguments, EVERY)
-    except SystemExit as stopped:
-        code = stopped.code
-    message = capsys.readouterr()
-    assert (code, message.out) == (2, "")
-    (sentence,) = message.err.splitlines()
-    assert sentence.partition(": ")[2].startswith("DP_REPRO_KERNELS is 0 ")
+    monkeypatch.setattr("runner.cli.reproduce.load", lambda _: pytest.fail("it began"))
+    assert "DP_REPRO_KERNELS is 0 " in refusal(reproduce.main, ["losing_less"])
 
 
-def test_nothing_that_a_command_imports_stumbles_over_it() -> None:
+def test_nothing_that_a_run_imports_stumbles_over_it() -> None:
     """And a run imports nothing that it uses in places only: wandb, matplotlib and others, which take seconds."""
     program = (
         "import sys, runner.runs.execute, runner.launch.processes, runner.records.jobs\n"
-        "print([m for m in ('wandb', 'matplotlib', 'kymatio', 'sklearn', 'torch._dynamo') if m in sys.modules])\n"
-        "import checks.__main__, checks.benchmarks.run, runner.__main__, runner.cli.reproduce\n"
-        "import runner.training.loop"
+        "print([m for m in ('wandb', 'matplotlib', 'kymatio', 'sklearn', 'torch._dynamo') if m in sys.modules])"
     )
     environment = os.environ | {"DP_REPRO_KERNELS": "yes"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)

@@ -1,29 +1,26 @@
-"""Averaged weights: against a weighted mean by hand, in every way of taking steps, and under screening."""
+"""Averaged weights: against a weighted mean by hand, and under screening. In a graph: tests/cuda/test_options.py."""
 
 import pytest
 import torch
 
 from runner.build.prepare import prepare
-from runner.records.files import read_record, record_path, results_folder
-from runner.records.identity import identify
 from runner.records.verify import verify
 from runner.runs.execute import execute
 from runner.training.averaging import averaged
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate
-from runner.training.graph import GraphStep
 from runner.training.loop import CallByCall, load, train
+from tests.conftest import quietly, record_of
 from tests.references import flat
 from tests.small import FEW_STEPS
 
 EMA = ("averaging=ema", "averaging.decay=0.5", "optimizer.momentum=0.9")
 
 
-@pytest.mark.parametrize("way", ["call by call", "as a graph"])
-def test_it_is_the_weighted_mean_of_the_weights_of_all_steps(smoke, way: str) -> None:
+def test_it_is_the_weighted_mean_of_the_weights_of_all_steps(smoke) -> None:
     run = prepare(smoke(*FEW_STEPS, *EMA))
     data = load(run)
-    steps = CallByCall(run, data) if way == "call by call" else GraphStep(run, run.new_objective(), data[0])
+    steps = CallByCall(run, data)
     objective = steps.objective
     weights = [flat(dict(objective.named_parameters())).detach()]
     none = Diagnostics(run, objective, data[0])
@@ -40,12 +37,10 @@ def test_it_is_the_weighted_mean_of_the_weights_of_all_steps(smoke, way: str) ->
     assert (average - weights[-1]).norm() > 100 * (average - expected).norm()
 
 
-@pytest.mark.parametrize("step", ["eager", "graph"])
-def test_accuracy_is_of_the_average_and_training_is_unchanged(smoke, step: str) -> None:
-    runs = [prepare(smoke(*FEW_STEPS, *more, f"runtime.step={step}")) for more in (EMA[2:], EMA)]
+def test_accuracy_is_of_the_average_and_training_is_unchanged(smoke) -> None:
+    runs = [prepare(smoke(*FEW_STEPS, *more)) for more in (EMA[2:], EMA)]
     data = load(runs[0])
     plain, averaged = (train(run, data, lambda row: None) for run in runs)
-    assert averaged.step == step
     assert averaged.history["test_accuracy_last"] == plain.history["test_accuracy"]
     assert averaged.history["test_loss_last"] == plain.history["test_loss"]
     assert averaged.history["test_loss"] != plain.history["test_loss"]
@@ -68,8 +63,8 @@ def test_only_accepted_updates_count(smoke, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_record_follows_from_its_config(smoke) -> None:
     """The columns of the last weights are expected with an average only."""
     config = smoke(*FEW_STEPS, *EMA, "screening=annealing", "augmentation=views")
-    assert execute(config, lambda row, run: None) == "finished"
-    record = read_record(record_path(results_folder(config), identify(config)[0]))
+    assert execute(config, quietly) == "finished"
+    record = record_of(config)
     assert verify(record) == []
     del record["history"]["test_loss_last"]
     assert "has the columns" in verify(record)[0]

@@ -10,13 +10,12 @@ from torch import Tensor, nn
 
 from runner.build.prepare import prepare
 from runner.data.datasets import Split
-from runner.gradients import GradientSum, Objective
+from runner.gradients import Objective
 from runner.mechanism.normal import generator
 from runner.networks.losses import LosingLess
 from runner.training import diagnostics as package
-from runner.training.diagnostics import Batch, Diagnostics, diagnostics
+from runner.training.diagnostics import Diagnostics
 from runner.training.diagnostics.gradients import TopEigenvalue
-from runner.training.evaluate import Evaluation
 from runner.training.loop import Trained, load, train
 from runner.training.run import Run
 from tests.references import flat, per_example
@@ -42,29 +41,6 @@ def first_epoch(run: Run, training: Split) -> list[Tensor]:
     objective.start_epoch(0)
     batches = run.mechanism.batches(generator(run.config.seed, "sampling", run.device))
     return [torch.stack([*map(flat, per_example(objective, training.images[i], training.targets[i]))]) for i in batches]
-
-
-def test_who_holds_the_weights_sees_no_training_image(smoke, monkeypatch) -> None:
-    """They measure what they would, and no hook on the weights or the layers of the trained network is called."""
-    monkeypatch.setattr(package, "FIXED", 32)
-    asked = ",".join(n for n, d in diagnostics().items() if d.passes_training_images and n != "bound_ratios")
-    run, data = small(smoke(OURS, f"diagnostics=[{asked}]", "epochs=1", "diagnostics_every=100"))
-    objective, seen = run.new_objective(), []
-    expected = Diagnostics(run, run.new_objective(), data[0])
-    computed = Diagnostics(run, objective, data[0])
-    for parameter in objective.parameters():
-        parameter.register_hook(seen.append)
-    for module in objective.modules():
-        module.register_forward_pre_hook(lambda _, parts_by_name: seen.append(parts_by_name))
-    batch = data[0].images[:8], data[0].targets[:8]
-    for measures, engine in ((expected, run.engine(run.new_objective())), (computed, run.engine(run.new_objective()))):
-        measures.start()
-        sums = GradientSum({name: p.detach() for name, p in objective.named_parameters()}, torch.zeros(8), None)
-        measures.step(0, 1, Batch(engine, *batch, sums))
-        measures.epoch(1, Evaluation(0.0, 0.0, [0.0] * 10))
-    assert not seen
-    assert computed.values == expected.values
-    assert computed.values.keys() == set(asked.split(","))
 
 
 def test_histogram_and_cosine_match_per_example_gradients(smoke) -> None:

@@ -1,9 +1,9 @@
 """Parts of a user that answer wrongly are refused before work starts; what they are given is theirs to change."""
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -44,30 +44,6 @@ class Answers:
         return self.answer if self.answer == "text" else float(self.answer)
 
 
-@pytest.mark.parametrize(
-    ("group", "answer", "message"),
-    [
-        *(("accountant", wrong, "accountant: Expected Answers to give") for wrong in ("nan", "-1", "text", "later")),
-        *(("averaging", wrong, "averaging: ") for wrong in ("-1", "1.5", "two", "later")),
-    ],
-)
-def test_an_answer_that_is_no_epsilon_or_share_is_refused(
-    group: str, answer: str, message: str, part_config: Make
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        prepare(part_config(group, f"{HERE}.Answers", answer=answer))
-
-
-@pytest.mark.parametrize(("group", "answer"), [("accountant", "inf"), ("accountant", "0"), ("averaging", "0.5")])
-def test_a_plain_number_is_an_answer(group: str, answer: str, part_config: Make) -> None:
-    run = prepare(part_config(group, f"{HERE}.Answers", "scale.epochs=1", answer=answer))
-    trained = train(run, load(run), lambda row: None)
-    if group == "accountant":
-        assert trained.history["epsilon"] == [float(answer)]
-    else:
-        assert trained.history["test_loss"] != trained.history["test_loss_last"]
-
-
 @dataclass(frozen=True)
 class Times(Flat):
     """Multiplies a gradient by a number, whatever its norm is."""
@@ -76,11 +52,6 @@ class Times(Flat):
 
     def factors(self, norms: Tensor) -> Tensor:
         return self.by * torch.ones_like(norms)
-
-
-class NoNumber(Flat):
-    def factors(self, norms: Tensor) -> Tensor:
-        return norms * math.nan
 
 
 def test_a_clipping_that_is_cut_is_named_once(part_config: Make, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,6 +67,11 @@ def test_a_clipping_that_is_cut_is_named_once(part_config: Make, capsys: pytest.
 class Returns:
     def project(self, parameters: Mapping[str, Tensor]) -> object:
         return {name: gradient.clamp(-1, 1) for name, gradient in parameters.items()}
+
+
+class NoNumber(Flat):
+    def factors(self, norms: Tensor) -> Tensor:
+        return norms * math.nan
 
 
 class StartsBadly(nn.CrossEntropyLoss):
@@ -131,10 +107,6 @@ def raises(optimizer: torch.optim.Optimizer) -> None:
     raise KeyError("lr")
 
 
-def leaves(optimizer: torch.optim.Optimizer) -> None:
-    sys.exit()
-
-
 def overwritten(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
     return nn.Sequential(nn.SiLU(inplace=True), nn.Flatten(), nn.Linear(784, classes))
 
@@ -143,17 +115,33 @@ def seven(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 7))
 
 
-def pair(input_shape: Sequence[int], classes: int, activation: Callable[[], nn.Module]) -> nn.Module:
-    class Pair(nn.Sequential):
-        def forward(self, x: Tensor) -> Tensor:
-            return (y := super().forward(x)), y  # type: ignore[return-value]
-
-    return Pair(nn.Flatten(), nn.Linear(784, classes))
-
-
-class OfFirst(nn.CrossEntropyLoss):
-    def forward(self, outputs: tuple[Tensor, Tensor], targets: Tensor) -> Tensor:  # type: ignore[override]
-        return super().forward(outputs[0], targets)
+@pytest.mark.parametrize(
+    ("group", "name", "arguments", "message"),
+    [
+        *(
+            ("accountant", "Answers", {"answer": answer}, "accountant: Expected Answers to give")
+            for answer in ("nan", "-1", "text", "later")
+        ),
+        *(("averaging", "Answers", {"answer": answer}, "averaging: ") for answer in ("-1", "1.5", "two", "later")),
+        ("constraint", "Returns", {}, "constraint: project has to change the weights in place"),
+        ("clipping", "NoNumber", {"norm": 0.1}, r"clipping: NoNumber\.factors is not finite for a gradient of norm"),
+        ("loss", "StartsBadly", {}, r"loss: start_epoch\(0\) fails: "),
+        ("loss", "Counts", {}, "it fails on one example: ValueError: no weight has a gradient"),
+        ("augmentation", "HalfViews", {}, "augmentation: 'float' object cannot be interpreted as an integer"),
+        ("schedule", "no_schedule", {"_partial_": True}, "no_schedule makes no schedule with a method step, but None"),
+        ("schedule", "falls_below_zero", {"_partial_": True}, "schedule: .* learning rate would be -.* in epoch 3"),
+        ("schedule", "FallsByStep", {"_partial_": True}, "schedule: .* learning rate would be -.* in epoch 1"),
+        ("schedule", "raises", {"_partial_": True}, "schedule: KeyError: 'lr'"),
+        ("architecture", "overwritten", {}, "architecture: a module changes the images"),
+        ("architecture", "seven", {}, r"expected logits of shape \(2, 10\), got \(2, 7\)"),
+    ],
+)
+def test_a_wrong_part_is_refused_before_data_is_read(
+    group: str, name: str, arguments: dict[str, Any], message: str, part_config: Make
+) -> None:
+    config = part_config(group, f"{HERE}.{name}", "features=pixels", "scale.epochs=3", "epochs=3", **arguments)
+    with pytest.raises(ConfigError, match=message):
+        check_own(prepare(config))
 
 
 class TrainsOnly(nn.Flatten):
@@ -167,39 +155,9 @@ def trains_only(input_shape: Sequence[int], classes: int, activation: Callable[[
     return nn.Sequential(TrainsOnly(), nn.Linear(784, classes))
 
 
-def test_a_network_of_two_outputs_is_refused(part_config: Make) -> None:
-    loss = f"loss._target_={HERE}.OfFirst"
-    with pytest.raises(ConfigError, match=r"architecture: expected logits of shape .*, got tuple|architecture or loss"):
-        check_own(prepare(part_config("architecture", f"{HERE}.pair", loss)))
-
-
 def test_a_network_that_fails_in_evaluation_is_refused(part_config: Make) -> None:
     config = part_config("architecture", f"{HERE}.trains_only", "noise_multiplier=0", "clipping=none", "~clipping.norm")
     with pytest.raises(ConfigError, match="architecture: evaluation fails: KeyError: 'dropout'"):
-        check_own(prepare(config))
-
-
-@pytest.mark.parametrize(
-    ("group", "name", "message"),
-    [
-        ("constraint", "Returns", "constraint: project has to change the weights in place"),
-        ("clipping", "NoNumber", r"clipping: NoNumber\.factors is not finite for a gradient of norm 0\.001"),
-        ("loss", "StartsBadly", r"loss: start_epoch\(0\) fails: "),
-        ("loss", "Counts", "it fails on one example: ValueError: no weight has a gradient"),
-        ("augmentation", "HalfViews", "augmentation: 'float' object cannot be interpreted as an integer"),
-        ("schedule", "no_schedule", "no_schedule makes no schedule with a method step, but None"),
-        ("schedule", "falls_below_zero", "schedule: a step fails: the learning rate would be -.* in epoch 3"),
-        ("schedule", "FallsByStep", "schedule: a step fails: the learning rate would be -.* in epoch 1"),
-        ("schedule", "raises", "schedule: KeyError: 'lr'"),
-        ("schedule", "leaves", "schedule: SystemExit: "),
-        ("architecture", "overwritten", "architecture: a module changes the images"),
-        ("architecture", "seven", r"expected logits of shape \(2, 10\), got \(2, 7\)"),
-    ],
-)
-def test_other_parts_are_refused_before_data_is_read(group: str, name: str, message: str, part_config: Make) -> None:
-    more = {"schedule": {"_partial_": True}, "clipping": {"norm": 0.1}}.get(group, {})
-    config = part_config(group, f"{HERE}.{name}", "features=pixels", "scale.epochs=3", "epochs=3", **more)
-    with pytest.raises(ConfigError, match=message):
         check_own(prepare(config))
 
 
@@ -208,12 +166,14 @@ class Reciprocal:
         return updates.add_(9).reciprocal_()
 
 
-def test_an_averaging_may_change_the_counter_that_it_is_given() -> None:
+@pytest.mark.parametrize(("averaging", "last"), [(Reciprocal(), 9 / 12), (Answers("0.5"), 1 / 2**3)])
+def test_a_share_may_be_a_number_and_change_the_counter(averaging: Any, last: float) -> None:
+    """After three updates, what is left of the first weights."""
     average = initial_average([torch.zeros(())])
     for _ in range(3):
-        average = averaged(Reciprocal(), average, [torch.ones(())])  # type: ignore[arg-type]
+        average = averaged(averaging, average, [torch.ones(())])
     assert average[0] == 3
-    assert average[1] == pytest.approx(1 - (9 / 10) * (10 / 11) * (11 / 12))
+    assert average[1] == pytest.approx(1 - last)
 
 
 class Blanks(OwnNormalization):
@@ -225,6 +185,6 @@ def test_a_normalization_may_change_its_input_in_place(part_config: Make) -> Non
     run = prepare(part_config("normalization", f"{HERE}.Blanks", groups=1))
     data = load(run)
     images = data[0].images.clone()
-    train(run, data, lambda row: None)
     assert images.any()
+    train(run, data, lambda row: None)
     assert torch.equal(data[0].images, images)

@@ -125,13 +125,9 @@ def test_a_bound_that_holds_is_left_alone() -> None:
     model, (inputs, targets) = objective(), examples(1.0)
     engine = ENGINES["one_pass"](model)
     names = [name for name, _ in model.named_parameters()]
-    norms = engine.clipped_sum(inputs, targets, [names], torch.zeros_like).norms
-    assert norms is not None
-    expected = NORM / (norms.square() + NORM**2).sqrt()
-    seen = []
-    engine.clipped_sum(inputs, targets, [names], lambda n: (seen.append(n), torch.zeros_like(n))[1])
-    computed = OwnClipping(Huber(NORM), model)._bounded_factors(seen[0])
-    torch.testing.assert_close(computed[:, 0], expected)
+    expected = engine.clipped_sum(inputs, targets, [names], lambda norms: NORM / (norms.square() + NORM**2).sqrt())
+    computed = gradient_sum(OwnClipping(Huber(NORM), model), engine, inputs, targets, 8)
+    torch.testing.assert_close(computed.gradients, expected.gradients)
     assert moved(OwnClipping(StatesATenth(NORM), model), model, inputs, targets, 0) == pytest.approx([1.0], rel=1e-4)
 
 
@@ -158,19 +154,18 @@ class Unbounded(Flat):
         return tuple(replace(group, sensitivity=math.inf) for group in super().noise_groups(model))
 
 
-REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "a batch": (lambda: SeesTheBatch(NORM), "would see a whole batch: write `factors"),
-    "no method": (Nothing, "has no method that clips one example"),
-    "a parameter": (lambda: NamesOne(NORM), "does not name every parameter once"),
-    "no bound": (lambda: Unbounded(NORM), "states a sensitivity of inf: it has to be from 1e-12 to 1e\\+12"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_bounded_is_refused(case: str) -> None:
-    make, message = REFUSED[case]
+@pytest.mark.parametrize(
+    ("clipping", "message"),
+    [
+        (SeesTheBatch(NORM), "would see a whole batch: write `factors"),
+        (Nothing(), "has no method that clips one example"),
+        (NamesOne(NORM), "does not name every parameter once"),
+        (Unbounded(NORM), r"states a sensitivity of inf: it has to be from 1e-12 to 1e\+12"),
+    ],
+)
+def test_what_cannot_be_bounded_is_refused(clipping: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        OwnClipping(make(), objective())
+        OwnClipping(clipping, objective())
 
 
 def test_factors_of_several_examples_fail_on_one() -> None:
@@ -184,13 +179,8 @@ def test_factors_of_several_examples_fail_on_one() -> None:
     [
         (Huber(NORM), ""),
         (StatesATenth(NORM), "StatesATenth.factors turns a gradient of norm 0.1 into one of 0.1. It is cut to the"),
-        (LeavesTheLast(NORM), "LeavesTheLast.factors turns a gradient of norm 1 into one of 1. It is cut to the"),
-        (by(lambda norms: 1 / norms.square()), "Own.factors turns a gradient of norm 0.001 into one of 1e+03."),
         (by(lambda norms: -100 * torch.ones_like(norms)), "turns a gradient of norm 0.01 into one of 1."),
-        (
-            Signs(NORM),
-            "Signs.contribution turns a gradient of norm 0.001 into one of 3.46. It is cut to the stated bound",
-        ),
+        (Signs(NORM), "Signs.contribution turns a gradient of norm 0.001 into one of 3.46."),
     ],
 )
 def test_a_contribution_above_its_bound_is_named_before_training(clipping: Any, message: str) -> None:
@@ -207,14 +197,7 @@ class Normalised(Signs):
         return {name: gradient / (gradient.abs() > 1).float() for name, gradient in gradients.items()}
 
 
-@pytest.mark.parametrize(
-    "clipping",
-    [
-        by(lambda norms: torch.full_like(norms, math.nan)),
-        by(lambda norms: (norms > 0.5).float().log()),
-        Normalised(NORM),
-    ],
-)
+@pytest.mark.parametrize("clipping", [by(lambda norms: (norms > 0.5).float().log()), Normalised(NORM)])
 def test_a_non_finite_contribution_is_refused_before_training(clipping: Any) -> None:
     model = nn.Linear(3, 3)
     with pytest.raises(ValueError, match="is not finite for a gradient of norm"):
@@ -266,18 +249,11 @@ def test_its_contributions_are_summed_and_cut(norm: float) -> None:
     engine = MappedEngine(model)
     sums = gradient_sum(OwnClipping(_Clipping(norm), model), engine, inputs, targets, 8).gradients
     expected = gradient_sum(OwnClipping(_Rescaled(norm), model), engine, inputs, targets, 8).gradients
-    for name, total in expected.items():
-        torch.testing.assert_close(sums[name], total)
+    torch.testing.assert_close(sums, expected)
+    assert _Clipping(norm).stated_noise() == (1.0, 0.5)
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [(_OwnNoise, "adds noise of its own"), (_Rising, "in a later step")],
-)
+@pytest.mark.parametrize(("kind", "reason"), [(_OwnNoise, "adds noise of its own"), (_Rising, "in a later step")])
 def test_noise_of_its_own_is_refused(kind: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         OwnClipping(kind(1.0), nn.Linear(5, 3))
-
-
-def test_it_tells_the_noise_that_the_class_states() -> None:
-    assert _Clipping(1.0).stated_noise() == (1.0, 0.5)

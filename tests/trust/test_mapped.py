@@ -47,15 +47,6 @@ class Attention(nn.Module):
         return self.head(self.layer(self.embed(x.view(-1, 4, 2)) + self.position).mean(1))
 
 
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.head = nn.LSTM(2, 5, batch_first=True), nn.Linear(5, CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.layer(x.view(-1, 4, 2))[0][:, -1])
-
-
 class StraightThrough(torch.autograd.Function):
     """Signs, whose gradient is the identity's: an autograd function in the older of its two styles."""
 
@@ -100,7 +91,6 @@ NUMBERS, SLOW = "asks for an example's numbers", "in place into a tensor without
 # What honest code does, with the reason why its examples are computed one after another; "" if they are mapped.
 HONEST: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "attention": (Attention, ""),
-    "LSTM": (Recurrent, SLOW),  # in float32 it is mapped
     "tied weights": (tied, ""),
     "a weight that is a number": (scaled, ""),
     "a frozen spectral norm": (lambda: Network(lambda n, h: h / torch.linalg.matrix_norm(n.first.weight, 2)), ""),

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from runner.records.verify import run_of
 from runner.report.listing import records_table
 from runner.runs import models
 from runner.runs.execute import execute
-from runner.trust.sources import check_sources, sources_of
+from runner.trust.sources import check_sources
 from tests.conftest import quietly, record_of
 
 
@@ -138,10 +137,7 @@ EDITS = {
     "a method": ("super().__init__(nn", "super().__init__(nn.Tanh(), nn"),
     "a function": ("x + by", "x - by"),
     "a default": ("by=1", "by=1.5"),
-    "a default by name": ("to=3", "to=4"),
     "a constant": ("SCALE = 2", "SCALE = 2.0"),
-    "a further method": ("Sequential):\n", "Sequential):\n    def extra_repr(self): return ''\n"),
-    "a class's constant": ("Sequential):\n", "Sequential):\n    scale = 4\n"),
     "no Python": ("def __init__", "deff __init__"),
 }
 
@@ -162,19 +158,6 @@ def test_code_that_was_edited_after_its_import_is_refused(edit: str, folder: Pat
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
     with pytest.raises(ConfigError, match=r"own\.py has changed since it was imported: start a new process"):
-        network_config("own.Net")
-
-
-def test_code_of_a_stale_cached_file_is_refused(folder: Path, network_config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python takes a .pyc file for that of a text of the same size and time."""
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    file = write(folder, {"own.py": net("SCALE = [1]")})
-    importlib.import_module("own")
-    time = file.stat().st_mtime
-    file.write_text(net("SCALE = [2]"))
-    os.utime(file, (time, time))
-    forget()
-    with pytest.raises(ConfigError, match=r"has changed since it was imported: .* delete .*__pycache__"):
         network_config("own.Net")
 
 
@@ -271,10 +254,6 @@ def test_a_record_builds_a_class_only_of_the_runs_own_files(folder, network_conf
 @pytest.mark.parametrize(
     ("content", "held"),
     [
-        (
-            {"module_state_dict": {}, "privacy_accountant_state_dict": {}},
-            "module_state_dict, privacy_accountant_state_d",
-        ),
         ({f"layer{number}.weight": torch.ones(1) for number in range(9)}, "layer0.weight, .*, layer4.weight,"),
         ({}, "nothing"),
         ([torch.ones(1)], "list"),
@@ -289,10 +268,3 @@ def test_another_programs_checkpoint_is_told_from_saved_weights(tmp_path: Path, 
 def test_sources_cannot_be_set(smoke: Callable[..., DictConfig]) -> None:
     with pytest.raises(ConfigError, match="sources cannot be set"):
         smoke("+sources.mine=abc")
-
-
-def test_built_in_classes_have_no_sources_in_configs_or_records(composed: Callable[..., DictConfig]) -> None:
-    for overrides in ((), ("experiment=lipschitz/mnist_mlp",), ("screening=annealing", "mechanism=printed")):
-        config = composed(*overrides)
-        assert config.sources == sources_of(config) == {}
-        assert "sources" not in recorded_config(config)

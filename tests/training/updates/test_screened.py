@@ -36,11 +36,16 @@ def small_objective(seed: int = 0) -> Objective:
     return Objective(nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, CLASSES)), nn.CrossEntropyLoss(reduction="none"))
 
 
-def make(rule: Annealing, *, momentum: float = 0.0, other: Any = None, kind: type[Updates] = Updates):
+def make(rule: Annealing, *, momentum: float = 0.0, other: Any = None, largest: float = math.inf):
     objective = small_objective()
+
+    def project() -> None:
+        for parameter in objective.parameters():
+            parameter.data.clamp_(-largest, largest)
+
     sgd = torch.optim.SGD(objective.parameters(), lr=0.3, momentum=momentum)
     optimizer = other(objective.parameters(), lr=1.0) if other else sgd
-    screening = Screening(rule, objective, kind(optimizer), images(), torch.Generator().manual_seed(0))
+    screening = Screening(rule, objective, Updates(optimizer, project), images(), torch.Generator().manual_seed(0))
     screening.start_epoch()
     return objective, optimizer, screening
 
@@ -60,19 +65,17 @@ def mean_loss(objective: Objective, split: Split) -> float:
         return cross_entropy(objective.network(split.images), split.targets, reduction="none").double().mean().item()
 
 
-@pytest.mark.parametrize(
-    ("momentum", "q0", "mu0"), [(0.0, 0.05, 10), (0.9, 1.0, 3), (0.9, 10.0, 10), (0.0, 1e6, 0), (0.9, 1e6, 2)]
-)
+@pytest.mark.parametrize(("momentum", "q0", "mu0"), [(0.0, 0.05, 10), (0.9, 1.0, 3), (0.0, 1e6, 0), (0.9, 1e6, 2)])
 def test_it_is_algorithm_2(momentum: float, q0: float, mu0: int) -> None:
-    """150 tries against the listing, written out: same decisions, weights and momentum buffers at every try."""
+    """90 tries against the listing, written out: same decisions, weights and momentum buffers at every try."""
     objective, optimizer, screening = make(Annealing(q0, mu0), momentum=momentum)
     split = images()
     gradients, draws = torch.Generator().manual_seed(1), torch.Generator().manual_seed(0)
     w, buffer = flat(objective), None
     tau = mu = forced = 0
     kept_by_rule = 0
-    for t in range(150):
-        if t % 50 == 0:
+    for t in range(90):
+        if t % 30 == 0:
             screening.start_epoch()
         random_gradients(objective, gradients)
         g = torch.cat([p.grad.flatten() for p in objective.parameters()])
@@ -101,9 +104,9 @@ def test_it_is_algorithm_2(momentum: float, q0: float, mu0: int) -> None:
         if momentum:
             assert torch.allclose(torch.cat([b.flatten() for b in buffers]), buffer, atol=1e-5)
         w = flat(objective)  # rounding must not add up over the tries
-    assert (screening.tries, screening.accepted, screening.forced) == (150, tau, forced)
+    assert (screening.tries, screening.accepted, screening.forced) == (90, tau, forced)
     assert kept_by_rule > 0
-    assert (tau < 150) == (mu0 > 0)
+    assert (tau < 90) == (mu0 > 0)
 
 
 def test_a_rejection_leaves_no_trace() -> None:
@@ -158,20 +161,9 @@ def test_other_optimizers_are_taken_back_too(kind: type[torch.optim.Optimizer]) 
         )
 
 
-class Projected(Updates):
-    """Steps after which every weight is within 0.1."""
-
-    def step(self) -> bool:
-        super().step()
-        with torch.no_grad():
-            for group in self.optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.clamp_(-0.1, 0.1)
-        return True
-
-
-def test_a_wrapped_rule_is_applied_or_reverted_with_its_step() -> None:
-    objective, _, screening = make(Annealing(1e9, 1000), momentum=0.9, kind=Projected)
+def test_a_projection_is_applied_or_reverted_with_its_step() -> None:
+    """After every step the weights are within 0.1."""
+    objective, _, screening = make(Annealing(1e9, 1000), momentum=0.9, largest=0.1)
     random_gradients(objective, torch.Generator().manual_seed(3))
     assert flat(objective).abs().max() > 0.1
     assert screening.step()
@@ -228,21 +220,13 @@ def test_a_loss_that_is_not_a_number_is_never_within_a_bound() -> None:
         assert math.isnan(loss.sum_up_to(math.inf)[1])
 
 
-def test_the_halves_of_the_public_split_share_no_image() -> None:
-    split = Split(torch.arange(7.0).view(7, 1, 1, 1), torch.arange(7))
-    reporting, screening = Annealing(10, 10, "public_split").split(split)
-    assert screening.targets.tolist() == [0, 2, 4, 6]
-    assert reporting.targets.tolist() == [1, 3, 5]
-    assert reporting.images.flatten().tolist() == [1, 3, 5]
-    assert Annealing(10, 10, "test").split(split) == (split, split)
-
-
 def trained_run(smoke, *overrides: str):
     run = prepare(smoke("screening=annealing", "noise_multiplier=2.0", *NETWORK, *overrides))
     rows: list[dict[str, float]] = []
     return run, train(run, load(run), rows.append), rows
 
 
+@pytest.mark.usefixtures("coarse")
 def test_kept_updates_are_claimed_and_every_try_is_charged(smoke) -> None:
     run, trained, rows = trained_run(smoke, "epochs=3", "optimizer.lr=2")
     history = trained.history
@@ -267,6 +251,7 @@ def test_kept_updates_are_claimed_and_every_try_is_charged(smoke) -> None:
     assert 0 < trained.seconds_deciding < trained.seconds_training
 
 
+@pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize(("threshold", "most"), [(0, 20), (2, 60), (None, 132)])
 def test_a_run_ends_where_the_papers_epsilon_is_reached(smoke, threshold: int | None, most: int) -> None:
     """Its own limit is on kept updates, and what is guaranteed is the cost of the most tries it could have made.
@@ -308,12 +293,13 @@ def test_images_that_screen_and_images_reported_on(smoke) -> None:
     assert (len(training), len(reported)) == (1438 - 119, 119)
 
 
+@pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize(
     ("overrides", "apart"),
     [(("screening.images=test",), False), (("screening.images=test", "evaluation=holdout"), True)],
 )
 def test_accuracy_on_images_that_did_not_screen(smoke, overrides: tuple[str, ...], apart: bool) -> None:
-    _, trained, _ = trained_run(smoke, "epochs=1", *overrides)
+    _, trained, _ = trained_run(smoke, "epochs=1", "scale.batch_size=240", *overrides)
     value = trained.history["unscreened_accuracy"][0]
     assert value == trained.history["test_accuracy"][0] if apart else math.isnan(value)
     if not apart:
