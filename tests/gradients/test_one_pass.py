@@ -139,6 +139,30 @@ def test_the_norm_of_a_large_layer_counts_its_small_numbers(method: str) -> None
     assert expected == pytest.approx(math.sqrt(512 * (1 + (9 * 256 - 1) * 1.5e-4**2)), rel=2e-6)
 
 
+@pytest.mark.parametrize("channels", [(17, 33), (3, 21)])
+@pytest.mark.parametrize("padding", [0, 2])
+def test_a_norm_is_that_of_the_numbers_that_are_summed(channels: tuple[int, int], padding: int) -> None:
+    """To rounding, and an example with a NaN changes no bit of the others, whatever the number of threads."""
+    size = (9, 6), (7 + 2 * padding, 4 + 2 * padding)
+    shape = Geometry(*channels, *size, (3, 3), padding=(padding, padding))
+    for method in usable(torch.zeros(1), shape):
+        torch.manual_seed(0)
+        a, g = torch.randn(3, 9, 6, channels[0]), torch.randn(3, *size[1], channels[1])
+        terms = METHODS[method](a, g, shape, True)
+        assert terms.formed is not None
+        torch.testing.assert_close(terms.squares.double(), terms.formed.double().square().sum(1), rtol=2e-6, atol=0)
+        a[1, 4, 3, 0] = torch.nan
+        try:
+            torch.set_num_threads(3)
+            broken = METHODS[method](a, g, shape, True)
+        finally:
+            torch.set_num_threads(1)
+        assert broken.formed is not None
+        assert broken.squares[1].isnan()
+        assert torch.equal(broken.formed[[0, 2]], terms.formed[[0, 2]])
+        assert torch.equal(broken.squares[[0, 2]], terms.squares[[0, 2]])
+
+
 @pytest.mark.parametrize("count", [64, 200])
 def test_slices_of_many_examples(count: int, kernels: str, monkeypatch) -> None:
     """In one slice, and in slices of 64, the sum equals the isolated engine's."""
