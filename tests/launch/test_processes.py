@@ -281,7 +281,8 @@ def test_the_command_counts_and_runs_nothing(tmp_path: Path, capsys, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("options", "folder"), [([], "yours"), (["--record"], "."), (["runtime.results_root=/again"], "/again")]
+    ("options", "folder"),
+    [([], "yours"), (["--record"], "."), (["--fresh"], "fresh"), (["runtime.results_root=/again"], "/again")],
 )
 def test_new_records_leave_tracked_files_alone_unless_asked(options: list[str], folder: str, monkeypatch) -> None:
     shown: dict[str, list[Job]] = {}
