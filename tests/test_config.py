@@ -56,6 +56,7 @@ BAD = {
     "loss._target_=torch.nn.NLLLoss loss.reduction=sum": "drop .mean() or .sum()",
     "activation._target_=torch.nn.Flatten": "architecture: the network cannot take features of shape [1, 28, 28]",
     "activation._target_=torch.nn.BatchNorm2d +activation.num_features=16": "BatchNorm2d",
+    "diagnostics=[weights]": "weights",
     "model=resnet": "there is no field 'model'. Did you mean architecture=lipschitz_resnet?",
     "lr=0.1": "there is no field 'lr'. Did you mean optimizer.lr?",
     "optimizer.weight_decay=1e-4": "Choose from lr, momentum. Write + before any other argument of its class",
@@ -88,7 +89,7 @@ BAD = {
 
 
 # One for each way in which they are refused, and what only Hydra's own command line sees.
-ON_THE_COMMAND_LINE = ("model=resnet", "clipping.norm=0", "noise_multiplier=1,1", "runtime.data_root=/nowhere/at/all")
+ON_THE_COMMAND_LINE = ("model=resnet", "noise_multiplier=1,1", "runtime.data_root=/nowhere/at/all")
 
 
 @pytest.mark.parametrize("overrides", ON_THE_COMMAND_LINE)
