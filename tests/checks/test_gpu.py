@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from checks import gpu
-from checks.benchmarks.own import padded_length
 from checks.gpu import LIST, listed
 from checks.rehearsal import made_up_cuda
 from runner.records import provenance
@@ -59,11 +58,6 @@ def test_archives_are_below_the_limit(tmp_path: Path, monkeypatch) -> None:
             archive.extractall(tmp_path, filter="data")
     for file in files:
         assert (tmp_path / "results" / "runs" / file.name).read_bytes() == file.read_bytes()
-
-
-def test_a_batch_is_padded_as_in_training() -> None:
-    """By a third at 256, by a tenth at 2,048: see `runner.training.graph.batches.enough`."""
-    assert [padded_length(batch) for batch in (256, 2048)] == [272, 2096]
 
 
 def test_a_part_under_way_is_stopped_in_time() -> None:

@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 from checks.audit import bounds, cases
 from checks.audit import run as command
-from checks.audit.attacks import Screened, attack_scores, joined, released, statistics_scores
+from checks.audit.attacks import Screened, attack_scores, joined, statistics_scores
 from checks.audit.bounds import Limited, exact_scores, lower_bounds
 from checks.audit.cases import settings
 from checks.audit.faults import FAULTS, Fault, NoiseHalved, remade
@@ -88,16 +88,6 @@ def test_a_new_option_is_attacked_and_a_users_own_is_not(monkeypatch: pytest.Mon
     monkeypatch.setattr(cases, "own_options", lambda group: [*own_options(group), *["newer"] * (group == "schedule")])
     schedules = {s.option_of("schedule") for s, _ in settings()} - {""}
     assert schedules == {*listed, "newer"} - {"none"}
-
-
-def test_parts_that_are_told_are_those_of_the_mechanism() -> None:
-    """Of 4 independent parts, a quarter of the trials has the canary in part 0, which joins at steps 0, 4, ... only."""
-    setting = Setting("flat", BANDED, steps=8, more={"bands": 4, "parts": "independent"}).sampled()
-    members = joined(target(setting, 1.0), 20_000, generator(0, "test", torch.device("cpu")))
-    assert len(members[0]) == pytest.approx(5000, abs=250)
-    rates = torch.stack([batch[:, -1].double().mean() for batch in members])
-    assert rates[[0, 4]].tolist() == pytest.approx([0.4, 0.4], abs=0.03)
-    assert not rates[[1, 2, 3, 5, 6, 7]].any()
 
 
 @pytest.mark.parametrize(
@@ -208,20 +198,6 @@ def test_sampled_batches_hide_the_canary_and_no_more() -> None:
     assert 0.6 * row.sound < row.lower <= row.sound
     alone = sound_epsilon(target(Setting("per_layer"), 0.3).ledger.actual, DELTA)
     assert row.sound < alone
-
-
-def test_audited_releases_fit_the_mechanism_and_are_independent() -> None:
-    attacked = target(Setting("flat", steps=2).sampled(), 1.0)
-    first, second = released(attacked, attacked.worlds[1], 10_000, "test")
-    total = torch.stack([first["network.0.weight"], second["network.0.weight"]]).double()
-    shift = attacked.sums(attacked.worlds[1], [9])["network.0.weight"]
-    where = shift.abs() > 0.5 * shift.abs().max()
-    quiet = total[:, :, ~where]
-    stated = attacked.mechanism.noise_std(attacked.mechanism.noise_groups[0])
-    assert quiet.std().item() == pytest.approx(stated, rel=0.01)
-    mean = total.mean((0, 1))
-    assert mean[where] == pytest.approx((0.1 * shift)[where], abs=0.04)
-    assert abs(torch.corrcoef(quiet.flatten(1))[0, 1]) < 0.02
 
 
 def test_seen_by_the_weights_gradients_do_not_depend_on_them() -> None:

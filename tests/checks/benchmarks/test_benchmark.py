@@ -111,11 +111,3 @@ def test_the_page_and_the_sentence_have_the_worst_and_the_best() -> None:
     assert "step (1.90 to 1.90 with MKL unlocked). The best" in report.sentence(unlocked)
     with pytest.raises(ValueError, match="markers"):
         report.replace_sentence("a b", {"avx512": rows})
-
-
-def test_a_table_with_mkl_unlocked_has_its_own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("DP_REPRO_KERNELS", *command.AVX2_ALONE):
-        monkeypatch.delenv(name, raising=False)
-    locked, unlocked = (command._arguments(words).output for words in ([], ["--unlocked"]))
-    assert (unlocked.parent, unlocked.name) == (locked.parent, f"{locked.name}-unlocked")
-    assert unlocked.name in report.SETS
