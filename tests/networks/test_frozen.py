@@ -26,7 +26,9 @@ def test_a_frozen_resnet_computes_what_it_does_in_evaluation() -> None:
 
 def test_dropout_and_batch_normalisation_of_a_trained_part_stay() -> None:
     trained = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 2))
-    freeze(nn.Sequential(nn.Linear(4, 8).requires_grad_(False), trained))
+    frozen = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5)).requires_grad_(False)
+    freeze(nn.Sequential(frozen, trained))
+    assert isinstance(frozen[1], nn.Identity)
     assert [type(layer) for layer in trained] == [nn.Dropout, nn.BatchNorm1d, nn.Linear]
     with pytest.raises(ValueError, match="nothing is trained"):
         freeze(nn.Linear(2, 2).requires_grad_(False))
