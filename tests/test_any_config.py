@@ -43,10 +43,10 @@ OTHERS = ["null", "x", "true", "''", "{a:1}", "3", "[1]"]
 
 def like(value: Any) -> SearchStrategy[str]:
     """Texts for a field that has this value: mostly of its type."""
-    of_type: Mapping[type, list[Any]] = {bool: ["true", "false"], int: INTEGERS, float: NUMBERS + INTEGERS[3:7]}
-    values = of_type.get(
-        type(value), LISTS if isinstance(value, ListConfig) else [*INTEGERS[2:8], *NUMBERS[4:12], *OTHERS]
-    )
+    of_type: Mapping[type, list[Any]] = {
+        bool: ["true", "false"], int: INTEGERS, float: NUMBERS + INTEGERS[3:7], ListConfig: LISTS
+    }  # fmt: skip
+    values = of_type.get(type(value), [*INTEGERS[2:8], *NUMBERS[4:12], *OTHERS])
     return st.sampled_from(values).map(str) | st.sampled_from(values).map(str) | st.sampled_from(OTHERS)
 
 
@@ -77,11 +77,7 @@ def overrides(draw: DrawFn, composed: Callable[..., DictConfig]) -> list[str]:
 
 @contextmanager
 def within(seconds: int, memory: int) -> Iterator[None]:
-    """End a run that takes longer, or more than `memory` additional bytes, to protect a shared machine.
-
-    The limit is added to the bytes that the process holds already: libraries of several GiB, and the data of other
-    tests.
-    """
+    """End a run that takes longer, or more than `memory` bytes beyond those held already, to protect the machine."""
 
     def late(number: int, frame: object) -> NoReturn:
         raise TimeoutError(f"nothing said within {seconds} s")

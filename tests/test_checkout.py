@@ -31,7 +31,6 @@ NAMES = {  # of files that other programs leave next to tanh.yaml, and whether t
     "tanh copy.yaml": True,
     "tanh.sync-conflict-20240101-120000-ABCDEFG.yaml": True,
 }
-KINDS = {"folder": Path.mkdir, "link": lambda path: path.symlink_to("nowhere"), "pipe": os.mkfifo}
 SCANNED = {
     "conf/activation": "tanh.yaml",
     "studies": "best.yaml",
@@ -70,44 +69,38 @@ def listings(folder: Path) -> list[object]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_file_of_another_program_is_an_option_by_its_suffix(name: str, checkout: Path) -> None:
-    path = checkout / "conf" / "activation" / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(b"text" if NAMES[name] else b"\x00\xb0")
-    assert options_of("activation") == sorted({"tanh", *([path.stem] if NAMES[name] else [])})
-    assert len(help.group_text("activation").splitlines()) == 1 + NAMES[name]
+def test_files_of_other_programs_are_options_by_their_suffix(checkout: Path) -> None:
+    folder = checkout / "conf" / "activation"
+    for name, is_option in NAMES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"text" if is_option else b"\x00\xb0")
+    options = [Path(name).stem for name, is_option in NAMES.items() if is_option]
+    assert options_of("activation") == sorted(["tanh", *options])
+    assert len(help.group_text("activation").splitlines()) == 1 + len(options)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file_is_not_read(kind: str, checkout: Path) -> None:
+def test_what_is_no_file_or_the_copy_of_a_sweep_is_not_read(checkout: Path) -> None:
     before = listings(checkout)
     assert before[0] == ["tanh"]
     assert before[6:] == [["lipschitz/fig_3_search"]] * 2
     for place, name in SCANNED.items():
-        KINDS[kind](checkout / place / f"odd{Path(name).suffix}")
+        suffix = Path(name).suffix
+        (checkout / place / f"folder{suffix}").mkdir()
+        (checkout / place / f"link{suffix}").symlink_to("nowhere")
+        os.mkfifo(checkout / place / f"pipe{suffix}")
         (checkout / place / f"._{name}").write_bytes(b"\x00\xb0")
+    for end in (" copy", ".sync-conflict-1", " (A's conflicted copy)"):
+        (checkout / "sweeps" / "lipschitz" / f"fig_3_search{end}.yaml").write_text("x", encoding="utf-8")
     assert listings(checkout) == before
 
 
-@pytest.mark.parametrize("end", [" copy", ".sync-conflict-1", " (A's conflicted copy)"])
-def test_the_copy_of_a_sweep_is_no_sweep(end: str, checkout: Path) -> None:
-    before = listings(checkout)
-    (checkout / "sweeps" / "lipschitz" / f"fig_3_search{end}.yaml").write_text("x", encoding="utf-8")
-    assert listings(checkout) == before
-
-
-@pytest.mark.parametrize("name", ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"])
-def test_a_hook_of_another_repository_changes_no_answer(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    subprocess.run(["git", "init", "--quiet", tmp_path / "ours"], check=True)
-    subprocess.run(["git", "init", "--quiet", "--initial-branch=theirs", tmp_path / "other"], check=True)
-    before = git(tmp_path / "ours", "rev-parse", "--absolute-git-dir"), git(tmp_path / "ours", "status", "--short")
-    monkeypatch.setenv(name, str(tmp_path / "other" / ("" if name == "GIT_WORK_TREE" else ".git")))
-    after = git(tmp_path / "ours", "rev-parse", "--absolute-git-dir"), git(tmp_path / "ours", "status", "--short")
-    assert before == after
-    assert before[0] == f"{tmp_path / 'ours' / '.git'}\n"
+def test_a_hook_of_another_repository_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ours", "other"):
+        subprocess.run(["git", "init", "--quiet", tmp_path / name], check=True)
+    for variable in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        monkeypatch.setenv(variable, str(tmp_path / "other" / ("" if variable == "GIT_WORK_TREE" else ".git")))
+    assert git(tmp_path / "ours", "rev-parse", "--absolute-git-dir") == f"{tmp_path / 'ours' / '.git'}\n"
+    assert git(tmp_path / "ours", "status", "--short") == ""
 
 
 FIGURE = """
@@ -124,12 +117,13 @@ print(hashlib.sha256(path.read_bytes()).hexdigest())
 """
 RC = "svg.fonttype: none\nfont.family: nosuch\ntext.usetex: True\nlines.linewidth: 9\nsavefig.format: png\n"
 ENVIRONMENTS = {  # several variables each; None takes one away, and {} is the folder of a matplotlibrc
-    "Jupyter": {"MPLBACKEND": "module://absent_inline.backend_inline", "DISPLAY": None, "PYTHONIOENCODING": "ascii"},
-    "a desktop": {"MPLBACKEND": "TkAgg", "DISPLAY": ":99", "MATPLOTLIBRC": "{}", "LC_ALL": "tr_TR.UTF-8"},
-    "no home": {"MPLBACKEND": "", "HOME": None, "MPLCONFIGDIR": "/proc", "LC_ALL": "C", "TZ": "Asia/Tokyo"},
-    "own settings": {"MPLBACKEND": "nonsense", "MPLCONFIGDIR": "{}", "SOURCE_DATE_EPOCH": "1", "LANG": "C"},
-    "started there": {"MPLBACKEND": "QtAgg", "PWD": "{}", "PYTHONPATH": str(REPOSITORY)},
-}
+    "a notebook": {
+        "MPLBACKEND": "module://absent_inline.backend_inline", "MATPLOTLIBRC": "{}", "MPLCONFIGDIR": "/proc",
+        "HOME": None, "DISPLAY": ":99", "PYTHONIOENCODING": "ascii", "LC_ALL": "tr_TR.UTF-8", "TZ": "Asia/Tokyo",
+        "SOURCE_DATE_EPOCH": "1",
+    },
+    "started there": {"MPLBACKEND": "QtAgg", "MPLCONFIGDIR": "{}", "PWD": "{}", "PYTHONPATH": str(REPOSITORY)},
+}  # fmt: skip
 
 
 def drawn(folder: Path, changes: dict[str, str | None]) -> str:

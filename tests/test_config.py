@@ -29,11 +29,8 @@ from tests.tracked import tracked
 
 BAD = {
     "activation=rleu": "activation has no option 'rleu': choose from ",
-    "epochs=many": "epochs",
     "epochs=1.5": "epochs: Value '1.5' of type 'float' could not be converted to Integer",
-    "foo=1": "foo",
     "optimizer.learning_rate=1": "optimizer.learning_rate: there is no field 'learning_rate'. Choose from lr",
-    "clipping._target_=runner.networks.activations.TemperedSigmoid": "clipping",
     "accountant._target_=tests.failing.Dies": "accountant: tests.failing.Dies has no epsilon",
     "batch_size=60001": "60000",
     "noise_multiplier=null": "Set sound_epsilon, noise_multiplier",
@@ -42,33 +39,23 @@ BAD = {
     "diagnostics=hessian": "diagnostics takes a list: write diagnostics=[hessian].",
     "hydra/launcher=submitit_local": "goes to Slurm by --launcher slurm",
     "target_epsilon=3": "not both",
-    "max_epsilon=0.1": "single epoch",
     "sound_epsilon=3 noise_multiplier=1": "The noise follows from sound_epsilon=3: leave noise_multiplier out.",
-    "sound_epsilon=0": "sound_epsilon=0.0 is out of range: it has to be greater than 0 and finite.",
     "sound_epsilon=3 clipping=none": "Noise needs a bounded sensitivity: choose a clipping other than none",
     "sound_epsilon=3 features=pixels_mnist": "sound_epsilon=3: this setting has no sound ε. The features have",
     "sound_epsilon=0.1 normalization=private_statistics": "sound_epsilon=0.1: no noise reaches it, because part",
     "clipping.norm=0": "clipping.norm",
     "clipping.norm=1e-13": "Expected clipping.norm from 1e-12 to 1e+12, got 1e-13",
-    "clipping._target_=runner.nothing": "runner.nothing",
     "optimizer.lr=-1": "learning rate",
-    "optimizer.lr=null": "optimizer.lr=None is not of type float",
-    "architecture.filters=[16]": "architecture: Expected 2 filters, got [16].",
     "architecture=tempered_sigmoid_mnist architecture.padding=-3": "architecture: Expected padding >= 0, got -3.",
     "architecture=wrn_16_4 architecture.depth=1000000000000": "architecture.depth 10, 16, 22",
-    "architecture=wrn_16_4 architecture.width=0": "architecture.width >= 1",
     "features=pixels_imagenet": "channels",
     "features=scatternet features.J=3": "features.J",
-    "features=scatternet architecture=tempered_sigmoid_mnist": "too small",
     "normalization=group_norm": "divisible",
     "dataset.shape=[1,4,4]": "architecture: its input is too small: the last feature map vanishes.",
     "loss.reduction=mean": "one loss per example",
     "loss._target_=torch.nn.NLLLoss loss.reduction=sum": "drop .mean() or .sum()",
     "activation._target_=torch.nn.Flatten": "architecture: the network cannot take features of shape [1, 28, 28]",
     "activation._target_=torch.nn.BatchNorm2d +activation.num_features=16": "BatchNorm2d",
-    "activation._target_=torch.nn.InstanceNorm2d +activation.num_features=16 +activation.track_running_stats=true": (
-        "InstanceNorm2d"
-    ),
     "diagnostics=[weights]": "weights",
     "model=resnet": "there is no field 'model'. Did you mean architecture=lipschitz_resnet?",
     "lr=0.1": "there is no field 'lr'. Did you mean optimizer.lr?",
@@ -78,14 +65,10 @@ BAD = {
     "+screening=annealing": "screening has a value already: write screening=annealing without +",
     "experiment=mnist_tanh": "Did you mean tempered_sigmoid/mnist_tanh or ",
     "sweeps=tempered_sigmoid/fig3": "Did you mean tempered_sigmoid/fig_3",
-    "runtime.device=tpu": "runtime.device",
-    "runtime.threads=100000": "runtime.threads=100000 is out of range: it has to be a whole number from 1 to 1024.",
     "mechanism=null": "mechanism cannot be null: leave it out, or where an experiment chooses one, take it away with ~",
     "runtime.data_root=/nowhere/at/all": "/nowhere/at/all",
     "runtime.data_root=": "runtime.data_root is empty",
-    "runtime.results_root=": "runtime.results_root is empty",
     "constraint=1.5": "constraint=1.5 is read as a number or as a truth value, and an option has a name: choose from ",
-    "optimizer.lr='0.5'": "optimizer.lr='0.5' is text, but it has to be a number",
     "+loss.label_smoothing=5": "loss: label_smoothing must be between 0.0 and 1.0",
     "architecture.filters=['16',32]": "architecture.filters=['16', 32] is text, but it has to be a number",
     "architecture.filters=[16,32,64]": "architecture: Expected 2 filters, got [16, 32, 64].",
@@ -95,21 +78,18 @@ BAD = {
     "+schedule._target_=tests.trust.test_answers.raises +schedule._partial_=true": (
         "(tests/trust/test_answers.py, line "
     ),
-    "noise_multiplier=1e-200": "noise_multiplier=1e-200 is out of range",
     "max_grad_norm=1.0": "there is no field 'max_grad_norm'. It is called clipping.norm here",
     "optimizer.lr=nan": "optimizer.lr=nan is out of range: it has to be a finite number.",
     "~optimizer.momentum optimizer._target_=tests.failing.NoOptimizer": "NoOptimizer is no torch.optim.Optimizer.",
     "features._target_=tests.failing.Shapeless": "features: 'Shapeless' object has no attribute 'shape'",
     "~optimizer.momentum optimizer._target_=torch.optim.LBFGS": "optimizer: a step fails: ",
-    "~optimizer.momentum optimizer._target_=torch.optim.SparseAdam": "SparseAdam does not support dense gradients",
-    "+schedule._target_=torch.optim.lr_scheduler.ReduceLROnPlateau +schedule._partial_=true": "schedule: a step fails",
     "+schedule._target_=torch.optim.lr_scheduler.OneCycleLR +schedule._partial_=true +schedule.max_lr=1 "
     "+schedule.total_steps=1 epochs=3": "schedule: a step fails: Tried to step 2 times",
 }
 
 
 # One for each way in which they are refused, and what only Hydra's own command line sees.
-ON_THE_COMMAND_LINE = ("model=resnet", "clipping.norm=0", "noise_multiplier=1,1", "runtime.data_root=/nowhere/at/all")
+ON_THE_COMMAND_LINE = ("model=resnet", "noise_multiplier=1,1", "runtime.data_root=/nowhere/at/all")
 
 
 @pytest.mark.parametrize("overrides", ON_THE_COMMAND_LINE)
@@ -295,12 +275,6 @@ def test_a_value_comes_from_the_only_row_matching_the_config(tmp_path: Path) -> 
     table.write_text(f"{header}torch.nn.Tanh,,0.25\ntorch.nn.Tanh,,0.5\n")
     with pytest.raises(ValueError, match="2 rows for one setting"):
         rate(tanh)
-
-
-def test_no_line_of_yaml_is_longer_than_one_of_python() -> None:
-    paths = [path for name in ("conf", "sweeps", "studies") for path in tracked(f"{name}/**/*.yaml")]
-    lines = [(path, line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
-    assert [(path, line) for path, line in lines if len(line) > 120] == []
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("could not create a primitive")])

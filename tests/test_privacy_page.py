@@ -65,11 +65,9 @@ def test_what_the_best_of_a_random_number_of_runs_costs() -> None:
 
 def test_how_to_read_epsilon_and_delta() -> None:
     one, three = (math.exp(epsilon) / (1 + math.exp(epsilon)) for epsilon in (1, 3))
-    assert (
-        f"at most {rounded_up(100 * one, 1)}% afterwards at ε = 1, and with at most {rounded_up(100 * three, 1)}%"
-        in (" ".join(PAGE.split()))
-    )
-    assert f"at most {rounded_up(100 * (math.exp(3) * 0.01 + DELTA), 1)}% of the images" in " ".join(PAGE.split())
+    at_one, at_three = (rounded_up(100 * share, 1) for share in (one, three))
+    assert f"at most {at_one}% afterwards at ε = 1, and with at most {at_three}%" in TEXT
+    assert f"at most {rounded_up(100 * (math.exp(3) * 0.01 + DELTA), 1)}% of the images" in TEXT
     assert math.isclose(60_000 * DELTA, 0.6)
 
 

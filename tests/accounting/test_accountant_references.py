@@ -17,9 +17,6 @@ from scipy import integrate, optimize, stats
 from checks.audit.targets import option
 from runner.accounting import Gdp, Pld, Prv, Rdp, RdpClassic, Zcdp, sound_epsilon
 from runner.cli.epsilon import _KINDS
-from runner.clipping import NoiseGroup
-from runner.config import Sampling
-from runner.mechanism.banded import Banded
 from runner.report.files import read_csv
 from tests.accounting.releases import DELTA, MNIST, closed_form, sampled, unsampled
 from tests.tracked import tracked_options
@@ -45,7 +42,7 @@ def one_step_delta(eps, q, sigma, direction):
     return integrate.quad(lambda x: top(x) - math.exp(eps) * bottom(x), low, high, epsabs=1e-14, limit=400)[0]
 
 
-@pytest.mark.parametrize(("q", "sigma", "delta"), [(0.01, 0.5, 1e-3), (0.3, 2.0, 1e-3), (0.9, 0.7, 1e-6)])
+@pytest.mark.parametrize(("q", "sigma", "delta"), [(0.01, 0.5, 1e-3), (0.9, 0.7, 1e-6)])
 def test_a_sampled_gaussian_step_by_integration_both_ways(q, sigma, delta):
     expected = 0.0
     for direction in ("remove", "add"):
@@ -212,50 +209,20 @@ def test_rdp_tight_of_every_epoch():
     check("eps_rdp_tight_opacus_orders", Rdp(), 1e-4, every=1)
 
 
-def test_pld_of_every_17th_epoch():
-    check("eps_pld", Pld(), 2e-4, every=17)
+def test_pld_of_every_29th_epoch():
+    check("eps_pld", Pld(), 2e-4, every=29)
 
 
-def test_prv_of_every_31st_epoch():
+def test_prv_of_every_41st_epoch():
     """The column is Opacus' upper end, its error of 0.01 included: the agreement is to the digits given."""
-    check("eps_prv_opacus", Prv(), 2e-4, every=31)
-
-
-@pytest.mark.parametrize(
-    ("q", "noise_multiplier", "steps", "classic_tight_prv_pld"),
-    [
-        # tempered-sigmoid: the standard MNIST setting
-        (256 / 60000, 1.1, 14040, "3.007 2.594 2.390 2.380"),
-        # losing-less: CIFAR-10 on pixels and on ScatterNet features
-        (1024 / 50000, 1.54, 1440, "3.005 2.585 2.375 2.365"),
-        (8192 / 50000, 5.67, 360, "2.856 2.460 2.270 -"),
-        # lipschitz: the CIFAR-10 mixer, and one epoch of eight tensors
-        (2500 / 50000, 3 / 6**0.5, 20 * 46, "- 7.93 7.29 -"),
-        (2000 / 60000, 1.5 / 8**0.5, 30, "- 9.7 - -"),
-    ],
-)
-def test_values_of_the_papers_settings(q, noise_multiplier, steps, classic_tight_prv_pld):
-    accountants = (RdpClassic(), Rdp(), Prv(), Pld())
-    for accountant, expected in zip(accountants, classic_tight_prv_pld.split(), strict=True):
-        if expected != "-":
-            last_digit = 10.0 ** -len(expected.partition(".")[2])
-            actual = accountant.epsilon(sampled(q, noise_multiplier, steps), DELTA)
-            assert actual == pytest.approx(float(expected), abs=0.6 * last_digit), accountant
-
-
-def test_normalisation_releases_are_composed_with_training():
-    releases = unsampled(8, 2) + sampled(1024 / 60000, 1.35, 1450)
-    for accountant, expected in ((RdpClassic(), 3.135), (Rdp(), 2.701), (Pld(), 2.469)):
-        assert accountant.epsilon(releases, DELTA) == pytest.approx(expected, abs=6e-4)
+    check("eps_prv_opacus", Prv(), 2e-4, every=41)
 
 
 RUNS = {  # q, sigma, steps: epsilon by jax_privacy 2.0.0's accountants of Poisson batches, by PLD and by RDP
-    (512 / 60_000, 1.23, 4680): (2.361374, 2.578992),
+    MNIST: (2.361374, 2.578992),
     (1024 / 60_000, 2.3259, 1160): (0.999878, 1.096927),
     (1024 / 50_000, 1.54, 1440): (2.365093, 2.585397),
 }
-BANDED = (60_000, 256, 1.1, 2320, 4, 2.074816)  # examples, batch, sigma, steps, bands, epsilon by PLD
-OPTIONS = tracked_options("accountant")
 
 
 @cache
@@ -282,26 +249,17 @@ def test_the_sound_epsilon_is_that_of_three_libraries(run: tuple[float, float, i
     assert low < sound < high < low + 0.03
     assert sound == pytest.approx(dp_accounting_pld(*run), abs=1e-3)
     assert sound == pytest.approx(RUNS[run][0], abs=1e-3)
-    assert instantiate(option("accountant", "rdp")).epsilon(sampled(*run), DELTA) == pytest.approx(
-        RUNS[run][1], abs=2e-2
-    )
+    assert Rdp().epsilon(sampled(*run), DELTA) == pytest.approx(RUNS[run][1], abs=2e-2)
 
 
-@pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("name", OPTIONS)
-def test_a_bound_is_above_and_an_estimate_is_marked(name: str, run: tuple[float, float, int]) -> None:
+@pytest.mark.parametrize("name", tracked_options("accountant"))
+def test_a_bound_is_above_and_an_estimate_is_marked(name: str) -> None:
     accountant = instantiate(option("accountant", name))
-    epsilon = accountant.epsilon(sampled(*run), DELTA)
-    low, _ = opacus_prv(*run)
+    epsilon = accountant.epsilon(sampled(*MNIST), DELTA)
+    low, _ = opacus_prv(*MNIST)
     assert _KINDS[accountant.bound] == ("an estimate" if name == "gdp" else "a bound")
     if accountant.bound:
         assert epsilon > low
-        assert epsilon > dp_accounting_pld(*run) - 1e-3
+        assert epsilon > dp_accounting_pld(*MNIST) - 1e-3
     else:
         assert 0.9 * low < epsilon < low, "it is too small, so it is no bound"
-
-
-def test_banded_noise_costs_what_jax_privacy_says() -> None:
-    examples, batch, sigma, steps, bands, epsilon = BANDED
-    mechanism = Banded(Sampling.poisson, examples, batch, sigma, (NoiseGroup(("weight",), 1.0),), bands=bands)
-    assert sound_epsilon(mechanism.charges(steps).actual, DELTA) == pytest.approx(epsilon, abs=1e-3)

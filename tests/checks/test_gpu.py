@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import tarfile
 import time
@@ -13,10 +12,8 @@ import pytest
 import torch
 
 from checks import gpu
-from checks.benchmarks.own import padded_length
 from checks.gpu import LIST, listed
 from checks.rehearsal import made_up_cuda
-from runner.config import REPOSITORY
 from runner.records import provenance
 from runner.runs.checkpoints import code_digest
 from tests.small import run_here
@@ -36,7 +33,6 @@ def test_every_entry_of_the_list_has_runs(listed_runs) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "PyTorch finds no CUDA device here"),
         (["--device", "cpu"], "--rehearse makes one up"),
         (["--minutes", "0", "--rehearse"], "expected minutes above 0"),
         (["--jobs", "0", "--rehearse"], "--jobs >= 1"),
@@ -62,11 +58,6 @@ def test_archives_are_below_the_limit(tmp_path: Path, monkeypatch) -> None:
             archive.extractall(tmp_path, filter="data")
     for file in files:
         assert (tmp_path / "results" / "runs" / file.name).read_bytes() == file.read_bytes()
-
-
-def test_a_batch_is_padded_as_in_training() -> None:
-    """By a third at 256, by a tenth at 2,048: see `runner.training.graph.batches.enough`."""
-    assert [padded_length(batch) for batch in (256, 2048)] == [272, 2096]
 
 
 def test_a_part_under_way_is_stopped_in_time() -> None:
@@ -111,23 +102,3 @@ def test_a_call_goes_on_where_the_last_one_ended(tmp_path: Path, monkeypatch, ca
     code, printed = call()
     assert code == 1
     assert "none, as the GPU differs from the CPU" in printed
-
-
-def test_a_rehearsal_does_all_in_processes(tmp_path: Path) -> None:
-    """With a made-up GPU in each of them, also in that of the run."""
-    chosen = tmp_path / "runs.yaml"
-    chosen.write_text(ONE_RUN)
-    options = ["--list", str(chosen), "--results", str(tmp_path / "all"), "--output", str(tmp_path / "out")]
-    command = [sys.executable, "-m", "checks", "gpu", "--rehearse", *options]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    table = done.stdout.rpartition("\n\n")[2]
-    for part in ("0 differ, ", "fig_3 dataset.name=MNIST seed=0", "1 runs recorded"):
-        assert part in table
-    (archive,) = tmp_path.glob("out/*.tar.gz")
-    with tarfile.open(archive) as packed:
-        names = packed.getnames()
-    assert {"results/benchmark/made-up-gpu/parity.txt", "results/benchmark/made-up-gpu/engines.csv"} < set(names)
-    (path,) = (name for name in names if name.startswith("results/smoke/runs/"))
-    record = json.loads((tmp_path / "all" / path.removeprefix("results/")).read_text())
-    assert (record["provenance"]["device"], record["provenance"]["step"]) == ("made-up GPU", "graph")

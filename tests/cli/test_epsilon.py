@@ -1,8 +1,6 @@
 """`epsilon`: the cost of a script that stays where it is. `pareto`: one method at several sound ε."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -36,12 +34,13 @@ def test_costs_are_those_of_other_libraries(capsys) -> None:
     assert float(costs["gdp"]) < float(costs["pld"]), "an estimate may be too small, and is marked"
 
 
-def test_a_target_gives_the_noise_that_opacus_finds(capsys) -> None:
-    assert epsilon.main([*MNIST, "--target", "3"]) == 0
+def test_a_target_gives_the_noise_that_opacus_finds(capsys, coarse: None) -> None:
+    few = [*MNIST[:-1], "400"]  # steps
+    assert epsilon.main([*few, "--target", "3"]) == 0
     shown = capsys.readouterr().out
     noise = column(shown, "noise multiplier")
     opacus = get_noise_multiplier(
-        target_epsilon=3, target_delta=1e-5, sample_rate=256 / 60000, steps=14_040, accountant="rdp"
+        target_epsilon=3, target_delta=1e-5, sample_rate=256 / 60000, steps=400, accountant="rdp"
     )
     assert float(noise["rdp"]) == pytest.approx(opacus, abs=5e-3)
     assert column(shown, "sound ε")["pld"] == "3"
@@ -59,14 +58,6 @@ def test_shuffled_batches_are_charged_by_the_pass(capsys) -> None:
     assert float(costs["gdp"]) <= float(costs["pld"]) <= 3.72
 
 
-def test_pytorch_is_not_loaded() -> None:
-    code = "import sys; from runner.cli import epsilon; epsilon.main(sys.argv[1:]); print('torch' in sys.modules)"
-    shown = subprocess.run(
-        [sys.executable, "-c", code, *MNIST, "--noise", "1"], capture_output=True, text=True, check=True
-    ).stdout
-    assert shown.splitlines()[-1] == "False"
-
-
 @pytest.mark.parametrize(
     "options", [["--batch", "256", "--examples", "60000", "--epochs", "60"], ["--rate", "0.00426", "--epochs", "60"]]
 )
@@ -82,14 +73,15 @@ def test_a_method_is_trained_at_each_epsilon(
     monkeypatch.setattr(study, "EPSILONS", (3.0,))
     monkeypatch.setattr(study, "run_jobs", lambda _, work, line: run_here(work))
     command = ["--dataset", "mnist", "--method", "tanh", "--scale", "smoke", "--seeds", "1", "--jobs", "1"]
-    assert study.pareto([*command, f"runtime.results_root={tmp_path}"]) == 0
+    command.append(f"runtime.results_root={tmp_path}")
+    assert study.pareto(command) == 0
     folder = tmp_path / "smoke" / "pareto" / "mnist_tempered_sigmoid_tanh_2021"
     rows = read_csv(folder / "table.csv")
     assert [row["sound ε"] for row in rows] == ["3"]
     assert all(0.95 * float(row["sound ε"]) < float(row["reached"]) <= float(row["sound ε"]) for row in rows)
     assert (folder / "figure.svg").exists()
     assert "1 runs, 1 of them to be trained" in capsys.readouterr().err
-    assert study.pareto([*command, f"runtime.results_root={tmp_path}"]) == 0
+    assert study.pareto(command) == 0
     assert "1 runs, 0 of them to be trained" in capsys.readouterr().err
 
 

@@ -4,6 +4,7 @@ import copy
 import csv
 import io
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -33,30 +34,25 @@ def folder(tmp_path: Path, fabricate, jobs) -> Path:
 def _table(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, str]]:
     assert main(["--results", str(folder), *options]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
-    starts = [
-        place
-        for place in range(len(header))
-        if header[place] != " " and (place == 0 or header[place - 2 : place] == "  ")
-    ]
+    starts = [column.start() for column in re.finditer(r"(?<!\S)(?<!\S )\S", header)]
     rows = [header, *(line for line in lines if not line.startswith("The"))]
     cells = [[line[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)] for line in rows]
     return [dict(zip(cells[0], row, strict=True)) for row in cells[1:]]
 
 
 def test_a_row_has_the_mean_over_seeds_and_the_largest_epsilons(folder: Path, capsys) -> None:
-    """The standard deviation of 97 and 98 is 0.71, with n - 1 in the denominator."""
+    """The standard deviation of 97 and 98 is 0.71, with n - 1 in the denominator. Fields that differ are columns.
+
+    `loss.delta` follows from the class alone, and the seed is no part of a setting.
+    """
     tanh, relu = _table(folder, capsys)
+    assert list(tanh)[7:] == ["activation", "loss", "optimizer.lr"]
+    assert (tanh["optimizer.lr"], relu["optimizer.lr"]) == ("0.25", "0.123456")
     assert (tanh["runs"], tanh["accuracy"], tanh["ε"], tanh["sound ε"]) == ("2", "97.50 ± 0.71%", "2.95", "2.401")
     assert (relu["runs"], relu["accuracy"]) == ("1", "96.00%")
-    assert [row["run"] for row in _table(folder, capsys, "--runs", "--where", "activation=tanh")][-1] == tanh["run"]
-
-
-def test_every_field_that_differs_is_a_column_and_no_other(folder: Path, capsys) -> None:
-    """`loss.delta` follows from the class alone, and the seed is no part of a setting."""
-    rows = _table(folder, capsys)
-    assert list(rows[0])[7:] == ["activation", "loss", "optimizer.lr"]
-    assert [row["optimizer.lr"] for row in rows] == ["0.25", "0.123456"]
-    assert "seed" in _table(folder, capsys, "--runs", "--where", "activation=tanh")[0]
+    runs = _table(folder, capsys, "--runs", "--where", "activation=tanh")
+    assert runs[-1]["run"] == tanh["run"]
+    assert "seed" in runs[0]
 
 
 def test_rows_are_chosen_and_ordered_by_any_column(folder: Path, capsys) -> None:
@@ -64,11 +60,9 @@ def test_rows_are_chosen_and_ordered_by_any_column(folder: Path, capsys) -> None
         return [row["accuracy"] for row in _table(folder, capsys, "--runs", *options)]
 
     assert accuracies() == ["97.00%", "98.00%", "96.00%"], "by time"
-    assert accuracies("--sort", "accuracy") == ["96.00%", "97.00%", "98.00%"]
     assert accuracies("--sort", "optimizer.lr", "--reverse", "--last", "2")[-1] == "96.00%"
     assert accuracies("--where", "activation=TANH", "seed=7.0") == ["98.00%"]
     assert accuracies("--where", "activation=tanh", "--where", "target_epsilon=null") == ["97.00%", "98.00%"]
-    assert [row["runs"] for row in _table(folder, capsys, "--sort", "runs")] == ["1", "2"]
 
 
 def test_csv_has_every_run_and_every_column(folder: Path, capsys) -> None:
@@ -84,11 +78,8 @@ def test_csv_has_every_run_and_every_column(folder: Path, capsys) -> None:
     ("options", "sentence"),
     [
         (["--sort", "acuracy"], "show: There is no column 'acuracy'. Did you mean accuracy"),
-        (["--sort", "lr"], "show: There is no column 'lr'. Did you mean optimizer.lr?"),
-        (["--where", "optimizr.lr=1"], "Did you mean optimizer.lr"),
         (["--where", "activation=tahn"], "show: No run has activation=tahn. Did you mean Tanh?"),
         (["--where", "dataset=mnist"], "Did you mean dataset.name=mnist?"),
-        (["--where", "optimizer.lr=3"], "show: No run has optimizer.lr=3. Choose from 0.25, 0.123456."),
         (["--where", "seed"], "show: --where seed is no COLUMN=VALUE."),
         (["--last", "0"], "show: --last 0 is not 1 or more."),
         (["--results", "none/here"], "show: none/here is no folder."),
@@ -144,7 +135,6 @@ def test_a_row_has_claim_measurement_runs_and_both_epsilons(claimed: Path, capsy
         (["--verdict", "fails,not-contradicted"], ["tanh", "bug"]),
         (["--verdict", "fails", "--all"], ["bug", "as printed"]),
         (["--verdict", "open", "--paper", "one-paper"], ["ReLU"]),
-        (["--verdict", "differs"], []),
         (["--paper", "other", "--item", "fig-3"], []),
     ],
 )

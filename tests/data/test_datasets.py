@@ -1,6 +1,5 @@
 """Data: the bundled digits, the real sets where this machine has them, and what is said where it has not."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -59,17 +58,15 @@ def test_other_sizes_and_other_images_than_named_are_refused(tmp_path, name: str
         ImageDataset(**(MNIST | {"name": name})).load(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["MNIST", "KMNIST"])
-def test_files_that_would_be_unpickled_are_refused(tmp_path, name: str, monkeypatch) -> None:
+def test_processed_files_in_place_of_the_originals_are_refused(tmp_path) -> None:
     """torchvision looks for processed/training.pt before it looks for the original files."""
-    write_mnist_files(tmp_path, 30, 20, name)
-    processed = tmp_path / name / "processed"
+    write_mnist_files(tmp_path, 30, 20)
+    processed = tmp_path / "KMNIST" / "processed"
     processed.mkdir()
     for split in ("training", "test"):
         torch.save((torch.zeros(30, 28, 28, dtype=torch.uint8), torch.zeros(30).long()), processed / f"{split}.pt")
-    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was unpickled"))
-    with pytest.raises(DataError, match=f"{name}/processed holds files .* move that folder away"):
-        ImageDataset(name, [1, 28, 28], 10, 30, 20).load(tmp_path)
+    with pytest.raises(DataError, match=r"KMNIST/processed holds files .* move that folder away"):
+        ImageDataset("KMNIST", [1, 28, 28], 10, 30, 20).load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -77,11 +74,9 @@ def test_files_that_would_be_unpickled_are_refused(tmp_path, name: str, monkeypa
     [
         ("MNIST", r"MNIST/raw, or set DP_DATA_ROOT"),
         ("NoSuch", "torchvision has no data set named NoSuch"),
-        ("wrap_dataset_for_transforms_v2", "torchvision has no data set named"),
         ("ImageFolder", "ImageFolder has neither an argument train=True nor split='train'"),
-        ("FakeData", "FakeData has neither"),
         ("USPS", "USPS cannot be read from"),
-        ("UCF101", "UCF101 cannot be read from"),
+        ("SVHN", "SVHN cannot be read from"),  # its argument is split="train"
     ],
 )
 def test_names_without_usable_images_are_refused_in_a_sentence(tmp_path, monkeypatch, name: str, message: str) -> None:
@@ -124,20 +119,9 @@ def test_a_users_data_set_has_the_bundled_size_at_smoke_scale() -> None:
     assert (len(stated.load("/nowhere")[0]), stated.train_examples, stated.test_examples) == (6000, 6000, 600)
 
 
-@pytest.mark.parametrize(
-    ("change", "small"), [({"train_examples": 60_000}, True), ({"shape": (3, 2, 2)}, False), ({"classes": 9}, False)]
-)
-def test_a_users_data_set_must_have_its_stated_sizes(change: dict, small: bool) -> None:
-    """The sampling rate is B / N: a training set of another size would be charged wrongly."""
-    with pytest.raises(DataError, match=r"it states|not in 0 to 8"):
-        OwnDataset(own(**change), small).load("/nowhere")
-
-
 def test_a_data_set_of_ones_own_without_a_size_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'classes': a data set has `shape`"):
         OwnDataset(SimpleNamespace(shape=(1, 2, 2)), small=False)
-    with pytest.raises(ValueError, match="'float' object cannot be interpreted as an integer: a data set has"):
-        OwnDataset(own(train_examples=6e3), small=False)
 
 
 class Pair(NamedTuple):
@@ -148,18 +132,9 @@ class Pair(NamedTuple):
 @pytest.mark.parametrize("small", [False, True])
 def test_a_split_of_ones_own_type_has_its_examples_once(small: bool) -> None:
     """Its length may be another: this pair has the length 2."""
-    source = own().load("")
-    images = (
-        OwnDataset(own(load=lambda root: [Pair(*vars(split).values()) for split in source]), small).load("")[0].images
-    )
+    pairs = [Pair(*vars(split).values()) for split in own().load("")]
+    images = OwnDataset(own(load=lambda root: pairs), small).load("")[0].images
     assert len(images.unique(dim=0)) == len(images) == (BUNDLED_TRAIN if small else 6000)
-
-
-def test_a_size_changed_while_images_are_read_is_refused() -> None:
-    source = own(train_examples=7000)
-    source.load = lambda root: vars(source).update(train_examples=6000) or own().load(root)
-    with pytest.raises(DataError, match=r"images \[6000, 1, 2, 2\] .* but it states \[7000, 1, 2, 2\]"):
-        OwnDataset(source, small=False).load("/nowhere")
 
 
 def loads(images: object) -> SimpleNamespace:
@@ -170,15 +145,15 @@ def loads(images: object) -> SimpleNamespace:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (own(load=lambda: None), "has to return the training and the test split: TypeError: .* takes 0 positional"),
-        (own(load=lambda root: None), "TypeError: cannot unpack"),
-        (own(load=lambda root: Path("/nowhere/images").read_bytes()), "FileNotFoundError: .*'/nowhere/images'"),
+        (own(train_examples=7000), r"images \[6000, 1, 2, 2\] .* but it states \[7000, 1, 2, 2\]"),
+        (own(shape=(3, 2, 2)), "but it states"),
+        (own(classes=9), "not in 0 to 8"),
+        (own(load=lambda root: None), "has to return the training and the test split: TypeError: cannot unpack"),
         (loads([1, 2]), "loads a list: expected a plain tensor"),
-        (loads(nn.Parameter(torch.zeros(6000, 1, 2, 2))), "loads a Parameter: expected a plain tensor"),
         (loads(torch.full((6000, 1, 2, 2), torch.nan)), "a training image, number 0, with a number that is not finite"),
-        (loads(torch.full((6000, 1, 2, 2), torch.inf)), "a training image, number 0, with a number that is not finite"),
     ],
 )
 def test_faults_in_a_users_data_set_are_explained_in_a_sentence(wrong: SimpleNamespace, message: str) -> None:
+    """The sampling rate is B / N, so a training set of another size than stated would be charged wrongly."""
     with pytest.raises(DataError, match=message):
         OwnDataset(wrong, small=False).load("/nowhere")

@@ -13,44 +13,18 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from torchvision.datasets import ImageFolder
-from torchvision.transforms import ToTensor
 
 from runner.build.prepare import prepare
-from runner.data.datasets import OwnDataset, Split
-from runner.data.examples import Examples, as_splits, splits_of
+from runner.data.datasets import OwnDataset
+from runner.data.examples import Examples
 from runner.training.loop import load
 
 LABELS = [0, 2, 1, 2]
 PIXELS = torch.arange(4 * 3 * 5 * 6, dtype=torch.uint8).view(4, 3, 5, 6)
 
 
-def only(examples: Any) -> Split:
-    """What is read of one split."""
-    (split,) = as_splits([examples])
-    return split
-
-
-@pytest.mark.parametrize(
-    ("examples", "shape"),
-    [
-        (SimpleNamespace(data=PIXELS.numpy(), labels=np.array(LABELS)), (3, 5, 6)),  # as SVHN
-        (SimpleNamespace(data=PIXELS.permute(0, 2, 3, 1).numpy(), targets=LABELS), (3, 5, 6)),  # as CIFAR-10
-        (SimpleNamespace(data=PIXELS[:, 0], targets=torch.tensor(LABELS)), (1, 5, 6)),  # as KMNIST
-        ((PIXELS / 255, torch.tensor(LABELS)), (3, 5, 6)),
-        (TensorDataset(PIXELS / 255, torch.tensor(LABELS)), (3, 5, 6)),
-        ([(image, label) for image, label in zip(PIXELS, LABELS, strict=True)], (3, 5, 6)),
-    ],
-)
-def test_every_layout_gives_the_same_pixels_and_labels(examples: Any, shape: tuple[int, ...]) -> None:
-    split = only(examples)
-    assert tuple(split.images.shape[1:]) == shape
-    torch.testing.assert_close(split.images, PIXELS[:, : shape[0]] / 255)
-    assert split.targets.tolist() == LABELS
-    assert split.targets.dtype == torch.int64
-
-
 class Half:
-    """Has all images in `data`, but only the first half of them as items."""
+    """Has all images in `data`, but only the first half of them as items, with other labels."""
 
     data, targets = PIXELS.numpy(), LABELS
 
@@ -58,22 +32,13 @@ class Half:
         return 2
 
     def __getitem__(self, place: int) -> tuple[Tensor, int]:
-        return PIXELS[range(2)[place]], LABELS[place]
-
-
-class Relabelled(Half):
-    def __getitem__(self, place: int) -> tuple[Tensor, int]:
         return PIXELS[range(2)[place]], LABELS[place] + 5
 
 
 def test_examples_are_the_items_where_a_class_has_its_own() -> None:
-    assert (len(only(Half())), only(Relabelled()).targets.tolist()) == (2, [5, 7])
-    torch.testing.assert_close(only(Half()).images, PIXELS[:2] / 255)
-
-
-def test_sizes_are_those_of_the_examples() -> None:
-    read = Examples.of(((PIXELS / 255, torch.tensor(LABELS)), (PIXELS[:2] / 255, torch.tensor([4, 0]))))
-    assert (read.shape, read.classes, read.train_examples, read.test_examples) == ((3, 5, 6), 5, 4, 2)
+    split = Examples.of((Half(), Half())).splits[0]
+    assert split.targets.tolist() == [5, 7]
+    torch.testing.assert_close(split.images, PIXELS[:2] / 255)
 
 
 @pytest.mark.parametrize(
@@ -105,16 +70,11 @@ EIGHT = (GREY // 257).astype(np.uint8)
 @pytest.mark.parametrize(
     "images",
     [
-        *(GREY, GREY.astype(">u2"), GREY.astype(np.int32), GREY.astype(np.int64)),
-        *(torch.from_numpy(GREY.astype(np.int64)), torch.from_numpy(GREY)),
-        *(EIGHT, EIGHT.astype(np.int64), EIGHT / 255, (EIGHT / 255).astype(np.float16)),
-        np.load,  # a file that is mapped and cannot be written
+        *(GREY, GREY.astype(">u2"), GREY.astype(np.int64), torch.from_numpy(GREY)),
+        *(EIGHT, EIGHT.astype(np.int64), (EIGHT / 255).astype(np.float16)),
     ],
 )
-def test_pixels_have_the_scale_of_their_type(images: Any, tmp_path: Path) -> None:
-    if images is np.load:
-        np.save(tmp_path / "images.npy", GREY)
-        images = np.load(tmp_path / "images.npy", mmap_mode="r")
+def test_pixels_have_the_scale_of_their_type(images: Any) -> None:
     split = Examples.of(((images, LABELS), (images, np.array(LABELS)))).splits[0]
     torch.testing.assert_close(split.images, torch.from_numpy(GREY / 65535).float()[:, None], rtol=0, atol=1 / 255)
     assert split.images.is_contiguous()
@@ -132,46 +92,31 @@ def pictures(mode: str, numbers: Any = U8) -> Items:
 
 
 READ = {  # examples, the shape of an image, the range that is trained on
+    "torchvision's SVHN": (SimpleNamespace(data=COLOUR.transpose(0, 3, 1, 2), labels=Y), (3, 4, 4), (0, 1)),
+    "torchvision's CIFAR-10": (SimpleNamespace(data=COLOUR.repeat(2, 1), targets=Y.tolist()), (3, 8, 4), (0, 1)),
+    "torchvision's KMNIST": (
+        SimpleNamespace(data=torch.from_numpy(U8), targets=torch.from_numpy(Y)),
+        (1, 4, 4),
+        (0, 1),
+    ),
+    "tensors": (TensorDataset(torch.from_numpy(U8 / 255), torch.from_numpy(Y)), (1, 4, 4), (0, 1)),
     "int16": ((U8.astype(np.int16), Y), (1, 4, 4), (0, 1)),
-    "int16 to 32767": ((U8.astype(np.int16) * 128, Y), (1, 4, 4), (0, 0.498)),
-    "12 of 16 bits": ((U8.astype(np.uint16) * 16, Y), (1, 4, 4), (0, 0.0623)),
-    "uint32": ((U8.astype(np.uint32), Y), (1, 4, 4), (0, 1)),
     "truth values": ((U8 > 127, Y), (1, 4, 4), (0, 1)),
-    "bfloat16": ((torch.from_numpy(U8 / 255).bfloat16(), Y), (1, 4, 4), (0, 1)),
     "floats to 255": ((U8.astype(np.float64), Y), (1, 4, 4), (0, 255)),
-    "floats of -1 to 1": ((U8 / 127.5 - 1, Y), (1, 4, 4), (-1, 1)),
     "standardized": (((U8 / 255 - 0.13) / 0.31, Y), (1, 4, 4), (-0.4194, 2.806)),
-    "0 and 1 in bytes": (((U8 > 127).astype(np.uint8), Y), (1, 4, 4), (0, 1 / 255)),
-    "other byte order": ((U8.astype(">f4") / 255, Y.astype(">i8")), (1, 4, 4), (0, 1)),
     "a gradient": ((torch.from_numpy(U8 / 255).requires_grad_(), Y), (1, 4, 4), (0, 1)),
     "mirrored views": ((U8[:, ::-1, ::-1], Y[::1]), (1, 4, 4), (0, 1)),
     "channels last": ((np.repeat(COLOUR, 2, 1), Y), (3, 8, 4), (0, 1)),
-    "two channels last": ((np.repeat(np.repeat(COLOUR[..., :2], 2, 1), 2, 2), Y), (2, 8, 8), (0, 1)),
-    "13 bands last": ((np.zeros((40, 20, 20, 13), np.uint8), Y), (13, 20, 20), (0, 0)),
     "16 small maps": ((np.repeat(U8[:, None], 16, 1), Y), (16, 4, 4), (0, 1)),
     "channels first": ((COLOUR.transpose(0, 3, 1, 2), Y), (3, 4, 4), (0, 1)),
-    "items with channels last": (Items(np.repeat(np.repeat(COLOUR, 2, 1), 2, 2), Y), (3, 8, 8), (0, 1)),
-    "mode LA": (pictures("LA"), (2, 4, 4), (0, 1)),
-    "mode RGBA": (pictures("RGBA"), (4, 4, 4), (0, 1)),
     "mode P": (pictures("P"), (3, 4, 4), (0, 1)),
     "mode PA": (pictures("PA"), (4, 4, 4), (0, 1)),
-    "mode F": (pictures("F"), (1, 4, 4), (0, 255)),
-    "mode 1": (pictures("1"), (1, 4, 4), (0, 1)),
     "mode I;16": (Items(list(map(Image.fromarray, U8.astype(np.uint16) * 257)), Y), (1, 4, 4), (0, 1)),
-    "mode I": (Items(list(map(Image.fromarray, U8.astype(np.int32) * 257)), Y), (1, 4, 4), (0, 1)),  # of older versions
-    "mode I of bytes": (pictures("I"), (1, 4, 4), (0, 255 / 65535)),
-    "to a tensor": (Items([ToTensor()(Image.fromarray(image)) for image in U8], Y), (1, 4, 4), (0, 1)),
     "two lists": ((U8.tolist(), Y.tolist()), (1, 4, 4), (0, 1)),
-    "lists of arrays": ([list(U8), list(Y)], (1, 4, 4), (0, 1)),
-    "lists of pictures": ((list(map(Image.fromarray, U8)), tuple(Y)), (1, 4, 4), (0, 1)),
     "concatenated": (ConcatDataset([Items(U8, Y), Items(U8, Y)]), (1, 4, 4), (0, 1)),
-    "a list with a tensor": ((list(U8), torch.from_numpy(Y)), (1, 4, 4), (0, 1)),
     "texts of digits": ((U8, [str(label) for label in Y]), (1, 4, 4), (0, 1)),
-    "an array of digits": ((U8, Y.astype(str)), (1, 4, 4), (0, 1)),
     "labels as floats": ((U8, Y.astype(float)), (1, 4, 4), (0, 1)),
-    "labels as digits": (Items(U8, [str(label) for label in Y]), (1, 4, 4), (0, 1)),
     "labels as tensors": (Items(U8, torch.from_numpy(Y)), (1, 4, 4), (0, 1)),
-    "labels of 16 bits": ((U8, Y.astype(np.uint16)), (1, 4, 4), (0, 1)),
 }
 
 
@@ -193,25 +138,15 @@ def test_examples_are_read_as_they_are_meant(kind: str) -> None:
 NAMED = {name: number for number, name in enumerate("abcde")}
 MOVED = {name: number for number, name in enumerate("bcde")}
 REFUSED = [
-    ((U8.astype(np.int8), Y), "whole numbers from -128 to 127, but pixels are 0 to 255"),
     ((U8.astype(np.complex64), Y), "numbers are expected, not complex64"),
-    ((U8.astype(object), Y), "numbers are expected, not object"),
     ((U8, np.array(list("abcde"))[Y]), "numbers are expected, not str32"),
     (Items(U8, ["cat"] * 40), "example 0 cannot be read: .*'cat'"),
     (Items(U8, [0.5] * 40), r"labels have to be whole numbers, not 0\.5"),
-    (Items(U8, [None] * 40), "example 0 cannot be read: TypeError"),
-    ((U8, np.where(Y > 3, np.nan, Y)), "labels have to be whole numbers, not nan"),
     ((U8, np.eye(5)[Y]), r"labels of shape \[40, 5\]: give one number for each image"),
-    (Items(U8, np.eye(5)[Y]), "example 0 cannot be read: TypeError"),
-    ((U8, Y[:, None]), r"labels of shape \[40, 1\]"),
-    ((U8, np.full((40, 5), 0.2)), r"labels of shape \[40, 5\]"),
     ((U8, Y + 10**12), "1000000000004 is no label: classes are numbered from 0"),
     ((U8, Y[:-1]), "40 images with 39 labels"),
-    (ConcatDataset([Items(U8, Y), Items(GREY[:, 0], Y[:4])]), "image 40 is .*, but image 0 is"),
     (Items([*pictures("L").images, pictures("RGB").images[0]], [*Y, 0]), "image 40 is 3 x 4 x 4"),
-    ({"images": U8, "labels": Y}, "example 0 cannot be read: KeyError: 0"),
     (DataLoader(TensorDataset(torch.from_numpy(U8), torch.from_numpy(Y))), "DataLoader has no items"),
-    ((pair for pair in zip(U8, Y, strict=True)), "object of type 'generator' has no len"),
     (TensorDataset(*map(torch.from_numpy, (U8, Y, Y))), "example 0 is tuple, and no pair"),
     (
         ConcatDataset([Items(U8, Y, class_to_idx=NAMED), Items(U8, Y, class_to_idx=MOVED)]),
@@ -223,7 +158,6 @@ REFUSED = [
 @pytest.mark.parametrize(
     ("place", "hidden"),
     [
-        (".ipynb_checkpoints/0.png", ".ipynb_checkpoints"),
         ("a/.ipynb_checkpoints/0.png", "a/.ipynb_checkpoints"),
         ("a/._0.png", "a/._0.png"),
     ],
@@ -244,7 +178,7 @@ def test_hidden_copies_among_pictures_are_named(place: str, hidden: str, tmp_pat
         Examples.of((train, copies))
 
 
-@pytest.mark.parametrize("kind", [np.int16, np.int32, np.uint32, np.int64])
+@pytest.mark.parametrize("kind", [np.int16, np.uint32])
 def test_both_splits_have_one_white(kind: Any) -> None:
     """A dark test split of 16 bits would be 257 times too bright, and one of bytes is none."""
     deep, dark = (GREY // 2).astype(kind), EIGHT.astype(kind)
@@ -264,10 +198,8 @@ BOTH = {"a": 0, "b": 1, "c": 2}
         *((source, source, message) for source, message in REFUSED),
         ((torch.full((4, 5, 5), 70_000), LABELS), None, "training split: .* from 70000 to 70000, but pixels are 0 to"),
         (None, (torch.full((4, 5, 5), -1), LABELS), "test split: images of whole numbers from -1 to -1"),
-        ((X, [0.0, 1.5, 1, 0]), None, r"training split: labels have to be whole numbers, not 1\.5"),
         (None, Items([X[0], X[0, :, :4]], [0, 1]), "test split: image 1 is 1 x 4 x 5 .* but image 0 is 1 x 5 x 5"),
         (Items([X[0], X[0].byte()], [0, 1]), None, r"training split: image 1 is .* of torch\.uint8, but image 0"),
-        (Items([X[0], "no image"], [0, 1]), None, "training split: example 1 cannot be read"),
         (None, (X[..., :4], LABELS), "training images are 1 x 5 x 5 and test images 1 x 5 x 4"),
         (None, (X[:0], LABELS[:0]), "test split: 0 images with 0 labels"),
         (
@@ -279,11 +211,6 @@ BOTH = {"a": 0, "b": 1, "c": 2}
             Items(X, LABELS, classes=["a", "b", "c"]),
             Subset(Items(X, LABELS, classes=["a", "c", "b"]), range(4)),
             "class 'c' is number 1 in the test split, but in the training split 1 is 'b'",
-        ),
-        (
-            Items(X, LABELS, class_to_idx={"a": 0, "c": 1}),
-            Items(X, LABELS, class_to_idx={"a": 0, "b": 1}),
-            "class 'b' is number 1 in the test split, but in the training split 1 is 'c'",
         ),
     ],
 )
@@ -302,13 +229,10 @@ def test_a_test_folder_may_lack_the_last_classes() -> None:
     ("train", "test", "notes"),
     [
         ((X + 1, [1, 2, 1, 2]), None, ["3 classes, of which 0 has no example"]),
-        ((X + 1, [1, 1, 1, 1]), (X + 1, [1, 0, 2, 2]), ["3 classes, of which 0, 2 have no training example"]),
         ((X + 1, [0, 1, 2, 2]), (X + 1, [1] * 4), ["3 classes, of which 0, 2 have no test example"]),
         ((X + 1, [9] * 4), None, ["10 classes, of which 0, 1, 2, 3, 4 and 4 others have no example"]),
-        ((U8, Y * 100_000), None, ["400001 classes, of which 1, 2, 3, 4, 5 and 399991 others have no example"]),
         ((X + 254.5, LABELS), None, ["training and test images have numbers from 254.5 to 254.5, and are used as"]),
         ((X + 1, LABELS), (X + 200, LABELS), ["test images have numbers from 200 to 200, and are used as they are"]),
-        ((X - 1, LABELS), None, ["training and test images have numbers from -1 to -1"]),
         ((X.byte() + 1, LABELS), None, ["training and test images have numbers from 0.003922 to 0.003922"]),
         ((X + 1, LABELS), None, []),
     ],
@@ -319,20 +243,9 @@ def test_what_is_unusual_in_examples_is_one_line(train: Any, test: Any, notes: l
     assert all(line.startswith(note) for line, note in zip(told, notes, strict=True)), told
 
 
-def test_the_arguments_of_each_split_follow_from_the_signature() -> None:
-    assert splits_of(lambda root, train=True: None) == ({"train": True}, {"train": False})
-    assert splits_of(lambda root, split="train": None) == ({"split": "train"}, {"split": "test"})
-    with pytest.raises(ValueError, match="neither"):
-        splits_of(lambda root: None)
-
-
 def made(count: int) -> tuple[Tensor, Tensor]:
     """Images of grey levels that rise from 0 to 1, and labels."""
     return torch.linspace(0, 1, count).view(-1, 1, 1, 1).expand(-1, 1, 28, 28), torch.arange(count) % 7
-
-
-def pairs() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    return made(300), made(60)
 
 
 class Kmnist:
@@ -344,11 +257,10 @@ class Kmnist:
         self.data = (255 * images[:, 0]).round().byte()
 
 
-@pytest.mark.parametrize("target", ["pairs", "Kmnist"])
-def test_a_run_loads_what_a_function_or_a_class_gives(target: str, smoke: Callable[..., DictConfig]) -> None:
+def test_a_run_loads_what_a_users_class_gives(smoke: Callable[..., DictConfig]) -> None:
     config = smoke("experiment=tempered_sigmoid/mnist_tanh", "runtime.data_root=/any/where")
     with open_dict(config):
-        config.dataset = OmegaConf.create({"_target_": f"tests.data.test_examples.{target}"})
+        config.dataset = OmegaConf.create({"_target_": "tests.data.test_examples.Kmnist"})
     run = prepare(config)
     assert (run.mechanism.examples, run.dataset.classes) == (300, 7)
     for split, count in zip(load(run), (300, 60), strict=True):

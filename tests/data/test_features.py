@@ -48,14 +48,19 @@ def test_one_example_at_a_time_is_the_same() -> None:
         torch.testing.assert_close(features(images[i : i + 1])[0], together[i])
 
 
-def test_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = ScatterNet(2, 4)(pictures())
-    monkeypatch.setattr(ScatterNet, "_pieces", _not_again)
-    assert torch.equal(ScatterNet(2, 4)(pictures()), first)
+def test_computed_once_with_or_without_memory_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written into features stays in the process."""
 
+    def no_map(*_: object, **__: object) -> None:
+        raise RuntimeError("unable to mmap 1 bytes from file <x>: No such device (19)")
 
-def _not_again(*_: object) -> None:
-    raise AssertionError("computed again")
+    features = ScatterNet(2, 4)(pictures())
+    expected = features.clone()
+    features.zero_()
+    monkeypatch.setattr(ScatterNet, "_pieces", lambda *_: pytest.fail("computed again"))
+    assert torch.equal(ScatterNet(2, 4)(pictures()), expected)
+    monkeypatch.setattr(torch, "from_file", no_map)
+    assert torch.equal(ScatterNet(2, 4)(pictures()), expected)
 
 
 def test_every_other_question_is_another_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +82,7 @@ def test_every_other_question_is_another_file(folder: Path, monkeypatch: pytest.
     assert len(list(folder.glob("*.scatternet"))) == len(asked) + 1
 
 
-@pytest.mark.parametrize("damage", ["a bit", "the end", "the checksum", "open to others"])
+@pytest.mark.parametrize("damage", ["a bit", "the end", "open to others"])
 def test_a_damaged_file_is_computed_again(damage: str, folder: Path, capsys) -> None:
     features, images = ScatterNet(2, 4), pictures()
     first = features(images).clone()
@@ -85,8 +90,6 @@ def test_a_damaged_file_is_computed_again(damage: str, folder: Path, capsys) -> 
     content = bytearray(path.read_bytes())
     if damage == "a bit":
         content[1000] ^= 1
-    elif damage == "the checksum":
-        content[-1] ^= 1
     path.write_bytes(content[:-4] if damage == "the end" else content)
     if damage == "open to others":  # anybody could have written it, digest and all
         path.chmod(0o664)
@@ -94,15 +97,6 @@ def test_a_damaged_file_is_computed_again(damage: str, folder: Path, capsys) -> 
     assert "damaged" in capsys.readouterr().err
     features(images)
     assert "damaged" not in capsys.readouterr().err
-
-
-def test_without_memory_maps_the_file_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def call(*_: object, **__: object) -> None:
-        raise RuntimeError("unable to mmap 1 bytes from file <x>: No such device (19)")
-
-    expected = ScatterNet(2, 4)(pictures()).clone()
-    monkeypatch.setattr(torch, "from_file", call)
-    assert torch.equal(ScatterNet(2, 4)(pictures()), expected)
 
 
 def test_an_interrupted_computation_leaves_nothing(folder: Path) -> None:
@@ -114,13 +108,6 @@ def test_an_interrupted_computation_leaves_nothing(folder: Path) -> None:
         kept("some.rows", [4, 3], broken, Line())
     assert [path.name for path in folder.iterdir()] == ["some.lock"]
     assert torch.equal(kept("some.rows", [4, 3], lambda: [torch.ones(4, 3)], Line()), torch.ones(4, 3))
-
-
-def test_what_is_written_into_features_stays_in_the_process() -> None:
-    first = ScatterNet(2, 4)(pictures())
-    kept_value = first[0, 0, 0, 0].item()
-    first.zero_()
-    assert ScatterNet(2, 4)(pictures())[0, 0, 0, 0].item() == kept_value
 
 
 def test_a_folder_that_cannot_be_written_is_said_in_one_sentence(tmp_path: Path, monkeypatch) -> None:
@@ -145,7 +132,7 @@ def _compute_in_a_process(log: Path, start, answers) -> None:
 def test_processes_at_once_compute_once(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     answers, start, log = context.Queue(), context.Event(), tmp_path / "log"
-    processes = [context.Process(target=_compute_in_a_process, args=(log, start, answers)) for _ in range(4)]
+    processes = [context.Process(target=_compute_in_a_process, args=(log, start, answers)) for _ in range(2)]
     for process in processes:
         process.start()
     start.set()
@@ -166,41 +153,29 @@ def test_pixels_standardises_by_channel() -> None:
     ("part", "arguments"),
     [
         *((Pixels, arguments) for arguments in (([0.0], None), ([0.0], [0.0]), ([0.0, 1.0], [1.0]))),
-        *((ScatterNet, arguments) for arguments in ((5, 8), (0, 8), (2, 0), (2, 8, [0.5], None))),
+        *((ScatterNet, arguments) for arguments in ((5, 8), (0, 8), (2, 8, [0.5], None))),
         *((Views, arguments) for arguments in ((0,), (1, -1), (1, 4, "x"))),
     ],
 )
 def test_odd_sizes_and_meaningless_settings_are_refused(part, arguments) -> None:
     with pytest.raises(ValueError, match=r"features\.|augmentation\."):
         part(*arguments).shape([1, 28, 28])
-    with pytest.raises(ValueError, match=r"features\.J=2 needs a height and width divisible by 4, not 30 x 28"):
-        ScatterNet(2, 8).shape([1, 30, 28])
 
 
-MODES = {"reflect": "reflect", "zeros": "constant"}
-
-
-@pytest.mark.parametrize("fill", MODES)
-@pytest.mark.parametrize(("channels", "height", "width"), [(1, 6, 7), (3, 8, 5)])
-def test_a_view_is_a_crop_of_the_padded_image_reflected_or_not(
-    fill: str, channels: int, height: int, width: int
-) -> None:
+@pytest.mark.parametrize(("fill", "mode"), [("reflect", "reflect"), ("zeros", "constant")])
+def test_a_view_is_a_crop_of_the_padded_image_reflected_or_not(fill: str, mode: str) -> None:
     views = Views(views=5, padding=2, fill=fill)
-    images = torch.rand(4, channels, height, width)
+    images = torch.rand(4, 3, 8, 5)
     numbers = views.draw(4, torch.Generator().manual_seed(0))
     images_seen = views(images, numbers)
-    assert images_seen.shape == (4, 5, channels, height, width)
+    assert images_seen.shape == (4, 5, 3, 8, 5)
     for example in range(4):
-        padded = np.pad(images[example].numpy(), ((0, 0), (2, 2), (2, 2)), mode=MODES[fill])
+        padded = np.pad(images[example].numpy(), ((0, 0), (2, 2), (2, 2)), mode=mode)
         for view in range(5):
             row, column, flipped = numbers[example, view].tolist()
-            expected = padded[:, row : row + height, column : column + width]
+            expected = padded[:, row : row + 8, column : column + 5]
             np.testing.assert_array_equal(images_seen[example, view], expected[..., ::-1] if flipped else expected)
-
-
-def test_no_image_has_no_view() -> None:
-    views = Views(views=3)
-    assert views(torch.rand(0, 1, 8, 8), views.draw(0, torch.Generator())).shape == (0, 3, 1, 8, 8)
+    assert views(images[:0], numbers[:0]).shape == (0, 5, 3, 8, 5)
 
 
 def test_all_crops_and_reflections_are_drawn_alike() -> None:

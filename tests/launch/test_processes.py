@@ -5,8 +5,6 @@ import io
 import json
 import multiprocessing
 import shutil
-import subprocess
-import sys
 import time
 import urllib.request
 from dataclasses import replace
@@ -20,13 +18,13 @@ import torch
 from runner.cli import reproduce
 from runner.cli.commands import carry_out
 from runner.cli.reproduce import check_data, parse_duration, states, status_text
-from runner.config import REPOSITORY, RESULTS, options_of
+from runner.config import RESULTS, ConfigError, options_of
 from runner.data import DataError
 from runner.data.datasets import ImageDataset
 from runner.launch import launcher_of, processes, run_jobs
 from runner.launch.processes import Tally, Work, Worker, _Clock, gpus_of, run_processes, workers
 from runner.records.files import claim, failure_path, progress, results_folder, write_progress
-from runner.records.jobs import Job, sweep_jobs
+from runner.records.jobs import Job
 from runner.runs.execute import execute
 from runner.terminal import Line
 from tests.conftest import quietly, record_of
@@ -40,7 +38,7 @@ def run(jobs: list[Job], deadline: float | None = None, estimate: float = 0.0, l
     return run_processes(Work(jobs, 2, 1, estimates, deadline), line(output), ["7"]), output.getvalue()
 
 
-def test_a_slow_start_does_not_decide_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch, smoke_jobs) -> None:
+def test_the_time_left_and_how_many_runs_fit_into_a_budget(monkeypatch: pytest.MonkeyPatch, smoke_jobs) -> None:
     jobs, now = smoke_jobs(4), 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     clock = _Clock(jobs, {job.run_id: 100.0 for job in jobs[:2]}, 2)  # and two of unknown time
@@ -51,16 +49,10 @@ def test_a_slow_start_does_not_decide_the_time_that_is_left(monkeypatch: pytest.
         clock.done[job.run_id] = 1.0
     now = 350.0
     assert clock.left() == "1m40s left for all 4"  # the last 100 s at (700 + 100) / (300 + 100), by two
-
-
-def test_a_budget_says_how_many_runs_fit(monkeypatch: pytest.MonkeyPatch, smoke_jobs) -> None:
-    """Two processes, 250 s: of three runs of 200 s, one of them half done, the half one and one more fit."""
-    jobs = smoke_jobs(3)
     monkeypatch.setattr(time, "time", lambda: 1000.0)
-    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
-    clock = _Clock(jobs, {job.run_id: 200.0 for job in jobs}, 2, deadline=1150.0)
-    clock.done[jobs[0].run_id] = 0.5
-    assert clock.left() == "2m30s of the budget left, 2 of 3 runs fit"
+    budget = _Clock(jobs[:3], {job.run_id: 200.0 for job in jobs}, 2, deadline=1150.0)
+    budget.done[jobs[0].run_id] = 0.5  # so half a run and one more fit into two times 150 s
+    assert budget.left() == "2m30s of the budget left, 2 of 3 runs fit"
 
 
 def test_failed_jobs_stop_no_other_and_recorded_runs_are_skipped(tmp_path: Path, smoke_jobs) -> None:
@@ -124,21 +116,21 @@ def test_budgets() -> None:
             parse_duration(text)
 
 
-def test_a_wrong_setting_among_many_is_refused_before_any_runs(tmp_path, monkeypatch, capsys) -> None:
+def test_a_wrong_setting_among_many_is_refused_before_any_runs(smoke_jobs, monkeypatch, capsys) -> None:
     """One of a setting of its own."""
-    right, *_ = sweep_jobs("tempered_sigmoid/fig_3", ("scale=smoke", f"runtime.results_root={tmp_path}"))
+    (right,) = smoke_jobs(1)
     config = copy.deepcopy(right.config)
-    config.clipping.norm = -1.0
+    config.batch_size = 10**6
     wrong = Job.of(right.sweep, right.overrides, config)
     monkeypatch.setattr(reproduce, "sweep_jobs", lambda *_: [right, wrong])
     monkeypatch.setattr(reproduce, "run_jobs", lambda *_: pytest.fail("a run was started"))
-    assert carry_out("reproduce", ["tempered-sigmoid", "--scale", "smoke", "--items", "fig-3"]) == 2
-    assert "norm" in capsys.readouterr().err.splitlines()[-1]
+    assert carry_out("reproduce", ["tempered-sigmoid", "--scale", "smoke", "--items", "text"]) == 2
+    assert "batch_size" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_missing_images_are_reported_once_before_any_run(tmp_path: Path, smoke_jobs, monkeypatch) -> None:
     """Not by each of the runs for itself, as a failure of its own."""
-    (job, *_) = smoke_jobs(4)
+    (job,) = smoke_jobs(1)
     config = copy.deepcopy(job.config)
     config.dataset.bundled, config.runtime.data_root = False, str(tmp_path / "empty")
     pending = [Job.of(job.sweep, job.overrides, config)] * 3
@@ -147,9 +139,7 @@ def test_missing_images_are_reported_once_before_any_run(tmp_path: Path, smoke_j
         raise OSError("no network")
 
     monkeypatch.setattr(urllib.request, "urlopen", no_network)
-    with pytest.raises(
-        DataError, match=r"is missing, and it could not be downloaded .*: put the original files of MNIST into"
-    ):
+    with pytest.raises(DataError, match="it could not be downloaded"):
         check_data(pending)
     read: list[str] = []
     monkeypatch.setattr(ImageDataset, "load", lambda _, root: read.append(root))
@@ -172,27 +162,25 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
     return fake
 
 
-@pytest.mark.parametrize(
-    ("count", "visible", "device", "names"),
-    [
+def test_gpus_are_shared_out_where_a_job_names_none(gpus, smoke_jobs) -> None:
+    for count, visible, device, names in (
         (2, "3, GPU-8a1b", "cuda", ["3", "GPU-8a1b"]),
         (2, None, "cuda:1", []),
         (2, None, "cpu", []),
         (1, None, "auto", []),
-    ],
-)
-def test_gpus_are_shared_out_where_a_job_names_none(gpus, smoke_jobs, count, visible, device, names) -> None:
-    gpus(count, visible)
-    jobs = smoke_jobs(4, device)
-    assert (gpus_of(jobs), workers(jobs)) == (names, max(1, len(names)))
+    ):
+        gpus(count, visible)
+        jobs = smoke_jobs(4, device)
+        assert (gpus_of(jobs), workers(jobs)) == (names, max(1, len(names)))
 
 
-@pytest.mark.parametrize(("cores", "gib", "expected"), [(64, 64, 8), (3, 64, 3), (8, 7, 3), (8, 1, 1)])
-def test_without_a_gpu_cores_and_memory_limit_the_runs(gpus, smoke_jobs, monkeypatch, cores, gib, expected) -> None:
+def test_without_a_gpu_cores_and_memory_limit_the_runs(gpus, smoke_jobs, monkeypatch) -> None:
     gpus(0)
-    monkeypatch.setattr(processes, "cores", lambda: cores)
-    monkeypatch.setattr(processes, "memory", lambda: gib * 2**30)
-    assert (gpus_of(smoke_jobs(4, "auto")), workers(smoke_jobs(4, "auto"))) == ([], expected)
+    jobs = smoke_jobs(4, "auto")
+    for cores, gib, expected in ((64, 64, 8), (3, 64, 3), (8, 7, 3), (8, 1, 1)):
+        monkeypatch.setattr(processes, "cores", lambda: cores)  # noqa: B023
+        monkeypatch.setattr(processes, "memory", lambda: gib * 2**30)  # noqa: B023
+        assert (gpus_of(jobs), workers(jobs)) == ([], expected)
 
 
 def test_workers_at_the_same_time_have_different_devices(smoke_jobs, monkeypatch) -> None:
@@ -226,9 +214,6 @@ def test_this_machine_uses_all_its_gpus(gpus, smoke_jobs, line, monkeypatch) -> 
     assert calls == [(3, ["0", "1", "2"]), (6, ["0", "1", "2"])]
 
 
-SMOKE = ["tempered-sigmoid", "--scale", "smoke", "--items", "fig-4"]
-
-
 def test_every_file_of_the_group_makes_a_launcher(monkeypatch) -> None:
     for module in ("slurm", "ray"):
         monkeypatch.setattr(f"runner.launch.{module}.find_spec", lambda name: object())
@@ -241,18 +226,16 @@ def test_every_file_of_the_group_makes_a_launcher(monkeypatch) -> None:
     assert launcher_of("ray", ["gpus=0.25"]).gpus == 0.25
 
 
-@pytest.mark.parametrize(
-    ("name", "installed", "sentence"),
-    [
-        ("slurm", False, "pip install -e '.[slurm]'"),
-        ("ray", False, "pip install -e '.[ray]'"),
-        ("slurm", True, "sbatch and srun, which are not on this machine"),
-    ],
-)
-def test_a_missing_package_or_program_is_named(name: str, installed: bool, sentence: str, refusal, monkeypatch) -> None:
-    monkeypatch.setattr(f"runner.launch.{name}.find_spec", lambda module: object() if installed else None)
+def test_a_missing_package_or_program_is_named(monkeypatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert sentence in refusal(reproduce.main, [*SMOKE, "--launcher", name])
+    for name, module, sentence in (
+        ("slurm", None, r"pip install -e '\.\[slurm\]'"),
+        ("ray", None, r"pip install -e '\.\[ray\]'"),
+        ("slurm", object(), "sbatch and srun, which are not on this machine"),
+    ):
+        monkeypatch.setattr(f"runner.launch.{name}.find_spec", lambda _: module)  # noqa: B023
+        with pytest.raises(ConfigError, match=sentence):
+            launcher_of(name)
 
 
 def test_every_kind_of_run_is_counted(tmp_path: Path, smoke_jobs, fabricate, monkeypatch) -> None:
@@ -278,24 +261,6 @@ def test_every_kind_of_run_is_counted(tmp_path: Path, smoke_jobs, fabricate, mon
     assert states([running])[running.run_id][0] == "queued", "its process has ended"
 
 
-def test_a_run_whose_process_is_killed_is_left_at_once(tmp_path: Path, smoke_jobs) -> None:
-    (job,) = smoke_jobs(1)
-    code = f"""
-import time
-from runner.records.files import claim
-with claim({str(tmp_path)!r}, {job.run_id!r}):
-    print(flush=True)
-    time.sleep(600)
-"""
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=REPOSITORY)
-    assert process.stdout is not None
-    process.stdout.readline()
-    assert states([job])[job.run_id][0] == "running"
-    process.kill()
-    process.communicate()
-    assert states([job])[job.run_id] == ("left", "")
-
-
 def test_a_look_at_a_run_takes_no_claim_from_it(tmp_path: Path) -> None:
     with claim(tmp_path, "a"):
         pass
@@ -304,11 +269,7 @@ def test_a_look_at_a_run_takes_no_claim_from_it(tmp_path: Path) -> None:
     assert not (tmp_path / ".locks" / "b").exists()
     with claim(tmp_path, "a") as first, claim(tmp_path, "a") as second:
         assert (first, second, progress(tmp_path, "a")) == (True, False, "")
-
-
-def test_a_full_disk_stops_no_run(tmp_path: Path) -> None:
-    (tmp_path / ".locks").write_text("no folder")
-    write_progress(tmp_path, "a", "epoch 1/3")
+    write_progress(tmp_path / ".locks" / "a", "a", "epoch 1/3")  # a place where no file can be stops no run
 
 
 def test_the_command_counts_and_runs_nothing(tmp_path: Path, capsys, monkeypatch) -> None:

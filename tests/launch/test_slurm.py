@@ -13,7 +13,7 @@ import pytest
 from runner.config import ConfigError
 from runner.launch import Work, launcher_of, processes, ray, run_jobs, slurm
 from runner.launch.processes import Tally
-from runner.launch.slurm import pack, queue_states, queued_runs
+from runner.launch.slurm import pack, queued_runs
 from runner.records.files import recorded
 from tests.small import run_here
 
@@ -61,10 +61,8 @@ def cluster(tmp_path: Path, commands, monkeypatch: pytest.MonkeyPatch) -> Cluste
 
 
 def test_an_array_has_the_options_that_were_asked_for(cluster: Cluster, smoke_jobs, line, tmp_path: Path) -> None:
-    options = [
-        *["sbatch.partition=gpu", "gpus=2", "cpus=4", "sbatch.mem=8GB", "time_limit=30"],
-        "setup=[module load cuda]",
-    ]
+    """And each of its tasks is one that submitit can queue again."""
+    options = ["sbatch.partition=gpu", "gpus=2", "cpus=4", "sbatch.mem=8GB", "time_limit=30", "setup=[module load x]"]
     jobs = smoke_jobs(3)
     work = Work(jobs, at_once=2, estimates={job.run_id: 5000.0 for job in jobs})
     tally = run_jobs(launcher_of("slurm", ["wait=false", *options]), work, line)
@@ -75,30 +73,22 @@ def test_an_array_has_the_options_that_were_asked_for(cluster: Cluster, smoke_jo
         "signal=USR2@90", "job-name=dp-repro-bench",
     ):  # fmt: skip
         assert f"#SBATCH --{option}" in lines
-    assert "module load cuda" in lines
+    assert "module load x" in lines
     assert cluster.folder.stat().st_mode & 0o077 == 0, "a task is code"
+    again = cluster.submission("12_1")._checkpoint_function().function
+    assert [job.run_id for job in again.work.jobs] == [jobs[1].run_id]
 
 
-def test_a_task_is_what_submitit_queues_again(cluster: Cluster, smoke_jobs, line) -> None:
-    (job,) = smoke_jobs(1)
-    run_jobs(launcher_of("slurm", ["wait=false"]), Work([job]), line)
-    again = cluster.submission("12")._checkpoint_function().function
-    assert [job.run_id for job in again.work.jobs] == [job.run_id]
-
-
-@pytest.mark.parametrize(
-    ("options", "threads", "at_once"),
-    [
-        (["cpus=8"], 1, 8),
+def test_gpus_or_cpus_set_the_runs_at_a_time(cluster: Cluster, smoke_jobs, line) -> None:
+    jobs = smoke_jobs(1)
+    for options, threads, at_once in (
         (["cpus=8"], 4, 2),
         (["cpus=8"], None, 1),
         (["cpus=8", "gpus=2"], 1, 2),
         (["at_once=4"], 1, 4),
-    ],
-)
-def test_gpus_or_cpus_set_the_runs_at_a_time(cluster, smoke_jobs, line, options, threads, at_once) -> None:
-    run_jobs(launcher_of("slurm", ["wait=false", *options]), Work(smoke_jobs(1), threads=threads), line)
-    assert cluster.submission("12").function.work.at_once == at_once
+    ):
+        run_jobs(launcher_of("slurm", ["wait=false", *options]), Work(jobs, threads=threads), line)
+        assert cluster.submission("12").function.work.at_once == at_once
 
 
 def test_a_refusal_by_slurm_is_reported(cluster: Cluster, commands, smoke_jobs, line) -> None:
@@ -122,24 +112,15 @@ def test_the_real_task_counts_failures_and_late_runs(cluster: Cluster, smoke_job
 def test_a_task_without_a_result_fails_what_it_did_not_record(cluster, smoke_jobs, fabricate, line) -> None:
     """While Slurm does not answer, or has the task in its queue, it is waited for."""
     first, second = jobs = smoke_jobs(2)
-    looks: list[str] = []
-
-    def queued() -> None:
-        looks.append("queued")
-        cluster.queue(**{"": "PENDING"})
-
-    def silent() -> None:
-        looks.append("silent")
-        cluster.commands(squeue="exit 1")
 
     def gone() -> None:
-        looks.append("gone")
         fabricate(first, [50.0])
         cluster.queue()
 
-    cluster.deeds = [queued, silent, gone]
+    queued = partial(cluster.queue, **{"": "PENDING"})
+    cluster.deeds = [queued, partial(cluster.commands, squeue="exit 1"), gone]
     tally = run_jobs(launcher_of("slurm"), Work(jobs, estimates={job.run_id: 1.0 for job in jobs}), line)
-    assert looks == ["queued", "silent", "gone"]
+    assert not cluster.deeds, "it was not waited for"
     assert [job.run_id for job in tally.recorded] == [first.run_id]
     ((job, reason),) = tally.failed
     assert job is second
@@ -157,6 +138,7 @@ def test_runs_in_the_queue_are_followed_and_not_submitted_twice(cluster, smoke_j
     run_jobs(launcher_of("slurm", ["wait=false"]), Work(jobs[:1]), line)
     cluster.queue(**{"": "PENDING"})
     assert queued_runs(cluster.root) == {jobs[0].run_id: "12"}
+    assert "--array" in (cluster.root / "asked").read_text(), "else the tasks of an array that wait are one line"
     (cluster.root / "batch").unlink()
     cluster.deeds = [lambda: cluster.end("12", Tally(recorded=jobs[:1]))]
     tally = run_jobs(launcher_of("slurm"), Work(jobs[:1]), line)
@@ -175,34 +157,20 @@ def test_earlier_tasks_keep_runs_back_while_slurm_is_silent(cluster, commands, s
         run_jobs(launcher_of("slurm"), Work(smoke_jobs(1)), line)
 
 
-def test_states_are_by_task_of_an_array(commands, monkeypatch) -> None:
-    requests = commands(squeue="echo '12_0|RUNNING'; echo '12_1|PENDING'; echo '9|COMPLETING'")
-    assert queue_states() == {"12_0": "RUNNING", "12_1": "PENDING", "9": "COMPLETING"}
-    assert "--array" in requests.read_text()
-    commands(squeue="")
-    assert queue_states() == {}
-    commands(squeue="exit 1")
-    assert queue_states() is None, "no answer is not an empty queue"
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert queue_states() is None
-
-
-LONG = {"0": 600.0, "1": 7200.0, "2": 600.0, "3": 600.0}
-
-
 @pytest.mark.parametrize(
-    ("runs", "seconds", "minutes", "unknown", "tasks"),
+    ("minutes", "room", "unknown", "tasks"),
     [
-        (14, dict.fromkeys(map(str, range(14)), 600.0), 60, 240, ["0-5", "6-11", "12-13"]),
-        (12, dict.fromkeys(map(str, range(12)), 600.0), 120, 240, ["0-11"]),
-        (4, LONG, 60, 240, ["0-0", "1-1", "2-3"]),
-        (3, {}, 240, 240, ["0-0", "1-1", "2-2"]),
-        (3, {}, 60, 30, ["0-1", "2-2"]),
+        ([10] * 14, 60, 240, ["0-5", "6-11", "12-13"]),
+        ([10, 120, 10, 10], 60, 240, ["0-0", "1-1", "2-3"]),
+        ([None] * 3, 240, 240, ["0-0", "1-1", "2-2"]),
+        ([None] * 3, 60, 30, ["0-1", "2-2"]),
     ],
-    ids=["six of ten minutes", "two at a time", "a long one", "all unknown", "unknown, but short"],
+    ids=["six of ten minutes", "a long one", "all unknown", "unknown, but short"],
 )
-def test_tasks_by_hand(runs: int, seconds, minutes, unknown, tasks) -> None:
-    packed = pack([SimpleNamespace(run_id=f"{n}") for n in range(runs)], seconds, 60 * minutes, 60 * unknown)
+def test_tasks_by_hand(minutes: list[int | None], room: int, unknown: int, tasks: list[str]) -> None:
+    runs = [SimpleNamespace(run_id=str(number)) for number in range(len(minutes))]
+    seconds = {run.run_id: 60.0 * known for run, known in zip(runs, minutes, strict=True) if known is not None}
+    packed = pack(runs, seconds, 60 * room, 60 * unknown)
     assert [f"{task[0].run_id}-{task[-1].run_id}" for task in packed] == tasks
 
 

@@ -88,7 +88,7 @@ def test_gradients_are_the_finite_differences(name: str) -> None:
 
 
 @pytest.mark.parametrize("gamma", [0.5, 5.0])
-@pytest.mark.parametrize("margin", [5.0, 40.0, 1000.0, -1000.0])
+@pytest.mark.parametrize("margin", [5.0, 1000.0, -1000.0])
 def test_focal_gradient_is_right_at_extreme_probabilities(gamma: float, margin: float) -> None:
     """d focal / d z_t = (1 - p)^gamma (gamma p log p - (1 - p))."""
     logits = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
@@ -140,7 +140,7 @@ def test_the_regularisers_derivatives_in_a_pre_activation(order: torch.memory_fo
     assert len(loss(logits[:0], targets[:0], [h[:0]])) == 0
 
 
-@pytest.mark.parametrize(("engine", "epoch"), [("one_pass", 0), ("one_pass", 5), ("isolated", 5)])
+@pytest.mark.parametrize(("engine", "epoch"), [("one_pass", 0), ("isolated", 5)])
 def test_engines_clip_gradients_with_the_regulariser(engine: str, epoch: int) -> None:
     model, norm = objective(epoch), 0.3
     x, y = torch.randn(6, 1, 28, 28, dtype=torch.float64), torch.arange(6)

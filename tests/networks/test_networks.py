@@ -15,7 +15,6 @@ SCATTERNET = "experiment=losing_less/pfe_{}_ce architecture=scatternet_{}"
     ("overrides", "parameters"),
     [
         ("architecture=tempered_sigmoid_mnist", 26_010),
-        ("architecture=handcrafted_mnist dataset=fashion_mnist", 26_010),
         ("architecture=tempered_sigmoid_cifar10 dataset=cifar10", 605_226),
         ("architecture=handcrafted_cifar10 dataset=cifar10", 550_570),
         ("architecture=backprop_clipping_mnist", 18_752),

@@ -1,6 +1,5 @@
 """A run that was stopped goes on, every digit as if it had not been; a run that was trained is recorded on any disk."""
 
-import copy
 import errno
 import gc
 import hashlib
@@ -33,25 +32,28 @@ from tests.conftest import quietly, record_of
 from tests.small import NETWORK
 
 EVERY = "runtime.checkpoint_above=0"
-ONE = ("scale.epochs=1", "scale.batch_size=400", "diagnostics=[]")
+ONE = (*NETWORK, "scale.epochs=1", "scale.batch_size=400", "diagnostics=[]")
+TWO = (*NETWORK, "scale.epochs=2", "scale.batch_size=400", "epochs=2")
 
 # What of a run has to be put back: each of these has state that the others have not.
 KINDS: dict[str, tuple[str, ...]] = {
     "momentum, averaged weights, views, a rate by step and a Hessian's eigenvector": (
-        "optimizer.momentum=0.9", "averaging=ema", "augmentation=views", "augmentation.views=2",
+        *NETWORK, "optimizer.momentum=0.9", "averaging=ema", "augmentation=views", "augmentation.views=2",
         "schedule=cosine_by_step", "schedule.warmup_steps=5", "diagnostics=[hessian,layer_norms,gradient_norms]",
     ),
-    "Adam, and shuffled batches, charged by the epoch": ("optimizer=adam", "optimizer.lr=0.002", "sampling=shuffled"),
-    "updates taken back": (  # some of 28, by draws that might have fallen otherwise
-        "screening=annealing", "screening.initial_temperature=0.2", "noise_multiplier=20", "optimizer.momentum=0.9",
-        "scale.batch_size=200",
+    "updates taken back": (  # some of 21, by draws that might have fallen otherwise
+        *NETWORK, "screening=annealing", "screening.initial_temperature=0.2", "noise_multiplier=20",
+        "optimizer.momentum=0.9", "scale.batch_size=200",
     ),
-    "a loss that changes by the epoch, and normalisation by noisy statistics": (
-        "experiment=losing_less/mnist_sse_focal", "normalization=private_statistics",
+    "Adam, shuffled batches, a loss that changes by the epoch, and noisy statistics": (
+        "experiment=losing_less/mnist_sse_focal", *NETWORK, "normalization=private_statistics", "optimizer=adam",
+        "optimizer.lr=0.002", "~optimizer.momentum", "sampling=shuffled",
     ),
-    "a bound that follows what was released": ("experiment=lipschitz/mnist_mlp", "loss=sharp_cross_entropy_quantile"),
+    "a bound that follows what was released": (
+        "experiment=lipschitz/mnist_mlp", "loss=sharp_cross_entropy_quantile", "architecture.units=[8]",
+    ),
 }  # fmt: skip
-FAST = tuple(KINDS)[:3:2]
+FAST = tuple(KINDS)[:2]
 
 
 class Stopped(BaseException):
@@ -87,22 +89,21 @@ def place_results(config: DictConfig, folder: Path) -> DictConfig:
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind in FAST else pytest.mark.slow) for kind in KINDS])
 def test_a_run_that_was_stopped_twice_ends_with_every_bit(smoke, tmp_path, monkeypatch, kind: str) -> None:
     monkeypatch.setattr(diagnostics, "FIXED", 32)
-    small = () if KINDS[kind][0].startswith("experiment=") else NETWORK
-    config = smoke(EVERY, "scale.epochs=4", "epochs=4", "scale.batch_size=400", "save_model=yes", *small, *KINDS[kind])
+    config = smoke(EVERY, "scale.epochs=3", "epochs=3", "scale.batch_size=400", "save_model=yes", *KINDS[kind])
     complete, stopped = place_results(config, tmp_path / "whole"), place_results(config, tmp_path / "stopped")
     assert execute(complete, quietly) == "finished"
-    for epoch in (2, 4):
+    for epoch in (2, 3):
         with pytest.raises(Stopped):
             execute(stopped, stopping_at(epoch))
         assert checkpoint_path(stopped).exists()
     assert execute(stopped, quietly) == "finished"
     assert measured(stopped) == measured(complete)
     assert same_bits(weights_of(stopped), weights_of(complete))
-    assert record_of(stopped)["provenance"]["resumed_after"] == [1, 3]
-    assert "resumed_after" not in record_of(complete)["provenance"]
-    assert record_of(complete)["provenance"]["processor_seconds"] > 0
-    assert "processor_seconds" not in record_of(stopped)["provenance"], "that of the first attempt is not known"
-    assert record_of(stopped)["provenance"].get("kernels") == record_of(complete)["provenance"].get("kernels")
+    whole, resumed = (record_of(config)["provenance"] for config in (complete, stopped))
+    assert (whole.get("resumed_after"), resumed["resumed_after"]) == (None, [1, 2])
+    assert whole["processor_seconds"] > 0
+    assert "processor_seconds" not in resumed, "that of the first attempt is not known"
+    assert resumed.get("kernels") == whole.get("kernels")
     assert not checkpoint_path(stopped).exists()
     if kind == "updates taken back":
         final = record_of(complete)["final"]
@@ -118,7 +119,7 @@ def stopped_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def half(smoke, stopped_once: Path) -> DictConfig:
     """A run that was stopped in its second epoch, in a folder of the test's own."""
-    config = smoke("epochs=2", "scale.epochs=2", "scale.batch_size=400", EVERY)
+    config = smoke(*TWO, EVERY)
     if not any(stopped_once.iterdir()):
         with pytest.raises(Stopped):
             execute(place_results(config, stopped_once), stopping_at(2))
@@ -201,8 +202,7 @@ def test_steps_that_cost_another_epsilon_are_refused(half: DictConfig) -> None:
 
 
 def test_a_short_run_and_one_of_the_users_classes_have_none(smoke) -> None:
-    small = ("epochs=2", "scale.epochs=2", "scale.batch_size=400")
-    for config in (smoke(*small), smoke(*small, EVERY, "clipping._target_=tests.failing.OwnClipping")):
+    for config in (smoke(*TWO), smoke(*TWO, EVERY, "clipping._target_=tests.failing.OwnClipping")):
         with pytest.raises(Stopped):
             execute(config, stopping_at(2))
         assert not checkpoint_path(config).exists()
@@ -217,7 +217,7 @@ def test_saved_weights_are_those_that_were_measured(smoke) -> None:
     objective = models.load(models.model_path(results_folder(config), record["run_id"]))
     run = prepare(config)
     again = evaluate(objective, load(run)[1], run.dataset.classes)
-    assert again.accuracy == pytest.approx(record["final"]["test_accuracy"], rel=1e-5)
+    assert again.accuracy == pytest.approx(record["final"]["test_accuracy"], abs=5e-4)  # three decimals
     assert again.loss == pytest.approx(record["final"]["test_loss"], rel=1e-4)
 
 
@@ -226,8 +226,7 @@ def test_threads_change_a_record_by_rounding_only(smoke, tmp_path: Path) -> None
     results, collected = [], list[bool]()
     gc.disable()
     for threads in (1, 2):
-        config = copy.deepcopy(smoke("scale.epochs=1", "scale.batch_size=143", f"runtime.threads={threads}"))
-        config.runtime.results_root = f"{tmp_path}/{threads}"
+        config = place_results(smoke(*ONE, f"runtime.threads={threads}"), tmp_path / str(threads))
         assert execute(config, lambda row, run: collected.append(gc.isenabled())) == "finished"
         results.append(record_of(config))
     torch.set_num_threads(1)
@@ -241,7 +240,8 @@ def test_threads_change_a_record_by_rounding_only(smoke, tmp_path: Path) -> None
 
 def test_a_stopped_run_leaves_its_epochs_and_can_still_be_made(smoke) -> None:
     """Another search may let it go further. The longer record has all that the shorter had."""
-    config = smoke("experiment=lipschitz/mnist_drawn", "scale.batch_size=400", "diagnostics=[]")
+    small = ("architecture.units=[8]", "scale.batch_size=400", "diagnostics=[]")
+    config = smoke("experiment=lipschitz/mnist_drawn", *small)
     folder, (run_id, _) = Path(config.runtime.results_root) / "smoke", identify(config)
     path = stopped_path(folder, run_id)
     assert execute(config, quietly, goes_on=lambda rows: len(rows) < 1) == "stopped"
@@ -288,9 +288,7 @@ def full_for(*paths: Path) -> Any:
     return written
 
 
-@pytest.mark.parametrize(
-    "folder", ["", "smoke", "smoke/runs", "smoke/failed", ".locks", ".checkpoints", "smoke/models"]
-)
+@pytest.mark.parametrize("folder", ["", "smoke/runs", ".checkpoints", "smoke/models"])
 def test_a_place_that_cannot_be_written_is_found_before_training(smoke, folder: str) -> None:
     config = smoke(*ONE, "save_model=yes")
     place = Path(config.runtime.results_root) / folder

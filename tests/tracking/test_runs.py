@@ -1,7 +1,6 @@
 """W&B: runs read back with W&B's own tool, and runs and workspaces sent to a server of the test's own."""
 
 import json
-import math
 import os
 import signal
 import subprocess
@@ -9,16 +8,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from omegaconf import DictConfig
 
 from checks.wandb_server import Server, serving
 from runner.claims.claim import DATASETS
-from runner.cli.dashboard import COLUMNS, main, values_of
+from runner.cli.dashboard import COLUMNS, main
 from runner.config import REPOSITORY, ConfigError
 from runner.records.files import read_record
 from runner.records.identity import identify
@@ -27,7 +26,6 @@ from runner.runs.execute import execute
 from runner.tracking import runs as tracking
 from tests.conftest import quietly, record_of
 from tests.small import FEW_STEPS
-from tests.tracked import tracked_papers
 
 SMALL = ("scale=smoke", "diagnostics=[]", *FEW_STEPS)
 
@@ -37,13 +35,10 @@ def _tracking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_MODE")  # runs of these tests are tracked
 
 
-def _inspect(folder: Path, *options: str) -> str:
-    command = [sys.executable, "-m", "wandb", "leet", "inspect", *options, folder]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
 def _records(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in _inspect(folder, "--json").splitlines()]
+    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", folder]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [json.loads(line) for line in shown.splitlines()]
 
 
 def _folder(tmp_path: Path, run_id: str) -> Path:
@@ -54,6 +49,10 @@ def _folder(tmp_path: Path, run_id: str) -> Path:
 
 def _of(records: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [record[kind] for record in records if record["type"] == kind]
+
+
+def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: value for record in _of(records, "summary") for name, value in record["update"].items()}
 
 
 @pytest.fixture
@@ -75,8 +74,7 @@ def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> N
     assert execute(config, quietly) == "finished"
     run_id, setting_id = identify(config)
     record = record_of(config)
-    folder = _folder(tmp_path, run_id)
-    records = _records(folder)
+    records = _records(_folder(tmp_path, run_id))
     (run,) = _of(records, "run")
     text = json.dumps(run)
     for expected in (run_id, "paper/item", "row", "mine", f"setting:{setting_id}", "scale:smoke", "dp-repro-bench"):
@@ -89,9 +87,7 @@ def test_an_offline_run_says_what_the_record_says(composed, tmp_path: Path) -> N
     assert [row["epoch"] for row in rows if "epoch" in row] == [1, 2]
     for name in ("epsilon", "epsilon_sound", "test_accuracy", "train_loss"):
         assert [row[name] for row in rows if name in row] == pytest.approx(record["history"][name])
-    summary = _inspect(folder, "--summary")
-    assert "finished" in summary
-    assert "best_test_accuracy" in summary
+    assert _summary(records)["best_test_accuracy"] == record["final"]["best_test_accuracy"]
 
 
 DIAGNOSTICS: dict[str, Any] = {
@@ -109,22 +105,31 @@ DIAGNOSTICS: dict[str, Any] = {
 }
 
 
+def _tracked(config: DictConfig, folder: Path, diagnostics: dict[str, Any]) -> None:
+    """Write a made-up record of a run to W&B."""
+    history = {
+        "epoch": [1],
+        "epsilon": [0.900001],
+        "epsilon_sound": ["inf"],
+        "test_accuracy": [90.0],
+        "test_loss": ["nan"],
+    }
+    final = {"epoch": 2, "test_accuracy": 91.0, "epsilon": 0.9, "epsilon_sound": 0.7, "epsilon_spent": 0.5}
+    record = {"run_id": "0123456789ab", "setting_id": "s", "history": history, "final": final}
+    (folder / "record.json").write_text(json.dumps(record | {"diagnostics": diagnostics}))
+    tracking.track(config, "0123456789ab", "ba9876543210", folder / "record.json")
+
+
 _LOGGED: list[tuple[Path, list[dict[str, Any]]]] = []
 
 
 @pytest.fixture
 def logged(composed, tmp_path: Path) -> tuple[Path, list[dict[str, Any]]]:
-    """The folder and the records of a run that measured a little of everything: made once."""
-    if _LOGGED:
-        return _LOGGED[0]
-    path = tmp_path / "record.json"
-    history = {"epoch": [1], "epsilon": [0.9], "epsilon_sound": ["inf"], "test_accuracy": [90.0], "test_loss": ["nan"]}
-    final = {"epoch": 2, "test_accuracy": 91.0, "epsilon": 0.9, "epsilon_sound": 0.7, "epsilon_spent": 0.5}
-    record = {"run_id": "0123456789ab", "setting_id": "s", "history": history, "final": final}
-    path.write_text(json.dumps(record | {"diagnostics": DIAGNOSTICS}))
-    tracking.track(composed("scale=smoke", "seed=1"), "0123456789ab", "ba9876543210", path)
-    folder = _folder(tmp_path, "0123456789ab")
-    _LOGGED.append((folder, _records(folder)))
+    """The folder and the records of the made-up run: made once."""
+    if not _LOGGED:
+        _tracked(composed("scale=smoke", "seed=1"), tmp_path, DIAGNOSTICS)
+        folder = _folder(tmp_path, "0123456789ab")
+        _LOGGED.append((folder, _records(folder)))
     return _LOGGED[0]
 
 
@@ -160,31 +165,18 @@ def test_diagnostics_are_logged_as_what_they_are(logged) -> None:
     assert table["data"] == [[1, 0, 50], [1, 1, 60], [2, 0, 70], [2, 1, 80]]
 
 
-def test_epsilons_are_rounded_as_the_record_has_them() -> None:
-    row = {"epsilon": 0.900001, "epsilon_sound": math.inf, "test_loss": math.nan}
-    written = tracking._finite(row)
-    assert written["epsilon"] == 0.90001
-    assert written.keys() == {"epsilon", "test_loss"}
-    assert math.isnan(written["test_loss"])
-
-
 def test_the_record_is_an_artifact(logged) -> None:
     _, records = logged
     artifacts = {record["type"]: record for record in _of(records, "artifact")}
     assert "record.json" in json.dumps(artifacts["record"])
-    summary: dict[str, Any] = {}
-    for record in _of(records, "summary"):
-        summary |= record["update"]
-    assert (summary["test_accuracy"], summary["epsilon"]) == (91, 0.9)
+    summary = _summary(records)
+    assert (summary["test_accuracy"], summary["epsilon"]) == (91, 0.90001), "rounded up, as in a record"
     assert (summary["epsilon_sound"], summary["epsilon_spent"]) == (0.7, 0.5)
 
 
-def test_a_run_without_privacy_is_plotted_by_epoch(composed, tmp_path: Path) -> None:
-    config = composed(*SMALL, "noise_multiplier=0", "clipping=none")
-    assert execute(config, quietly) == "finished"
-    records = _records(_folder(tmp_path, identify(config)[0]))
-    assert [record["step_metric"] for record in _of(records, "metric") if record.get("glob_name") == "*"] == ["epoch"]
-    assert not any(name.startswith("epsilon") for record in _of(records, "history") for name in record["item"])
+def test_a_run_without_privacy_is_plotted_by_epoch(composed) -> None:
+    begun = tracking._begin(composed(*SMALL, "noise_multiplier=0", "clipping=none"), "0123456789ab", "ba9876543210")
+    assert begun["axes"] == ("epoch",)
 
 
 def test_an_online_run_is_sent_whole(composed, server: Server) -> None:
@@ -198,18 +190,16 @@ def test_an_online_run_is_sent_whole(composed, server: Server) -> None:
 
 def test_make_wandb_sync_sends_each_offline_run_once(composed, server: Server, tmp_path: Path) -> None:
     """Even after one that was killed while it was written, whose file ends early."""
-    configs = [composed(*SMALL, "diagnostics=[per_class_accuracy]", f"seed={seed}") for seed in (0, 1)]
-    for config in configs:
-        assert execute(config, quietly) == "finished"
-    os.mkfifo(endless := tmp_path / "record.json")
-    begin = tracking._begin(composed(*SMALL, "seed=2"), "0123456789ab", "ba9876543210") | {"record": str(endless)}
+    _tracked(composed(*SMALL), tmp_path, DIAGNOSTICS)
+    os.mkfifo(endless := tmp_path / "endless.json")
+    begin = tracking._begin(composed(*SMALL, "seed=2"), "ba9876543210", "0123456789ab") | {"record": str(endless)}
     command = [sys.executable, "-m", "runner.tracking.runs"]
     killed = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=tracking._environment())
     assert killed.stdin is not None
     with killed.stdin as stdin:
         stdin.write(json.dumps(begin))
     deadline = time.monotonic() + 60
-    while not list((tmp_path / "tracking").rglob("run-0123456789ab.wandb")) and time.monotonic() < deadline:
+    while not list((tmp_path / "tracking").rglob("run-ba9876543210.wandb")) and time.monotonic() < deadline:
         time.sleep(0.1)
     killed.kill()
     killed.wait()
@@ -218,17 +208,16 @@ def test_make_wandb_sync_sends_each_offline_run_once(composed, server: Server, t
     _, *words = shown.stdout.splitlines()[-1].split()
     for _ in range(2):
         subprocess.run([sys.executable, *words], cwd=tmp_path / "tracking", check=True, capture_output=True)
-    assert {name: run["begun"] for name, run in server.runs.items()} == {identify(record)[0]: 1 for record in configs}
-    for run in server.runs.values():
-        assert [row["epoch"] for row in run["history"].values() if "epoch" in row] == [1, 2]
-        assert sorted(run["artifacts"]) == ["record", "run_table"]
+    ((name, run),) = server.runs.items()
+    assert (name, run["begun"]) == ("0123456789ab", 1)
+    assert [row["epoch"] for row in run["history"].values() if "epoch" in row] == [1]
+    assert {"record", "run_table"} <= set(run["artifacts"])
 
 
 # What W&B does in its process, in the place of the package, and what a line then names. `init` returns a run.
 FAULTS = {
     "not installed": ("raise ImportError", "wandb is not installed"),
     "full disk": ("raise OSError(28, 'No space left on device')", "No space left on device"),
-    "hangs": ("import time; time.sleep(40)", "it has not ended after 3 seconds"),
     "killed": ("import os; os.kill(os.getpid(), 15)", "SIGTERM"),
     "log fails": ("def log(self, row): raise ConnectionResetError('Connection lost')", "Connection lost"),
     "finish fails": ("def finish(self, exit_code): raise TimeoutError('No answer')", "No answer"),
@@ -259,13 +248,23 @@ def fake_wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]
     tracking.check_login.cache_clear()
 
 
+def _line(capfd: pytest.CaptureFixture[str]) -> str:
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("tracking:")]
+    return line
+
+
 @pytest.mark.parametrize("fault", FAULTS)
-def test_no_fault_of_wandb_stops_or_holds_a_run(composed, fake_wandb, capfd, monkeypatch, fault: str) -> None:
-    """It is recorded, and its accuracy is shown, before W&B is waited for; then comes one line."""
+def test_a_fault_of_wandb_is_one_line(composed, fake_wandb, tmp_path: Path, capfd, fault: str) -> None:
     program, reason = FAULTS[fault]
     fake_wandb(f"{RUN}    {program}{REST}" if program.startswith("def") else program)
-    if fault == "hangs":
-        monkeypatch.setattr(tracking, "_PATIENCE", 3.0)
+    _tracked(composed(*SMALL), tmp_path, {})
+    assert reason in _line(capfd)
+
+
+def test_wandb_that_hangs_holds_no_run(composed, fake_wandb, capfd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is recorded, and its accuracy is shown, before W&B is waited for."""
+    fake_wandb("import time; time.sleep(40)")
+    monkeypatch.setattr(tracking, "_PATIENCE", 3.0)
     config, shown = composed(*SMALL), list[float]()
 
     def show_recorded(path: Path) -> None:
@@ -275,8 +274,7 @@ def test_no_fault_of_wandb_stops_or_holds_a_run(composed, fake_wandb, capfd, mon
     assert execute(config, quietly, on_record=show_recorded) == "finished"
     assert time.monotonic() - began < 30
     assert shown == [record_of(config)["final"]["test_accuracy"]]
-    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("tracking:")]
-    assert reason in line
+    assert "it has not ended after 3 seconds" in _line(capfd)
 
 
 def test_ctrl_c_while_waiting_says_it_is_recorded(composed, fake_wandb, tmp_path: Path) -> None:
@@ -344,7 +342,7 @@ def test_a_multirun_that_is_stopped_says_so_in_a_line(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("smoke/runs/*.json"))
 
 
-def test_a_sweep_of_wandb_starts_runs_of_this_package(composed, tmp_path: Path, monkeypatch, coarse) -> None:
+def test_a_sweep_of_wandb_starts_runs_of_this_package(composed, tmp_path: Path, monkeypatch) -> None:
     """The file in docs/hydra.md, as W&B's agent makes a command of it. The agent names run and sweep by environment."""
     from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
@@ -358,22 +356,20 @@ def test_a_sweep_of_wandb_starts_runs_of_this_package(composed, tmp_path: Path, 
     monkeypatch.setenv("WANDB_RUN_ID", "byagent1")
     monkeypatch.setenv("WANDB_SWEEP_ID", "sweep123")
     config = composed(*command[4:], *SMALL, "tracking.mode=offline", f"tracking.directory={tmp_path}")
-    assert execute(config, quietly) == "finished"
+    _tracked(config, tmp_path, {})
     assert (config.optimizer.lr, config.sound_epsilon, config.evaluation.name) == (0.25, 3, "holdout")
     (folder,) = (tmp_path / "wandb").glob("offline-run-*-byagent1")  # what the agent waits for
-    assert "test_accuracy" in _inspect(folder, "--json")
+    assert _summary(_records(folder))["test_accuracy"] == 91
 
 
 def test_the_switch_of_wandb_turns_tracking_off(composed, tmp_path: Path, monkeypatch) -> None:
     """Online too: no login is asked for."""
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    config = composed(*SMALL, "tracking=online")
-    tracking.check(config)
-    monkeypatch.setattr(tracking.subprocess, "run", lambda *_, **__: pytest.fail("a process was started for W&B"))
-    assert execute(config, quietly) == "finished"
-    monkeypatch.delenv("WANDB_MODE")
-    assert execute(composed(*SMALL, "tracking=disabled", "seed=1"), quietly) == "finished"
-    assert not list(tmp_path.rglob("wandb"))
+    monkeypatch.setattr(tracking.subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started for W&B"))
+    for mode, switch in (("online", "disabled"), ("disabled", "online")):
+        monkeypatch.setenv("WANDB_MODE", switch)
+        config = composed(*SMALL, f"tracking={mode}")
+        tracking.check(config)
+        _tracked(config, tmp_path, {})
 
 
 @pytest.fixture
@@ -388,14 +384,8 @@ def views(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return server.views
 
 
-def test_every_paper_charts_items_of_its_own() -> None:
-    for paper in map(load, tracked_papers()):
-        assert {group.partition("/")[0] for group in values_of(paper, "tracking.group")} == {paper.name}
-        assert set(values_of(paper, "dataset.name")) == set(DATASETS)
-    assert values_of(replace(load("lipschitz"), charted=("fig-5a",)), "dataset.name") == ["MNIST"]
-
-
-def test_a_view_for_each_data_set_is_saved(views: list[dict[str, Any]]) -> None:
+def test_a_view_for_each_data_set_shows_its_papers_runs(views: list[dict[str, Any]]) -> None:
+    """By setting. Smoke runs have the same groups and data sets, and are left out."""
     title = load("tempered_sigmoid").title
     assert [view["displayName"] for view in views] == [f"{title} ({name})" for name in DATASETS]
     assert {(view["entityName"], view["projectName"]) for view in views} == {("me", "dp-repro-bench")}
@@ -414,14 +404,13 @@ def test_a_view_for_each_data_set_is_saved(views: list[dict[str, Any]]) -> None:
         ("epoch", ["test_loss"]),
     ]
 
-
-def test_a_view_shows_its_papers_runs_by_setting(views: list[dict[str, Any]]) -> None:
-    """Smoke runs have the same groups and data sets, and are left out."""
     for view, dataset in zip(views, DATASETS, strict=True):
         (runset,) = json.loads(view["spec"])["section"]["runSets"]
         filters = {(part["key"]["section"], part["key"]["name"]): part for part in runset["filters"]["filters"]}
         assert {part["op"] for part in filters.values()} == {"IN"}
-        assert "tempered_sigmoid/fig-3" in filters["run", "group"]["value"]
+        groups = filters["run", "group"]["value"]
+        assert "tempered_sigmoid/fig-3" in groups
+        assert {group.partition("/")[0] for group in groups} == {"tempered_sigmoid"}
         assert filters["config", "dataset.value.name"]["value"] == [dataset]
         assert filters["config", "scale.value.name"]["value"] == ["paper"]
         assert [part["name"] for part in runset["grouping"]] == ["group", "jobType"]

@@ -13,13 +13,13 @@ from scipy.stats import norm
 
 from checks.audit import bounds, cases
 from checks.audit import run as command
-from checks.audit.attacks import Screened, attack_scores, joined, released, statistics_scores
+from checks.audit.attacks import Screened, attack_scores, joined, statistics_scores
 from checks.audit.bounds import Limited, exact_scores, lower_bounds
 from checks.audit.cases import settings
 from checks.audit.faults import FAULTS, Fault, NoiseHalved, remade
 from checks.audit.hidden import Hidden, hidden_scores
 from checks.audit.records import target_of
-from checks.audit.report import _why, write_page
+from checks.audit.report import write_page
 from checks.audit.targets import BANDED, DELTA, PLAIN, Setting, own_options, target
 from checks.audit.trained import RateDoubled
 from runner.accounting import sound_epsilon
@@ -88,16 +88,6 @@ def test_a_new_option_is_attacked_and_a_users_own_is_not(monkeypatch: pytest.Mon
     monkeypatch.setattr(cases, "own_options", lambda group: [*own_options(group), *["newer"] * (group == "schedule")])
     schedules = {s.option_of("schedule") for s, _ in settings()} - {""}
     assert schedules == {*listed, "newer"} - {"none"}
-
-
-def test_parts_that_are_told_are_those_of_the_mechanism() -> None:
-    """Of 4 independent parts, a quarter of the trials has the canary in part 0, which joins at steps 0, 4, ... only."""
-    setting = Setting("flat", BANDED, steps=8, more={"bands": 4, "parts": "independent"}).sampled()
-    members = joined(target(setting, 1.0), 20_000, generator(0, "test", torch.device("cpu")))
-    assert len(members[0]) == pytest.approx(5000, abs=250)
-    rates = torch.stack([batch[:, -1].double().mean() for batch in members])
-    assert rates[[0, 4]].tolist() == pytest.approx([0.4, 0.4], abs=0.03)
-    assert not rates[[1, 2, 3, 5, 6, 7]].any()
 
 
 @pytest.mark.parametrize(
@@ -185,16 +175,6 @@ def test_exact_scores_of_a_limited_attacker() -> None:
     assert (hidden[1].mean() - hidden[0].mean()) / hidden[0].std() < 0.8
 
 
-def test_a_row_below_its_share_says_why() -> None:
-    row = replace(cases.attack_target(target(Setting("flat"), 0.6), 300, ERROR), sampling="poisson, q = 0.1")
-    assert row.short
-    assert _why(replace(row, ceiling=math.nan)) == "not compared with exact scores"
-    assert _why(replace(row, ceiling=row.lower)).startswith("the estimator's own")
-    assert _why(replace(row, ceiling=row.lower, moved=0.5)) == "the canary moves 0.50 of what is charged"
-    assert _why(replace(row, ceiling=2 * row.lower)).startswith("the threshold")
-    assert _why(replace(row, ceiling=row.lower, sees="weights")).startswith("the batches, and the weights between")
-
-
 def test_a_record_is_attacked_by_what_its_config_makes() -> None:
     """Coins have the recorded rate, and the noise is the recorded one: half of it is found."""
     register()
@@ -213,25 +193,11 @@ def test_a_record_is_attacked_by_what_its_config_makes() -> None:
 
 
 def test_sampled_batches_hide_the_canary_and_no_more() -> None:
-    row = cases.attack_target(target(Setting("per_layer").sampled(), 0.3), 20_000, ERROR)
+    row = cases.attack_target(target(Setting("per_layer").sampled(), 0.3), 8_000, ERROR)
     assert row.accused is False
-    assert 0.7 * row.sound < row.lower <= row.sound
+    assert 0.6 * row.sound < row.lower <= row.sound
     alone = sound_epsilon(target(Setting("per_layer"), 0.3).ledger.actual, DELTA)
     assert row.sound < alone
-
-
-def test_audited_releases_fit_the_mechanism_and_are_independent() -> None:
-    attacked = target(Setting("flat", steps=2).sampled(), 1.0)
-    first, second = released(attacked, attacked.worlds[1], 10_000, "test")
-    total = torch.stack([first["network.0.weight"], second["network.0.weight"]]).double()
-    shift = attacked.sums(attacked.worlds[1], [9])["network.0.weight"]
-    where = shift.abs() > 0.5 * shift.abs().max()
-    quiet = total[:, :, ~where]
-    stated = attacked.mechanism.noise_std(attacked.mechanism.noise_groups[0])
-    assert quiet.std().item() == pytest.approx(stated, rel=0.01)
-    mean = total.mean((0, 1))
-    assert mean[where] == pytest.approx((0.1 * shift)[where], abs=0.04)
-    assert abs(torch.corrcoef(quiet.flatten(1))[0, 1]) < 0.02
 
 
 def test_seen_by_the_weights_gradients_do_not_depend_on_them() -> None:
@@ -331,10 +297,13 @@ def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_every_bound_is_on_the_page_once(tmp_path: Path) -> None:
     """The page of the committed tables; the ε charged with a fault is above or below the bound at this δ."""
-    for name in ("audit.csv", "faults.csv"):
+    for name in ("audit.csv", "faults.csv", "canaries.csv"):
         copy(REPOSITORY / "results" / "audit" / name, tmp_path)
     write_page(tmp_path, quick=False)
-    above, faults = (tmp_path / "README.md").read_text().split("## Planted faults")
+    page = (tmp_path / "README.md").read_text()
+    runs = [row for row in read_csv(tmp_path / "canaries.csv") if not row["fault"]]
+    assert f"0 of {len(runs)} runs are accused" in page
+    above, faults = page.split("## Planted faults")
     sound, claims = ([line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| ")]
                      for part in above.split("## Claims below the sound ε"))  # fmt: skip
     by_level = [cell for row in sound[2:] for cell in row[2:] if cell.strip()]

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from checks.audit.canaries import ABSENT, Attack, CanaryLoss, Outcome, Plant, carry_out, exact
-from checks.audit.report import runs_section
-from checks.audit.trained import FAULTS, Bounds, TrainedRow, write
+from checks.audit.trained import FAULTS, Bounds
 from runner.config import register
 from runner.training.graph import GraphStep
 from tests.small import NETWORK
@@ -96,18 +95,3 @@ def test_an_absent_canary_has_no_gradient() -> None:
     assert not logits.grad[0].any()
     assert logits.grad[1].tolist() == [0, 0, 0, 0, 1, 0, 0, 0, 0, 0]
     assert losses[2] == torch.nn.functional.cross_entropy(logits[2:], torch.tensor([2]))
-
-
-def test_the_section_says_what_the_table_does(tmp_path) -> None:
-    row = TrainedRow(
-        "", "a/b", "graph", 24_000, 0.01, 1.2, 4680, 1.0, 98.0, 1e-5, 2.4, 1.1, 1.5, 1.9, 1.2, 1.6, 2.0, False, 9.1
-    )
-    assert runs_section(tmp_path) == []
-    write(tmp_path, [row, replace(row, fault="none"), replace(row, fault="noise halved", accused=True)])
-    text = "\n".join(runs_section(tmp_path))
-    assert "0 of 1 runs are accused" in text
-    assert "0.62 to 0.62 of its sound ε" in text
-    assert "| a/b | graph, 4,680 | 24,000 | 2.4 | 1.50 (1.60) | 1.90 (2.00) | 9.1 |" in text
-    assert "1 of 1 faults" in text
-    assert "| none | graph, 4680 | 2.4 | 1.50 | 1.90 | – |" in text
-    assert "| noise halved | graph, 4680 | 2.4 | 1.50 | 1.90 | yes |" in text

@@ -92,34 +92,22 @@ def test_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_the_page_and_the_sentence_have_the_worst_and_the_best() -> None:
     """A median of the table each, by network, and the best of the other libraries there."""
     ratios = {"C": {"one_pass": 1.9, "vmap": 0.5, "opacus_hooks": 0.4}, "L": {"one_pass": 0.7, "vmap_compiled": 0.1}}
+    machine = {"device": "a CPU", "pytorch": "2", "date": "2026-01-01", "rounds": "3"}
     rows = [
-        {"network": network, "batch": "512", "method": method, "ratio": str(ratio)}
-        | {"device": "a CPU", "pytorch": "2", "date": "2026-01-01", "rounds": "3"}
+        {"network": network, "batch": "512", "method": method, "ratio": str(ratio), **machine}
         for network, methods_of in ratios.items()
         for method, ratio in methods_of.items()
     ]
-    page = report.page({"avx512": rows})
+    run = {"program": "this bench", "seconds": "30.9", "epochs": "6", "accuracy": "95.48", "wanted": "95.0", **machine}
+    page = report.page({"avx512": rows}, [run])
     assert "| two linear layers, 512 | 0.70 |" in page
     assert "| two linear layers, 512 | – | 0.10 |\n" in page
-    run_row = {"program": "this bench", "seconds": "30.9", "epochs": "6", "accuracy": "95.48", "wanted": "95.0"}
-    machine = {"rounds": "3", "device": "a CPU", "pytorch": "2", "date": "2026-11-27"}
-    page = report.page({"avx512": rows}, [run_row | machine])
     assert page.endswith("| this bench | 31 s | 6 | 95.48% |\n")
-    readme = report.replace_sentence(f"a {report.BEGIN}old{report.END} b", {"avx512": rows, "avx2-unlocked": rows[:2]})
-    assert "with MKL unlocked" not in readme
+    readme = report.replace_sentence(f"a {report.BEGIN}old{report.END} b", {"avx512": rows})
     assert "has 0.70 (two linear layers) to 1.90 times (CIFAR-10, six convolutions)" in readme
     assert "The best other library has 0.10 to 0.50" in readme
     assert "old" not in readme
-    assert "step (1.90 to 1.90 with MKL unlocked). The best" in report.sentence(
-        {"avx512": rows, "avx512-unlocked": rows[:1]}
-    )
+    unlocked = {"avx512": rows, "avx512-unlocked": rows[:1]}
+    assert "step (1.90 to 1.90 with MKL unlocked). The best" in report.sentence(unlocked)
     with pytest.raises(ValueError, match="markers"):
         report.replace_sentence("a b", {"avx512": rows})
-
-
-def test_a_table_with_mkl_unlocked_has_its_own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("DP_REPRO_KERNELS", *command.AVX2_ALONE):
-        monkeypatch.delenv(name, raising=False)
-    locked, unlocked = (command._arguments(words).output for words in ([], ["--unlocked"]))
-    assert (unlocked.parent, unlocked.name) == (locked.parent, f"{locked.name}-unlocked")
-    assert unlocked.name in report.SETS

@@ -49,17 +49,13 @@ def test_every_option_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "experiment=lipschitz/cifar10_mixer" in differences["architecture=lipschitz_mixer"]
 
 
-def test_the_cpu_agrees_with_itself() -> None:
+def test_the_cpu_agrees_with_itself_and_too_few_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """By two engines, in two layouts, in one piece and in two."""
     differences = compared(case(*MNIST), OTHERWISE, CPU)
     assert not differences.wrong
     assert differences.times > 1e-6, "the computation differs"
-
-
-def test_too_few_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENGINES, "one_pass", Tf32)
-    run = case(*MNIST)
-    assert worst(run, OTHERWISE, CPU, torch.float32).wrong
+    assert worst(case(*MNIST), OTHERWISE, CPU, torch.float32).wrong
     assert compared(case(*MNIST), OTHERWISE, CPU).wrong
 
 
