@@ -209,6 +209,12 @@ def test_rdp_tight_of_every_epoch():
     check("eps_rdp_tight_opacus_orders", Rdp(), 1e-4, every=1)
 
 
+def test_normalisation_releases_are_composed_with_training():
+    releases = unsampled(8, 2) + sampled(1024 / 60000, 1.35, 1450)
+    for accountant, expected in ((RdpClassic(), 3.135), (Rdp(), 2.701), (Pld(), 2.469)):
+        assert accountant.epsilon(releases, DELTA) == pytest.approx(expected, abs=6e-4)
+
+
 def test_pld_of_every_29th_epoch():
     check("eps_pld", Pld(), 2e-4, every=29)
 
