@@ -25,6 +25,12 @@ PYTEST = $(RUN) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 SOURCES = $(or $(wildcard $(shell git ls-files '*.py' 2>/dev/null)),runner checks tests)
 PACKAGES = $(filter runner checks runner/% checks/%,$(SOURCES))
 
+# A misspelt variable would be ignored, and a whole paper trained.
+VARIABLES := PYTHON VENV JOBS SCALE BUDGET LAUNCHER ITEMS OVERRIDES RECORD FRESH SEEDS NAME FILE DATASET METHOD
+TYPED = $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+UNKNOWN := $(filter-out $(VARIABLES),$(TYPED))
+$(if $(UNKNOWN),$(error There is no variable $(UNKNOWN): `make help` lists them all))
+
 .DEFAULT_GOAL := help
 .PHONY: help plan pareto study new-paper demo check test lint format aggregate current leaderboard site site-check dashboard wandb-sync verify audit mutants faults cluster benchmark gpu clean
 .SUFFIXES:

@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.accounting import Pld, training_releases
 from runner.accounting.calibration import Accountant
-from runner.config import FIELDS, REPOSITORY, RESULTS, ConfigError, register
+from runner.config import FIELDS, REPOSITORY, RESULTS, ConfigError, EvaluationSplit, options_of, register
 from runner.config.checkout import scan
 from runner.records.files import find_record, read_record, results_folder, stopped_path, use_own_folder
 from runner.records.hydra_errors import sentence
@@ -33,6 +33,7 @@ from runner.records.jobs import command_of, composed
 from runner.records.options import as_typed, check_budgets, check_options, search_path
 from runner.records.store import table_of
 from runner.report.listing import result_text
+from runner.terminal import nearest
 
 if TYPE_CHECKING:  # both take a second to import
     import pandas as pd
@@ -292,8 +293,15 @@ def load_records(
         as `history.test_accuracy`, whose values are lists with a number for each epoch.
 
     Raises:
+        ConfigError: there is no such scale or evaluation.
         ValueError: a file is no whole record.
     """
+    for name, value, choices in (
+        ("scale", scale, [*options_of("scale")]),
+        ("evaluation", evaluation, [split.value for split in EvaluationSplit]),
+    ):
+        if value is not None and value not in choices:
+            raise ConfigError(f"load_records: there is no {name} {value!r}. {nearest(value, choices)}")
     table = table_of(Path(results).expanduser())
     for name, value in (("scale", scale), ("evaluation", evaluation)):
         table = table if value is None or name not in table else table[table[name] == value]

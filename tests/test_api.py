@@ -98,6 +98,9 @@ def test_records_are_a_table_with_a_row_for_each_run(train) -> None:
     folder = runs[0].path.parents[2]
     table = load_records(folder, scale="smoke")
     assert len(load_records(folder)) == len(load_records(folder, scale=None, evaluation="holdout")) == 0
+    for unknown in ({"scale": "smok"}, {"evaluation": "tests"}):
+        with pytest.raises(ConfigError, match=r"there is no \w+ '\w+'. Did you mean \w+\?"):
+            load_records(folder, **unknown)
     assert set(table.index) == {run.run_id for run in runs}
     row = table.loc[runs[0].run_id]
     assert (row["activation"], row["clipping.norm"], row["test_accuracy"]) == ("Tanh", 1.0, runs[0].accuracy)

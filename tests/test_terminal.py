@@ -138,6 +138,16 @@ def answered(*commands: str, needless: Sequence[str] = _SLOW) -> None:
 _NEEDLESS = ("torch._dynamo", "sympy", "sklearn", "pandas", "matplotlib", "opacus", "wandb", "rich")
 
 
+def test_make_refuses_a_variable_that_it_does_not_know() -> None:
+    """`ITEM=fig-3` would otherwise train a whole paper."""
+    answers = {
+        name: subprocess.run(["make", "-n", "plan", f"{name}=x"], cwd=REPOSITORY, capture_output=True, text=True)
+        for name in ("ITEM", "ITEMS")
+    }
+    assert [answer.returncode for answer in answers.values()] == [2, 0]
+    assert "There is no variable ITEM: `make help` lists them all." in answers["ITEM"].stderr
+
+
 def test_no_run_on_a_cpu_imports_a_compiler(tmp_path: Path) -> None:
     """PyTorch's compiler, with SymPy, takes a second and 120 MB, and no step on a CPU is compiled by it."""
     small = "scale=smoke epochs=1 batch_size=512 scale.batch_size=512 tracking=disabled"

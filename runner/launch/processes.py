@@ -7,7 +7,8 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from multiprocessing.connection import Connection, wait
@@ -211,9 +212,22 @@ def start(job: Job, threads: int | None, number: int, *, device: str | None = No
     context.set_forkserver_preload(["runner.runs.execute"])  # PyTorch is imported once, and forked
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(job, threads, sender, device), daemon=True)
-    process.start()
+    with without_script():
+        process.start()
     sender.close()
     return Worker(job, process, receiver, number, device)
+
+
+@contextmanager
+def without_script() -> Iterator[None]:
+    """Hide the user's script from processes that start within, as each of them would run it again."""
+    script = vars(sys.modules["__main__"])
+    hidden: dict[str, Any] = {name: script[name] for name in ("__file__", "__spec__") if name in script}
+    script.update(dict.fromkeys(hidden))
+    try:
+        yield
+    finally:
+        script.update(hidden)
 
 
 def _work(job: Job, threads: int | None, connection: Connection, device: str | None) -> None:

@@ -257,7 +257,8 @@ def noise_text(folder: Path, scale: str, by_paper: Mapping[str, Sequence[ClaimRo
     return (
         f"An ε is **guaranteed** for exact Gaussian noise, but [computed noise is not exact]({limits}). Of the "
         f"{counts.total()} claims with a guaranteed ε, {counts[_OLDER]} rest on runs whose noise was drawn in float32, "
-        f"so coarsely that for some examples δ is near 1. Noise drawn in {DRAWN} is behind "
+        f"so coarsely that for some examples δ is near 1. Their ε is what the method costs with exact noise, and no "
+        f"guarantee for their weights. Noise drawn in {DRAWN} is behind "
         f"{counts[DRAWN] + counts[PRECISION]} of them, and a formula without runs behind {counts[_FORMULA]}.\n"
     )
 

@@ -8,6 +8,7 @@ import shutil
 import time
 import urllib.request
 from dataclasses import replace
+from multiprocessing import spawn
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -291,3 +292,12 @@ def test_new_records_leave_tracked_files_alone_unless_asked(options: list[str], 
     (jobs,) = shown.values()
     assert {Path(job.values["runtime"]["results_root"]) for job in jobs} == {RESULTS / folder}
     assert {job.values["seed"] for job in jobs} == {0, 1}
+
+
+def test_a_process_does_not_run_the_users_script_again() -> None:
+    """A script without the usual guard would begin its study anew in each process."""
+    before = {"main_path", "init_main_from_path", "init_main_from_name"} & spawn.get_preparation_data("").keys()
+    assert before
+    with processes.without_script():
+        assert not before & spawn.get_preparation_data("").keys()
+    assert before <= spawn.get_preparation_data("").keys()
