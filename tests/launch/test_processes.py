@@ -5,6 +5,7 @@ import io
 import json
 import multiprocessing
 import shutil
+import sys
 import time
 import urllib.request
 from dataclasses import replace
@@ -294,8 +295,9 @@ def test_new_records_leave_tracked_files_alone_unless_asked(options: list[str], 
     assert {job.values["seed"] for job in jobs} == {0, 1}
 
 
-def test_a_process_does_not_run_the_users_script_again() -> None:
+def test_a_process_does_not_run_the_users_script_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A script without the usual guard would begin its study anew in each process."""
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "script.py", raising=False)
     before = {"main_path", "init_main_from_path", "init_main_from_name"} & spawn.get_preparation_data("").keys()
     assert before
     with processes.without_script():
