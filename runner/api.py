@@ -296,14 +296,10 @@ def load_records(
         ConfigError: there is no such scale or evaluation.
         ValueError: a file is no whole record.
     """
-    for name, value, choices in (
-        ("scale", scale, [*options_of("scale")]),
-        ("evaluation", evaluation, [split.value for split in EvaluationSplit]),
-    ):
+    table, splits = table_of(Path(results).expanduser()), [split.value for split in EvaluationSplit]
+    for name, value, choices in (("scale", scale, options_of("scale")), ("evaluation", evaluation, splits)):
         if value is not None and value not in choices:
             raise ConfigError(f"load_records: there is no {name} {value!r}. {nearest(value, choices)}")
-    table = table_of(Path(results).expanduser())
-    for name, value in (("scale", scale), ("evaluation", evaluation)):
         table = table if value is None or name not in table else table[table[name] == value]
     return table
 
